@@ -1,0 +1,175 @@
+"""`metastore.yaml` as pydantic models: where the Metastore lives, which tables it keeps, and what of each column."""
+
+from __future__ import annotations
+
+import os
+import re
+from collections import Counter
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any, Literal
+
+import yaml
+from pydantic import BaseModel, ConfigDict, Field, ValidationError, field_validator, model_validator
+
+from metastore_assets.errors import ConfigError
+
+CONFIG_VARIABLE = "METASTORE_CONFIG"
+CONFIG_FILE = "metastore.yaml"
+FREQUENCY_LIMIT = 131_072
+"""Distinct values up to which `frequencies: auto` lists a column's values; beyond, they are counted only."""
+
+_NAME = re.compile(r"[A-Za-z][A-Za-z0-9_-]{0,99}")
+_NOT_BUILT = {"repeated", "top", "on"}
+
+
+class _Model(BaseModel):
+    model_config = ConfigDict(extra="forbid", frozen=True, populate_by_name=True)
+
+
+class ColumnPolicy(_Model):
+    """What is kept of one column. Absent keys fall back to the table's `default` policy, then to these defaults."""
+
+    frequencies: Literal["auto", "all", "off"] = "auto"
+    histogram: Literal["off"] | int = 1024
+    """Number of bins asked for (1,000–10,000; at least that many are kept, never more than 10,000), or `off`."""
+    ranks: Literal["off"] = "off"
+    quantiles: Literal["sketch", "off"] = "sketch"
+
+    @model_validator(mode="before")
+    @classmethod
+    def _yaml_booleans(cls, value: Any) -> Any:
+        """YAML 1.1 reads a bare `off` as false and `on` as true: take them as the words they were."""
+        if not isinstance(value, Mapping):
+            return value
+        return {key: {True: "on", False: "off"}[v] if isinstance(v, bool) else v for key, v in value.items()}
+
+    @field_validator("frequencies", "ranks", mode="before")
+    @classmethod
+    def _refuse_what_is_not_built(cls, value: Any) -> Any:
+        if isinstance(value, str) and (value in _NOT_BUILT or value.startswith("top(")):
+            raise ValueError(f"{value!r} is designed but not built yet")
+        return value
+
+    @field_validator("histogram")
+    @classmethod
+    def _bins(cls, value: int | str) -> int | str:
+        if isinstance(value, int) and not 1000 <= value <= 10_000:
+            raise ValueError("a number of bins from 1000 to 10000, or off")
+        return value
+
+
+class SensorConfig(_Model):
+    """How often the table's commit sensor looks, in seconds."""
+
+    interval: int = Field(default=30, ge=1)
+
+
+class TableConfig(_Model):
+    """One table to keep statistics of."""
+
+    name: str
+    uri: str
+    format: Literal["delta", "files", "iceberg", "hudi"] | None = None
+    """Detected from what lies at `uri` when absent."""
+    storage_options: dict[str, str] = Field(default_factory=dict)
+    """Object-store settings for the table itself, as the format's library names them (`aws_region`, …)."""
+    options: dict[str, Any] = Field(default_factory=dict)
+    """Reader options of the format; for CSV files: `header`, `delimiter`, `quote`, `encoding`, `null_values`."""
+    columns: dict[str, ColumnPolicy] = Field(default_factory=dict)
+    """Policy by column (dotted leaf path). The key `default` is the policy of every column not named."""
+    sensor: SensorConfig = SensorConfig()
+
+    @field_validator("name")
+    @classmethod
+    def _name(cls, value: str) -> str:
+        if not _NAME.fullmatch(value):
+            raise ValueError("a letter, then up to 99 letters, digits, `_` or `-`")
+        return value
+
+    def policy(self, column: str) -> ColumnPolicy:
+        """The policy of the column with this dotted leaf path: its own keys over `default`'s over the built-in ones."""
+        default = self.columns.get("default", ColumnPolicy())
+        own = self.columns.get(column) if column != "default" else None
+        if own is None:
+            return default
+        return default.model_copy(update={key: getattr(own, key) for key in own.model_fields_set})
+
+    def policies_of_unknown_columns(self, known: set[str]) -> list[str]:
+        """Names under `columns` that are no column of the table: a typing error that would else be ignored."""
+        return sorted(set(self.columns) - known - {"default"})
+
+
+class MetastoreConfig(_Model):
+    """The whole of `metastore.yaml`."""
+
+    root: str
+    storage_options: dict[str, str] = Field(default_factory=dict)
+    """Object-store settings of `root` (`aws_endpoint`, `aws_region`, …), as obstore names them."""
+    spark: dict[str, Any] = Field(default_factory=dict)
+    keep_versions: int = Field(default=100, ge=1)
+    """Versions kept readable; what only older ones name is removed by `metastore expire`."""
+    tables: list[TableConfig] = Field(default_factory=list)
+
+    @model_validator(mode="after")
+    def _distinct_names(self) -> MetastoreConfig:
+        # Names become Dagster op names, where `-` turns into `_`, and folders, which may ignore case.
+        counts = Counter(table.name.lower().replace("-", "_") for table in self.tables)
+        clashes = [t.name for t in self.tables if counts[t.name.lower().replace("-", "_")] > 1]
+        if clashes:
+            raise ValueError(f"tables {', '.join(map(repr, clashes))} have the same name (case and -/_ do not count)")
+        return self
+
+    def table(self, name: str) -> TableConfig:
+        """The table of that name; ConfigError when there is none."""
+        for table in self.tables:
+            if table.name == name:
+                return table
+        names = ", ".join(t.name for t in self.tables) or "none"
+        raise ConfigError(f"no table named {name!r} in the configuration; there are: {names}")
+
+
+def config_path(explicit: str | os.PathLike[str] | None = None) -> Path:
+    """The configuration file: the one given, else `$METASTORE_CONFIG`, else `./metastore.yaml`."""
+    chosen = explicit or os.environ.get(CONFIG_VARIABLE) or CONFIG_FILE
+    return Path(chosen).absolute()
+
+
+def load_config(explicit: str | os.PathLike[str] | None = None) -> MetastoreConfig:
+    """Read and validate the configuration. Relative paths in it are relative to the file. Raises ConfigError."""
+    path = config_path(explicit)
+    try:
+        raw = yaml.safe_load(path.read_text(encoding="utf-8"))
+    except FileNotFoundError:
+        raise ConfigError(
+            f"no configuration at {path}; write one, pass --config FILE, or set {CONFIG_VARIABLE}"
+        ) from None
+    except (OSError, UnicodeDecodeError, yaml.YAMLError) as error:
+        raise ConfigError(f"{path} cannot be read as YAML: {' '.join(str(error).split())}") from error
+    if not isinstance(raw, dict):
+        raise ConfigError(f"{path} must be a mapping with the keys root, spark, tables; it is {type(raw).__name__}")
+    try:
+        config = MetastoreConfig.model_validate(raw)
+    except ValidationError as error:
+        raise ConfigError(_explain(path, raw, error)) from None
+    return _resolve(config, path.parent)
+
+
+def _explain(path: Path, raw: Any, error: ValidationError) -> str:
+    lines = []
+    for problem in error.errors(include_url=False):
+        where = ".".join(str(part) for part in problem["loc"]) or "(top level)"
+        given = "" if problem["type"] == "missing" else f" = {problem['input']!r:.200}"
+        lines.append(f"{where}{given}: {problem['msg'].removeprefix('Value error, ')}")
+    return f"{path}: " + "; ".join(lines)
+
+
+def _resolve(config: MetastoreConfig, folder: Path) -> MetastoreConfig:
+    tables = [table.model_copy(update={"uri": _absolute(table.uri, folder)}) for table in config.tables]
+    return config.model_copy(update={"root": _absolute(config.root, folder), "tables": tables})
+
+
+def _absolute(uri: str, folder: Path) -> str:
+    if "://" in uri:
+        return uri
+    return os.path.normpath(folder / Path(uri).expanduser())

@@ -1,0 +1,74 @@
+"""Every error the package raises. Messages name the table, the key and the value, and say what to do."""
+
+from __future__ import annotations
+
+
+class MetastoreError(Exception):
+    """Base of every error of this package. The CLI prints it as one line and exits with status 1."""
+
+
+class ConfigError(MetastoreError):
+    """Raised when metastore.yaml is missing or invalid: names the file, the key path, the value, what is allowed."""
+
+
+class TableNotFoundError(MetastoreError):
+    """Raised when a table's location holds no table, or no table of that name is configured."""
+
+
+class TableFormatError(MetastoreError):
+    """Raised when a table exists but cannot be read correctly: a feature without a reader, or conflicting schemas."""
+
+
+class FragmentError(MetastoreError):
+    """Raised when the rows of one fragment cannot be read. `path` is the data file at fault.
+
+    `missing` is true when the file is gone (vacuumed or deleted after planning): re-planning may help.
+    """
+
+    def __init__(self, message: str, *, path: str, missing: bool = False) -> None:
+        super().__init__(message)
+        self.path = path
+        self.missing = missing
+
+    def __reduce__(self) -> tuple[object, ...]:
+        return _fragment_error, (str(self), self.path, self.missing)
+
+
+def _fragment_error(message: str, path: str, missing: bool) -> FragmentError:
+    return FragmentError(message, path=path, missing=missing)
+
+
+class PartitionKeyError(MetastoreError):
+    """Raised when a string is not a partition key that this package wrote."""
+
+
+class UnsupportedTypeError(MetastoreError):
+    """Raised when a column's type cannot be profiled. The column is then listed with guarantee `absent`."""
+
+
+class ProfileError(MetastoreError):
+    """Raised when fragments could not be profiled: lists each file and cause. Finished profiles are kept."""
+
+
+class StoreError(MetastoreError):
+    """Raised when the Metastore's root cannot be read or written (permission, full disk, unreachable)."""
+
+
+class VersionConflictError(StoreError):
+    """Raised when another publisher created the same version first. The loser re-plans."""
+
+
+class VersionNotFoundError(StoreError):
+    """Raised when a table has no published version, or not the one asked for."""
+
+
+class CorruptionError(StoreError):
+    """Raised when stored state contradicts itself, such as a negative frequency. `refresh --full` rebuilds."""
+
+
+class ColumnNotFoundError(MetastoreError):
+    """Raised when a column is not in the table: names it and the columns there are."""
+
+
+class PartitionNotFoundError(MetastoreError):
+    """Raised when a partition key is not in a version: names it and says how to list the keys."""

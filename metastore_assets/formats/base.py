@@ -1,0 +1,91 @@
+"""What every table format answers: the snapshot of a table now, its fragments, and how to read one."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+from datetime import datetime
+from typing import Protocol
+
+import pyarrow as pa
+
+FIELD_ID = b"metastore.field_id"
+"""Metadata key of an Arrow field, at every depth, that holds the field's stable identity as text.
+
+It is the physical name or field id where the format has one, else the key is absent and the name is the identity.
+"""
+
+
+class FragmentReader(Protocol):
+    """One opened fragment in one process. Use as a context manager. Every read sees live rows only."""
+
+    @property
+    def row_count(self) -> int:
+        """Number of live rows (deletes applied)."""
+
+    @property
+    def stored_columns(self) -> frozenset[str]:
+        """Identities of the top-level columns that this fragment can answer for without inventing nulls.
+
+        Includes partition columns and columns that the table's current schema no longer has.
+        """
+
+    def read(self, field: pa.Field) -> Iterator[pa.Array]:
+        """The live rows of one top-level column, in chunks of bounded size, each of `field.type`.
+
+        A column that the fragment was written without is all null (or its declared default). The lengths of the
+        chunks add up to `row_count`. Raises FragmentError when the file cannot be read.
+        """
+
+    def __enter__(self) -> FragmentReader: ...
+
+    def __exit__(self, *exception: object) -> None: ...
+
+
+class FragmentSource(Protocol):
+    """A small picklable value with all that a worker process needs to open a fragment."""
+
+    def open(self) -> FragmentReader:
+        """Open the fragment. Raises FragmentError (`missing=True` when the file is gone)."""
+
+
+@dataclass(frozen=True)
+class Fragment:
+    """The smallest unit of live rows with an identity of its own: a data file with the deletes that apply to it."""
+
+    id: str
+    """Hex digest of what determines the rows: same id, same rows."""
+    partition_key: str
+    path: str
+    """Path or URI of the data file, for messages and for people."""
+    bytes: int
+    """Stored size of the data file."""
+    row_count: int | None
+    """Live rows as the format's metadata knows them, or None when it does not."""
+    source: FragmentSource
+
+
+@dataclass(frozen=True)
+class Snapshot:
+    """One committed state of a table: schema and fragments."""
+
+    format: str
+    id: str
+    """What the format calls this state (Delta: the version number); plain files: a digest of the fragment ids."""
+    committed_at: datetime | None
+    """UTC, when the format records it."""
+    schema: pa.Schema
+    """Columns in table order with logical names and types; identities under FIELD_ID, at every depth."""
+    partition_columns: tuple[str, ...]
+    fragments: tuple[Fragment, ...]
+    """Sorted by (partition_key, id); ids are distinct."""
+
+
+class TableFormat(Protocol):
+    """A table at a location, in one format."""
+
+    def snapshot_id(self) -> str:
+        """The id that `snapshot()` would have now, at the least cost: what a sensor polls."""
+
+    def snapshot(self) -> Snapshot:
+        """The current snapshot, from metadata only. Raises TableNotFoundError or TableFormatError."""
