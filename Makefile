@@ -1,0 +1,60 @@
+# `make help` lists the commands. Each of them first sets up whatever it needs; the second time that takes no time.
+SHELL := bash
+.SHELLFLAGS := -euo pipefail -c
+.DEFAULT_GOAL := help
+MAKEFLAGS += --no-print-directory
+
+BIN := .venv/bin
+INSTALLED := .venv/.installed
+DEMO := $(CURDIR)/demo
+PORT ?= 3000
+ARGS ?=
+# Expands to a shell prefix: stops when there is no Java for Spark and it cannot be installed either.
+WITH_JAVA = home="$$(scripts/ensure-java)" && export JAVA_HOME="$$home" &&
+
+.PHONY: help setup demo ui test test-long test-browser lint format bench lock clean
+
+help: ## List the commands
+	@awk -F ':.*## ' '/^[a-z-]+:.*## / {printf "  make %-14s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
+
+setup: $(INSTALLED) ## Make .venv with everything in requirements.lock, and find or install Java
+	@scripts/ensure-java >/dev/null
+
+$(INSTALLED): requirements.lock pyproject.toml scripts/setup
+	@scripts/setup
+
+demo: $(INSTALLED) ## Build a lakehouse in ./demo, commit to it, and show what is recomputed (3 minutes)
+	@$(WITH_JAVA) $(BIN)/python -m scripts.demo $(ARGS)
+
+ui: $(INSTALLED) ## Open Dagster's UI and daemon on the demo's result (PORT=3000)
+	@test -d $(DEMO)/dagster_home || { echo "There is no demo yet: run 'make demo' first." >&2; exit 1; }
+	@$(WITH_JAVA) DAGSTER_HOME=$(DEMO)/dagster_home $(BIN)/python -m scripts.demo.ui $(PORT)
+
+test: $(INSTALLED) ## Run the tests (ARGS="-k name" for some of them)
+	@$(WITH_JAVA) $(BIN)/python -m pytest $(ARGS)
+
+test-long: $(INSTALLED) ## Run the long tests too, with many more examples each
+	@$(WITH_JAVA) HYPOTHESIS_PROFILE=long $(BIN)/python -m pytest -m "not browser" --timeout 3600 $(ARGS)
+
+test-browser: $(INSTALLED) ## Look at Dagster's UI in a headless Chromium (installed when missing)
+	@$(WITH_JAVA) scripts/ensure-chromium && $(BIN)/python -m pytest -m browser $(ARGS)
+
+lint: $(INSTALLED) ## Check style, types, and who imports whom
+	@$(BIN)/ruff check --quiet .
+	@$(BIN)/ruff format --quiet --check . || { echo "run 'make format'" >&2; exit 1; }
+	@$(BIN)/mypy --no-error-summary
+	@mkdir -p .import_linter_cache
+	@$(BIN)/lint-imports --no-logo >.import_linter_cache/report 2>&1 || { cat .import_linter_cache/report; exit 1; }
+	@echo "lint: clean"
+
+format: $(INSTALLED) ## Format the code and sort its imports
+	@$(BIN)/ruff check --quiet --fix . ; $(BIN)/ruff format --quiet .
+
+bench: $(INSTALLED) ## Measure against Spark's ANALYZE TABLE and DuckDB's SUMMARIZE
+	@$(WITH_JAVA) $(BIN)/python -m benchmarks $(ARGS)
+
+lock: ## Renew requirements.lock from pyproject.toml
+	@scripts/lock
+
+clean: ## Remove the demo and the tools' caches (.venv stays)
+	@rm -rf demo build .cache .pytest_cache .mypy_cache .ruff_cache .import_linter_cache .hypothesis spark-warehouse

@@ -1,0 +1,42 @@
+"""Fixtures that several rooms share, and the Hypothesis profiles."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Iterator
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import pytest
+from hypothesis import settings
+
+if TYPE_CHECKING:
+    from pyspark.sql import SparkSession
+
+REPOSITORY = Path(__file__).parents[1]
+
+# Time limits per example are off: the machine may be busy with other tests, or with a Spark session that starts.
+settings.register_profile("default", deadline=None, max_examples=50)
+# Continuous integration draws the same examples each time: a failure there is one that the commit made.
+settings.register_profile("ci", settings.get_profile("default"), derandomize=True, database=None)
+settings.register_profile("long", settings.get_profile("default"), max_examples=1000)
+settings.load_profile(os.environ.get("HYPOTHESIS_PROFILE") or ("ci" if os.environ.get("CI") else "default"))
+
+
+@pytest.fixture(scope="session")
+def realtables() -> Path:
+    """The folder of real tables beside the repository; skips where there is none."""
+    folder = REPOSITORY.parent / "shared" / "realtables"
+    if not (folder / "manifest.json").exists():
+        pytest.skip("the real tables are not there: ../shared/realtables")
+    return folder
+
+
+@pytest.fixture(scope="session")
+def spark() -> Iterator[SparkSession]:
+    """One local Spark session with two workers for all tests of a process."""
+    from metastore_assets.pipeline.session import spark_session
+
+    session = spark_session({"spark.master": "local[2]", "spark.driver.memory": "1g"})
+    yield session
+    session.stop()

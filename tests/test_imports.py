@@ -1,0 +1,106 @@
+"""Who may import whom, what an import costs, and that whatever is imported is also declared."""
+
+from __future__ import annotations
+
+import ast
+import re
+import shutil
+import subprocess
+import sys
+import tomllib
+from collections.abc import Iterator
+from importlib.metadata import packages_distributions
+from pathlib import Path
+
+import pytest
+
+REPOSITORY = Path(__file__).parents[1]
+PACKAGES = ("metastore_assets", "resources", "sensors")
+HEAVY = (
+    "dagster",
+    "deltalake",
+    "duckdb",
+    "hudi",
+    "matplotlib",
+    "numpy",
+    "obstore",
+    "pandas",
+    "plotext",
+    "polars",
+    "pyarrow",
+    "pydantic",
+    "pyiceberg",
+    "pyspark",
+    "rich",
+)
+
+
+def _lint_imports(folder: Path) -> subprocess.CompletedProcess[str]:
+    # The interpreter's own folder of scripts need not be on PATH, and the rules are those of `folder`'s copy.
+    program = (
+        "import sys; from importlinter.cli import lint_imports; sys.exit(lint_imports(no_cache=True, no_logo=True))"
+    )
+    return subprocess.run([sys.executable, "-c", program], cwd=folder, capture_output=True, text=True, check=False)
+
+
+def test_rooms_import_only_what_they_may() -> None:
+    """The rules of `[tool.importlinter]` hold."""
+    done = _lint_imports(REPOSITORY)
+    assert done.returncode == 0, done.stdout + done.stderr
+
+
+@pytest.mark.parametrize(
+    ("module", "statement"),
+    [
+        ("metastore_assets/statistics/extra.py", "import metastore_assets.store"),
+        ("metastore_assets/store/extra.py", "import metastore_assets.formats"),
+        ("metastore_assets/pipeline/extra.py", "import metastore_assets.lookup"),
+        ("metastore_assets/lookup/extra.py", "import metastore_assets.pipeline"),
+        ("metastore_assets/formats/extra.py", "import pyspark"),
+        ("metastore_assets/cli/extra.py", "import dagster"),
+    ],
+)
+def test_a_forbidden_import_is_caught(tmp_path: Path, module: str, statement: str) -> None:
+    """Each kind of rule bites: an import that it forbids breaks it."""
+    for package in PACKAGES:
+        shutil.copytree(REPOSITORY / package, tmp_path / package, ignore=shutil.ignore_patterns("__pycache__"))
+    shutil.copy(REPOSITORY / "pyproject.toml", tmp_path)
+    (tmp_path / module).write_text(f"{statement}\n", encoding="utf-8")
+    done = _lint_imports(tmp_path)
+    assert done.returncode == 1
+    assert module.removesuffix(".py").replace("/", ".") in done.stdout
+
+
+def test_importing_the_package_is_light() -> None:
+    """`import metastore_assets` loads none of the large libraries: they are loaded by what needs them."""
+    program = "import sys, metastore_assets; print(*sorted({name.partition('.')[0] for name in sys.modules}))"
+    done = subprocess.run([sys.executable, "-c", program], cwd=REPOSITORY, capture_output=True, text=True, check=True)
+    assert set(HEAVY).isdisjoint(done.stdout.split())
+
+
+def test_every_import_is_a_declared_dependency() -> None:
+    """A package that the code imports is a dependency in pyproject.toml: not one that happens to come with another."""
+    project = tomllib.loads((REPOSITORY / "pyproject.toml").read_text(encoding="utf-8"))
+    declared = {_normal(re.split(r"[\[<>=!~; ]", entry)[0]) for entry in project["project"]["dependencies"]}
+    providers = packages_distributions()
+    missing = {
+        f"{path.relative_to(REPOSITORY)}: {name}"
+        for package in PACKAGES
+        for path in (REPOSITORY / package).rglob("*.py")
+        for name in _imported(path)
+        if name not in PACKAGES and name not in sys.stdlib_module_names
+        if not declared & {_normal(provider) for provider in providers.get(name, [])}
+    }
+    assert missing == set()
+
+
+def _imported(path: Path) -> Iterator[str]:
+    for node in ast.walk(ast.parse(path.read_text(encoding="utf-8"))):
+        if isinstance(node, ast.Import):
+            yield from (alias.name.partition(".")[0] for alias in node.names)
+        elif isinstance(node, ast.ImportFrom) and node.module and not node.level:
+            yield node.module.partition(".")[0]
+
+
+def _normal(name: str) -> str:
+    return re.sub(r"[-_.]+", "-", name).lower()
