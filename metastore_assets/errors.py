@@ -54,6 +54,14 @@ class StoreError(MetastoreError):
     """Raised when the Metastore's root cannot be read or written (permission, full disk, unreachable)."""
 
 
+class ObjectNotFoundError(StoreError):
+    """Raised when an object asked for is not in the store: expired, removed by hand, or never written."""
+
+
+class ObjectExistsError(StoreError):
+    """Raised when an object that must be created already exists."""
+
+
 class VersionConflictError(StoreError):
     """Raised when another publisher created the same version first. The loser re-plans."""
 

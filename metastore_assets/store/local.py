@@ -1,0 +1,218 @@
+"""Objects as files of a local (or mounted) file system.
+
+Written with plain system calls rather than obstore's local store, which does not sync files to disk before it makes
+them visible: after a power cut a published version could be a file of zeros. Here the order is always write, sync,
+then one atomic rename (or, to create, one exclusive hard link), then sync the folder.
+"""
+
+from __future__ import annotations
+
+import errno
+import io
+import os
+import re
+import uuid
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager, suppress
+from datetime import UTC, datetime
+from typing import Any
+
+import pyarrow as pa
+
+from metastore_assets.errors import ObjectExistsError, ObjectNotFoundError, StoreError
+from metastore_assets.store.backend import ObjectInfo, Output
+
+_UNFINISHED = re.compile(r"\.[0-9a-f]{32}\.tmp")
+
+_ADVICE = {
+    errno.EACCES: "no permission; give this user access, or set another root",
+    errno.EPERM: "not permitted; give this user access, or set another root",
+    errno.EROFS: "the file system is read-only; set another root",
+    errno.ENOSPC: "no space left on the device; free space and run again",
+    errno.EDQUOT: "the disk quota is used up; free space and run again",
+    errno.EFBIG: "the file would pass the largest size allowed here; raise the limit (ulimit -f) and run again",
+    errno.ENOTDIR: "a part of the path is a file, not a folder; set another root",
+    errno.EISDIR: "there is a folder in place of the file; set another root",
+    errno.ENAMETOOLONG: "the path is too long for this file system",
+    errno.EOPNOTSUPP: "the file system lacks hard links, which publishing needs; set another root",
+}
+
+
+class LocalFiles:
+    """The folder `root` (an absolute path); it and the folders below are created when first written to."""
+
+    def __init__(self, root: str) -> None:
+        self._root = root
+
+    def read(self, path: str) -> bytes:
+        full = self._full(path)
+        with self._explained("read", full), open(full, "rb") as file:
+            return file.read()
+
+    def write(self, path: str, data: bytes, *, create: bool) -> None:
+        with self._temporary(path) as (temporary, file, full):
+            file.write(data)
+            file.sync()
+            if not create:
+                os.replace(temporary, full)
+                return
+            try:
+                os.link(temporary, full)
+            except FileExistsError:
+                raise ObjectExistsError(f"{full} exists already") from None
+            except PermissionError as error:
+                # What Linux says of file systems without hard links; permission to write here was just shown.
+                raise OSError(errno.EOPNOTSUPP, os.strerror(errno.EOPNOTSUPP)) from error
+            os.unlink(temporary)
+
+    def list(self, prefix: str) -> list[ObjectInfo]:
+        found: list[ObjectInfo] = []
+        for entry in self._walk(self._full(prefix)):
+            if _UNFINISHED.fullmatch(entry.name):
+                continue
+            with suppress(FileNotFoundError):  # removed since the folder was read
+                status = entry.stat(follow_symlinks=False)
+                modified = datetime.fromtimestamp(status.st_mtime, UTC)
+                found.append(ObjectInfo(os.path.relpath(entry.path, self._root), status.st_size, modified))
+        return found
+
+    def delete(self, paths: Sequence[str]) -> None:
+        for path in paths:
+            full = self._full(path)
+            with self._explained("delete", full), suppress(FileNotFoundError):
+                os.unlink(full)
+
+    def open_input(self, path: str) -> pa.NativeFile:
+        full = self._full(path)
+        with self._explained("read", full):
+            return pa.OSFile(full, "r")
+
+    @contextmanager
+    def create_output(self, path: str) -> Iterator[Output]:
+        with self._temporary(path) as (temporary, file, full):
+            yield file
+            file.sync()
+            os.replace(temporary, full)
+
+    def remove_unfinished(self, before: datetime) -> int:
+        removed = 0
+        for entry in self._walk(self._root):
+            if not _UNFINISHED.fullmatch(entry.name):
+                continue
+            with self._explained("delete", entry.path), suppress(FileNotFoundError):
+                if entry.stat(follow_symlinks=False).st_mtime < before.timestamp():
+                    os.unlink(entry.path)
+                    removed += 1
+        return removed
+
+    def _full(self, path: str) -> str:
+        return os.path.join(self._root, *path.split("/")) if path else self._root
+
+    def _walk(self, folder: str) -> Iterator[os.DirEntry[str]]:
+        folders = [folder]
+        while folders:
+            folder = folders.pop()
+            with self._explained("list", folder):
+                try:
+                    entries = list(os.scandir(folder))
+                except FileNotFoundError:
+                    continue
+            for entry in entries:
+                if entry.is_dir(follow_symlinks=False):
+                    folders.append(entry.path)
+                else:
+                    yield entry
+
+    @contextmanager
+    def _temporary(self, path: str) -> Iterator[tuple[str, _Output, str]]:
+        """A new file beside `path`, under a name that `list` hides, gone when the block ends unless renamed."""
+        full = self._full(path)
+        folder = os.path.dirname(full)
+        temporary = os.path.join(folder, f".{uuid.uuid4().hex}.tmp")
+        with self._explained("write", full):
+            _make_folders(folder)
+            file = _Output(temporary, full)
+        try:
+            yield temporary, file, full
+        except OSError as error:
+            if error.errno is None:
+                raise
+            raise explain("write", full, error) from error
+        else:
+            with self._explained("write", full):
+                _sync_folder(folder)
+        finally:
+            with suppress(OSError, StoreError):
+                file.close()
+            with suppress(OSError):
+                os.unlink(temporary)
+
+    @contextmanager
+    def _explained(self, verb: str, full: str) -> Iterator[None]:
+        try:
+            yield
+        except OSError as error:
+            raise explain(verb, full, error) from error
+
+
+class _Output(io.RawIOBase):
+    """A file being written whose failures are StoreErrors, also when pyarrow is the one that writes."""
+
+    def __init__(self, temporary: str, full: str) -> None:
+        self._full = full
+        self._file = io.BufferedWriter(io.FileIO(temporary, "x"), 1 << 20)
+
+    def writable(self) -> bool:
+        return True
+
+    def write(self, data: Any) -> int:
+        try:
+            return self._file.write(data)
+        except OSError as error:
+            raise explain("write", self._full, error) from error
+
+    def tell(self) -> int:
+        return self._file.tell()
+
+    def flush(self) -> None:
+        """Nothing: `sync` is what makes the bytes safe, once."""
+
+    def sync(self) -> None:
+        self._file.flush()
+        os.fsync(self._file.fileno())
+        self._file.close()
+
+    def close(self) -> None:
+        if not self._file.closed:
+            # Unbuffered close: after a failed write, closing the buffer would try the same write again.
+            with suppress(OSError):
+                self._file.close()
+        super().close()
+
+
+def explain(verb: str, full: str, error: OSError) -> StoreError:
+    """The StoreError that says what could not be done to which file, why, and what to do."""
+    if error.errno == errno.ENOENT and verb == "read":
+        return ObjectNotFoundError(f"{full} does not exist")
+    cause = _ADVICE.get(error.errno or 0, error.strerror or str(error))
+    return StoreError(f"cannot {verb} {full}: {cause}")
+
+
+def _make_folders(folder: str) -> None:
+    """Create the folder and its parents, each synced into its parent: a file is only as safe as its folder."""
+    if os.path.isdir(folder):
+        return
+    parent = os.path.dirname(folder)
+    if parent != folder:
+        _make_folders(parent)
+    with suppress(FileExistsError):
+        os.mkdir(folder)
+        _sync_folder(parent)
+
+
+def _sync_folder(folder: str) -> None:
+    descriptor = os.open(folder, os.O_RDONLY | os.O_DIRECTORY)
+    try:
+        os.fsync(descriptor)
+    finally:
+        os.close(descriptor)

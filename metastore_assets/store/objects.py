@@ -1,0 +1,136 @@
+"""The one way to files: a root on local disk or in an object store, with atomic writes and ranged reads."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from datetime import datetime
+from functools import lru_cache
+from urllib.parse import unquote, urlsplit
+
+import pyarrow as pa
+import pyarrow.parquet as pq
+
+from metastore_assets.errors import ObjectExistsError, ObjectNotFoundError, StoreError
+from metastore_assets.store.backend import Backend, ObjectInfo
+from metastore_assets.store.local import LocalFiles
+from metastore_assets.store.parquet import ParquetTableWriter, open_parquet, parquet_errors, parquet_writer
+
+__all__ = ["ObjectExistsError", "ObjectInfo", "ObjectNotFoundError", "ObjectStore"]
+
+_SCHEMES = {"s3": "s3", "s3a": "s3", "gs": "gs", "gcs": "gs", "az": "az", "azure": "az", "abfs": "az", "abfss": "az"}
+
+
+class ObjectStore:
+    """A folder of objects: a local path, `file://`, `s3://`, `gs://` or `az://` URI, with its storage options.
+
+    A small value: hashable, picklable, compared by URI and options; connections open on first use and are shared
+    within a process. Paths are relative, with `/` between segments. Nothing half-written is ever visible. Every
+    failure is a StoreError that names the URI and what to do.
+    """
+
+    __slots__ = ("_options", "_uri")
+
+    def __init__(self, uri: str, options: Mapping[str, str] | None = None) -> None:
+        self._uri = _normalized(uri)
+        self._options = tuple(sorted((options or {}).items()))
+
+    def __eq__(self, other: object) -> bool:
+        return isinstance(other, ObjectStore) and (self._uri, self._options) == (other._uri, other._options)
+
+    def __hash__(self) -> int:
+        return hash((self._uri, self._options))
+
+    def __reduce__(self) -> tuple[object, ...]:
+        return ObjectStore, (self._uri, dict(self._options))
+
+    def __repr__(self) -> str:
+        return f"ObjectStore({self._uri!r})"  # options may hold secrets
+
+    def uri(self, path: str = "") -> str:
+        """The object as a person would name it: an absolute local path, or a URI."""
+        return f"{self._uri.rstrip('/')}/{_checked(path)}" if path else self._uri
+
+    def child(self, prefix: str) -> ObjectStore:
+        """The store of the objects below a folder of this one."""
+        return ObjectStore(self.uri(prefix), dict(self._options))
+
+    def read(self, path: str) -> bytes:
+        """The whole object. Raises ObjectNotFoundError."""
+        return self._backend.read(_checked(path))
+
+    def write(self, path: str, data: bytes, *, create: bool = False) -> None:
+        """Write one object, all or nothing. With `create`, raises ObjectExistsError when there is one already."""
+        self._backend.write(_checked(path), data, create=create)
+
+    def list(self, prefix: str = "") -> list[ObjectInfo]:
+        """The objects below a folder at any depth, sorted by path; empty when the folder does not exist."""
+        found = self._backend.list(_checked(prefix) if prefix else "")
+        return sorted(found, key=lambda info: info.path)
+
+    def delete(self, paths: Sequence[str]) -> None:
+        """Remove objects; those already gone are no error."""
+        self._backend.delete([_checked(path) for path in paths])
+
+    def remove_unfinished(self, before: datetime) -> int:
+        """Remove what killed writers left behind before that time; the number of files removed."""
+        return self._backend.remove_unfinished(before)
+
+    def open_parquet(self, path: str) -> pq.ParquetFile:
+        """A Parquet object for ranged reads: only the footer and what is asked for is fetched."""
+        return open_parquet(self._backend.open_input(_checked(path)), self.uri(path), remote=self.is_remote)
+
+    def read_parquet(self, path: str, columns: Sequence[str] | None = None) -> pa.Table:
+        """A whole Parquet object, or some of its columns, as a table."""
+        with self.open_parquet(path) as file, parquet_errors(self.uri(path)):
+            return file.read(columns=None if columns is None else list(columns))
+
+    @contextmanager
+    def parquet_writer(self, path: str, schema: pa.Schema) -> Iterator[ParquetTableWriter]:
+        """Write one Parquet object table by table; visible when the block ends well, never when it raises."""
+        with self._backend.create_output(_checked(path)) as sink, parquet_writer(sink, schema) as writer:
+            yield writer
+
+    def write_parquet(self, path: str, table: pa.Table) -> None:
+        """Write a table as one Parquet object."""
+        with self.parquet_writer(path, table.schema) as writer:
+            writer.write_table(table)
+
+    @property
+    def is_remote(self) -> bool:
+        """Whether a read is a request over a network."""
+        return "://" in self._uri
+
+    @property
+    def _backend(self) -> Backend:
+        return _backend(self._uri, self._options, os.getpid())
+
+
+@lru_cache(maxsize=256)
+def _backend(uri: str, options: tuple[tuple[str, str], ...], process: int) -> Backend:
+    """One backend per root and process; the process id keeps forked children from sharing connections."""
+    if "://" not in uri:
+        return LocalFiles(uri)
+    from metastore_assets.store.remote import RemoteObjects  # costs 30 ms that a local root need not pay
+
+    return RemoteObjects(uri, dict(options))
+
+
+def _normalized(uri: str) -> str:
+    if "://" not in uri:
+        return os.path.abspath(os.path.expanduser(uri))
+    scheme, rest = uri.split("://", 1)
+    if scheme == "file":
+        return os.path.abspath(unquote(urlsplit(uri).path))
+    if scheme not in _SCHEMES:
+        raise StoreError(f"{uri}: a root is a local path or starts with file://, s3://, gs:// or az://")
+    if not rest.strip("/"):
+        raise StoreError(f"{uri} names no bucket; write {scheme}://bucket/prefix")
+    return f"{_SCHEMES[scheme]}://{rest.rstrip('/')}"
+
+
+def _checked(path: str) -> str:
+    if not path or any(segment in ("", ".", "..") for segment in path.split("/")) or "\0" in path:
+        raise ValueError(f"{path!r} is not a relative object path")
+    return path

@@ -1,0 +1,73 @@
+"""Reading and writing Parquet objects, with failures that name the object."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager, suppress
+
+import pyarrow as pa
+import pyarrow.parquet as pq
+
+from metastore_assets.errors import CorruptionError, StoreError
+from metastore_assets.store.backend import Output
+
+ROW_GROUP_ROWS = 131_072
+"""Most rows in one row group."""
+
+
+class ParquetTableWriter:
+    """One Parquet file being written. Tables must have exactly the schema it was opened with."""
+
+    def __init__(self, writer: pq.ParquetWriter) -> None:
+        self._writer = writer
+        self.row_count = 0
+
+    def write_table(self, table: pa.Table, row_group_rows: int = ROW_GROUP_ROWS) -> None:
+        """Append the rows as one or more row groups of at most `row_group_rows` rows; no rows, no row group."""
+        if table.num_rows:
+            self._writer.write_table(table, row_group_size=min(row_group_rows, ROW_GROUP_ROWS))
+            self.row_count += table.num_rows
+
+    def add_metadata(self, metadata: Mapping[str, str]) -> None:
+        """Add to the file's key-value metadata."""
+        self._writer.add_key_value_metadata(dict(metadata))
+
+
+@contextmanager
+def parquet_writer(sink: Output, schema: pa.Schema) -> Iterator[ParquetTableWriter]:
+    """Write Parquet (zstd) to a sink; the footer is written when the block ends."""
+    writer = pq.ParquetWriter(sink, schema, compression="zstd", store_schema=True)
+    try:
+        yield ParquetTableWriter(writer)
+    except BaseException:
+        # Closed here, into a sink that will be thrown away: left open, it would be closed by the garbage collector.
+        with suppress(Exception):
+            writer.close()
+        raise
+    writer.close()
+
+
+def open_parquet(source: pa.NativeFile, uri: str, *, remote: bool) -> pq.ParquetFile:
+    """Open Parquet for ranged reads. Raises CorruptionError when it is not Parquet or is cut short."""
+    with parquet_errors(uri):
+        return pq.ParquetFile(source, pre_buffer=remote)
+
+
+@contextmanager
+def parquet_errors(uri: str) -> Iterator[None]:
+    """Turn what pyarrow raises while reading a Parquet object into errors that name it."""
+    try:
+        yield
+    except StoreError:
+        raise
+    except OSError as error:
+        if error.errno is not None:
+            raise StoreError(f"cannot read {uri}: {error.strerror}") from error
+        raise _corrupt(uri, error) from error
+    except (pa.ArrowException, ValueError, KeyError) as error:
+        raise _corrupt(uri, error) from error
+
+
+def _corrupt(uri: str, error: Exception) -> CorruptionError:
+    cause = str(error).split("\n", 1)[0]
+    return CorruptionError(f"{uri} is damaged ({cause}); rebuild with `metastore refresh --full`")

@@ -1,0 +1,235 @@
+"""Objects in S3, Google Cloud Storage or Azure, through obstore."""
+
+from __future__ import annotations
+
+import io
+import os
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from datetime import datetime, timedelta
+from typing import Any
+
+import obstore
+import pyarrow as pa
+from obstore import exceptions
+from obstore.store import from_url
+
+from metastore_assets.errors import ObjectExistsError, ObjectNotFoundError, StoreError
+from metastore_assets.store.backend import ObjectInfo, Output
+
+_ENVIRONMENT = {"s3": "AWS", "gs": "GOOGLE", "az": "AZURE"}
+_CLIENT_FLAGS = {"allow_http", "allow_invalid_certificates", "http1_only", "http2_only", "randomize_addresses"}
+_CLIENT_KEYS = _CLIENT_FLAGS | {
+    "connect_timeout",
+    "pool_idle_timeout",
+    "proxy_url",
+    "proxy_excludes",
+    "read_timeout",
+    "root_certificate",
+    "timeout",
+    "user_agent",
+}
+_RETRY_KEYS = {"max_retries", "retry_timeout"}
+_MAX_RETRIES = 6
+_RETRY_TIMEOUT = 60
+"""obstore's own 10 retries over 3 minutes make a mistyped endpoint look like a hang; this gives up in some seconds."""
+_TAIL = 1 << 16
+
+
+class RemoteObjects:
+    """The objects below a URI such as `s3://bucket/prefix`.
+
+    Options are obstore's, as text: `aws_endpoint`, `aws_region`, …; of its HTTP client, such as `allow_http` (also
+    `aws_allow_http`); and `max_retries`, `retry_timeout` (seconds). What is absent comes from the environment.
+    """
+
+    def __init__(self, uri: str, options: Mapping[str, str]) -> None:
+        self._uri = uri
+        try:
+            self._store: Any = _open(uri, options)
+        except (exceptions.BaseError, ValueError, TypeError) as error:
+            raise StoreError(f"cannot open {uri}: {_first_line(error)}; check root and storage_options") from error
+
+    def read(self, path: str) -> bytes:
+        with self._explained("read", path):
+            return bytes(obstore.get(self._store, path).bytes())
+
+    def write(self, path: str, data: bytes, *, create: bool) -> None:
+        with self._explained("write", path):
+            obstore.put(self._store, path, data, mode="create" if create else "overwrite")
+
+    def list(self, prefix: str) -> list[ObjectInfo]:
+        with self._explained("list", prefix):
+            found = obstore.list(self._store, prefix or None).collect()
+            return [ObjectInfo(info["path"], info["size"], info["last_modified"]) for info in found]
+
+    def delete(self, paths: Sequence[str]) -> None:
+        for start in range(0, len(paths), 1000):
+            batch = list(paths[start : start + 1000])
+            try:
+                with self._explained("delete", batch[0]):
+                    obstore.delete(self._store, batch)
+            except ObjectNotFoundError:
+                # S3 does not mind; others stop at the first that is missing, so go one by one.
+                self._delete_each(batch)
+
+    def open_input(self, path: str) -> pa.NativeFile:
+        return pa.PythonFile(_RangedInput(self, path), mode="r")
+
+    @contextmanager
+    def create_output(self, path: str) -> Iterator[Output]:
+        with self._explained("write", path):
+            output = _Output(self, path, obstore.open_writer(self._store, path))
+        yield output
+        # Not closed when the block raises: an upload never completed is never visible.
+        output.complete()
+
+    def remove_unfinished(self, before: datetime) -> int:
+        """Nothing to remove by name: a bucket's life-cycle rule aborts incomplete uploads."""
+        return 0
+
+    def tail(self, path: str) -> tuple[int, bytes]:
+        """The object's size and its last bytes, where a Parquet footer is, in one request where the store can."""
+        with self._explained("read", path):
+            try:
+                result = obstore.get(self._store, path, options={"range": {"suffix": _TAIL}})
+                return result.meta["size"], bytes(result.bytes())
+            except exceptions.NotSupportedError:  # Azure has no suffix ranges
+                size = obstore.head(self._store, path)["size"]
+                start = max(0, size - _TAIL)
+                data = bytes(obstore.get_range(self._store, path, start=start, end=size)) if size else b""
+                return size, data
+
+    def range(self, path: str, start: int, end: int) -> bytes:
+        """The bytes from `start` up to but without `end`."""
+        with self._explained("read", path):
+            return bytes(obstore.get_range(self._store, path, start=start, end=end))
+
+    def _delete_each(self, paths: Sequence[str]) -> None:
+        for path in paths:
+            try:
+                with self._explained("delete", path):
+                    obstore.delete(self._store, path)
+            except ObjectNotFoundError:
+                continue
+
+    @contextmanager
+    def _explained(self, verb: str, path: str) -> Iterator[None]:
+        try:
+            yield
+        except (exceptions.BaseError, OSError) as error:
+            raise _explain(verb, f"{self._uri}/{path}" if path else self._uri, error) from error
+
+
+class _RangedInput(io.RawIOBase):
+    """An object as a file: every read outside the tail is one ranged request of exactly that many bytes."""
+
+    def __init__(self, objects: RemoteObjects, path: str) -> None:
+        self._objects = objects
+        self._path = path
+        self._size, self._tail = objects.tail(path)
+        self._position = 0
+
+    def readable(self) -> bool:
+        return True
+
+    def seekable(self) -> bool:
+        return True
+
+    def seek(self, offset: int, whence: int = os.SEEK_SET) -> int:
+        base = {os.SEEK_SET: 0, os.SEEK_CUR: self._position, os.SEEK_END: self._size}[whence]
+        self._position = base + offset
+        return self._position
+
+    def tell(self) -> int:
+        return self._position
+
+    def read(self, size: int = -1) -> bytes:
+        start = self._position
+        end = self._size if size < 0 else min(self._size, start + size)
+        if end <= start:
+            return b""
+        tail_start = self._size - len(self._tail)
+        if start >= tail_start:
+            data = self._tail[start - tail_start : end - tail_start]
+        else:
+            data = self._objects.range(self._path, start, end)
+        self._position = end
+        return data
+
+
+class _Output(io.RawIOBase):
+    def __init__(self, objects: RemoteObjects, path: str, writer: Any) -> None:
+        self._objects = objects
+        self._path = path
+        self._writer = writer
+        self._position = 0
+
+    def writable(self) -> bool:
+        return True
+
+    def write(self, data: Any) -> int:
+        with self._objects._explained("write", self._path):
+            self._writer.write(data)
+        self._position += len(data)
+        return len(data)
+
+    def tell(self) -> int:
+        return self._position
+
+    def flush(self) -> None:
+        """Nothing: `complete` is what makes the object visible, once."""
+
+    def complete(self) -> None:
+        with self._objects._explained("write", self._path):
+            self._writer.close()
+
+
+def _open(uri: str, options: Mapping[str, str]) -> Any:
+    prefix = _ENVIRONMENT[uri.split("://", 1)[0]]
+    config: dict[str, Any] = {}
+    client: dict[str, Any] = {}
+    retry: dict[str, Any] = {"max_retries": _MAX_RETRIES, "retry_timeout": timedelta(seconds=_RETRY_TIMEOUT)}
+    for key, value in options.items():
+        bare = key.lower().removeprefix(f"{prefix.lower()}_")
+        if bare in _CLIENT_KEYS:
+            client[bare] = _client_value(bare, value)
+        elif bare == "max_retries":
+            retry[bare] = int(value)
+        elif bare == "retry_timeout":
+            retry[bare] = timedelta(seconds=float(value))
+        else:
+            config[key] = value
+    if client:
+        # Given any, obstore ignores all of the client's variables in the environment.
+        for key in _CLIENT_KEYS - set(client):
+            if (inherited := os.environ.get(f"{prefix}_{key.upper()}")) is not None:
+                client[key] = _client_value(key, inherited)
+    settings: dict[str, Any] = {"config": config, "client_options": client or None, "retry_config": retry}
+    return from_url(uri, **settings)
+
+
+def _client_value(key: str, value: str) -> bool | str:
+    return value.strip().lower() in ("true", "1", "yes", "on") if key in _CLIENT_FLAGS else value
+
+
+def _explain(verb: str, uri: str, error: Exception) -> StoreError:
+    text = str(error)
+    cannot = f"cannot {verb} {uri}"
+    if isinstance(error, exceptions.AlreadyExistsError | exceptions.PreconditionError):
+        return ObjectExistsError(f"{uri} exists already")
+    if "NoSuchBucket" in text or "ContainerNotFound" in text or "bucket does not exist" in text:
+        return StoreError(f"{cannot}: there is no such bucket; create it, or set another root")
+    if isinstance(error, FileNotFoundError):
+        return ObjectNotFoundError(f"{uri} does not exist")
+    if isinstance(error, exceptions.PermissionDeniedError | exceptions.UnauthenticatedError):
+        return StoreError(f"{cannot}: access denied; check the credentials and the bucket's policy")
+    if "builder error" in text and "http://" in text:
+        return StoreError(f'{cannot}: the endpoint is plain http; add `aws_allow_http: "true"` to storage_options')
+    if "error sending request" in text or "dns error" in text:
+        return StoreError(f"{cannot}: the endpoint cannot be reached ({_first_line(error)}); check aws_endpoint")
+    return StoreError(f"{cannot}: {_first_line(error)}")
+
+
+def _first_line(error: Exception) -> str:
+    return str(error).split("\n", 1)[0].strip()

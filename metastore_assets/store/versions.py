@@ -1,0 +1,130 @@
+"""The versions of one table: published by one put-if-absent, read whole or not at all.
+
+    <root>/<table>/versions/<n>.json                         names everything the version consists of
+    <root>/<table>/versions/<n>-<unique>.fragments.parquet   and .partitions, .nodes, .layouts: named by the JSON
+    <root>/<table>/pending/<unique>.parquet                  profiles finished by attempts that did not publish
+
+The JSON is the last thing written. A crash before it leaves files that no version names, which `expire` removes.
+"""
+
+from __future__ import annotations
+
+import re
+import uuid
+from collections.abc import Sequence
+from typing import Any
+
+from metastore_assets.errors import (
+    ObjectExistsError,
+    ObjectNotFoundError,
+    VersionConflictError,
+    VersionNotFoundError,
+)
+from metastore_assets.store.document import decode_version, encode_version
+from metastore_assets.store.entries import entries_table, layouts_table
+from metastore_assets.store.manifest import FragmentEntry, NodeEntry, PartitionEntry, Version
+from metastore_assets.store.objects import ObjectStore
+from metastore_assets.store.pending import clear_pending, pending_files, read_pending, save_pending
+
+_VERSION_FILE = re.compile(r"versions/([1-9][0-9]*)\.json")
+
+
+class VersionStore:
+    """The versions and pending profiles of one table under a root."""
+
+    def __init__(self, store: ObjectStore, table: str) -> None:
+        self.table = table
+        self.objects = store.child(table)
+        """The table's folder: what `ProfileFiles` paths are relative to."""
+        self._pending_read: set[str] = set()
+
+    def numbers(self) -> list[int]:
+        """The numbers of the versions there are, ascending."""
+        matches = (_VERSION_FILE.fullmatch(info.path) for info in self.objects.list("versions"))
+        return sorted(int(match[1]) for match in matches if match)
+
+    def latest(self) -> Version | None:
+        """The newest version, or None before the first."""
+        numbers = self.numbers()
+        return self.read(numbers[-1]) if numbers else None
+
+    def read(self, number: int) -> Version:
+        """One version. Raises VersionNotFoundError naming those there are."""
+        path = f"versions/{number}.json"
+        try:
+            data = self.objects.read(path)
+        except ObjectNotFoundError:
+            numbers = self.numbers()
+            there_are = f"there are versions {_ranges(numbers)}" if numbers else "none is published yet; run `refresh`"
+            raise VersionNotFoundError(f"table {self.table!r} has no version {number}; {there_are}") from None
+        return decode_version(data, self.objects, path)
+
+    def publish(self, version: Version) -> None:
+        """Make the version the newest. Its number must follow the newest there is.
+
+        Raises VersionConflictError when another publisher was first: plan again from `latest()`. After any other
+        StoreError the version may or may not have been published; `latest()` tells.
+        """
+        newest = max(self.numbers(), default=0)
+        if version.number != newest + 1:
+            raise self._conflict(version.number, newest)
+        stem = f"versions/{version.number}-{uuid.uuid4().hex}"
+        entries = self._write_entries(stem, version)
+        data = encode_version(version, entries, stem.rpartition("-")[2])
+        path = f"versions/{version.number}.json"
+        try:
+            self.objects.write(path, data, create=True)
+        except ObjectExistsError:
+            # A put whose answer was lost on the way is repeated by the client, and then finds its own object.
+            if self.objects.read(path) != data:
+                self.objects.delete([entry["path"] for entry in entries.values()])
+                raise self._conflict(version.number, version.number) from None
+
+    def save_pending(self, entries: Sequence[FragmentEntry]) -> None:
+        """Keep profiles that were finished by an attempt that will not publish."""
+        if entries:
+            save_pending(self.objects, entries)
+
+    def pending(self) -> list[FragmentEntry]:
+        """Profiles kept by `save_pending` and not cleared since; of several with one id and layout, the newest."""
+        found: dict[tuple[str, str], FragmentEntry] = {}
+        for info in sorted(pending_files(self.objects), key=lambda info: info.modified):
+            for entry in read_pending(self.objects, info.path):
+                found[entry.id, entry.layout] = entry
+            self._pending_read.add(info.path)
+        return list(found.values())
+
+    def clear_pending(self) -> None:
+        """Clear what `pending` of this object read: its profiles are in a version now, or of no use.
+
+        The files they name stay safe from `expire` for its grace, because another attempt may have read them too.
+        """
+        clear_pending(self.objects, sorted(self._pending_read))
+        self._pending_read.clear()
+
+    def _write_entries(self, stem: str, version: Version) -> dict[str, dict[str, Any]]:
+        tables = {
+            "fragments": entries_table(FragmentEntry, version.fragments),
+            "partitions": entries_table(PartitionEntry, version.partitions),
+            "nodes": entries_table(NodeEntry, version.nodes),
+            "layouts": layouts_table(version.layouts),
+        }
+        for name, table in tables.items():
+            self.objects.write_parquet(f"{stem}.{name}.parquet", table)
+        return {name: {"path": f"{stem}.{name}.parquet", "rows": t.num_rows} for name, t in tables.items()}
+
+    def _conflict(self, number: int, newest: int) -> VersionConflictError:
+        return VersionConflictError(
+            f"version {number} of table {self.table!r} cannot be published: version {newest} is there; plan again"
+        )
+
+
+def _ranges(numbers: Sequence[int]) -> str:
+    """`[1, 2, 3, 7]` as `1-3, 7`."""
+    parts: list[list[int]] = []
+    for number in numbers:
+        if parts and parts[-1][1] == number - 1:
+            parts[-1][1] = number
+        else:
+            parts.append([number, number])
+    return ", ".join(str(first) if first == last else f"{first}-{last}" for first, last in parts)
