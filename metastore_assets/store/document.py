@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import base64
 import json
+import re
 import zlib
 from collections.abc import Mapping
 from datetime import datetime
@@ -28,6 +29,19 @@ from metastore_assets.store.objects import ObjectStore
 FORMAT_VERSION = 1
 """Of everything under `versions`; raised when older code could not read it correctly."""
 
+_VERSION_FILE = re.compile(r"versions/([1-9][0-9]*)\.json")
+
+
+def version_path(number: int) -> str:
+    """Where the document of a version is, below the table's folder."""
+    return f"versions/{number}.json"
+
+
+def version_number(path: str) -> int | None:
+    """The version whose document is at that path; None when it is another kind of file."""
+    match = _VERSION_FILE.fullmatch(path)
+    return int(match[1]) if match else None
+
 
 def encode_version(version: Version, entries: Mapping[str, Mapping[str, Any]], publisher: str) -> bytes:
     """The JSON of a version. `entries` names the file and the number of rows of each kind of entry.
@@ -44,6 +58,7 @@ def encode_version(version: Version, entries: Mapping[str, Mapping[str, Any]], p
         "committed_at": version.committed_at and version.committed_at.isoformat(),
         "published_at": version.published_at.isoformat(),
         "code_version": version.code_version,
+        "layout": version.layout,
         "row_count": version.row_count,
         "bytes": version.bytes,
         "content_id": version.content_id,
@@ -85,10 +100,12 @@ def decode_version(data: bytes, objects: ObjectStore, path: str) -> Version:
             content_id=fields["content_id"],
             files=ProfileFiles(files["statistics"], files["histograms"], tuple(files["frequencies"])),
             code_version=fields["code_version"],
+            layout=fields["layout"],
             layouts=LazyLayouts(partial(_load_layouts, objects, entries["layouts"]["path"])),
             fragments=_lazy(FragmentEntry, objects, entries["fragments"]),
             partitions=_lazy(PartitionEntry, objects, entries["partitions"]),
             nodes=_lazy(NodeEntry, objects, entries["nodes"]),
+            entry_files=tuple(entry["path"] for entry in entries.values()),
         )
     except (ValueError, KeyError, TypeError, AttributeError, zlib.error, pa.ArrowException) as error:
         raise CorruptionError(

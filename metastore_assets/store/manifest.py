@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from datetime import datetime
 from typing import Generic, TypeVar, overload
 
@@ -95,11 +95,15 @@ class Version:
     files: ProfileFiles
     """The table's profile."""
     code_version: str
+    layout: str
+    """The layout, a key of `layouts`, that the version's profiles were reduced under."""
     layouts: Mapping[str, Mapping[str, str]]
-    """By layout id: the signature of each profiled leaf column, by its field id."""
+    """By layout id: the signature of each profiled top-level column, by its field id."""
     fragments: Sequence[FragmentEntry]
     partitions: Sequence[PartitionEntry]
     nodes: Sequence[NodeEntry] = ()
+    entry_files: tuple[str, ...] = field(default=(), compare=False, repr=False)
+    """The files that a version read from a store reads its entries from; `publish` takes no notice of it."""
 
     def paths(self) -> Iterator[str]:
         """Every profile file the version consists of."""

@@ -8,31 +8,60 @@ from __future__ import annotations
 
 import uuid
 from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
+from datetime import datetime
 
 from metastore_assets.errors import ObjectNotFoundError
 from metastore_assets.store.entries import entries_of, entries_table
 from metastore_assets.store.manifest import FragmentEntry
 from metastore_assets.store.objects import ObjectInfo, ObjectStore
 
+FOLDER = "pending"
 _CLEARED = ".cleared"
 
 
-def save_pending(objects: ObjectStore, entries: Sequence[FragmentEntry]) -> None:
-    """Write the entries as one more pending file."""
-    objects.write_parquet(f"pending/{uuid.uuid4().hex}.parquet", entries_table(FragmentEntry, entries))
+@dataclass(frozen=True)
+class PendingFiles:
+    """The pending files and the marks of those that are cleared, as listed."""
+
+    files: tuple[ObjectInfo, ...]
+    """Oldest first."""
+    marks: dict[str, ObjectInfo]
+    """By path of the file they mark; the file itself may be gone already."""
+
+    @classmethod
+    def of(cls, infos: Iterable[ObjectInfo]) -> PendingFiles:
+        """Those among listed objects."""
+        infos = [info for info in infos if info.path.startswith(f"{FOLDER}/")]
+        files = sorted((info for info in infos if info.path.endswith(".parquet")), key=lambda info: info.modified)
+        marks = {info.path.removesuffix(_CLEARED): info for info in infos if info.path.endswith(_CLEARED)}
+        return cls(tuple(files), marks)
+
+    def current(self) -> list[str]:
+        """Paths of the files that are not cleared, oldest first."""
+        return [info.path for info in self.files if info.path not in self.marks]
+
+    def cleared_before(self, time: datetime) -> list[str]:
+        """Paths of files, perhaps gone, that were cleared before a time."""
+        return [path for path, mark in self.marks.items() if mark.modified < time]
+
+    def paths_but(self, cleared: Iterable[str]) -> list[str]:
+        """Paths of all files, cleared or not, but those given."""
+        without = set(cleared)
+        return [info.path for info in self.files if info.path not in without]
+
+    def marks_of(self, paths: Iterable[str]) -> list[str]:
+        """Paths of the marks of some files."""
+        return [self.marks[path].path for path in paths]
+
+    def all_paths(self) -> set[str]:
+        """Files and marks."""
+        return {info.path for info in (*self.files, *self.marks.values())}
 
 
-def clear_pending(objects: ObjectStore, paths: Iterable[str]) -> None:
-    """Mark pending files as cleared."""
-    for path in paths:
-        objects.write(f"{path}{_CLEARED}", b"")
-
-
-def pending_files(objects: ObjectStore) -> list[ObjectInfo]:
-    """The pending files that are not cleared."""
-    infos = objects.list("pending")
-    cleared = {info.path.removesuffix(_CLEARED) for info in infos if info.path.endswith(_CLEARED)}
-    return [info for info in infos if info.path.endswith(".parquet") and info.path not in cleared]
+def list_pending(objects: ObjectStore) -> PendingFiles:
+    """The pending files there are."""
+    return PendingFiles.of(objects.list(FOLDER))
 
 
 def read_pending(objects: ObjectStore, path: str) -> list[FragmentEntry]:
@@ -41,3 +70,14 @@ def read_pending(objects: ObjectStore, path: str) -> list[FragmentEntry]:
         return entries_of(FragmentEntry, objects.read_parquet(path))
     except ObjectNotFoundError:
         return []
+
+
+def save_pending(objects: ObjectStore, entries: Sequence[FragmentEntry]) -> None:
+    """Write the entries as one more pending file."""
+    objects.write_parquet(f"{FOLDER}/{uuid.uuid4().hex}.parquet", entries_table(FragmentEntry, entries))
+
+
+def clear_pending(objects: ObjectStore, paths: Iterable[str]) -> None:
+    """Mark pending files as cleared."""
+    for path in paths:
+        objects.write(f"{path}{_CLEARED}", b"")

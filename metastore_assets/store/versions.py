@@ -9,9 +9,9 @@ The JSON is the last thing written. A crash before it leaves files that no versi
 
 from __future__ import annotations
 
-import re
 import uuid
 from collections.abc import Sequence
+from datetime import timedelta
 from typing import Any
 
 from metastore_assets.errors import (
@@ -20,13 +20,12 @@ from metastore_assets.errors import (
     VersionConflictError,
     VersionNotFoundError,
 )
-from metastore_assets.store.document import decode_version, encode_version
+from metastore_assets.store.document import decode_version, encode_version, version_number, version_path
 from metastore_assets.store.entries import entries_table, layouts_table
+from metastore_assets.store.expire import Expired, expire
 from metastore_assets.store.manifest import FragmentEntry, NodeEntry, PartitionEntry, Version
 from metastore_assets.store.objects import ObjectStore
-from metastore_assets.store.pending import clear_pending, pending_files, read_pending, save_pending
-
-_VERSION_FILE = re.compile(r"versions/([1-9][0-9]*)\.json")
+from metastore_assets.store.pending import clear_pending, list_pending, read_pending, save_pending
 
 
 class VersionStore:
@@ -40,8 +39,8 @@ class VersionStore:
 
     def numbers(self) -> list[int]:
         """The numbers of the versions there are, ascending."""
-        matches = (_VERSION_FILE.fullmatch(info.path) for info in self.objects.list("versions"))
-        return sorted(int(match[1]) for match in matches if match)
+        numbers = (version_number(info.path) for info in self.objects.list("versions"))
+        return sorted(number for number in numbers if number is not None)
 
     def latest(self) -> Version | None:
         """The newest version, or None before the first."""
@@ -50,7 +49,7 @@ class VersionStore:
 
     def read(self, number: int) -> Version:
         """One version. Raises VersionNotFoundError naming those there are."""
-        path = f"versions/{number}.json"
+        path = version_path(number)
         try:
             data = self.objects.read(path)
         except ObjectNotFoundError:
@@ -71,7 +70,7 @@ class VersionStore:
         stem = f"versions/{version.number}-{uuid.uuid4().hex}"
         entries = self._write_entries(stem, version)
         data = encode_version(version, entries, stem.rpartition("-")[2])
-        path = f"versions/{version.number}.json"
+        path = version_path(version.number)
         try:
             self.objects.write(path, data, create=True)
         except ObjectExistsError:
@@ -88,10 +87,10 @@ class VersionStore:
     def pending(self) -> list[FragmentEntry]:
         """Profiles kept by `save_pending` and not cleared since; of several with one id and layout, the newest."""
         found: dict[tuple[str, str], FragmentEntry] = {}
-        for info in sorted(pending_files(self.objects), key=lambda info: info.modified):
-            for entry in read_pending(self.objects, info.path):
+        for path in list_pending(self.objects).current():
+            for entry in read_pending(self.objects, path):
                 found[entry.id, entry.layout] = entry
-            self._pending_read.add(info.path)
+            self._pending_read.add(path)
         return list(found.values())
 
     def clear_pending(self) -> None:
@@ -101,6 +100,13 @@ class VersionStore:
         """
         clear_pending(self.objects, sorted(self._pending_read))
         self._pending_read.clear()
+
+    def expire(self, keep: int, grace: timedelta) -> Expired:
+        """Remove all but the newest `keep` versions, and files that nothing kept names and older than `grace`.
+
+        The grace must be longer than the longest refresh; versions replaced more recently than that stay too.
+        """
+        return expire(self.objects, keep, grace)
 
     def _write_entries(self, stem: str, version: Version) -> dict[str, dict[str, Any]]:
         tables = {

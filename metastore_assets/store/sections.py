@@ -1,0 +1,198 @@
+"""Parquet files made of named sections of rows, of which one can be read without the others.
+
+A section's rows are contiguous. A large section has row groups of its own; small neighbours share one. The file's
+metadata lists name, first row and row count of every section, and that is all a reader needs to know.
+"""
+
+from __future__ import annotations
+
+import json
+import threading
+from bisect import bisect_right
+from collections.abc import Mapping, Sequence
+from contextlib import ExitStack
+from dataclasses import dataclass
+from itertools import accumulate
+from types import TracebackType
+
+import pyarrow as pa
+
+from metastore_assets.errors import CorruptionError
+from metastore_assets.store.objects import ObjectStore
+from metastore_assets.store.parquet import ROW_GROUP_ROWS, ParquetTableWriter, parquet_errors
+
+SECTIONS = "metastore.columns"
+"""Metadata key of the sections: a JSON list of [name, first row, row count] in file order."""
+LARGE_SECTION_ROWS = 4096
+"""From this many rows on, a section shares no row group with another."""
+_HEAD_ROWS = 4096
+_HEAD_FROM = 8 * _HEAD_ROWS
+"""A section of this many rows begins with a small row group: its first rows are what is asked for most."""
+
+
+@dataclass(frozen=True)
+class Section:
+    """Where a section's rows are in its file."""
+
+    first_row: int
+    row_count: int
+
+
+class SectionWriter:
+    """Writes one file of sections. A context manager; the file is visible when the block ends well.
+
+    Holds no more than a row group (131,072 rows) in memory, besides the table given.
+    """
+
+    def __init__(self, store: ObjectStore, path: str, schema: pa.Schema) -> None:
+        self._store = store
+        self._path = path
+        self._schema = schema
+        self._stack = ExitStack()
+        self._writer: ParquetTableWriter
+        self._sections: dict[str, int] = {}
+        self._current: str | None = None
+        self._shared: list[pa.Table] = []
+        self._shared_rows = 0
+        self._own: list[pa.Table] = []
+        self._own_rows = 0
+        self._own_written = False
+
+    def write_section(self, name: str, table: pa.Table) -> None:
+        """Append a section. Called again with the same name at once, it continues that section.
+
+        Raises ValueError when a section of that name was ended by another one.
+        """
+        if name != self._current:
+            if name in self._sections:
+                raise ValueError(f"section {name!r} of {self._store.uri(self._path)} is already ended")
+            self._end_section()
+            self._current = name
+            self._sections[name] = 0
+        self._sections[name] += table.num_rows
+        if not table.num_rows:
+            return
+        self._own.append(table)
+        self._own_rows += table.num_rows
+        if self._own_rows >= ROW_GROUP_ROWS:
+            self._write_own(keep_rest=True)
+
+    def __enter__(self) -> SectionWriter:
+        self._writer = self._stack.enter_context(self._store.parquet_writer(self._path, self._schema))
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        with self._stack:
+            if kind is not None:
+                self._stack.__exit__(kind, error, trace)
+                return
+            self._end_section()
+            self._write_shared()
+            counts = list(self._sections.values())
+            firsts = accumulate(counts, initial=0)
+            index = [[name, first, count] for name, first, count in zip(self._sections, firsts, counts, strict=False)]
+            self._writer.add_metadata({SECTIONS: json.dumps(index, ensure_ascii=False)})
+
+    def _end_section(self) -> None:
+        if self._own_written or self._own_rows >= LARGE_SECTION_ROWS:
+            self._write_own(keep_rest=False)
+        else:
+            self._shared += self._own
+            self._shared_rows += self._own_rows
+            self._own, self._own_rows = [], 0
+            if self._shared_rows >= LARGE_SECTION_ROWS:
+                self._write_shared()
+        self._own_written = False
+
+    def _write_shared(self) -> None:
+        if self._shared:
+            self._writer.write_table(pa.concat_tables(self._shared))
+        self._shared, self._shared_rows = [], 0
+
+    def _write_own(self, *, keep_rest: bool) -> None:
+        self._write_shared()
+        if not self._own:
+            return
+        table = pa.concat_tables(self._own)
+        start = 0
+        if not self._own_written and table.num_rows >= _HEAD_FROM:
+            start = _HEAD_ROWS
+            self._writer.write_table(table.slice(0, start))
+        rows = table.num_rows - start
+        stop = start + (rows // ROW_GROUP_ROWS * ROW_GROUP_ROWS if keep_rest else rows)
+        self._writer.write_table(table.slice(start, stop - start))
+        rest = table.slice(stop)
+        self._own, self._own_rows = ([rest] if rest.num_rows else []), rest.num_rows
+        self._own_written = True
+
+
+class SectionReader:
+    """Reads single sections of one file. Opening it reads the footer; safe to share between threads."""
+
+    def __init__(self, store: ObjectStore, path: str) -> None:
+        self._uri = store.uri(path)
+        self._file = store.open_parquet(path)
+        self._lock = threading.Lock()
+        metadata = self._file.metadata
+        groups = [metadata.row_group(i).num_rows for i in range(metadata.num_row_groups)]
+        self._group_starts = list(accumulate(groups, initial=0))
+        self._sections = _sections(metadata.metadata or {}, metadata.num_rows, self._uri)
+
+    @property
+    def sections(self) -> Mapping[str, Section]:
+        """The sections by name, in file order."""
+        return self._sections
+
+    def read_section(self, name: str, limit: int | None = None, columns: Sequence[str] | None = None) -> pa.Table:
+        """The rows of a section, or its first `limit` rows; KeyError when there is no such section.
+
+        Reads only the row groups that hold them, and of `columns` only those.
+        """
+        section = self._sections[name]
+        count = section.row_count if limit is None else min(section.row_count, max(0, limit))
+        first_group = bisect_right(self._group_starts, section.first_row) - 1
+        last_group = bisect_right(self._group_starts, section.first_row + max(0, count - 1)) - 1
+        groups = list(range(first_group, last_group + 1)) if count else []
+        skipped = section.first_row - self._group_starts[first_group] if count else 0
+        wanted = None if columns is None else list(columns)
+        with self._lock, parquet_errors(self._uri):
+            if limit is None or not groups:
+                table = self._file.read_row_groups(groups, columns=wanted)
+            else:
+                table = self._read_first(groups, skipped + count, wanted)
+        return table.slice(skipped, count)
+
+    def close(self) -> None:
+        """Close the file."""
+        self._file.close()
+
+    def __enter__(self) -> SectionReader:
+        return self
+
+    def __exit__(self, *exception: object) -> None:
+        self.close()
+
+    def _read_first(self, groups: list[int], rows: int, columns: list[str] | None) -> pa.Table:
+        """At least the first `rows` rows of some row groups, decoding little more than those."""
+        batches = []
+        for batch in self._file.iter_batches(min(rows, ROW_GROUP_ROWS), row_groups=groups, columns=columns):
+            batches.append(batch)
+            rows -= batch.num_rows
+            if rows <= 0:
+                break
+        return pa.Table.from_batches(batches)
+
+
+def _sections(metadata: Mapping[bytes, bytes], rows: int, uri: str) -> dict[str, Section]:
+    try:
+        index = json.loads(metadata[SECTIONS.encode()])
+        sections = {name: Section(first, count) for name, first, count in index}
+        if sum(section.row_count for section in sections.values()) != rows:
+            raise ValueError("the sections do not add up to the rows")
+    except (KeyError, ValueError, TypeError) as error:
+        raise CorruptionError(
+            f"{uri} lacks a valid list of its columns ({error}); rebuild with `metastore refresh --full`"
+        ) from error
+    return sections
