@@ -1,0 +1,20 @@
+"""What is computed from columns. Pure: Arrow in, Arrow out; no Spark, no Dagster, no files.
+
+A column's *frequencies* (its distinct values with their counts, sorted) are computed once per profile, exactly, and
+everything else follows from them:
+
+    types, leaves      classes of types; leaf columns of nested fields
+    counting           value counts of a column that arrives in chunks
+    frequencies        lists of exact frequencies, their sums, and what follows from them
+    describe           from frequencies to one row of statistics, with the help of
+      moments            sum, mean, deviation, skewness, kurtosis (power_sums: the exact sums)
+      quantiles          t-digest and percentiles
+      distinct           HyperLogLog and fingerprint (hashing: stable hashes)
+      bounds             minimum and maximum of long values
+    histogram          histograms on a dyadic lattice
+    profile            all of that for one top-level column
+    merge              statistics and histograms of disjoint rows, merged
+    tables, union      the Arrow tables of the files, with the typed union of values
+
+Import what is needed from the modules; importing this package imports nothing heavy.
+"""

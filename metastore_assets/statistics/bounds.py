@@ -1,0 +1,67 @@
+"""Bounds of long strings and binary values: the nearest value of at most 4096 bytes."""
+
+from __future__ import annotations
+
+import pyarrow as pa
+
+from metastore_assets.statistics.types import TypeClass
+
+LONGEST = 4096
+"""Bytes of a stored minimum or maximum; longer ones are replaced by a bound."""
+_LAST_CODE_POINT = 0x10FFFF
+_WIDEST = (0x7F, 0x7FF, 0xFFFF)
+"""Greatest code point that UTF-8 holds in one, two, three bytes."""
+
+
+def lower_bound(value: bytes, cls: TypeClass) -> tuple[pa.Scalar, bool]:
+    """The greatest storable value that is not above `value`, and whether it is `value` itself.
+
+    Being the nearest one makes bounds merge exactly: no storable value lies between a long value and its bound.
+    """
+    if len(value) <= LONGEST:
+        return _scalar(value, cls), True
+    if cls.name != "string":
+        return _scalar(value[:LONGEST], cls), False
+    prefix = _whole_characters(value)
+    spare = LONGEST - len(prefix)
+    # The character cut off needs more than the spare bytes, so any character that fits there sorts below it.
+    filler = chr(_WIDEST[spare - 1]).encode() if spare else b""
+    return _scalar(prefix + filler, cls), False
+
+
+def upper_bound(value: bytes, cls: TypeClass) -> tuple[pa.Scalar | None, bool]:
+    """The least storable value that is not below `value`, None when there is none, and whether it is `value` itself."""
+    if len(value) <= LONGEST:
+        return _scalar(value, cls), True
+    bound = _next_text(value) if cls.name == "string" else _next_bytes(value[:LONGEST])
+    return (None if bound is None else _scalar(bound, cls)), False
+
+
+def _whole_characters(value: bytes) -> bytes:
+    end = LONGEST
+    while value[end] & 0xC0 == 0x80:
+        end -= 1
+    return value[:end]
+
+
+def _next_bytes(prefix: bytes) -> bytes | None:
+    kept = prefix.rstrip(b"\xff")
+    return kept[:-1] + bytes([kept[-1] + 1]) if kept else None
+
+
+def _next_text(value: bytes) -> bytes | None:
+    text = _whole_characters(value).decode()
+    size = len(text.encode())
+    while text:
+        last = ord(text[-1])
+        text, size = text[:-1], size - len(text[-1].encode())
+        after = 0xE000 if last == 0xD7FF else last + 1  # surrogates are no characters
+        if last < _LAST_CODE_POINT and size + len(chr(after).encode()) <= LONGEST:
+            return (text + chr(after)).encode()
+    return None
+
+
+def _scalar(value: bytes, cls: TypeClass) -> pa.Scalar:
+    if cls.name == "uuid":
+        return pa.scalar(value, cls.arrow)
+    return pa.scalar(value.decode() if cls.name == "string" else value, cls.arrow)

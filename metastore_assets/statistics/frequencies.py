@@ -1,0 +1,127 @@
+"""Frequencies: the distinct values of a column and how often each occurs, their sums, and what follows from them."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from dataclasses import dataclass
+
+import numpy as np
+import numpy.typing as npt
+import pyarrow as pa
+
+from metastore_assets.errors import CorruptionError
+from metastore_assets.statistics.counting import Run, sum_counts
+from metastore_assets.statistics.physical import canonical_array, physical_series
+from metastore_assets.statistics.types import TypeClass, type_class
+
+PERCENTS = (1, 5, 10, 25, 50, 75, 90, 95, 99)
+"""The percentiles that are kept, as percents."""
+
+Percentiles = tuple[tuple[float, pa.Scalar], ...]
+"""(fraction, value) by increasing fraction: .01, .05, .1, .25, .5, .75, .9, .95, .99."""
+
+
+@dataclass(frozen=True)
+class Frequencies:
+    """Exact frequencies of one column's values.
+
+    `values`: of the canonical type of the class, ascending (numeric; bytewise; false before true), distinct, no nulls;
+    NaN last, zero as 0.0. `counts`: int64, same length. Positive, except in a difference that is yet to be added.
+    """
+
+    values: pa.Array
+    counts: pa.Int64Array
+
+    @property
+    def type_class(self) -> TypeClass:
+        """The class of the values; `null` for a column that has none."""
+        return type_class(self.values.type)
+
+    def __len__(self) -> int:
+        return len(self.values)
+
+
+EMPTY = Frequencies(pa.nulls(0), pa.array([], pa.int64()))
+"""The frequencies of no values of any class: the zero of the sum."""
+
+
+@dataclass(frozen=True)
+class FrequencyFacts:
+    """What follows from the full list of frequencies, all of it exact."""
+
+    distinct_count: int
+    duplicate_count: int
+    """Distinct values that occur more than once."""
+    percentiles: Percentiles
+    """Nearest rank: the smallest value whose cumulative frequency is at least fraction * n, NaN left out. Empty when
+    there is no value but NaN."""
+
+
+def frequencies_of_run(run: Run | None, cls: TypeClass) -> Frequencies:
+    """The frequencies that a finished count stands for."""
+    if run is None:
+        return Frequencies(pa.nulls(0, cls.arrow), EMPTY.counts)
+    return Frequencies(canonical_array(run.values, cls), pa.array(run.counts))
+
+
+def sum_frequencies(terms: Iterable[tuple[Frequencies, int]]) -> Frequencies:
+    """The sum of frequencies, each times its sign (an integer factor, usually +1 or -1). Values that vanish are left out.
+
+    Associative and commutative. Raises CorruptionError when a value would have a negative frequency, or the terms are
+    of more than one type class.
+    """
+    parts = [(frequencies, sign) for frequencies, sign in terms if len(frequencies)]
+    if not parts:
+        return EMPTY
+    if len(parts) == 1 and parts[0][1] == 1:
+        return parts[0][0]
+    classes = {frequencies.type_class for frequencies, _ in parts}
+    if len(classes) > 1:
+        names = ", ".join(sorted(cls.name for cls in classes))
+        raise CorruptionError(f"frequencies of different type classes cannot be added: {names}; run refresh --full")
+    cls = classes.pop()
+    values = physical_series(pa.concat_arrays([frequencies.values for frequencies, _ in parts]), cls)
+    total = sum_counts(values, np.concatenate([frequencies.counts.to_numpy() * sign for frequencies, sign in parts]))
+    if (total.counts < 0).any():
+        at = int(np.argmin(total.counts))
+        value = canonical_array(total.values.slice(at, 1), cls)[0]
+        raise CorruptionError(
+            f"the value {str(value)[:200]} would have frequency {total.counts[at]}: stored frequencies contradict each "
+            "other; run refresh --full"
+        )
+    kept = np.flatnonzero(total.counts)
+    if len(kept) < len(total.counts):
+        total = Run(total.values.gather(kept), total.counts[kept])
+    return frequencies_of_run(total, cls)
+
+
+def frequency_facts(frequencies: Frequencies) -> FrequencyFacts:
+    """Distinct and duplicate values and percentiles of the full list of a column's frequencies."""
+    counts = frequencies.counts.to_numpy()
+    return FrequencyFacts(len(counts), int((counts > 1).sum()), exact_percentiles(frequencies))
+
+
+def nan_frequency(frequencies: Frequencies) -> int:
+    """How often NaN occurs; 0 for classes without it."""
+    if len(frequencies) == 0 or frequencies.values.type != pa.float64():
+        return 0
+    last = frequencies.values[-1].as_py()
+    return frequencies.counts[-1].as_py() if last != last else 0
+
+
+def exact_percentiles(frequencies: Frequencies) -> Percentiles:
+    """The percentiles of values with exact frequencies, by nearest rank; NaN left out."""
+    counts = frequencies.counts.to_numpy()
+    if nan_frequency(frequencies):
+        counts = counts[:-1]
+    if len(counts) == 0:
+        return ()
+    ends = np.cumsum(counts)
+    ranks = nearest_ranks(int(ends[-1]))
+    positions = np.searchsorted(ends, ranks)
+    return tuple((p / 100, frequencies.values[at]) for p, at in zip(PERCENTS, positions.tolist(), strict=True))
+
+
+def nearest_ranks(n: int) -> npt.NDArray[np.int64]:
+    """1-based rank of each of the percentiles among n > 0 values: the least integer that is at least fraction * n."""
+    return np.array([-(-percent * n // 100) for percent in PERCENTS], np.int64)

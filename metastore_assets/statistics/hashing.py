@@ -1,0 +1,114 @@
+"""Stable 128-bit hashes of values, vectorised: the same on every machine, in every process, in every version.
+
+They feed the distinct sketch and the fingerprint, and are part of the stored format: never change them. Numbers hash
+as 64-bit words through the finaliser of SplitMix64 (Steele, Lea, Flood, "Fast splittable pseudorandom number
+generators", OOPSLA 2014); bytes as their little-endian words, each multiplied into the state and folded, with the
+length as seed, through the same finaliser. Long values go through BLAKE2b instead, value by value.
+"""
+
+from __future__ import annotations
+
+import hashlib
+
+import numpy as np
+import numpy.typing as npt
+import pyarrow as pa
+from pyarrow import types as t
+
+from metastore_assets.statistics.physical import decimal_words, numbers, storage
+from metastore_assets.statistics.types import TypeClass
+
+Words = npt.NDArray[np.uint64]
+
+_SEEDS = (np.uint64(0x9E3779B97F4A7C15), np.uint64(0xC2B2AE3D27D4EB4F))
+_FACTORS = (np.uint64(0x9FB21C651E98DF25), np.uint64(0xD6E8FEB86659FD93))
+_LONG = 128
+_BLOCK = 1 << 15
+_CANONICAL_NAN = np.uint64(0x7FF8000000000000)
+_ONE, _SIXTY_THREE = np.uint64(1), np.uint64(63)
+
+
+def hash_values(values: pa.Array, cls: TypeClass) -> tuple[Words, Words]:
+    """Two independent 64-bit hashes of each value of a canonical array without nulls."""
+    if cls.kind == "bytes":
+        return _hash_bytes(storage(values))
+    if cls.kind == "boolean":
+        return _hash_words(values.cast(pa.int64()).to_numpy().view(np.uint64))
+    if t.is_decimal(cls.arrow):
+        low, high = decimal_words(values)
+        return _hash_words(low.view(np.uint64), high.view(np.uint64))
+    if cls.kind == "float":
+        floats = numbers(values, cls) + 0.0
+        return _hash_words(np.where(np.isnan(floats), _CANONICAL_NAN, floats.view(np.uint64)))
+    return _hash_words(numbers(values, cls).astype(np.int64 if cls.name != "uint64" else np.uint64).view(np.uint64))
+
+
+def finalise(words: Words) -> Words:
+    """SplitMix64's output function: a bijection of 64-bit words whose every output bit depends on every input bit."""
+    words = words ^ (words >> np.uint64(30))
+    words *= np.uint64(0xBF58476D1CE4E5B9)
+    words ^= words >> np.uint64(27)
+    words *= np.uint64(0x94D049BB133111EB)
+    words ^= words >> np.uint64(31)
+    return words
+
+
+def _hash_words(low: Words, high: Words | None = None) -> tuple[Words, Words]:
+    hashes = []
+    for seed in _SEEDS:
+        state = finalise(low + seed)
+        hashes.append(state if high is None else finalise((state ^ high) + seed))
+    return hashes[0], hashes[1]
+
+
+def _hash_bytes(values: pa.LargeBinaryArray) -> tuple[Words, Words]:
+    first, second = np.empty(len(values), np.uint64), np.empty(len(values), np.uint64)
+    lengths = np.diff(_offsets(values))
+    long = np.flatnonzero(lengths > _LONG)
+    for row in long.tolist():
+        digest = hashlib.blake2b(values[row].as_buffer(), digest_size=16).digest()
+        first[row], second[row] = int.from_bytes(digest[:8], "little"), int.from_bytes(digest[8:], "little")
+    short: npt.NDArray[np.int64] | slice = slice(None)
+    if len(long):
+        short = np.flatnonzero(lengths <= _LONG)
+        values = values.take(pa.array(short))
+    first[short], second[short] = _hash_short(values)
+    return first, second
+
+
+def _hash_short(values: pa.LargeBinaryArray) -> tuple[Words, Words]:
+    offsets, data = _offsets(values), np.frombuffer(values.buffers()[2] or b"", np.uint8)
+    first, second = np.empty(len(values), np.uint64), np.empty(len(values), np.uint64)
+    for start in range(0, len(values), _BLOCK):
+        block = slice(start, start + _BLOCK)
+        bounds = offsets[start : start + _BLOCK + 1]
+        # A copy that is aligned, and padded so that a word may be read past the last value.
+        words = np.zeros((bounds[-1] - bounds[0]) // 8 + 3, np.uint64)
+        words.view(np.uint8)[: bounds[-1] - bounds[0]] = data[bounds[0] : bounds[-1]]
+        first[block], second[block] = _hash_block(words, bounds - bounds[0])
+    return first, second
+
+
+def _hash_block(words: Words, bounds: npt.NDArray[np.int64]) -> tuple[Words, Words]:
+    starts, lengths = bounds[:-1], np.diff(bounds)
+    states = [finalise(lengths.astype(np.uint64) + seed) for seed in _SEEDS]
+    for done in range(0, int(lengths.max()), 8):
+        rows = np.flatnonzero(lengths > done)
+        at, left = starts[rows] + done, lengths[rows] - done
+        word = _unaligned(words, at)
+        # Of a last, partial word only the value's own bytes count.
+        word &= np.uint64(2**64 - 1) >> (np.maximum(8 - left, 0) * 8).astype(np.uint64)
+        for state, factor in zip(states, _FACTORS, strict=True):
+            mixed = (state[rows] ^ word) * factor
+            state[rows] = mixed ^ (mixed >> np.uint64(32))
+    return finalise(states[0]), finalise(states[1])
+
+
+def _unaligned(words: Words, at: npt.NDArray[np.int64]) -> Words:
+    """The eight bytes from each of the byte positions `at`, as one little-endian word."""
+    index, shift = at >> 3, ((at & 7) << 3).astype(np.uint64)
+    return (words[index] >> shift) | ((words[index + 1] << (_SIXTY_THREE - shift)) << _ONE)
+
+
+def _offsets(values: pa.LargeBinaryArray) -> npt.NDArray[np.int64]:
+    return np.frombuffer(values.buffers()[1], np.int64, len(values) + 1, 8 * values.offset)

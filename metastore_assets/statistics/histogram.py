@@ -1,0 +1,175 @@
+"""Histograms on a dyadic lattice: bins of width 2**k whose edges are multiples of the width, so that any two merge exactly.
+
+The exponent k is a function of the least value, the greatest value and the capacity alone: the smallest k with at most
+`capacity` bins from floor(minimum / 2**k) to floor(maximum / 2**k). So merging equals building from all rows at once.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+import numpy as np
+import numpy.typing as npt
+import pyarrow as pa
+
+from metastore_assets.errors import CorruptionError
+from metastore_assets.statistics.frequencies import Frequencies
+from metastore_assets.statistics.moments import ratio
+from metastore_assets.statistics.physical import Numbers, integers_array, numbers
+from metastore_assets.statistics.types import TypeClass
+
+MOST_BINS = 10_000
+
+
+@dataclass(frozen=True, eq=False)
+class Histogram:
+    """Frequencies of a column's finite values in bins of equal width. NaN and infinities are in no bin.
+
+    Bin i holds the values v with  (first + i) * 2**exponent <= v < (first + i + 1) * 2**exponent  in physical units
+    (integers; unscaled decimals; days; the unit of times and timestamps; floats themselves). `counts` is dense int64,
+    zeros included; its first and last bins are never empty.
+    """
+
+    type_class: TypeClass
+    exponent: int
+    first: int
+    counts: npt.NDArray[np.int64]
+    capacity: int
+
+    def __len__(self) -> int:
+        return len(self.counts)
+
+    def __eq__(self, other: object) -> bool:
+        return (
+            isinstance(other, Histogram)
+            and (self.type_class, self.exponent, self.first, self.capacity)
+            == (other.type_class, other.exponent, other.first, other.capacity)
+            and np.array_equal(self.counts, other.counts)
+        )
+
+    def edges(self) -> pa.Array:
+        """The len + 1 bin edges, ascending, as values of the class. Bin i is [edges[i], edges[i + 1]).
+
+        Edges beyond the range of the class are clamped to it; a last bin whose upper edge is clamped includes it.
+        """
+        indices = range(self.first, self.first + len(self) + 1)
+        if self.type_class.kind == "float":
+            greatest = np.finfo(np.float64).max
+            return pa.array([max(-greatest, min(ratio(i, 1, self.exponent), greatest)) for i in indices], pa.float64())
+        low, high = self.type_class.physical_range
+        return integers_array([max(low, min(i << self.exponent, high)) for i in indices], self.type_class)
+
+    def rebin(self, n: int) -> Histogram:
+        """The same frequencies in at most n bins, and at least n / 2 unless there are fewer: its lattice coarsened.
+
+        n >= 2, because no bin reaches across zero. Raises ValueError otherwise.
+        """
+        if n < 2:
+            raise ValueError(f"a histogram has at least 2 bins, not {n}")
+        return _coarsen(self, _merged_exponent([self], n), self.capacity)
+
+
+def histogram_capacity(bins: int) -> int:
+    """The most bins of a histogram that is asked for `bins`: with room to halve, it never has fewer than asked."""
+    return min(2 * bins, MOST_BINS)
+
+
+def build_histogram(frequencies: Frequencies, capacity: int) -> Histogram | None:
+    """The histogram of exact frequencies, with at most `capacity` >= 2 bins.
+
+    None for classes without one (boolean, string, binary, uuid) and for columns without a finite value.
+    """
+    cls = frequencies.type_class
+    if not cls.is_ordinal:
+        return None
+    values, counts = numbers(frequencies.values, cls), frequencies.counts.to_numpy()
+    if cls.kind == "float":
+        finite = np.isfinite(values)
+        values, counts = values[finite], counts[finite]
+    if len(values) == 0:
+        return None
+    exponent = _exponent(values, capacity)
+    indices = _indices(values, exponent)
+    first = int(indices[0])
+    starts = np.flatnonzero(np.concatenate([[True], indices[1:] != indices[:-1]]))
+    dense = np.zeros(int(indices[-1]) - first + 1, np.int64)
+    dense[(indices[starts] - indices[0]).astype(np.intp)] = np.add.reduceat(counts, starts)
+    return Histogram(cls, exponent, first, dense, capacity)
+
+
+def merge_histograms(histograms: Sequence[Histogram]) -> Histogram:
+    """The histogram of all the rows together (one or more histograms of one class). Associative and commutative.
+
+    The least capacity rules. Equal to `build_histogram` over all the rows with that capacity.
+    """
+    classes = sorted({histogram.type_class.name for histogram in histograms})
+    if len(classes) != 1:
+        raise CorruptionError(f"histograms of different type classes cannot be added: {', '.join(classes)}")
+    capacity = min(histogram.capacity for histogram in histograms)
+    exponent = _merged_exponent(histograms, capacity)
+    parts = [_coarsen(histogram, exponent, capacity) for histogram in histograms]
+    first = min(part.first for part in parts)
+    counts = np.zeros(max(part.first + len(part) for part in parts) - first, np.int64)
+    for part in parts:
+        counts[part.first - first : part.first - first + len(part)] += part.counts
+    return Histogram(parts[0].type_class, exponent, first, counts, capacity)
+
+
+def _merged_exponent(histograms: Sequence[Histogram], capacity: int) -> int:
+    exponent = max(histogram.exponent for histogram in histograms)
+    firsts = [histogram.first >> (exponent - histogram.exponent) for histogram in histograms]
+    lasts = [(h.first + len(h) - 1) >> (exponent - h.exponent) for h in histograms]
+    first, last = min(firsts), max(lasts)
+    while last - first >= capacity:
+        exponent, first, last = exponent + 1, first >> 1, last >> 1
+    return exponent
+
+
+def _coarsen(histogram: Histogram, exponent: int, capacity: int) -> Histogram:
+    shift = exponent - histogram.exponent
+    first = histogram.first >> shift
+    last = (histogram.first + len(histogram) - 1) >> shift
+    counts = np.zeros(last - first + 1, np.int64)
+    # Within one histogram positions are small, however far from zero it lies: shift them, not the indices.
+    inside = (
+        (np.arange(len(histogram)) + (histogram.first - (first << shift))) >> shift
+        if shift < 62
+        else (np.array([((histogram.first + i) >> shift) - first for i in range(len(histogram))]))
+    )
+    np.add.at(counts, inside, histogram.counts)
+    return Histogram(histogram.type_class, exponent, first, counts, capacity)
+
+
+def _exponent(values: Numbers, capacity: int) -> int:
+    if values.dtype == np.float64:
+        (low, low_exponent), (high, high_exponent) = (_integer_form(float(values[at])) for at in (0, -1))
+        # No finer than the doubles near the greatest magnitude: then indices stay within 2**53.
+        exponent = max(-1074, max(math.frexp(values[0])[1], math.frexp(values[-1])[1]) - 53)
+        first, last = _floor(low, low_exponent - exponent), _floor(high, high_exponent - exponent)
+    else:
+        exponent, first, last = 0, int(values[0]), int(values[-1])
+    while last - first >= capacity:
+        exponent, first, last = exponent + 1, first >> 1, last >> 1
+    return exponent
+
+
+def _indices(values: Numbers, exponent: int) -> Numbers:
+    if values.dtype == np.float64:
+        indices = np.floor(np.ldexp(values, -exponent)).astype(np.int64)
+        # A negative value far smaller than a bin underflows to zero when scaled.
+        return np.where((values < 0) & (indices >= 0), -1, indices)
+    if values.dtype == object:
+        return values >> exponent
+    return values >> values.dtype.type(exponent)
+
+
+def _integer_form(value: float) -> tuple[int, int]:
+    """(mantissa, exponent) with value == mantissa * 2**exponent, exactly."""
+    fraction, exponent = math.frexp(value)
+    return int(math.ldexp(fraction, 53)), exponent - 53
+
+
+def _floor(mantissa: int, shift: int) -> int:
+    return mantissa << shift if shift >= 0 else mantissa >> -shift

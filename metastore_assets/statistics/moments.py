@@ -1,0 +1,210 @@
+"""Moments: sum, mean, deviation, skewness and kurtosis, from a state that merges exactly.
+
+The state of n finite numbers x holds the power sums  S1 = sum x  and  S2 = sum x²  as exact integers times a power of
+two: for integers and decimals of the unscaled values, for floats of mantissas grouped by exponent. So the sum (rounded
+once, for floats), the mean  S1/n  and the sample deviation  sqrt((n S2 - S1²) / (n (n-1)))  are the correctly rounded
+results whatever the order of rows and merges. The third and fourth central moments  Mp = sum (x - mean)^p  are doubles,
+scaled by a power of two so that they do not overflow; they merge about the common mean (Pébay, "Formulas for robust,
+one-pass parallel computation of covariances and arbitrary-order statistical moments", Sandia 2008, eq. 2.1, over all
+parts at once), with di = mean_i - mean:
+
+    M3 = sum_i (M3_i + 3 di M2_i + ni di³)        M4 = sum_i (M4_i + 4 di M3_i + 6 di² M2_i + ni di⁴)
+
+skewness = sqrt(n) M3 / M2^1.5 and kurtosis = n M4 / M2² - 3 are those of the population, as in Spark SQL.
+"""
+
+from __future__ import annotations
+
+import math
+import struct
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+import numpy as np
+import numpy.typing as npt
+
+from metastore_assets.statistics.physical import Numbers
+from metastore_assets.statistics.power_sums import float_power_sums, integer_power_sums
+
+_VERSION = 1
+_HEADER = struct.Struct("<BqqqiiddIIII")
+_NO_SPREAD = -(2**20)
+"""Exponent of moments about the mean that are all zero: below any other, so that merging takes the other."""
+
+
+@dataclass(frozen=True)
+class Moments:
+    """The mergeable state of the moments of a column's numbers, NaN left out.
+
+    The finite numbers, in physical units (decimals: unscaled): `n` of them, their sum `s1` * 2**base and sum of
+    squares `s2` * 2**(2 * base), their central moments `m3` * 2**(3 * exponent) and `m4` * 2**(4 * exponent).
+    """
+
+    n: int
+    negative_infinities: int
+    positive_infinities: int
+    base: int
+    s1: int
+    s2: int
+    exponent: int
+    m3: float
+    m4: float
+
+    @property
+    def infinities(self) -> tuple[int, int]:
+        """How often -inf and +inf occur."""
+        return self.negative_infinities, self.positive_infinities
+
+    def m2(self) -> float:
+        """Second central moment of the finite numbers, in units of 2**(2 * exponent)."""
+        return ratio(self.n * self.s2 - self.s1**2, self.n, 2 * (self.base - self.exponent)) if self.n else 0.0
+
+
+@dataclass(frozen=True)
+class MomentFacts:
+    """What the moments amount to. None where undefined: no numbers; deviation of one; shape of a constant."""
+
+    sum: str | None
+    mean: float | None
+    standard_deviation: float | None
+    skewness: float | None
+    kurtosis: float | None
+
+
+def moments_of(values: Numbers, counts: npt.NDArray[np.int64]) -> Moments:
+    """The state of distinct physical values in ascending order, without NaN, and their counts."""
+    below = above = base = 0
+    if values.dtype == np.float64:
+        start = np.searchsorted(values, -math.inf, side="right")
+        stop = np.searchsorted(values, math.inf, side="left")
+        below, above = int(counts[:start].sum()), int(counts[stop:].sum())
+        values, counts = values[start:stop], counts[start:stop]
+        base, s1, s2 = float_power_sums(values, counts)
+    else:
+        s1, s2 = integer_power_sums(values, counts)
+    n = int(counts.sum())
+    exponent, m3, m4 = _shape(values, counts, n, s1, base)
+    return Moments(n, below, above, base, s1, s2, exponent, m3, m4)
+
+
+def merge_moments(parts: Sequence[Moments]) -> Moments:
+    """The state of all the parts' numbers together. Commutative; associative exactly in all but `m3` and `m4`."""
+    filled = [part for part in parts if part.n]
+    below = sum(part.negative_infinities for part in parts)
+    above = sum(part.positive_infinities for part in parts)
+    base = min((part.base for part in filled), default=0)
+    n = sum(part.n for part in filled)
+    s1 = sum(part.s1 << (part.base - base) for part in filled)
+    s2 = sum(part.s2 << 2 * (part.base - base) for part in filled)
+    if len(filled) == 1:
+        one = filled[0]
+        return Moments(n, below, above, base, s1, s2, one.exponent, one.m3, one.m4)
+    # Differences of means, as exact ratios: (s1_i n - s1 n_i) / (n_i n).
+    differences = [((p.s1 << (p.base - base)) * n - s1 * p.n, p.n * n) for p in filled]
+    exponents = [_bits(numerator, denominator) + base for numerator, denominator in differences if numerator]
+    exponent = max([part.exponent for part in filled] + exponents, default=_NO_SPREAD)
+    third, fourth = [], []
+    for part, (numerator, denominator) in zip(filled, differences, strict=True):
+        d, shift = ratio(numerator, denominator, base - exponent), part.exponent - exponent
+        m2, m3, m4 = (math.ldexp(m, p * shift) for p, m in ((2, part.m2()), (3, part.m3), (4, part.m4)))
+        third += [m3, 3 * d * m2, part.n * d**3]
+        fourth += [m4, 4 * d * m3, 6 * d * d * m2, part.n * d**4]
+    return Moments(n, below, above, base, s1, s2, exponent, math.fsum(third), math.fsum(fourth))
+
+
+def moment_facts(moments: Moments, *, scale: int | None) -> MomentFacts:
+    """Sum, mean and so on. `scale`: digits after the decimal point of integers and decimals; None for floats."""
+    m, unit = moments, 10 ** (scale or 0)
+    if m.n + sum(m.infinities) == 0:
+        return MomentFacts(None, None, None, None, None)
+    if any(m.infinities):
+        total = math.nan if all(m.infinities) else math.inf if m.positive_infinities else -math.inf
+        return MomentFacts(repr(total), total, None, None, None)
+    total_text = repr(ratio(m.s1, 1, m.base)) if scale is None else _decimal_text(m.s1, scale)
+    spread = m.n * m.s2 - m.s1**2
+    up, down = max(2 * m.base, 0), max(-2 * m.base, 0)
+    deviation = root(spread << up, (m.n * (m.n - 1) * unit**2) << down) if m.n > 1 else None
+    skewness = kurtosis = None
+    m2 = m.m2()
+    if spread and m2:
+        skewness, kurtosis = math.sqrt(m.n) * m.m3 / m2**1.5, m.n * m.m4 / m2**2 - 3
+    return MomentFacts(total_text, ratio(m.s1, m.n * unit, m.base), deviation, skewness, kurtosis)
+
+
+def encode_moments(moments: Moments) -> bytes:
+    """The state as bytes: one encoding per content."""
+    m = moments
+    numbers, sizes = [], []
+    for value in (m.s1, m.s2):
+        zeros = (value & -value).bit_length() - 1 if value else 0
+        short = value >> zeros
+        number = short.to_bytes(short.bit_length() // 8 + 1, "little", signed=True)
+        numbers.append(number)
+        sizes += [zeros, len(number)]
+    counts = (m.n, m.negative_infinities, m.positive_infinities)
+    return _HEADER.pack(_VERSION, *counts, m.base, m.exponent, m.m3, m.m4, *sizes) + b"".join(numbers)
+
+
+def decode_moments(state: bytes) -> Moments:
+    """The inverse of `encode_moments`."""
+    _, n, below, above, base, exponent, m3, m4, zeros1, size1, zeros2, size2 = _HEADER.unpack_from(state)
+    start = _HEADER.size
+    s1 = int.from_bytes(state[start : start + size1], "little", signed=True) << zeros1
+    s2 = int.from_bytes(state[start + size1 : start + size1 + size2], "little", signed=True) << zeros2
+    return Moments(n, below, above, base, s1, s2, exponent, m3, m4)
+
+
+def ratio(numerator: int, denominator: int, shift: int) -> float:
+    """numerator / denominator * 2**shift, correctly rounded; infinite beyond the range of doubles."""
+    if shift >= 0:
+        numerator <<= shift
+    else:
+        denominator <<= -shift
+    try:
+        return numerator / denominator
+    except OverflowError:
+        return math.copysign(math.inf, numerator)
+
+
+def root(numerator: int, denominator: int) -> float:
+    """The square root of a non-negative ratio, within one unit in the last place."""
+    if numerator == 0:
+        return 0.0
+    shift = 128 - _bits(numerator, denominator)
+    shift += shift % 2
+    scaled = (numerator << shift) // denominator if shift >= 0 else numerator // (denominator << -shift)
+    return ratio(math.isqrt(scaled), 1, -shift // 2)
+
+
+def _bits(numerator: int, denominator: int) -> int:
+    """An exponent e with |numerator / denominator| < 2**e, at most one too large."""
+    return numerator.bit_length() - denominator.bit_length() + 1
+
+
+def _shape(values: Numbers, counts: npt.NDArray[np.int64], n: int, s1: int, base: int) -> tuple[int, float, float]:
+    """Exponent and scaled third and fourth central moments."""
+    if len(values) < 2:
+        return _NO_SPREAD, 0.0, 0.0
+    offset = 0
+    if values.dtype == np.float64:
+        offset = max(math.frexp(values[0])[1], math.frexp(values[-1])[1]) + 1
+        differences = np.ldexp(values, -offset) - ratio(s1, n, base - offset)
+    else:
+        # Subtracting an integer near the mean is exact, so that close large numbers keep their differences.
+        pivot = s1 // n
+        if int(values[-1]) - int(values[0]) >= 2**63:
+            values = values.astype(object)
+        typed = values.dtype.type(pivot) if values.dtype != object else pivot
+        wide = (values - typed).view(np.int64) if values.dtype == np.uint64 else values - typed
+        differences = wide.astype(np.float64) - ratio(s1 - pivot * n, n, 0)
+    local = max(math.frexp(differences[0])[1], math.frexp(differences[-1])[1])
+    scaled = np.ldexp(differences, -local)
+    cubes = scaled**2 * scaled
+    weights = counts.astype(np.float64)
+    return offset + local, float(np.dot(weights, cubes)), float(np.dot(weights, cubes * scaled))
+
+
+def _decimal_text(unscaled: int, scale: int) -> str:
+    digits = str(abs(unscaled)).rjust(scale + 1, "0")
+    text = f"{digits[:-scale]}.{digits[-scale:]}" if scale else digits
+    return f"-{text}" if unscaled < 0 else text

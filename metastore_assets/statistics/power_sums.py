@@ -1,0 +1,85 @@
+"""Exact sums of numbers and of their squares, weighted by counts: vectorised where 64 bits allow, else in limbs."""
+
+from __future__ import annotations
+
+import numpy as np
+import numpy.typing as npt
+
+from metastore_assets.statistics.physical import Numbers
+
+Counts = npt.NDArray[np.int64]
+
+FLOAT_BASE = -1126
+"""Every double is an integer times 2**FLOAT_BASE: 2**-1074 has mantissa 2**52 * 2**-1126 in the form used here."""
+_LOW_32 = np.uint64(2**32 - 1)
+_HALF = np.uint64(27)
+_LOW_27 = np.uint64(2**27 - 1)
+
+
+def integer_power_sums(values: Numbers, counts: Counts) -> tuple[int, int]:
+    """Sum and sum of squares of int64, uint64 or object (Python integer) values, each times its count."""
+    if len(values) == 0:
+        return 0, 0
+    if values.dtype == object:
+        weights = counts.tolist()
+        numbers = values.tolist()
+        products = [value * weight for value, weight in zip(numbers, weights, strict=True)]
+        return sum(products), sum(p * value for p, value in zip(products, numbers, strict=True))
+    n, greatest = int(counts.sum()), max(abs(int(values.min())), abs(int(values.max())))
+    if greatest * greatest * n < 2**63:
+        signed = values.astype(np.int64, copy=False)
+        products = signed * counts
+        return int(products.sum()), int(np.dot(products, signed))
+    if n >= 2**31:
+        return integer_power_sums(values.astype(object), counts)
+    negative = values < 0
+    magnitudes = np.where(negative, -values.view(np.int64), values.view(np.int64)).view(np.uint64)
+    starts = np.zeros(1, np.intp)
+    signs = np.where(negative, -counts, counts)
+    s1 = _weighted(magnitudes, signs, starts)[0]
+    high, low = magnitudes >> np.uint64(32), magnitudes & _LOW_32
+    square = [_weighted(product, counts, starts)[0] for product in (high * high, high * low, low * low)]
+    return s1, (square[0] << 64) + (square[1] << 33) + square[2]
+
+
+def float_power_sums(values: npt.NDArray[np.float64], counts: Counts) -> tuple[int, int, int]:
+    """(base, s1, s2): the sum of finite ascending values is s1 * 2**base, that of their squares s2 * 2**(2 * base)."""
+    if len(values) == 0:
+        return 0, 0, 0
+    fractions, exponents = np.frexp(values)
+    mantissas = np.ldexp(fractions, 53).astype(np.int64)
+    if int(counts.sum()) >= 2**31:
+        return _float_power_sums_slowly(mantissas, exponents, counts)
+    # Neighbours in ascending order mostly share the exponent: one exact integer sum per such group.
+    starts = np.flatnonzero(np.diff(exponents, prepend=exponents[0] - 1))
+    shifts = (exponents[starts] - 53 - FLOAT_BASE).tolist()
+    magnitudes = np.abs(mantissas).view(np.uint64)
+    sums = _weighted(magnitudes, np.where(mantissas < 0, -counts, counts), starts)
+    high, low = magnitudes >> _HALF, magnitudes & _LOW_27
+    squares = [_weighted(product, counts, starts) for product in (high * high, high * low, low * low)]
+    s1 = sum(value << shift for value, shift in zip(sums, shifts, strict=True))
+    s2 = 0
+    for hh, hl, ll, shift in zip(*squares, shifts, strict=True):
+        s2 += ((hh << 54) + (hl << 28) + ll) << (2 * shift)
+    return FLOAT_BASE, s1, s2
+
+
+def _weighted(values: npt.NDArray[np.uint64], weights: Counts, starts: npt.NDArray[np.intp]) -> list[int]:
+    """Exact sums of unsigned values times signed weights, per group from one of `starts` to the next.
+
+    The weights' magnitudes must add up to less than 2**31: then no sum of 32-bit halves leaves 63 bits.
+    """
+    low = np.add.reduceat((values & _LOW_32).view(np.int64) * weights, starts).tolist()
+    high = np.add.reduceat((values >> np.uint64(32)).view(np.int64) * weights, starts).tolist()
+    return [(h << 32) + x for h, x in zip(high, low, strict=True)]
+
+
+def _float_power_sums_slowly(
+    mantissas: npt.NDArray[np.int64], exponents: npt.NDArray[np.int32], counts: Counts
+) -> tuple[int, int, int]:
+    s1 = s2 = 0
+    for mantissa, exponent, count in zip(mantissas.tolist(), exponents.tolist(), counts.tolist(), strict=True):
+        shift = exponent - 53 - FLOAT_BASE
+        s1 += (mantissa * count) << shift
+        s2 += (mantissa * mantissa * count) << (2 * shift)
+    return FLOAT_BASE, s1, s2

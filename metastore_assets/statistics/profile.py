@@ -1,0 +1,146 @@
+"""Profiling one column of some rows: everything that statistics, frequencies and histograms hold of it."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Sequence
+from dataclasses import dataclass, replace
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.compute as pc
+from pyarrow import types as t
+
+from metastore_assets.config import FREQUENCY_LIMIT, ColumnPolicy
+from metastore_assets.errors import UnsupportedTypeError
+from metastore_assets.statistics.column import ColumnStatistics
+from metastore_assets.statistics.counting import ValueCounter
+from metastore_assets.statistics.describe import describe
+from metastore_assets.statistics.frequencies import Frequencies, frequencies_of_run
+from metastore_assets.statistics.histogram import Histogram, build_histogram, histogram_capacity
+from metastore_assets.statistics.leaves import LeafColumn, is_list, leaf_columns, plain_type, split_leaves
+from metastore_assets.statistics.types import TypeClass, type_class
+
+
+@dataclass(frozen=True)
+class ColumnProfile:
+    """What is known of one leaf column over some rows.
+
+    `frequencies` is there if and only if `statistics.frequencies == "listed"`; `histogram` unless the policy says off
+    or the column has no finite number or point in time.
+    """
+
+    statistics: ColumnStatistics
+    frequencies: Frequencies | None
+    histogram: Histogram | None
+
+
+def profile_field(
+    field: pa.Field,
+    chunks: Iterable[pa.Array],
+    policy: Callable[[str], ColumnPolicy],
+    *,
+    leaves: Sequence[LeafColumn] | None = None,
+) -> list[ColumnProfile]:
+    """Profile one top-level column that arrives in chunks: one result per leaf column, in the order of `leaf_columns`.
+
+    `policy` is asked by leaf path. `leaves` replaces `leaf_columns(field)` where paths were made distinct in the whole
+    table. A leaf of a type that is not profiled, or with a value that has no place in its class, yields its counts and
+    the reason; nothing of a column's content raises. `position` is 0 for all: the caller sets it.
+    """
+    profilers = [_LeafProfiler(leaf) for leaf in (leaf_columns(field) if leaves is None else leaves)]
+    for chunk in chunks:
+        for profiler, array in zip(profilers, split_leaves(field, chunk), strict=True):
+            profiler.add(array)
+    return [profiler.finish(policy(profiler.leaf.path)) for profiler in profilers]
+
+
+def all_null_statistics(leaf: LeafColumn, row_count: int, policy: ColumnPolicy) -> ColumnStatistics:
+    """The statistics of a column that rows were written without: all null; below lists and maps, no elements at all."""
+    profiler = _LeafProfiler(leaf)
+    profiler.null_count = 0 if leaf.repeated else row_count
+    return profiler.finish(policy).statistics
+
+
+class _LeafProfiler:
+    """Accumulates one leaf column."""
+
+    def __init__(self, leaf: LeafColumn) -> None:
+        self.leaf = leaf
+        self.value_count = self.null_count = 0
+        self.reason: str | None = None
+        self.type_class: TypeClass | None = None
+        try:
+            self.type_class = type_class(leaf.type)
+            self._counter = ValueCounter(self.type_class)
+        except UnsupportedTypeError as error:
+            self.reason = str(error)
+        self._has_lengths = t.is_map(plain_type(leaf.type)) or is_list(plain_type(leaf.type))
+        self._lengths: list[tuple[int, int, int]] = []
+
+    def add(self, array: pa.Array) -> None:
+        nulls = _null_count(array)
+        self.null_count += nulls
+        self.value_count += len(array) - nulls
+        if self.type_class is not None:
+            try:
+                self._counter.add(array)
+            except UnsupportedTypeError as error:
+                self.reason, self.type_class = str(error), None
+        elif self._has_lengths and nulls < len(array):
+            lengths = _list_lengths(array)
+            self._lengths.append((int(lengths.min()), int(lengths.max()), int(lengths.sum())))
+
+    def finish(self, policy: ColumnPolicy) -> ColumnProfile:
+        leaf = self.leaf
+        row = ColumnStatistics(
+            position=0,
+            column=leaf.path,
+            field_id=leaf.field_id,
+            type=str(leaf.type),
+            type_class=None if self.type_class is None else self.type_class.name,
+            value_count=self.value_count,
+            null_count=self.null_count,
+            reason=self.reason,
+        )
+        if self.type_class is None:
+            return ColumnProfile(self._with_lengths(row), None, None)
+        frequencies = frequencies_of_run(self._counter.finish(), self.type_class)
+        try:
+            row = describe(row, leaf.type, frequencies, policy)
+        except UnsupportedTypeError as error:
+            return ColumnProfile(replace(row, type_class=None, reason=str(error)), None, None)
+        histogram = None
+        if policy.histogram != "off":
+            histogram = build_histogram(frequencies, histogram_capacity(policy.histogram))
+        if policy.frequencies == "off":
+            return ColumnProfile(replace(row, frequencies="off"), None, histogram)
+        listed = policy.frequencies == "all" or len(frequencies) <= FREQUENCY_LIMIT
+        row = replace(row, frequencies="listed" if listed else "counted")
+        return ColumnProfile(row, frequencies if listed else None, histogram)
+
+    def _with_lengths(self, row: ColumnStatistics) -> ColumnStatistics:
+        if not self._has_lengths or not self._lengths:
+            return replace(row, total_length=0) if self._has_lengths else row
+        total = sum(each[2] for each in self._lengths)
+        return replace(
+            row,
+            minimum_length=min(each[0] for each in self._lengths),
+            maximum_length=max(each[1] for each in self._lengths),
+            mean_length=total / self.value_count,
+            total_length=total,
+        )
+
+
+def _null_count(array: pa.Array) -> int:
+    """Nulls as a reader of the column sees them: also those that a dictionary, a run or a union holds."""
+    if t.is_dictionary(array.type) or t.is_union(array.type):
+        return int(pc.sum(array.is_null()).as_py() or 0)
+    return array.null_count
+
+
+def _list_lengths(array: pa.Array) -> np.ndarray:
+    """Lengths of the lists or maps that are not null."""
+    if t.is_map(array.type):
+        ends = array.offsets.to_numpy()
+        return np.diff(ends)[array.is_valid().to_numpy(zero_copy_only=False)]
+    return pc.list_value_length(array).drop_null().to_numpy()

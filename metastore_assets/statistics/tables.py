@@ -1,0 +1,203 @@
+"""The Arrow tables of the files `statistics`, `frequencies` and `histograms`, and back."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from metastore_assets.errors import CorruptionError
+from metastore_assets.statistics.column import ColumnStatistics
+from metastore_assets.statistics.counting import sum_counts
+from metastore_assets.statistics.frequencies import EMPTY, Frequencies, Percentiles, frequencies_of_run
+from metastore_assets.statistics.histogram import Histogram
+from metastore_assets.statistics.physical import physical_series
+from metastore_assets.statistics.types import class_named, type_class
+from metastore_assets.statistics.union import from_union, pack_scalars, pack_values, union_type, unpack_scalars
+
+__all__ = [
+    "frequencies_of",
+    "frequencies_table",
+    "histograms_of",
+    "histograms_table",
+    "statistics_rows",
+    "statistics_table",
+    "union_type",
+]
+
+_PLAIN: tuple[tuple[str, pa.DataType], ...] = (
+    ("position", pa.int32()),
+    ("column", pa.string()),
+    ("field_id", pa.string()),
+    ("type", pa.string()),
+    ("type_class", pa.string()),
+    ("value_count", pa.int64()),
+    ("null_count", pa.int64()),
+    ("nan_count", pa.int64()),
+    ("minimum", pa.null()),
+    ("maximum", pa.null()),
+    ("minimum_exact", pa.bool_()),
+    ("maximum_exact", pa.bool_()),
+    ("distinct_count", pa.int64()),
+    ("distinct_count_guarantee", pa.string()),
+    ("duplicate_count", pa.int64()),
+    ("sum", pa.string()),
+    ("mean", pa.float64()),
+    ("standard_deviation", pa.float64()),
+    ("skewness", pa.float64()),
+    ("kurtosis", pa.float64()),
+    ("minimum_length", pa.int64()),
+    ("maximum_length", pa.int64()),
+    ("mean_length", pa.float64()),
+    ("total_length", pa.int64()),
+    ("true_count", pa.int64()),
+    ("total_bytes", pa.int64()),
+    ("percentiles", pa.null()),
+    ("percentiles_guarantee", pa.string()),
+    ("frequencies", pa.string()),
+    ("reason", pa.string()),
+    ("moments", pa.binary()),
+    ("quantile_sketch", pa.binary()),
+    ("distinct_sketch", pa.binary()),
+    ("fingerprint", pa.binary()),
+)
+"""Columns of statistics.parquet in file order; those of type null hold values of the typed union."""
+
+_CLASS, _EXPONENT, _FIRST, _CAPACITY = (
+    b"metastore.type_class",
+    b"metastore.exponent",
+    b"metastore.first",
+    b"metastore.capacity",
+)
+
+
+def statistics_table(rows: Sequence[ColumnStatistics]) -> pa.Table:
+    """One row per column, in the order given. `minimum`, `maximum` and the values of `percentiles` are of the typed
+    union of the classes that occur in these rows."""
+    names = {row.type_class for row in rows if row.type_class is not None}
+    union = union_type(class_named(name) for name in names)
+    arrays, fields = [], []
+    for name, type in _PLAIN:
+        held = [getattr(row, name) for row in rows]
+        if name in ("minimum", "maximum"):
+            array = pack_scalars(held, union)
+        elif name == "percentiles":
+            array = _pack_percentiles(held, union)
+        else:
+            array = pa.array(held, type)
+        arrays.append(array)
+        fields.append(pa.field(name, array.type))
+    return pa.Table.from_arrays(arrays, schema=pa.schema(fields))
+
+
+def statistics_rows(table: pa.Table) -> list[ColumnStatistics]:
+    """The rows of a table that `statistics_table` made, also after a trip through Parquet.
+
+    Columns it does not know are ignored.
+    """
+    columns: dict[str, list[Any]] = {}
+    for name, _ in _PLAIN:
+        column = _one_chunk(table.column(name))
+        if name in ("minimum", "maximum"):
+            columns[name] = unpack_scalars(column)
+        elif name == "percentiles":
+            columns[name] = _unpack_percentiles(column)
+        else:
+            columns[name] = column.to_pylist()
+    names = list(columns)
+    return [ColumnStatistics(**dict(zip(names, row, strict=True))) for row in zip(*columns.values(), strict=True)]
+
+
+def frequencies_table(path: str, frequencies: Frequencies, union: pa.StructType) -> pa.Table:
+    """`column` (path, on every row), `value` (typed union), `frequency`: by decreasing frequency, then value."""
+    order = np.argsort(-frequencies.counts.to_numpy(), kind="stable")
+    values, counts = frequencies.values.take(pa.array(order)), frequencies.counts.take(pa.array(order))
+    paths = pa.DictionaryArray.from_arrays(pa.array(np.zeros(len(order), np.int32)), pa.array([path])).cast(pa.string())
+    value = pack_values(values, frequencies.type_class, union)
+    return pa.Table.from_arrays([paths, value, counts], names=["column", "value", "frequency"])
+
+
+def frequencies_of(table: pa.Table) -> Frequencies:
+    """The frequencies of one column from its rows in frequencies.parquet, in any order."""
+    if table.num_rows == 0:
+        return EMPTY
+    values = from_union(_one_chunk(table.column("value")))
+    counts = _one_chunk(table.column("frequency")).cast(pa.int64())
+    return _ascending(values, counts)
+
+
+def histograms_table(histograms: Mapping[str, Histogram]) -> pa.Table:
+    """One column per histogram, named by its path: struct(minimum, frequency), one row per bin, padded with nulls.
+
+    The field's metadata holds class, exponent, index of the first bin, and capacity.
+    """
+    longest = max((len(histogram) for histogram in histograms.values()), default=0)
+    arrays, fields = [], []
+    for path, histogram in histograms.items():
+        bins = pa.StructArray.from_arrays(
+            [histogram.edges()[:-1], pa.array(histogram.counts)], names=["minimum", "frequency"]
+        )
+        padding = pa.nulls(longest - len(histogram), bins.type)
+        arrays.append(pa.concat_arrays([bins, padding]))
+        metadata = {
+            _CLASS: histogram.type_class.name,
+            _EXPONENT: str(histogram.exponent),
+            _FIRST: str(histogram.first),
+            _CAPACITY: str(histogram.capacity),
+        }
+        fields.append(pa.field(path, bins.type, metadata=metadata))
+    return pa.Table.from_arrays(arrays, schema=pa.schema(fields))
+
+
+def histograms_of(table: pa.Table) -> dict[str, Histogram]:
+    """The histograms by path, of all columns that `table` holds."""
+    found = {}
+    for field, column in zip(table.schema, table.columns, strict=True):
+        metadata = field.metadata or {}
+        if _CLASS not in metadata:
+            raise CorruptionError(f"histogram column {field.name!r} has no metadata of its lattice")
+        counts = pc.struct_field(_one_chunk(column), "frequency").drop_null()
+        found[field.name] = Histogram(
+            class_named(metadata[_CLASS].decode()),
+            int(metadata[_EXPONENT]),
+            int(metadata[_FIRST]),
+            counts.to_numpy(),
+            int(metadata[_CAPACITY]),
+        )
+    return found
+
+
+def _ascending(values: pa.Array, counts: pa.Array) -> Frequencies:
+    cls = type_class(values.type)
+    run = sum_counts(physical_series(values, cls), counts.to_numpy())
+    return frequencies_of_run(run, cls)
+
+
+def _pack_percentiles(held: Sequence[Percentiles | None], union: pa.StructType) -> pa.ListArray:
+    flat = [pair for percentiles in held for pair in percentiles or ()]
+    entries = pa.StructArray.from_arrays(
+        [pa.array([fraction for fraction, _ in flat], pa.float64()), pack_scalars([v for _, v in flat], union)],
+        names=["fraction", "value"],
+    )
+    offsets = np.cumsum([0, *(len(percentiles or ()) for percentiles in held)], dtype=np.int32)
+    missing = pa.array([percentiles is None for percentiles in held], pa.bool_())
+    return pa.ListArray.from_arrays(pa.array(offsets), entries, mask=missing)
+
+
+def _unpack_percentiles(column: pa.ListArray) -> list[Percentiles | None]:
+    entries = column.flatten()
+    fractions = pc.struct_field(entries, "fraction").to_pylist()
+    pairs = list(zip(fractions, unpack_scalars(pc.struct_field(entries, "value")), strict=True))
+    result: list[Percentiles | None] = []
+    start = 0
+    for length in pc.list_value_length(column).to_pylist():
+        result.append(None if length is None else tuple(pairs[start : start + length]))
+        start += length or 0
+    return result
+
+
+def _one_chunk(column: pa.ChunkedArray) -> pa.Array:
+    return column.combine_chunks() if column.num_chunks != 1 else column.chunk(0)
