@@ -1,0 +1,74 @@
+"""What a table holds now. One module per table format behind the protocols of `base`, found through one registry."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+
+from metastore_assets.config import TableConfig
+from metastore_assets.errors import TableFormatError
+from metastore_assets.formats.base import Fragment, FragmentReader, FragmentSource, Snapshot, TableFormat
+from metastore_assets.formats.location import Location
+from metastore_assets.formats.partition_keys import UNPARTITIONED, decode_partition_key, encode_partition_key
+
+__all__ = [
+    "UNPARTITIONED",
+    "Fragment",
+    "FragmentReader",
+    "FragmentSource",
+    "Snapshot",
+    "TableFormat",
+    "decode_partition_key",
+    "encode_partition_key",
+    "open_table_format",
+]
+
+
+@dataclass(frozen=True)
+class _Registration:
+    detect: Callable[[Location], bool]
+    open: Callable[[TableConfig], TableFormat]
+
+
+def open_table_format(table: TableConfig) -> TableFormat:
+    """The table at `table.uri` in its format, detected from what lies there when `table.format` is None.
+
+    Nothing but detection is read yet. Raises TableFormatError for a format that is not built.
+    """
+    name = table.format or _detect(Location.of(table.uri, table.storage_options))
+    return _REGISTRY[name].open(table)
+
+
+def _detect(location: Location) -> str:
+    # Delta first: a Delta table may carry metadata of the others for their readers (UniForm, XTable).
+    return next(name for name, registration in _REGISTRY.items() if registration.detect(location))
+
+
+def _open_delta(table: TableConfig) -> TableFormat:
+    from metastore_assets.formats.delta import DeltaFormat
+
+    return DeltaFormat(table)
+
+
+def _open_files(table: TableConfig) -> TableFormat:
+    from metastore_assets.formats.files import FilesFormat
+
+    return FilesFormat(table)
+
+
+def _refuse(name: str) -> Callable[[TableConfig], TableFormat]:
+    def open_refused(table: TableConfig) -> TableFormat:
+        raise TableFormatError(f"{table.uri} is of the table format {name}, whose reader is not built yet")
+
+    return open_refused
+
+
+_REGISTRY: dict[str, _Registration] = {
+    "delta": _Registration(lambda location: location.has_any("_delta_log"), _open_delta),
+    "iceberg": _Registration(
+        lambda location: any(name.endswith(".metadata.json") for name in location.names("metadata")), _refuse("iceberg")
+    ),
+    "hudi": _Registration(lambda location: location.has_any(".hoodie"), _refuse("hudi")),
+    "files": _Registration(lambda location: True, _open_files),
+}
+"""Formats in the order in which they are looked for."""

@@ -1,0 +1,220 @@
+"""CSV files: reader options, types inferred from every value of a file, and a file's rows as Parquet."""
+
+from __future__ import annotations
+
+import codecs
+import re
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import pyarrow as pa
+import pyarrow.compute as pc
+import pyarrow.csv as pacsv
+import pyarrow.parquet as pq
+
+from metastore_assets.errors import ConfigError
+
+_OPTIONS = ("header", "delimiter", "quote", "encoding", "null_values")
+_BLOCK = 16 << 20
+"""Bytes parsed at a time; a row must fit."""
+_TRUE = ["true", "True", "TRUE"]
+_FALSE = ["false", "False", "FALSE"]
+_WORDS = f"^({'|'.join(_TRUE + _FALSE)})$"
+_TIME = r"^([01][0-9]|2[0-3]):[0-5][0-9](:[0-5][0-9](\.[0-9]{1,6})?)?$"
+_LONG_INTEGER = r"^[+-]?[0-9]{16,}$"
+
+_CANDIDATES: tuple[pa.DataType, ...] = (
+    pa.int64(),
+    pa.uint64(),
+    pa.float64(),
+    pa.bool_(),
+    pa.date32(),
+    pa.timestamp("us"),
+    pa.timestamp("ns"),
+    pa.timestamp("us", "UTC"),
+    pa.time64("us"),
+    pa.string(),
+)
+"""Types of a CSV column, the preferred first. A column gets the first one that every value of every file fits."""
+
+
+@dataclass(frozen=True)
+class CsvOptions:
+    """How the CSV files of a table are written."""
+
+    header: bool = True
+    """Whether the first row holds the names; else they are `f0`, `f1`, …"""
+    delimiter: str = ","
+    quote: str | None = '"'
+    encoding: str = "utf8"
+    null_values: tuple[str, ...] | None = None
+    """Texts that mean null. When not given: the empty field, in every column but text, where it is the empty text."""
+
+    @classmethod
+    def of(cls, table: str, options: Mapping[str, Any], suffix: str) -> CsvOptions:
+        """Options from a table's configuration. Raises ConfigError naming the key, the value and what is allowed."""
+        for key in options:
+            if key not in _OPTIONS:
+                raise ConfigError(
+                    f"table {table!r}: options.{key} is not an option of CSV files: {', '.join(_OPTIONS)}"
+                )
+        header = options.get("header", True)
+        if not isinstance(header, bool):
+            raise ConfigError(f"table {table!r}: options.header = {header!r}: true or false")
+        delimiter = options.get("delimiter", "\t" if suffix == ".tsv" else ",")
+        delimiter = "\t" if delimiter == r"\t" else delimiter
+        quote = options.get("quote", '"') or None
+        for key, value in (("delimiter", delimiter), ("quote", quote)):
+            if value is not None and (not isinstance(value, str) or len(value) != 1 or not value.isascii()):
+                raise ConfigError(f"table {table!r}: options.{key} = {value!r}: one ASCII character")
+        null_values = options.get("null_values")
+        if null_values is not None and not (
+            isinstance(null_values, list | tuple) and all(isinstance(value, str) for value in null_values)
+        ):
+            raise ConfigError(f"table {table!r}: options.null_values = {null_values!r}: a list of texts")
+        encoding = options.get("encoding", "utf8")
+        try:
+            codecs.lookup(encoding)
+        except (LookupError, TypeError):
+            raise ConfigError(f"table {table!r}: options.encoding = {encoding!r}: the name of an encoding") from None
+        return cls(header, delimiter, quote, encoding, None if null_values is None else tuple(null_values))
+
+
+@dataclass(frozen=True)
+class CsvSummary:
+    """What all rows of a file have in common."""
+
+    row_count: int
+    candidates: tuple[tuple[str, frozenset[pa.DataType]], ...]
+    """Name of each column, in file order, and the types that all its values fit; all of them when it has none."""
+
+
+def inferred_fields(summaries: Sequence[CsvSummary]) -> list[pa.Field]:
+    """The columns of all files, in the order in which they first occur, each with a type that fits every value.
+
+    A column without any value is of the null type.
+    """
+    remaining: dict[str, frozenset[pa.DataType]] = {}
+    for summary in summaries:
+        for name, candidates in summary.candidates:
+            remaining[name] = remaining.get(name, candidates) & candidates
+    return [pa.field(name, _first(candidates)) for name, candidates in remaining.items()]
+
+
+def summarize(source: pa.NativeFile, compression: str | None, options: CsvOptions) -> CsvSummary:
+    """Read a whole file in blocks of text and find what types its values fit. Raises ArrowInvalid for a broken row."""
+    names = _names(source, compression, options)
+    candidates = [frozenset(_CANDIDATES)] * len(names)
+    rows = 0
+    for batch in _batches(source, compression, options, {name: pa.string() for name in names}):
+        rows += batch.num_rows
+        candidates = [_fitting(batch.column(index), remaining, options) for index, remaining in enumerate(candidates)]
+    return CsvSummary(rows, tuple(zip(names, candidates, strict=True)))
+
+
+def write_parquet(
+    source: pa.NativeFile, compression: str | None, options: CsvOptions, types: Mapping[str, pa.DataType], target: str
+) -> None:
+    """Write a file's rows as Parquet, with the given types by column name, block by block."""
+    names = _names(source, compression, options)
+    stored = {name: types[name] for name in names if name in types}
+    schema = pa.schema([pa.field(name, type_) for name, type_ in stored.items()])
+    with pq.ParquetWriter(target, schema, compression="zstd", use_dictionary=False, write_statistics=False) as writer:
+        for batch in _batches(source, compression, options, stored):
+            writer.write_batch(batch.select(schema.names))
+
+
+def _names(source: pa.NativeFile, compression: str | None, options: CsvOptions) -> list[str]:
+    if source.size() == 0:
+        return []
+    names = _open(source, compression, options, {}, block=1 << 20).schema.names
+    repeated = sorted({name for name in names if names.count(name) > 1})
+    if repeated:
+        raise pa.ArrowInvalid(f"two columns are named {repeated[0]!r}")
+    return list(names)
+
+
+def _batches(
+    source: pa.NativeFile, compression: str | None, options: CsvOptions, types: Mapping[str, pa.DataType]
+) -> Iterator[pa.RecordBatch]:
+    if source.size():
+        yield from _open(source, compression, options, types, block=_BLOCK)
+
+
+def _open(
+    source: pa.NativeFile, compression: str | None, options: CsvOptions, types: Mapping[str, pa.DataType], block: int
+) -> pacsv.CSVStreamingReader:
+    source.seek(0)
+    stream = pa.CompressedInputStream(source, compression) if compression else source
+    return pacsv.open_csv(
+        stream,
+        # One thread: then errors tell the row.
+        read_options=pacsv.ReadOptions(
+            use_threads=False,
+            block_size=block,
+            autogenerate_column_names=not options.header,
+            encoding=options.encoding,
+        ),
+        parse_options=pacsv.ParseOptions(
+            delimiter=options.delimiter, quote_char=options.quote or False, newlines_in_values=options.quote is not None
+        ),
+        convert_options=pacsv.ConvertOptions(
+            column_types=dict(types),
+            null_values=list(_null_values(options)),
+            strings_can_be_null=options.null_values is not None,
+            true_values=_TRUE,
+            false_values=_FALSE,
+        ),
+    )
+
+
+def _null_values(options: CsvOptions) -> tuple[str, ...]:
+    return ("",) if options.null_values is None else options.null_values
+
+
+def _fitting(texts: pa.StringArray, candidates: frozenset[pa.DataType], options: CsvOptions) -> frozenset[pa.DataType]:
+    """Those of the candidates that every text which is no null fits."""
+    values = texts.filter(pc.invert(pc.is_in(texts, value_set=pa.array(_null_values(options), pa.string()))))
+    if not len(values):
+        return candidates
+    values = pc.utf8_trim(values, " \t")
+    return frozenset(type_ for type_ in candidates if _fits(values, type_))
+
+
+def _fits(values: pa.StringArray, type_: pa.DataType) -> bool:
+    if pa.types.is_string(type_):
+        return True
+    if pa.types.is_boolean(type_):
+        return _all_match(values, _WORDS)
+    if pa.types.is_time(type_):
+        return _all_match(values, _TIME)
+    if pa.types.is_integer(type_) and _any_match(values, "[xX]"):
+        # Arrow takes 0x10 for 16; such texts are codes.
+        return False
+    if pa.types.is_floating(type_) and _any_match(values, _LONG_INTEGER):
+        # Beyond 2^53 not every integer is a float: two different ones would become equal.
+        return False
+    try:
+        pc.cast(values, type_)
+    except pa.ArrowInvalid:
+        return False
+    return True
+
+
+def _all_match(values: pa.StringArray, pattern: str) -> bool:
+    return bool(pc.all(pc.match_substring_regex(values, pattern)).as_py())
+
+
+def _any_match(values: pa.StringArray, pattern: str) -> bool:
+    return bool(pc.any(pc.match_substring_regex(values, pattern)).as_py())
+
+
+def _first(candidates: frozenset[pa.DataType]) -> pa.DataType:
+    if len(candidates) == len(_CANDIDATES):
+        return pa.null()
+    return next(type_ for type_ in _CANDIDATES if type_ in candidates)
+
+
+ROW = re.compile(r"Row #(\d+): ")
+"""Where Arrow's messages tell the row, counted from 1, the header included, blank lines not."""

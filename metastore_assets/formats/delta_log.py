@@ -1,0 +1,128 @@
+"""What deltalake does not tell of a Delta table: its newest version at the least cost, and deletion vectors' places.
+
+Everything else about a table (which files are live, their sizes, statistics and partition values) comes from deltalake.
+"""
+
+from __future__ import annotations
+
+import json
+import re
+from collections.abc import Collection, Iterator
+from typing import Any
+
+import pyarrow as pa
+import pyarrow.parquet as pq
+
+from metastore_assets.errors import TableFormatError
+from metastore_assets.formats.deletion_vectors import DeletionVector
+from metastore_assets.formats.location import Location
+
+LOG = "_delta_log"
+_COMMIT = re.compile(r"(\d{20})\.json")
+_CHECKPOINT = re.compile(r"(\d{20})\.checkpoint(?:\.(\d{10})\.(\d{10})|\.[0-9a-f-]{36})?\.(parquet|json)")
+_VECTOR_FIELDS = ("storageType", "pathOrInlineDv", "offset", "sizeInBytes", "cardinality")
+
+
+def latest_version(location: Location) -> int | None:
+    """The number of the newest version from one listing of the log; None when there is no log."""
+    versions = [
+        int(match[1])
+        for name in location.names(LOG)
+        if (match := _COMMIT.fullmatch(name) or _CHECKPOINT.fullmatch(name))
+    ]
+    return max(versions, default=None)
+
+
+def deletion_vectors(location: Location, version: int, live: Collection[str]) -> dict[str, DeletionVector]:
+    """Deletion vectors of the live data files of a version, by the path that their add actions have.
+
+    A path has one live add action at most, and it is the newest one of that path: so the log is read from its end, as
+    far back as the newest checkpoint. Raises TableFormatError when a live file's add action is not found.
+    """
+    wanted = set(live)
+    found: dict[str, DeletionVector] = {}
+    for adds in _adds_newest_first(location, version):
+        for path, vector in adds:
+            if path in wanted:
+                wanted.discard(path)
+                if vector is not None:
+                    found[path] = vector
+        if not wanted:
+            return found
+    if wanted:
+        raise TableFormatError(f"{location.uri}: the log of version {version} does not say how {min(wanted)} was added")
+    return found
+
+
+def _adds_newest_first(location: Location, version: int) -> Iterator[Iterator[tuple[str, DeletionVector | None]]]:
+    names = sorted(location.names(LOG))
+    checkpoint = _newest_checkpoint(names, version)
+    oldest = checkpoint[0] if checkpoint else -1
+    for number in range(version, oldest, -1):
+        name = f"{number:020}.json"
+        if name in names:
+            yield _commit_adds(location, name)
+    if checkpoint:
+        yield _checkpoint_adds(location, checkpoint[1])
+
+
+def _newest_checkpoint(names: list[str], version: int) -> tuple[int, list[str]] | None:
+    found: dict[tuple[int, str], tuple[int, list[str]]] = {}
+    for name in names:
+        match = _CHECKPOINT.fullmatch(name)
+        if match and int(match[1]) <= version:
+            parts = int(match[3]) if match[3] else 1
+            key = (int(match[1]), f"of {match[3]}" if match[3] else name)
+            found.setdefault(key, (parts, []))[1].append(name)
+    complete = [(number, files) for (number, _), (parts, files) in found.items() if len(files) == parts]
+    return max(complete, key=lambda item: item[0], default=None)
+
+
+def _commit_adds(location: Location, name: str) -> Iterator[tuple[str, DeletionVector | None]]:
+    for line in location.read(f"{LOG}/{name}").splitlines():
+        if b'"add"' in line and (add := json.loads(line).get("add")):
+            yield add["path"], _vector(add.get("deletionVector"))
+
+
+def _checkpoint_adds(location: Location, names: list[str]) -> Iterator[tuple[str, DeletionVector | None]]:
+    for name in names:
+        path = f"{LOG}/{name}"
+        if name.endswith(".json"):
+            yield from _commit_adds(location, name)
+            sidecars = [
+                action["sidecar"]["path"]
+                for line in location.read(path).splitlines()
+                if "sidecar" in (action := json.loads(line))
+            ]
+        else:
+            yield from _parquet_adds(location, path)
+            sidecars = [row["path"] for row in _parquet_actions(location, path, "sidecar")]
+        for sidecar in sidecars:
+            yield from _parquet_adds(location, sidecar if "/" in sidecar else f"{LOG}/_sidecars/{sidecar}")
+
+
+def _parquet_adds(location: Location, path: str) -> Iterator[tuple[str, DeletionVector | None]]:
+    for add in _parquet_actions(location, path, "add"):
+        yield add["path"], _vector(add.get("deletionVector"))
+
+
+def _parquet_actions(location: Location, path: str, action: str) -> Iterator[dict[str, Any]]:
+    with location.open(path) as source:
+        file = pq.ParquetFile(source)
+        wanted = [f"{action}.path", *(f"{action}.deletionVector.{name}" for name in _VECTOR_FIELDS)]
+        stored = {file.schema.column(index).path for index in range(len(file.schema))}
+        columns = [column for column in wanted if column in stored]
+        if not columns:
+            return
+        for batch in file.iter_batches(columns=columns, use_threads=False):
+            rows = batch.column(0)
+            for row in rows.filter(pa.compute.is_valid(rows)).to_pylist():
+                if row.get("path") is not None:
+                    yield row
+
+
+def _vector(descriptor: dict[str, Any] | None) -> DeletionVector | None:
+    if not descriptor or descriptor.get("storageType") is None:
+        return None
+    storage, path, offset, size, cardinality = (descriptor.get(name) for name in _VECTOR_FIELDS)
+    return DeletionVector(storage, path, offset or 0, size, cardinality)  # type: ignore[arg-type]

@@ -1,0 +1,85 @@
+"""One string per table partition: `day=2024-01-01/country=FR`, percent-encoded so that it is bijective and safe.
+
+Safe means: usable as a Dagster partition key and in its range syntax (`a...b`, `a,b`, `[`, `]`, `*`, quotes), on a
+command line, and in a URL. Letters and digits of every script stay as they are, so keys stay readable.
+"""
+
+from __future__ import annotations
+
+import re
+import unicodedata
+from collections.abc import Sequence
+
+from metastore_assets.errors import PartitionKeyError
+
+UNPARTITIONED = "all"
+"""The single key of a table without partition columns. No partition encodes to it: those contain `=`."""
+NULL_VALUE = "__HIVE_DEFAULT_PARTITION__"
+"""Stands for null after `=`, as in Hive's folders. The text itself is encoded as `%5F_HIVE_DEFAULT_PARTITION__`."""
+
+_PLAIN = frozenset("abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ0123456789-_~:+@() ")
+_ESCAPE = re.compile(r"%[0-9A-F]{2}")
+
+
+def encode_partition_key(items: Sequence[tuple[str, str | None]]) -> str:
+    """The key of the partition with these (column, value) pairs, in the table's order of partition columns.
+
+    No pairs give `all`. Any text may be a name or a value; null, the empty text, and the text that Hive writes for
+    null are three different values. The inverse is `decode_partition_key`.
+    """
+    if not items:
+        return UNPARTITIONED
+    return "/".join(f"{_encode(name)}={_encode_value(value)}" for name, value in items)
+
+
+def decode_partition_key(key: str) -> tuple[tuple[str, str | None], ...]:
+    """The (column, value) pairs of a key; none for `all`. Raises PartitionKeyError unless they encode to `key`."""
+    items = [] if key == UNPARTITIONED else [_decode_item(key, item) for item in key.split("/")]
+    if encode_partition_key(items) != key:
+        raise PartitionKeyError(f"{key!r} is not a partition key as the Metastore writes them")
+    return tuple(items)
+
+
+def _encode_value(value: str | None) -> str:
+    if value is None:
+        return NULL_VALUE
+    return "%5F" + value[1:] if value == NULL_VALUE else _encode(value)
+
+
+def _encode(text: str) -> str:
+    return "".join(
+        char if _stays(char, text[index - 1 : index], index == len(text) - 1) else _escape(char)
+        for index, char in enumerate(text)
+    )
+
+
+def _stays(char: str, previous: str, last: bool) -> bool:
+    if char == ".":
+        # Two dots in a row are a parent folder, three are Dagster's range.
+        return previous != "."
+    if char == " ":
+        # What is at an edge or doubled gets lost when somebody types or copies the key.
+        return not last and previous not in ("", " ")
+    if char < "\x80":
+        return char in _PLAIN
+    # The Unicode data of 2002 never changes, so a key does not depend on the version of Python that wrote it.
+    return unicodedata.ucd_3_2_0.category(char)[0] in "LMN"
+
+
+def _escape(char: str) -> str:
+    return "".join(f"%{byte:02X}" for byte in char.encode("utf-8", "surrogatepass"))
+
+
+def _decode_item(key: str, item: str) -> tuple[str, str | None]:
+    name, equals, value = item.partition("=")
+    if not equals:
+        raise PartitionKeyError(f"{key!r} is not a partition key: {item!r} has no `=`")
+    return _decode(key, name), None if value == NULL_VALUE else _decode(key, value)
+
+
+def _decode(key: str, text: str) -> str:
+    try:
+        data = _ESCAPE.sub(lambda match: chr(int(match[0][1:], 16)), text.encode().decode("latin-1"))
+        return data.encode("latin-1").decode("utf-8", "surrogatepass")
+    except UnicodeError:
+        raise PartitionKeyError(f"{key!r} is not a partition key: {text!r} is not percent-encoded UTF-8") from None

@@ -1,0 +1,111 @@
+"""Opened fragments: the columns of one Parquet file, less deleted rows, with the table's names and types."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import contextmanager
+
+import numpy as np
+import numpy.typing as npt
+import pyarrow as pa
+
+from metastore_assets.errors import FragmentError
+from metastore_assets.formats.conform import Matcher, conform, identity
+from metastore_assets.formats.parquet import CHUNK_ROWS, ParquetColumns
+
+_CONSTANT_ROWS = 16_384
+"""Rows of a made-up chunk: a partition value may be a long text."""
+
+
+class ParquetFragmentReader:
+    """A FragmentReader over one Parquet file.
+
+    `constants` are the values by identity that the file's place in the table gives, which win over what it stores;
+    `deleted` the ascending positions of rows that are not live; `verify` raises when the file is no longer the one
+    that was opened.
+    """
+
+    def __init__(
+        self,
+        columns: ParquetColumns,
+        *,
+        path: str,
+        matcher: Matcher,
+        constants: Mapping[str, pa.Scalar],
+        deleted: npt.NDArray[np.uint64] | None = None,
+        verify: Callable[[], None] = lambda: None,
+    ) -> None:
+        self._columns = columns
+        self._path = path
+        self._matcher = matcher
+        self._constants = constants
+        self._deleted = np.empty(0, np.uint64) if deleted is None else deleted
+        self._verify = verify
+        if len(self._deleted) and int(self._deleted[-1]) >= columns.row_count:
+            raise FragmentError(
+                f"{path} has {columns.row_count} rows, but its deletion vector deletes row {int(self._deleted[-1])}",
+                path=path,
+            )
+
+    @property
+    def row_count(self) -> int:
+        return self._columns.row_count - len(self._deleted)
+
+    @property
+    def stored_columns(self) -> frozenset[str]:
+        stored = {self._matcher.identity(field) for field in self._columns.fields}
+        return frozenset(name for name in stored if name is not None) | frozenset(self._constants)
+
+    def read(self, field: pa.Field) -> Iterator[pa.Array]:
+        key = identity(field)
+        if key in self._constants:
+            yield from _repeat(self._constants[key].cast(field.type), self.row_count)
+            return
+        index = self._matcher.find(field, self._columns.fields)
+        if index is None:
+            yield from _repeat(pa.scalar(None, field.type), self.row_count)
+            return
+        with explained(self._path, f"column {field.name!r}"):
+            start = 0
+            for chunk in self._columns.read(index):
+                # Conformed first: Arrow has no filter for some of the types that files hold.
+                live = self._live(conform(chunk, field.type, self._matcher), start)
+                start += len(chunk)
+                if len(live):
+                    yield live
+            self._verify()
+
+    def __enter__(self) -> ParquetFragmentReader:
+        return self
+
+    def __exit__(self, *exception: object) -> None:
+        self._columns.close()
+
+    def _live(self, chunk: pa.Array, start: int) -> pa.Array:
+        first, last = np.searchsorted(self._deleted, np.array([start, start + len(chunk)], np.uint64))
+        if first == last:
+            return chunk
+        mask = np.ones(len(chunk), bool)
+        mask[(self._deleted[first:last] - np.uint64(start)).astype(np.int64)] = False
+        return chunk.filter(pa.array(mask))
+
+
+@contextmanager
+def explained(path: str, what: str = "the file") -> Iterator[None]:
+    """Turn what goes wrong while reading a data file into a FragmentError that names it."""
+    try:
+        yield
+    except FragmentError:
+        raise
+    except FileNotFoundError as error:
+        raise FragmentError(f"{path} does not exist (any more)", path=path, missing=True) from error
+    except (OSError, pa.ArrowException, UnicodeError, ValueError) as error:
+        reason = " ".join(str(error).split()) or type(error).__name__
+        raise FragmentError(f"{path}: {what} cannot be read: {reason}", path=path) from error
+
+
+def _repeat(value: pa.Scalar, count: int) -> Iterator[pa.Array]:
+    rows = CHUNK_ROWS if not value.is_valid else _CONSTANT_ROWS
+    for start in range(0, count, rows):
+        length = min(rows, count - start)
+        yield pa.repeat(value, length) if value.is_valid else pa.nulls(length, value.type)

@@ -1,0 +1,37 @@
+"""Partition values as text: one text for each value, readable, the same whichever way the table's metadata spell it."""
+
+from __future__ import annotations
+
+from datetime import date, datetime
+from decimal import Decimal
+
+import pyarrow as pa
+
+
+def value_text(value: pa.Scalar) -> str | None:
+    """Text of a partition value, distinct for distinct values of one type; None for null.
+
+    Dates and timestamps as ISO 8601 (with a `Z` when they are instants), decimals without exponent, binary as hex.
+    """
+    if not value.is_valid:
+        return None
+    if pa.types.is_timestamp(value.type):
+        return _timestamp_text(value)
+    plain = value.as_py()
+    if isinstance(plain, bool):
+        return "true" if plain else "false"
+    if isinstance(plain, bytes):
+        return plain.hex()
+    if isinstance(plain, Decimal):
+        return f"{plain:f}"
+    if isinstance(plain, date):
+        return plain.isoformat()
+    if isinstance(plain, float):
+        return repr(plain + 0.0)
+    return str(plain)
+
+
+def _timestamp_text(value: pa.Scalar) -> str:
+    moment: datetime = value.cast(pa.timestamp("us")).as_py()
+    text = moment.replace(tzinfo=None).isoformat(sep=" ")
+    return f"{text}Z" if value.type.tz else text
