@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 import sys
 from collections.abc import Mapping
+from pathlib import Path
 from typing import TYPE_CHECKING
 
 from metastore_assets.errors import MetastoreError
@@ -20,6 +21,8 @@ SETTINGS = {
     "spark.ui.enabled": "false",
     "spark.ui.showConsoleProgress": "false",
     "spark.log.level": "ERROR",
+    # One thread per task: Spark already runs as many tasks as there are cores.
+    "spark.executorEnv.POLARS_MAX_THREADS": "1",
 }
 LOCAL_SETTINGS = {
     **SETTINGS,
@@ -29,18 +32,24 @@ LOCAL_SETTINGS = {
 }
 
 
-def spark_session(settings: Mapping[str, object] | None = None) -> SparkSession:
+def spark_session(settings: Mapping[str, object] | None = None, *, log: Path | None = None) -> SparkSession:
     """The running session, or a new one with `settings` (Spark's own names) over the Metastore's defaults.
+
+    With `log`, everything that Spark's JVM and its Python workers write to standard output and error goes to that
+    file; what a program must know comes back as exceptions all the same.
 
     Raises MetastoreError when there is no Java 17 or newer, or Spark does not start.
     """
+    from py4j.protocol import Py4JError
     from pyspark.errors import PySparkException
     from pyspark.sql import SparkSession
 
     active = SparkSession.getActiveSession()
     if active is not None:
         return active
-    chosen = {key: str(value).lower() if isinstance(value, bool) else str(value) for key, value in (settings or {}).items()}
+    chosen = {
+        key: str(value).lower() if isinstance(value, bool) else str(value) for key, value in (settings or {}).items()
+    }
     if "spark.remote" in chosen:
         merged = chosen
     elif chosen.get("spark.master", SETTINGS["spark.master"]).startswith("local"):
@@ -55,9 +64,38 @@ def spark_session(settings: Mapping[str, object] | None = None) -> SparkSession:
     for key, value in merged.items():
         builder = builder.config(key, value)
     try:
+        if log is not None and "spark.remote" not in chosen:
+            _start_jvm(merged, log)
         return builder.getOrCreate()
-    except (PySparkException, OSError) as error:
-        raise MetastoreError(f"Spark did not start with the settings {chosen}: {error}") from error
+    except (PySparkException, Py4JError, OSError) as error:
+        raise MetastoreError(
+            f"Spark did not start with the settings {chosen}: {_reason(error, log)}"
+            + (f" (all that Spark wrote is in {log})" if log is not None else "")
+        ) from error
+
+
+def _start_jvm(settings: Mapping[str, str], log: Path) -> None:
+    """Start the JVM and its Spark context as `getOrCreate` would, but with the JVM's output in a file."""
+    from pyspark import SparkConf, SparkContext
+    from pyspark.java_gateway import launch_gateway
+
+    if SparkContext._gateway is not None:
+        return  # It runs already, from a session that was stopped or did not start.
+    conf = SparkConf().setAll(list(settings.items()))
+    with log.open("ab") as sink:
+        gateway = launch_gateway(conf, {"stdout": sink, "stderr": sink})  # type: ignore[no-untyped-call]
+    SparkContext(conf=conf, gateway=gateway)
+
+
+def _reason(error: Exception, log: Path | None) -> str:
+    """Why Spark did not start, in one line: what Java raised, or else what a JVM that ended had written last."""
+    raised = getattr(error, "java_exception", None)
+    if raised is not None:
+        return str(raised.toString()).splitlines()[0]
+    written = log.read_text(encoding="utf-8", errors="replace").splitlines() if log is not None else []
+    # Lines that start with a blank are those of a Java stack trace.
+    lines = [line for line in written if line.strip() and not line[0].isspace()]
+    return " ".join([*str(error).split(), *(lines[-1:])])
 
 
 def parallelism(spark: SparkSession) -> int:

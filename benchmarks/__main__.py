@@ -1,0 +1,26 @@
+"""`python -m benchmarks [full] [incremental] [cold]`: measure, and print ratios against a peer in the same run."""
+
+from __future__ import annotations
+
+import sys
+
+from benchmarks import cold, full, incremental
+from benchmarks.report import Row, show
+
+BENCHMARKS = {"cold": cold.run, "incremental": incremental.run, "full": full.run}
+
+
+def main(names: list[str]) -> int:
+    """Run the named benchmarks, all without names; exit status 1 when a goal is missed."""
+    unknown = set(names) - set(BENCHMARKS)
+    if unknown:
+        print(f"no benchmark named {', '.join(sorted(unknown))}; there are: {', '.join(BENCHMARKS)}", file=sys.stderr)
+        return 2
+    rows: list[Row] = []
+    for name in names or BENCHMARKS:
+        rows += BENCHMARKS[name]()
+    return 0 if show(rows) else 1
+
+
+if __name__ == "__main__":
+    sys.exit(main(sys.argv[1:]))

@@ -1,0 +1,49 @@
+"""A cold `metastore refresh` of a one-file commit, against a bare Spark script, each in a new process."""
+
+from __future__ import annotations
+
+import os
+import shutil
+import subprocess
+import sys
+import tempfile
+from pathlib import Path
+
+import pyarrow.parquet as pq
+import yaml
+
+from benchmarks.data import FOLDER, lineitem
+from benchmarks.measure import ratio, seconds
+from benchmarks.report import Row
+
+RUNS = 3
+_BARE = "from pyspark.sql import SparkSession; SparkSession.builder.getOrCreate().range(1).count()"
+
+
+def run() -> list[Row]:
+    """The commit adds one file of 60,000 rows to a partitioned table of 20 files."""
+    folder = Path(tempfile.mkdtemp(prefix="metastore-bench-", dir=FOLDER))
+    files = sorted(lineitem(1, 100).iterdir())
+    for number in range(20):
+        partition = folder / "lake" / f"part={number % 10}"
+        partition.mkdir(parents=True, exist_ok=True)
+        shutil.copy(files[number], partition / f"{number}.parquet")
+    config = {"root": "./root", "tables": [{"name": "lineitem", "uri": "./lake"}]}
+    (folder / "metastore.yaml").write_text(yaml.safe_dump(config))
+    environment = {**os.environ, "PYSPARK_PYTHON": sys.executable}
+
+    def refresh() -> None:
+        subprocess.run([sys.executable, "-m", "metastore_assets", "refresh", "lineitem", "--json"],
+                       cwd=folder, check=True, capture_output=True, env=environment)  # fmt: skip
+
+    def bare() -> None:
+        subprocess.run([sys.executable, "-c", _BARE], check=True, capture_output=True, env=environment)
+
+    refresh()
+    own, peer = [], []
+    for number in range(RUNS):
+        pq.write_table(pq.read_table(files[40 + number]), folder / "lake" / "part=3" / f"new-{number}.parquet")
+        own.append(seconds(refresh))
+        peer.append(seconds(bare))
+    shutil.rmtree(folder)
+    return [Row("cold refresh of a one-file commit against a bare Spark count", own, peer, ratio(peer, own), 1.2)]

@@ -1,0 +1,55 @@
+"""Everything the default policy yields, against what Spark and DuckDB yield of the same files."""
+
+from __future__ import annotations
+
+import shutil
+import tempfile
+
+from benchmarks.data import lineitem
+from benchmarks.measure import metastore, paired, ratio, seconds
+from benchmarks.report import Row
+from metastore_assets.pipeline.refresh import refresh
+from metastore_assets.pipeline.session import spark_session
+
+RUNS = 3
+
+
+def run() -> list[Row]:
+    """TPC-H lineitem at scale 1 in 16 files, warm session, two cores."""
+    import duckdb
+
+    files = lineitem(1, 16)
+    warehouse = tempfile.mkdtemp(prefix="metastore-bench-")
+    spark = spark_session(
+        {
+            "spark.master": "local[2]",
+            "spark.sql.warehouse.dir": warehouse,
+            "spark.driver.memory": "4g",
+            "spark.sql.catalogImplementation": "in-memory",
+        }
+    )
+    spark.sql("CREATE DATABASE IF NOT EXISTS bench")
+    spark.sql(f"CREATE TABLE bench.lineitem USING parquet LOCATION '{files}'")
+    columns = ", ".join(spark.table("bench.lineitem").columns)
+
+    def analyze() -> None:
+        spark.sql(f"ANALYZE TABLE bench.lineitem COMPUTE STATISTICS FOR COLUMNS {columns}")
+
+    def summarize() -> None:
+        connection = duckdb.connect(config={"threads": 2})
+        connection.sql(f"SUMMARIZE FROM read_parquet('{files}/*.parquet')").fetchall()
+        connection.close()
+
+    with metastore(files) as (config, table):
+
+        def profile() -> None:
+            refresh(config, table, lambda: spark, full=True)
+
+        for action in (analyze, summarize, profile):  # warm caches, code and workers
+            seconds(action)
+        own, spark_times, duckdb_times = paired(RUNS, profile, analyze, summarize)
+    shutil.rmtree(warehouse, ignore_errors=True)
+    return [
+        Row("full profile against Spark ANALYZE … FOR ALL COLUMNS", own, spark_times, ratio(spark_times, own), 2.0),
+        Row("full profile against DuckDB SUMMARIZE, 2 threads", own, duckdb_times, ratio(duckdb_times, own), 1.0),
+    ]

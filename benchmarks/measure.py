@@ -1,0 +1,86 @@
+"""Shared measuring: a refresh in a root of its own, and the task time that Spark itself records."""
+
+from __future__ import annotations
+
+import json
+import shutil
+import tempfile
+import time
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from statistics import median
+from typing import TYPE_CHECKING
+
+from metastore_assets.config import MetastoreConfig, TableConfig
+
+if TYPE_CHECKING:
+    from pyspark.sql import SparkSession
+
+
+def seconds(action: Callable[[], object]) -> float:
+    """Wall time of one call."""
+    started = time.perf_counter()
+    action()
+    return time.perf_counter() - started
+
+
+def paired(runs: int, *actions: Callable[[], object]) -> list[list[float]]:
+    """Times of each action, taken in turns so that a slower phase of the machine hits all of them."""
+    times: list[list[float]] = [[] for _ in actions]
+    for _ in range(runs):
+        for own, action in zip(times, actions, strict=True):
+            own.append(seconds(action))
+    return times
+
+
+def ratio(slower: list[float], faster: list[float]) -> float:
+    """Median of the pairwise ratios."""
+    return median(a / b for a, b in zip(slower, faster, strict=True))
+
+
+@contextmanager
+def metastore(uri: Path, name: str = "bench") -> Iterator[tuple[MetastoreConfig, TableConfig]]:
+    """A configuration with one table and an empty root, removed afterwards."""
+    root = tempfile.mkdtemp(prefix="metastore-bench-")
+    try:
+        table = TableConfig(name=name, uri=str(uri))
+        yield MetastoreConfig(root=root, tables=[table]), table
+    finally:
+        shutil.rmtree(root, ignore_errors=True)
+
+
+class TaskTime:
+    """Sums of executor run time, from the event log that the session writes to `folder`."""
+
+    def __init__(self, folder: Path) -> None:
+        self._folder = folder
+
+    def settings(self) -> dict[str, str]:
+        """Spark settings that make the session write the log."""
+        return {"spark.eventLog.enabled": "true", "spark.eventLog.dir": self._folder.as_uri(),
+                "spark.eventLog.rolling.enabled": "false", "spark.eventLog.compress": "false"}  # fmt: skip
+
+    def total(self) -> float:
+        """Seconds of task run time so far."""
+        time.sleep(1.5)  # The listener writes behind the job.
+        total = 0
+        for path in self._folder.iterdir():
+            with path.open(encoding="utf-8") as lines:
+                for line in lines:
+                    if '"SparkListenerTaskEnd"' in line:
+                        total += json.loads(line)["Task Metrics"]["Executor Run Time"]
+        return total / 1000
+
+
+def stop(spark: SparkSession) -> None:
+    """End the session and its JVM, so that the next one may have other settings."""
+    from pyspark import SparkContext
+
+    spark.stop()
+    gateway = SparkContext._gateway
+    if gateway is not None:
+        gateway.shutdown()
+        gateway.proc.stdin.close()
+        SparkContext._gateway = None
+        SparkContext._jvm = None

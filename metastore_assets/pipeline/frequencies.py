@@ -1,0 +1,234 @@
+"""Sums of frequency lists of any size: partial sums where the files are read, one Spark exchange, full sums.
+
+A sum has signed terms, so that the same function serves from scratch (every child, +1) and after a commit (the old
+sum and the children that came, +1; those that went, -1). The exchange carries opaque blobs, one column's values each:
+Spark sees no types, and a reducer holds one column at a time.
+"""
+
+from __future__ import annotations
+
+import pickle
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
+from functools import partial
+from itertools import groupby
+from typing import TYPE_CHECKING
+
+import pyarrow as pa
+
+from metastore_assets.config import FREQUENCY_LIMIT
+from metastore_assets.errors import CorruptionError, MetastoreError
+from metastore_assets.pipeline.files import FrequencyReader, FrequencyWriter
+from metastore_assets.pipeline.plan import Layout
+from metastore_assets.pipeline.session import parallelism
+from metastore_assets.pipeline.tasks import balanced_bins, failure, limit_threads, results
+from metastore_assets.statistics.frequencies import Frequencies, FrequencyFacts, frequency_facts, sum_frequencies
+from metastore_assets.store.manifest import ProfileFiles
+from metastore_assets.store.objects import ObjectStore
+
+if TYPE_CHECKING:
+    from pyspark.sql import SparkSession
+
+_TERMS_PER_TASK = 16
+_ROWS_PER_BUCKET = 2_000_000
+_ROWS_PER_BLOB = 262_144
+_PARTIAL = "bucket int, total int, position int, sign int, blob binary"
+
+
+@dataclass(frozen=True)
+class FrequencySum:
+    """Some columns of one profile, to be summed from the lists of others."""
+
+    total: int
+    """Number of the profile that the sum is for; sums of one profile share it."""
+    positions: tuple[int, ...]
+    """Columns, by their position in the layout."""
+    terms: tuple[tuple[ProfileFiles, int], ...]
+    """Lists with their signs. A column that a term does not list counts as empty."""
+    rows: int
+    """About how many values the terms list, over all columns."""
+
+
+@dataclass
+class SummedColumns:
+    """The outcome for one profile."""
+
+    facts: dict[int, FrequencyFacts] = field(default_factory=dict)
+    """What the full list of each column says, by position."""
+    listed: set[int] = field(default_factory=set)
+    """Positions whose values were written: all but those of `auto` columns over the limit."""
+    files: list[tuple[int, str]] = field(default_factory=list)
+    """First position and path of each file written."""
+
+
+@dataclass(frozen=True)
+class _Part:
+    total: int
+    facts: Mapping[int, FrequencyFacts]
+    listed: frozenset[int]
+    file: tuple[int, str] | None
+
+
+@dataclass(frozen=True)
+class _MapTask:
+    total: int
+    buckets: tuple[tuple[int, int], ...]
+    """(position, bucket) of each column."""
+    terms: tuple[tuple[ProfileFiles, int], ...]
+
+
+def sum_columns(
+    spark: SparkSession, store: ObjectStore, folder: str, layout: Layout, sums: Sequence[FrequencySum]
+) -> dict[int, SummedColumns]:
+    """Sum in one Spark job with one exchange; outcomes by profile number.
+
+    Raises CorruptionError when a total comes out negative, for then the terms were not what they claim to be.
+    """
+    if not sums:
+        return {}
+    slots = parallelism(spark)
+    tasks, buckets = _map_tasks(sums, slots)
+    bins = balanced_bins([float(len(task.terms) * len(task.buckets)) for task in tasks], slots * 4)
+    packed = [pickle.dumps([tasks[index] for index in group]) for group in bins]
+    partials = spark.range(0, len(packed), 1, len(packed)).mapInArrow(
+        partial(_read_partials, store, layout, packed), _PARTIAL
+    )
+    # Buckets are dealt out by number, not by hash: a bucket's file covers the columns it was planned for.
+    ordered = partials.repartitionById(buckets, "bucket").sortWithinPartitions("bucket", "total", "position")
+    summed = ordered.mapInArrow(partial(_sum_partials, store, folder, layout), "result binary")
+    outcomes: dict[int, SummedColumns] = {}
+    for part in results(summed.toArrow()):
+        outcome = outcomes.setdefault(part.total, SummedColumns())
+        outcome.facts.update(part.facts)
+        outcome.listed.update(part.listed)
+        if part.file is not None:
+            outcome.files.append(part.file)
+    for outcome in outcomes.values():
+        outcome.files.sort()
+    return outcomes
+
+
+def _map_tasks(sums: Sequence[FrequencySum], slots: int) -> tuple[list[_MapTask], int]:
+    """Chunks of terms, and the buckets that neighbouring columns of one profile share."""
+    count = max(1, min(4 * slots, sum(total.rows for total in sums) // _ROWS_PER_BUCKET + slots))
+    positions: dict[int, set[int]] = {}
+    rows: dict[int, int] = {}
+    for total in sums:
+        positions.setdefault(total.total, set()).update(total.positions)
+        rows[total.total] = rows.get(total.total, 0) + total.rows
+    bucket_of: dict[tuple[int, int], int] = {}
+    next_bucket = 0
+    for number, own in positions.items():
+        spread = max(1, min(count, len(own), rows[number] // _ROWS_PER_BUCKET + 1))
+        for index, position in enumerate(sorted(own)):
+            bucket_of[number, position] = (next_bucket + index * spread // len(own)) % count
+        next_bucket += spread
+    tasks = []
+    for total in sums:
+        buckets = tuple((position, bucket_of[total.total, position]) for position in total.positions)
+        for start in range(0, len(total.terms), _TERMS_PER_TASK):
+            tasks.append(_MapTask(total.total, buckets, total.terms[start : start + _TERMS_PER_TASK]))
+    return tasks, count
+
+
+def _read_partials(
+    store: ObjectStore, layout: Layout, packed: Sequence[bytes], batches: Iterable[pa.RecordBatch]
+) -> Iterator[pa.RecordBatch]:
+    """Map side: the partial sum of each column over a chunk of terms, one blob or more per column and sign."""
+    limit_threads()
+    for batch in batches:
+        for index in batch.column("id").to_pylist():
+            for task in pickle.loads(packed[index]):
+                try:
+                    yield from _partials(store, layout, task)
+                except MetastoreError as error:
+                    yield _row(0, -1, -1, 1, failure(error))
+
+
+def _partials(store: ObjectStore, layout: Layout, task: _MapTask) -> Iterator[pa.RecordBatch]:
+    readers = [(FrequencyReader(store, files), sign) for files, sign in task.terms]
+    try:
+        for position, bucket in task.buckets:
+            leaf, _ = layout.leaves[position]
+            for sign in (1, -1):
+                lists = [reader.read(leaf.field_id) for reader, own in readers if own == sign]
+                present = [found for found in lists if found is not None]
+                if not present:
+                    continue
+                whole = present[0] if len(present) == 1 else sum_frequencies((found, 1) for found in present)
+                for blob in _blobs(whole):
+                    yield _row(bucket, task.total, position, sign, blob)
+    finally:
+        for reader, _ in readers:
+            reader.__exit__()
+
+
+def _sum_partials(
+    store: ObjectStore, folder: str, layout: Layout, batches: Iterable[pa.RecordBatch]
+) -> Iterator[pa.RecordBatch]:
+    """Reduce side: rows arrive by bucket, profile and column; each column is summed, judged, and written or not."""
+    limit_threads()
+    rows = _rows(batches)
+    for (_, total), group in groupby(rows, key=lambda row: (row[0], row[1])):
+        if total < 0:
+            yield from (_blob_batch(row[4]) for row in group)
+            continue
+        try:
+            outcome = pickle.dumps(_sum_part(store, folder, layout, total, group))
+        except MetastoreError as error:
+            outcome = failure(error)
+        yield _blob_batch(outcome)
+
+
+def _sum_part(
+    store: ObjectStore, folder: str, layout: Layout, total: int, rows: Iterable[tuple[int, int, int, int, bytes]]
+) -> _Part:
+    facts: dict[int, FrequencyFacts] = {}
+    listed: set[int] = set()
+    with FrequencyWriter(store, folder, layout) as writer:
+        for position, group in groupby(rows, key=lambda row: row[2]):
+            leaf, policy = layout.leaves[position]
+            try:
+                whole = sum_frequencies([(_unpacked(row[4]), row[3]) for row in group])
+            except CorruptionError as error:
+                raise CorruptionError(f"column {leaf.path!r}: {error}; `metastore refresh --full` rebuilds") from error
+            facts[position] = frequency_facts(whole)
+            if policy.frequencies == "all" or facts[position].distinct_count <= FREQUENCY_LIMIT:
+                listed.add(position)
+                writer.add(leaf.path, leaf.field_id, whole)
+    return _Part(total, facts, frozenset(listed), (min(facts), writer.path) if listed else None)
+
+
+def _rows(batches: Iterable[pa.RecordBatch]) -> Iterator[tuple[int, int, int, int, bytes]]:
+    for batch in batches:
+        columns = [batch.column(index) for index in range(5)]
+        for index in range(batch.num_rows):
+            yield tuple(column[index].as_py() for column in columns)  # type: ignore[misc]
+
+
+def _row(bucket: int, total: int, position: int, sign: int, blob: bytes) -> pa.RecordBatch:
+    numbers = [pa.array([number], pa.int32()) for number in (bucket, total, position, sign)]
+    return pa.record_batch([*numbers, pa.array([blob], pa.binary())], ["bucket", "total", "position", "sign", "blob"])
+
+
+def _blob_batch(blob: bytes) -> pa.RecordBatch:
+    return pa.record_batch([pa.array([blob], pa.binary())], ["result"])
+
+
+def _blobs(frequencies: Frequencies) -> Iterator[bytes]:
+    """A list as compressed Arrow streams of bounded length; an empty list is one empty stream."""
+    table = pa.table({"value": frequencies.values, "frequency": frequencies.counts})
+    for start in range(0, max(1, table.num_rows), _ROWS_PER_BLOB):
+        sink = pa.BufferOutputStream()
+        with pa.ipc.new_stream(sink, table.schema, options=pa.ipc.IpcWriteOptions(compression="zstd")) as stream:
+            stream.write_table(table.slice(start, _ROWS_PER_BLOB))
+        yield sink.getvalue().to_pybytes()
+
+
+def _unpacked(blob: bytes) -> Frequencies:
+    table = pa.ipc.open_stream(blob).read_all().combine_chunks()
+    value, frequency = table.column("value"), table.column("frequency")
+    return Frequencies(
+        value.chunk(0) if value.num_chunks else pa.array([], value.type),
+        frequency.chunk(0) if frequency.num_chunks else pa.array([], pa.int64()),
+    )

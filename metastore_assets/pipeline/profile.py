@@ -1,0 +1,119 @@
+"""Profile fragments: one Spark task reads a fragment column by column and writes its files."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from functools import partial
+from typing import TYPE_CHECKING
+
+import pyarrow as pa
+
+from metastore_assets.config import TableConfig
+from metastore_assets.errors import FragmentError, MetastoreError, StoreError
+from metastore_assets.formats.base import Fragment
+from metastore_assets.pipeline.files import ProfileWriter
+from metastore_assets.pipeline.plan import Layout, field_identity
+from metastore_assets.pipeline.tasks import run_tasks
+from metastore_assets.statistics.leaves import schema_leaves
+from metastore_assets.statistics.profile import profile_field
+from metastore_assets.store.manifest import FragmentEntry
+from metastore_assets.store.objects import ObjectStore
+
+if TYPE_CHECKING:
+    from pyspark.sql import SparkSession
+
+
+@dataclass(frozen=True)
+class ProfileContext:
+    """What every task of one refresh needs beside its fragment."""
+
+    store: ObjectStore
+    """The table's folder below the Metastore's root."""
+    table: TableConfig
+    schema: pa.Schema
+    layout: Layout
+
+
+@dataclass(frozen=True)
+class FragmentFailure:
+    """Why one fragment has no profile."""
+
+    fragment_id: str
+    partition_key: str
+    path: str
+    message: str
+    missing: bool
+    """The data file is gone: the table may have moved on."""
+
+
+def profile_fragments(
+    spark: SparkSession, context: ProfileContext, fragments: Sequence[Fragment]
+) -> tuple[list[FragmentEntry], list[FragmentFailure]]:
+    """Profile fragments in one Spark job. A fragment that fails does not keep the others from being profiled."""
+    function: Callable[[Fragment], FragmentEntry | FragmentFailure] = partial(profile_fragment, context)
+    results = run_tasks(spark, function, fragments, [float(fragment.bytes + 1) for fragment in fragments])
+    return (
+        [result for result in results if isinstance(result, FragmentEntry)],
+        [result for result in results if isinstance(result, FragmentFailure)],
+    )
+
+
+def profile_fragment(context: ProfileContext, fragment: Fragment) -> FragmentEntry | FragmentFailure:
+    """Read one fragment, one top-level column at a time, and write its statistics, frequencies and histograms.
+
+    Runs in a worker process. What the fragment does wrong comes back as a failure that names its file; a store that
+    cannot be written raises, for it concerns every fragment.
+    """
+    try:
+        return _profile(context, fragment)
+    except StoreError:
+        raise
+    except MetastoreError as error:
+        missing = isinstance(error, FragmentError) and error.missing
+        return _failure(fragment, str(error), missing)
+    except (pa.ArrowException, OSError, ValueError, ArithmeticError) as error:
+        # What a reader throws at damaged bytes is not bounded by what it documents.
+        return _failure(
+            fragment, f"{fragment.path}: {type(error).__name__}: {error}", isinstance(error, FileNotFoundError)
+        )
+
+
+def _failure(fragment: Fragment, message: str, missing: bool) -> FragmentFailure:
+    text = " ".join(message.split())
+    return FragmentFailure(fragment.id, fragment.partition_key, fragment.path, text[:2000], missing)
+
+
+def _profile(context: ProfileContext, fragment: Fragment) -> FragmentEntry:
+    with fragment.source.open() as reader:
+        row_count = reader.row_count
+        if fragment.row_count is not None and fragment.row_count != row_count:
+            raise FragmentError(
+                f"{fragment.path}: {row_count} live rows where the table's metadata says {fragment.row_count}",
+                path=fragment.path,
+            )
+        with ProfileWriter(context.store, "fragments", context.layout, row_count) as writer:
+            for field, leaves in zip(context.schema, schema_leaves(context.schema), strict=True):
+                profiles = profile_field(field, reader.read(field), context.table.policy, leaves=leaves)
+                own = profiles[0].statistics
+                if own.value_count + own.null_count != row_count:
+                    raise FragmentError(
+                        f"{fragment.path}: column {field.name!r} has {own.value_count + own.null_count} rows, "
+                        f"the file {row_count}",
+                        path=fragment.path,
+                    )
+                for profile in profiles:
+                    writer.add(profile)
+        profiled = {field_identity(field) for field in context.schema}
+        unprofiled = tuple(sorted(reader.stored_columns - profiled))
+    return FragmentEntry(
+        id=fragment.id,
+        partition_key=fragment.partition_key,
+        path=fragment.path,
+        bytes=fragment.bytes,
+        row_count=row_count,
+        layout=context.layout.id,
+        unprofiled=unprofiled,
+        files=writer.files,
+        retired=None,
+    )

@@ -1,0 +1,294 @@
+"""Reduce profiles to profiles: fragments to partitions, partitions to the table, by the same three steps.
+
+1. Merge what only merges (statistics, sketches, histograms) along a tree of bounded fan-in. A node is named by what
+   it merges, so the nodes that a commit did not touch are taken over from the published version.
+2. Sum the frequencies of the columns worth listing, in one Spark exchange for all profiles.
+3. Put what the full lists say (distinct and duplicate values, percentiles) into the statistics.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import uuid
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, replace
+from functools import partial
+from typing import TYPE_CHECKING
+
+from metastore_assets.config import ColumnPolicy
+from metastore_assets.pipeline.files import (
+    FrequencyReader,
+    read_histograms,
+    read_statistics,
+    write_statistics,
+    write_statistics_file,
+)
+from metastore_assets.pipeline.frequencies import FrequencySum, SummedColumns, sum_columns
+from metastore_assets.pipeline.plan import Layout
+from metastore_assets.pipeline.tasks import run_tasks
+from metastore_assets.statistics.column import ColumnStatistics
+from metastore_assets.statistics.histogram import Histogram
+from metastore_assets.statistics.leaves import LeafColumn
+from metastore_assets.statistics.merge import apply_facts, lists_frequencies, merge_histograms, merge_statistics
+from metastore_assets.statistics.profile import all_null_statistics
+from metastore_assets.store.manifest import NodeEntry, ProfileFiles
+from metastore_assets.store.objects import ObjectStore
+
+if TYPE_CHECKING:
+    from pyspark.sql import SparkSession
+
+FAN_IN = 32
+"""Most profiles that one merge reads."""
+
+
+@dataclass(frozen=True)
+class Child:
+    """One profile to be merged."""
+
+    key: str
+    """What the profile describes: a fragment id or a partition key."""
+    files: ProfileFiles
+    same_layout: bool
+    """Whether it was made under the current layout, names and order included: a single such child is the result."""
+
+
+@dataclass(frozen=True)
+class Former:
+    """The published profile of the same group, made under the same layout."""
+
+    files: ProfileFiles
+    children: tuple[Child, ...]
+
+
+@dataclass(frozen=True)
+class Group:
+    """Profiles that become one profile."""
+
+    key: str
+    folder: str
+    """Folder of the result's files, below the table's."""
+    children: tuple[Child, ...]
+    former: Former | None = None
+
+
+@dataclass(frozen=True)
+class Reduction:
+    """The results, by group key, and the tree nodes they were made with."""
+
+    files: Mapping[str, ProfileFiles]
+    nodes: tuple[NodeEntry, ...]
+
+
+@dataclass(frozen=True)
+class _Merge:
+    """One merge of the tree: of a node, or (with `group`) of the profile itself."""
+
+    id: str
+    folder: str
+    inputs: tuple[ProfileFiles, ...]
+    group: Group | None = None
+
+
+@dataclass(frozen=True)
+class _Merged:
+    id: str
+    files: ProfileFiles
+    sums: tuple[FrequencySum, ...] = ()
+
+
+@dataclass(frozen=True)
+class _Completion:
+    key: str
+    files: ProfileFiles
+    folder: str
+    summed: SummedColumns
+
+
+def reduce_groups(
+    start_spark: Callable[[], SparkSession],
+    store: ObjectStore,
+    layout: Layout,
+    groups: Sequence[Group],
+    known_nodes: Mapping[str, ProfileFiles],
+) -> Reduction:
+    """Reduce every group; Spark is asked for only when one has something to merge.
+
+    Raises CorruptionError when stored frequencies contradict each other.
+    """
+    files = {group.key: group.children[0].files for group in groups if _passes_through(group)}
+    merging = [group for group in groups if group.key not in files]
+    if not merging:
+        return Reduction(files, ())
+    spark = start_spark()
+    roots, nodes = _merge_nodes(spark, store, layout, merging, known_nodes)
+    merge = partial(_merge, store, layout)
+    merged = {result.id: result for result in run_tasks(spark, merge, roots, [float(len(r.inputs)) for r in roots])}
+    numbers = {group.key: number for number, group in enumerate(merging)}
+    sums = [
+        replace(one, total=numbers[group.key]) for group in merging for one in merged[group.key].sums if one.positions
+    ]
+    summed = sum_columns(spark, store, merging[0].folder, layout, sums)
+    completions = [
+        _Completion(group.key, merged[group.key].files, group.folder, summed[number])
+        for group, number in zip(merging, range(len(merging)), strict=True)
+        if number in summed
+    ]
+    completed = dict(run_tasks(spark, partial(_complete, store, layout), completions))
+    # The statistics that were only a step on the way are named by no version; gone now, they need not wait for it.
+    store.delete([completion.files.statistics for completion in completions])
+    for group in merging:
+        files[group.key] = completed.get(group.key, merged[group.key].files)
+    return Reduction(files, tuple(NodeEntry(key, node) for key, node in nodes.items()))
+
+
+def _passes_through(group: Group) -> bool:
+    return len(group.children) == 1 and group.children[0].same_layout
+
+
+def _merge_nodes(
+    spark: SparkSession,
+    store: ObjectStore,
+    layout: Layout,
+    groups: Sequence[Group],
+    known: Mapping[str, ProfileFiles],
+) -> tuple[list[_Merge], dict[str, ProfileFiles]]:
+    """The last merge of each group, over children or over tree nodes; nodes that are not known are computed.
+
+    Children fall into nodes by a hash of their keys, so that a child that comes or goes touches one node per level.
+    """
+    inputs = {group.key: [(_hash(child.key), child.files) for child in group.children] for group in groups}
+    used: dict[str, ProfileFiles] = {}
+    while any(len(own) > FAN_IN for own in inputs.values()):
+        missing: list[_Merge] = []
+        level: dict[str, list[tuple[int, str | ProfileFiles]]] = {}
+        for key, own in inputs.items():
+            if len(own) <= FAN_IN:
+                level[key] = list(own)
+                continue
+            bits = max(1, (2 * len(own) // FAN_IN - 1).bit_length())
+            buckets: dict[int, list[ProfileFiles]] = {}
+            for position, files in sorted(own, key=lambda pair: (pair[0], pair[1].statistics)):
+                buckets.setdefault(position >> (64 - bits), []).append(files)
+            level[key] = []
+            for bucket, members in buckets.items():
+                position = bucket << (64 - bits)
+                if len(members) == 1:
+                    level[key].append((position, members[0]))
+                    continue
+                node = _node_id(layout, key, members)
+                if node not in known and node not in used and all(node != merge.id for merge in missing):
+                    missing.append(_Merge(node, "nodes", tuple(members)))
+                level[key].append((position, node))
+        computed = run_tasks(spark, partial(_merge, store, layout), missing, [float(len(m.inputs)) for m in missing])
+        new = {result.id: result.files for result in computed}
+        for own_level in level.values():
+            for _, item in own_level:
+                if isinstance(item, str):
+                    used[item] = new[item] if item in new else known.get(item) or used[item]
+        inputs = {
+            key: [(position, used[item] if isinstance(item, str) else item) for position, item in own_level]
+            for key, own_level in level.items()
+        }
+    roots = [_Merge(group.key, group.folder, tuple(files for _, files in inputs[group.key]), group) for group in groups]
+    return roots, used
+
+
+def _merge(store: ObjectStore, layout: Layout, task: _Merge) -> _Merged:
+    """Merge statistics and histograms, column by column. Runs in a worker process."""
+    profiles = [read_statistics(store, files) for files in task.inputs]
+    row_count = sum(rows for rows, _ in profiles)
+    histograms = [
+        _by_field_id(read_histograms(store, files), own) for files, (_, own) in zip(task.inputs, profiles, strict=True)
+    ]
+    statistics: list[ColumnStatistics] = []
+    merged_histograms: dict[str, Histogram] = {}
+    wanted: list[int] = []
+    for position, (leaf, policy) in enumerate(layout.leaves):
+        merged = _merge_column(position, leaf, policy, [(rows, own.get(leaf.field_id)) for rows, own in profiles])
+        if task.group is not None and merged.frequencies == "listed":
+            # Without the list itself nothing is known of it yet: what is not asked for now is counted only.
+            if lists_frequencies(merged, policy):
+                wanted.append(position)
+            else:
+                merged = apply_facts(merged, None, listed=False)
+        statistics.append(merged)
+        present = [own[leaf.field_id] for own in histograms if leaf.field_id in own]
+        if present:
+            merged_histograms[leaf.path] = merge_histograms(present)
+    paths = write_statistics(store, task.folder, row_count, statistics, merged_histograms)
+    listed = {
+        position: sum(
+            own[layout.leaves[position][0].field_id].distinct_count or 0
+            for _, own in profiles
+            if layout.leaves[position][0].field_id in own
+        )
+        for position in wanted
+    }
+    sums = _sums(store, layout, task.group, listed) if task.group is not None else ()
+    return _Merged(task.id, ProfileFiles(*paths, ()), sums)
+
+
+def _merge_column(
+    position: int, leaf: LeafColumn, policy: ColumnPolicy, inputs: Sequence[tuple[int, ColumnStatistics | None]]
+) -> ColumnStatistics:
+    own = [found or all_null_statistics(leaf, rows, policy) for rows, found in inputs]
+    merged = merge_statistics(own) if own else all_null_statistics(leaf, 0, policy)
+    return replace(merged, position=position, column=leaf.path, field_id=leaf.field_id, type=str(leaf.type))
+
+
+def _by_field_id(
+    histograms: Mapping[str, Histogram], statistics: Mapping[str, ColumnStatistics]
+) -> dict[str, Histogram]:
+    return {row.field_id: histograms[row.column] for row in statistics.values() if row.column in histograms}
+
+
+def _sums(store: ObjectStore, layout: Layout, group: Group, wanted: Mapping[int, int]) -> tuple[FrequencySum, ...]:
+    """How to sum the wanted columns of a group: from the former sum where that is less to read, else from scratch.
+
+    `wanted` gives by position the number of values that the children list together.
+    """
+    whole = tuple((child.files, 1) for child in group.children)
+    before = {child.files for child in group.former.children} if group.former else set()
+    after = {child.files for child in group.children}
+    change = [(files, 1) for files in after - before] + [(files, -1) for files in before - after]
+    if group.former is None or len(change) + 1 >= len(whole):
+        return (FrequencySum(0, tuple(wanted), whole, sum(wanted.values())),)
+    change.sort(key=lambda term: (term[1], term[0].statistics))
+    with FrequencyReader(store, group.former.files) as reader:
+        listed = {
+            position: reader.row_count(field_id)
+            for position in wanted
+            if (field_id := layout.leaves[position][0].field_id) in reader.listed
+        }
+    others = {position: rows for position, rows in wanted.items() if position not in listed}
+    return (
+        FrequencySum(0, tuple(listed), ((group.former.files, 1), *change), sum(listed.values())),
+        FrequencySum(0, tuple(others), whole, sum(others.values())),
+    )
+
+
+def _complete(store: ObjectStore, layout: Layout, task: _Completion) -> tuple[str, ProfileFiles]:
+    """Write the statistics again, with what the full lists say. Runs in a worker process."""
+    row_count, by_id = read_statistics(store, task.files)
+    rows = []
+    for position, (leaf, _) in enumerate(layout.leaves):
+        row = by_id[leaf.field_id]
+        if position in task.summed.facts:
+            row = apply_facts(row, task.summed.facts[position], listed=position in task.summed.listed)
+        rows.append(row)
+    path = write_statistics_file(store, f"{task.folder}/{uuid.uuid4().hex}.statistics.parquet", row_count, rows)
+    return task.key, ProfileFiles(path, task.files.histograms, tuple(name for _, name in task.summed.files))
+
+
+def _hash(key: str) -> int:
+    return int.from_bytes(hashlib.blake2b(key.encode("utf-8", "surrogatepass"), digest_size=8).digest(), "big")
+
+
+def _node_id(layout: Layout, group: str, members: Sequence[ProfileFiles]) -> str:
+    names = "\0".join([layout.id, *(files.statistics for files in members)])
+    return f"{group}:{hashlib.blake2b(names.encode(), digest_size=16).hexdigest()}"
+
+
+def node_group(node_id: str) -> str:
+    """The key of the group that a node is part of."""
+    return node_id.rpartition(":")[0]

@@ -1,0 +1,228 @@
+"""Bring the Metastore of one table up to its current snapshot: plan, profile, reduce, publish."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable, Collection
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+from metastore_assets.config import MetastoreConfig, TableConfig
+from metastore_assets.errors import ConfigError, MetastoreError, ProfileError, VersionConflictError
+from metastore_assets.formats import open_table_format
+from metastore_assets.formats.base import TableFormat
+from metastore_assets.pipeline.assemble import next_version
+from metastore_assets.pipeline.plan import Plan, make_plan, table_layout
+from metastore_assets.pipeline.profile import FragmentFailure, ProfileContext, profile_fragments
+from metastore_assets.pipeline.session import parallelism
+from metastore_assets.store.manifest import FragmentEntry, Version
+from metastore_assets.store.objects import ObjectStore
+from metastore_assets.store.versions import VersionStore
+
+if TYPE_CHECKING:
+    from pyspark.sql import SparkSession
+
+_ATTEMPTS = 5
+_FRAGMENTS_PER_SLOT = 16
+"""Fragments of one Spark job per parallel slot; between jobs, finished profiles are saved and progress is told."""
+
+
+@dataclass(frozen=True)
+class Progress:
+    """How far a refresh is. `stage` is one of plan, profile, reduce, publish; counts are of what `unit` says."""
+
+    table: str
+    stage: str
+    done: int = 0
+    total: int = 0
+    unit: str = ""
+
+
+@dataclass(frozen=True)
+class RefreshResult:
+    """What a refresh did."""
+
+    table: str
+    version: int
+    """The version that is now the newest."""
+    snapshot: str
+    published: bool
+    """False when the newest version already described the current snapshot."""
+    fragments_added: int
+    fragments_removed: int
+    fragments_kept: int
+    fragments_profiled: int
+    """Fragments that were read; added ones whose profile was still stored are not."""
+    partitions_changed: tuple[str, ...]
+    """Keys of the partitions computed anew, added ones included."""
+    partitions_removed: tuple[str, ...]
+    partitions_total: int
+    seconds: float
+
+    def to_json(self) -> dict[str, object]:
+        """The shape of `refresh --json`."""
+        return {
+            "table": self.table,
+            "version": self.version,
+            "snapshot": self.snapshot,
+            "published": self.published,
+            "fragments": {
+                "added": self.fragments_added,
+                "removed": self.fragments_removed,
+                "kept": self.fragments_kept,
+                "profiled": self.fragments_profiled,
+            },
+            "partitions": {
+                "changed": len(self.partitions_changed),
+                "removed": len(self.partitions_removed),
+                "total": self.partitions_total,
+            },
+            "seconds": round(self.seconds, 3),
+        }
+
+
+def plan_refresh(
+    config: MetastoreConfig, table: TableConfig, *, full: bool = False, partitions: Collection[str] = ()
+) -> Plan:
+    """What `refresh` would do now, without doing it. Reads metadata only."""
+    return _plan(_versions(config, table), open_table_format(table), table, full=full, partitions=partitions)
+
+
+def is_current(config: MetastoreConfig, table: TableConfig, version: Version) -> bool:
+    """Whether a version describes the table's current snapshot under the configured policies."""
+    return _is_current(open_table_format(table), table, version)
+
+
+def refresh(
+    config: MetastoreConfig,
+    table: TableConfig,
+    spark: Callable[[], SparkSession],
+    *,
+    full: bool = False,
+    partitions: Collection[str] = (),
+    progress: Callable[[Progress], None] = lambda progress: None,
+) -> RefreshResult:
+    """Publish a version for the table's current snapshot, reading only fragments without a stored profile.
+
+    An unchanged table is left alone, without asking for a Spark session. `full` reads every fragment again;
+    `partitions` names partitions whose fragments are read again in any case. Safe beside other refreshes of the same
+    table: who loses the race to publish plans again, and reads nothing twice.
+
+    Raises ProfileError when fragments cannot be read: the last version stands, and the profiles that were finished
+    are kept for the next attempt.
+    """
+    started = time.monotonic()
+    versions = _versions(config, table)
+    table_format = open_table_format(table)
+    again = full or bool(partitions)
+    for _ in range(_ATTEMPTS):
+        latest = versions.latest()
+        if latest is not None and not again and _is_current(table_format, table, latest):
+            return _nothing_to_do(latest, started)
+        progress(Progress(table.name, "plan"))
+        plan = _plan(versions, table_format, table, full=full, partitions=partitions)
+        profiles, failures = _profile_all(spark, versions, table, plan, progress)
+        if failures:
+            if any(failure.missing for failure in failures) and table_format.snapshot_id() != plan.snapshot.id:
+                continue  # The table moved on while it was read; what is done already is kept.
+            raise _profile_error(table, failures, len(profiles))
+        progress(Progress(table.name, "reduce", 0, len(plan.changed_partitions), "partitions"))
+        new = next_version(spark, versions.objects, plan, profiles, config.keep_versions)
+        progress(Progress(table.name, "publish"))
+        try:
+            versions.publish(new)
+        except VersionConflictError:
+            full, partitions, again = False, (), False
+            continue
+        versions.clear_pending()
+        return _result(plan, new, len(plan.to_profile), started)
+    raise MetastoreError(
+        f"table {table.name!r} changed during each of {_ATTEMPTS} attempts to refresh it; what was profiled is kept, "
+        "run the refresh again"
+    )
+
+
+def _versions(config: MetastoreConfig, table: TableConfig) -> VersionStore:
+    return VersionStore(ObjectStore(config.root, config.storage_options), table.name)
+
+
+def _is_current(table_format: TableFormat, table: TableConfig, version: Version) -> bool:
+    if table_format.snapshot_id() != version.snapshot:
+        return False
+    try:
+        return table_layout(version.schema, table).id == version.layout
+    except ConfigError:
+        return False  # A policy names a column this version does not have: planning on the current schema will tell.
+
+
+def _plan(
+    versions: VersionStore, table_format: TableFormat, table: TableConfig, *, full: bool, partitions: Collection[str]
+) -> Plan:
+    base = versions.latest()
+    snapshot = table_format.snapshot()
+    layout = table_layout(snapshot.schema, table)
+    layouts = {**(base.layouts if base else {}), layout.id: layout.signatures}
+    stored = [*(base.fragments if base else ()), *versions.pending()]
+    return make_plan(
+        table.name, base, snapshot, layout, stored=stored, layouts=layouts, full=full, partitions=partitions
+    )
+
+
+def _profile_all(
+    spark: Callable[[], SparkSession],
+    versions: VersionStore,
+    table: TableConfig,
+    plan: Plan,
+    progress: Callable[[Progress], None],
+) -> tuple[list[FragmentEntry], list[FragmentFailure]]:
+    """Profile what the plan says, some at a time, and save what is finished: a crash loses one lot."""
+    done: list[FragmentEntry] = []
+    failures: list[FragmentFailure] = []
+    if not plan.to_profile:
+        return done, failures
+    context = ProfileContext(versions.objects, table, plan.snapshot.schema, plan.layout)
+    session = spark()
+    size = _FRAGMENTS_PER_SLOT * parallelism(session)
+    total = len(plan.to_profile)
+    progress(Progress(table.name, "profile", 0, total, "fragments"))
+    for start in range(0, total, size):
+        profiles, failed = profile_fragments(session, context, plan.to_profile[start : start + size])
+        done += profiles
+        failures += failed
+        versions.save_pending(profiles)
+        progress(Progress(table.name, "profile", len(done) + len(failures), total, "fragments"))
+    return done, failures
+
+
+def _profile_error(table: TableConfig, failures: list[FragmentFailure], finished: int) -> ProfileError:
+    shown = "; ".join(f"partition {f.partition_key!r}: {f.message}" for f in failures[:5])
+    more = f"; and {len(failures) - 5} more" if len(failures) > 5 else ""
+    return ProfileError(
+        f"table {table.name!r}: {len(failures)} of {len(failures) + finished} fragments could not be profiled: {shown}"
+        f"{more}. Mend or remove the file and refresh again; the other {finished} are kept and not read again"
+    )
+
+
+def _nothing_to_do(latest: Version, started: float) -> RefreshResult:
+    live = sum(entry.retired is None for entry in latest.fragments)
+    return RefreshResult(
+        latest.table, latest.number, latest.snapshot, False, 0, 0, live, 0, (), (), len(latest.partitions),
+        time.monotonic() - started,
+    )  # fmt: skip
+
+
+def _result(plan: Plan, new: Version, profiled: int, started: float) -> RefreshResult:
+    return RefreshResult(
+        table=plan.table,
+        version=new.number,
+        snapshot=new.snapshot,
+        published=True,
+        fragments_added=len(plan.added),
+        fragments_removed=len(plan.removed),
+        fragments_kept=plan.kept,
+        fragments_profiled=profiled,
+        partitions_changed=plan.changed_partitions,
+        partitions_removed=plan.removed_partitions,
+        partitions_total=len(plan.partitions),
+        seconds=time.monotonic() - started,
+    )

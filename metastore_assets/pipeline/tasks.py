@@ -1,0 +1,94 @@
+"""Run a function over picklable tasks on Spark: one Python task per bin of work, results back as values."""
+
+from __future__ import annotations
+
+import heapq
+import pickle
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any, TypeVar
+
+import pyarrow as pa
+
+from metastore_assets.errors import MetastoreError
+from metastore_assets.pipeline.session import parallelism
+
+if TYPE_CHECKING:
+    from pyspark.sql import SparkSession
+
+T = TypeVar("T")
+R = TypeVar("R")
+
+
+@dataclass(frozen=True)
+class _Raised:
+    error: MetastoreError
+
+
+_BINS_PER_SLOT = 4
+"""Bins of work per parallel slot: enough to even out tasks of unknown length, few enough to launch at once."""
+
+
+def run_tasks(
+    spark: SparkSession,
+    function: Callable[[T], R],
+    tasks: Sequence[T],
+    weights: Sequence[float] | None = None,
+) -> list[R]:
+    """`[function(task) for task in tasks]`, computed by Spark in one job; results in no particular order.
+
+    `weights` are relative costs. A MetastoreError of any task is raised here as it was raised there, without Spark's
+    wrapping; what a function wants to survive, it returns as a result.
+    """
+    if not tasks:
+        return []
+    bins = balanced_bins(weights or [1.0] * len(tasks), parallelism(spark) * _BINS_PER_SLOT)
+    packed = [pickle.dumps([tasks[index] for index in group]) for group in bins]
+
+    def run(batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+        limit_threads()
+        for batch in batches:
+            for index in batch.column("id").to_pylist():
+                for task in pickle.loads(packed[index]):
+                    yield pa.record_batch([pa.array([_outcome(function, task)], pa.binary())], ["result"])
+
+    frame = spark.range(0, len(packed), 1, len(packed)).mapInArrow(run, "result binary")
+    return results(frame.toArrow())
+
+
+def results(table: pa.Table) -> list[Any]:
+    """The values that tasks sent back in the column `result`. Raises what the first failed one raised."""
+    values = [pickle.loads(blob) for blob in table.column("result").to_pylist()]
+    for value in values:
+        if isinstance(value, _Raised):
+            raise value.error
+    return values
+
+
+def failure(error: MetastoreError) -> bytes:
+    """A task's error as a result, for `results` to raise."""
+    return pickle.dumps(_Raised(error))
+
+
+def _outcome(function: Callable[[T], R], task: T) -> bytes:
+    try:
+        return pickle.dumps(function(task))
+    except MetastoreError as error:
+        return failure(error)
+
+
+def balanced_bins(weights: Sequence[float], count: int) -> list[list[int]]:
+    """Indices of `weights` in at most `count` bins of about equal total, heaviest bin first (longest task first)."""
+    heap = [(0.0, index) for index in range(min(count, len(weights)))]
+    groups: list[list[int]] = [[] for _ in heap]
+    for index in sorted(range(len(weights)), key=lambda i: -weights[i]):
+        total, bin_index = heapq.heappop(heap)
+        groups[bin_index].append(index)
+        heapq.heappush(heap, (total + weights[index], bin_index))
+    return sorted(groups, key=lambda group: -sum(weights[i] for i in group))
+
+
+def limit_threads() -> None:
+    """One thread per Spark task: Spark already runs as many tasks as there are cores."""
+    if pa.cpu_count() != 1:
+        pa.set_cpu_count(1)

@@ -1,0 +1,178 @@
+"""The plan is a pure function of the published version and the snapshot: what is stored is not read again."""
+
+from datetime import UTC, datetime
+
+import pyarrow as pa
+import pytest
+
+from metastore_assets.config import TableConfig
+from metastore_assets.errors import ConfigError, PartitionNotFoundError
+from metastore_assets.formats.base import FIELD_ID, Fragment, Snapshot
+from metastore_assets.pipeline.plan import Layout, Plan, make_plan, table_layout
+from metastore_assets.store.manifest import FragmentEntry, PartitionEntry, ProfileFiles, Version
+
+SCHEMA = pa.schema([("id", pa.int64()), ("name", pa.string())])
+TABLE = TableConfig(name="t", uri="/lake/t")
+
+
+def fragment(identity: str, key: str = "all") -> Fragment:
+    return Fragment(identity, key, f"/lake/t/{identity}.parquet", 10, None, source=None)
+
+
+def snapshot(*fragments: Fragment, schema: pa.Schema = SCHEMA, identity: str = "1") -> Snapshot:
+    return Snapshot("delta", identity, None, schema, (), tuple(fragments))
+
+
+def entry(of: Fragment, layout: Layout, retired: int | None = None, unprofiled: tuple[str, ...] = ()) -> FragmentEntry:
+    files = ProfileFiles(f"fragments/{of.id}.s", f"fragments/{of.id}.h", (f"fragments/{of.id}.f",))
+    return FragmentEntry(of.id, of.partition_key, of.path, 10, 5, layout.id, unprofiled, files, retired)
+
+
+def published(plan: Plan, *gone: FragmentEntry, unprofiled: tuple[str, ...] = ()) -> Version:
+    """The version that carrying out the plan would publish."""
+    fragments = [entry(one, plan.layout, unprofiled=unprofiled) for one in plan.to_profile] + list(plan.reused.values())
+    by_id = {one.id: one for one in fragments}
+    partitions = [
+        one.reused
+        or PartitionEntry(one.key, one.content_id, 5, 10, len(one.fragments), by_id[one.fragments[0]].files, 1)
+        for one in plan.partitions
+    ]
+    return Version(
+        number=plan.number,
+        table="t",
+        format="delta",
+        snapshot=plan.snapshot.id,
+        committed_at=None,
+        published_at=datetime(2026, 1, 1, tzinfo=UTC),
+        schema=plan.snapshot.schema,
+        partition_columns=(),
+        row_count=0,
+        bytes=0,
+        content_id="",
+        files=ProfileFiles("s", "h", ()),
+        code_version="0",
+        layout=plan.layout.id,
+        layouts={plan.layout.id: plan.layout.signatures},
+        fragments=[*fragments, *gone],
+        partitions=partitions,
+    )
+
+
+def plan(base: Version | None, now: Snapshot, table: TableConfig = TABLE, **how: object) -> Plan:
+    layout = table_layout(now.schema, table)
+    layouts = {**(base.layouts if base else {}), layout.id: layout.signatures}
+    return make_plan("t", base, now, layout, stored=base.fragments if base else (), layouts=layouts, **how)
+
+
+def ids(plan: Plan) -> list[str]:
+    return [one.id for one in plan.to_profile]
+
+
+def test_first_plan_reads_everything() -> None:
+    first = plan(None, snapshot(fragment("a", "k=1"), fragment("b", "k=2")))
+    assert (first.number, ids(first), first.changed_partitions) == (1, ["a", "b"], ("k=1", "k=2"))
+    assert (len(first.added), len(first.removed), first.kept) == (2, 0, 0)
+
+
+def test_unchanged_fragments_are_not_read_and_their_partitions_stay() -> None:
+    base = published(plan(None, snapshot(fragment("a", "k=1"), fragment("b", "k=2"))))
+    second = plan(base, snapshot(fragment("a", "k=1"), fragment("b", "k=2"), fragment("c", "k=2"), identity="2"))
+    assert (second.number, ids(second), second.changed_partitions) == (2, ["c"], ("k=2",))
+    assert (second.added, second.removed, second.kept) == (("c",), (), 2)
+    assert second.partitions[0].reused == base.partitions[0]
+
+
+def test_a_removed_fragment_changes_its_partition_without_reading() -> None:
+    base = published(plan(None, snapshot(fragment("a"), fragment("b"))))
+    second = plan(base, snapshot(fragment("a"), identity="2"))
+    assert (ids(second), second.changed_partitions, [one.id for one in second.removed]) == ([], ("all",), ["b"])
+
+
+def test_a_partition_without_fragments_is_gone() -> None:
+    base = published(plan(None, snapshot(fragment("a", "k=1"), fragment("b", "k=2"))))
+    second = plan(base, snapshot(fragment("a", "k=1"), identity="2"))
+    assert (second.changed_partitions, second.removed_partitions) == ((), ("k=2",))
+
+
+def test_a_restored_fragment_is_not_read_again() -> None:
+    first = snapshot(fragment("a"), fragment("b"))
+    base = published(plan(None, first))
+    without = plan(base, snapshot(fragment("a"), identity="2"))
+    later = published(without, entry(fragment("b"), without.layout, retired=2))
+    restored = plan(later, snapshot(fragment("a"), fragment("b"), identity="3"))
+    assert (ids(restored), restored.added, restored.changed_partitions) == ([], ("b",), ("all",))
+
+
+def test_profiles_of_an_attempt_that_did_not_publish_are_used() -> None:
+    now = snapshot(fragment("a"), fragment("b"))
+    layout = table_layout(SCHEMA, TABLE)
+    stored = [entry(fragment("a"), layout)]
+    assert ids(make_plan("t", None, now, layout, stored=stored, layouts={layout.id: layout.signatures})) == ["b"]
+
+
+def test_a_profile_of_an_unknown_layout_is_not_used() -> None:
+    layout = table_layout(SCHEMA, TABLE)
+    stored = [entry(fragment("a"), layout)]
+    assert ids(make_plan("t", None, snapshot(fragment("a")), layout, stored=stored, layouts={})) == ["a"]
+
+
+def with_id(name: str, identity: str, kind: pa.DataType) -> pa.Field:
+    return pa.field(name, kind, metadata={FIELD_ID: identity.encode()})
+
+
+def test_a_rename_reads_nothing_and_recomputes_the_files_that_carry_names() -> None:
+    before = pa.schema([with_id("name", "7", pa.string())])
+    after = pa.schema([with_id("label", "7", pa.string())])
+    base = published(plan(None, snapshot(fragment("a"), schema=before)))
+    renamed = plan(base, snapshot(fragment("a"), schema=after, identity="2"))
+    assert (ids(renamed), renamed.changed_partitions) == ([], ("all",))
+
+
+def test_a_widened_integer_reads_nothing() -> None:
+    base = published(plan(None, snapshot(fragment("a"), schema=pa.schema([("id", pa.int32())]))))
+    assert ids(plan(base, snapshot(fragment("a"), schema=pa.schema([("id", pa.int64())]), identity="2"))) == []
+
+
+def test_a_type_of_another_class_reads_again() -> None:
+    base = published(plan(None, snapshot(fragment("a"), schema=pa.schema([("id", pa.int64())]))))
+    assert ids(plan(base, snapshot(fragment("a"), schema=pa.schema([("id", pa.float64())]), identity="2"))) == ["a"]
+
+
+def test_a_dropped_column_reads_nothing() -> None:
+    base = published(plan(None, snapshot(fragment("a"))))
+    assert ids(plan(base, snapshot(fragment("a"), schema=SCHEMA.remove(1), identity="2"))) == []
+
+
+def test_an_added_column_reads_no_fragment_written_before_it() -> None:
+    base = published(plan(None, snapshot(fragment("a"), schema=SCHEMA.remove(1))))
+    assert ids(plan(base, snapshot(fragment("a"), fragment("b"), identity="2"))) == ["b"]
+
+
+def test_a_column_that_returns_is_read_where_the_file_holds_it() -> None:
+    base = published(plan(None, snapshot(fragment("a"), schema=SCHEMA.remove(1))), unprofiled=("name",))
+    assert ids(plan(base, snapshot(fragment("a"), identity="2"))) == ["a"]
+
+
+def test_a_changed_policy_reads_again() -> None:
+    base = published(plan(None, snapshot(fragment("a"))))
+    other = TableConfig.model_validate({"name": "t", "uri": "/lake/t", "columns": {"name": {"frequencies": "off"}}})
+    assert ids(plan(base, snapshot(fragment("a")), other)) == ["a"]
+
+
+def test_full_and_named_partitions_are_read_again() -> None:
+    now = snapshot(fragment("a", "k=1"), fragment("b", "k=2"))
+    base = published(plan(None, now))
+    assert ids(plan(base, now, full=True)) == ["a", "b"]
+    again = plan(base, now, partitions=["k=2"])
+    assert (ids(again), again.changed_partitions) == (["b"], ("k=2",))
+
+
+def test_an_unknown_partition_is_refused_by_name() -> None:
+    with pytest.raises(PartitionNotFoundError, match="'k=9'"):
+        plan(None, snapshot(fragment("a", "k=1")), partitions=["k=9"])
+
+
+def test_a_policy_for_an_unknown_column_is_refused_by_name() -> None:
+    table = TableConfig.model_validate({"name": "t", "uri": "/lake/t", "columns": {"nmae": {"frequencies": "off"}}})
+    with pytest.raises(ConfigError, match=r"columns\.nmae.*id, name"):
+        table_layout(SCHEMA, table)
