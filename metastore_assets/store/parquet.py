@@ -36,7 +36,8 @@ class ParquetTableWriter:
 @contextmanager
 def parquet_writer(sink: Output, schema: pa.Schema) -> Iterator[ParquetTableWriter]:
     """Write Parquet (zstd) to a sink; the footer is written when the block ends."""
-    writer = pq.ParquetWriter(sink, schema, compression="zstd", store_schema=True)
+    bounded = [path for field in schema for path in _bounded(field, field.name)]
+    writer = pq.ParquetWriter(sink, schema, compression="zstd", write_statistics=bounded)
     try:
         yield ParquetTableWriter(writer)
     except BaseException:
@@ -66,6 +67,19 @@ def parquet_errors(uri: str) -> Iterator[None]:
         raise _corrupt(uri, error) from error
     except (pa.ArrowException, ValueError, KeyError) as error:
         raise _corrupt(uri, error) from error
+
+
+def _bounded(field: pa.Field, path: str) -> Iterator[str]:
+    """Columns that get a minimum and maximum per row group, so that any engine can skip: not nested text and bytes.
+
+    Those may be long, and would make the footer, which every reader reads first, as large as the data.
+    """
+    if pa.types.is_struct(field.type):
+        for child in field.type:
+            if not pa.types.is_string(child.type):
+                yield from _bounded(child, f"{path}.{child.name}")
+    elif pa.types.is_string(field.type) or pa.types.is_primitive(field.type) or pa.types.is_decimal(field.type):
+        yield path
 
 
 def _corrupt(uri: str, error: Exception) -> CorruptionError:

@@ -8,6 +8,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from datetime import datetime, timedelta
 from typing import Any
+from urllib.parse import quote
 
 import obstore
 import pyarrow as pa
@@ -94,11 +95,11 @@ class RemoteObjects:
             try:
                 result = obstore.get(self._store, path, options={"range": {"suffix": _TAIL}})
                 return result.meta["size"], bytes(result.bytes())
-            except exceptions.NotSupportedError:  # Azure has no suffix ranges
-                size = obstore.head(self._store, path)["size"]
-                start = max(0, size - _TAIL)
-                data = bytes(obstore.get_range(self._store, path, start=start, end=size)) if size else b""
-                return size, data
+            except exceptions.BaseError as error:
+                if not _refuses_suffix(error):
+                    raise
+            size = obstore.head(self._store, path)["size"]
+            return size, self.range(path, max(0, size - _TAIL), size) if size else b""
 
     def range(self, path: str, start: int, end: int) -> bytes:
         """The bytes from `start` up to but without `end`."""
@@ -206,7 +207,9 @@ def _open(uri: str, options: Mapping[str, str]) -> Any:
             if (inherited := os.environ.get(f"{prefix}_{key.upper()}")) is not None:
                 client[key] = _client_value(key, inherited)
     settings: dict[str, Any] = {"config": config, "client_options": client or None, "retry_config": retry}
-    return from_url(uri, **settings)
+    # The key prefix of a root is taken as it is; what obstore parses is a URL.
+    scheme, rest = uri.split("://", 1)
+    return from_url(f"{scheme}://{quote(rest)}", **settings)
 
 
 def _client_value(key: str, value: str) -> bool | str:
@@ -229,6 +232,12 @@ def _explain(verb: str, uri: str, error: Exception) -> StoreError:
     if "error sending request" in text or "dns error" in text:
         return StoreError(f"{cannot}: the endpoint cannot be reached ({_first_line(error)}); check aws_endpoint")
     return StoreError(f"{cannot}: {_first_line(error)}")
+
+
+def _refuses_suffix(error: exceptions.BaseError) -> bool:
+    """Azure knows no suffix ranges, and no store has a range of an empty object."""
+    text = str(error)
+    return isinstance(error, exceptions.NotSupportedError) or "416" in text or "non-partial response" in text
 
 
 def _first_line(error: Exception) -> str:

@@ -1,0 +1,63 @@
+"""Entries survive their way through Parquet."""
+
+from __future__ import annotations
+
+import time
+
+import pyarrow as pa
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from metastore_assets.store.entries import entries_of, entries_table, layouts_of, layouts_table
+from metastore_assets.store.manifest import FragmentEntry, NodeEntry, PartitionEntry, ProfileFiles
+from metastore_assets.store.objects import ObjectStore
+
+TEXT = st.text(st.characters(codec="utf-8"), max_size=5)
+COUNT = st.integers(0, 2**63 - 1)
+TEXTS = st.lists(TEXT, max_size=3).map(tuple)
+FILES = st.builds(ProfileFiles, TEXT, TEXT, TEXTS)
+FRAGMENT = st.builds(
+    FragmentEntry, TEXT, TEXT, TEXT, COUNT, COUNT, TEXT, TEXTS, FILES, st.none() | st.integers(1, 2**40)
+)
+PARTITION = st.builds(PartitionEntry, TEXT, TEXT, COUNT, COUNT, COUNT, FILES, COUNT)
+NODE = st.builds(NodeEntry, TEXT, FILES)
+
+
+@given(st.lists(FRAGMENT), st.lists(PARTITION), st.lists(NODE))
+def test_entries_come_back_equal_and_in_order(
+    fragments: list[FragmentEntry], partitions: list[PartitionEntry], nodes: list[NodeEntry]
+) -> None:
+    assert entries_of(FragmentEntry, entries_table(FragmentEntry, fragments)) == fragments
+    assert entries_of(PartitionEntry, entries_table(PartitionEntry, partitions)) == partitions
+    assert entries_of(NodeEntry, entries_table(NodeEntry, nodes)) == nodes
+
+
+@given(st.dictionaries(TEXT, st.dictionaries(TEXT, TEXT)))
+def test_layouts_come_back_equal(layouts: dict[str, dict[str, str]]) -> None:
+    assert layouts_of(layouts_table(layouts)) == layouts
+
+
+@given(st.lists(FRAGMENT, max_size=10), st.integers(1, 4))
+def test_entries_come_back_from_several_chunks(fragments: list[FragmentEntry], rows: int) -> None:
+    """Parquet files of more than one row group are read as chunks."""
+    table = entries_table(FragmentEntry, fragments)
+    chunked = pa.concat_tables([table.slice(start, rows) for start in range(0, max(1, table.num_rows), rows)])
+    assert entries_of(FragmentEntry, chunked) == fragments
+
+
+def test_fifty_thousand_fragments_take_less_than_a_second(local_store: ObjectStore) -> None:
+    names = [f"profiles/{i:064x}" for i in range(50_000)]
+    entries = [
+        FragmentEntry(
+            name, f"day={i % 365}", name, 10**8, 10**6, "layout", (), ProfileFiles(name, name + "h", (name + "f",))
+        )
+        for i, name in enumerate(names)
+    ]
+    entries_table(FragmentEntry, entries[:1])  # the first array of a process makes pyarrow import pandas
+    started = time.process_time()
+    local_store.write_parquet("entries", entries_table(FragmentEntry, entries))
+    read = entries_of(FragmentEntry, local_store.read_parquet("entries"))
+    assert time.process_time() - started < 1
+    assert read == entries
+    assert local_store.list()[0].size == pytest.approx(2_000_000, rel=1)

@@ -1,0 +1,245 @@
+"""Objects: all or nothing, put-if-absent, listings, ranged reads, on local disk and on S3 alike."""
+
+from __future__ import annotations
+
+import pickle
+import random
+from collections.abc import Iterator
+from datetime import timedelta
+from pathlib import Path
+
+import pyarrow as pa
+import pyarrow.parquet as pq
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from metastore_assets.errors import CorruptionError, ObjectExistsError, ObjectNotFoundError, StoreError
+from metastore_assets.store.objects import ObjectStore
+from metastore_assets.store.remote import RemoteObjects
+
+NUMBERS = pa.table({"number": pa.array(range(1000)), "text": pa.array([f"text {i}" for i in range(1000)])})
+
+
+def test_what_is_written_is_read(store: ObjectStore) -> None:
+    store.write("folder/object", b"first")
+    store.write("folder/object", b"second")
+    assert store.read("folder/object") == b"second"
+
+
+def test_create_happens_once(store: ObjectStore) -> None:
+    store.write("object", b"first", create=True)
+    with pytest.raises(ObjectExistsError, match="object exists already"):
+        store.write("object", b"second", create=True)
+    assert store.read("object") == b"first"
+
+
+def test_missing_objects_are_named(store: ObjectStore) -> None:
+    with pytest.raises(ObjectNotFoundError, match=f"{store.uri('no/thing')} does not exist"):
+        store.read("no/thing")
+    with pytest.raises(ObjectNotFoundError, match="no/thing"):
+        store.open_parquet("no/thing")
+
+
+def test_list_goes_by_whole_segments_at_any_depth(store: ObjectStore) -> None:
+    assert store.list() == []
+    for path in ["a/x", "a/deep/er/y", "ab/z", "b"]:
+        store.write(path, b"12")
+    assert [info.path for info in store.list()] == ["a/deep/er/y", "a/x", "ab/z", "b"]
+    assert [info.path for info in store.list("a")] == ["a/deep/er/y", "a/x"]
+    assert store.list("nothing") == []
+    assert {(info.size, info.modified.utcoffset()) for info in store.list()} == {(2, timedelta(0))}
+
+
+def test_delete_does_not_mind_what_is_gone(store: ObjectStore) -> None:
+    store.write("a", b"")
+    store.write("b", b"")
+    store.delete(["a", "never/was"])
+    store.delete(["a"])
+    assert [info.path for info in store.list()] == ["b"]
+
+
+def test_a_child_is_a_folder(store: ObjectStore) -> None:
+    child = store.child("tables").child("orders")
+    child.write("x", b"1")
+    assert store.read("tables/orders/x") == b"1"
+    assert [info.path for info in child.list()] == ["x"]
+    assert child.uri("x") == store.uri("tables/orders/x")
+
+
+@pytest.mark.parametrize("path", ["k=a%2Fb/c d", "%25", "é/😀", "a,b;c?d#e&f", "a+b", "quote'\"`", "~tilde"])
+def test_names_are_taken_as_they_are(store: ObjectStore, path: str) -> None:
+    store.write(f"{path}/object", path.encode())
+    assert [info.path for info in store.list()] == [f"{path}/object"]
+    assert [info.path for info in store.list(path)] == [f"{path}/object"]
+    assert store.child(path).read("object") == path.encode()
+    store.delete([f"{path}/object"])
+    assert store.list() == []
+
+
+@pytest.mark.parametrize("path", ["", "/a", "a/", "a//b", "../a", "a/./b", "nul\0"])
+def test_paths_stay_below_the_root(local_store: ObjectStore, path: str) -> None:
+    with pytest.raises(ValueError, match="not a relative object path"):
+        local_store.write(path, b"")
+
+
+def test_a_store_is_a_small_value(store: ObjectStore) -> None:
+    store.write("x", b"1")
+    copy = pickle.loads(pickle.dumps(store))
+    assert copy == store
+    assert hash(copy) == hash(store)
+    assert copy.read("x") == b"1"
+    assert len(pickle.dumps(store)) < 1000
+    assert store != store.child("x")
+
+
+def test_a_store_shows_no_secrets() -> None:
+    store = ObjectStore("s3://bucket/root", {"aws_secret_access_key": "hush"})
+    assert repr(store) == "ObjectStore('s3://bucket/root')"
+
+
+def test_local_roots_have_several_spellings(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setenv("HOME", str(tmp_path))
+    expected = ObjectStore(str(tmp_path / "my root"))
+    spellings = ["my root", "./my root/", "~/my root", f"file://{tmp_path}/my%20root", "x/../my root"]
+    assert {ObjectStore(spelling) for spelling in spellings} == {expected}
+
+
+def test_parquet_goes_and_comes_back(store: ObjectStore) -> None:
+    with store.parquet_writer("x.parquet", NUMBERS.schema) as writer:
+        writer.write_table(NUMBERS.slice(0, 600))
+        writer.write_table(NUMBERS.slice(600), row_group_rows=100)
+        writer.add_metadata({"key": "välue"})
+    file = store.open_parquet("x.parquet")
+    assert [file.metadata.row_group(i).num_rows for i in range(file.num_row_groups)] == [600, 100, 100, 100, 100]
+    assert file.metadata.metadata[b"key"].decode() == "välue"
+    assert file.metadata.row_group(0).column(0).compression == "ZSTD"
+    assert store.read_parquet("x.parquet").equals(NUMBERS)
+    assert store.read_parquet("x.parquet", ["text"]).equals(NUMBERS.select(["text"]))
+
+
+def test_parquet_without_rows(store: ObjectStore) -> None:
+    store.write_parquet("x.parquet", NUMBERS.slice(0, 0))
+    assert store.read_parquet("x.parquet").equals(NUMBERS.slice(0, 0))
+
+
+def test_other_readers_read_what_is_written(local_store: ObjectStore) -> None:
+    local_store.write_parquet("x.parquet", NUMBERS)
+    assert pq.read_table(local_store.uri("x.parquet")).equals(NUMBERS)
+
+
+@pytest.mark.parametrize("size", [10, 30_000_000], ids=["in one request", "in parts"])
+def test_a_failed_writer_leaves_nothing(store: ObjectStore, size: int) -> None:
+    """Also when part of it was uploaded already, and whatever the reader sees meanwhile."""
+    noise = pa.table({"blob": pa.array([_noise(size)], pa.binary())})
+
+    def write_and_fail() -> None:
+        with store.parquet_writer("x.parquet", noise.schema) as writer:
+            writer.write_table(noise)
+            assert store.list() == []
+            raise RuntimeError("stop")
+
+    with pytest.raises(RuntimeError, match="stop"):
+        write_and_fail()
+    assert store.list() == []
+    with pytest.raises(ObjectNotFoundError):
+        store.read("x.parquet")
+
+
+def test_a_table_of_another_schema_is_refused_and_leaves_nothing(store: ObjectStore) -> None:
+    with pytest.raises(ValueError, match="schema"), store.parquet_writer("x", NUMBERS.schema) as writer:
+        writer.write_table(NUMBERS.select(["text"]))
+    assert store.list() == []
+
+
+@pytest.mark.s3
+def test_large_parquet_is_written_in_parts(s3_store: ObjectStore) -> None:
+    noise = pa.table({"blob": pa.array([_noise(12_000_000), _noise(12_000_000, 1)], pa.binary())})
+    s3_store.write_parquet("x.parquet", noise)
+    assert s3_store.list()[0].size > 20_000_000
+    assert s3_store.read_parquet("x.parquet").equals(noise)
+
+
+@pytest.fixture
+def travelled(monkeypatch: pytest.MonkeyPatch) -> Iterator[list[int]]:
+    """Bytes of each ranged request."""
+    sizes: list[int] = []
+    tail, ranged = RemoteObjects.tail, RemoteObjects.range
+
+    def counted_tail(self: RemoteObjects, path: str) -> tuple[int, bytes]:
+        size, data = tail(self, path)
+        sizes.append(len(data))
+        return size, data
+
+    def counted_range(self: RemoteObjects, path: str, start: int, end: int) -> bytes:
+        data = ranged(self, path, start, end)
+        sizes.append(len(data))
+        return data
+
+    monkeypatch.setattr(RemoteObjects, "tail", counted_tail)
+    monkeypatch.setattr(RemoteObjects, "range", counted_range)
+    return sizes
+
+
+@pytest.mark.s3
+def test_only_what_is_asked_travels(s3_store: ObjectStore, travelled: list[int]) -> None:
+    """One row group of one column of a 6 MB file: its tail, then that column chunk."""
+    wide = pa.table(
+        {f"c{i}": pa.array([_noise(1000, 100 * i + j) for j in range(100)], pa.binary()) for i in range(60)}
+    )
+    with s3_store.parquet_writer("x.parquet", wide.schema) as writer:
+        writer.write_table(wide, row_group_rows=10)
+    assert s3_store.list()[0].size > 6_000_000
+    file = s3_store.open_parquet("x.parquet")
+    assert sum(travelled) <= 2**17, "the footer"
+    travelled.clear()
+    assert file.read_row_group(3, columns=["c7"]).column("c7").to_pylist() == wide.column("c7").to_pylist()[30:40]
+    assert len(travelled) == 1
+    assert sum(travelled) < 20_000
+
+
+@given(st.binary(max_size=200))
+def test_what_is_not_parquet_is_damaged(tmp_path_factory: pytest.TempPathFactory, data: bytes) -> None:
+    store = ObjectStore(str(tmp_path_factory.mktemp("root")))
+    store.write("x", data)
+    with pytest.raises(CorruptionError, match=r"x is damaged .* `metastore refresh --full`"):
+        store.read_parquet("x")
+
+
+def test_a_parquet_file_cut_anywhere_or_damaged_is_a_clear_error(store: ObjectStore) -> None:
+    store.write_parquet("x", NUMBERS)
+    data = store.read("x")
+    for size in range(0, len(data), max(1, len(data) // 20)):
+        store.write("cut", data[:size])
+        with pytest.raises(CorruptionError, match="cut is damaged"):
+            store.read_parquet("cut")
+    for start in range(4, len(data) - 8, len(data) // 10):
+        store.write("bad", data[:start] + bytes(200) + data[start + 200 :])
+        try:
+            store.read_parquet("bad")  # damage in bytes that nothing depends on goes unseen
+        except CorruptionError as error:
+            assert "bad is damaged" in str(error)
+
+
+@pytest.mark.s3
+def test_s3_settings_may_come_from_the_environment(
+    s3_store: ObjectStore, s3_options: dict[str, str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    s3_store.write("x", b"1")
+    for key, value in s3_options.items():
+        monkeypatch.setenv(key.upper(), value)
+    assert ObjectStore(s3_store.uri()).read("x") == b"1"
+    assert ObjectStore(s3_store.uri(), {"connect_timeout": "3s"}).read("x") == b"1"
+    assert ObjectStore(s3_store.uri().replace("s3://", "s3a://")).read("x") == b"1"
+
+
+@pytest.mark.parametrize("uri", ["ftp://host/root", "http://host/root", "s3://", "s3:///"])
+def test_other_roots_are_refused(uri: str) -> None:
+    with pytest.raises(StoreError, match=uri):
+        ObjectStore(uri)
+
+
+def _noise(size: int, seed: int = 0) -> bytes:
+    """Bytes that do not compress."""
+    return random.Random(f"{size}/{seed}").randbytes(size)

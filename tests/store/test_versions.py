@@ -1,0 +1,212 @@
+"""Publishing and reading versions: all or nothing, one winner, and profiles that wait for the next attempt."""
+
+from __future__ import annotations
+
+import json
+import pickle
+from dataclasses import replace
+from datetime import UTC, datetime, timedelta, timezone
+
+import pytest
+
+from metastore_assets.errors import CorruptionError, StoreError, VersionConflictError, VersionNotFoundError
+from metastore_assets.store.objects import ObjectStore
+from metastore_assets.store.versions import VersionStore
+from tests.store.versions import SCHEMA, fragment, version
+
+
+@pytest.fixture
+def versions(store: ObjectStore) -> VersionStore:
+    """The versions of a table that has none yet."""
+    return VersionStore(store, "orders")
+
+
+@pytest.fixture
+def local_versions(local_store: ObjectStore) -> VersionStore:
+    """The same, on local disk."""
+    return VersionStore(local_store, "orders")
+
+
+def test_before_the_first_version(versions: VersionStore) -> None:
+    assert versions.numbers() == []
+    assert versions.latest() is None
+    with pytest.raises(VersionNotFoundError, match="'orders' has no version 1; none is published yet"):
+        versions.read(1)
+
+
+def test_a_version_comes_back_equal(versions: VersionStore) -> None:
+    versions.publish(version(1))
+    found = versions.latest()
+    assert found == version(1)
+    assert found is not None
+    assert found.schema.equals(SCHEMA, check_metadata=True)
+    assert list(found.paths()) == list(version(1).paths())
+    assert versions.read(1) == found
+
+
+@pytest.mark.parametrize(
+    "committed", [None, datetime(1, 1, 1, tzinfo=UTC), datetime(2024, 1, 1, tzinfo=timezone(timedelta(hours=5)))]
+)
+def test_times_come_back_equal(local_versions: VersionStore, committed: datetime | None) -> None:
+    local_versions.publish(replace(version(1), committed_at=committed))
+    assert local_versions.read(1).committed_at == committed
+
+
+def test_a_version_without_anything(local_versions: VersionStore) -> None:
+    empty = replace(version(1, fragments=0), partitions=(), nodes=(), layouts={}, partition_columns=())
+    local_versions.publish(empty)
+    assert local_versions.latest() == empty
+
+
+def test_versions_follow_one_another(versions: VersionStore) -> None:
+    for number in range(1, 12):
+        versions.publish(version(number))
+    assert versions.numbers() == list(range(1, 12))
+    latest = versions.latest()
+    assert latest is not None
+    assert latest.number == 11
+    assert versions.read(3) == version(3)
+    with pytest.raises(VersionNotFoundError, match="no version 12; there are versions 1-11"):
+        versions.read(12)
+
+
+@pytest.mark.parametrize("number", [1, 2, 4, 9])
+def test_only_the_next_number_can_be_published(versions: VersionStore, number: int) -> None:
+    """Not an older one either, whose document may be gone: it would be published, and never seen."""
+    versions.publish(version(1))
+    versions.publish(version(2))
+    versions.objects.delete(["versions/1.json"])
+    with pytest.raises(VersionConflictError, match=f"version {number} of table 'orders' .* version 2 is there"):
+        versions.publish(version(number, "late"))
+    assert versions.numbers() == [2]
+    assert versions.latest() == version(2)
+
+
+def test_the_loser_of_a_race_leaves_nothing_behind(versions: VersionStore, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The other publisher's version appears after this one has looked for the newest."""
+    versions.publish(version(1, "winner"))
+    there = [info.path for info in versions.objects.list()]
+    monkeypatch.setattr(VersionStore, "numbers", lambda self: [])
+    with pytest.raises(VersionConflictError):
+        versions.publish(version(1, "loser"))
+    assert versions.read(1) == version(1, "winner")
+    assert [info.path for info in versions.objects.list()] == there
+
+
+def test_a_put_that_finds_its_own_object_has_won(versions: VersionStore, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A client repeats a put whose answer was lost; the second one fails, though the first one succeeded."""
+    write = ObjectStore.write
+
+    def twice(self: ObjectStore, path: str, data: bytes, *, create: bool = False) -> None:
+        write(self, path, data, create=create)
+        write(self, path, data, create=create)
+
+    monkeypatch.setattr(ObjectStore, "write", twice)
+    versions.publish(version(1))
+    assert versions.latest() == version(1)
+
+
+def test_entries_are_read_when_asked_for(versions: VersionStore, monkeypatch: pytest.MonkeyPatch) -> None:
+    versions.publish(version(1))
+    read: list[str] = []
+    open_parquet = ObjectStore.open_parquet
+    monkeypatch.setattr(
+        ObjectStore, "open_parquet", lambda self, path: (read.append(path), open_parquet(self, path))[1]
+    )
+    found = versions.read(1)
+    copy = pickle.loads(pickle.dumps(found))
+    assert len(found.fragments) == 3
+    assert not read
+    assert len(pickle.dumps(found)) < 4000
+    assert copy.fragments[1].id == "fragment-1-1"
+    assert list(copy.fragments)[0].id == "fragment-1-0"
+    assert [path.split(".")[-2] for path in read] == ["fragments"], "once, and not the others"
+
+
+def test_the_document_stays_small(local_versions: VersionStore) -> None:
+    local_versions.publish(version(1, fragments=20_000))
+    assert len(local_versions.objects.read("versions/1.json")) < 3000
+
+
+def test_a_read_version_can_be_published_again(versions: VersionStore) -> None:
+    """As the next one, with its entries taken over."""
+    versions.publish(version(1))
+    versions.publish(replace(versions.read(1), number=2))
+    assert versions.latest() == replace(version(1), number=2)
+
+
+def test_a_version_of_a_newer_release_is_refused(versions: VersionStore) -> None:
+    versions.publish(version(1))
+    document = json.loads(versions.objects.read("versions/1.json"))
+    versions.objects.write("versions/2.json", json.dumps({**document, "format_version": 99, "number": 2}).encode())
+    with pytest.raises(StoreError, match=r"2\.json has format 99, and this release .* reads up to 1: upgrade"):
+        versions.latest()
+    assert versions.read(1) == version(1)
+
+
+@pytest.mark.parametrize(
+    "damage",
+    [
+        lambda text: text[: len(text) // 2],
+        lambda text: b"",
+        lambda text: b"null",
+        lambda text: b"{}",
+        lambda text: text.replace(b'"schema": "', b'"schema": "eJy'),
+        lambda text: text.replace(b"2024-05-06", b"yesterday!"),
+        lambda text: text.replace(b'"files": {', b'"files": [], "x": {'),
+        lambda text: text.replace(b'"format_version": 1', b'"format_version": "1"'),
+        lambda text: b"\xff" + text,
+    ],
+)
+def test_a_damaged_document_is_named(local_versions: VersionStore, damage: object) -> None:
+    local_versions.publish(version(1))
+    data = local_versions.objects.read("versions/1.json")
+    assert callable(damage)
+    assert damage(data) != data
+    local_versions.objects.write("versions/1.json", damage(data))
+    with pytest.raises(CorruptionError, match=r"versions/1\.json is damaged"):
+        local_versions.latest()
+
+
+def test_other_files_are_no_versions(local_versions: VersionStore) -> None:
+    local_versions.publish(version(1))
+    for name in ["0.json", "01.json", "2.json.bak", "x.json", "2/3.json", "-1.json", "2.JSON"]:
+        local_versions.objects.write(f"versions/{name}", b"{}")
+    assert local_versions.numbers() == [1]
+
+
+def test_pending_profiles_wait_until_cleared(versions: VersionStore) -> None:
+    assert versions.pending() == []
+    versions.save_pending([])
+    assert versions.objects.list() == []
+    versions.save_pending([fragment("a"), fragment("b")])
+    other = pickle.loads(pickle.dumps(versions))
+    other.save_pending([fragment("c")])
+    assert sorted(entry.id for entry in versions.pending()) == ["a", "b", "c"]
+    other.save_pending([fragment("d")])
+    versions.clear_pending()
+    assert [entry.id for entry in versions.pending()] == ["d"], "what was not read is not cleared"
+    assert [entry.id for entry in other.pending()] == ["d"]
+
+
+def test_of_two_pending_profiles_of_a_fragment_one_counts(local_versions: VersionStore) -> None:
+    first, second, other = fragment("a"), replace(fragment("a"), row_count=11), replace(fragment("a"), layout="other")
+    local_versions.save_pending([first])
+    local_versions.save_pending([second, other])
+    assert len(local_versions.pending()) == 2
+    assert {entry.layout for entry in local_versions.pending()} == {"layout", "other"}
+
+
+def test_clearing_what_another_cleared_is_no_error(local_versions: VersionStore) -> None:
+    local_versions.save_pending([fragment("a")])
+    twin = pickle.loads(pickle.dumps(local_versions))
+    assert twin.pending() == local_versions.pending()
+    local_versions.clear_pending()
+    twin.clear_pending()
+    assert twin.pending() == []
+
+
+def test_tables_do_not_see_each_other(store: ObjectStore) -> None:
+    VersionStore(store, "orders").publish(version(1))
+    assert VersionStore(store, "order").latest() is None
+    assert VersionStore(store, "lineitem").pending() == []

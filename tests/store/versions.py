@@ -1,0 +1,46 @@
+"""Versions to publish in tests, small and distinct."""
+
+from __future__ import annotations
+
+from datetime import UTC, datetime
+
+import pyarrow as pa
+
+from metastore_assets.store.manifest import FragmentEntry, NodeEntry, PartitionEntry, ProfileFiles, Version
+
+SCHEMA = pa.schema([pa.field("a", pa.int64(), metadata={b"metastore.field_id": b"1"}), ("b", pa.list_(pa.string()))])
+
+
+def files(name: str) -> ProfileFiles:
+    """The files of a profile, all named after `name`."""
+    return ProfileFiles(f"profiles/{name}.s", f"profiles/{name}.h", (f"profiles/{name}.f0", f"profiles/{name}.f1"))
+
+
+def fragment(name: str) -> FragmentEntry:
+    """A fragment whose files are `files(name)`."""
+    return FragmentEntry(name, "day=1", f"s3://lake/{name}.parquet", 1000, 10, "layout", ("7",), files(name))
+
+
+def version(number: int, tag: str = "", fragments: int = 3) -> Version:
+    """A version that differs from any other in number or tag."""
+    name = f"{number}{tag}"
+    return Version(
+        number=number,
+        table="orders",
+        format="delta",
+        snapshot=f"snapshot {name}",
+        committed_at=None,
+        published_at=datetime(2024, 5, 6, 7, 8, 9, 123456, tzinfo=UTC),
+        schema=SCHEMA,
+        partition_columns=("day",),
+        row_count=30,
+        bytes=3000,
+        content_id=name,
+        files=files(f"table-{name}"),
+        code_version="0.1.0",
+        layout="layout",
+        layouts={"layout": {"1": "int64", "2": "list"}, "empty": {}},
+        fragments=[fragment(f"fragment-{name}-{i}") for i in range(fragments)],
+        partitions=[PartitionEntry("day=1", f"content {name}", 30, 3000, fragments, files(f"day-{name}"), number)],
+        nodes=[NodeEntry(f"node-{name}", files(f"node-{name}"))],
+    )
