@@ -1,0 +1,155 @@
+"""A small table of plain files to commit to, and readings of a version to compare."""
+
+from __future__ import annotations
+
+import random
+from dataclasses import asdict, dataclass, field
+from decimal import Decimal
+from pathlib import Path
+from typing import Any
+
+import pyarrow as pa
+import pyarrow.parquet as pq
+
+from metastore_assets.config import MetastoreConfig, TableConfig
+from metastore_assets.pipeline.files import FrequencyReader, read_histograms, read_statistics
+from metastore_assets.store.manifest import ProfileFiles, Version
+from metastore_assets.store.objects import ObjectStore
+from metastore_assets.store.versions import VersionStore
+
+SCHEMA = pa.schema(
+    [
+        ("id", pa.int64()),
+        ("group", pa.string()),
+        ("price", pa.decimal128(12, 2)),
+        ("ratio", pa.float64()),
+        ("day", pa.date32()),
+        ("tags", pa.list_(pa.string())),
+    ]
+)
+
+
+def rows(random_source: random.Random, count: int) -> pa.Table:
+    """Random rows with nulls, NaN, repeated and near-unique values."""
+    draw = random_source
+
+    def maybe(value: Any) -> Any:
+        return None if draw.random() < 0.1 else value
+
+    records = [
+        {
+            "id": maybe(draw.randrange(10**6)),
+            "group": maybe(draw.choice(["a", "b", "ä", "", "zz"])),
+            "price": maybe(Decimal(draw.randrange(-10**6, 10**9)) / 100),
+            "ratio": maybe(draw.choice([draw.gauss(0, 1e3), 0.0, -0.0, float("nan")])),
+            "day": maybe(draw.randrange(-1000, 20000)),
+            "tags": maybe([draw.choice(["x", "y"]) for _ in range(draw.randrange(3))]),
+        }
+        for _ in range(count)
+    ]
+    columns = [[record[name] for record in records] for name in SCHEMA.names]
+    arrays = [
+        pa.array(values, pa.int32()).cast(pa.date32()) if kind == pa.date32() else pa.array(values, kind)
+        for values, kind in zip(columns, SCHEMA.types, strict=True)
+    ]
+    return pa.Table.from_arrays(arrays, schema=SCHEMA)
+
+
+@dataclass
+class Lake:
+    """Parquet files in `part=N` folders below `uri`, and a Metastore root beside them."""
+
+    folder: Path
+    draw: random.Random = field(default_factory=lambda: random.Random(0))
+    options: dict[str, Any] = field(default_factory=dict)
+    written: int = 0
+
+    @property
+    def uri(self) -> Path:
+        return self.folder / "lake"
+
+    @property
+    def table(self) -> TableConfig:
+        return TableConfig.model_validate({"name": "t", "uri": str(self.uri), **self.options})
+
+    def config(self, root: str = "root") -> MetastoreConfig:
+        return MetastoreConfig(root=str(self.folder / root), tables=[self.table])
+
+    def files(self) -> list[Path]:
+        return sorted(self.uri.rglob("*.parquet"))
+
+    def append(self, partition: int, count: int = 50) -> Path:
+        folder = self.uri / f"part={partition}"
+        folder.mkdir(parents=True, exist_ok=True)
+        self.written += 1
+        path = folder / f"{self.written}.parquet"
+        pq.write_table(rows(self.draw, count), path)
+        return path
+
+    def commit(self) -> str:
+        """A random change of the table; says what it was."""
+        files = self.files()
+        kind = self.draw.choice(["append", "append", "remove", "rewrite", "compact", "drop", "scatter"])
+        if kind == "append" or len(files) < 4:
+            self.append(self.draw.randrange(8), self.draw.randrange(0, 80))
+        elif kind == "remove":
+            self.draw.choice(files).unlink()
+        elif kind == "rewrite":
+            old = self.draw.choice(files)
+            table = pq.read_table(old, partitioning=None)
+            old.unlink()
+            self.written += 1
+            pq.write_table(table.slice(len(table) // 3), old.with_name(f"{self.written}.parquet"))
+        elif kind == "compact":
+            own = list(self.draw.choice(files).parent.glob("*.parquet"))
+            whole = pa.concat_tables([pq.read_table(path, partitioning=None) for path in own])
+            for path in own:
+                path.unlink()
+            self.written += 1
+            pq.write_table(whole, own[0].with_name(f"{self.written}.parquet"))
+        elif kind == "drop":
+            for path in self.draw.choice(files).parent.glob("*.parquet"):
+                path.unlink()
+        else:
+            for partition in self.draw.sample(range(8), 3):
+                self.append(partition, 5)
+        return kind
+
+
+def latest(config: MetastoreConfig) -> Version:
+    """The newest published version of the table `t`."""
+    version = VersionStore(ObjectStore(config.root), "t").latest()
+    assert version is not None
+    return version
+
+
+def profile(config: MetastoreConfig, files: ProfileFiles) -> dict[str, Any]:
+    """All that a profile says, as plain values: by column, what is in its four places."""
+    store = ObjectStore(config.root).child("t")
+    row_count, statistics = read_statistics(store, files)
+    histograms = read_histograms(store, files)
+    columns: dict[str, Any] = {}
+    with FrequencyReader(store, files) as reader:
+        for field_id, row in statistics.items():
+            frequencies = reader.read(field_id)
+            histogram = histograms.get(row.column)
+            columns[row.column] = {
+                **asdict(row),
+                "listed": None
+                if frequencies is None
+                else list(zip(map(repr, frequencies.values.to_pylist()), frequencies.counts.to_pylist(), strict=True)),
+                "bins": None
+                if histogram is None
+                else (histogram.exponent, histogram.first, histogram.counts.tolist(), histogram.capacity),
+            }
+    return {"row_count": row_count, "columns": columns}
+
+
+def everything(config: MetastoreConfig) -> dict[str, Any]:
+    """All that the newest version says of the table and of each partition."""
+    version = latest(config)
+    return {
+        "row_count": version.row_count,
+        "table": profile(config, version.files),
+        "partitions": {entry.key: (entry.row_count, profile(config, entry.files)) for entry in version.partitions},
+    }

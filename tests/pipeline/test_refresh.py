@@ -1,0 +1,174 @@
+"""After any commits, an incremental refresh says what one from scratch says, and what DuckDB says of the rows."""
+
+from __future__ import annotations
+
+import random
+from collections.abc import Callable
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import duckdb
+import pytest
+
+from metastore_assets.pipeline import reduce
+from metastore_assets.pipeline.refresh import Progress, RefreshResult, refresh
+from tests.pipeline.support import Lake, everything, latest
+
+if TYPE_CHECKING:
+    from pyspark.sql import SparkSession
+
+pytestmark = pytest.mark.spark
+
+
+def no_spark() -> SparkSession:
+    raise AssertionError("Spark was started for nothing")
+
+
+def close(own: Any, other: Any) -> bool:
+    """Equal; floats to 1e-9 relative, for moments of the third and fourth order are rounded as they merge."""
+    if isinstance(own, dict) and isinstance(other, dict):
+        return own.keys() == other.keys() and all(close(own[key], other[key]) for key in own)
+    if isinstance(own, float) and isinstance(other, float):
+        return own == pytest.approx(other, rel=1e-9, abs=1e-12, nan_ok=True)
+    return bool(own == other)
+
+
+def numbers(told: dict[str, Any]) -> dict[str, Any]:
+    """A profile without the states that serve merging only."""
+    states = {"moments", "quantile_sketch", "distinct_sketch"}
+    columns = {name: {k: v for k, v in row.items() if k not in states} for name, row in told["columns"].items()}
+    return {"row_count": told["row_count"], "columns": columns}
+
+
+def assert_same(own: dict[str, Any], other: dict[str, Any]) -> None:
+    assert own["row_count"] == other["row_count"]
+    assert own["partitions"].keys() == other["partitions"].keys()
+    pairs = [("table", own["table"], other["table"])]
+    pairs += [(key, told[1], other["partitions"][key][1]) for key, told in own["partitions"].items()]
+    for place, left, right in pairs:
+        left, right = numbers(left), numbers(right)
+        assert left["row_count"] == right["row_count"], place
+        for column, row in left["columns"].items():
+            for name, value in row.items():
+                assert close(value, right["columns"][column][name]), (place, column, name)
+
+
+def assert_matches_duckdb(told: dict[str, Any], lake: Lake) -> None:
+    """Counts, bounds, sums, distinct values and every frequency, computed by another engine from the files."""
+    with duckdb.connect() as connection:
+        connection.execute(
+            f"CREATE VIEW t AS SELECT * FROM read_parquet('{lake.uri}/*/*.parquet', hive_partitioning = false)"
+        )
+        assert connection.execute("SELECT count(*) FROM t").fetchone() == (told["row_count"],)
+        for column in ("id", "group", "price", "day"):
+            own = told["table"]["columns"][column]
+            counted = connection.execute(
+                f'SELECT count("{column}"), count(*) - count("{column}"), count(DISTINCT "{column}"), '
+                f'min("{column}"), max("{column}") FROM t'
+            ).fetchone()
+            bounds = [None if own[key] is None else own[key].as_py() for key in ("minimum", "maximum")]
+            assert counted == (own["value_count"], own["null_count"], own["distinct_count"], *bounds), column
+            listed = connection.execute(
+                f'SELECT "{column}", count(*) FROM t WHERE "{column}" IS NOT NULL GROUP BY 1 ORDER BY 1'
+            ).fetchall()
+            assert own["listed"] == [(repr(value), count) for value, count in listed], column
+        for column in ("id", "price"):
+            (total,) = connection.execute(f'SELECT sum("{column}")::VARCHAR FROM t').fetchone() or (None,)
+            assert told["table"]["columns"][column]["sum"] == total, column
+
+
+@pytest.mark.parametrize(
+    ("seed", "fan_in"), [(1, 32), (2, 3), *(pytest.param(seed, 2 + seed % 4, marks=pytest.mark.long) for seed in range(3, 30))]
+)  # fmt: skip
+def test_incremental_equals_from_scratch_and_duckdb(
+    spark: SparkSession, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, seed: int, fan_in: int
+) -> None:
+    monkeypatch.setattr(reduce, "FAN_IN", fan_in)
+    lake = Lake(tmp_path, random.Random(seed))
+    for partition in range(6):
+        lake.append(partition)
+    for number in range(6):
+        config = lake.config()
+        refresh(config, lake.table, lambda: spark)
+        told = everything(config)
+        assert_matches_duckdb(told, lake)
+        if number % 3 == 2:
+            scratch = lake.config(f"scratch{number}")
+            refresh(scratch, lake.table, lambda: spark)
+            assert_same(told, everything(scratch))
+        lake.commit()
+
+
+def test_an_unchanged_table_is_left_alone(spark: SparkSession, tmp_path: Path) -> None:
+    lake = Lake(tmp_path)
+    lake.append(1)
+    first = refresh(lake.config(), lake.table, lambda: spark)
+    again = refresh(lake.config(), lake.table, no_spark)
+    assert (first.published, again.published, again.version) == (True, False, 1)
+    assert again.seconds < 1
+
+
+def test_only_what_changed_is_read(spark: SparkSession, tmp_path: Path) -> None:
+    lake = Lake(tmp_path)
+    for partition in range(5):
+        lake.append(partition)
+    refresh(lake.config(), lake.table, lambda: spark)
+    before = {entry.key: entry.files for entry in latest(lake.config()).partitions}
+    lake.append(3)
+    result = refresh(lake.config(), lake.table, lambda: spark)
+    after = {entry.key: entry.files for entry in latest(lake.config()).partitions}
+    assert (result.fragments_added, result.fragments_profiled, result.fragments_kept) == (1, 1, 5)
+    assert result.partitions_changed == ("part=3",)
+    assert {key for key in after if after[key] != before[key]} == {"part=3"}
+
+
+def test_a_removed_and_restored_fragment_is_not_read_again(spark: SparkSession, tmp_path: Path) -> None:
+    lake = Lake(tmp_path)
+    lake.append(1)
+    file = lake.append(1)
+    refresh(lake.config(), lake.table, lambda: spark)
+    first = everything(lake.config())
+    file.rename(tmp_path / "away")
+    removed = refresh(lake.config(), lake.table, no_spark)
+    assert (removed.fragments_removed, removed.fragments_profiled) == (1, 0)
+    (tmp_path / "away").rename(file)
+    restored = refresh(lake.config(), lake.table, lambda: spark)
+    assert (restored.fragments_added, restored.fragments_profiled) == (1, 0)
+    assert_same(everything(lake.config()), first)
+
+
+def test_progress_is_told_in_order(spark: SparkSession, tmp_path: Path) -> None:
+    lake = Lake(tmp_path)
+    lake.append(1)
+    lake.append(2)
+    told: list[Progress] = []
+    refresh(lake.config(), lake.table, lambda: spark, progress=told.append)
+    stages = [one.stage for one in told]
+    assert [stage for index, stage in enumerate(stages) if stages[:index].count(stage) == 0] == [
+        "plan",
+        "profile",
+        "reduce",
+        "publish",
+    ]
+    assert [(one.done, one.total) for one in told if one.stage == "profile"] == [(0, 2), (2, 2)]
+
+
+def test_a_table_without_rows_has_a_version(spark: SparkSession, tmp_path: Path) -> None:
+    lake = Lake(tmp_path)
+    lake.append(1, count=0)
+    result: RefreshResult = refresh(lake.config(), lake.table, lambda: spark)
+    told = everything(lake.config())
+    assert (result.partitions_total, told["row_count"]) == (1, 0)
+    assert told["table"]["columns"]["id"]["distinct_count"] == 0
+    assert told["table"]["columns"]["id"]["minimum"] is None
+
+
+def test_hand_picked_partitions_are_read_again(spark: SparkSession, tmp_path: Path) -> None:
+    lake = Lake(tmp_path)
+    for partition in range(3):
+        lake.append(partition)
+    refresh(lake.config(), lake.table, lambda: spark)
+    first = everything(lake.config())
+    result = refresh(lake.config(), lake.table, lambda: spark, partitions=["part=0", "part=2"])
+    assert (result.version, result.fragments_profiled, result.partitions_changed) == (2, 2, ("part=0", "part=2"))
+    assert_same(everything(lake.config()), first)
