@@ -1,0 +1,54 @@
+"""What one refresh did, told from the two versions before and after it."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from dataclasses import dataclass
+
+from metastore_assets.store.manifest import FragmentEntry, Version
+
+
+@dataclass(frozen=True)
+class Change:
+    """The difference between two published versions of one table."""
+
+    version: int
+    row_count: int
+    rows_more: int
+    """Rows more than before; negative when they became fewer."""
+    added: int
+    """Fragments of the table that it did not have before."""
+    read: int
+    """Those of them whose rows had to be read; the others' profiles were still there from an earlier version."""
+    removed: int
+    kept: int
+    recomputed: frozenset[str]
+    """Keys of the partitions whose profile was computed for this version."""
+    dropped: frozenset[str]
+    """Keys of the partitions that are gone."""
+    partitions: int
+    """Number of partitions after the change."""
+
+
+def change_between(before: Version | None, after: Version) -> Change:
+    """What it took to get from one version (None: from nothing) to the next."""
+    earlier = before.fragments if before else ()
+    known = {fragment.id for fragment in earlier}
+    old, new = _live(earlier), _live(after.fragments)
+    keys = {partition.key for partition in after.partitions}
+    return Change(
+        version=after.number,
+        row_count=after.row_count,
+        rows_more=after.row_count - (before.row_count if before else 0),
+        added=len(new - old),
+        read=len(new - known),
+        removed=len(old - new),
+        kept=len(new & old),
+        recomputed=frozenset(p.key for p in after.partitions if p.version == after.number),
+        dropped=frozenset({p.key for p in before.partitions} - keys if before else ()),
+        partitions=len(keys),
+    )
+
+
+def _live(fragments: Iterable[FragmentEntry]) -> set[str]:
+    return {fragment.id for fragment in fragments if fragment.retired is None}
