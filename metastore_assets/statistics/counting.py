@@ -38,7 +38,8 @@ class ValueCounter:
     def __init__(self, cls: TypeClass) -> None:
         self._class = cls
         self._pending: list[pl.Series] = []
-        self._rows = self._bytes = 0
+        self._rows = 0
+        self._buffers: dict[int, int] = {}
         self._runs: list[Run] = []
 
     def add(self, array: pa.Array) -> None:
@@ -51,20 +52,26 @@ class ValueCounter:
             return
         self._pending.append(series)
         self._rows += len(series)
-        self._bytes += array.get_total_buffer_size()
-        if self._rows >= _PENDING_ROWS or self._bytes >= _PENDING_BYTES:
+        # Chunks may be slices of one large array: what they share is held once.
+        self._buffers.update((buffer.address, buffer.size) for buffer in array.buffers() if buffer is not None)
+        if self._rows >= _PENDING_ROWS or sum(self._buffers.values()) >= _PENDING_BYTES:
             self._flush()
 
     def finish(self) -> Run | None:
         """The counts of all values added, or None when there were none. The counter is empty afterwards."""
-        self._flush()
-        runs, self._runs = self._runs, []
+        pending, runs = self._take_pending(), self._runs
+        self._runs = []
+        if pending:
+            runs.append(count(_concatenated(pending)))
         return merge_runs(runs) if runs else None
 
     def _flush(self) -> None:
-        pending, self._pending, self._rows, self._bytes = self._pending, [], 0, 0
-        if pending:
-            self._push(count(_concatenated(pending)))
+        run = count(_concatenated(self._take_pending()))
+        self._push(Run(_compact(run.values), run.counts))
+
+    def _take_pending(self) -> list[pl.Series]:
+        pending, self._pending, self._rows, self._buffers = self._pending, [], 0, {}
+        return pending
 
     def _push(self, run: Run) -> None:
         if len(run.values) == 0:
@@ -81,9 +88,9 @@ def count(values: pl.Series) -> Run:
         # Hashing beats sorting as long as values repeat; for numbers polars' sort is as fast as its hashing.
         table = values.alias("v").to_frame().group_by("v").len()
         order = table["v"].arg_sort()
-        return Run(_compact(table["v"].gather(order)), table["len"].gather(order).cast(pl.Int64).to_numpy())
+        return Run(table["v"].gather(order), table["len"].gather(order).cast(pl.Int64).to_numpy())
     runs = values.sort().rle().struct
-    return Run(_compact(runs.field("value")), runs.field("len").cast(pl.Int64).to_numpy())
+    return Run(runs.field("value"), runs.field("len").cast(pl.Int64).to_numpy())
 
 
 def merge_runs(runs: Sequence[Run]) -> Run:
@@ -96,15 +103,17 @@ def merge_runs(runs: Sequence[Run]) -> Run:
 
 def sum_counts(values: pl.Series, counts: npt.NDArray[np.int64]) -> Run:
     """The run of values that each come with a count, of either sign. A value whose counts cancel keeps its 0."""
+    if len(values) == 0:
+        return Run(values, counts)
     order = values.arg_sort()
     values, counts = values.gather(order), counts[order.to_numpy()]
     lengths = values.rle().struct.field("len").cast(pl.Int64).to_numpy()
     starts = np.cumsum(lengths) - lengths
-    return Run(_compact(values.gather(starts)), np.add.reduceat(counts, starts) if len(starts) else counts)
+    return Run(values.gather(starts), np.add.reduceat(counts, starts))
 
 
 def _count_dictionary(array: pa.DictionaryArray, cls: TypeClass) -> Run:
-    indices = array.indices.drop_null().to_numpy()
+    indices = array.indices.drop_null().cast(pa.int64()).to_numpy()
     counts = np.bincount(indices, minlength=len(array.dictionary)).astype(np.int64)
     # Entries that are null or unused are no values; entries may repeat, which merging settles.
     used = np.flatnonzero((counts > 0) & array.dictionary.is_valid().to_numpy(zero_copy_only=False))
@@ -130,8 +139,4 @@ def _mostly_distinct(values: pl.Series) -> bool:
 
 def _compact(values: pl.Series) -> pl.Series:
     """The same values without hold on the buffers of the chunks they came from."""
-    if values.dtype == pl.Binary:
-        return pl.Series(values.to_arrow(compat_level=pl.CompatLevel.oldest()))
-    if values.dtype == pl.Float64:
-        return pl.Series(values.to_numpy() + 0.0)  # the zero that stands for both is +0.0
-    return values
+    return pl.Series(values.to_arrow(compat_level=pl.CompatLevel.oldest())) if values.dtype == pl.Binary else values

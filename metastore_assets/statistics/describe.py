@@ -88,9 +88,9 @@ def _bounds(frequencies: Frequencies, cls: TypeClass) -> dict[str, Any]:
 
 
 def _lengths(frequencies: Frequencies, cls: TypeClass, counts: npt.NDArray[np.int64]) -> dict[str, Any]:
-    sizes = pc.binary_length(storage(frequencies.values)).to_numpy()
-    lengths = sizes
-    if cls.name == "string":
+    values = storage(frequencies.values)
+    sizes = lengths = pc.binary_length(values).to_numpy()
+    if cls.name == "string" and not _is_ascii(values):
         try:
             frequencies.values.validate(full=True)
         except pa.ArrowInvalid as error:
@@ -105,6 +105,13 @@ def _lengths(frequencies: Frequencies, cls: TypeClass, counts: npt.NDArray[np.in
         "total_length": total,
         "total_bytes": int(np.dot(sizes, counts)),
     }
+
+
+def _is_ascii(values: pa.LargeBinaryArray) -> bool:
+    start, stop = (values.buffers()[1].slice(8 * (values.offset + at), 8).to_pybytes() for at in (0, len(values)))
+    data = np.frombuffer(values.buffers()[2] or b"", np.uint8)
+    data = data[int.from_bytes(start, "little") : int.from_bytes(stop, "little")]
+    return len(data) == 0 or int(data.max()) < 128
 
 
 def _true_count(frequencies: Frequencies) -> int:

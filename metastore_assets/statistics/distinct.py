@@ -72,8 +72,8 @@ def fingerprint(hashes: tuple[Words, Words], counts: npt.NDArray[np.int64], null
     2**-64 for data that was not made to collide).
     """
     times = counts.view(np.uint64)
-    halves = [int((half * times).sum(dtype=np.uint64)) + int(null) * null_count for half, null in zip(hashes, _NULL)]
-    return struct.pack("<2Q", *(half % 2**64 for half in halves))
+    sums = [int((half * times).sum(dtype=np.uint64)) for half in hashes]
+    return struct.pack("<2Q", *((s + int(null) * null_count) % 2**64 for s, null in zip(sums, _NULL, strict=True)))
 
 
 def add_fingerprints(fingerprints: Sequence[bytes]) -> bytes:

@@ -21,7 +21,7 @@ Percentiles = tuple[tuple[float, pa.Scalar], ...]
 """(fraction, value) by increasing fraction: .01, .05, .1, .25, .5, .75, .9, .95, .99."""
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, eq=False)
 class Frequencies:
     """Exact frequencies of one column's values.
 
@@ -31,6 +31,19 @@ class Frequencies:
 
     values: pa.Array
     counts: pa.Int64Array
+
+    def __eq__(self, other: object) -> bool:
+        # Arrow's own equality of arrays takes NaN for different from itself.
+        return (
+            isinstance(other, Frequencies)
+            and self.counts.equals(other.counts)
+            and self.values.type == other.values.type
+            and (
+                np.array_equal(self.values.to_numpy(), other.values.to_numpy(), equal_nan=True)
+                if self.values.type == pa.float64()
+                else self.values.equals(other.values)
+            )
+        )
 
     @property
     def type_class(self) -> TypeClass:
@@ -65,7 +78,7 @@ def frequencies_of_run(run: Run | None, cls: TypeClass) -> Frequencies:
 
 
 def sum_frequencies(terms: Iterable[tuple[Frequencies, int]]) -> Frequencies:
-    """The sum of frequencies, each times its sign (an integer factor, usually +1 or -1). Values that vanish are left out.
+    """The sum of frequencies, each times its sign (an integer factor, usually +1 or -1). Zeros vanish.
 
     Associative and commutative. Raises CorruptionError when a value would have a negative frequency, or the terms are
     of more than one type class.

@@ -21,15 +21,17 @@ from metastore_assets.statistics.types import TypeClass
 Words = npt.NDArray[np.uint64]
 
 _SEEDS = (np.uint64(0x9E3779B97F4A7C15), np.uint64(0xC2B2AE3D27D4EB4F))
-_FACTORS = (np.uint64(0x9FB21C651E98DF25), np.uint64(0xD6E8FEB86659FD93))
+_FACTOR = np.uint64(0x9FB21C651E98DF25)
+_MASKS = np.array([2 ** (8 * count) - 1 for count in range(9)], np.uint64)  # keep that many bytes of a word
+_LITTLE_WORD = np.dtype("<u8")
 _LONG = 128
-_BLOCK = 1 << 15
+_BLOCK = 1 << 14
 _CANONICAL_NAN = np.uint64(0x7FF8000000000000)
-_ONE, _SIXTY_THREE = np.uint64(1), np.uint64(63)
+_ONE, _THIRTY_TWO, _SIXTY_THREE = np.uint64(1), np.uint64(32), np.uint64(63)
 
 
 def hash_values(values: pa.Array, cls: TypeClass) -> tuple[Words, Words]:
-    """Two independent 64-bit hashes of each value of a canonical array without nulls."""
+    """Two 64-bit hashes of each value of a canonical array without nulls."""
     if cls.kind == "bytes":
         return _hash_bytes(storage(values))
     if cls.kind == "boolean":
@@ -54,60 +56,64 @@ def finalise(words: Words) -> Words:
 
 
 def _hash_words(low: Words, high: Words | None = None) -> tuple[Words, Words]:
-    hashes = []
-    for seed in _SEEDS:
-        state = finalise(low + seed)
-        hashes.append(state if high is None else finalise((state ^ high) + seed))
-    return hashes[0], hashes[1]
+    state = finalise(low + _SEEDS[0])
+    return _both(state if high is None else state ^ high)
+
+
+def _both(state: Words) -> tuple[Words, Words]:
+    return finalise(state + _SEEDS[0]), finalise(state + _SEEDS[1])
 
 
 def _hash_bytes(values: pa.LargeBinaryArray) -> tuple[Words, Words]:
-    first, second = np.empty(len(values), np.uint64), np.empty(len(values), np.uint64)
+    states = np.empty(len(values), np.uint64)
     lengths = np.diff(_offsets(values))
     long = np.flatnonzero(lengths > _LONG)
     for row in long.tolist():
-        digest = hashlib.blake2b(values[row].as_buffer(), digest_size=16).digest()
-        first[row], second[row] = int.from_bytes(digest[:8], "little"), int.from_bytes(digest[8:], "little")
+        digest = hashlib.blake2b(values[row].as_buffer(), digest_size=8).digest()
+        states[row] = int.from_bytes(digest, "little")
     short: npt.NDArray[np.int64] | slice = slice(None)
     if len(long):
         short = np.flatnonzero(lengths <= _LONG)
         values = values.take(pa.array(short))
-    first[short], second[short] = _hash_short(values)
-    return first, second
+    states[short] = _hash_short(values)
+    return _both(states)
 
 
-def _hash_short(values: pa.LargeBinaryArray) -> tuple[Words, Words]:
+def _hash_short(values: pa.LargeBinaryArray) -> Words:
     offsets, data = _offsets(values), np.frombuffer(values.buffers()[2] or b"", np.uint8)
-    first, second = np.empty(len(values), np.uint64), np.empty(len(values), np.uint64)
+    states = np.empty(len(values), np.uint64)
     for start in range(0, len(values), _BLOCK):
-        block = slice(start, start + _BLOCK)
         bounds = offsets[start : start + _BLOCK + 1]
         # A copy that is aligned, and padded so that a word may be read past the last value.
-        words = np.zeros((bounds[-1] - bounds[0]) // 8 + 3, np.uint64)
+        words = np.zeros((bounds[-1] - bounds[0]) // 8 + 3, _LITTLE_WORD)
         words.view(np.uint8)[: bounds[-1] - bounds[0]] = data[bounds[0] : bounds[-1]]
-        first[block], second[block] = _hash_block(words, bounds - bounds[0])
-    return first, second
+        states[start : start + _BLOCK] = _hash_block(words, bounds - bounds[0])
+    return states
 
 
-def _hash_block(words: Words, bounds: npt.NDArray[np.int64]) -> tuple[Words, Words]:
-    starts, lengths = bounds[:-1], np.diff(bounds)
-    states = [finalise(lengths.astype(np.uint64) + seed) for seed in _SEEDS]
-    for done in range(0, int(lengths.max()), 8):
-        rows = np.flatnonzero(lengths > done)
-        at, left = starts[rows] + done, lengths[rows] - done
-        word = _unaligned(words, at)
-        # Of a last, partial word only the value's own bytes count.
-        word &= np.uint64(2**64 - 1) >> (np.maximum(8 - left, 0) * 8).astype(np.uint64)
-        for state, factor in zip(states, _FACTORS, strict=True):
-            mixed = (state[rows] ^ word) * factor
-            state[rows] = mixed ^ (mixed >> np.uint64(32))
-    return finalise(states[0]), finalise(states[1])
-
-
-def _unaligned(words: Words, at: npt.NDArray[np.int64]) -> Words:
-    """The eight bytes from each of the byte positions `at`, as one little-endian word."""
-    index, shift = at >> 3, ((at & 7) << 3).astype(np.uint64)
-    return (words[index] >> shift) | ((words[index + 1] << (_SIXTY_THREE - shift)) << _ONE)
+def _hash_block(words: Words, bounds: npt.NDArray[np.int64]) -> Words:
+    """The states of the byte strings between neighbouring `bounds`: word by word, all strings at once."""
+    left = np.diff(bounds)
+    index, shift = bounds[:-1] >> 3, ((bounds[:-1] & 7) << 3).astype(np.uint64)
+    states = finalise(left.astype(np.uint64) + _SEEDS[0])
+    result, rows = states, np.arange(len(states))
+    current = words.take(index)
+    while True:
+        alive = left > 0
+        if not alive.all():
+            result[rows] = states
+            if not alive.any():
+                return result
+            rows, left, index, shift = rows[alive], left[alive], index[alive], shift[alive]
+            states, current = states[alive], current[alive]
+        # Values start at any byte: a word of theirs is made of two of the buffer's, the second being next turn's first.
+        index = index + 1
+        following = words.take(index)
+        word = (current >> shift) | ((following << _ONE) << (_SIXTY_THREE - shift))
+        word &= _MASKS.take(np.minimum(left, 8))
+        states = (states ^ word) * _FACTOR
+        states ^= states >> _THIRTY_TWO
+        current, left = following, left - 8
 
 
 def _offsets(values: pa.LargeBinaryArray) -> npt.NDArray[np.int64]:

@@ -1,4 +1,4 @@
-"""Histograms on a dyadic lattice: bins of width 2**k whose edges are multiples of the width, so that any two merge exactly.
+"""Histograms on a dyadic lattice: bins of width 2**k, edges at multiples of the width, so that any two merge exactly.
 
 The exponent k is a function of the least value, the greatest value and the capacity alone: the smallest k with at most
 `capacity` bins from floor(minimum / 2**k) to floor(maximum / 2**k). So merging equals building from all rows at once.
@@ -18,6 +18,7 @@ from metastore_assets.errors import CorruptionError
 from metastore_assets.statistics.frequencies import Frequencies
 from metastore_assets.statistics.moments import ratio
 from metastore_assets.statistics.physical import Numbers, integers_array, numbers
+from metastore_assets.statistics.power_sums import magnitude, scaled
 from metastore_assets.statistics.types import TypeClass
 
 MOST_BINS = 10_000
@@ -146,7 +147,7 @@ def _exponent(values: Numbers, capacity: int) -> int:
     if values.dtype == np.float64:
         (low, low_exponent), (high, high_exponent) = (_integer_form(float(values[at])) for at in (0, -1))
         # No finer than the doubles near the greatest magnitude: then indices stay within 2**53.
-        exponent = max(-1074, max(math.frexp(values[0])[1], math.frexp(values[-1])[1]) - 53)
+        exponent = max(-1074, magnitude(values) - 53) if values[0] or values[-1] else -1074
         first, last = _floor(low, low_exponent - exponent), _floor(high, high_exponent - exponent)
     else:
         exponent, first, last = 0, int(values[0]), int(values[-1])
@@ -157,7 +158,7 @@ def _exponent(values: Numbers, capacity: int) -> int:
 
 def _indices(values: Numbers, exponent: int) -> Numbers:
     if values.dtype == np.float64:
-        indices = np.floor(np.ldexp(values, -exponent)).astype(np.int64)
+        indices = np.floor(scaled(values, -exponent)).astype(np.int64)
         # A negative value far smaller than a bin underflows to zero when scaled.
         return np.where((values < 0) & (indices >= 0), -1, indices)
     if values.dtype == object:

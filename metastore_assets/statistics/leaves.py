@@ -8,6 +8,7 @@ from dataclasses import dataclass, replace
 
 import numpy as np
 import pyarrow as pa
+import pyarrow.compute as pc
 from pyarrow import types as t
 
 FIELD_ID = b"metastore.field_id"
@@ -83,12 +84,13 @@ def schema_leaves(fields: Iterable[pa.Field]) -> list[list[LeafColumn]]:
 
 
 def split_leaves(field: pa.Field, array: pa.Array) -> list[pa.Array]:
-    """The arrays of the leaf columns of `field`, aligned with `leaf_columns(field)`.
+    """The arrays of the leaf columns of `field`, aligned with `leaf_columns(field)`; dictionaries stay encoded.
 
     A field below a null struct is null. Elements of null lists and maps do not exist. A container's own array is
-    there for its validity and lengths.
+    there for its validity and lengths. Of a union inside a struct, which has no values for us, booleans stand for its
+    validity.
     """
-    return list(_split(plain_array(array)))
+    return list(_split(array))
 
 
 def children(type: pa.DataType) -> Sequence[tuple[str, pa.Field]]:
@@ -139,17 +141,38 @@ def _quoted(name: str) -> str:
 
 
 def _split(array: pa.Array) -> Iterator[pa.Array]:
+    if not t.is_dictionary(array.type) or t.is_nested(plain_type(array.type)):
+        array = plain_array(array)
     yield array
     if t.is_struct(array.type):
-        # flatten() is what makes the parent's nulls the children's.
-        for child in array.flatten():
-            yield from _split(plain_array(child))
+        yield from _split_struct(array)
     elif t.is_map(array.type):
         entries = array.cast(pa.list_(pa.struct([array.type.key_field, array.type.item_field]))).flatten()
-        for child in entries.flatten():
-            yield from _split(plain_array(child))
+        yield from _split_struct(entries)
     elif is_list(array.type):
-        yield from _split(plain_array(array.flatten()))
+        yield from _split(array.flatten())
+
+
+def _split_struct(array: pa.StructArray) -> Iterator[pa.Array]:
+    fields = [array.field(i) for i in range(array.type.num_fields)]
+    if any(_lacks_validity(child.type) for child in fields):
+        # Arrow's flatten() passes a null struct over for runs, and aborts the process for unions.
+        fields = [_with_validity(child) if _lacks_validity(child.type) else child for child in fields]
+        array = pa.StructArray.from_arrays(fields, names=[str(i) for i in range(len(fields))], mask=array.is_null())
+    for child in array.flatten():
+        yield from _split(child)
+
+
+def _lacks_validity(type: pa.DataType) -> bool:
+    return t.is_run_end_encoded(type) or t.is_union(plain_type(type))
+
+
+def _with_validity(array: pa.Array) -> pa.Array:
+    array = plain_array(array)
+    if not t.is_union(array.type):
+        return array
+    valid = array.is_valid()
+    return pc.if_else(valid, valid, pa.scalar(None, pa.bool_()))
 
 
 def _gather(values: pa.Array, indices: pa.Array) -> pa.Array:
@@ -158,10 +181,15 @@ def _gather(values: pa.Array, indices: pa.Array) -> pa.Array:
     if t.is_string_view(values.type) or t.is_binary_view(values.type):
         # No kernel of Arrow's takes from views.
         values = values.cast(pa.large_string() if t.is_string_view(values.type) else pa.large_binary())
-    return values.take(indices)
+    try:
+        return values.take(indices)
+    except pa.ArrowNotImplementedError:
+        rows = [pa.nulls(1, values.type) if at is None else values.slice(at, 1) for at in indices.to_pylist()]
+        return pa.concat_arrays([values.slice(0, 0), *rows])
 
 
 def _run_end_decode(array: pa.RunEndEncodedArray) -> pa.Array:
+    # Arrow's own decoder has no kernel for views.
     ends = array.run_ends.cast(pa.int64()).to_numpy()
     rows = np.searchsorted(ends, np.arange(array.offset, array.offset + len(array)), side="right")
     return _gather(plain_array(array.values), pa.array(rows))

@@ -147,12 +147,12 @@ def _implied(row: ColumnStatistics, cls: TypeClass) -> Frequencies | None:
     """The frequencies, where exact numbers determine them: of booleans, of a constant, of nothing but NaN."""
     n, nans = row.value_count, row.nan_count or 0
     if cls.kind == "boolean" and row.true_count is not None:
-        held = [(False, n - row.true_count), (True, row.true_count)]
-        held = [(value, count) for value, count in held if count]
+        held: list[tuple[Any, int]] = [(False, n - row.true_count), (True, row.true_count)]
     elif not (row.minimum_exact and row.maximum_exact) or row.minimum != row.maximum:
         return None
     else:
-        held = [(value, count) for value, count in ((row.minimum, n - nans), (math.nan, nans)) if count]
+        held = [(row.minimum, n - nans), (math.nan, nans)]
+    held = [(value, count) for value, count in held if count]
     values = pa.array([value for value, _ in held], cls.arrow)
     return Frequencies(values, pa.array([count for _, count in held], pa.int64()))
 

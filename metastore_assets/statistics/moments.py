@@ -24,7 +24,7 @@ import numpy as np
 import numpy.typing as npt
 
 from metastore_assets.statistics.physical import Numbers
-from metastore_assets.statistics.power_sums import float_power_sums, integer_power_sums
+from metastore_assets.statistics.power_sums import float_power_sums, integer_power_sums, magnitude, scaled
 
 _VERSION = 1
 _HEADER = struct.Struct("<BqqqiiddIIII")
@@ -187,8 +187,13 @@ def _shape(values: Numbers, counts: npt.NDArray[np.int64], n: int, s1: int, base
         return _NO_SPREAD, 0.0, 0.0
     offset = 0
     if values.dtype == np.float64:
-        offset = max(math.frexp(values[0])[1], math.frexp(values[-1])[1]) + 1
-        differences = np.ldexp(values, -offset) - ratio(s1, n, base - offset)
+        # Scaled into -1..1, then less a double near the mean, exactly, then less what the mean is from that double.
+        offset = magnitude(values) + 1
+        near = ratio(s1, n, base - offset)
+        top, bottom = near.as_integer_ratio()
+        up, down = max(base - offset, 0), max(offset - base, 0)
+        rest = ratio(((s1 << up) * bottom) - ((top * n) << down), (n * bottom) << down, 0)
+        differences = (scaled(values, -offset) - near) - rest
     else:
         # Subtracting an integer near the mean is exact, so that close large numbers keep their differences.
         pivot = s1 // n
@@ -197,11 +202,11 @@ def _shape(values: Numbers, counts: npt.NDArray[np.int64], n: int, s1: int, base
         typed = values.dtype.type(pivot) if values.dtype != object else pivot
         wide = (values - typed).view(np.int64) if values.dtype == np.uint64 else values - typed
         differences = wide.astype(np.float64) - ratio(s1 - pivot * n, n, 0)
-    local = max(math.frexp(differences[0])[1], math.frexp(differences[-1])[1])
-    scaled = np.ldexp(differences, -local)
-    cubes = scaled**2 * scaled
+    local = magnitude(differences)
+    differences = scaled(differences, -local)
+    cubes = differences * differences * differences
     weights = counts.astype(np.float64)
-    return offset + local, float(np.dot(weights, cubes)), float(np.dot(weights, cubes * scaled))
+    return offset + local, float(np.dot(weights, cubes)), float(np.dot(weights, cubes * differences))
 
 
 def _decimal_text(unscaled: int, scale: int) -> str:

@@ -13,13 +13,13 @@ from pyarrow import types as t
 
 from metastore_assets.errors import UnsupportedTypeError
 from metastore_assets.statistics.leaves import plain_array
-from metastore_assets.statistics.types import TypeClass
+from metastore_assets.statistics.types import DECIMAL_DIGITS, TypeClass
 
 Numbers = npt.NDArray[Any]
 """Physical values: int64, uint64, float64, or object (Python integers, where 64 bits do not hold a decimal)."""
 
-_INT64 = (-(2**63), 2**63 - 1)
 _EXACT = decimal.Context(prec=76)
+_MILLISECONDS_OF_A_DAY = 86_400_000
 _LITTLE_WORD = np.dtype("<u8")
 
 
@@ -35,6 +35,8 @@ def physical_series(array: pa.Array, cls: TypeClass) -> pl.Series:
             return _bytes_series(array)
         if t.is_decimal(array.type):
             return _decimal_series(array, cls)
+        if t.is_date64(array.type):
+            return pl.Series(array.view(pa.int64())).drop_nulls() // _MILLISECONDS_OF_A_DAY
         if t.is_temporal(array.type):
             return pl.Series(array.cast(cls.arrow).view(_integers_of(cls.arrow))).drop_nulls().cast(pl.Int64)
         target = {"boolean": pl.Boolean, "float": pl.Float64}.get(cls.kind)
@@ -50,6 +52,8 @@ def canonical_array(series: pl.Series, cls: TypeClass) -> pa.Array:
         return pa.nulls(len(series))
     if t.is_decimal(cls.arrow):
         return _decimals(series, cls.arrow)
+    if cls.kind == "float":
+        return pa.array(series.to_numpy() + 0.0)  # the zero that stands for both is +0.0
     array = _plain(series.to_arrow(compat_level=pl.CompatLevel.oldest()))
     if cls.name == "uuid":
         return pa.ExtensionArray.from_storage(cls.arrow, array.cast(pa.binary(16)))
@@ -142,12 +146,18 @@ def _bytes_series(array: pa.Array) -> pl.Series:
 
 
 def _decimal_series(array: pa.Array, cls: TypeClass) -> pl.Series:
-    series = pl.Series(array.cast(cls.arrow)).drop_nulls().to_physical()
-    if len(series) == 0:
-        return series.cast(pl.Int64)
-    low, high = series.min(), series.max()
-    assert isinstance(low, int) and isinstance(high, int)
-    return series.cast(pl.Int64) if _INT64[0] <= low and high <= _INT64[1] else series
+    if not t.is_decimal128(array.type):
+        array = array.cast(cls.arrow)
+    array = array.drop_null()
+    low, high = decimal_words(array)
+    if np.array_equal(high, low.view(np.int64) >> 63):
+        return pl.Series(low.view(np.int64))
+    least, greatest = cls.physical_range
+    outer = np.flatnonzero((high <= least >> 64) | (high >= greatest >> 64))
+    for at in outer.tolist():
+        if not least <= (int(high[at]) << 64) + int(low[at]) <= greatest:
+            raise UnsupportedTypeError(f"a value of {array.type} has more than {DECIMAL_DIGITS} digits")
+    return pl.Series(array.cast(cls.arrow)).to_physical()
 
 
 def _decimals(series: pl.Series, type: pa.DataType) -> pa.Array:

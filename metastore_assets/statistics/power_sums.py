@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import math
+
 import numpy as np
 import numpy.typing as npt
 
@@ -23,8 +25,8 @@ def integer_power_sums(values: Numbers, counts: Counts) -> tuple[int, int]:
     if values.dtype == object:
         weights = counts.tolist()
         numbers = values.tolist()
-        products = [value * weight for value, weight in zip(numbers, weights, strict=True)]
-        return sum(products), sum(p * value for p, value in zip(products, numbers, strict=True))
+        terms = [value * weight for value, weight in zip(numbers, weights, strict=True)]
+        return sum(terms), sum(term * value for term, value in zip(terms, numbers, strict=True))
     n, greatest = int(counts.sum()), max(abs(int(values.min())), abs(int(values.max())))
     if greatest * greatest * n < 2**63:
         signed = values.astype(np.int64, copy=False)
@@ -32,6 +34,10 @@ def integer_power_sums(values: Numbers, counts: Counts) -> tuple[int, int]:
         return int(products.sum()), int(np.dot(products, signed))
     if n >= 2**31:
         return integer_power_sums(values.astype(object), counts)
+    if greatest < 2**31:
+        signed = values.astype(np.int64, copy=False)
+        squares = (signed * signed).view(np.uint64)
+        return int((signed * counts).sum()), _weighted(squares, counts, np.zeros(1, np.intp))[0]
     negative = values < 0
     magnitudes = np.where(negative, -values.view(np.int64), values.view(np.int64)).view(np.uint64)
     starts = np.zeros(1, np.intp)
@@ -47,7 +53,7 @@ def float_power_sums(values: npt.NDArray[np.float64], counts: Counts) -> tuple[i
     if len(values) == 0:
         return 0, 0, 0
     fractions, exponents = np.frexp(values)
-    mantissas = np.ldexp(fractions, 53).astype(np.int64)
+    mantissas = (fractions * 2.0**53).astype(np.int64)
     if int(counts.sum()) >= 2**31:
         return _float_power_sums_slowly(mantissas, exponents, counts)
     # Neighbours in ascending order mostly share the exponent: one exact integer sum per such group.
@@ -62,6 +68,17 @@ def float_power_sums(values: npt.NDArray[np.float64], counts: Counts) -> tuple[i
     for hh, hl, ll, shift in zip(*squares, shifts, strict=True):
         s2 += ((hh << 54) + (hl << 28) + ll) << (2 * shift)
     return FLOAT_BASE, s1, s2
+
+
+def magnitude(ascending: npt.NDArray[np.float64]) -> int:
+    """The least exponent e such that all of the values, which ascend, lie within -2**e and 2**e; 0 for zeros."""
+    return math.frexp(max(abs(ascending[0]), abs(ascending[-1])))[1]
+
+
+def scaled(values: npt.NDArray[np.float64], exponent: int) -> npt.NDArray[np.float64]:
+    """values * 2**exponent, rounded only where it leaves the normal range."""
+    # Multiplying by a power of two is the same, and vectorised; but few exponents make a power that is a double.
+    return values * 2.0**exponent if abs(exponent) < 1022 else np.ldexp(values, exponent)
 
 
 def _weighted(values: npt.NDArray[np.uint64], weights: Counts, starts: npt.NDArray[np.intp]) -> list[int]:

@@ -33,18 +33,17 @@ def build_quantile_sketch(values: npt.NDArray[np.float64], counts: npt.NDArray[n
     if len(values) == 0:
         return None
     ends = np.cumsum(counts)
-    total = float(ends[-1])
-    middles = (ends - counts / 2) / total
-    steps = np.floor(_STEPS * (0.5 + np.arcsin(2 * middles - 1) / math.pi)).astype(np.int64)
-    starts = np.flatnonzero(np.diff(steps, prepend=-1))
-    if len(values) <= _STEPS:
-        starts = np.arange(len(values))
+    starts = np.arange(len(values))
+    if len(values) > _STEPS:
+        # Step j of k1 ends at this share of the weight; a value belongs to the step that its middle falls into.
+        shares = (np.sin(math.pi * (np.arange(_STEPS) / _STEPS - 0.5)) + 1) / 2
+        starts = np.unique(np.searchsorted(ends - counts / 2, shares * ends[-1]))
+        starts = starts[starts < len(values)]
     weights = np.add.reduceat(counts, starts)
-    # Means of differences from the cluster's first value: exact for single values, and free of overflow.
-    first, sizes = values[starts], np.diff(starts, append=len(values))
-    shares = counts / np.repeat(weights, sizes)
-    means = first + np.add.reduceat((values - np.repeat(first, sizes)) * shares, starts)
-    return _serialise(float(values[0]), float(values[-1]), means, weights)
+    shrink = 2.0**-64 if max(abs(values[0]), abs(values[-1])) > 1e288 else 1.0  # keep sums finite
+    means = np.add.reduceat(values * shrink * counts, starts) / weights / shrink
+    lasts = np.append(starts[1:], len(values)) - 1
+    return _serialise(float(values[0]), float(values[-1]), np.clip(means, values[starts], values[lasts]), weights)
 
 
 def merge_quantile_sketches(sketches: Sequence[bytes]) -> bytes:
@@ -86,6 +85,6 @@ def _serialise(minimum: float, maximum: float, means: npt.NDArray[np.float64], w
     # DataSketches' layout, version 1 (tdigest.hpp): preamble longs, serial version, family 20, k, flags, two unused
     # bytes, number of centroids, of buffered values, minimum, maximum; then (mean, weight) per centroid.
     centroids = np.empty(len(means), [("mean", "<f8"), ("weight", "<u8")])
-    centroids["mean"] = np.clip(means, minimum, maximum)
+    centroids["mean"] = means
     centroids["weight"] = weights
     return _HEADER.pack(2, 1, 20, COMPRESSION, 0, 0, len(means), 0, minimum, maximum) + centroids.tobytes()

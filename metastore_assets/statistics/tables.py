@@ -66,6 +66,9 @@ _PLAIN: tuple[tuple[str, pa.DataType], ...] = (
 )
 """Columns of statistics.parquet in file order; those of type null hold values of the typed union."""
 
+_REPEATS = 1 << 20
+"""Repetitions of a path in one chunk: strings with 32-bit offsets end at 2 GB."""
+
 _CLASS, _EXPONENT, _FIRST, _CAPACITY = (
     b"metastore.type_class",
     b"metastore.exponent",
@@ -115,9 +118,9 @@ def frequencies_table(path: str, frequencies: Frequencies, union: pa.StructType)
     """`column` (path, on every row), `value` (typed union), `frequency`: by decreasing frequency, then value."""
     order = np.argsort(-frequencies.counts.to_numpy(), kind="stable")
     values, counts = frequencies.values.take(pa.array(order)), frequencies.counts.take(pa.array(order))
-    paths = pa.DictionaryArray.from_arrays(pa.array(np.zeros(len(order), np.int32)), pa.array([path])).cast(pa.string())
+    paths = [pa.repeat(pa.scalar(path), min(_REPEATS, len(order) - at)) for at in range(0, len(order), _REPEATS)]
     value = pack_values(values, frequencies.type_class, union)
-    return pa.Table.from_arrays([paths, value, counts], names=["column", "value", "frequency"])
+    return pa.table({"column": pa.chunked_array(paths, pa.string()), "value": value, "frequency": counts})
 
 
 def frequencies_of(table: pa.Table) -> Frequencies:
