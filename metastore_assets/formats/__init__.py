@@ -6,7 +6,7 @@ from collections.abc import Callable
 from dataclasses import dataclass
 
 from metastore_assets.config import TableConfig
-from metastore_assets.errors import TableFormatError
+from metastore_assets.errors import TableFormatError, TableNotFoundError
 from metastore_assets.formats.base import Fragment, FragmentReader, FragmentSource, Snapshot, TableFormat
 from metastore_assets.formats.location import Location
 from metastore_assets.formats.partition_keys import UNPARTITIONED, decode_partition_key, encode_partition_key
@@ -41,7 +41,12 @@ def open_table_format(table: TableConfig) -> TableFormat:
 
 def _detect(location: Location) -> str:
     # Delta first: a Delta table may carry metadata of the others for their readers (UniForm, XTable).
-    return next(name for name, registration in _REGISTRY.items() if registration.detect(location))
+    try:
+        return next(name for name, registration in _REGISTRY.items() if registration.detect(location))
+    except FileNotFoundError as error:
+        raise TableNotFoundError(f"{location.uri} holds no table: {error}") from error
+    except OSError as error:
+        raise TableFormatError(f"{location.uri} cannot be read: {error}") from error
 
 
 def _open_delta(table: TableConfig) -> TableFormat:

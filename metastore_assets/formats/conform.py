@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 
 import numpy as np
 import pyarrow as pa
@@ -36,10 +36,14 @@ class Matcher:
     def find(self, wanted: pa.Field, stored: Sequence[pa.Field]) -> int | None:
         """Index of the stored field that holds `wanted`, or None when the file was written without it."""
         key = identity(wanted)
-        identities = [self.identity(field) for field in stored]
+        # Below a mapped column there are parts without an id (those of a variant): they go by name.
+        by_id = self._by_id and FIELD_ID in (wanted.metadata or {})
+        identities = [self.identity(field) if by_id else field.name for field in stored]
+        if identities.count(key) > 1:
+            raise pa.ArrowInvalid(f"two of its fields are named {key!r}")
         if key in identities:
             return identities.index(key)
-        if self._ignore_case and not self._by_id:
+        if self._ignore_case and not by_id:
             folded = [index for index, name in enumerate(identities) if name and name.lower() == key.lower()]
             if len(folded) == 1:
                 return folded[0]
@@ -111,11 +115,18 @@ def _conform_list(array: pa.Array, wanted: pa.ListType, matcher: Matcher) -> pa.
 
 
 def _conform_leaf(array: pa.Array, wanted: pa.DataType) -> pa.Array:
-    if pa.types.is_nested(array.type):
-        raise _unlike(array.type, wanted)
-    if pa.types.is_timestamp(wanted) and pa.types.is_timestamp(array.type):
+    stored = array.type
+    if not any(allows(stored) for allows in _SOURCES[_kind(wanted)]):
+        raise _unlike(stored, wanted)
+    if pa.types.is_timestamp(wanted) and pa.types.is_timestamp(stored):
         return _conform_timestamp(array, wanted)
-    return pc.cast(array, wanted)
+    result = pc.cast(array, wanted)
+    if pa.types.is_floating(wanted) and pa.types.is_floating(stored) and wanted.bit_width < stored.bit_width:
+        # Arrow rounds without a word.
+        same = pc.or_(pc.equal(result.cast(stored), array), pc.is_nan(array))
+        if not pc.all(same).as_py():
+            raise pa.ArrowInvalid(f"a {stored} does not fit into {wanted}")
+    return result
 
 
 def _conform_timestamp(array: pa.Array, wanted: pa.TimestampType) -> pa.Array:
@@ -125,6 +136,52 @@ def _conform_timestamp(array: pa.Array, wanted: pa.TimestampType) -> pa.Array:
         # What the table declares as microseconds has no finer part; engines drop what a file keeps of it.
         naive = pc.floor_temporal(naive, unit="microsecond")
     return pc.cast(naive, pa.timestamp(wanted.unit)).view(wanted)
+
+
+def _is_number(type_: pa.DataType) -> bool:
+    return pa.types.is_integer(type_) or pa.types.is_floating(type_) or pa.types.is_decimal(type_)
+
+
+def _is_bytes(type_: pa.DataType) -> bool:
+    return any(
+        matches(type_)
+        for matches in (
+            pa.types.is_string,
+            pa.types.is_large_string,
+            pa.types.is_string_view,
+            pa.types.is_binary,
+            pa.types.is_large_binary,
+            pa.types.is_binary_view,
+            pa.types.is_fixed_size_binary,
+        )
+    )
+
+
+_SOURCES: dict[str, tuple[Callable[[pa.DataType], bool], ...]] = {
+    "number": (_is_number,),
+    "boolean": (pa.types.is_boolean,),
+    "date": (pa.types.is_date,),
+    "timestamp": (pa.types.is_timestamp, pa.types.is_date),
+    "time": (pa.types.is_time,),
+    # A partition column is text wherever it is in folders' names, and may be anything in files outside of them.
+    "text": (_is_bytes, _is_number, pa.types.is_boolean, pa.types.is_temporal),
+    "bytes": (_is_bytes,),
+    "other": (),
+}
+"""What a file may hold where the table declares a type of that kind. Arrow would also parse numbers out of texts."""
+
+
+def _kind(type_: pa.DataType) -> str:
+    if _is_number(type_):
+        return "number"
+    if pa.types.is_string(type_):
+        return "text"
+    if _is_bytes(type_):
+        return "bytes"
+    for kind in ("boolean", "date", "timestamp", "time"):
+        if getattr(pa.types, f"is_{kind}")(type_):
+            return kind
+    return "other"
 
 
 def _is_list_like(type_: pa.DataType) -> bool:

@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 import codecs
+import io
 import re
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -37,6 +38,10 @@ _CANDIDATES: tuple[pa.DataType, ...] = (
     pa.string(),
 )
 """Types of a CSV column, the preferred first. A column gets the first one that every value of every file fits."""
+
+
+_ROW = re.compile(r"Row #(\d+): ")
+"""Where Arrow's messages tell the row, counted from 1, the header included, blank lines not."""
 
 
 @dataclass(frozen=True)
@@ -128,7 +133,10 @@ def write_parquet(
 def _names(source: pa.NativeFile, compression: str | None, options: CsvOptions) -> list[str]:
     if source.size() == 0:
         return []
-    names = _open(source, compression, options, {}, block=1 << 20).schema.names
+    try:
+        names = _open(source, compression, options, {}, block=_BLOCK).schema.names
+    except pa.ArrowInvalid as error:
+        raise _located(error, source, compression, options) from error
     repeated = sorted({name for name in names if names.count(name) > 1})
     if repeated:
         raise pa.ArrowInvalid(f"two columns are named {repeated[0]!r}")
@@ -138,17 +146,19 @@ def _names(source: pa.NativeFile, compression: str | None, options: CsvOptions) 
 def _batches(
     source: pa.NativeFile, compression: str | None, options: CsvOptions, types: Mapping[str, pa.DataType]
 ) -> Iterator[pa.RecordBatch]:
-    if source.size():
+    if not source.size():
+        return
+    try:
         yield from _open(source, compression, options, types, block=_BLOCK)
+    except pa.ArrowInvalid as error:
+        raise _located(error, source, compression, options) from error
 
 
 def _open(
     source: pa.NativeFile, compression: str | None, options: CsvOptions, types: Mapping[str, pa.DataType], block: int
 ) -> pacsv.CSVStreamingReader:
-    source.seek(0)
-    stream = pa.CompressedInputStream(source, compression) if compression else source
     return pacsv.open_csv(
-        stream,
+        _rewound(source, compression),
         # One thread: then errors tell the row.
         read_options=pacsv.ReadOptions(
             use_threads=False,
@@ -216,5 +226,52 @@ def _first(candidates: frozenset[pa.DataType]) -> pa.DataType:
     return next(type_ for type_ in _CANDIDATES if type_ in candidates)
 
 
-ROW = re.compile(r"Row #(\d+): ")
-"""Where Arrow's messages tell the row, counted from 1, the header included, blank lines not."""
+def _rewound(source: pa.NativeFile, compression: str | None) -> pa.NativeFile:
+    source.seek(0)
+    return pa.CompressedInputStream(source, compression) if compression else source
+
+
+def _located(
+    error: pa.ArrowInvalid, source: pa.NativeFile, compression: str | None, options: CsvOptions
+) -> pa.ArrowInvalid:
+    """The error with the line in the file instead of the number of the row."""
+    message = str(error)
+    hint = "; set options.encoding" if "UTF8" in message else ""
+    row = _ROW.search(message)
+    if row is None:
+        return pa.ArrowInvalid(message + hint)
+    lines = io.TextIOWrapper(
+        io.BufferedReader(_rewound(source, compression)), options.encoding, errors="replace", newline=None
+    )
+    line = _line_of_row(lines, int(row[1]), options)
+    lines.detach().detach()
+    return pa.ArrowInvalid(f"line {line}: {message[row.end() :]}{hint}")
+
+
+def _line_of_row(lines: Iterable[str], row: int, options: CsvOptions) -> int:
+    number = found = 0
+    quoted = False
+    for number, line in enumerate(lines, 1):
+        if not quoted:
+            if line == "\n":
+                continue
+            found += 1
+            if found == row:
+                return number
+        if options.quote and options.quote in line:
+            quoted = _ends_quoted(line, quoted, options.quote, options.delimiter)
+    return number
+
+
+def _ends_quoted(line: str, quoted: bool, quote: str, delimiter: str) -> bool:
+    """Whether a quoted value goes on behind this line. Quotes count only where a value starts, and in such values."""
+    starts = not quoted
+    for char in line:
+        if quoted:
+            # A doubled quote ends the value and starts it again.
+            quoted = char != quote
+            starts = not quoted
+        else:
+            quoted = starts and char == quote
+            starts = char == delimiter
+    return quoted

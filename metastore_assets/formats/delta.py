@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import hashlib
 import json
+import re
 from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
@@ -21,7 +22,7 @@ from metastore_assets.formats.deletion_vectors import DeletionVector
 from metastore_assets.formats.delta_log import LOG, deletion_vectors, latest_version
 from metastore_assets.formats.delta_schema import MappingMode, arrow_schema
 from metastore_assets.formats.location import Location
-from metastore_assets.formats.parquet import ParquetColumns, open_parquet
+from metastore_assets.formats.parquet import ParquetColumns
 from metastore_assets.formats.partition_keys import encode_partition_key
 from metastore_assets.formats.reader import ParquetFragmentReader, explained
 from metastore_assets.formats.values import value_text
@@ -40,6 +41,7 @@ _READER_FEATURES = {
     "variantType",
     "variantType-preview",
 }
+_ABSOLUTE = re.compile(r"[A-Za-z][A-Za-z0-9+.-]*:/")
 
 
 class DeltaFormat:
@@ -113,7 +115,7 @@ class DeltaFragmentSource:
         """Read the footer and the deletion vector. Raises FragmentError."""
         full_path = self.location.full_path(self.path)
         with explained(full_path):
-            columns = ParquetColumns(open_parquet(self.location.open(self.path)))
+            columns = ParquetColumns(self.location.open(self.path))
         deleted = None
         if self.vector is not None:
             with explained(full_path, "its deletion vector"):
@@ -166,10 +168,10 @@ def _fragment_id(add: _Add, vector: DeletionVector | None, values: list[tuple[st
 
 def _data_file(table: Location, path: str) -> tuple[Location, str]:
     """Where the file of an add action lies. Paths in the log are URIs: percent-encoded, relative or absolute."""
-    if path.startswith("/"):
+    if path.startswith("file:"):
+        return Location.of(path), ""
+    if path.startswith("/") or _ABSOLUTE.match(path):
         return Location.of(unquote(path), dict(table.options)), ""
-    if ":/" in path.split("?", 1)[0] and path.split(":/", 1)[0].isalnum():
-        return Location.of(path if path.startswith("file:") else unquote(path), dict(table.options)), ""
     return table, unquote(path)
 
 

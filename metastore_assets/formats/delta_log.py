@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import json
 import re
-from collections.abc import Collection, Iterator
+from collections.abc import Collection, Iterable, Iterator
 from typing import Any
 
 import pyarrow as pa
@@ -24,13 +24,23 @@ _VECTOR_FIELDS = ("storageType", "pathOrInlineDv", "offset", "sizeInBytes", "car
 
 
 def latest_version(location: Location) -> int | None:
-    """The number of the newest version from one listing of the log; None when there is no log."""
-    versions = [
-        int(match[1])
-        for name in location.names(LOG)
-        if (match := _COMMIT.fullmatch(name) or _CHECKPOINT.fullmatch(name))
-    ]
-    return max(versions, default=None)
+    """The number of the newest version, from a listing of the log's end; None when there is no log."""
+    newest = _newest(location.names(LOG, after=_hint(location)))
+    # The hint may be left from a longer log that lay here before.
+    return _newest(location.names(LOG)) if newest is None else newest
+
+
+def _hint(location: Location) -> str:
+    """A name in the log that sorts before all commits since the newest checkpoint; empty when none is known."""
+    try:
+        return f"{int(json.loads(location.read(f'{LOG}/_last_checkpoint'))['version']):020}"
+    except (OSError, ValueError, LookupError, TypeError):
+        return ""
+
+
+def _newest(names: Iterable[str]) -> int | None:
+    matches = (_COMMIT.fullmatch(name) or _CHECKPOINT.fullmatch(name) for name in names)
+    return max((int(match[1]) for match in matches if match), default=None)
 
 
 def deletion_vectors(location: Location, version: int, live: Collection[str]) -> dict[str, DeletionVector]:
@@ -56,11 +66,12 @@ def deletion_vectors(location: Location, version: int, live: Collection[str]) ->
 
 def _adds_newest_first(location: Location, version: int) -> Iterator[Iterator[tuple[str, DeletionVector | None]]]:
     names = sorted(location.names(LOG))
+    present = frozenset(names)
     checkpoint = _newest_checkpoint(names, version)
     oldest = checkpoint[0] if checkpoint else -1
     for number in range(version, oldest, -1):
         name = f"{number:020}.json"
-        if name in names:
+        if name in present:
             yield _commit_adds(location, name)
     if checkpoint:
         yield _checkpoint_adds(location, checkpoint[1])

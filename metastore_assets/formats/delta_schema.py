@@ -12,8 +12,8 @@ from metastore_assets.formats.base import FIELD_ID
 
 MappingMode = Literal["none", "name", "id"]
 
-VARIANT = pa.opaque(pa.struct([("metadata", pa.binary()), ("value", pa.binary())]), "variant", "delta")
-"""Two binary parts that only mean something together: a type known by name, whose values nobody compares."""
+VARIANT = pa.struct([("metadata", pa.binary()), ("value", pa.binary())])
+"""As it is stored: two binary parts that only mean something together."""
 
 _PRIMITIVES = {
     "string": pa.string(),

@@ -54,7 +54,7 @@ class FilesFormat:
         schema = pa.schema(
             [field for field in fields if field.name not in columns] + [pa.field(name, pa.string()) for name in columns]
         )
-        types = tuple((field.name, field.type) for field in fields)
+        types = tuple((field.name, field.type) for field in schema)
         fragments = [self._fragment(file, rows, columns, types) for file, rows in zip(files, details, strict=True)]
         return Snapshot(
             format="files",
@@ -68,6 +68,8 @@ class FilesFormat:
     def _files(self) -> list[DataFile]:
         try:
             files = data_files(self._location, self._location.list(is_hidden))
+        except FileNotFoundError as error:
+            raise TableNotFoundError(f"{self._location.uri} holds no table: {error}") from error
         except OSError as error:
             raise TableFormatError(f"{self._location.uri} cannot be listed: {error}") from error
         if not files:
@@ -90,11 +92,12 @@ class FilesFormat:
         self, file: DataFile, rows: int | None, columns: tuple[str, ...], types: tuple[tuple[str, pa.DataType], ...]
     ) -> Fragment:
         values = dict(file.partition)
-        partition = tuple((name, values.get(name)) for name in columns)
+        # A file further up than others says nothing of the deeper columns: they are in its rows, or null.
+        key = encode_partition_key([(name, values[name]) for name in columns if name in values])
         options = self._csv_options(file)
-        source = FilesFragmentSource(self._location, file, partition, options, types if options else ())
+        source = FilesFragmentSource(self._location, file, options, types if options else ())
         path = self._location.full_path(file.stored.path)
-        return Fragment(self._fragment_id(file), encode_partition_key(partition), path, file.stored.size, rows, source)
+        return Fragment(self._fragment_id(file), key, path, file.stored.size, rows, source)
 
     def _describe(self, files: Sequence[DataFile]) -> tuple[list[int | None], list[pa.Field]]:
         """The rows of each file, None where it cannot be read, and the columns of all."""
@@ -127,7 +130,6 @@ class FilesFragmentSource:
 
     location: Location
     file: DataFile
-    partition: tuple[tuple[str, str | None], ...]
     csv: CsvOptions | None
     types: tuple[tuple[str, pa.DataType], ...]
     """Of a CSV file's columns, by name."""
@@ -140,10 +142,10 @@ class FilesFragmentSource:
             if self.csv is not None:
                 source = stack.enter_context(self._spilled(source, self.csv))
             reader = ParquetFragmentReader(
-                ParquetColumns(open_parquet(source)),
+                ParquetColumns(source),
                 path=path,
                 matcher=Matcher(),
-                constants={name: pa.scalar(value, pa.string()) for name, value in self.partition},
+                constants={name: pa.scalar(value, pa.string()) for name, value in self.file.partition},
                 verify=lambda: _verify_same(self.location, self.file.stored),
             )
             stack.pop_all()

@@ -1,4 +1,7 @@
-"""Where a table lies: a folder on local disk or a prefix in an object store, listed and opened the same way."""
+"""Where a table lies: a folder on local disk or a prefix in an object store, listed and opened the same way.
+
+Whatever goes wrong below is an OSError, FileNotFoundError when something is not there.
+"""
 
 from __future__ import annotations
 
@@ -7,24 +10,14 @@ import re
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
 from functools import lru_cache
-from typing import Any, cast
+from typing import Any
 from urllib.parse import unquote
 
 import pyarrow as pa
 
-from metastore_assets.errors import TableFormatError
+from metastore_assets.formats.object_store import ObjectFile, object_errors, open_object_store
 
-_SCHEME = re.compile(r"([A-Za-z][A-Za-z0-9+.-]*)://")
-_CLIENT_FLAGS = {"allow_http", "allow_invalid_certificates", "http1_only", "http2_only", "randomize_addresses"}
-_CLIENT_KEYS = _CLIENT_FLAGS | {
-    "connect_timeout",
-    "pool_idle_timeout",
-    "proxy_url",
-    "proxy_excludes",
-    "read_timeout",
-    "timeout",
-    "user_agent",
-}
+_SCHEME = re.compile(r"[A-Za-z][A-Za-z0-9+.-]*://")
 
 
 @dataclass(frozen=True)
@@ -45,6 +38,7 @@ class Location:
     uri: str
     """An absolute local path, or `scheme://bucket/prefix`; without a trailing slash."""
     options: tuple[tuple[str, str], ...] = ()
+    """Object-store settings, ordered by key."""
 
     @classmethod
     def of(cls, uri: str, options: Mapping[str, str] | None = None) -> Location:
@@ -53,8 +47,7 @@ class Location:
             uri = unquote(re.sub(r"^file:(//[^/]*)?(?=/)", "", uri))
         if not _SCHEME.match(uri):
             uri = os.path.abspath(uri)
-        trimmed = uri.rstrip("/") or "/"
-        return cls(trimmed, tuple(sorted((options or {}).items())))
+        return cls(uri.rstrip("/") or "/", tuple(sorted((options or {}).items())))
 
     @property
     def is_local(self) -> bool:
@@ -71,77 +64,90 @@ class Location:
         """
         return self._list_local(skip) if self.is_local else self._list_remote(skip)
 
-    def names(self, folder: str) -> Iterator[str]:
-        """Names of the files directly in a folder, in no order; nothing when there is no such folder."""
+    def names(self, folder: str, after: str = "") -> Iterator[str]:
+        """Names of the files directly in a folder that sort behind `after`; nothing when there is no such folder.
+
+        In an object store, names before `after` are not even listed, and those that sort behind its first
+        subfolder may be missing: made for logs, whose names start with digits.
+        """
         if self.is_local:
             try:
                 with os.scandir(self.full_path(folder)) as entries:
-                    yield from (entry.name for entry in entries)
+                    yield from (entry.name for entry in entries if entry.name > after)
             except (FileNotFoundError, NotADirectoryError):
                 return
-        else:
-            store, prefix = self._store()
-            found = store.list_with_delimiter(f"{prefix}/{folder}".strip("/"))
-            yield from (info["path"].rpartition("/")[2] for info in found["objects"])
+            return
+        store, prefix = self._store()
+        start = _key(prefix, folder)
+        with object_errors(self.full_path(folder)):
+            for chunk in store.list(start, offset=f"{start}/{after}" if after else None):
+                for info in chunk:
+                    name = info["path"][len(start) + 1 :]
+                    if "/" in name:
+                        return
+                    yield name
 
     def has_any(self, folder: str) -> bool:
         """Whether there is anything below a folder."""
         if self.is_local:
             return os.path.isdir(self.full_path(folder))
         store, prefix = self._store()
-        return any(chunk for chunk in store.list(f"{prefix}/{folder}".strip("/"), chunk_size=1))
+        with object_errors(self.full_path(folder)):
+            return any(len(chunk) for chunk in store.list(_key(prefix, folder), chunk_size=1))
 
     def stat(self, path: str) -> StoredFile:
-        """Size and version of a file now. Raises FileNotFoundError."""
+        """Size and version of a file now."""
         if self.is_local:
             return _local_file(path, os.stat(self.full_path(path)))
         store, prefix = self._store()
-        return _remote_file(path, store.head(_join(prefix, path)))
+        with object_errors(self.full_path(path)):
+            return _remote_file(path, store.head(_key(prefix, path)))
 
     def read(self, path: str) -> bytes:
-        """The whole of a small file. Raises FileNotFoundError."""
+        """The whole of a small file."""
         if self.is_local:
             with open(self.full_path(path), "rb") as file:
                 return file.read()
         store, prefix = self._store()
-        return bytes(store.get(_join(prefix, path)).bytes())
+        with object_errors(self.full_path(path)):
+            return bytes(store.get(_key(prefix, path)).bytes())
 
-    def open(self, path: str, version: StoredFile | None = None) -> pa.NativeFile:
-        """The file for random access. Raises FileNotFoundError.
+    def open(self, path: str, stored: StoredFile | None = None) -> pa.NativeFile:
+        """The file for random access; without `stored`, as it is now.
 
-        In an object store every later read is of the same content (If-Match on the ETag), and fails with
-        `obstore.exceptions.PreconditionError` when the object has been overwritten.
+        In an object store every later read is of that content, and fails when the object has been overwritten.
         """
         if self.is_local:
             return pa.OSFile(self.full_path(path), "rb")
-        from metastore_assets.formats.object_file import ObjectFile
-
+        stored = stored or self.stat(path)
         store, prefix = self._store()
-        key = _join(prefix, path)
-        stat = version or _remote_file(path, store.head(key))
-        return pa.PythonFile(ObjectFile(store, key, stat.size, stat.version), mode="r")
+        file = ObjectFile(store, _key(prefix, path), stored.size, stored.version, self.full_path(path))
+        return pa.PythonFile(file, mode="r")
 
     def _store(self) -> tuple[Any, str]:
         scheme, _, rest = self.uri.partition("://")
         bucket, _, prefix = rest.partition("/")
-        return _open_store(f"{scheme}://{bucket}", self.options), prefix
+        root = f"{scheme}://{bucket}"
+        with object_errors(root):
+            return _open_store(root, self.options), prefix
 
     def _list_local(self, skip: Callable[[str], bool]) -> Iterator[StoredFile]:
-        if os.path.isfile(self.uri):
-            yield self.stat("")
-        elif os.path.isdir(self.uri):
+        if os.path.isdir(self.uri):
             yield from _walk(self.uri, "", skip, frozenset())
+        elif os.path.exists(self.uri):
+            yield self.stat("")
 
     def _list_remote(self, skip: Callable[[str], bool]) -> Iterator[StoredFile]:
         store, prefix = self._store()
         found = False
-        for chunk in store.list(prefix or None):
-            for info in chunk:
-                found = True
-                # A key that ends with a slash is a folder that some console made.
-                path = info["path"][len(prefix) :].strip("/") if prefix else info["path"]
-                if not any(map(skip, path.split("/"))):
-                    yield _remote_file(path, info)
+        with object_errors(self.uri):
+            for chunk in store.list(prefix or None):
+                for info in chunk:
+                    found = True
+                    path = info["path"][len(prefix) :].lstrip("/")
+                    # An object with the folder's own name is the marker that some console made for it.
+                    if path and not any(map(skip, path.split("/"))):
+                        yield _remote_file(path, info)
         if not found and prefix:
             try:
                 yield self.stat("")
@@ -149,7 +155,7 @@ class Location:
                 return
 
 
-def _join(prefix: str, path: str) -> str:
+def _key(prefix: str, path: str) -> str:
     return f"{prefix}/{path}".strip("/")
 
 
@@ -167,39 +173,23 @@ def _walk(
     stat = os.stat(folder)
     identity = (stat.st_dev, stat.st_ino)
     if identity in above:
-        raise TableFormatError(f"{folder} is a symbolic link to a folder that contains it")
+        raise OSError(f"{folder} is a symbolic link to a folder that contains it")
     with os.scandir(folder) as entries:
         for entry in entries:
             if skip(entry.name):
                 continue
             path = prefix + entry.name
-            if entry.is_dir():
-                yield from _walk(entry.path, f"{path}/", skip, above | {identity})
-            else:
-                yield _local_file(path, entry.stat())
+            try:
+                if entry.is_dir():
+                    yield from _walk(entry.path, f"{path}/", skip, above | {identity})
+                else:
+                    yield _local_file(path, entry.stat())
+            except FileNotFoundError:
+                # Removed since the folder was opened: then it is no part of the listing. A dangling link is.
+                if entry.is_symlink():
+                    raise
 
 
 @lru_cache(maxsize=64)
 def _open_store(root: str, options: tuple[tuple[str, str], ...]) -> Any:
-    from obstore.store import from_url
-
-    config: dict[str, str] = {}
-    client: dict[str, Any] = {}
-    for key, value in options:
-        bare = re.sub(r"^(aws|google|azure)_", "", key.lower())
-        if bare in _CLIENT_FLAGS:
-            client[bare] = value.strip().lower() in ("true", "1", "yes", "on")
-        elif bare in _CLIENT_KEYS:
-            client[bare] = value
-        elif bare not in _WRITER_KEYS:
-            config[key] = value
-    return from_url(root, config=cast(Any, config), client_options=cast(Any, client or None))
-
-
-_WRITER_KEYS = {
-    "s3_allow_unsafe_rename",
-    "s3_locking_provider",
-    "conditional_put",
-    "copy_if_not_exists",
-}
-"""Settings that deltalake takes and that only matter to who writes the table."""
+    return open_object_store(root, options)

@@ -7,6 +7,8 @@ from collections.abc import Iterator
 import pyarrow as pa
 import pyarrow.parquet as pq
 
+from metastore_assets.formats.int96 import check_no_overflow, is_ordinary
+
 CHUNK_ROWS = 131_072
 """Most rows in one chunk."""
 _CHUNK_BYTES = 32 << 20
@@ -15,14 +17,25 @@ _CHUNK_BYTES = 32 << 20
 
 def open_parquet(source: pa.NativeFile) -> pq.ParquetFile:
     """The file with its footer read. INT96 timestamps come as microseconds, which hold the years 1 to 9999."""
-    return pq.ParquetFile(source, coerce_int96_timestamp_unit="us", arrow_extensions_enabled=True)
+    return _open(source, "us")
+
+
+def _open(source: pa.NativeFile, int96_unit: str, metadata: pq.FileMetaData | None = None) -> pq.ParquetFile:
+    return pq.ParquetFile(
+        source,
+        metadata=metadata,
+        coerce_int96_timestamp_unit=int96_unit,
+        arrow_extensions_enabled=True,
+        page_checksum_verification=True,
+    )
 
 
 class ParquetColumns:
     """The top-level columns of an opened Parquet file."""
 
-    def __init__(self, file: pq.ParquetFile) -> None:
-        self._file = file
+    def __init__(self, source: pa.NativeFile) -> None:
+        self._source = source
+        self._file = file = open_parquet(source)
         self.fields: list[pa.Field] = list(file.schema_arrow)
         self.row_count: int = file.metadata.num_rows
         self._leaves = _leaf_ranges(self.fields)
@@ -32,17 +45,31 @@ class ParquetColumns:
     def read(self, index: int) -> Iterator[pa.Array]:
         """All values of the top-level column at that index, in file order, as the file's own type."""
         leaves = self._leaves[index]
+        has_int96 = any(self._file.schema.column(leaf).physical_type == "INT96" for leaf in leaves)
         for group in range(self._file.num_row_groups):
-            # One row group at a time: the reader fetches all it is asked for at once.
-            batches = self._file.reader.iter_batches(
-                self._chunk_rows(group, leaves), row_groups=[group], column_indices=list(leaves), use_threads=False
-            )
-            for batch in batches:
-                yield batch.column(0)
+            position = 0
+            for array in self._read_group(self._file, group, leaves):
+                if has_int96 and not is_ordinary(array):
+                    check_no_overflow(array, self._millis(group, leaves, position, len(array)))
+                position += len(array)
+                yield array
 
     def close(self) -> None:
         """Let go of the file."""
-        self._file.close(force=True)
+        self._source.close()
+
+    def _read_group(self, file: pq.ParquetFile, group: int, leaves: range) -> Iterator[pa.Array]:
+        # One row group at a time: the reader fetches all it is asked for at once.
+        batches = file.reader.iter_batches(
+            self._chunk_rows(group, leaves), row_groups=[group], column_indices=list(leaves), use_threads=False
+        )
+        for batch in batches:
+            yield batch.column(0)
+
+    def _millis(self, group: int, leaves: range, start: int, length: int) -> pa.Array:
+        file = _open(self._source, "ms", self._file.metadata)
+        chunks = list(self._read_group(file, group, leaves))
+        return pa.concat_arrays(chunks).slice(start, length)
 
     def _chunk_rows(self, group: int, leaves: range) -> int:
         metadata = self._file.metadata.row_group(group)

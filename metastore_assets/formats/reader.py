@@ -11,6 +11,7 @@ import pyarrow as pa
 
 from metastore_assets.errors import FragmentError
 from metastore_assets.formats.conform import Matcher, conform, identity
+from metastore_assets.formats.object_store import OverwrittenError
 from metastore_assets.formats.parquet import CHUNK_ROWS, ParquetColumns
 
 _CONSTANT_ROWS = 16_384
@@ -97,8 +98,9 @@ def explained(path: str, what: str = "the file") -> Iterator[None]:
         yield
     except FragmentError:
         raise
-    except FileNotFoundError as error:
-        raise FragmentError(f"{path} does not exist (any more)", path=path, missing=True) from error
+    except (FileNotFoundError, OverwrittenError) as error:
+        fate = "has been overwritten" if isinstance(error, OverwrittenError) else "is gone"
+        raise FragmentError(f"{path} {fate} since the table was listed", path=path, missing=True) from error
     except (OSError, pa.ArrowException, UnicodeError, ValueError) as error:
         reason = " ".join(str(error).split()) or type(error).__name__
         raise FragmentError(f"{path}: {what} cannot be read: {reason}", path=path) from error

@@ -38,9 +38,9 @@ def union_fields(table: str, schemas: Iterable[tuple[str, Sequence[pa.Field]]]) 
 
 
 def plain_type(type_: pa.DataType) -> pa.DataType:
-    """The type that readers hand out: without dictionaries, views, large offsets, and nested NOT NULL."""
+    """The type that readers hand out: no dictionaries, views, large offsets, extensions but UUID, nested NOT NULL."""
     if isinstance(type_, pa.BaseExtensionType):
-        return _plain_extension(type_)
+        return type_ if type_ == pa.uuid() else plain_type(type_.storage_type)
     if pa.types.is_dictionary(type_):
         return plain_type(type_.value_type)
     if pa.types.is_large_string(type_) or pa.types.is_string_view(type_):
@@ -69,16 +69,6 @@ def wider_type(left: pa.DataType, right: pa.DataType) -> pa.DataType | None:
         if wider is not None:
             return wider
     return None
-
-
-def _plain_extension(type_: pa.DataType) -> pa.DataType:
-    storage = plain_type(type_.storage_type)
-    if type_.extension_name == "arrow.uuid":
-        return type_
-    # What is a text or bytes to everybody else (JSON, geometry) is one here; anything else keeps its own name.
-    if pa.types.is_string(storage) or pa.types.is_binary(storage):
-        return storage
-    return pa.opaque(storage, type_.extension_name, "parquet")
 
 
 def _wider_number(left: pa.DataType, right: pa.DataType) -> pa.DataType | None:

@@ -1,0 +1,105 @@
+"""Object stores through obstore: connections from a table's storage options, and objects as files."""
+
+from __future__ import annotations
+
+import io
+import os
+import re
+from collections.abc import Iterable, Iterator
+from contextlib import contextmanager
+from typing import Any, cast
+
+from obstore import exceptions
+from obstore.store import from_url
+
+_CLIENT_FLAGS = {"allow_http", "allow_invalid_certificates", "http1_only", "http2_only", "randomize_addresses"}
+_CLIENT_KEYS = _CLIENT_FLAGS | {
+    "connect_timeout",
+    "pool_idle_timeout",
+    "proxy_url",
+    "proxy_excludes",
+    "read_timeout",
+    "timeout",
+    "user_agent",
+}
+_WRITER_KEYS = {"s3_allow_unsafe_rename", "s3_locking_provider", "conditional_put", "copy_if_not_exists"}
+"""Settings that deltalake takes and that only matter to who writes a table."""
+
+
+class OverwrittenError(OSError):
+    """Raised when an object is no longer the one that was opened."""
+
+
+def open_object_store(root: str, options: Iterable[tuple[str, str]]) -> Any:
+    """The store at `scheme://bucket`. Options are those that deltalake takes: `aws_region`, `allow_http`, …"""
+    config: dict[str, str] = {}
+    client: dict[str, Any] = {}
+    for key, value in options:
+        bare = re.sub(r"^(aws|google|azure)_", "", key.lower())
+        if bare in _CLIENT_FLAGS:
+            client[bare] = value.strip().lower() in ("true", "1", "yes", "on")
+        elif bare in _CLIENT_KEYS:
+            client[bare] = value
+        elif bare not in _WRITER_KEYS:
+            config[key] = value
+    return from_url(root, config=cast(Any, config), client_options=cast(Any, client or None))
+
+
+@contextmanager
+def object_errors(uri: str) -> Iterator[None]:
+    """Turn what obstore raises into the OSError that a local disk would raise, naming the URI."""
+    try:
+        yield
+    except (FileNotFoundError, exceptions.NotFoundError) as error:
+        raise FileNotFoundError(f"{uri} does not exist") from error
+    except (exceptions.PermissionDeniedError, exceptions.UnauthenticatedError) as error:
+        raise PermissionError(f"{uri}: access denied; check storage_options and the bucket's policy") from error
+    except exceptions.PreconditionError as error:
+        raise OverwrittenError(f"{uri} has been overwritten since it was opened") from error
+    except exceptions.BaseError as error:
+        raise OSError(f"{uri}: {str(error).partition(chr(10))[0].strip()}; check storage_options") from error
+
+
+class ObjectFile(io.RawIOBase):
+    """An object as a seekable file whose content cannot change under its reader.
+
+    Each read is one ranged request of exactly those bytes, for the given ETag only.
+    """
+
+    def __init__(self, store: Any, path: str, size: int, e_tag: str, uri: str) -> None:
+        self._store = store
+        self._path = path
+        self._size = size
+        self._uri = uri
+        # A store without ETags has a time in its place, which cannot be asked for.
+        self._e_tag = e_tag if e_tag.startswith(('"', "W/")) else None
+        self._position = 0
+
+    def readable(self) -> bool:
+        return True
+
+    def seekable(self) -> bool:
+        return True
+
+    def seek(self, offset: int, whence: int = os.SEEK_SET) -> int:
+        base = {os.SEEK_SET: 0, os.SEEK_CUR: self._position, os.SEEK_END: self._size}[whence]
+        self._position = base + offset
+        return self._position
+
+    def tell(self) -> int:
+        return self._position
+
+    def read(self, size: int = -1) -> bytes:
+        start = self._position
+        end = self._size if size < 0 else min(self._size, start + size)
+        if end <= start:
+            return b""
+        options: dict[str, Any] = {"range": (start, end)}
+        if self._e_tag is not None:
+            options["if_match"] = self._e_tag
+        with object_errors(self._uri):
+            data = bytes(self._store.get(self._path, options=options).bytes())
+        if len(data) != end - start:
+            raise OSError(f"{self._uri}: {len(data)} bytes arrived of the {end - start} at {start}")
+        self._position = end
+        return data

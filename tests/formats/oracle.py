@@ -1,0 +1,141 @@
+"""Plain Python over Arrow arrays: what the truth files of the real tables say of each leaf column."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterable
+from dataclasses import dataclass
+from datetime import UTC, date, datetime, time, timedelta
+from decimal import Decimal
+from typing import Any
+
+import pyarrow as pa
+
+from metastore_assets.formats import Fragment, Snapshot
+
+
+@dataclass
+class Leaf:
+    rows: int
+    null_count: int
+    distinct_count: int | None = None
+    nan_count: int | None = None
+    minimum: Any = None
+    maximum: Any = None
+
+
+def read_columns(snapshot: Snapshot, fragments: Iterable[Fragment] | None = None) -> dict[str, list[Any]]:
+    """Every column of the fragments as plain Python values, through the readers, row order by fragment."""
+    columns: dict[str, list[Any]] = {field.name: [] for field in snapshot.schema}
+    for fragment in snapshot.fragments if fragments is None else fragments:
+        with fragment.source.open() as reader:
+            assert fragment.row_count in (None, reader.row_count)
+            for field in snapshot.schema:
+                chunks = list(reader.read(field))
+                for chunk in chunks:
+                    assert chunk.type == field.type
+                    chunk.validate(full=True)
+                assert sum(map(len, chunks)) == reader.row_count
+                columns[field.name] += [value for chunk in chunks for value in _plain_values(chunk)]
+    return columns
+
+
+def read_rows(snapshot: Snapshot, fragments: Iterable[Fragment] | None = None) -> list[tuple[Any, ...]]:
+    """The rows as tuples in the order of the schema's columns, row order by fragment."""
+    return list(zip(*read_columns(snapshot, fragments).values(), strict=True))
+
+
+class Micros(int):
+    """A timestamp that Python's datetime cannot hold."""
+
+
+def _plain_values(chunk: pa.Array) -> list[Any]:
+    if isinstance(chunk, pa.StructArray):
+        children = {field.name: _plain_values(chunk.field(index)) for index, field in enumerate(chunk.type)}
+        rows = zip(*children.values(), strict=True)
+        valid = chunk.is_valid().to_pylist()
+        return [dict(zip(children, row, strict=True)) if ok else None for ok, row in zip(valid, rows, strict=True)]
+    try:
+        return chunk.to_pylist()
+    except OverflowError:
+        numbers = chunk.cast(pa.timestamp("us", chunk.type.tz)).cast(pa.int64()).to_pylist()
+        return [None if number is None else Micros(number) for number in numbers]
+
+
+def leaves(name: str, type_: pa.DataType, values: list[Any]) -> dict[str, Leaf]:
+    """The column and all below it, by the path that the truth files use."""
+    nulls = sum(value is None for value in values)
+    if pa.types.is_struct(type_):
+        result = {name: _container(values, nulls)}
+        for field in type_:
+            below = [None if value is None else value[field.name] for value in values]
+            result |= leaves(f"{name}.{field.name}", field.type, below)
+        return result
+    if pa.types.is_list(type_):
+        below = [item for value in values if value is not None for item in value]
+        return {name: _container(values, nulls)} | leaves(f"{name}.element", type_.value_type, below)
+    if pa.types.is_map(type_):
+        pairs = [pair for value in values if value is not None for pair in value]
+        return (
+            {name: _container(values, nulls)}
+            | leaves(f"{name}.key", type_.key_type, [key for key, _ in pairs])
+            | leaves(f"{name}.value", type_.item_type, [item for _, item in pairs])
+        )
+    return {name: _leaf(len(values), nulls, [value for value in values if value is not None])}
+
+
+def _container(values: list[Any], nulls: int) -> Leaf:
+    return Leaf(len(values), nulls, 0 if nulls == len(values) else None)
+
+
+def _leaf(rows: int, nulls: int, present: list[Any]) -> Leaf:
+    nans = sum(isinstance(value, float) and math.isnan(value) for value in present)
+    ordered = [_key(value) for value in present if not (isinstance(value, float) and math.isnan(value))]
+    distinct = len(set(ordered)) + bool(nans)
+    floats = any(isinstance(value, float) for value in present)
+    if not ordered:
+        return Leaf(rows, nulls, distinct, nans if floats else None)
+    return Leaf(
+        rows, nulls, distinct, nans if floats else None, _plain(_value(min(ordered))), _plain(_value(max(ordered)))
+    )
+
+
+def _key(value: Any) -> Any:
+    if isinstance(value, str):
+        return ("text", value.encode())
+    if isinstance(value, float):
+        return value + 0.0
+    return value
+
+
+def _value(key: Any) -> Any:
+    return key[1].decode() if isinstance(key, tuple) else key
+
+
+def _plain(value: Any) -> Any:
+    if isinstance(value, Micros):
+        return _micros_text(value)
+    if isinstance(value, datetime):
+        naive = value.astimezone(UTC).replace(tzinfo=None) if value.tzinfo else value
+        return naive.isoformat(timespec="microseconds")
+    if isinstance(value, date | time):
+        return value.isoformat()
+    if isinstance(value, Decimal):
+        return f"{value:f}"
+    if isinstance(value, int) and not isinstance(value, bool) and abs(value) > 2**53:
+        return str(value)
+    if isinstance(value, bytes):
+        try:
+            text = value.decode()
+        except UnicodeDecodeError:
+            return f"x:{value.hex()}"
+        return text if text.isprintable() else f"x:{value.hex()}"
+    return value
+
+
+def _micros_text(value: int) -> str:
+    try:
+        moment = datetime.fromtimestamp(0, UTC) + timedelta(microseconds=value)
+        return moment.replace(tzinfo=None).isoformat(timespec="microseconds")
+    except OverflowError:
+        return f"us:{int(value)}"

@@ -1,0 +1,77 @@
+"""Every real table is read right: row counts and each column's nulls, distinct values, minimum and maximum."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from metastore_assets.config import TableConfig
+from metastore_assets.errors import TableFormatError
+from metastore_assets.formats import open_table_format
+from tests.formats.oracle import leaves, read_columns
+
+_FOLDER = Path(__file__).parents[3] / "shared" / "realtables"
+_TABLES = [
+    f"{parent}/{folder.name}"
+    for parent in ("delta", "listing")
+    for folder in sorted((_FOLDER / parent).glob("*"))
+    if not folder.name.startswith(("avro_", "orc_"))
+]
+_OPTIONS: dict[str, dict[str, Any]] = {
+    "listing/csv_impala_strings_with_quotes": {"header": False},
+    "listing/csv_impala_table_missing_columns": {"header": False},
+}
+_DEVIATIONS = {
+    "listing/parquet_int96_from_spark": "holds a timestamp of the year 290000 that Spark itself let overflow: refused",
+}
+"""Tables that are not read as their truth says, with the reason."""
+_ROUNDED = {("listing/csv_aggregate_test_100", "c10")}
+"""Columns of integers beyond 2^63, which truth has as floats and the reader exactly."""
+
+
+def _parameters() -> list[Any]:
+    if not _TABLES:
+        return [pytest.param("", marks=pytest.mark.skip(reason="the real tables are not there: ../shared/realtables"))]
+    return [
+        pytest.param(name, marks=[pytest.mark.xfail(reason=_DEVIATIONS[name])] if name in _DEVIATIONS else [])
+        for name in _TABLES
+    ]
+
+
+@pytest.mark.parametrize("name", _parameters())
+def test_a_real_table_is_read_as_its_truth_says(name: str, realtables: Path) -> None:
+    """All leaf columns of truth are there and equal, and no leaf is read that truth does not have."""
+    truth = json.loads((realtables / "truth" / f"{name.replace('/', '__')}.json").read_text())
+    table = open_table_format(TableConfig(name="t", uri=str(realtables / name), options=_OPTIONS.get(name, {})))
+    if "error" in truth:
+        with pytest.raises(TableFormatError, match="line 2"):
+            table.snapshot()
+        return
+    snapshot = table.snapshot()
+    assert table.snapshot_id() == snapshot.id
+    columns = read_columns(snapshot)
+    found = {}
+    for field in snapshot.schema:
+        assert len(columns[field.name]) == truth["row_count"]
+        found |= leaves(field.name, field.type, columns[field.name])
+    # Of a list or map without any element, truth has no rows for what would be below.
+    assert {path for path, leaf in found.items() if leaf.rows} == {
+        path for path, expected in truth["columns"].items() if expected["value_count"]
+    }
+    for path, expected in truth["columns"].items():
+        leaf = found[path]
+        actual = {
+            # What truth calls value_count is the number of rows, nulls included.
+            "value_count": leaf.rows,
+            "null_count": leaf.null_count,
+            "distinct_count": leaf.distinct_count,
+            "nan_count": leaf.nan_count,
+            "min": leaf.minimum,
+            "max": leaf.maximum,
+        }
+        if (name, path) in _ROUNDED:
+            actual |= {"min": float(leaf.minimum), "max": float(leaf.maximum), "nan_count": 0}
+        assert {key: actual[key] for key in expected} == expected, path
