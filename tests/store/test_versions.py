@@ -119,7 +119,7 @@ def test_entries_are_read_when_asked_for(versions: VersionStore, monkeypatch: py
     assert not read
     assert len(pickle.dumps(found)) < 4000
     assert copy.fragments[1].id == "fragment-1-1"
-    assert list(copy.fragments)[0].id == "fragment-1-0"
+    assert next(iter(copy.fragments)).id == "fragment-1-0"
     assert [path.split(".")[-2] for path in read] == ["fragments"], "once, and not the others"
 
 

@@ -1,0 +1,217 @@
+"""What expires: old versions, and files that are old and that nothing names. Nothing else."""
+
+from __future__ import annotations
+
+import os
+from dataclasses import replace
+from datetime import UTC, datetime, timedelta
+from pathlib import Path
+
+import pytest
+
+from metastore_assets.errors import CorruptionError, VersionNotFoundError
+from metastore_assets.store.expire import expire
+from metastore_assets.store.objects import ObjectStore
+from metastore_assets.store.versions import VersionStore
+from tests.store.versions import files, fragment, version
+
+HOUR = timedelta(hours=1)
+
+
+class Table:
+    """The versions of one table on local disk, with a clock that the tests move."""
+
+    def __init__(self, store: ObjectStore) -> None:
+        self.versions = VersionStore(store, "orders")
+        self.root = Path(self.versions.objects.uri())
+
+    def paths(self, folder: str = "") -> set[str]:
+        return {info.path for info in self.versions.objects.list(folder)}
+
+    def pass_hour(self) -> None:
+        """Make everything there is an hour older."""
+        for folder, _, names in os.walk(self.root):
+            for name in names:
+                path = os.path.join(folder, name)
+                modified = os.stat(path).st_mtime - 3600
+                os.utime(path, (modified, modified))
+
+    def save(self, *names: str) -> None:
+        for name in names:
+            for path in files(name).paths():
+                self.versions.objects.write(path, b"profile")
+
+    def publish(self, number: int, *fragments: str) -> None:
+        self.save(f"table-{number}", f"day-{number}", f"node-{number}")
+        new = replace(version(number), fragments=[fragment(name) for name in fragments])
+        self.versions.publish(new)
+
+    def expire(self, keep: int = 1, hours: float = 0.5) -> tuple[int, int]:
+        counts = self.versions.expire(keep, timedelta(hours=hours))
+        return counts.versions, counts.files
+
+
+@pytest.fixture
+def table(local_store: ObjectStore) -> Table:
+    return Table(local_store)
+
+
+def test_nothing_expires_from_nothing(table: Table) -> None:
+    assert table.expire() == (0, 0)
+
+
+def test_old_versions_go_and_what_only_they_name(table: Table) -> None:
+    table.save("a", "b", "c")
+    for number, names in enumerate([["a", "b"], ["b", "c"], ["c"]], 1):
+        table.publish(number, *names)
+        table.pass_hour()
+    assert table.expire() == (2, 2 * 4 + 2 * 3 * 4 + 2 * 4), "entries, own profiles, fragments a and b"
+    assert table.versions.numbers() == [3]
+    latest = table.versions.latest()
+    assert latest is not None
+    assert table.paths() == {*latest.paths(), *latest.entry_files, "versions/3.json"}
+    with pytest.raises(VersionNotFoundError, match="no version 1; there are versions 3"):
+        table.versions.read(1)
+    assert table.expire() == (0, 0)
+
+
+def test_as_many_versions_stay_as_asked(table: Table) -> None:
+    for number in range(1, 6):
+        table.publish(number)
+        table.pass_hour()
+    assert table.expire(keep=3)[0] == 2
+    assert table.versions.numbers() == [3, 4, 5]
+    assert [table.versions.read(number).number for number in (3, 4, 5)] == [3, 4, 5]
+    with pytest.raises(ValueError, match="keep must be at least 1"):
+        table.expire(keep=0)
+
+
+def test_a_version_stays_for_the_grace_after_it_was_replaced(table: Table) -> None:
+    """Somebody may be reading it."""
+    table.publish(1)
+    table.pass_hour()
+    table.publish(2)
+    assert table.expire(keep=1, hours=0.5) == (0, 0)
+    table.pass_hour()
+    assert table.expire(keep=1, hours=0.5)[0] == 1
+
+
+def test_young_files_stay(table: Table) -> None:
+    """A running publisher is about to name them."""
+    table.publish(1)
+    table.save("old")
+    table.pass_hour()
+    table.save("young")
+    assert table.expire() == (0, 4)
+    assert set(files("young").paths()) < table.paths()
+    assert not set(files("old").paths()) & table.paths()
+
+
+def test_files_of_retired_fragments_stay(table: Table) -> None:
+    table.save("gone")
+    table.versions.publish(replace(version(1, fragments=0), fragments=[replace(fragment("gone"), retired=1)]))
+    table.pass_hour()
+    table.expire()
+    assert set(files("gone").paths()) <= table.paths()
+
+
+def test_files_of_pending_profiles_stay_and_for_the_grace_after_clearing(table: Table) -> None:
+    """Another attempt may have read the same pending profiles before they were cleared."""
+    table.publish(1)
+    table.save("a")
+    table.versions.save_pending([fragment("a")])
+    table.pass_hour()
+    assert table.expire() == (0, 0)
+    assert len(table.versions.pending()) == 1
+    table.versions.clear_pending()
+    assert table.expire() == (0, 0)
+    assert set(files("a").paths()) <= table.paths()
+    table.pass_hour()
+    assert table.expire() == (0, 5), "four files and the pending file"
+    assert table.paths("pending") == set()
+    assert not set(files("a").paths()) & table.paths()
+
+
+def test_cleared_profiles_that_a_version_took_over_stay(table: Table) -> None:
+    table.save("a")
+    table.versions.save_pending([fragment("a")])
+    table.versions.pending()
+    table.publish(1, "a")
+    table.versions.clear_pending()
+    table.pass_hour()
+    assert table.expire() == (0, 1)
+    assert set(files("a").paths()) <= table.paths()
+
+
+def test_a_mark_without_its_file_goes_too(table: Table) -> None:
+    """An expiring process was killed between the two."""
+    table.versions.objects.write("pending/x.parquet.cleared", b"")
+    table.pass_hour()
+    table.expire()
+    assert table.paths() == set()
+
+
+def test_leftovers_of_killed_writers_go(table: Table) -> None:
+    table.publish(1)
+    before = table.paths()
+    for age in range(2):
+        path = table.root / "profiles" / f".{age:032x}.tmp"
+        path.write_bytes(b"half")
+        if age == 0:
+            table.pass_hour()
+    assert table.paths() == before, "hidden from listings"
+    assert table.expire() == (0, 1)
+    assert [path.name for path in table.root.rglob(".*")] == [f".{1:032x}.tmp"]
+
+
+def test_leftovers_of_a_failed_publish_go(table: Table, monkeypatch: pytest.MonkeyPatch) -> None:
+    table.publish(1)
+    write = ObjectStore.write
+
+    def refuse(self: ObjectStore, path: str, data: bytes, *, create: bool = False) -> None:
+        if create:
+            raise KeyboardInterrupt
+        write(self, path, data)
+
+    with monkeypatch.context() as patch:
+        patch.setattr(ObjectStore, "write", refuse)
+        with pytest.raises(KeyboardInterrupt):
+            table.publish(2)
+    table.pass_hour()
+    assert table.expire() == (0, 4 + 3 * 4)
+    table.publish(2)
+
+
+def test_nothing_goes_while_a_kept_version_cannot_be_read(table: Table) -> None:
+    """What it names is unknown."""
+    table.publish(1)
+    table.save("old")
+    table.pass_hour()
+    table.publish(2)
+    table.pass_hour()
+    table.versions.objects.write("versions/2.json", b"{")
+    with pytest.raises(CorruptionError, match=r"versions/2\.json is damaged"):
+        table.expire(keep=2)
+    assert set(files("old").paths()) <= table.paths()
+
+
+def test_other_tables_are_left_alone(local_store: ObjectStore) -> None:
+    orders, others = Table(local_store), VersionStore(local_store, "others")
+    others.objects.write("profiles/x", b"")
+    orders.publish(1)
+    orders.save("old")
+    expire(orders.versions.objects, 1, HOUR, now=datetime.now(UTC) + timedelta(days=1))
+    assert [info.path for info in others.objects.list()] == ["profiles/x"]
+    assert not set(files("old").paths()) & orders.paths()
+
+
+@pytest.mark.s3
+def test_the_same_on_s3(s3_store: ObjectStore) -> None:
+    versions = VersionStore(s3_store, "orders")
+    for number in range(1, 4):
+        versions.publish(version(number))
+    versions.objects.write("profiles/old", b"")
+    counts = expire(versions.objects, 1, HOUR, now=datetime.now(UTC) + timedelta(days=1))
+    assert (counts.versions, counts.files) == (2, 9)
+    assert versions.latest() == version(3)
+    assert len(versions.objects.list()) == 5

@@ -1,0 +1,225 @@
+"""What goes wrong is told in one line that names the place and says what to do; the last version stays readable."""
+
+from __future__ import annotations
+
+import errno
+import os
+import resource
+import socket
+import subprocess
+import sys
+import tempfile
+from collections.abc import Iterator
+from dataclasses import replace
+from pathlib import Path
+
+import pyarrow as pa
+import pytest
+
+from metastore_assets.errors import ObjectNotFoundError, StoreError
+from metastore_assets.store.local import explain
+from metastore_assets.store.objects import ObjectStore
+from metastore_assets.store.versions import VersionStore
+from tests.store.versions import fragment, version
+
+BLOB = pa.table({"blob": pa.array([os.urandom(1 << 20) for _ in range(4)], pa.binary())})
+
+FRAGMENTS = [fragment(os.urandom(1000).hex()) for _ in range(1000)]
+
+
+def mounted(folder: Path, *arguments: str) -> Iterator[Path]:
+    """Mount something on the folder while the test runs; skips where that is not allowed."""
+    done = subprocess.run(["mount", *arguments, str(folder)], capture_output=True, text=True, check=False)
+    if done.returncode:
+        pytest.skip(f"mounting is not allowed here: {done.stderr.strip()}")
+    try:
+        yield folder
+    finally:
+        subprocess.run(["umount", str(folder)], check=True)
+
+
+@pytest.fixture
+def small_disk(tmp_path: Path) -> Iterator[Path]:
+    """A disk of 2 MB."""
+    yield from mounted(tmp_path, "-t", "tmpfs", "-o", "size=2m", "none")
+
+
+@pytest.fixture
+def read_only_disk(tmp_path: Path) -> Iterator[Path]:
+    """A disk that cannot be written to, with one version of `orders` on it."""
+    VersionStore(ObjectStore(str(tmp_path)), "orders").publish(version(1))
+    for folder in mounted(tmp_path, "--bind", str(tmp_path)):
+        subprocess.run(["mount", "-o", "remount,ro,bind", str(folder)], check=True)
+        yield folder
+
+
+def writes(store: ObjectStore) -> list[object]:
+    """Everything that writes to a store."""
+
+    def parquet() -> None:
+        store.write_parquet("folder/file.parquet", BLOB)
+
+    return [
+        lambda: store.write("folder/object", b"1" * (4 << 20)),
+        lambda: store.write("folder/object", b"1" * (4 << 20), create=True),
+        parquet,
+        lambda: VersionStore(store, "orders").publish(replace(version(2), fragments=FRAGMENTS)),
+        lambda: VersionStore(store, "orders").save_pending(FRAGMENTS),
+    ]
+
+
+def fails(store: ObjectStore, message: str, kinds: range = range(5)) -> None:
+    """Each kind of write fails with that message, after the URI of what was written."""
+    for kind, write in enumerate(writes(store)):
+        if kind in kinds:
+            with pytest.raises(StoreError, match=rf"cannot write {store.uri()}/\S+: {message}"):
+                write()  # type: ignore[operator]
+
+
+def test_a_full_disk(small_disk: Path) -> None:
+    """Nothing half-written stays, not even hidden, so what fits can be written afterwards."""
+    store = ObjectStore(str(small_disk))
+    versions = VersionStore(store, "orders")
+    versions.publish(version(1))
+    before = sorted(path for path in small_disk.rglob("*") if path.is_file())
+    fails(store, "no space left on the device; free space and run again")
+    assert sorted(path for path in small_disk.rglob("*") if path.is_file()) == before
+    assert versions.latest() == version(1)
+    versions.publish(version(2))
+    assert versions.latest() == version(2)
+
+
+def test_a_file_size_limit(tmp_path: Path) -> None:
+    """The same, where nothing can be mounted."""
+    store = ObjectStore(str(tmp_path))
+    VersionStore(store, "orders").publish(version(1))
+    former = resource.getrlimit(resource.RLIMIT_FSIZE)
+    resource.setrlimit(resource.RLIMIT_FSIZE, (100_000, former[1]))
+    try:
+        fails(store, r"the file would pass the largest size allowed here", range(3))
+    finally:
+        resource.setrlimit(resource.RLIMIT_FSIZE, former)
+    assert [info.path for info in store.list("folder")] == []
+    assert not list(tmp_path.rglob(".*"))
+    assert VersionStore(store, "orders").latest() == version(1)
+
+
+def test_a_read_only_disk(read_only_disk: Path) -> None:
+    store = ObjectStore(str(read_only_disk))
+    versions = VersionStore(store, "orders")
+    fails(store, "the file system is read-only; set another root")
+    assert versions.latest() == version(1)
+    with pytest.raises(StoreError, match=r"cannot delete .*: the file system is read-only"):
+        store.delete(["orders/versions/1.json"])
+    assert versions.latest() == version(1)
+
+
+def test_a_root_below_a_file(tmp_path: Path) -> None:
+    (tmp_path / "file").write_text("not a folder")
+    store = ObjectStore(str(tmp_path / "file" / "root"))
+    message = "a part of the path is a file, not a folder; set another root"
+    fails(store, message, range(3))
+    for read in [
+        lambda: store.read("x"),
+        lambda: store.open_parquet("x"),
+        lambda: store.list(),
+        VersionStore(store, "orders").latest,
+    ]:
+        with pytest.raises(StoreError, match=message):
+            read()
+
+
+def test_a_root_that_is_a_file(tmp_path: Path) -> None:
+    (tmp_path / "file").write_text("not a folder")
+    fails(ObjectStore(str(tmp_path / "file")), "a part of the path is a file, not a folder; set another root", range(3))
+
+
+def test_a_folder_where_the_object_should_be(local_store: ObjectStore) -> None:
+    local_store.write("x/y", b"1")
+    with pytest.raises(StoreError, match="a folder in place of the file"):
+        local_store.write("x", b"1")
+    with pytest.raises(StoreError, match="a folder in place of the file"):
+        local_store.read("x")
+    assert [info.path for info in local_store.list()] == ["x/y"]
+
+
+@pytest.mark.skipif(sys.platform != "linux", reason="a folder that even root cannot write to")
+def test_a_root_without_permission() -> None:
+    """The kernel's own folders refuse everybody."""
+    with pytest.raises(StoreError, match="cannot write /sys/metastore/x: not permitted; give this user access, or"):
+        ObjectStore("/sys/metastore").write("x", b"1")
+    with pytest.raises(StoreError, match="cannot write /proc/metastore/x: the folder cannot be created there"):
+        ObjectStore("/proc/metastore").write("x", b"1")
+
+
+def test_a_root_of_another_user() -> None:
+    """Permissions do not bind root, so root becomes nobody for the while."""
+    user = os.geteuid()
+    with tempfile.TemporaryDirectory() as folder:
+        os.chmod(folder, 0o555)
+        try:
+            if user == 0:
+                os.seteuid(65534)
+            fails(ObjectStore(folder), "no permission; give this user access, or set another root", range(3))
+        finally:
+            os.seteuid(user)
+
+
+@pytest.mark.parametrize("code", [errno.EACCES, errno.EDQUOT, errno.EIO, errno.ENAMETOOLONG, errno.EOPNOTSUPP])
+def test_every_cause_is_told(code: int) -> None:
+    error = explain("write", "/root/x", OSError(code, os.strerror(code)))
+    assert str(error).startswith("cannot write /root/x: ")
+    assert len(str(error)) > len("cannot write /root/x: ") + 10
+
+
+def test_a_file_system_without_hard_links(local_store: ObjectStore, monkeypatch: pytest.MonkeyPatch) -> None:
+    def link(source: str, target: str) -> None:
+        raise PermissionError(errno.EPERM, "Operation not permitted")
+
+    monkeypatch.setattr(os, "link", link)
+    with pytest.raises(StoreError, match="lacks hard links, which publishing needs; set another root"):
+        local_store.write("x", b"1", create=True)
+    assert local_store.list() == []
+
+
+def test_an_endpoint_that_nobody_answers(s3_options: dict[str, str]) -> None:
+    with socket.socket() as unused:
+        unused.bind(("127.0.0.1", 0))
+        options = {**s3_options, "aws_endpoint": f"http://127.0.0.1:{unused.getsockname()[1]}", "max_retries": "1"}
+        store = ObjectStore("s3://metastore/root", options)
+        fails(store, r"the endpoint cannot be reached .*; check aws_endpoint", range(3))
+        with pytest.raises(StoreError, match=r"cannot list s3://metastore/root/orders/versions: the endpoint"):
+            VersionStore(store, "orders").latest()
+
+
+@pytest.mark.s3
+def test_a_missing_bucket(s3_options: dict[str, str]) -> None:
+    store = ObjectStore("s3://no-such-bucket/root", s3_options)
+    fails(store, "there is no such bucket; create it, or set another root", range(3))
+    for read in [lambda: store.read("x"), lambda: store.open_parquet("x"), lambda: store.list()]:
+        with pytest.raises(StoreError, match=r"s3://no-such-bucket/root.* no such bucket") as caught:
+            read()
+        assert not isinstance(caught.value, ObjectNotFoundError)
+
+
+@pytest.mark.s3
+def test_plain_http_must_be_allowed(s3_options: dict[str, str]) -> None:
+    options = {key: value for key, value in s3_options.items() if key != "aws_allow_http"}
+    with pytest.raises(StoreError, match='the endpoint is plain http; add `aws_allow_http: "true"` to storage_options'):
+        ObjectStore("s3://metastore/root", options).read("x")
+
+
+@pytest.mark.parametrize("options", [{"aws_nonsense": "x"}, {"max_retries": "many"}, {"timeout": "soon"}])
+def test_a_wrong_option_is_named(options: dict[str, str]) -> None:
+    with pytest.raises(StoreError, match=r"cannot open s3://bucket/root: .*; check root and storage_options"):
+        ObjectStore("s3://bucket/root", options).read("x")
+
+
+@pytest.mark.s3
+def test_a_truncated_download_is_no_end_of_file(s3_store: ObjectStore, s3_options: dict[str, str]) -> None:
+    """A file that was replaced by a shorter one while it was open is an error, not fewer rows."""
+    s3_store.write_parquet("x.parquet", pa.table({"n": pa.array(range(100_000))}))
+    file = s3_store.open_parquet("x.parquet")
+    s3_store.write("x.parquet", b"short")
+    with pytest.raises((StoreError, OSError)):
+        file.read()

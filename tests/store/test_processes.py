@@ -1,0 +1,69 @@
+"""Publishing among real processes: killed at every step, racing for a number, beside expiring ones."""
+
+from __future__ import annotations
+
+import json
+import subprocess
+import sys
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from metastore_assets.store.objects import ObjectStore
+
+PROGRAM = Path(__file__).with_name("processes.py")
+
+
+def run(action: str, store: ObjectStore, options: dict[str, str], *arguments: str) -> Any:
+    """Run the program and return its report."""
+    command = [sys.executable, str(PROGRAM), action, store.uri(), json.dumps(options), *arguments]
+    done = subprocess.run(command, capture_output=True, text=True, timeout=240)
+    assert done.returncode == 0, done.stderr
+    return json.loads(done.stdout)
+
+
+@pytest.fixture
+def options(request: pytest.FixtureRequest, store: ObjectStore) -> dict[str, str]:
+    """The storage options of the store."""
+    return request.getfixturevalue("s3_options") if store.is_remote else {}
+
+
+def test_killed_at_any_step_the_old_version_stands_and_the_next_is_published(
+    store: ObjectStore, options: dict[str, str]
+) -> None:
+    """SIGKILL before and after every call that changes what is stored, until one run gets through unharmed.
+
+    Whatever is listed then is whole; the next publisher succeeds; nothing that was left behind outlives `expire`.
+    """
+    *kills, last = run("kill", store, options)
+    assert len(kills) > (9 if store.is_remote else 50)
+    assert {step["outcome"] for step in kills} == {"killed"}
+    assert last["outcome"] == "published"
+    found = [step["recovered"] for step in (*kills, last)]
+    assert [step["before"] for step in found] == sorted(step["before"] for step in found), "visible at one moment"
+    assert found[0]["before"] == [1]
+    assert found[-1]["before"] == [1, 2]
+    assert all(step["after"] == [*step["before"], step["before"][-1] + 1] for step in found)
+    assert not any(step["stray"] for step in found)
+
+
+def test_of_racing_publishers_exactly_one_wins(store: ObjectStore, options: dict[str, str]) -> None:
+    *rounds, end = run("race", store, options)
+    for number, found in enumerate(rounds, 1):
+        assert sorted(found["outcomes"], key=len)[1:] == ["conflict"] * 5, f"round {number}"
+        assert found["published"] in found["outcomes"]
+    assert end == {"whole": list(range(1, len(rounds) + 1))}
+
+
+def test_expire_takes_nothing_from_a_running_publisher_or_reader(store: ObjectStore, options: dict[str, str]) -> None:
+    """The publisher names old files, files of pending profiles and new ones; the reader reads all of each version."""
+    report = run("expire", store, options, "6" if store.is_remote else "3")
+    assert isinstance(report["published"], int), report["published"]
+    assert isinstance(report["reads"], int), report["reads"]
+    assert report["published"] > 5
+    assert report["reads"] > 3
+    assert all(isinstance(removed, list) for removed in report["removed"]), report["removed"]
+    assert sum(versions for versions, _ in report["removed"]) > 0
+    assert sum(files for _, files in report["removed"]) > 10
+    assert report["finally"] == {"numbers": [report["published"]], "exactly": True}

@@ -1,0 +1,151 @@
+"""Sections of a file: each comes back alone, at the cost of its own row groups."""
+
+from __future__ import annotations
+
+import json
+import random
+
+import pyarrow as pa
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from metastore_assets.errors import CorruptionError, StoreError
+from metastore_assets.store.objects import ObjectStore
+from metastore_assets.store.sections import SECTIONS, SectionReader, SectionWriter
+
+SCHEMA = pa.schema([("name", pa.string()), ("value", pa.struct([("int64", pa.int64())])), ("row", pa.int64())])
+SIZES = st.sampled_from([0, 1, 3, 100, 4095, 4096, 4097, 9000, 40_000, 131_071, 131_072, 131_073, 300_000])
+
+
+def rows(name: str, start: int, count: int) -> pa.Table:
+    """Rows that know their section and their place in it."""
+    numbers = pa.array(range(start, start + count), pa.int64())
+    value = pa.StructArray.from_arrays([numbers], ["int64"])
+    names = pa.DictionaryArray.from_arrays(pa.array([0] * count, pa.int32()), [name]).cast(pa.string())
+    return pa.Table.from_arrays([names, value, numbers], schema=SCHEMA)
+
+
+def write(store: ObjectStore, sizes: dict[str, int], piece: int = 10**9) -> None:
+    with SectionWriter(store, "file", SCHEMA) as writer:
+        for name, size in sizes.items():
+            for start in range(0, max(1, size), piece):
+                writer.write_section(name, rows(name, start, min(piece, size - start)))
+
+
+def groups(store: ObjectStore) -> list[int]:
+    metadata = store.open_parquet("file").metadata
+    return [metadata.row_group(i).num_rows for i in range(metadata.num_row_groups)]
+
+
+@given(
+    st.dictionaries(st.text(st.characters(codec="utf-8"), max_size=3), SIZES, max_size=4),
+    st.sampled_from([1000, 5000, 131_072, 10**9]),
+    st.sampled_from([0, 1, 10, 4096, 5000, 200_000]),
+)
+def test_every_section_comes_back(
+    tmp_path_factory: pytest.TempPathFactory, sizes: dict[str, int], piece: int, limit: int
+) -> None:
+    """Whatever its neighbours are, in how many pieces it was written, and how much of it is asked for."""
+    store = ObjectStore(str(tmp_path_factory.mktemp("root")))
+    write(store, sizes, piece)
+    assert all(0 < count <= 131_072 for count in groups(store))
+    assert store.open_parquet("file").metadata.num_rows == sum(sizes.values())
+    with SectionReader(store, "file") as reader:
+        assert {name: section.row_count for name, section in reader.sections.items()} == sizes
+        assert list(reader.sections) == list(sizes), "in file order"
+        for name, size in sizes.items():
+            assert reader.read_section(name).equals(rows(name, 0, size))
+            assert reader.read_section(name, limit).equals(rows(name, 0, min(size, limit)))
+            expected = list(range(min(size, limit)))
+            assert reader.read_section(name, limit, ["row"]).to_pydict() == {"row": expected}
+
+
+@given(st.lists(SIZES, max_size=5))
+def test_large_sections_share_no_row_group(tmp_path_factory: pytest.TempPathFactory, sizes: list[int]) -> None:
+    store = ObjectStore(str(tmp_path_factory.mktemp("root")))
+    write(store, {str(i): size for i, size in enumerate(sizes)})
+    file = store.open_parquet("file")
+    for i in range(file.num_row_groups):
+        names = file.read_row_group(i, columns=["name"]).column("name").unique().to_pylist()
+        large = [name for name in names if sizes[int(name)] >= 4096]
+        assert len(names) == 1 if large else sum(sizes[int(name)] for name in names) < 2 * 4096
+
+
+def test_row_groups_of_a_mixed_file(local_store: ObjectStore) -> None:
+    """Small neighbours gather until they are 4,096 rows; the head of a long section is a group of its own."""
+    write(local_store, {"a": 1000, "b": 2000, "c": 2000, "d": 10, "e": 5000, "f": 40_000, "g": 300_000, "h": 7})
+    assert groups(local_store) == [5000, 10, 5000, 4096, 35_904, 4096, 131_072, 131_072, 33_760, 7]
+
+
+def test_other_engines_find_the_sections(local_store: ObjectStore) -> None:
+    write(local_store, {"a": 3, "é": 0, "c": 5000})
+    metadata = local_store.open_parquet("file").metadata.metadata
+    assert json.loads(metadata[SECTIONS.encode()]) == [["a", 0, 3], ["é", 3, 0], ["c", 3, 5000]]
+    assert b"ARROW:schema" in metadata
+
+
+def test_no_sections(local_store: ObjectStore) -> None:
+    write(local_store, {})
+    with SectionReader(local_store, "file") as reader:
+        assert reader.sections == {}
+        with pytest.raises(KeyError):
+            reader.read_section("a")
+
+
+def test_a_section_is_written_in_one_go(local_store: ObjectStore) -> None:
+    with (
+        pytest.raises(ValueError, match=r"'a' of .*file is already ended"),
+        SectionWriter(  # noqa: PT012
+            local_store, "file", SCHEMA
+        ) as writer,
+    ):
+        for name in ["a", "b", "a"]:
+            writer.write_section(name, rows(name, 0, 1))
+    assert local_store.list() == []
+
+
+def test_a_writer_that_fails_leaves_nothing(store: ObjectStore) -> None:
+    with pytest.raises(RuntimeError, match="stop"), SectionWriter(store, "file", SCHEMA) as writer:  # noqa: PT012
+        writer.write_section("a", rows("a", 0, 200_000))
+        raise RuntimeError("stop")
+    assert store.list() == []
+
+
+@pytest.mark.parametrize("metadata", [{}, {SECTIONS: "nonsense"}, {SECTIONS: "[1]"}, {SECTIONS: '[["a", 0, 9]]'}])
+def test_a_file_without_a_valid_list_of_sections_is_refused(local_store: ObjectStore, metadata: dict[str, str]) -> None:
+    with local_store.parquet_writer("file", SCHEMA) as writer:
+        writer.write_table(rows("a", 0, 10))
+        writer.add_metadata(metadata)
+    with pytest.raises(CorruptionError, match="file lacks a valid list of its columns"):
+        SectionReader(local_store, "file")
+
+
+def test_damage_in_a_section_names_the_file(local_store: ObjectStore) -> None:
+    write(local_store, {"a": 5000, "b": 5000})
+    data = bytearray(local_store.read("file"))
+    data[4:300] = random.Random(0).randbytes(296)
+    local_store.write("file", bytes(data))
+    with SectionReader(local_store, "file") as reader:
+        with pytest.raises(StoreError, match="file is damaged"):
+            reader.read_section("a")
+        assert reader.read_section("b").num_rows == 5000
+
+
+@pytest.mark.s3
+def test_a_section_costs_its_own_row_groups(s3_store: ObjectStore, travelled: list[int]) -> None:
+    """Of 400 sections, 8 MB: one is read with its share of the footer and few kilobytes of data."""
+    schema = pa.schema([("name", pa.string()), ("value", pa.int64())])
+    numbers = random.Random(1)
+    with SectionWriter(s3_store, "file", schema) as writer:
+        for i in range(400):
+            values = [numbers.getrandbits(60) for _ in range(5000 if i % 2 else 100)]
+            writer.write_section(f"c{i}", pa.table({"name": [f"c{i}"] * len(values), "value": values}))
+    assert s3_store.list()[0].size > 8_000_000
+    with SectionReader(s3_store, "file") as reader:
+        assert sum(travelled) < 300_000, "the footer"
+        for name, size in {"c201": 5000, "c200": 100}.items():
+            travelled.clear()
+            assert reader.read_section(name).column("name").to_pylist() == [name] * size
+            assert sum(travelled) < 60_000
+            assert len(travelled) <= 2
