@@ -10,6 +10,7 @@ from typing import Any
 
 import pyarrow as pa
 import pyarrow.parquet as pq
+import pytest
 
 from metastore_assets.config import MetastoreConfig, TableConfig
 from metastore_assets.pipeline.files import FrequencyReader, read_histograms, read_statistics
@@ -40,7 +41,7 @@ def rows(random_source: random.Random, count: int) -> pa.Table:
         {
             "id": maybe(draw.randrange(10**6)),
             "group": maybe(draw.choice(["a", "b", "ä", "", "zz"])),
-            "price": maybe(Decimal(draw.randrange(-10**6, 10**9)) / 100),
+            "price": maybe(Decimal(draw.randrange(-(10**6), 10**9)) / 100),
             "ratio": maybe(draw.choice([draw.gauss(0, 1e3), 0.0, -0.0, float("nan")])),
             "day": maybe(draw.randrange(-1000, 20000)),
             "tags": maybe([draw.choice(["x", "y"]) for _ in range(draw.randrange(3))]),
@@ -153,3 +154,33 @@ def everything(config: MetastoreConfig) -> dict[str, Any]:
         "table": profile(config, version.files),
         "partitions": {entry.key: (entry.row_count, profile(config, entry.files)) for entry in version.partitions},
     }
+
+
+def close(own: Any, other: Any) -> bool:
+    """Equal; floats to 1e-9 relative, for moments of the third and fourth order are rounded as they merge."""
+    if isinstance(own, dict) and isinstance(other, dict):
+        return own.keys() == other.keys() and all(close(own[key], other[key]) for key in own)
+    if isinstance(own, float) and isinstance(other, float):
+        return own == pytest.approx(other, rel=1e-9, abs=1e-12, nan_ok=True)
+    return bool(own == other)
+
+
+def numbers(told: dict[str, Any]) -> dict[str, Any]:
+    """A profile without the states that serve merging only."""
+    states = {"moments", "quantile_sketch", "distinct_sketch"}
+    columns = {name: {k: v for k, v in row.items() if k not in states} for name, row in told["columns"].items()}
+    return {"row_count": told["row_count"], "columns": columns}
+
+
+def assert_same(own: dict[str, Any], other: dict[str, Any]) -> None:
+    """Two results of `everything` agree in all numbers; where they do not, the place, column and number are told."""
+    assert own["row_count"] == other["row_count"]
+    assert own["partitions"].keys() == other["partitions"].keys()
+    pairs = [("table", own["table"], other["table"])]
+    pairs += [(key, told[1], other["partitions"][key][1]) for key, told in own["partitions"].items()]
+    for place, left, right in pairs:
+        left, right = numbers(left), numbers(right)
+        assert left["row_count"] == right["row_count"], place
+        for column, row in left["columns"].items():
+            for name, value in row.items():
+                assert close(value, right["columns"][column][name]), (place, column, name)

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import random
-from collections.abc import Callable
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -12,7 +11,7 @@ import pytest
 
 from metastore_assets.pipeline import reduce
 from metastore_assets.pipeline.refresh import Progress, RefreshResult, refresh
-from tests.pipeline.support import Lake, everything, latest
+from tests.pipeline.support import Lake, assert_same, everything, latest
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -22,35 +21,6 @@ pytestmark = pytest.mark.spark
 
 def no_spark() -> SparkSession:
     raise AssertionError("Spark was started for nothing")
-
-
-def close(own: Any, other: Any) -> bool:
-    """Equal; floats to 1e-9 relative, for moments of the third and fourth order are rounded as they merge."""
-    if isinstance(own, dict) and isinstance(other, dict):
-        return own.keys() == other.keys() and all(close(own[key], other[key]) for key in own)
-    if isinstance(own, float) and isinstance(other, float):
-        return own == pytest.approx(other, rel=1e-9, abs=1e-12, nan_ok=True)
-    return bool(own == other)
-
-
-def numbers(told: dict[str, Any]) -> dict[str, Any]:
-    """A profile without the states that serve merging only."""
-    states = {"moments", "quantile_sketch", "distinct_sketch"}
-    columns = {name: {k: v for k, v in row.items() if k not in states} for name, row in told["columns"].items()}
-    return {"row_count": told["row_count"], "columns": columns}
-
-
-def assert_same(own: dict[str, Any], other: dict[str, Any]) -> None:
-    assert own["row_count"] == other["row_count"]
-    assert own["partitions"].keys() == other["partitions"].keys()
-    pairs = [("table", own["table"], other["table"])]
-    pairs += [(key, told[1], other["partitions"][key][1]) for key, told in own["partitions"].items()]
-    for place, left, right in pairs:
-        left, right = numbers(left), numbers(right)
-        assert left["row_count"] == right["row_count"], place
-        for column, row in left["columns"].items():
-            for name, value in row.items():
-                assert close(value, right["columns"][column][name]), (place, column, name)
 
 
 def assert_matches_duckdb(told: dict[str, Any], lake: Lake) -> None:
@@ -78,8 +48,9 @@ def assert_matches_duckdb(told: dict[str, Any], lake: Lake) -> None:
 
 
 @pytest.mark.parametrize(
-    ("seed", "fan_in"), [(1, 32), (2, 3), *(pytest.param(seed, 2 + seed % 4, marks=pytest.mark.long) for seed in range(3, 30))]
-)  # fmt: skip
+    ("seed", "fan_in"),
+    [(1, 32), (2, 3), *(pytest.param(seed, 2 + seed % 4, marks=pytest.mark.long) for seed in range(3, 30))],
+)
 def test_incremental_equals_from_scratch_and_duckdb(
     spark: SparkSession, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, seed: int, fan_in: int
 ) -> None:
