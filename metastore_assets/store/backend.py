@@ -50,6 +50,9 @@ class Backend(Protocol):
     def list(self, prefix: str) -> list[ObjectInfo]:
         """All finished objects below the folder `prefix` (empty: the root), at any depth, in no order."""
 
+    def folders(self) -> tuple[str, ...]:
+        """Names of the folders directly below the root, in no order."""
+
     def delete(self, paths: Sequence[str]) -> None:
         """Remove objects; one that is not there is no error."""
 

@@ -77,6 +77,11 @@ class LocalFiles:
                 found.append(ObjectInfo(os.path.relpath(entry.path, self._root), status.st_size, modified))
         return found
 
+    def folders(self) -> tuple[str, ...]:
+        with self._explained("list", self._root), suppress(FileNotFoundError):
+            return tuple(entry.name for entry in os.scandir(self._root) if entry.is_dir())
+        return ()
+
     def delete(self, paths: Sequence[str]) -> None:
         for path in paths:
             full = self._full(path)

@@ -69,6 +69,10 @@ class ObjectStore:
         found = self._backend.list(_checked(prefix) if prefix else "")
         return sorted(found, key=lambda info: info.path)
 
+    def folders(self) -> tuple[str, ...]:
+        """Names of the folders directly below the root, sorted; costs one request however much they hold."""
+        return tuple(sorted(self._backend.folders()))
+
     def delete(self, paths: Sequence[str]) -> None:
         """Remove objects; those already gone are no error."""
         self._backend.delete([_checked(path) for path in paths])

@@ -64,6 +64,11 @@ class RemoteObjects:
             found = obstore.list(self._store, prefix or None).collect()
             return [ObjectInfo(info["path"], info["size"], info["last_modified"]) for info in found]
 
+    def folders(self) -> tuple[str, ...]:
+        with self._explained("list", ""):
+            found = obstore.list_with_delimiter(self._store)["common_prefixes"]
+            return tuple(prefix.rstrip("/").rpartition("/")[2] for prefix in found)
+
     def delete(self, paths: Sequence[str]) -> None:
         for start in range(0, len(paths), 1000):
             batch = list(paths[start : start + 1000])

@@ -50,6 +50,14 @@ def test_list_goes_by_whole_segments_at_any_depth(store: ObjectStore) -> None:
     assert {(info.size, info.modified.utcoffset()) for info in store.list()} == {(2, timedelta(0))}
 
 
+def test_folders_are_those_directly_below(store: ObjectStore) -> None:
+    assert store.folders() == ()
+    for path in ["b/x", "a/deep/er/y", "a%b c/z", "object"]:
+        store.write(path, b"")
+    assert store.folders() == ("a", "a%b c", "b")
+    assert store.child("a").folders() == ("deep",)
+
+
 def test_delete_does_not_mind_what_is_gone(store: ObjectStore) -> None:
     store.write("a", b"")
     store.write("b", b"")

@@ -94,14 +94,13 @@ def test_no_sections(local_store: ObjectStore) -> None:
 
 
 def test_a_section_is_written_in_one_go(local_store: ObjectStore) -> None:
-    with (
-        pytest.raises(ValueError, match=r"'a' of .*file is already ended"),
-        SectionWriter(  # noqa: PT012
-            local_store, "file", SCHEMA
-        ) as writer,
-    ):
-        for name in ["a", "b", "a"]:
-            writer.write_section(name, rows(name, 0, 1))
+    def write_again() -> None:
+        with SectionWriter(local_store, "file", SCHEMA) as writer:
+            for name in ["a", "b", "a"]:
+                writer.write_section(name, rows(name, 0, 1))
+
+    with pytest.raises(ValueError, match=r"'a' of .*file is already ended"):
+        write_again()
     assert local_store.list() == []
 
 

@@ -1,0 +1,155 @@
+"""The files of one profile, read piece by piece: the row of a column, the head of its frequencies, its histogram."""
+
+from __future__ import annotations
+
+from bisect import bisect_right
+from collections.abc import Iterable, Iterator
+from contextlib import contextmanager
+from functools import cached_property
+from itertools import accumulate
+from threading import RLock
+
+import pyarrow as pa
+import pyarrow.parquet as pq
+
+from metastore_assets.errors import ObjectNotFoundError
+from metastore_assets.statistics.column import ColumnStatistics
+from metastore_assets.statistics.histogram import Histogram
+from metastore_assets.statistics.tables import histograms_of, statistics_rows
+from metastore_assets.statistics.union import unpack_scalars
+from metastore_assets.store.manifest import ProfileFiles
+from metastore_assets.store.objects import ObjectStore
+from metastore_assets.store.parquet import parquet_errors
+from metastore_assets.store.sections import SectionReader
+
+_STATES = ("moments", "quantile_sketch", "distinct_sketch")
+"""Columns of `statistics` that only merging needs: most of the file's bytes."""
+
+
+class ProfileReader:
+    """Opens each file of a profile once, on first use, and keeps what was read of `statistics`. Safe to share."""
+
+    def __init__(self, objects: ObjectStore, files: ProfileFiles) -> None:
+        self._objects = objects
+        self._files = files
+        self._lock = RLock()
+        self._groups: dict[int, pa.Table] = {}
+        self._parts: dict[int, SectionReader] = {}
+
+    @cached_property
+    def columns(self) -> dict[str, int]:
+        """Row of each column in `statistics`, by dotted path, in table order."""
+        return {name: row for row, name in enumerate(self._names.column("column").to_pylist())}
+
+    def statistics(self, columns: Iterable[str] | None = None) -> list[ColumnStatistics]:
+        """The rows of all columns, or of those named, without their mergeable states. KeyError for an unknown name.
+
+        Reads the row groups that hold them, once.
+        """
+        rows = range(len(self.columns)) if columns is None else [self.columns[name] for name in columns]
+        if not rows:
+            return []
+        starts = self._group_starts
+        wanted = sorted({bisect_right(starts, row) - 1 for row in rows})
+        offsets = dict(zip(wanted, accumulate((starts[i + 1] - starts[i] for i in wanted), initial=0), strict=False))
+        table = pa.concat_tables([self._group(i) for i in wanted])
+        places = [offsets[i] + row - starts[i] for row in rows for i in (bisect_right(starts, row) - 1,)]
+        return statistics_rows(table.take(pa.array(places)))
+
+    def top(self, field_id: str, n: int) -> list[tuple[pa.Scalar, int]] | None:
+        """The first n listed values of a column with their frequencies; None when it is not listed."""
+        found: list[pa.Table] = []
+        listed = False
+        for part in self._parts_with(field_id):
+            listed = True
+            found.append(part.read_section(field_id, n, ["value", "frequency"]))
+            n -= found[-1].num_rows
+            if n <= 0:
+                break
+        if not listed:
+            return None
+        table = pa.concat_tables(found).combine_chunks()
+        if not table.num_rows:
+            return []
+        values = unpack_scalars(table.column("value").combine_chunks())
+        return list(zip(values, table.column("frequency").to_pylist(), strict=True))
+
+    def histogram(self, column: str) -> Histogram | None:
+        """The histogram of a column; None when there is none."""
+        if column not in self._histogram_columns:
+            return None
+        with self._reading(self._files.histograms):
+            # By name the reader takes every column whose dotted path begins so.
+            return histograms_of(self._histograms.read(columns=[column]).select([column]))[column]
+
+    @cached_property
+    def _positions(self) -> dict[str, int]:
+        return {field_id: row for row, field_id in enumerate(self._names.column("field_id").to_pylist())}
+
+    @cached_property
+    def _names(self) -> pa.Table:
+        with self._reading(self._files.statistics):
+            return self._statistics.read(columns=["column", "field_id"])
+
+    @cached_property
+    def _statistics(self) -> pq.ParquetFile:
+        return self._objects.open_parquet(self._files.statistics)
+
+    @cached_property
+    def _histograms(self) -> pq.ParquetFile:
+        return self._objects.open_parquet(self._files.histograms)
+
+    @cached_property
+    def _histogram_columns(self) -> frozenset[str]:
+        with self._reading(self._files.histograms):
+            return frozenset(self._histograms.schema_arrow.names)
+
+    @cached_property
+    def _group_starts(self) -> list[int]:
+        with self._reading(self._files.statistics):
+            metadata = self._statistics.metadata
+            rows = (metadata.row_group(i).num_rows for i in range(metadata.num_row_groups))
+            return list(accumulate(rows, initial=0))
+
+    def _group(self, index: int) -> pa.Table:
+        with self._reading(self._files.statistics):
+            if index not in self._groups:
+                names = [name for name in self._statistics.schema_arrow.names if name not in _STATES]
+                table = self._statistics.read_row_group(index, columns=names)
+                for name in _STATES:
+                    table = table.append_column(name, pa.nulls(table.num_rows, pa.binary()))
+                self._groups[index] = table
+            return self._groups[index]
+
+    def _parts_with(self, field_id: str) -> Iterator[SectionReader]:
+        """The frequency files that list a column, in order, by a binary search: they are in column order."""
+        target = self._positions.get(field_id, -1)
+        low, high = 0, len(self._files.frequencies)
+        while high - low > 1:
+            middle = (low + high) // 2
+            low, high = (middle, high) if self._first_position(middle) < target else (low, middle)
+        for index in range(low, len(self._files.frequencies)):
+            if field_id in self._part(index).sections:
+                yield self._part(index)
+            elif self._first_position(index) > target:
+                return
+
+    def _first_position(self, index: int) -> int:
+        """Table position of the first column of a frequency file; -1 for a file without columns."""
+        first = next(iter(self._part(index).sections), None)
+        return -1 if first is None else self._positions.get(first, -1)
+
+    def _part(self, index: int) -> SectionReader:
+        path = self._files.frequencies[index]
+        with self._reading(path):
+            if index not in self._parts:
+                self._parts[index] = SectionReader(self._objects, path)
+            return self._parts[index]
+
+    @contextmanager
+    def _reading(self, path: str) -> Iterator[None]:
+        try:
+            with self._lock, parquet_errors(self._objects.uri(path)):
+                yield
+        except ObjectNotFoundError as error:
+            raise ObjectNotFoundError(f"{error}: its version may have expired; open the table again") from error
