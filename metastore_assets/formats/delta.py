@@ -62,6 +62,11 @@ class DeltaFormat:
         """The newest version, from the log alone."""
         from deltalake import DeltaTable
 
+        if unquote(self._location.uri) != self._location.uri:
+            raise TableFormatError(
+                f"{self._location.uri}: deltalake takes the percent sign in a location for an encoding, and would read "
+                "another folder; rename it"
+            )
         with _explained(self._location):
             table = DeltaTable(self._location.uri, storage_options=dict(self._location.options) or None)
             mode = _mapping_mode(self._location, table)

@@ -8,7 +8,7 @@ from __future__ import annotations
 import os
 import re
 from collections.abc import Callable, Iterator, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from functools import lru_cache
 from typing import Any
 from urllib.parse import unquote
@@ -37,8 +37,8 @@ class Location:
 
     uri: str
     """An absolute local path, or `scheme://bucket/prefix`; without a trailing slash."""
-    options: tuple[tuple[str, str], ...] = ()
-    """Object-store settings, ordered by key."""
+    options: tuple[tuple[str, str], ...] = field(default=(), repr=False)
+    """Object-store settings, ordered by key. Not shown: some are secret."""
 
     @classmethod
     def of(cls, uri: str, options: Mapping[str, str] | None = None) -> Location:

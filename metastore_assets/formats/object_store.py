@@ -57,6 +57,9 @@ def object_errors(uri: str) -> Iterator[None]:
     except exceptions.PreconditionError as error:
         raise OverwrittenError(f"{uri} has been overwritten since it was opened") from error
     except exceptions.BaseError as error:
+        if "404 Not Found" in str(error):
+            # Of a missing bucket obstore knows no more than the status.
+            raise FileNotFoundError(f"{uri} does not exist: there is no such bucket") from error
         raise OSError(f"{uri}: {str(error).partition(chr(10))[0].strip()}; check storage_options") from error
 
 

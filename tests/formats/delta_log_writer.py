@@ -1,0 +1,136 @@
+"""Commits to Delta tables that deltalake cannot write: deletion vectors, column mapping, anything by hand.
+
+Shares no code with what reads them.
+"""
+
+from __future__ import annotations
+
+import json
+import struct
+import uuid
+import zlib
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+_Z85 = "0123456789abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ.-:+=^!/*?&<>()[]{}@%$#"
+
+
+def log_files(table: Path) -> list[Path]:
+    return sorted(path for path in (table / "_delta_log").glob("*.json") if path.stem.isdigit())
+
+
+def commit(table: Path, *actions: dict[str, Any]) -> int:
+    """Add the next version with these actions."""
+    (table / "_delta_log").mkdir(parents=True, exist_ok=True)
+    existing = log_files(table)
+    version = int(existing[-1].stem) + 1 if existing else 0
+    info = {"commitInfo": {"timestamp": 1_700_000_000_000 + version, "operation": "TEST"}}
+    lines = [json.dumps(action) for action in (info, *actions)]
+    (table / "_delta_log" / f"{version:020}.json").write_text("\n".join(lines) + "\n", encoding="utf-8")
+    return version
+
+
+def newest(table: Path, kind: str, path: str | None = None) -> dict[str, Any]:
+    """The newest action of a kind (of a path)."""
+    for file in reversed(log_files(table)):
+        for line in reversed(file.read_text(encoding="utf-8").splitlines()):
+            action = json.loads(line).get(kind)
+            if action and path in (None, action.get("path")):
+                return dict(action)
+    raise AssertionError(f"no {kind} of {path}")
+
+
+def delete_rows(table: Path, path: str, positions: Sequence[int], storage: str = "u") -> None:
+    """Commit a deletion vector for a data file; `positions` are all rows then deleted."""
+    add = newest(table, "add", path)
+    old = add.get("deletionVector")
+    remove = {"path": path, "dataChange": True, "deletionTimestamp": 1, "partitionValues": add["partitionValues"]}
+    if old:
+        remove["deletionVector"] = old
+    vector = write_vector(table, positions, storage)
+    commit(table, {"add": add | {"deletionVector": vector, "dataChange": True}}, {"remove": remove})
+
+
+def write_vector(table: Path, positions: Sequence[int], storage: str, padding: int = 3) -> dict[str, Any]:
+    """Store a deletion vector; its descriptor."""
+    data = encode_array(sorted(positions))
+    if storage == "i":
+        padded = data + b"\0" * (-len(data) % 4)
+        return _descriptor("i", encode_z85(padded), None, len(data), len(positions))
+    name = uuid.uuid4()
+    file = table / f"deletion_vector_{name}.bin"
+    offset = 1 + padding
+    stored = b"\1" + b"\xff" * padding + struct.pack(">i", len(data)) + data + struct.pack(">I", zlib.crc32(data))
+    if storage == "u":
+        folder = table / "ab"
+        folder.mkdir(exist_ok=True)
+        file = folder / file.name
+        file.write_bytes(stored)
+        return _descriptor("u", f"ab{encode_z85(name.bytes)}", offset, len(data), len(positions))
+    file.write_bytes(stored)
+    return _descriptor("p", file.as_uri(), offset, len(data), len(positions))
+
+
+def encode_array(values: Sequence[int]) -> bytes:
+    """A RoaringBitmapArray in portable form."""
+    keys = sorted({value >> 32 for value in values})
+    result = struct.pack("<Iq", 1681511377, len(keys))
+    for key in keys:
+        result += struct.pack("<I", key) + encode_bitmap([v & 0xFFFFFFFF for v in values if v >> 32 == key])
+    return result
+
+
+def encode_bitmap(values: Sequence[int], runs: bool = False) -> bytes:
+    """A 32-bit Roaring bitmap; with `runs` every container is one of runs."""
+    containers = {key: [v & 0xFFFF for v in values if v >> 16 == key] for key in sorted({v >> 16 for v in values})}
+    header = b"".join(struct.pack("<HH", key, len(content) - 1) for key, content in containers.items())
+    bodies = [_container(content, runs) for content in containers.values()]
+    if runs:
+        flags = np.packbits(np.ones(len(containers), np.uint8), bitorder="little").tobytes()
+        start = struct.pack("<I", 12347 | (len(containers) - 1) << 16) + flags + header
+        with_offsets = len(containers) >= 4
+    else:
+        start = struct.pack("<II", 12346, len(containers)) + header
+        with_offsets = True
+    offsets = b""
+    if with_offsets:
+        at = len(start) + 4 * len(containers)
+        for body in bodies:
+            offsets += struct.pack("<I", at)
+            at += len(body)
+    return start + offsets + b"".join(bodies)
+
+
+def encode_z85(data: bytes) -> str:
+    result = ""
+    for (number,) in struct.iter_unpack(">I", data):
+        digits = []
+        for _ in range(5):
+            number, digit = divmod(number, 85)
+            digits.append(_Z85[digit])
+        result += "".join(reversed(digits))
+    return result
+
+
+def _container(content: list[int], runs: bool) -> bytes:
+    if runs:
+        pairs: list[list[int]] = []
+        for value in content:
+            if pairs and pairs[-1][0] + pairs[-1][1] + 1 == value:
+                pairs[-1][1] += 1
+            else:
+                pairs.append([value, 0])
+        return struct.pack("<H", len(pairs)) + b"".join(struct.pack("<HH", *pair) for pair in pairs)
+    if len(content) <= 4096:
+        return b"".join(struct.pack("<H", value) for value in content)
+    bits = np.zeros(65536, np.uint8)
+    bits[content] = 1
+    return np.packbits(bits, bitorder="little").tobytes()
+
+
+def _descriptor(storage: str, path: str, offset: int | None, size: int, cardinality: int) -> dict[str, Any]:
+    result = {"storageType": storage, "pathOrInlineDv": path, "sizeInBytes": size, "cardinality": cardinality}
+    return result if offset is None else result | {"offset": offset}

@@ -1,0 +1,245 @@
+"""Laws of every table format, on tables of each that are written, changed, compacted and restored."""
+
+from __future__ import annotations
+
+import os
+import pickle
+import subprocess
+import sys
+import tempfile
+from pathlib import Path
+from typing import Any
+
+import pyarrow as pa
+import pyarrow.parquet as pq
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from metastore_assets.errors import FragmentError
+from metastore_assets.formats import Snapshot, decode_partition_key
+from tests.formats.oracle import read_rows
+from tests.formats.tables import (
+    DAYS,
+    TABLES,
+    CsvFiles,
+    DeltaCopyOnWrite,
+    DeltaDeletionVectors,
+    Files,
+    Row,
+    Table,
+    rows_of,
+)
+
+_FIRST = [(number, f"text {number}", DAYS[number % 3]) for number in range(12)]
+
+
+@pytest.fixture(params=TABLES, ids=lambda kind: kind.__name__)
+def table(request: pytest.FixtureRequest, tmp_path: Path) -> Table:
+    """A table of 12 rows in 3 partitions of one file each."""
+    result: Table = request.param(tmp_path / "ta ble é")
+    result.append(_FIRST)
+    return result
+
+
+def _contents(snapshot: Snapshot) -> dict[str, list[Row]]:
+    return {fragment.id: sorted(rows_of(snapshot, fragment)) for fragment in snapshot.fragments}
+
+
+_STEPS = st.one_of(
+    st.tuples(st.just("append"), st.sets(st.sampled_from(DAYS), min_size=1)),
+    st.tuples(st.just("delete"), st.sets(st.integers(0, 25), min_size=1, max_size=9)),
+    st.tuples(st.just("compact"), st.sampled_from(DAYS)),
+)
+
+
+@pytest.mark.parametrize("kind", TABLES, ids=lambda kind: kind.__name__)
+@given(steps=st.lists(_STEPS, min_size=1, max_size=6))
+@settings(max_examples=8)
+def test_fragments_are_the_live_rows_and_an_id_means_the_same_rows_for_ever(
+    kind: type[Table], steps: list[Any]
+) -> None:
+    """Whatever is done: fragments are disjoint and together the live rows, each in its partition; ids never lie."""
+    with tempfile.TemporaryDirectory() as folder:
+        table = kind(Path(folder) / "t")
+        table.append(_FIRST)
+        history: dict[str, list[Row]] = {}
+        snapshot_ids: dict[str, dict[int, Row]] = {}
+        for step in [("append", ()), *steps]:
+            _apply(table, step)
+            if not table.rows:
+                return
+            snapshot = table.snapshot()
+            contents = _contents(snapshot)
+            assert sorted(row for rows in contents.values() for row in rows) == sorted(table.rows.values())
+            for fragment in snapshot.fragments:
+                assert {row[2] for row in contents[fragment.id]} <= {
+                    dict(decode_partition_key(fragment.partition_key))["day"]
+                }
+                assert fragment.row_count in (None, len(contents[fragment.id]))
+                assert history.setdefault(fragment.id, contents[fragment.id]) == contents[fragment.id]
+            keys = [(fragment.partition_key, fragment.id) for fragment in snapshot.fragments]
+            assert keys == sorted(keys)
+            assert len(contents) == len(keys)
+            assert table.format().snapshot_id() == snapshot.id
+            assert snapshot_ids.setdefault(snapshot.id, table.rows) == table.rows
+
+
+def _apply(table: Table, step: tuple[str, Any]) -> None:
+    name, argument = step
+    if name == "append" and argument:
+        start = max(table.rows, default=0) + 1
+        table.append([(start + index, f"t{start}\n,\"'", day) for index, day in enumerate(sorted(argument) * 2)])
+    elif name == "delete":
+        table.delete(argument)
+    elif name == "compact":
+        table.compact(argument)
+
+
+def test_what_a_commit_does_not_touch_keeps_its_id(table: Table) -> None:
+    """An append keeps all ids; a delete changes those of files with deleted rows; a compaction its partition's."""
+    before = {fragment.id for fragment in table.snapshot().fragments}
+    table.append([(100, "new", DAYS[0]), (101, "new", DAYS[1])])
+    appended = table.snapshot()
+    assert before < {fragment.id for fragment in appended.fragments}
+    touched = {fragment.id for fragment, _ in table.fragments_of({100})}
+    table.delete({100})
+    assert {fragment.id for fragment in appended.fragments} - touched <= {f.id for f in table.snapshot().fragments}
+    table.append([(102, "new", DAYS[0])])
+    others = {f.id for f in table.snapshot().fragments if f.partition_key != f"day={DAYS[0]}"}
+    table.compact(DAYS[0])
+    compacted = table.snapshot().fragments
+    assert others == {f.id for f in compacted if f.partition_key != f"day={DAYS[0]}"}
+    assert sum(f.partition_key == f"day={DAYS[0]}" for f in compacted) == 1
+
+
+def test_a_delete_gives_a_new_id(table: Table) -> None:
+    """Rows of a file change: so must the id of its fragment."""
+    old = {fragment.id for fragment, _ in table.fragments_of({0})}
+    table.delete({0})
+    assert not old & {fragment.id for fragment in table.snapshot().fragments}
+
+
+@pytest.mark.parametrize("kind", [DeltaCopyOnWrite, DeltaDeletionVectors])
+def test_a_restored_version_has_its_ids_again(kind: type[DeltaCopyOnWrite], tmp_path: Path) -> None:
+    """Restore is a commit like others: nothing that was profiled before needs to be read again."""
+    table = kind(tmp_path / "t")
+    table.append(_FIRST)
+    before = table.snapshot()
+    table.append([(50, "new", DAYS[0])])
+    DeltaCopyOnWrite._delete(table, {1, 2})
+    table.restore(int(before.id))
+    after = table.snapshot()
+    assert int(after.id) > int(before.id)
+    assert _contents(after) == _contents(before)
+
+
+def test_a_snapshot_is_immune_to_later_commits(table: Table) -> None:
+    """What was planned is what is read, or a clear error: never the rows of another file version."""
+    snapshot = table.snapshot()
+    before = _contents(snapshot)
+    table.append([(100, "new", DAYS[0])])
+    table.delete({0, 1})
+    for fragment in snapshot.fragments:
+        if isinstance(table, Files) and {row[0] for row in before[fragment.id]} & {0, 1}:
+            with pytest.raises(FragmentError) as caught:
+                rows_of(snapshot, fragment)
+            assert caught.value.missing
+            assert caught.value.path == fragment.path
+        else:
+            assert sorted(rows_of(snapshot, fragment)) == before[fragment.id]
+
+
+def test_overwriting_a_file_while_it_is_read_is_noticed(tmp_path: Path) -> None:
+    """A fragment's reader that is open when its file is written over in place fails rather than mix two contents."""
+    for kind in TABLES:
+        if not issubclass(kind, Files):
+            continue
+        table = kind(tmp_path / kind.__name__)
+        table.append(_FIRST)
+        snapshot = table.snapshot()
+        fragment = snapshot.fragments[0]
+        with fragment.source.open() as reader:
+            path = Path(fragment.path)
+            path.write_bytes(path.read_bytes() + b" ")
+            with pytest.raises(FragmentError, match="overwritten") as caught:
+                list(reader.read(snapshot.schema.field("id")))
+            assert caught.value.missing
+
+
+_WORKER = """
+import pickle, sys
+sources, schema = pickle.load(sys.stdin.buffer)
+result = []
+for source in sources:
+    with source.open() as reader:
+        columns = [[v for chunk in reader.read(field) for v in chunk.to_pylist()] for field in schema]
+        result.append((reader.row_count, sorted(reader.stored_columns), columns))
+pickle.dump(result, sys.stdout.buffer)
+"""
+
+
+def test_another_process_reads_the_same_rows(tmp_path: Path) -> None:
+    """Sources are small and pickle; a process that only has them reads what this one reads."""
+    sources: list[Any] = []
+    expected: list[Any] = []
+    schema: pa.Schema | None = None
+    for kind in TABLES:
+        table = kind(tmp_path / kind.__name__)
+        table.append(_FIRST)
+        table.delete({0, 1, 2, 5})
+        snapshot = table.snapshot()
+        assert schema is None or schema.equals(snapshot.schema)
+        schema = snapshot.schema
+        for fragment in snapshot.fragments:
+            sources.append(fragment.source)
+            assert len(pickle.dumps(fragment.source)) < 2000
+            rows = read_rows(snapshot, [fragment])
+            expected.append((len(rows), ["day", "id", "text"], [list(column) for column in zip(*rows, strict=True)]))
+    done = subprocess.run(
+        [sys.executable, "-c", _WORKER], input=pickle.dumps((sources, schema)), capture_output=True, check=True
+    )
+    assert pickle.loads(done.stdout) == expected
+
+
+def test_a_read_touches_the_asked_column_only(table: Table) -> None:
+    """A broken column chunk is the concern of those who read that column."""
+    if isinstance(table, CsvFiles):
+        return  # A CSV file is parsed as a whole.
+    snapshot = table.snapshot()
+    fragment = snapshot.fragments[0]
+    path = Path(fragment.path)
+    stat = path.stat()
+    column = pq.ParquetFile(path).metadata.row_group(0).column(1)
+    start = column.dictionary_page_offset or column.data_page_offset
+    data = bytearray(path.read_bytes())
+    data[start : start + column.total_compressed_size] = b"\xff" * column.total_compressed_size
+    path.write_bytes(data)
+    os.utime(path, ns=(stat.st_atime_ns, stat.st_mtime_ns))
+    with fragment.source.open() as reader:
+        assert sum(map(len, reader.read(snapshot.schema.field("id")))) == reader.row_count
+        with pytest.raises(FragmentError, match="text") as caught:
+            list(reader.read(snapshot.schema.field("text")))
+    assert caught.value.path == fragment.path
+    assert not caught.value.missing
+
+
+def test_a_fragment_whose_file_is_gone_says_so(table: Table) -> None:
+    """Vacuumed or deleted between plan and profile."""
+    fragment = table.snapshot().fragments[0]
+    Path(fragment.path).unlink()
+    with pytest.raises(FragmentError, match="gone") as caught:
+        fragment.source.open()
+    assert caught.value.missing
+    assert caught.value.path == fragment.path
+
+
+def test_columns_that_a_fragment_lacks_are_null(table: Table) -> None:
+    """A field that the file was written without: nulls of its type; the file's own columns are listed."""
+    snapshot = table.snapshot()
+    wanted = pa.field("added", pa.struct([pa.field("a", pa.list_(pa.int8()))]))
+    with snapshot.fragments[0].source.open() as reader:
+        assert reader.stored_columns == {"id", "text", "day"}
+        chunks = list(reader.read(wanted))
+        assert [chunk.type for chunk in chunks] == [wanted.type] * len(chunks)
+        assert sum(chunk.null_count for chunk in chunks) == reader.row_count

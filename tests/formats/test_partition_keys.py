@@ -1,0 +1,107 @@
+"""Partition keys: bijective over all texts, safe for Dagster, readable for ordinary values."""
+
+from __future__ import annotations
+
+import re
+
+import pytest
+from hypothesis import example, given
+from hypothesis import strategies as st
+
+from metastore_assets.errors import PartitionKeyError
+from metastore_assets.formats import decode_partition_key, encode_partition_key
+
+_TEXTS = st.one_of(
+    st.text(),
+    st.text(st.sampled_from("/%,=.\n\r\t\0 ab_\\\"'*[]\x7f\u2028\u200b\u0301é😀")),
+    st.sampled_from(["", "null", "None", "all", "__HIVE_DEFAULT_PARTITION__", "%5F_HIVE_DEFAULT_PARTITION__", "%2F"]),
+)
+_ITEMS = st.lists(st.tuples(_TEXTS, st.none() | _TEXTS), max_size=3)
+
+
+@given(_ITEMS)
+@example([("", "")])
+@example([("", None)])
+@example([("a", "..."), ("...", "b")])
+def test_decoding_gives_what_was_encoded(items: list[tuple[str, str | None]]) -> None:
+    """So different partitions have different keys."""
+    assert decode_partition_key(encode_partition_key(items)) == tuple(items)
+
+
+@given(_ITEMS)
+def test_a_key_is_safe(items: list[tuple[str, str | None]]) -> None:
+    """What Dagster's ranges, lists and inputs, a shell and a path give a meaning to is not in a key."""
+    key = encode_partition_key(items)
+    assert key
+    assert key.isprintable()
+    assert key == key.strip()
+    assert not set(key) & set(",*[]\"'\\`$&;<>|?#{}^!\n")
+    assert ".." not in key
+    assert "  " not in key
+    assert (key == "all") == (not items)
+    assert len(key.split("/")) == max(1, len(items))
+
+
+@given(st.text(st.characters(categories=["Cc", "Cf", "Zs", "Zl", "Zp"]), min_size=1))
+def test_characters_that_nobody_sees_are_encoded(text: str) -> None:
+    """Only the plain space may stay."""
+    key = encode_partition_key([("a", text)])
+    assert not any(char != " " and not char.isprintable() for char in key)
+    assert decode_partition_key(key) == (("a", text),)
+
+
+@pytest.mark.parametrize(
+    ("items", "key"),
+    [
+        ([], "all"),
+        ([("day", "2024-01-01"), ("country", "FR")], "day=2024-01-01/country=FR"),
+        ([("ts", "2024-01-01 10:00:00.5Z")], "ts=2024-01-01 10:00:00.5Z"),
+        ([("city", "São Paulo")], "city=São Paulo"),
+        ([("city", "東京")], "city=東京"),
+        ([("amount", "-12.50")], "amount=-12.50"),
+        ([("k", None)], "k=__HIVE_DEFAULT_PARTITION__"),
+        ([("k", "__HIVE_DEFAULT_PARTITION__")], "k=%5F_HIVE_DEFAULT_PARTITION__"),
+        ([("k", "")], "k="),
+        ([("k", "null")], "k=null"),
+        ([("k", "a/b%c,d=e")], "k=a%2Fb%25c%2Cd%3De"),
+        ([("k", "a...b")], "k=a.%2E%2Eb"),
+        ([("k", " a  b ")], "k=%20a %20b%20"),
+        ([("k", "😀")], "k=%F0%9F%98%80"),
+    ],
+)
+def test_ordinary_keys_stay_readable(items: list[tuple[str, str | None]], key: str) -> None:
+    """The encoding is stored in versions and in Dagster's history: it does not change."""
+    assert encode_partition_key(items) == key
+
+
+@pytest.mark.parametrize(
+    "key",
+    ["", "a", "a=b,c", "a=%2f", "a=%41", "a=%ff", "a=%", "a=b/", "/a=b", "a=b=c", "a=é\n", "All", "a=..", "a=\ud800"],
+)
+def test_what_is_no_key_is_refused(key: str) -> None:
+    """A key has one spelling: anything else is somebody's typing error."""
+    with pytest.raises(PartitionKeyError):
+        decode_partition_key(key)
+
+
+@given(st.text())
+def test_any_text_is_a_key_of_its_own_or_refused(text: str) -> None:
+    """Decoding never loses what tells two keys apart."""
+    try:
+        items = decode_partition_key(text)
+    except PartitionKeyError:
+        return
+    assert encode_partition_key(items) == text
+
+
+def test_keys_with_lone_surrogates_round_trip() -> None:
+    """Python texts that are no Unicode cannot make two partitions one."""
+    items = (("a", "\ud800b"),)
+    assert encode_partition_key(items).isascii()
+    assert decode_partition_key(encode_partition_key(items)) == items
+
+
+def test_safe_characters_are_what_the_module_says() -> None:
+    """Every ASCII character is either kept or percent-encoded, and the kept ones are listed here once more."""
+    kept = {chr(code) for code in range(128) if encode_partition_key([("a", f"x{chr(code)}y")]) == f"a=x{chr(code)}y"}
+    assert kept == set(re.findall(r"[A-Za-z0-9\-_~:+@() .]", "".join(map(chr, range(128)))))
