@@ -1,0 +1,72 @@
+"""The Dagster definitions of one table, made from its configuration."""
+
+from collections.abc import Iterator
+from typing import Any
+
+from dagster import (
+    AssetExecutionContext,
+    AssetsDefinition,
+    AssetSpec,
+    BackfillPolicy,
+    Config,
+    define_asset_job,
+    multi_asset,
+)
+from dagster._core.definitions.unresolved_asset_job_definition import UnresolvedAssetJobDefinition
+from pydantic import Field
+
+from metastore_assets.assets.names import KINDS, TABLE_TAG, asset_key, job_name, op_name
+from metastore_assets.assets.run import refresh_and_report
+from metastore_assets.assets.specs import check_specs, profile_specs, source_spec
+from metastore_assets.config import MetastoreConfig, TableConfig
+from resources.object_store import ObjectStoreResource
+from resources.spark import SparkResource
+
+
+class RefreshOptions(Config):
+    """What can be chosen when a run is launched by hand."""
+
+    full: bool = Field(default=False, description="Read every file of the table again, whatever is stored of it")
+
+
+def table_assets(metastore: MetastoreConfig, table: TableConfig) -> list[AssetSpec | AssetsDefinition]:
+    """The source table and the one op that makes all its profiles.
+
+    One op, because a refresh makes one version: partitions and table, all kinds of files. What of it is selected
+    decides what is read again and what is a result of the run; everything that changed is reported in any case.
+    """
+
+    @multi_asset(
+        name=op_name(table.name),
+        specs=profile_specs(table),
+        check_specs=check_specs(table),
+        can_subset=True,
+        # A range is one run, so one Spark application and one version.
+        backfill_policy=BackfillPolicy.single_run(),
+        op_tags={TABLE_TAG: table.name},
+        # Give the pool a limit of 1 in the instance, and runs of one table wait for each other. Two at once end well
+        # without it, and do some work twice.
+        pool=op_name(table.name),
+    )
+    def profile(
+        context: AssetExecutionContext,
+        config: RefreshOptions,
+        spark: SparkResource,
+        object_store: ObjectStoreResource,
+    ) -> Iterator[Any]:
+        yield from refresh_and_report(
+            context, metastore, table, spark.session, object_store.versions(table.name), full=config.full
+        )
+
+    return [source_spec(table), profile]
+
+
+def refresh_job(table: TableConfig) -> UnresolvedAssetJobDefinition:
+    """The job that brings one table up to its current snapshot: what the sensor runs for a commit."""
+    return define_asset_job(
+        job_name(table.name),
+        selection=[asset_key(table.name, "table", kind) for kind in KINDS],
+        description=f"Bring the profiles of `{table.name}` up to the table's current snapshot: in one run, with one "
+        "Spark application, whatever the number of changed partitions.",
+        tags={TABLE_TAG: table.name},
+    )

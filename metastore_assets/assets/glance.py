@@ -1,0 +1,100 @@
+"""A profile as people look at it first: what the pictures draw of it, read in a few small pieces."""
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+import pyarrow as pa
+
+from metastore_assets.assets.interest import interesting_columns, is_ordinal
+from metastore_assets.assets.picture import MOST_BINS, MOST_VALUES, ColumnPicture
+from metastore_assets.assets.text import count_text, number_text, scalar_text, share_text
+from metastore_assets.errors import NotKeptError
+from metastore_assets.lookup import Bin, TableLookup
+from metastore_assets.statistics.column import ColumnStatistics
+
+_FRACTIONS = {0.05: "5% up to", 0.5: "median", 0.95: "95% up to"}
+
+
+@dataclass(frozen=True)
+class Glance:
+    """The statistics of all columns, and what is drawn of the interesting ones."""
+
+    rows: tuple[ColumnStatistics, ...]
+    columns: tuple[ColumnPicture, ...]
+
+
+def glance_at(table: TableLookup, partition: str | None, most_columns: int) -> Glance:
+    """Read the statistics of a partition, or with None of the table, and what a picture of them needs."""
+    rows = table.statistics(partition=partition)
+    chosen = interesting_columns(rows, most_columns)
+    return Glance(tuple(rows), tuple(_column(table, partition, row) for row in chosen))
+
+
+def _column(table: TableLookup, partition: str | None, row: ColumnStatistics) -> ColumnPicture:
+    bins = _bins(table, partition, row)
+    listed = row.frequencies == "listed"
+    count = MOST_VALUES if bins else 2 * MOST_VALUES
+    top = table.top(row.column, count, partition).values if listed else []
+    return ColumnPicture(
+        name=row.column,
+        type=row.type,
+        facts=_facts(row),
+        rows=row.value_count + row.null_count,
+        bins=tuple(part.frequency for part in bins),
+        low=bound_text(row.minimum, row.minimum_exact, "≥ "),
+        high=bound_text(row.maximum, row.maximum_exact, "≤ "),
+        top=tuple((scalar_text(value), frequency) for value, frequency in top),
+        notes=_notes(row),
+    )
+
+
+def _bins(table: TableLookup, partition: str | None, row: ColumnStatistics) -> list[Bin]:
+    try:
+        return table.histogram(row.column, MOST_BINS, partition) if is_ordinal(row) else []
+    except NotKeptError:
+        return []
+
+
+def bound_text(value: pa.Scalar | None, exact: bool, mark: str) -> str:
+    """A least or greatest value, marked when it is only a bound; empty when not known."""
+    return "" if value is None else ("" if exact else mark) + scalar_text(value)
+
+
+def distinct_text(row: ColumnStatistics) -> str:
+    """The number of distinct values, marked when it is an estimate; empty when not known."""
+    if row.distinct_count is None:
+        return ""
+    return ("" if row.distinct_count_guarantee == "exact" else "≈ ") + count_text(row.distinct_count)
+
+
+def _facts(row: ColumnStatistics) -> tuple[str, ...]:
+    count = row.value_count + row.null_count
+    nulls = f"{share_text(row.null_count, count)} null" if row.null_count else "no nulls"
+    if row.nan_count:
+        nulls += f", {share_text(row.nan_count, count)} NaN"
+    distinct = distinct_text(row)
+    return tuple(fact for fact in (f"{distinct} distinct" if distinct else "", nulls, _measure(row)) if fact)
+
+
+def _measure(row: ColumnStatistics) -> str:
+    if row.mean is not None:
+        spread = "" if row.standard_deviation is None else f" ± {number_text(row.standard_deviation)}"
+        return f"mean {number_text(row.mean)}{spread}"
+    if row.true_count is not None:
+        return f"{share_text(row.true_count, row.value_count)} of the values true"
+    if row.minimum_length is not None and row.maximum_length is not None:
+        return f"length {count_text(row.minimum_length)} to {count_text(row.maximum_length)}"
+    return ""
+
+
+def _notes(row: ColumnStatistics) -> tuple[str, ...]:
+    if row.frequencies == "counted":
+        first: Sequence[str] = ["values are counted, not listed"]
+    elif row.frequencies == "off":
+        first = ["values are not kept (frequencies: off)"]
+    else:
+        first = []
+    known = dict(row.percentiles or ())
+    mark = "" if row.percentiles_guarantee == "exact" else "≈ "
+    ranks = [f"{name} {mark}{scalar_text(known[at])}" for at, name in _FRACTIONS.items() if at in known]
+    return (*first, *ranks)

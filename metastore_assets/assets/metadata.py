@@ -1,0 +1,140 @@
+"""What Dagster shows of one materialization, small enough for its event log."""
+
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import replace
+
+import pyarrow as pa
+from dagster import MetadataValue, TableColumn, TableColumnConstraints, TableSchema, serialize_value
+
+from metastore_assets.assets.glance import Glance, bound_text, distinct_text
+from metastore_assets.assets.names import Kind
+from metastore_assets.assets.picture import ColumnPicture, fitting, fitting_picture
+from metastore_assets.assets.text import count_text, number_text, short
+from metastore_assets.statistics.column import ColumnStatistics
+
+Metadata = Mapping[str, MetadataValue]  # type: ignore[type-arg]
+
+VERSION = "version"
+SNAPSHOT = "snapshot"
+PICTURE = "picture"
+
+# Bytes of the parts of an event that grow with the table; the whole event stays below 50,000.
+_SCHEMA = 14_000
+_STATISTICS = 8_000
+_PICTURE = 24_000
+_MOST_FILES = 20
+
+
+def profile_metadata(kind: Kind, glance: Glance, title: str, uris: Sequence[str], schema: TableSchema) -> Metadata:
+    """Of one kind of file: where it is, what it is worth, and a look at it."""
+    metadata: dict[str, MetadataValue] = {  # type: ignore[type-arg]
+        "guarantee": MetadataValue.text(guarantee(kind, glance.rows)),
+        PICTURE: MetadataValue.md(picture(kind, glance, title)),
+    }
+    if uris:
+        metadata["dagster/uri"] = MetadataValue.text(uris[0])
+    if len(uris) > 1:
+        metadata["files"] = MetadataValue.json([*uris[:_MOST_FILES], *(["…"] if len(uris) > _MOST_FILES else [])])
+    if kind == "statistics":
+        metadata["statistics"] = MetadataValue.md(statistics_markdown(glance.rows))
+    # A part of a schema would be shown as if columns had been dropped: all of it or none.
+    if len(serialize_value(schema)) <= _SCHEMA:
+        metadata["dagster/column_schema"] = MetadataValue.table_schema(schema)
+    return metadata
+
+
+def column_schema(schema: pa.Schema) -> TableSchema:
+    """The table's columns with their Arrow types."""
+    return TableSchema(
+        columns=[
+            TableColumn(
+                name=field.name, type=str(field.type), constraints=TableColumnConstraints(nullable=field.nullable)
+            )
+            for field in schema
+        ]
+    )
+
+
+def picture(kind: Kind, glance: Glance, title: str) -> str:
+    """Markdown of the picture: everything at a glance, or only what is in the kind of file."""
+    columns = [drawn for column in glance.columns if (drawn := _of_kind(kind, column)) is not None]
+    return fitting_picture(title, columns, f"{kind} at a glance", _PICTURE)
+
+
+def statistics_markdown(rows: Sequence[ColumnStatistics]) -> str:
+    """The main numbers of all columns as a Markdown table; of the first columns when there are too many."""
+    head = "| column | type | nulls | distinct | minimum | maximum | mean |\n|---|---|--:|--:|--:|--:|--:|"
+    lines = [_markdown_row(row) for row in rows]
+
+    def build(count: int) -> str:
+        rest = len(lines) - count
+        return "\n".join([head, *lines[:count], *([f"\n{count_text(rest)} more columns"] if rest else [])])
+
+    return fitting(build, len(lines), _STATISTICS)
+
+
+def guarantee(kind: Kind, rows: Sequence[ColumnStatistics]) -> str:
+    """What the numbers in one kind of file are worth, exceptions by name."""
+    if kind == "frequencies":
+        named = {
+            "counted, not listed": [row.column for row in rows if row.frequencies == "counted"],
+            "off": [row.column for row in rows if row.frequencies == "off"],
+        }
+        listed = sum(row.frequencies == "listed" for row in rows)
+        return _with_exceptions(f"exact: {listed} of {len(rows)} columns are listed", named)
+    if kind == "histograms":
+        return "exact"
+    return _with_exceptions(
+        "exact",
+        {
+            "distinct_count is an estimate": _where(rows, lambda row: row.distinct_count_guarantee == "estimate"),
+            "percentiles are estimates": _where(rows, lambda row: row.percentiles_guarantee == "estimate"),
+            "minimum or maximum is a bound": _where(
+                rows,
+                lambda row: (
+                    (row.minimum is not None and not row.minimum_exact)
+                    or (row.maximum is not None and not row.maximum_exact)
+                ),
+            ),
+            "counts only": _where(rows, lambda row: row.reason is not None),
+        },
+    )
+
+
+def _where(rows: Sequence[ColumnStatistics], matches: Callable[[ColumnStatistics], bool]) -> list[str]:
+    return [row.column for row in rows if matches(row)]
+
+
+def _with_exceptions(word: str, exceptions: Mapping[str, Sequence[str]]) -> str:
+    told = []
+    for what, columns in exceptions.items():
+        if columns:
+            more = f" and {len(columns) - 4} more" if len(columns) > 4 else ""
+            told.append(f"{what}: {', '.join(short(column, 60) for column in columns[:4])}{more}")
+    return "; ".join([word, *told])
+
+
+def _of_kind(kind: Kind, column: ColumnPicture) -> ColumnPicture | None:
+    if kind == "statistics":
+        return column
+    if kind == "histograms":
+        return replace(column, top=()) if column.bins else None
+    return replace(column, bins=()) if column.top else None
+
+
+def _markdown_row(row: ColumnStatistics) -> str:
+    cells = (
+        row.column,
+        row.type,
+        count_text(row.null_count),
+        distinct_text(row),
+        bound_text(row.minimum, row.minimum_exact, "≥ "),
+        bound_text(row.maximum, row.maximum_exact, "≤ "),
+        "" if row.mean is None else number_text(row.mean),
+    )
+    return "| " + " | ".join(_cell(cell) for cell in cells) + " |"
+
+
+def _cell(text: str) -> str:
+    """The text as one Markdown cell that shows it literally."""
+    return "".join(f"\\{c}" if c in "\\`*_{}[]<>()#+-!|~&$" else c for c in short(text, 40))

@@ -1,0 +1,143 @@
+"""Columns at a glance, as a small SVG: name and facts, histogram, most frequent values as bars. Pure text making."""
+
+import base64
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from xml.sax.saxutils import escape
+
+from metastore_assets.assets.text import count_text, share_text, short
+
+MOST_BINS = 60
+"""Bins of a sparkline; more would be narrower than a pixel is worth."""
+MOST_VALUES = 5
+"""Values in one panel of bars."""
+
+_WIDTH = 860
+_ROW = 92
+_HEADER = 34
+_LEFT, _MIDDLE, _RIGHT = 16, 250, 560
+_SPARK_WIDTH, _SPARK_HEIGHT = 270, 52
+_LINE = 16
+_STYLE = (
+    "text{font:11px Inter,Helvetica,Arial,sans-serif;fill:#5b6672}"
+    ".h{font-size:14px;font-weight:600;fill:#1b2530}.n{font-size:13px;font-weight:600;fill:#1b2530}"
+    ".v{fill:#1b2530}.e{text-anchor:end}.b{fill:#5b7fd6}.o{fill:#a9bdec}.l{stroke:#dfe4ea}"
+)
+
+
+@dataclass(frozen=True)
+class ColumnPicture:
+    """What is drawn of one column."""
+
+    name: str
+    type: str
+    facts: tuple[str, ...]
+    """At most three short lines."""
+    rows: int
+    """Number of rows, nulls included: what a share is a share of."""
+    bins: tuple[int, ...] = ()
+    """Frequencies of at most MOST_BINS bins of equal width; empty when the column has no histogram."""
+    low: str = ""
+    high: str = ""
+    """Labels of the histogram's ends."""
+    top: tuple[tuple[str, int], ...] = ()
+    """Most frequent values and their frequencies, decreasing; up to twice MOST_VALUES when there are no bins."""
+    notes: tuple[str, ...] = ()
+    """Up to MOST_VALUES short lines in place of values that are not listed."""
+
+
+def columns_picture(title: str, columns: Sequence[ColumnPicture]) -> str:
+    """An SVG of one row per column."""
+    height = _HEADER + _ROW * max(1, len(columns))
+    parts = [
+        f'<svg xmlns="http://www.w3.org/2000/svg" width="{_WIDTH}" height="{height}" viewBox="0 0 {_WIDTH} {height}">',
+        f"<style>{_STYLE}</style>",
+        f'<rect x=".5" y=".5" width="{_WIDTH - 1}" height="{height - 1}" rx="6" fill="#fff" class="l"/>',
+        _text(_LEFT, 23, title, "h", 110),
+    ]
+    if not columns:
+        parts.append(_text(_LEFT, _HEADER + 24, "No column has values to draw.", "", 100))
+    for index, column in enumerate(columns):
+        top = _HEADER + index * _ROW
+        parts.append(f'<path class="l" d="M{_LEFT} {top}H{_WIDTH - _LEFT}"/>')
+        parts.append(_column(column, top))
+    parts.append("</svg>")
+    return "".join(parts)
+
+
+def markdown_image(svg: str, text: str) -> str:
+    """Markdown that shows the SVG wherever Markdown is shown, without fetching anything."""
+    return f"![{text}](data:image/svg+xml;base64,{base64.b64encode(svg.encode('utf-8')).decode()})"
+
+
+def fitting_picture(title: str, columns: Sequence[ColumnPicture], text: str, limit: int) -> str:
+    """The Markdown of as many of the columns, first ones first, as fit in `limit` bytes."""
+    return fitting(lambda count: markdown_image(columns_picture(title, columns[:count]), text), len(columns), limit)
+
+
+def fitting(build: Callable[[int], str], most: int, limit: int) -> str:
+    """What `build` makes of the greatest number of items up to `most` whose result is no longer than `limit` bytes."""
+    for count in range(most, 0, -1):
+        built = build(count)
+        if len(built.encode("utf-8")) <= limit:
+            return built
+    return build(0)
+
+
+def _column(column: ColumnPicture, top: int) -> str:
+    parts = [
+        _text(_LEFT, top + 21, column.name, "n", 28),
+        _text(_LEFT, top + 37, column.type, "", 34),
+        *(_text(_LEFT, top + 53 + _LINE * line, fact, "", 38) for line, fact in enumerate(column.facts[:3])),
+    ]
+    if column.bins:
+        parts.append(_histogram(column, _MIDDLE, top + 14))
+        if column.top:
+            parts.append(_values(column, column.top[:MOST_VALUES], _RIGHT, top))
+    elif column.top:
+        parts.append(_values(column, column.top[:MOST_VALUES], _MIDDLE, top))
+        parts.append(_values(column, column.top[MOST_VALUES : 2 * MOST_VALUES], _RIGHT, top))
+    if not column.top:
+        at = _RIGHT if column.bins else _MIDDLE
+        notes = column.notes[:MOST_VALUES]
+        parts += [_text(at, top + 21 + _LINE * line, note, "", 48) for line, note in enumerate(notes)]
+    return "".join(parts)
+
+
+def _histogram(column: ColumnPicture, left: int, top: int) -> str:
+    # Bars are drawn in units of bins and per mille and scaled as a whole: whole numbers keep the text short.
+    most = max(*column.bins, 1)
+    least = round(1000 / _SPARK_HEIGHT)  # One pixel: rare is not never.
+    bars = [
+        f"M{index} 0V{max(least, 1000 * frequency // most)}h.85V0z"
+        for index, frequency in enumerate(column.bins)
+        if frequency > 0
+    ]
+    bottom = top + _SPARK_HEIGHT
+    scale = f"{_SPARK_WIDTH / len(column.bins):.4g} {-_SPARK_HEIGHT / 1000:.4g}"
+    return (
+        f'<path class="b" transform="translate({left} {bottom})scale({scale})" d="{"".join(bars)}"/>'
+        f'<path class="l" d="M{left} {bottom + 0.5}h{_SPARK_WIDTH}"/>'
+        + _text(left, bottom + 14, column.low, "", 24)
+        + _text(left + _SPARK_WIDTH, bottom + 14, column.high, "e", 24)
+    )
+
+
+def _values(column: ColumnPicture, values: Sequence[tuple[str, int]], left: int, top: int) -> str:
+    if not values:
+        return ""
+    most = max(frequency for _, frequency in column.top)
+    parts = []
+    for line, (label, frequency) in enumerate(values):
+        y = top + 21 + _LINE * line
+        length = max(1.0, 76 * frequency / max(most, 1))
+        parts.append(_text(left + 118, y, label, "v e", 19))
+        parts.append(f'<rect class="o" x="{left + 124}" y="{y - 9}" width="{length:.1f}" height="11" rx="1"/>')
+        told = f"{count_text(frequency)} · {share_text(frequency, column.rows)}"
+        parts.append(_text(left + 130 + round(length), y, told, "", 22))
+    return "".join(parts)
+
+
+def _text(x: int, y: int, text: str, style: str, length: int) -> str:
+    kind = f' class="{style}"' if style else ""
+    return f'<text x="{x}" y="{y}"{kind}>{escape(short(text, length))}</text>'

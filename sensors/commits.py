@@ -1,0 +1,140 @@
+"""One sensor per table: sees a commit, asks for one run."""
+
+import hashlib
+import json
+import time
+from collections.abc import Iterable
+
+from dagster import (
+    DagsterInstance,
+    DagsterRun,
+    DagsterRunStatus,
+    DefaultSensorStatus,
+    RunRequest,
+    RunsFilter,
+    SensorDefinition,
+    SensorEvaluationContext,
+    SensorResult,
+    SkipReason,
+    sensor,
+)
+from dagster._core.definitions.unresolved_asset_job_definition import UnresolvedAssetJobDefinition
+
+from metastore_assets.assets.names import KINDS, LEVELS, TABLE_TAG, TARGET_TAG, asset_key, job_name, sensor_name
+from metastore_assets.assets.told import told_version
+from metastore_assets.config import TableConfig
+from metastore_assets.errors import ConfigError
+from metastore_assets.formats import open_table_format
+from metastore_assets.pipeline.plan import PROFILE_VERSION, table_layout
+from metastore_assets.store.manifest import Version
+from resources.object_store import ObjectStoreResource
+from sensors.decision import Cursor, Seen, decide
+
+_UNFINISHED = [
+    DagsterRunStatus.QUEUED,
+    DagsterRunStatus.STARTING,
+    DagsterRunStatus.STARTED,
+    DagsterRunStatus.CANCELING,
+]
+_FINISHED = [DagsterRunStatus.SUCCESS, DagsterRunStatus.FAILURE, DagsterRunStatus.CANCELED]
+_SILENCE = 3600.0
+"""Seconds without an event after which a started run is taken for dead: its machine may have gone down with it."""
+
+
+def commit_sensor(table: TableConfig, job: UnresolvedAssetJobDefinition) -> SensorDefinition:
+    """The sensor of one table, which asks for runs of `job`. A tick reads the table's snapshot id, the newest version's JSON and Dagster's runs:
+    no Spark, and no list of what is in the table."""
+
+    @sensor(
+        name=sensor_name(table.name),
+        job=job,
+        minimum_interval_seconds=table.sensor.interval,
+        default_status=DefaultSensorStatus.RUNNING,
+        description=f"Sees commits to `{table.name}` and brings its profiles up to date, one run per commit. A failed "
+        "run is asked for again on the next tick, then less and less often.",
+    )
+    def commits(context: SensorEvaluationContext, object_store: ObjectStoreResource) -> SensorResult:
+        seen = look(context.instance, table, object_store.versions(table.name).latest())
+        decision = decide(Cursor.from_json(context.cursor), seen, table.sensor.interval, time.time())
+        cursor = decision.cursor.to_json()
+        if decision.attempt is None:
+            return SensorResult(skip_reason=SkipReason(decision.reason), cursor=cursor)
+        context.log.info(decision.reason)
+        return SensorResult(run_requests=[run_request(table, seen, decision.attempt)], cursor=cursor)
+
+    return commits
+
+
+def look(instance: DagsterInstance, table: TableConfig, latest: Version | None) -> Seen:
+    """What the decision depends on. Raises TableNotFoundError and the like: the tick then shows as failed."""
+    snapshot = open_table_format(table).snapshot_id()
+    told = told_version(instance, table.name)
+    target = _target(table, snapshot, latest)
+    ended = _ended_runs(instance, target)
+    return Seen(
+        snapshot=snapshot,
+        current=latest is not None and latest.snapshot == snapshot and _has_layout(table, latest),
+        published=latest.number if latest else 0,
+        reported=told[0] if told else 0,
+        target=target,
+        active=_active_run(instance, table.name),
+        attempts=len(ended),
+        last_ended=max(ended, default=0.0),
+    )
+
+
+def run_request(table: TableConfig, seen: Seen, attempt: int) -> RunRequest:
+    """The request for one run. Dagster never runs a key twice, failed runs included, so the key says all that makes a
+    run worth while: the snapshot, the version it follows (a table may return to a snapshot), code, and attempt."""
+    return RunRequest(
+        run_key=f"{table.name}:{seen.snapshot}:{seen.published}:{PROFILE_VERSION}:{seen.target}:{attempt}",
+        tags={
+            TABLE_TAG: table.name,
+            TARGET_TAG: seen.target,
+            "metastore/snapshot": seen.snapshot,
+            "metastore/attempt": str(attempt),
+        },
+    )
+
+
+def _target(table: TableConfig, snapshot: str, latest: Version | None) -> str:
+    """A digest short enough for a tag. Has the table's configuration in it: who mends that need not wait."""
+    parts = [table.name, snapshot, latest.number if latest else 0, PROFILE_VERSION, table.model_dump_json()]
+    return hashlib.sha256(json.dumps(parts).encode()).hexdigest()[:16]
+
+
+def _has_layout(table: TableConfig, version: Version) -> bool:
+    """Whether the version was made under the policies that are configured now."""
+    try:
+        return table_layout(version.schema, table).id == version.layout
+    except ConfigError:
+        return False  # The run will say which policy is wrong.
+
+
+def _active_run(instance: DagsterInstance, table: str) -> str | None:
+    """An unfinished run that works on the table, however it was launched."""
+    now = time.time()
+    for run in instance.get_runs(RunsFilter(statuses=_UNFINISHED)):
+        if _works_on(run, table) and not _is_dead(instance, run, now):
+            return run.run_id
+    return None
+
+
+def _works_on(run: DagsterRun, table: str) -> bool:
+    keys = {asset_key(table, level, kind) for level in LEVELS for kind in KINDS}
+    return run.job_name == job_name(table) or bool(keys & set(run.asset_selection or ()))
+
+
+def _is_dead(instance: DagsterInstance, run: DagsterRun, now: float) -> bool:
+    if run.status == DagsterRunStatus.QUEUED:
+        return False
+    events: Iterable[float] = (
+        record.timestamp for record in instance.get_records_for_run(run.run_id, limit=1, ascending=False).records
+    )
+    return now - max(events, default=now) > _SILENCE
+
+
+def _ended_runs(instance: DagsterInstance, target: str) -> list[float]:
+    """When each finished run with that target ended."""
+    records = instance.get_run_records(RunsFilter(tags={TARGET_TAG: target}, statuses=_FINISHED))
+    return [record.end_time or record.update_timestamp.timestamp() for record in records]

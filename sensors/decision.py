@@ -1,0 +1,92 @@
+"""What a commit sensor does next: a pure function of what it sees and what it remembers."""
+
+import json
+from dataclasses import dataclass
+
+CURSOR_FORMAT = 1
+_LONGEST_WAIT = 3600.0
+
+
+@dataclass(frozen=True)
+class Cursor:
+    """What a sensor remembers between ticks."""
+
+    target: str = ""
+    """What the last run was asked to bring the table up to; empty before the first."""
+    attempt: int = 0
+    """How many runs have been asked for with that target."""
+
+    def to_json(self) -> str:
+        """The text that Dagster stores."""
+        return json.dumps({"format": CURSOR_FORMAT, "target": self.target, "attempt": self.attempt})
+
+    @classmethod
+    def from_json(cls, text: str | None) -> "Cursor":
+        """The cursor stored. One that is missing, damaged, or of a newer release is as good as none: the truth is in
+        the Metastore's versions and Dagster's runs."""
+        try:
+            fields = json.loads(text or "")
+            if fields["format"] == CURSOR_FORMAT:
+                return cls(str(fields["target"]), int(fields["attempt"]))
+        except (ValueError, KeyError, TypeError):
+            pass
+        return cls()
+
+
+@dataclass(frozen=True)
+class Seen:
+    """What a tick sees."""
+
+    snapshot: str
+    """Of the table, now."""
+    current: bool
+    """Whether the newest version describes that snapshot under the configured policies."""
+    published: int
+    """Number of the newest version; 0 before the first."""
+    reported: int
+    """Number of the version that Dagster was told last; 0 before the first."""
+    target: str
+    """Digest of what a run would bring the table up to, and from where."""
+    active: str | None
+    """Id of an unfinished run that works on the table."""
+    attempts: int
+    """Runs with this target that the instance knows of."""
+    last_ended: float
+    """When the last of them ended, in seconds; 0 without any."""
+
+
+@dataclass(frozen=True)
+class Decision:
+    """Ask for a run or not, and why. `cursor` is to be remembered."""
+
+    cursor: Cursor
+    attempt: int | None
+    """The number of the run to ask for, starting at 1; None: no run."""
+    reason: str
+
+
+def decide(cursor: Cursor, seen: Seen, interval: float, now: float) -> Decision:
+    """Ask for a run when the table has moved on, or a version was published that Dagster has not been told of.
+
+    Never while a run works on the table. A run that failed is asked for again on the next tick, then after 1, 3, 7 …
+    intervals, at most an hour: a table that cannot be read must not keep the machine busy.
+    """
+    if seen.active is not None:
+        return Decision(cursor, None, f"run {seen.active} works on the table; the next tick looks again")
+    if seen.current and seen.reported == seen.published:
+        return Decision(cursor, None, f"version {seen.published} is current: snapshot {seen.snapshot}")
+    known = cursor.attempt if cursor.target == seen.target else 0
+    # The cursor may have been reset, and runs deleted: whichever remembers more is right.
+    done = max(known, seen.attempts)
+    wait = min(interval * (2 ** min(done - 1, 30) - 1), _LONGEST_WAIT) if done else 0.0
+    left = seen.last_ended + wait - now
+    if seen.last_ended and left > 0:
+        return Decision(cursor, None, f"attempt {done} did not get there; the next one follows in {left:.0f} s")
+    what = (
+        f"version {seen.published} is to be shown"
+        if seen.current
+        else f"snapshot {seen.snapshot} follows version {seen.published}"
+        if seen.published
+        else f"snapshot {seen.snapshot} is the first"
+    )
+    return Decision(Cursor(seen.target, done + 1), done + 1, what if not done else f"{what}; attempt {done + 1}")

@@ -1,0 +1,65 @@
+"""Pictures are small, well-formed, and drawn from what they are given."""
+
+import base64
+import re
+from xml.etree import ElementTree
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from metastore_assets.assets.picture import ColumnPicture, columns_picture, fitting_picture, markdown_image
+
+COLUMN = ColumnPicture(
+    "price", "decimal(15, 2)", ("50 distinct", "no nulls"), 100, (1, 0, 5), "1.00", "9.00", (("2.00", 60), ("1.00", 40))
+)
+WORST = ColumnPicture(
+    "ñ" * 200, "x" * 200, ("&" * 200,) * 5, 10**15, (10**12,) * 60, "9" * 99, "9" * 99, (("<" * 99, 10**12),) * 10
+)
+texts = st.text(st.characters(codec=None))
+
+
+def svg_of(markdown: str) -> ElementTree.Element:
+    match = re.fullmatch(r"!\[.*\]\(data:image/svg\+xml;base64,([A-Za-z0-9+/=]+)\)", markdown)
+    assert match
+    return ElementTree.fromstring(base64.b64decode(match[1]))
+
+
+def shown(svg: ElementTree.Element) -> list[str]:
+    return [element.text or "" for element in svg.iter("{http://www.w3.org/2000/svg}text")]
+
+
+def test_a_column_shows_its_facts_values_and_ends() -> None:
+    svg = svg_of(markdown_image(columns_picture("t · 100 rows", [COLUMN]), "t"))
+    assert shown(svg) == [
+        *("t · 100 rows", "price", "decimal(15, 2)", "50 distinct", "no nulls", "1.00", "9.00"),
+        *("2.00", "60 · 60%", "1.00", "40 · 40%"),
+    ]
+
+
+def test_an_empty_bin_has_no_bar_and_a_rare_one_has() -> None:
+    """Rare is not never."""
+    column = ColumnPicture("n", "int64", (), 10**6, (10**6, 0, 1), "0", "2")
+    (path,) = re.findall(r'class="b"[^>]*d="([^"]*)"', columns_picture("t", [column]))
+    heights = dict(re.findall(r"M(\d+) 0V(\d+)", path))
+    assert heights.keys() == {"0", "2"}
+    assert int(heights["2"]) > 0
+
+
+@given(texts, texts, texts)
+def test_any_text_makes_well_formed_xml(name: str, fact: str, value: str) -> None:
+    """Markup, control characters, lone surrogates: shown or replaced, never broken."""
+    column = ColumnPicture(name, fact, (fact,), 1, (1,), value, value, ((value, 1),), (fact,))
+    svg_of(markdown_image(columns_picture(name, [column]), "t"))
+
+
+@pytest.mark.parametrize("limit", [24_000, 8_000, 2_000])
+def test_a_picture_fits(limit: int) -> None:
+    """As many columns as fit, the first ones first, and valid whatever is left out."""
+    markdown = fitting_picture("t", [WORST] * 8, "t", limit)
+    assert len(markdown) <= limit
+    svg_of(markdown)
+
+
+def test_nothing_to_draw_is_said() -> None:
+    assert "No column has values to draw." in shown(svg_of(markdown_image(columns_picture("t", []), "t")))
