@@ -74,6 +74,7 @@ class DeltaFormat:
             schema = arrow_schema(self._location.uri, json.loads(table.schema().to_json()), mode)
             partition_columns = tuple(table.metadata().partition_columns)
             adds = _adds(table, partition_columns)
+            _check_distinct(self._location, adds)
             vectors: dict[str, DeletionVector] = {}
             if "deletionVectors" in features:
                 vectors = deletion_vectors(self._location, table.version(), [add.path for add in adds])
@@ -157,6 +158,11 @@ def _adds(table: DeltaTable, partition_columns: tuple[str, ...]) -> list[_Add]:
         _Add(path, size, time, count, {name: column[row] for name, column in columns.items()})
         for row, (path, size, time, count) in enumerate(zip(paths, sizes, times, counts, strict=True))
     ]
+
+
+def _check_distinct(location: Location, adds: list[_Add]) -> None:
+    if len({add.path for add in adds}) < len(adds):
+        raise TableFormatError(f"{location.uri}: the log has the same data file twice, which no protocol allows")
 
 
 def _fragment_id(add: _Add, vector: DeletionVector | None, values: list[tuple[str, pa.Scalar]]) -> str:

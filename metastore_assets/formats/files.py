@@ -21,13 +21,13 @@ from metastore_assets.formats.base import Fragment, Snapshot
 from metastore_assets.formats.conform import Matcher
 from metastore_assets.formats.csv_files import CsvOptions, CsvSummary, inferred_fields, summarize, write_parquet
 from metastore_assets.formats.listing import DataFile, data_files, is_hidden, partition_columns
-from metastore_assets.formats.location import Location, StoredFile
+from metastore_assets.formats.location import Location
 from metastore_assets.formats.parquet import ParquetColumns, open_parquet
 from metastore_assets.formats.partition_keys import encode_partition_key
 from metastore_assets.formats.reader import ParquetFragmentReader, explained
 from metastore_assets.formats.schema_union import plain_type, union_fields
 
-_THREADS = 16
+_THREADS = 32
 """Files looked into at a time while planning: most of it is waiting for the store."""
 
 
@@ -138,7 +138,7 @@ class FilesFragmentSource:
         """Open the file. Raises FragmentError, with `missing` when it is gone or has been overwritten since."""
         path = self.location.full_path(self.file.stored.path)
         with explained(path), ExitStack() as stack:
-            source = stack.enter_context(_open_same(self.location, self.file.stored))
+            source = stack.enter_context(self.location.open_stored(self.file.stored))
             if self.csv is not None:
                 source = stack.enter_context(self._spilled(source, self.csv))
             reader = ParquetFragmentReader(
@@ -146,7 +146,7 @@ class FilesFragmentSource:
                 path=path,
                 matcher=Matcher(),
                 constants={name: pa.scalar(value, pa.string()) for name, value in self.file.partition},
-                verify=lambda: _verify_same(self.location, self.file.stored),
+                verify=lambda: self.location.check(self.file.stored),
             )
             stack.pop_all()
         return reader
@@ -157,7 +157,7 @@ class FilesFragmentSource:
         os.close(descriptor)
         try:
             write_parquet(source, self.file.compression, options, dict(self.types), name)
-            _verify_same(self.location, self.file.stored)
+            self.location.check(self.file.stored)
             return pa.OSFile(name, "rb")
         finally:
             # Stays readable while it is open, and leaves nothing behind however the process ends.
@@ -168,33 +168,23 @@ class FilesFragmentSource:
 def _described(location: Location, file: DataFile, options: CsvOptions | None) -> tuple[int, Any]:
     """Row count of a file, and its schema in plain types or its CsvSummary. Cached: equal arguments, same content."""
     stored = file.stored
-    with explained(location.full_path(stored.path)), _open_same(location, stored) as source:
+    with explained(location.full_path(stored.path)), location.open_stored(stored) as source:
         if options is not None:
             summary: CsvSummary = summarize(source, file.compression, options)
             result: tuple[int, Any] = summary.row_count, summary
         else:
             parquet = open_parquet(source)
-            fields = [pa.field(field.name, plain_type(field.type)) for field in parquet.schema_arrow]
-            result = parquet.metadata.num_rows, _interned(pa.schema(fields).serialize().to_pybytes())
-        _verify_same(location, stored)
+            stored_schema = parquet.schema_arrow.remove_metadata().serialize().to_pybytes()
+            result = parquet.metadata.num_rows, _plain_schema(stored_schema)
+        location.check(stored)
     return result
 
 
 @lru_cache(maxsize=4096)
-def _interned(serialized: bytes) -> pa.Schema:
-    """One object for all files of one schema: a table has many files and few schemas."""
-    return pa.ipc.read_schema(pa.py_buffer(serialized))
-
-
-def _open_same(location: Location, stored: StoredFile) -> pa.NativeFile:
-    _verify_same(location, stored)
-    return location.open(stored.path, stored)
-
-
-def _verify_same(location: Location, stored: StoredFile) -> None:
-    if location.stat(stored.path) != stored:
-        path = location.full_path(stored.path)
-        raise FragmentError(f"{path} has been overwritten since the table was listed", path=path, missing=True)
+def _plain_schema(serialized: bytes) -> pa.Schema:
+    """A schema in plain types. One object for all files of one schema: a table has many files and few schemas."""
+    schema = pa.ipc.read_schema(pa.py_buffer(serialized))
+    return pa.schema([pa.field(field.name, plain_type(field.type)) for field in schema])
 
 
 def _digest(parts: Sequence[object]) -> str:

@@ -118,7 +118,7 @@ def _strip(name: str, suffixes: dict[str, str]) -> tuple[str, str | None]:
 
 
 def _sniff(location: Location, stored: StoredFile) -> str:
-    with location.open(stored.path, stored) as file:
+    with location.open_stored(stored) as file:
         head = file.read(4)
     return next((kind for magic, kind in _MAGIC.items() if head.startswith(magic)), "unknown")
 

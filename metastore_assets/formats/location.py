@@ -15,7 +15,13 @@ from urllib.parse import unquote
 
 import pyarrow as pa
 
-from metastore_assets.formats.object_store import ObjectFile, object_errors, open_object_store
+from metastore_assets.formats.object_store import (
+    ObjectFile,
+    OverwrittenError,
+    is_e_tag,
+    object_errors,
+    open_object_store,
+)
 
 _SCHEME = re.compile(r"[A-Za-z][A-Za-z0-9+.-]*://")
 
@@ -112,16 +118,28 @@ class Location:
         with object_errors(self.full_path(path)):
             return bytes(store.get(_key(prefix, path)).bytes())
 
-    def open(self, path: str, stored: StoredFile | None = None) -> pa.NativeFile:
-        """The file for random access; without `stored`, as it is now.
+    def open(self, path: str) -> pa.NativeFile:
+        """The file for random access, as it is now."""
+        return pa.OSFile(self.full_path(path), "rb") if self.is_local else self._open_object(self.stat(path))
 
-        In an object store every later read is of that content, and fails when the object has been overwritten.
+    def open_stored(self, stored: StoredFile) -> pa.NativeFile:
+        """The file for random access, of the content that was listed, else OverwrittenError.
+
+        Call `check` when done: only then it is certain that all was of that content.
         """
-        if self.is_local:
-            return pa.OSFile(self.full_path(path), "rb")
-        stored = stored or self.stat(path)
+        self.check(stored)
+        return pa.OSFile(self.full_path(stored.path), "rb") if self.is_local else self._open_object(stored)
+
+    def check(self, stored: StoredFile) -> None:
+        """Raise OverwrittenError when the file is no longer the one that was listed."""
+        if not self.is_local and is_e_tag(stored.version):
+            return  # Every read asks for the ETag.
+        if self.stat(stored.path) != stored:
+            raise OverwrittenError(f"{self.full_path(stored.path)} has been overwritten since it was listed")
+
+    def _open_object(self, stored: StoredFile) -> pa.NativeFile:
         store, prefix = self._store()
-        file = ObjectFile(store, _key(prefix, path), stored.size, stored.version, self.full_path(path))
+        file = ObjectFile(store, _key(prefix, stored.path), stored.size, stored.version, self.full_path(stored.path))
         return pa.PythonFile(file, mode="r")
 
     def _store(self) -> tuple[Any, str]:

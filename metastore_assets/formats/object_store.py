@@ -27,7 +27,7 @@ _WRITER_KEYS = {"s3_allow_unsafe_rename", "s3_locking_provider", "conditional_pu
 
 
 class OverwrittenError(OSError):
-    """Raised when an object is no longer the one that was opened."""
+    """Raised when a file is no longer the one that was opened."""
 
 
 def open_object_store(root: str, options: Iterable[tuple[str, str]]) -> Any:
@@ -63,6 +63,11 @@ def object_errors(uri: str) -> Iterator[None]:
         raise OSError(f"{uri}: {str(error).partition(chr(10))[0].strip()}; check storage_options") from error
 
 
+def is_e_tag(version: str) -> bool:
+    """Whether a version can be asked for: a store without ETags has a time in its place."""
+    return version.startswith(('"', "W/"))
+
+
 class ObjectFile(io.RawIOBase):
     """An object as a seekable file whose content cannot change under its reader.
 
@@ -74,8 +79,7 @@ class ObjectFile(io.RawIOBase):
         self._path = path
         self._size = size
         self._uri = uri
-        # A store without ETags has a time in its place, which cannot be asked for.
-        self._e_tag = e_tag if e_tag.startswith(('"', "W/")) else None
+        self._e_tag = e_tag if is_e_tag(e_tag) else None
         self._position = 0
 
     def readable(self) -> bool:

@@ -14,6 +14,8 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
+import pyarrow as pa
+import pyarrow.parquet as pq
 
 _Z85 = "0123456789abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ.-:+=^!/*?&<>()[]{}@%$#"
 
@@ -134,3 +136,55 @@ def _container(content: list[int], runs: bool) -> bytes:
 def _descriptor(storage: str, path: str, offset: int | None, size: int, cardinality: int) -> dict[str, Any]:
     result = {"storageType": storage, "pathOrInlineDv": path, "sizeInBytes": size, "cardinality": cardinality}
     return result if offset is None else result | {"offset": offset}
+
+
+def protocol(*features: str) -> dict[str, Any]:
+    """The protocol action of a table that needs readers of these features."""
+    action: dict[str, Any] = {"minReaderVersion": 3, "minWriterVersion": 7}
+    return {"protocol": action | {"readerFeatures": list(features), "writerFeatures": list(features)}}
+
+
+def metadata(
+    fields: Sequence[dict[str, Any]], partition_columns: Sequence[str] = (), **configuration: str
+) -> dict[str, Any]:
+    """The metaData action of a table with these columns, as Delta's JSON has them."""
+    return {
+        "metaData": {
+            "id": "5fba94ed-9794-4965-ba6e-6ee3c0d22af9",
+            "format": {"provider": "parquet", "options": {}},
+            "schemaString": json.dumps({"type": "struct", "fields": list(fields)}),
+            "partitionColumns": list(partition_columns),
+            "configuration": configuration,
+            "createdTime": 1,
+        }
+    }
+
+
+def field(name: str, type_: Any, **metadata: Any) -> dict[str, Any]:
+    """A column, as Delta's JSON has it."""
+    return {"name": name, "type": type_, "nullable": True, "metadata": metadata}
+
+
+def mapped(name: str, type_: Any, number: int, physical: str | None = None) -> dict[str, Any]:
+    """A mapped column: its physical name is `p<number>` unless given."""
+    ids = {"delta.columnMapping.id": number, "delta.columnMapping.physicalName": physical or f"p{number}"}
+    return {"name": name, "type": type_, "nullable": True, "metadata": ids}
+
+
+def add_file(
+    table: Path, data: pa.Table, path: str = "f.parquet", log_path: str | None = None, **values: Any
+) -> dict[str, Any]:
+    """Write a data file; its add action. `values` are partition values by physical name, as the log has them."""
+    file = table / path
+    file.parent.mkdir(parents=True, exist_ok=True)
+    pq.write_table(data, file)
+    return {
+        "add": {
+            "path": log_path or path,
+            "partitionValues": values,
+            "size": file.stat().st_size,
+            "modificationTime": 1,
+            "dataChange": True,
+            "stats": json.dumps({"numRecords": data.num_rows}),
+        }
+    }
