@@ -38,7 +38,7 @@ if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
 FAN_IN = 32
-"""Most profiles that one merge reads."""
+"""Most profiles that one merge reads. More than 4, so that every level of the tree is shorter than the one below."""
 
 
 @dataclass(frozen=True)

@@ -49,7 +49,7 @@ def assert_matches_duckdb(told: dict[str, Any], lake: Lake) -> None:
 
 @pytest.mark.parametrize(
     ("seed", "fan_in"),
-    [(1, 32), (2, 3), *(pytest.param(seed, 2 + seed % 4, marks=pytest.mark.long) for seed in range(3, 30))],
+    [(1, 32), (2, 5), *(pytest.param(seed, 5 + seed % 3, marks=pytest.mark.long) for seed in range(3, 30))],
 )
 def test_incremental_equals_from_scratch_and_duckdb(
     spark: SparkSession, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, seed: int, fan_in: int
