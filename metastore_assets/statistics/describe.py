@@ -31,6 +31,10 @@ def describe(
     """`row` with everything that the frequencies of all its values say. `type` is the column's own type."""
     cls = frequencies.type_class
     counts = frequencies.counts.to_numpy()
+    if cls.name in ("string", "binary"):
+        row = replace(row, **_lengths(frequencies, cls, counts))
+    else:
+        row = replace(row, total_bytes=row.value_count * _width(type))
     hashes = hash_values(frequencies.values, cls)
     facts = frequency_facts(frequencies)
     row = replace(
@@ -44,11 +48,8 @@ def describe(
         distinct_sketch=distinct_sketch(hashes[0]),
         fingerprint=fingerprint(hashes, counts, row.null_count),
         true_count=_true_count(frequencies) if cls.kind == "boolean" else None,
-        total_bytes=row.value_count * _width(type) if cls.kind != "bytes" or cls.name == "uuid" else None,
         **_bounds(frequencies, cls),
     )
-    if cls.name in ("string", "binary"):
-        row = replace(row, **_lengths(frequencies, cls, counts))
     return replace(row, **_numeric(frequencies, cls, counts, policy)) if cls.is_ordinal else row
 
 

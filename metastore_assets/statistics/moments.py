@@ -163,7 +163,7 @@ def ratio(numerator: int, denominator: int, shift: int) -> float:
     try:
         return numerator / denominator
     except OverflowError:
-        return math.copysign(math.inf, numerator)
+        return math.inf if numerator > 0 else -math.inf
 
 
 def root(numerator: int, denominator: int) -> float:

@@ -1,0 +1,114 @@
+"""Frequencies add and subtract exactly, and never below zero."""
+
+from __future__ import annotations
+
+import math
+from collections import Counter
+from typing import Any
+
+import pyarrow as pa
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from metastore_assets.config import ColumnPolicy
+from metastore_assets.errors import CorruptionError
+from metastore_assets.statistics import counting
+from metastore_assets.statistics.frequencies import EMPTY, Frequencies, frequency_facts, sum_frequencies
+from tests.statistics.columns import KINDS, profile_one, rows, share
+from tests.statistics.oracle import FRACTIONS, Facts, plain
+from tests.statistics.test_profile import widened
+
+
+def frequencies(values: list[Any], name: str) -> Frequencies:
+    found = profile_one(KINDS[name].array(values), ColumnPolicy(frequencies="all")).frequencies
+    assert found is not None
+    return found
+
+
+@pytest.mark.parametrize("name", KINDS)
+@share(20)
+@given(data=st.data())
+def test_sums_and_differences(name: str, data: st.DataObject) -> None:
+    """old + added - removed is what is left; values that vanish are not listed; the order of terms does not matter."""
+    kind = KINDS[name]
+    removed, left = data.draw(rows(kind, 12)), data.draw(rows(kind, 12))
+    terms = [
+        (frequencies(removed + left, name), 1),
+        (frequencies(removed, name), -1),
+        (frequencies(left, name), 1),
+        (EMPTY, 1),
+    ]
+    found = sum_frequencies(data.draw(st.permutations(terms)))
+    expected = Facts([None if value is None else widened(name, value) for value in left + left])
+    assert [plain(value) for value in found.values] == expected.ascending
+    assert found.counts.to_pylist() == [expected.counts[value] for value in expected.ascending]
+    facts = frequency_facts(found)
+    assert (facts.distinct_count, facts.duplicate_count) == (expected.distinct_count, expected.duplicate_count)
+    assert [(q, plain(value)) for q, value in facts.percentiles] == list(zip(FRACTIONS, expected.percentiles))  # noqa: B905
+
+
+def test_more_removed_than_there_was() -> None:
+    """A negative frequency is a corruption, and the message names the value."""
+    with pytest.raises(CorruptionError, match=r"the value b would have frequency -1.*refresh --full"):
+        sum_frequencies([(frequencies(["a", "b"], "string"), 1), (frequencies(["b", "b"], "string"), -1)])
+
+
+def test_classes_do_not_mix() -> None:
+    """Frequencies of different classes are refused."""
+    with pytest.raises(CorruptionError, match="float64, int64"):
+        sum_frequencies([(frequencies([1], "int64"), 1), (frequencies([1.0], "float64"), 1)])
+
+
+def test_nothing() -> None:
+    """No terms, or terms without values, are the empty list."""
+    assert sum_frequencies([]) == EMPTY
+    assert sum_frequencies([(EMPTY, 1), (EMPTY, -1)]) == EMPTY
+    assert len(sum_frequencies([(frequencies([None], "int8"), 1)])) == 0
+    assert frequency_facts(EMPTY).percentiles == ()
+
+
+def test_a_factor_is_a_factor() -> None:
+    """Signs may be any integer."""
+    found = sum_frequencies([(frequencies([1, 1, 2], "int8"), 3)])
+    assert found == Frequencies(pa.array([1, 2]), pa.array([6, 3]))
+
+
+def test_equality_knows_nan() -> None:
+    """Frequencies of NaN equal themselves, and differ where values, counts or types do."""
+    one = frequencies([math.nan, 1.0], "float64")
+    assert one == frequencies([1.0, math.nan], "float64")
+    assert one != frequencies([1.0, 2.0], "float64")
+    assert one != frequencies([1.0, math.nan, math.nan], "float64")
+    assert frequencies([1], "int8") != frequencies([1.0], "float64")
+
+
+@pytest.mark.parametrize("name", ["int32", "string_view", "binary", "decimal128", "float64", "dictionary", "boolean"])
+@given(data=st.data())
+@share(20)
+def test_counting_in_runs(name: str, data: st.DataObject) -> None:
+    """However often chunks are flushed into runs, and runs merged, the counts are the same."""
+    kind = KINDS[name]
+    values = data.draw(rows(kind, 60))
+    chunk = data.draw(st.integers(1, 10))
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(counting, "_PENDING_ROWS", data.draw(st.integers(1, 20)))
+        parts = [values[at : at + chunk] for at in range(0, len(values), chunk)]
+        found = profile_one([kind.array(part) for part in parts] or [kind.array([])]).frequencies
+    assert found is not None
+    expected = Counter(Facts(values).counts)
+    assert {plain(v): c for v, c in zip(found.values, found.counts.to_pylist(), strict=True)} == dict(expected)
+    assert [plain(value) for value in found.values] == Facts(values).ascending
+
+
+@pytest.mark.parametrize("name", ["string", "binary_view"])
+def test_many_values_by_sorting_and_by_hashing(name: str) -> None:
+    """Both kernels for bytes: values that are mostly distinct are sorted, others hashed."""
+    for distinct in (7, 9_000):
+        values = [f"value-{(at * 7919) % distinct:09d}" for at in range(10_000)]
+        if "binary" in name:
+            values = [value.encode() for value in values]  # type: ignore[misc]
+        found = frequencies(values, name)
+        expected = Counter(values)
+        assert [plain(value) for value in found.values] == sorted(expected)
+        assert found.counts.to_pylist() == [expected[value] for value in sorted(expected)]

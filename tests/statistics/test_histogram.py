@@ -1,0 +1,168 @@
+"""Histograms: every finite value in the bin of its lattice, and merging equals building from all rows."""
+
+from __future__ import annotations
+
+import math
+from collections import Counter
+from fractions import Fraction
+from typing import Any
+
+import numpy as np
+import pyarrow as pa
+import pytest
+from hypothesis import assume, given
+from hypothesis import strategies as st
+
+from metastore_assets.errors import CorruptionError
+from metastore_assets.statistics.histogram import Histogram, build_histogram, histogram_capacity, merge_histograms
+from tests.statistics.columns import FINITE, KINDS, Kind, integers, profile_one
+from tests.statistics.oracle import plain
+
+LINES = ["int8", "int64", "uint64", "float64", "decimal128", "decimal128_short", "date32", "time64_ns", "timestamp_us"]
+
+
+def physical(value: Any, kind: Kind) -> Fraction:
+    scale = kind.type.scale if pa.types.is_decimal(kind.type) else 0
+    return Fraction(value) * 10**scale
+
+
+def built(values: list[Any], kind: Kind, capacity: int) -> Histogram | None:
+    frequencies = profile_one(kind.array(values)).frequencies
+    assert frequencies is not None
+    return build_histogram(frequencies, capacity)
+
+
+@pytest.mark.parametrize("name", LINES)
+@given(data=st.data())
+def test_bins_by_definition(name: str, data: st.DataObject) -> None:
+    """Bin i counts the values from (first + i) * 2**k up to (first + i + 1) * 2**k; k is the smallest that fits."""
+    kind = KINDS[name]
+    values = data.draw(st.lists(kind.values.filter(lambda v: not isinstance(v, float) or math.isfinite(v)), min_size=1))
+    capacity = data.draw(st.integers(2, 40))
+    histogram = built(values, kind, capacity)
+    assert histogram is not None
+    numbers = [physical(value, kind) for value in values]
+    width = Fraction(2) ** histogram.exponent
+    expected = Counter(math.floor(number / width) - histogram.first for number in numbers)
+    assert {at: int(count) for at, count in enumerate(histogram.counts) if count} == dict(expected)
+    assert histogram.counts[0] > 0
+    assert histogram.counts[-1] > 0
+    assert len(histogram) <= capacity
+    finer = width / 2
+    least = Fraction(1) if name != "float64" else max(Fraction(2) ** -1074, _finest(values))
+    assert width == least or math.floor(max(numbers) / finer) - math.floor(min(numbers) / finer) >= capacity
+
+
+def _finest(values: list[float]) -> Fraction:
+    greatest = max(map(abs, values))
+    return Fraction(2) ** (math.frexp(greatest)[1] - 53) if greatest else Fraction(0)
+
+
+@pytest.mark.parametrize("name", LINES)
+@given(data=st.data())
+def test_merging_equals_building(name: str, data: st.DataObject) -> None:
+    """Exponent, first bin and counts, in any order and grouping; the least capacity rules."""
+    kind = KINDS[name]
+    values = data.draw(st.lists(kind.values, max_size=60))
+    cuts = sorted(data.draw(st.lists(st.integers(0, len(values)), max_size=3)))
+    capacities = data.draw(st.lists(st.integers(2, 64), min_size=len(cuts) + 1, max_size=len(cuts) + 1))
+    parts = [values[a:b] for a, b in zip([0, *cuts], [*cuts, len(values)], strict=True)]
+    made = [built(part, kind, c) for part, c in zip(parts, capacities, strict=True)]
+    histograms = data.draw(st.permutations([histogram for histogram in made if histogram is not None]))
+    assume(histograms)
+    scratch = built(values, kind, min(histogram.capacity for histogram in histograms))
+    assert merge_histograms(histograms) == scratch
+    step_by_step = histograms[0]
+    for histogram in histograms[1:]:
+        step_by_step = merge_histograms([step_by_step, histogram])
+    assert step_by_step == scratch
+
+
+@given(values=st.lists(FINITE | integers(64).map(float), min_size=1), n=st.integers(2, 100))
+def test_rebin(values: list[float], n: int) -> None:
+    """At most n bins, at least half of that unless there are fewer, on the same lattice, with the same total."""
+    histogram = built(values, KINDS["float64"], 2048)
+    assert histogram is not None
+    coarse = histogram.rebin(n)
+    assert len(coarse) <= n
+    assert coarse.counts.sum() == len(values)
+    assert coarse == histogram or len(histogram.rebin(2 * n)) > n
+    assert histogram.rebin(10_000) == histogram
+    again = built(values, KINDS["float64"], n)
+    assert again is not None
+    assert (coarse.exponent, coarse.first) == (max(again.exponent, histogram.exponent), coarse.first)
+    with pytest.raises(ValueError):
+        histogram.rebin(1)
+
+
+@pytest.mark.parametrize("name", LINES)
+@given(data=st.data())
+def test_edges_are_typed_and_enclose(name: str, data: st.DataObject) -> None:
+    """len + 1 ascending values of the class, the first not above the minimum, the last not below the maximum."""
+    kind = KINDS[name]
+    values = data.draw(st.lists(kind.values.filter(lambda v: not isinstance(v, float) or math.isfinite(v)), min_size=1))
+    histogram = built(values, kind, data.draw(st.integers(2, 40)))
+    assert histogram is not None
+    edges = histogram.edges()
+    assert edges.type == histogram.type_class.arrow
+    found = [plain(edge) for edge in edges]
+    assert len(found) == len(histogram) + 1
+    assert found == sorted(found)
+    assert found[0] <= min(values)
+    assert found[-1] >= max(values)
+    assert len(set(found)) >= len(histogram)
+
+
+def test_edges_at_the_end_of_the_range() -> None:
+    """The edge beyond the greatest value of a class is the greatest value: the last bin includes it."""
+    for kind, value in (
+        (KINDS["int64"], 2**63 - 1),
+        (KINDS["uint64"], 2**64 - 1),
+        (KINDS["time64_ns"], 86_399_999_999_999),
+    ):
+        histogram = built([value], kind, 2)
+        assert histogram is not None
+        assert [plain(edge) for edge in histogram.edges()][-1] == value
+    greatest = float(np.finfo(np.float64).max)
+    histogram = built([greatest], KINDS["float64"], 2)
+    assert histogram is not None
+    assert histogram.edges().to_pylist()[-1] == greatest
+
+
+def test_exact_positions_while_they_fit() -> None:
+    """A column of few positions has one bin for each."""
+    histogram = built([3, 5, 5], KINDS["int64"], 2048)
+    assert histogram is not None
+    assert (histogram.exponent, histogram.first, histogram.counts.tolist()) == (0, 3, [1, 0, 2])
+    assert histogram.edges().to_pylist() == [3, 4, 5, 6]
+
+
+def test_tiny_negative_beside_large() -> None:
+    """A value that underflows when scaled to the bin width is still below zero."""
+    histogram = built([-5e-324, 1e300], KINDS["float64"], 16)
+    assert histogram is not None
+    assert (histogram.first, histogram.counts[0], histogram.counts.sum()) == (-1, 1, 2)
+
+
+def test_capacity_leaves_the_bins_asked_for() -> None:
+    """At least as many bins as asked for are kept when there are positions, never more than 10,000."""
+    assert [histogram_capacity(n) for n in (1000, 1024, 5000, 10_000)] == [2000, 2048, 10_000, 10_000]
+    for top in range(1000, 9000, 997):
+        histogram = built(list(range(top)), KINDS["int64"], histogram_capacity(1000))
+        assert histogram is not None
+        assert 1000 <= len(histogram) <= 2000
+
+
+@pytest.mark.parametrize("array", [pa.array([True]), pa.array(["a"]), pa.nulls(2), pa.array([math.nan, math.inf])])
+def test_columns_without_a_histogram(array: pa.Array) -> None:
+    """Booleans, text, nulls, and columns without a finite number."""
+    assert profile_one(array).histogram is None
+
+
+def test_classes_do_not_mix() -> None:
+    """Histograms of different classes are refused, not added."""
+    first, second = built([1], KINDS["int64"], 8), built([1.0], KINDS["float64"], 8)
+    assert first is not None
+    assert second is not None
+    with pytest.raises(CorruptionError, match="float64, int64"):
+        merge_histograms([first, second])

@@ -1,0 +1,196 @@
+"""Leaf columns: paths, identities, and the arrays that belong to them, at every depth and in every encoding."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+import pyarrow as pa
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from metastore_assets.formats.base import FIELD_ID
+from metastore_assets.statistics import leaves
+from metastore_assets.statistics.leaves import LeafColumn, leaf_columns, schema_leaves, split_leaves
+
+NESTED = pa.struct(
+    [
+        ("a", pa.int8()),
+        ("b", pa.list_(pa.struct([("c", pa.string())]))),
+        ("m", pa.map_(pa.string(), pa.list_(pa.int8()))),
+    ]
+)
+
+
+def test_depth_first_in_table_order() -> None:
+    """Containers come before what is in them; what is below a list or a map is repeated."""
+    found = [(leaf.path, leaf.repeated) for leaf in leaf_columns(pa.field("s", NESTED))]
+    assert found == [
+        ("s", False),
+        ("s.a", False),
+        ("s.b", False),
+        ("s.b.element", True),
+        ("s.b.element.c", True),
+        ("s.m", False),
+        ("s.m.key", True),
+        ("s.m.value", True),
+        ("s.m.value.element", True),
+    ]
+
+
+def test_flat_column_is_its_own_leaf() -> None:
+    """Name, identity and type as they are; the type is kept in its encoding."""
+    type = pa.dictionary(pa.int8(), pa.string())
+    assert leaf_columns(pa.field("c", type)) == [LeafColumn("c", "c", type)]
+
+
+def test_identities_come_from_the_metadata_at_every_depth() -> None:
+    """Names change, identities stay; a list's element has one of its own or is `element`, however it was named."""
+    assert leaves.FIELD_ID == FIELD_ID
+
+    def field(name: str, type: pa.DataType, identity: str) -> pa.Field:
+        return pa.field(name, type, metadata={FIELD_ID: identity})
+
+    element = field("array", pa.struct([field("x", pa.int8(), "4"), pa.field("y", pa.int8())]), "3")
+    found = leaf_columns(field("l", pa.list_(element), "2"))
+    assert [(leaf.path, leaf.field_id) for leaf in found] == [
+        ("l", "2"),
+        ("l.element", "2.3"),
+        ("l.element.x", "2.3.4"),
+        ("l.element.y", "2.3.y"),
+    ]
+    unnamed = leaf_columns(pa.field("l", pa.list_(pa.field("array_element", pa.int8()))))
+    assert unnamed[1].field_id == "l.element"
+
+
+def test_paths_that_collide_stay_distinct() -> None:
+    """Dots in names are kept as they are, unless the path is taken; identities tell dots from depth always."""
+    plain = schema_leaves([pa.field("id.num", pa.int8()), pa.field("id.num`s", pa.int8())])
+    assert [leaf.path for row in plain for leaf in row] == ["id.num", "id.num`s"]
+    assert [leaf.field_id for row in plain for leaf in row] == ["`id.num`", "`id.num``s`"]
+    clash = schema_leaves([pa.field("a.b", pa.int8()), pa.field("a", pa.struct([("b", pa.int8())]))])
+    assert [leaf.path for row in clash for leaf in row] == ["`a.b`", "a", "a.b"]
+    inside = leaf_columns(pa.field("s", pa.struct([("x.y", pa.int8()), ("x", pa.struct([("y", pa.int8())]))])))
+    assert [leaf.path for leaf in inside] == ["s", "s.`x.y`", "s.x", "s.x.y"]
+
+
+NAMES = st.text(alphabet="ab.`[]2", max_size=4)
+FLAT = st.just(pa.int8())
+DEEP = st.recursive(
+    FLAT,
+    lambda inner: st.one_of(
+        inner.map(pa.list_),
+        inner.map(lambda type: pa.map_(pa.string(), type)),
+        st.lists(st.tuples(NAMES, inner), min_size=1, max_size=4).map(lambda fields: pa.struct(fields)),
+    ),
+    max_leaves=6,
+)
+
+
+@given(fields=st.lists(st.tuples(NAMES, DEEP), min_size=1, max_size=5))
+def test_all_paths_and_identities_are_distinct(fields: list[tuple[str, pa.DataType]]) -> None:
+    """Whatever the names, twins included."""
+    found = [leaf for row in schema_leaves([pa.field(name, type) for name, type in fields]) for leaf in row]
+    assert len({leaf.path for leaf in found}) == len(found)
+    assert len({leaf.field_id for leaf in found}) == len(found)
+
+
+ROW: st.SearchStrategy[Any] = st.one_of(
+    st.none(),
+    st.fixed_dictionaries(
+        {
+            "a": st.one_of(st.none(), st.integers(0, 9)),
+            "b": st.one_of(
+                st.none(), st.lists(st.one_of(st.none(), st.just({"c": "x"}), st.just({"c": None})), max_size=3)
+            ),
+            "m": st.one_of(
+                st.none(),
+                st.lists(st.tuples(st.text(max_size=2), st.one_of(st.none(), st.lists(st.integers(0, 9)))), max_size=2),
+            ),
+        }
+    ),
+)
+
+
+def below(value: Any, *keys: str) -> list[Any]:
+    """The values at a path in Python values: the definition of what a leaf column holds."""
+    values = [value]
+    for key in keys:
+        found: list[Any] = []
+        for each in values:
+            if key == "element":
+                found += each or []
+            elif key in ("key", "value"):
+                found += [entry[key == "value"] for entry in each or []]
+            else:
+                found.append(None if each is None else each[key])
+        values = found
+    return values
+
+
+@given(rows=st.lists(ROW, max_size=8), start=st.integers(0, 3), stop=st.integers(3, 8))
+def test_split_by_definition(rows: list[Any], start: int, stop: int) -> None:
+    """A field below a null struct is null; elements of null lists do not exist; slices are respected."""
+    array = pa.array(rows, NESTED).slice(start, max(0, stop - start))
+    field = pa.field("s", NESTED)
+    arrays = split_leaves(field, array)
+    rows = rows[start:stop]
+    for leaf, found in zip(leaf_columns(field), arrays, strict=True):
+        expected = [value for row in rows for value in below(row, *leaf.path.split(".")[1:])]
+        assert found.to_pylist() == expected, leaf.path
+
+
+def _int32(*numbers: int) -> pa.Array:
+    return pa.array(numbers, pa.int32())
+
+
+LAYOUTS: dict[str, Callable[[pa.Array, pa.Array], pa.Array]] = {
+    "list": lambda v, mask: pa.ListArray.from_arrays(_int32(0, 2, 4), v, mask=mask),
+    "large": lambda v, mask: pa.LargeListArray.from_arrays(pa.array([0, 2, 4]), v, mask=mask),
+    "view": lambda v, mask: pa.ListViewArray.from_arrays(_int32(0, 2), _int32(2, 2), v, mask=mask),
+    "large_view": lambda v, mask: pa.LargeListViewArray.from_arrays(pa.array([0, 2]), pa.array([2, 2]), v, mask=mask),
+    "fixed_size": lambda v, mask: pa.FixedSizeListArray.from_arrays(v, 2, mask=mask),
+    "map": lambda v, mask: pa.MapArray.from_arrays(_int32(0, 2, 4), pa.array(["a", "b", "c", "d"]), v, mask=mask),
+}
+ELEMENTS = {
+    "int8": pa.array([1, 2, 3, None], pa.int8()),
+    "view": pa.array(["a", "b", "c", "d" * 20], pa.string_view()),
+    "uuid": pa.ExtensionArray.from_storage(pa.uuid(), pa.array([bytes([n]) * 16 for n in range(4)], pa.binary(16))),
+    "dictionary": pa.array(["a", "b", "c", None]).dictionary_encode(),
+}
+
+
+@pytest.mark.parametrize("layout", LAYOUTS)
+@pytest.mark.parametrize("elements", ELEMENTS)
+def test_elements_below_null_lists_do_not_exist(layout: str, elements: str) -> None:
+    """Also when the null list has elements in the buffers, as it may."""
+    values = ELEMENTS[elements]
+    array = LAYOUTS[layout](values, pa.array([True, False]))
+    found = split_leaves(pa.field("l", array.type), array)[-1]
+    assert found.to_pylist() == values.slice(2).to_pylist()
+
+
+def test_children_that_cannot_hold_their_parents_nulls() -> None:
+    """Runs and unions have no validity of their own: a null struct must still count."""
+    mask = pa.array([False, True, False])
+    runs = pa.RunEndEncodedArray.from_arrays(pa.array([2, 3], pa.int32()), pa.array(["a", None], pa.string_view()))
+    union = pa.UnionArray.from_dense(
+        pa.array([0, 1, 0], pa.int8()), pa.array([0, 0, 1], pa.int32()), [pa.array([1, None]), pa.array(["x"])]
+    )
+    struct = pa.StructArray.from_arrays([runs, union, pa.array([1, 2, 3])], names=["r", "u", "i"], mask=mask)
+    _, found_runs, found_union, found_numbers = split_leaves(pa.field("s", struct.type), struct)
+    assert found_runs.to_pylist() == ["a", None, None]
+    assert found_union.is_valid().to_pylist() == [True, False, False]
+    assert found_numbers.to_pylist() == [1, None, 3]
+
+
+def test_encoded_structs() -> None:
+    """A dictionary or runs of structs are structs all the same, also where Arrow cannot take from the values."""
+    values = pa.StructArray.from_arrays([pa.array(["a", "b"], pa.string_view())], names=["x"])
+    dictionary = pa.DictionaryArray.from_arrays(pa.array([1, None, 0, 1]), values)
+    _, found = split_leaves(pa.field("s", dictionary.type), dictionary)
+    assert found.to_pylist() == ["b", None, "a", "b"]
+    runs = pa.RunEndEncodedArray.from_arrays(pa.array([1, 3], pa.int16()), values).slice(1)
+    _, found = split_leaves(pa.field("s", runs.type), runs)
+    assert found.to_pylist() == ["b", "b"]

@@ -1,0 +1,290 @@
+"""Merging profiles of parts gives the profile of the whole, however the rows were split and the merges grouped."""
+
+from __future__ import annotations
+
+import math
+from dataclasses import fields, replace
+from typing import Any
+
+import pyarrow as pa
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from metastore_assets.config import FREQUENCY_LIMIT, ColumnPolicy
+from metastore_assets.errors import CorruptionError
+from metastore_assets.statistics.column import ColumnStatistics
+from metastore_assets.statistics.frequencies import Frequencies, frequency_facts, sum_frequencies
+from metastore_assets.statistics.merge import apply_facts, lists_frequencies, merge_histograms, merge_statistics
+from metastore_assets.statistics.moments import decode_moments
+from metastore_assets.statistics.profile import ColumnProfile
+from tests.statistics.columns import FINITE, KINDS, profile, profile_one, rows, share
+from tests.statistics.oracle import Facts, plain, root, rounded
+
+ESTIMATED = {"distinct_count", "distinct_count_guarantee", "duplicate_count", "percentiles", "percentiles_guarantee"}
+ROUNDED = {"skewness", "kurtosis"}
+STATES = {"moments", "quantile_sketch"}
+
+
+def parts_of(data: st.DataObject, values: list[Any], most: int = 6) -> list[list[Any]]:
+    """The values dealt out to a few fragments, some of which may be empty."""
+    count = data.draw(st.integers(1, most), label="parts")
+    places = data.draw(st.lists(st.integers(0, count - 1), min_size=len(values), max_size=len(values)), label="places")
+    return [[v for v, at in zip(values, places, strict=True) if at == part] for part in range(count)]
+
+
+def merged_in_any_order(data: st.DataObject, children: list[ColumnStatistics]) -> ColumnStatistics:
+    """Merge random groups of random size until one is left."""
+    children = data.draw(st.permutations(children), label="order")
+    while len(children) > 1:
+        size = data.draw(st.integers(1, len(children)), label="group")
+        children = [*children[size:], merge_statistics(children[:size])]
+    return children[0]
+
+
+def same(found: ColumnStatistics, expected: ColumnStatistics, but: set[str]) -> None:
+    for field in fields(ColumnStatistics):
+        if field.name not in but:
+            left, right = getattr(found, field.name), getattr(expected, field.name)
+            both_nan = left != left and right != right
+            assert left == right or both_nan, field.name
+
+
+@pytest.mark.parametrize("name", KINDS)
+@share(30)
+@given(data=st.data())
+def test_merged_equals_from_scratch(name: str, data: st.DataObject) -> None:
+    """Everything exact is equal, to the last bit; estimates say that they are; shapes agree to rounding."""
+    kind = KINDS[name]
+    values = data.draw(rows(kind, 30))
+    children = [profile_one(kind.array(part)) for part in parts_of(data, values)]
+    scratch = profile_one(kind.array(values))
+    merged = merged_in_any_order(data, [child.statistics for child in children])
+
+    same(merged, scratch.statistics, ESTIMATED | ROUNDED | STATES)
+    check_shape(merged, scratch.statistics, len(values))
+    check_estimates(merged, scratch.statistics)
+    check_moments(merged, scratch.statistics)
+    check_with_facts(merged, scratch, children)
+    histograms = [child.histogram for child in children if child.histogram is not None]
+    assert (merge_histograms(histograms) if histograms else None) == scratch.histogram
+
+
+def check_shape(merged: ColumnStatistics, scratch: ColumnStatistics, n: int) -> None:
+    for left, right in ((merged.skewness, scratch.skewness), (merged.kurtosis, scratch.kurtosis)):
+        assert (left is None) == (right is None)
+        assert left is None or left == pytest.approx(right, rel=1e-9, abs=1e-9 * math.sqrt(n))
+
+
+def check_estimates(merged: ColumnStatistics, scratch: ColumnStatistics) -> None:
+    assert merged.distinct_count is not None
+    assert scratch.distinct_count is not None
+    if merged.distinct_count_guarantee == "exact":
+        assert (merged.distinct_count, merged.duplicate_count) == (scratch.distinct_count, scratch.duplicate_count)
+        assert merged.percentiles == scratch.percentiles
+        return
+    assert merged.distinct_count_guarantee == "estimate"
+    assert merged.duplicate_count is None
+    assert abs(merged.distinct_count - scratch.distinct_count) <= 2 + 0.1 * scratch.distinct_count
+    if merged.percentiles is None:
+        assert merged.percentiles_guarantee == "absent"
+        return
+    assert merged.percentiles_guarantee == "estimate"
+    estimates = [plain(value) for _, value in merged.percentiles]
+    assert estimates == sorted(estimates)
+    assert plain(scratch.minimum) <= estimates[0]
+    assert estimates[-1] <= plain(scratch.maximum)
+
+
+def check_moments(merged: ColumnStatistics, scratch: ColumnStatistics) -> None:
+    assert (merged.moments is None) == (scratch.moments is None)
+    if merged.moments is not None and scratch.moments is not None:
+        left, right = decode_moments(merged.moments), decode_moments(scratch.moments)
+        assert (left.n, left.infinities) == (right.n, right.infinities)
+        low = min(left.base, right.base)
+        assert left.s1 << (left.base - low) == right.s1 << (right.base - low)
+        assert left.s2 << 2 * (left.base - low) == right.s2 << 2 * (right.base - low)
+
+
+def check_with_facts(merged: ColumnStatistics, scratch: ColumnProfile, children: list[ColumnProfile]) -> None:
+    """With the full list of frequencies, nothing is left of the estimates."""
+    assert scratch.frequencies is not None
+    assert lists_frequencies(merged, ColumnPolicy())
+    total = sum_frequencies([(child.frequencies, 1) for child in children if child.frequencies is not None])
+    if len(total) or len(scratch.frequencies):
+        assert total == scratch.frequencies
+    with_facts = apply_facts(merged, frequency_facts(total), listed=True)
+    same(with_facts, scratch.statistics, ROUNDED | STATES)
+
+
+@given(data=st.data())
+def test_floats_merge_without_rounding(data: st.DataObject) -> None:
+    """Sum, mean and deviation of floats are correctly rounded whatever the grouping: nothing to 1e-12, but equal."""
+    values = data.draw(st.lists(FINITE, min_size=2, max_size=30))
+    children = [profile_one(pa.array(part, pa.float64())).statistics for part in parts_of(data, values)]
+    merged = merged_in_any_order(data, children)
+    expected = Facts(values)
+    assert merged.sum is not None
+    assert float(merged.sum) == rounded(expected.exact_sum)
+    assert merged.mean == rounded(expected.mean)
+    deviation = root(expected.central(2) / (len(values) - 1))
+    assert merged.standard_deviation == pytest.approx(deviation, rel=1e-15, abs=0)
+
+
+@given(data=st.data())
+def test_merging_many_is_commutative(data: st.DataObject) -> None:
+    """One n-ary merge does not depend on the order of the children, sketches and labels included."""
+    values = data.draw(st.lists(FINITE, max_size=40))
+    children = [profile_one(pa.array(part, pa.float64())).statistics for part in parts_of(data, values)]
+    children = [replace(child, position=at) for at, child in enumerate(children)]
+    assert merge_statistics(data.draw(st.permutations(children))) == merge_statistics(children)
+
+
+def test_one_child_is_the_identity() -> None:
+    """Also beside children without values, but for the nulls."""
+    child = profile_one(pa.array([1.0, 2.0, 2.0, None])).statistics
+    empty = profile_one(pa.nulls(3, pa.float64())).statistics
+    assert merge_statistics([child]) is child
+    merged = merge_statistics([empty, child, empty])
+    assert merged == replace(child, null_count=7, fingerprint=merged.fingerprint)
+    assert merged.distinct_count_guarantee == "exact"
+    assert merged.fingerprint == profile_one(pa.array([1.0, 2.0, 2.0] + [None] * 7)).statistics.fingerprint
+
+
+def test_column_that_was_null_before_it_had_a_type() -> None:
+    """Class `null` gives way to any other."""
+    void, typed = profile_one(pa.nulls(2)).statistics, profile_one(pa.array([None], pa.int8())).statistics
+    merged = merge_statistics([void, typed])
+    assert (merged.type_class, merged.type, merged.null_count) == ("int64", "int8", 3)
+    merged = merge_statistics([void, profile_one(pa.array(["a"])).statistics])
+    assert (merged.type_class, merged.type, merged.null_count, merged.value_count) == ("string", "string", 2, 1)
+
+
+def test_widened_columns_merge_within_their_class() -> None:
+    """int8 and int64 are one class; the type named is the wide one. Different classes do not merge."""
+    narrow, wide = profile_one(pa.array([1], pa.int8())).statistics, profile_one(pa.array([2**40])).statistics
+    merged = merge_statistics([narrow, wide])
+    assert (merged.type, merged.sum, merged.total_bytes) == ("int64", str(2**40 + 1), 9)
+    with pytest.raises(CorruptionError, match="type classes int64, string cannot be merged"):
+        merge_statistics([narrow, profile_one(pa.array(["a"])).statistics])
+    with pytest.raises(ValueError):
+        merge_statistics([])
+
+
+@pytest.mark.parametrize(
+    ("parts", "distinct", "duplicates", "median"),
+    [
+        ([pa.array([True, True]), pa.array([False, None, True])], 2, 1, True),
+        ([pa.array([False]), pa.array([False])], 1, 1, False),
+        ([pa.array(["x"]), pa.array(["x", None])], 1, 1, "x"),
+        ([pa.array([7.5]), pa.array([7.5, math.nan])], 2, 1, 7.5),
+        ([pa.array([math.nan]), pa.array([math.nan, math.nan])], 1, 1, None),
+        ([pa.array([-0.0]), pa.array([0.0])], 1, 1, 0.0),
+    ],
+)
+def test_what_follows_from_exact_numbers_stays_exact(
+    parts: list[pa.Array], distinct: int, duplicates: int, median: Any
+) -> None:
+    """Booleans and constants need no list of frequencies for exact distinct counts and percentiles."""
+    merged = merge_statistics([profile_one(part).statistics for part in parts])
+    assert (merged.distinct_count, merged.distinct_count_guarantee) == (distinct, "exact")
+    assert merged.duplicate_count == duplicates
+    assert merged.percentiles_guarantee == "exact"
+    assert [plain(v) for q, v in merged.percentiles or () if q == 0.5] == ([] if median is None else [median])
+
+
+def test_distinct_estimate_stays_within_what_is_possible() -> None:
+    """No more distinct values than values, or than integers between the bounds."""
+    halves = [pa.array(range(start, start + 60_000, 2), pa.int32()) for start in (0, 1)]
+    merged = merge_statistics([profile_one(half).statistics for half in halves])
+    assert merged.distinct_count_guarantee == "estimate"
+    assert 57_000 <= (merged.distinct_count or 0) <= 60_000
+    dates = [pa.array([d % 100 for d in range(500 * k)], pa.int32()).view(pa.date32()) for k in (1, 2, 3)]
+    assert (merge_statistics([profile_one(each).statistics for each in dates]).distinct_count or 0) <= 100
+
+
+def test_bounds_that_are_no_values() -> None:
+    """A truncated bound is exact again when another child attains it; an unknown bound stays unknown."""
+    long = pa.array([b"a" * 5000])
+    one, other = profile_one(long).statistics, profile_one(pa.array([b"a" * 4096])).statistics
+    merged = merge_statistics([one, other])
+    assert (merged.minimum_exact, plain(merged.minimum)) == (True, b"a" * 4096)
+    assert (merged.maximum_exact, plain(merged.maximum)) == (False, b"a" * 4095 + b"b")
+    unbounded = profile_one(pa.array([b"\xff" * 5000])).statistics
+    merged = merge_statistics([unbounded, other])
+    assert (merged.maximum, merged.maximum_exact) == (None, False)
+    assert (plain(merged.minimum), merged.minimum_exact) == (b"a" * 4096, True)
+
+
+def test_containers_merge_their_counts_and_lengths() -> None:
+    """Structs, lists and types that are not profiled add up what is known of them."""
+    first, second = (profile(pa.array(v, pa.list_(pa.int8())))[0].statistics for v in ([[1], None], [[], [2, 3]]))
+    merged = merge_statistics([first, second])
+    assert (merged.value_count, merged.null_count, merged.reason) == (3, 1, first.reason)
+    lengths = (merged.minimum_length, merged.maximum_length, merged.total_length, merged.mean_length)
+    assert lengths == (0, 2, 3, 1.0)
+    durations = [profile_one(pa.array(v, pa.duration("s"))).statistics for v in ([1, None], [2, 3])]
+    merged = merge_statistics(durations)
+    assert (merged.value_count, merged.null_count, merged.distinct_count_guarantee) == (3, 1, "absent")
+    assert merged.reason == durations[0].reason
+
+
+def test_part_that_could_not_be_profiled() -> None:
+    """One part without numbers leaves none for the whole, but the counts and the reason."""
+    good = profile_one(pa.array([1], pa.timestamp("s"))).statistics
+    bad = profile_one(pa.array([2**62], pa.timestamp("s"))).statistics
+    for children in ([good, bad], [bad, good]):
+        merged = merge_statistics(children)
+        assert (merged.type_class, merged.value_count, merged.minimum) == (None, 2, None)
+        assert merged.reason == bad.reason
+
+
+def test_sketch_switched_off_in_a_part() -> None:
+    """A quantile sketch of some of the values says nothing of all."""
+    with_sketch = profile_one(pa.array([1.0, 2.0])).statistics
+    without = profile_one(pa.array([3.0]), ColumnPolicy(quantiles="off")).statistics
+    merged = merge_statistics([with_sketch, without])
+    assert (merged.quantile_sketch, merged.percentiles, merged.percentiles_guarantee) == (None, None, "absent")
+    infinite = profile_one(pa.array([math.inf])).statistics
+    assert merge_statistics([with_sketch, infinite]).percentiles_guarantee == "estimate"
+
+
+def test_percentiles_of_infinities() -> None:
+    """Infinities are not in the sketch, but have their ranks."""
+    children = [
+        profile_one(pa.array(v)).statistics for v in ([-math.inf] * 30 + [1.0] * 30, [2.0] * 10 + [math.inf] * 30)
+    ]
+    found = dict(merge_statistics(children).percentiles or ())
+    assert [found[q].as_py() for q in (0.25, 0.75, 0.95)] == [-math.inf, math.inf, math.inf]
+    assert 1.0 <= found[0.5].as_py() <= 1.5
+
+
+def test_when_merged_frequencies_are_worth_adding_up() -> None:
+    """Only if all parts are listed; for `auto`, only if the estimate leaves a chance."""
+    row = replace(profile_one(pa.array([1, 2])).statistics, frequencies="listed")
+    assert lists_frequencies(row, ColumnPolicy())
+    assert not lists_frequencies(row, ColumnPolicy(frequencies="off"))
+    assert not lists_frequencies(replace(row, frequencies="counted"), ColumnPolicy(frequencies="all"))
+    many = replace(row, distinct_count=FREQUENCY_LIMIT * 2)
+    assert not lists_frequencies(many, ColumnPolicy())
+    assert lists_frequencies(many, ColumnPolicy(frequencies="all"))
+    assert lists_frequencies(replace(row, distinct_count=round(FREQUENCY_LIMIT * 1.04)), ColumnPolicy())
+    rank = {"listed": 0, "counted": 1, "off": 2}
+    for first in rank:
+        for second in rank:
+            children = [replace(row, frequencies=first), replace(row, frequencies=second)]
+            assert merge_statistics(children).frequencies == max(first, second, key=rank.__getitem__)
+
+
+def test_facts_without_a_list() -> None:
+    """Counted but not listed: exact all the same. Not added up: estimates stay, and nothing claims to be listed."""
+    children = [profile_one(pa.array(v)).statistics for v in ([1, 2, 2], [2, 3])]
+    merged = merge_statistics(children)
+    facts = frequency_facts(Frequencies(pa.array([1, 2, 3]), pa.array([1, 3, 1])))
+    counted = apply_facts(merged, facts, listed=False)
+    assert (counted.frequencies, counted.distinct_count, counted.distinct_count_guarantee) == ("counted", 3, "exact")
+    assert (counted.duplicate_count, counted.percentiles_guarantee) == (1, "exact")
+    untouched = apply_facts(merged, None, listed=False)
+    assert untouched == replace(merged, frequencies="counted")
+    off = replace(merged, frequencies="off")
+    assert apply_facts(off, None, listed=False) == off

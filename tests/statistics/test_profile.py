@@ -1,0 +1,306 @@
+"""A profile says what the values are, by definition, for every type: counts, bounds, frequencies, sums, percentiles."""
+
+from __future__ import annotations
+
+import math
+from fractions import Fraction
+from typing import Any
+
+import pyarrow as pa
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from metastore_assets.config import ColumnPolicy
+from metastore_assets.statistics import profile as profile_module
+from metastore_assets.statistics.column import ColumnStatistics
+from metastore_assets.statistics.leaves import leaf_columns
+from metastore_assets.statistics.profile import all_null_statistics
+from metastore_assets.statistics.types import class_named
+from tests.statistics.columns import FINITE, KINDS, TICKS, Kind, profile, profile_one, rows, share
+from tests.statistics.oracle import FRACTIONS, Facts, plain, root, rounded, shape
+
+
+@pytest.mark.parametrize("name", KINDS)
+@share(40)
+@given(data=st.data())
+def test_profile_of_every_type(name: str, data: st.DataObject) -> None:
+    """Whatever the type, the encoding and the cut into chunks, the numbers are those of the values."""
+    kind = KINDS[name]
+    values = data.draw(rows(kind))
+    cut = data.draw(st.integers(0, len(values)))
+    array = kind.array(values)
+    found = profile_one([array.slice(0, cut), array.slice(cut)])
+    expected = Facts([None if value is None else widened(name, value) for value in values])
+    row = found.statistics
+
+    assert row.type == str(kind.type)
+    assert row.type_class == kind.type_class
+    assert (row.value_count, row.null_count) == (expected.value_count, expected.null_count)
+    assert row.nan_count == (expected.nan_count if kind.type_class == "float64" else None)
+    assert (plain(row.minimum), plain(row.maximum)) == (expected.minimum, expected.maximum)
+    assert row.minimum_exact
+    assert row.maximum_exact
+    assert all(
+        bound is None or bound.type == class_named(kind.type_class).arrow for bound in (row.minimum, row.maximum)
+    )
+    assert (row.distinct_count, row.distinct_count_guarantee) == (expected.distinct_count, "exact")
+    assert row.duplicate_count == expected.duplicate_count
+    assert row.percentiles is not None
+    assert row.percentiles_guarantee == "exact"
+    assert [(q, plain(value)) for q, value in row.percentiles] == list(zip(FRACTIONS, expected.percentiles))  # noqa: B905
+    assert row.frequencies == "listed"
+    assert found.frequencies is not None
+    assert [plain(value) for value in found.frequencies.values] == expected.ascending
+    assert found.frequencies.counts.to_pylist() == [expected.counts[value] for value in expected.ascending]
+    assert row.reason is None
+    check_lengths(row, kind, values)
+    check_moments(row, kind, expected)
+    check_histogram(found.histogram, kind, expected)
+
+
+def widened(name: str, value: Any) -> Any:
+    return value * TICKS[name] if name in TICKS else value
+
+
+def check_lengths(row: ColumnStatistics, kind: Kind, values: list[Any]) -> None:
+    held = [value for value in values if value is not None]
+    assert row.true_count == (sum(held) if kind.type_class == "boolean" else None)
+    if kind.type_class not in ("string", "binary"):
+        assert row.total_bytes == len(held) * (kind.width or 0)
+        assert (row.minimum_length, row.maximum_length, row.mean_length, row.total_length) == (None,) * 4
+        return
+    lengths = [len(value) for value in held]
+    assert row.total_bytes == sum(len(value.encode() if isinstance(value, str) else value) for value in held)
+    assert (row.minimum_length, row.maximum_length) == (min(lengths, default=None), max(lengths, default=None))
+    assert row.total_length == sum(lengths)
+    assert row.mean_length == (sum(lengths) / len(lengths) if lengths else None)
+
+
+def check_moments(row: ColumnStatistics, kind: Kind, expected: Facts) -> None:
+    found = (row.sum, row.mean, row.standard_deviation, row.skewness, row.kurtosis)
+    n = len(expected.numbers)
+    if not kind.numeric or not n:
+        assert found == (None,) * 5
+        return
+    assert row.sum is not None
+    assert row.mean is not None
+    infinite = [value for value in expected.numbers if isinstance(value, float) and math.isinf(value)]
+    if infinite:
+        total = sum(infinite)
+        assert (row.sum, repr(row.mean)) == (repr(total), repr(total))
+        assert found[2:] == (None,) * 3
+        return
+    if kind.type_class == "float64":
+        assert float(row.sum) == rounded(expected.exact_sum)
+    else:
+        assert Fraction(row.sum) == expected.exact_sum
+        digits = row.sum.partition(".")[2]
+        assert len(digits) == class_named(kind.type_class).scale
+    assert row.mean == rounded(expected.mean)
+    assert row.standard_deviation == (
+        pytest.approx(root(expected.central(2) / (n - 1)), rel=1e-15, abs=0) if n > 1 else None
+    )
+    expected_shape = shape(expected)
+    if expected_shape is None:
+        assert found[3:] == (None, None)
+    else:
+        assert found[3:] == pytest.approx(expected_shape, rel=1e-9, abs=1e-9 * math.sqrt(n))
+
+
+def check_histogram(histogram: Any, kind: Kind, expected: Facts) -> None:
+    line = kind.numeric or kind.type_class.startswith(("date", "time"))
+    finite = [v for v in expected.numbers if not (isinstance(v, float) and math.isinf(v))]
+    assert (histogram is not None) == bool(line and finite)
+    if histogram is not None:
+        assert histogram.counts.sum() == len(finite)
+        assert len(histogram) <= histogram.capacity == 2048
+
+
+@given(values=st.lists(FINITE, min_size=1, max_size=60))
+def test_sums_of_floats_are_rounded_once(values: list[float]) -> None:
+    """Exact whatever cancels: the sum is that of exact arithmetic, rounded."""
+    expected = Facts(values)
+    row = profile_one(pa.array(values, pa.float64())).statistics
+    assert row.sum is not None
+    assert float(row.sum) == rounded(expected.exact_sum)
+    assert row.mean == rounded(expected.mean)
+
+
+@pytest.mark.parametrize(
+    ("values", "skewness"),
+    [
+        ([1.0, 1.0 + 2**-52], 0.0),
+        ([1e300, 2e300, 4e300], 0.381801774160606),
+        ([1e-300, 2e-300, 4e-300], 0.381801774160606),
+        ([1.7e308, -1.7e308], 0.0),
+        ([1e15 + 1, 1e15 + 2, 1e15 + 4], 0.381801774160606),
+        ([0.0, 5e-324], 0.0),
+    ],
+)
+def test_shape_at_the_ends_of_the_range(values: list[float], skewness: float) -> None:
+    """Neither overflow, underflow nor a mean far from zero spoils the higher moments."""
+    row = profile_one(pa.array(values)).statistics
+    assert row.skewness == pytest.approx(skewness, abs=1e-12)
+    assert row.standard_deviation == pytest.approx(root(Facts(values).central(2) / (len(values) - 1)), rel=1e-15)
+
+
+def test_sums_beyond_64_bits_and_38_digits() -> None:
+    """Sums have no limit of size."""
+    integers = profile_one(pa.array([2**63 - 1] * 5 + [-(2**63)] * 2, pa.int64())).statistics
+    assert integers.sum == str(5 * (2**63 - 1) - 2 * 2**63)
+    unsigned = profile_one(pa.array([2**64 - 1] * 3, pa.uint64())).statistics
+    assert unsigned.sum == str(3 * (2**64 - 1))
+    most = 10**38 - 1
+    decimals = pa.array([f"{most}", f"{most}"]).cast(pa.decimal128(38, 0))
+    assert profile_one(decimals).statistics.sum == str(2 * most)
+
+
+def test_long_and_strange_text() -> None:
+    """A megabyte, characters beyond 16 bits, and UTF-8 order, which is not that of UTF-16 code units."""
+    long = "\U0001f600" * 262_144
+    values = ["\uffee", "\U00010000", "", long, None]
+    row = profile_one(pa.array(values, pa.string_view())).statistics
+    assert plain(row.minimum) == ""
+    assert row.maximum_exact is False
+    assert plain(row.maximum) > "\U0001f600" * 1000
+    assert (row.maximum_length, row.total_bytes) == (262_144, 1_048_576 + 3 + 4)
+    short = profile_one(pa.array(values[:3])).statistics
+    assert plain(short.maximum) == "\U00010000"
+
+
+@pytest.mark.parametrize(
+    ("array", "reason"),
+    [
+        (pa.array([None, 1], pa.duration("us")), "duration[us] is not a type that values are profiled of"),
+        (pa.array([None, (1, 2, 3)], pa.month_day_nano_interval()), "month_day_nano_interval is not a type"),
+        (pa.nulls(1, pa.decimal128(5, -2)), "negative scale"),
+        (pa.array([None, 1], pa.decimal256(39, 0)), "more than 38 digits"),
+        (pa.array([2**62, None], pa.timestamp("s")), "does not fit timestamp_ms"),
+        (pa.array([b"\xff", None, b"ok"]).view(pa.string()), "not UTF-8"),
+    ],
+)
+def test_what_cannot_be_profiled_is_listed_with_a_reason(array: pa.Array, reason: str) -> None:
+    """Never fatal, never dropped: counts, the guarantee `absent`, and why."""
+    found = profile_one(array)
+    row = found.statistics
+    assert (row.value_count, row.null_count) == (len(array) - array.null_count, array.null_count)
+    assert row.reason is not None
+    assert reason in row.reason
+    assert (row.type_class, row.distinct_count_guarantee, row.frequencies) == (None, "absent", "absent")
+    assert (row.minimum, row.minimum_exact, row.maximum, row.maximum_exact) == (None, False, None, False)
+    assert found.frequencies is found.histogram is None
+
+
+def test_a_decimal_that_breaks_its_own_precision_is_absent() -> None:
+    """128 bits hold more than 38 digits: such a value of a damaged file is refused, and nothing crashes."""
+    data = (2**127 - 1).to_bytes(16, "little") + (5).to_bytes(16, "little")
+    array = pa.Array.from_buffers(pa.decimal128(38, 2), 2, [None, pa.py_buffer(data)])
+    row = profile_one(array).statistics
+    assert row.value_count == 2
+    assert "more than 38 digits" in (row.reason or "")
+
+
+def test_dates_in_milliseconds_off_midnight_count_as_their_day() -> None:
+    """date64 values that are no multiple of a day, which Arrow's cast refuses, before and after 1970."""
+    array = pa.array([5, 86_400_000 + 1, -1], pa.int64()).view(pa.date64())
+    found = profile_one(array)
+    assert found.frequencies is not None
+    assert [plain(value) for value in found.frequencies.values] == [-1, 0, 1]
+
+
+def test_unions_count_their_nulls() -> None:
+    """Nulls of a union are those of its children."""
+    kinds, offsets = pa.array([0, 1, 1], pa.int8()), pa.array([0, 0, 1], pa.int32())
+    union = pa.UnionArray.from_dense(kinds, offsets, [pa.array([1]), pa.array(["x", None])])
+    row = profile_one(union).statistics
+    assert (row.value_count, row.null_count, row.frequencies) == (2, 1, "absent")
+
+
+def test_column_of_nulls() -> None:
+    """Type null: nothing but nulls, exactly."""
+    found = profile_one(pa.nulls(3))
+    row = found.statistics
+    assert (row.type_class, row.value_count, row.null_count, row.distinct_count) == ("null", 0, 3, 0)
+    assert (row.minimum, row.minimum_exact, row.distinct_count_guarantee) == (None, True, "exact")
+
+
+def test_policy_off() -> None:
+    """What is switched off is not kept; counts stay exact all the same."""
+    policy = ColumnPolicy(frequencies="off", histogram="off", quantiles="off")
+    found = profile_one(pa.array([1, 1, 2]), policy)
+    assert found.frequencies is found.histogram is found.statistics.quantile_sketch is None
+    row = found.statistics
+    assert (row.frequencies, row.distinct_count, row.distinct_count_guarantee) == ("off", 2, "exact")
+
+
+def test_policy_auto_lists_up_to_the_limit(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Up to the limit distinct values are listed, beyond it counted; `all` lists them always."""
+    monkeypatch.setattr(profile_module, "FREQUENCY_LIMIT", 3)
+    at, beyond = pa.array([1, 2, 3, 3]), pa.array([1, 2, 3, 4, 4])
+    assert profile_one(at).statistics.frequencies == "listed"
+    found = profile_one(beyond)
+    assert found.frequencies is None
+    row = found.statistics
+    assert (row.frequencies, row.distinct_count, row.duplicate_count) == ("counted", 4, 1)
+    assert profile_one(beyond, ColumnPolicy(frequencies="all")).statistics.frequencies == "listed"
+
+
+def test_policy_is_asked_by_leaf_path() -> None:
+    """Each leaf has its own policy, and its own answer."""
+    array = pa.array([{"a": 1, "b": [1, 2]}])
+    asked = []
+
+    def policy(path: str) -> ColumnPolicy:
+        asked.append(path)
+        return ColumnPolicy(frequencies="off" if path == "s.b.element" else "all")
+
+    found = profile_module.profile_field(pa.field("s", array.type), [array], policy)
+    assert asked == ["s", "s.a", "s.b", "s.b.element"]
+    assert [each.statistics.frequencies for each in found] == ["absent", "listed", "absent", "off"]
+
+
+@pytest.mark.parametrize("type", [pa.list_(pa.int32()), pa.large_list(pa.int32()), pa.list_view(pa.int32())])
+def test_lists_have_lengths(type: pa.DataType) -> None:
+    """Lengths are of the lists that are not null; elements are counted wherever they are."""
+    array = pa.array([[9], [1, None], None, [], [3, 3, 3]], type).slice(1)
+    row, elements = (each.statistics for each in profile(array))
+    assert (row.value_count, row.null_count) == (3, 1)
+    assert (row.minimum_length, row.maximum_length, row.total_length, row.mean_length) == (0, 3, 5, 5 / 3)
+    assert (row.frequencies, row.type_class) == ("absent", None)
+    assert (elements.column, elements.value_count, elements.null_count, elements.sum) == ("c.element", 4, 1, "10")
+
+
+def test_maps_have_lengths() -> None:
+    """Maps as lists of entries; also cut into slices, also when all are null."""
+    array = pa.array([[("z", 9)], [("a", 1), ("b", None)], None, []], pa.map_(pa.string(), pa.int8())).slice(1)
+    row, keys, values = (each.statistics for each in profile([array, array.slice(1, 1)]))
+    assert (row.value_count, row.null_count, row.minimum_length, row.maximum_length) == (2, 2, 0, 2)
+    assert (keys.column, keys.value_count, plain(keys.maximum)) == ("c.key", 2, "b")
+    assert (values.column, values.value_count, values.null_count, values.sum) == ("c.value", 1, 1, "1")
+
+
+def test_no_rows_at_all() -> None:
+    """A column without chunks has statistics: of nothing."""
+    (found,) = profile_module.profile_field(pa.field("c", pa.float64()), [], lambda _: ColumnPolicy())
+    row = found.statistics
+    assert (row.value_count, row.null_count, row.nan_count, row.distinct_count, row.sum) == (0, 0, 0, 0, None)
+    assert (row.minimum, row.minimum_exact, row.percentiles, row.total_bytes) == (None, True, (), 0)
+
+
+@pytest.mark.parametrize("name", KINDS)
+def test_absent_column_is_all_null(name: str) -> None:
+    """A column that rows were written without has the statistics of that many nulls."""
+    type = KINDS[name].type
+    (leaf,) = leaf_columns(pa.field("c", type))
+    nulls = pa.nulls(7, type) if not pa.types.is_run_end_encoded(type) else KINDS[name].array([None] * 7)
+    assert all_null_statistics(leaf, 7, ColumnPolicy()) == profile_one(nulls).statistics
+
+
+def test_absent_list_has_no_elements() -> None:
+    """Below a null list there is nothing, not even nulls; below a null struct there is a null."""
+    type = pa.struct([("x", pa.list_(pa.struct([("y", pa.int8())])))])
+    leaves = leaf_columns(pa.field("s", type))
+    found = [all_null_statistics(leaf, 7, ColumnPolicy()) for leaf in leaves]
+    assert found == [each.statistics for each in profile(pa.nulls(7, type), name="s")]
+    assert [row.null_count for row in found] == [7, 7, 0, 0]

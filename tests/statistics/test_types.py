@@ -1,0 +1,62 @@
+"""Type classes: which types widen into which, and which have none, with the reason."""
+
+from __future__ import annotations
+
+import pyarrow as pa
+import pytest
+
+from metastore_assets.errors import UnsupportedTypeError
+from metastore_assets.statistics.types import class_named, signature, type_class
+from tests.statistics.columns import KINDS
+
+
+@pytest.mark.parametrize("name", KINDS)
+def test_class_of_every_type(name: str) -> None:
+    """Each type has its class; the class of the canonical type is the class itself, and it is found by name."""
+    cls = type_class(KINDS[name].type)
+    assert cls.name == KINDS[name].type_class
+    assert type_class(cls.arrow) == cls
+    assert class_named(cls.name) == cls
+    assert signature(KINDS[name].type) == cls.name
+
+
+def test_extension_types_are_what_they_store() -> None:
+    """But for uuid and bool8, which are known."""
+    assert type_class(pa.json_()).name == "string"
+    assert type_class(pa.bool8()).name == "boolean"
+    assert type_class(pa.uuid()).name == "uuid"
+    assert type_class(pa.opaque(pa.int16(), "t", "v")).name == "int64"
+
+
+@pytest.mark.parametrize(
+    ("type", "reason"),
+    [
+        (pa.decimal128(5, -2), r"decimal128\(5, -2\) has a negative scale; store it with scale 0 or more"),
+        (pa.decimal256(39, 2), r"decimal256\(39, 2\) has more than 38 digits"),
+        (pa.struct([("a", pa.int8())]), "a struct has no values of its own: see its fields"),
+        (pa.list_(pa.int8()), "a list has no values of its own: see its elements"),
+        (pa.list_view(pa.int8()), "a list has no values"),
+        (pa.map_(pa.string(), pa.int8()), "a map has no values of its own: see its keys and values"),
+        (pa.duration("ns"), r"duration\[ns\] is not a type that values are profiled of"),
+        (pa.dense_union([pa.field("a", pa.int8())]), "is not a type that values are profiled of"),
+    ],
+)
+def test_types_without_a_class(type: pa.DataType, reason: str) -> None:
+    """The message says why, and the signature still tells types apart."""
+    with pytest.raises(UnsupportedTypeError, match=reason):
+        type_class(type)
+    assert signature(type).startswith("<")
+
+
+def test_signatures_of_containers_ignore_their_children() -> None:
+    """A struct's own row depends on nothing in it: adding a field re-reads nothing."""
+    assert signature(pa.struct([])) == signature(pa.struct([("a", pa.int8())]))
+    assert signature(pa.list_(pa.int8())) == signature(pa.large_list(pa.string()))
+    assert len({signature(t) for t in (pa.struct([]), pa.list_(pa.int8()), pa.map_(pa.int8(), pa.int8()))}) == 3
+
+
+@pytest.mark.parametrize("name", ["int32", "decimal_39", "decimal_x", ""])
+def test_no_such_class(name: str) -> None:
+    """Only names that classes have."""
+    with pytest.raises(UnsupportedTypeError, match="is no type class"):
+        class_named(name)
