@@ -72,9 +72,11 @@ def read_pending(objects: ObjectStore, path: str) -> list[FragmentEntry]:
         return []
 
 
-def save_pending(objects: ObjectStore, entries: Sequence[FragmentEntry]) -> None:
-    """Write the entries as one more pending file."""
-    objects.write_parquet(f"{FOLDER}/{uuid.uuid4().hex}.parquet", entries_table(FragmentEntry, entries))
+def save_pending(objects: ObjectStore, entries: Sequence[FragmentEntry]) -> str:
+    """Write the entries as one more pending file; returns its path."""
+    path = f"{FOLDER}/{uuid.uuid4().hex}.parquet"
+    objects.write_parquet(path, entries_table(FragmentEntry, entries))
+    return path
 
 
 def clear_pending(objects: ObjectStore, paths: Iterable[str]) -> None:

@@ -35,7 +35,7 @@ class VersionStore:
         self.table = table
         self.objects = store.child(table)
         """The table's folder: what `ProfileFiles` paths are relative to."""
-        self._pending_read: set[str] = set()
+        self._pending_known: set[str] = set()
 
     def numbers(self) -> list[int]:
         """The numbers of the versions there are, ascending."""
@@ -82,7 +82,7 @@ class VersionStore:
     def save_pending(self, entries: Sequence[FragmentEntry]) -> None:
         """Keep profiles that were finished by an attempt that will not publish."""
         if entries:
-            save_pending(self.objects, entries)
+            self._pending_known.add(save_pending(self.objects, entries))
 
     def pending(self) -> list[FragmentEntry]:
         """Profiles kept by `save_pending` and not cleared since; of several with one id and layout, the newest."""
@@ -90,16 +90,16 @@ class VersionStore:
         for path in list_pending(self.objects).current():
             for entry in read_pending(self.objects, path):
                 found[entry.id, entry.layout] = entry
-            self._pending_read.add(path)
+            self._pending_known.add(path)
         return list(found.values())
 
     def clear_pending(self) -> None:
-        """Clear what `pending` of this object read: its profiles are in a version now, or of no use.
+        """Clear what this object saved and what `pending` read: those profiles are in a version now, or of no use.
 
         The files they name stay safe from `expire` for its grace, because another attempt may have read them too.
         """
-        clear_pending(self.objects, sorted(self._pending_read))
-        self._pending_read.clear()
+        clear_pending(self.objects, sorted(self._pending_known))
+        self._pending_known.clear()
 
     def expire(self, keep: int, grace: timedelta) -> Expired:
         """Remove all but the newest `keep` versions, and files that nothing kept names and older than `grace`.

@@ -189,6 +189,12 @@ def test_pending_profiles_wait_until_cleared(versions: VersionStore) -> None:
     assert [entry.id for entry in other.pending()] == ["d"]
 
 
+def test_who_publishes_clears_what_it_saved_itself(local_versions: VersionStore) -> None:
+    local_versions.save_pending([fragment("a")])
+    local_versions.clear_pending()
+    assert local_versions.pending() == []
+
+
 def test_of_two_pending_profiles_of_a_fragment_one_counts(local_versions: VersionStore) -> None:
     first, second, other = fragment("a"), replace(fragment("a"), row_count=11), replace(fragment("a"), layout="other")
     local_versions.save_pending([first])
