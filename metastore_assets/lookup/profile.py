@@ -127,7 +127,11 @@ class ProfileReader:
         low, high = 0, len(self._files.frequencies)
         while high - low > 1:
             middle = (low + high) // 2
-            low, high = (middle, high) if self._first_position(middle) < target else (low, middle)
+            first = self._first_position(middle)
+            if first < 0:
+                low = 0  # a file without columns says nothing of where to go: look at all from the first on
+                break
+            low, high = (middle, high) if first < target else (low, middle)
         for index in range(low, len(self._files.frequencies)):
             if field_id in self._part(index).sections:
                 yield self._part(index)

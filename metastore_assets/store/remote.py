@@ -35,6 +35,8 @@ _MAX_RETRIES = 6
 _RETRY_TIMEOUT = 60
 """obstore's own 10 retries over 3 minutes make a mistyped endpoint look like a hang; this gives up in some seconds."""
 _TAIL = 1 << 16
+_INSTANCE_METADATA = ("/latest/api/token", "/latest/meta-data/", "/computeMetadata/", "/metadata/identity/")
+"""Where clients ask a cloud's machine for credentials when there are no others."""
 
 
 class RemoteObjects:
@@ -232,6 +234,11 @@ def _explain(verb: str, uri: str, error: Exception) -> StoreError:
         return ObjectNotFoundError(f"{uri} does not exist")
     if isinstance(error, exceptions.PermissionDeniedError | exceptions.UnauthenticatedError):
         return StoreError(f"{cannot}: access denied; check the credentials and the bucket's policy")
+    if any(part in text for part in _INSTANCE_METADATA):
+        return StoreError(
+            f"{cannot}: no credentials found; set them in storage_options or in the environment (such as "
+            "AWS_ACCESS_KEY_ID and AWS_SECRET_ACCESS_KEY)"
+        )
     if "builder error" in text and "http://" in text:
         return StoreError(f'{cannot}: the endpoint is plain http; add `aws_allow_http: "true"` to storage_options')
     if "error sending request" in text or "dns error" in text:

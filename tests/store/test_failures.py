@@ -209,6 +209,17 @@ def test_plain_http_must_be_allowed(s3_options: dict[str, str]) -> None:
         ObjectStore("s3://metastore/root", options).read("x")
 
 
+def test_no_credentials(monkeypatch: pytest.MonkeyPatch) -> None:
+    for name in [name for name in os.environ if name.startswith("AWS_")]:
+        monkeypatch.delenv(name)
+    with socket.socket() as unused:
+        unused.bind(("127.0.0.1", 0))
+        machine = f"http://127.0.0.1:{unused.getsockname()[1]}"
+        options = {"aws_metadata_endpoint": machine, "aws_region": "us-east-1", "max_retries": "0"}
+        with pytest.raises(StoreError, match=r"cannot read s3://metastore/root/x: no credentials found; set them in"):
+            ObjectStore("s3://metastore/root", options).read("x")
+
+
 @pytest.mark.parametrize("options", [{"aws_nonsense": "x"}, {"max_retries": "many"}, {"timeout": "soon"}])
 def test_a_wrong_option_is_named(options: dict[str, str]) -> None:
     with pytest.raises(StoreError, match=r"cannot open s3://bucket/root: .*; check root and storage_options"):

@@ -1,0 +1,99 @@
+"""What a lookup costs: milliseconds when warm, few kilobytes when cold; and an import costs nothing."""
+
+from __future__ import annotations
+
+import random
+import subprocess
+import sys
+import time
+from collections.abc import Callable
+
+import pyarrow as pa
+import pytest
+
+from metastore_assets.lookup import Metastore, TableLookup
+from metastore_assets.store.objects import ObjectStore
+from tests.lookup.published import publish
+
+DRAW = random.Random(3)
+WIDTH = 300
+
+
+def wide(rows: int) -> pa.Table:
+    """Many columns with different values, each of them large enough to have row groups of its own."""
+    columns = {}
+    for i in range(WIDTH):
+        numbers = [DRAW.getrandbits(50) for _ in range(rows)]
+        columns[f"c{i}"] = pa.array([str(number) for number in numbers]) if i % 3 == 0 else pa.array(numbers)
+    return pa.table(columns)
+
+
+@pytest.fixture(scope="module")
+def table(tmp_path_factory: pytest.TempPathFactory) -> TableLookup:
+    return publish(ObjectStore(str(tmp_path_factory.mktemp("root"))), wide(4200))
+
+
+@pytest.mark.parametrize(
+    "ask",
+    [
+        lambda table: table.statistics(["c150"]),
+        lambda table: table.top("c150"),
+        lambda table: table.top("c151"),
+        lambda table: table.histogram("c151"),
+        lambda table: table.histogram("c151", 50),
+    ],
+    ids=["statistics", "top text", "top numbers", "histogram", "50 bins"],
+)
+def test_a_warm_lookup_takes_less_than_ten_milliseconds(
+    table: TableLookup, ask: Callable[[TableLookup], object]
+) -> None:
+    ask(table)
+    seconds = []
+    for _ in range(15):
+        started = time.perf_counter()
+        ask(table)
+        seconds.append(time.perf_counter() - started)
+    assert min(seconds) < 0.010, seconds
+
+
+@pytest.mark.s3
+def test_a_cold_lookup_reads_little(s3_store: ObjectStore, s3_options: dict[str, str], travelled: list[int]) -> None:
+    """Of files of several megabytes: their footers, and the pieces that the answer is made of."""
+    publish(s3_store, wide(4200))
+    total = sum(info.size for info in s3_store.list())
+    assert total > 9_000_000
+    asks: list[Callable[[TableLookup], object]] = [
+        lambda table: table.statistics(["c150"]),
+        lambda table: table.top("c150"),
+        lambda table: table.histogram("c151", 50),
+    ]
+    for ask, footers, data in zip(asks, (80_000, 500_000, 400_000), (150_000, 80_000, 40_000), strict=True):
+        table = Metastore(s3_store.uri(), s3_options).table("orders")
+        travelled.clear()
+        ask(table)
+        assert sum(travelled) < footers + data
+        travelled.clear()
+        ask(table)
+        assert sum(travelled) < data
+
+
+def test_the_public_names_are_loaded_on_first_use() -> None:
+    program = """
+import sys, metastore_assets
+heavy = {"pyarrow", "numpy", "pydantic", "obstore", "polars", "pyspark", "dagster"}
+assert not heavy & set(sys.modules)
+assert set(metastore_assets.__all__) <= set(dir(metastore_assets))
+assert metastore_assets.__version__[0].isdigit()
+assert not heavy & set(sys.modules)
+from metastore_assets import Metastore, open_table
+assert Metastore("nowhere").tables() == []
+assert callable(open_table)
+assert not {"pyspark", "dagster", "obstore", "deltalake", "duckdb"} & set(sys.modules)
+try:
+    metastore_assets.nonsense
+except AttributeError as error:
+    print(error)
+"""
+    done = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, check=False)
+    assert done.returncode == 0, done.stderr
+    assert done.stdout == "module 'metastore_assets' has no attribute 'nonsense'\n"

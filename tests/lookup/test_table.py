@@ -1,0 +1,399 @@
+"""Lookups say what plain Python counts, read little, and say clearly why something is not there."""
+
+from __future__ import annotations
+
+import random
+import threading
+from collections import Counter
+from collections.abc import Callable
+from dataclasses import replace
+from datetime import timedelta
+from itertools import pairwise
+from pathlib import Path
+from typing import Any
+
+import pyarrow as pa
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from metastore_assets.errors import (
+    ColumnNotFoundError,
+    CorruptionError,
+    NotKeptError,
+    ObjectNotFoundError,
+    PartitionNotFoundError,
+    VersionNotFoundError,
+)
+from metastore_assets.lookup import Metastore, TableLookup, open_table
+from metastore_assets.store.objects import ObjectStore
+from metastore_assets.store.sections import SectionReader, SectionWriter
+from metastore_assets.store.versions import VersionStore
+from tests.lookup.published import publish
+from tests.store.versions import version
+
+DRAW = random.Random(7)
+STATUS = [DRAW.choice(["open", "closed", "", "é", None]) for _ in range(500)]
+AMOUNT = [DRAW.choice([None, *range(-20, 20)]) for _ in range(500)]
+RATIO = [DRAW.choice([None, float("nan"), float("inf"), DRAW.gauss(0, 10)]) for _ in range(500)]
+ORDERS = pa.table(
+    {
+        "status": pa.array(STATUS, pa.string()),
+        "amount": pa.array(AMOUNT, pa.int32()),
+        "ratio": pa.array(RATIO, pa.float64()),
+        "address": pa.array([{"city": DRAW.choice("abc"), "zip": i % 7} for i in range(500)]),
+        "tags": pa.array([["x"] * (i % 3) for i in range(500)]),
+        "empty": pa.array([None] * 500, pa.int64()),
+        "infinite": pa.array([float("inf"), float("-inf"), float("nan"), None] * 125, pa.float64()),
+        "secret": pa.array([f"{i}" for i in range(500)], pa.string()),
+        "flat": pa.array(range(500), pa.int64()),
+    }
+)
+COLUMNS = {"secret": {"frequencies": "off"}, "flat": {"histogram": "off"}}
+PARTS = {"half=0": ORDERS.slice(0, 250), "half=1": ORDERS.slice(250)}
+
+
+@pytest.fixture(scope="module")
+def orders(tmp_path_factory: pytest.TempPathFactory) -> TableLookup:
+    """The newest of two versions of `orders`."""
+    store = ObjectStore(str(tmp_path_factory.mktemp("root")))
+    publish(store, ORDERS.slice(0, 1), columns=COLUMNS)
+    return publish(store, ORDERS, columns=COLUMNS, partitions=PARTS)
+
+
+def counted(values: list[Any], n: int) -> list[tuple[Any, int]]:
+    """The n most frequent values, ties by value."""
+    counts = Counter(value for value in values if value is not None)
+    return sorted(counts.items(), key=lambda item: (-item[1], item[0]))[:n]
+
+
+def python(values: list[tuple[pa.Scalar, int]]) -> list[tuple[Any, int]]:
+    return [(value.as_py(), frequency) for value, frequency in values]
+
+
+def test_what_the_answers_are_of(orders: TableLookup) -> None:
+    assert (orders.version.number, orders.version.snapshot) == (2, "snapshot 2")
+    assert orders.row_count() == 500
+    assert [entry.key for entry in orders.partitions()] == ["half=0", "half=1"]
+    assert orders.row_count("half=1") == 250
+
+
+@pytest.mark.parametrize("n", [0, 1, 3, 10, 1000])
+@pytest.mark.parametrize(("column", "values"), [("status", STATUS), ("amount", AMOUNT)])
+def test_top_values(orders: TableLookup, column: str, values: list[Any], n: int) -> None:
+    found = orders.top(column, n)
+    assert python(found.values) == counted(values, n)
+    assert found.guarantee == "exact"
+    assert python(orders.top(column, n, "half=1").values) == counted(values[250:], n)
+
+
+def test_values_are_scalars_of_the_class(orders: TableLookup) -> None:
+    assert {value.type for value, _ in orders.top("amount").values} == {pa.int64()}
+    assert {value.type for value, _ in orders.top("address.city").values} == {pa.large_string()}
+    assert {part.minimum.type for part in orders.histogram("amount")} == {pa.int64()}
+
+
+def test_statistics_of_all_columns_are_in_table_order(orders: TableLookup) -> None:
+    rows = orders.statistics()
+    names = [row.column for row in rows]
+    assert names[:4] == ["status", "amount", "ratio", "address"]
+    assert [row.position for row in rows] == list(range(len(rows)))
+    by_name = {row.column: row for row in rows}
+    assert by_name["amount"].null_count == AMOUNT.count(None)
+    assert by_name["amount"].sum == str(sum(value for value in AMOUNT if value is not None))
+    assert by_name["status"].distinct_count == 4
+    assert by_name["tags.element"].value_count == sum(i % 3 for i in range(500))
+
+
+def test_statistics_of_some_columns_are_in_the_order_given(orders: TableLookup) -> None:
+    rows = {row.column: row for row in orders.statistics()}
+    wanted = ["flat", "status", "address.zip", "status"]
+    assert orders.statistics(wanted) == [rows[name] for name in wanted]
+    assert orders.statistics(iter(["flat"])) == [rows["flat"]]
+    assert orders.statistics([]) == []
+
+
+def test_statistics_leave_the_states_out(orders: TableLookup) -> None:
+    assert {(row.moments, row.quantile_sketch, row.distinct_sketch) for row in orders.statistics()} == {(None,) * 3}
+
+
+def test_statistics_of_a_partition(orders: TableLookup) -> None:
+    (row,) = orders.statistics(["amount"], "half=1")
+    assert row.null_count == AMOUNT[250:].count(None)
+
+
+@pytest.mark.parametrize("groups", [1, 2, 3, 100])
+def test_statistics_come_from_the_row_groups_that_hold_them(tmp_path: Path, groups: int) -> None:
+    """However the rows are cut into row groups; and each is read once."""
+    store = ObjectStore(str(tmp_path))
+    expected = publish(store, ORDERS).statistics()
+    objects = store.child("orders")
+    path = open_table(str(tmp_path), "orders").version.files.statistics
+    table = objects.read_parquet(path)
+    with objects.parquet_writer(path, table.schema) as writer:
+        writer.write_table(table, row_group_rows=-(-table.num_rows // groups))
+    lookup = open_table(str(tmp_path), "orders")
+    for row in reversed(expected):
+        assert str(lookup.statistics([row.column])) == str([row]), "as text, where NaN equals NaN"
+    everything = [row.column for row in expected]
+    for names in (everything[::3], everything[::-1], everything):
+        assert [row.column for row in lookup.statistics(names)] == names
+
+
+@pytest.mark.parametrize("bins", [None, 1, 2, 3, 7, 10_000])
+@pytest.mark.parametrize(("column", "values"), [("amount", AMOUNT), ("ratio", RATIO)])
+def test_histograms(orders: TableLookup, column: str, values: list[Any], bins: int | None) -> None:
+    """Every finite value is counted in the bin that it belongs to, and nothing else is."""
+    check_histogram(orders, column, values, bins)
+    parts = orders.histogram(column, bins, "half=0")
+    assert sum(part.frequency for part in parts) == len(finite(values[:250]))
+
+
+def finite(values: list[Any]) -> list[Any]:
+    return [
+        value for value in values if value is not None and value not in (float("inf"), float("-inf")) and value == value
+    ]
+
+
+def check_histogram(table: TableLookup, column: str, values: list[Any], bins: int | None) -> None:
+    parts = table.histogram(column, bins)
+    assert bins is None or len(parts) <= bins
+    for part in parts:
+        inside = [v for v in finite(values) if part.minimum.as_py() <= v < part.maximum.as_py()]
+        assert part.frequency == len(inside)
+    assert sum(part.frequency for part in parts) == len(finite(values))
+    assert all(a.maximum.equals(b.minimum) for a, b in pairwise(parts)), "no gaps"
+
+
+@given(
+    st.lists(st.one_of(st.none(), st.integers(-1000, 1000), st.integers(-(2**62), 2**62)), max_size=30),
+    st.integers(1, 50),
+)
+def test_any_number_of_bins_keeps_every_value(
+    tmp_path_factory: pytest.TempPathFactory, values: list[int | None], bins: int
+) -> None:
+    store = ObjectStore(str(tmp_path_factory.mktemp("root")))
+    table = publish(store, pa.table({"n": pa.array(values, pa.int64())}))
+    check_histogram(table, "n", values, bins)
+    kept, asked = table.histogram("n"), table.histogram("n", bins)
+    assert len(asked) == -(-len(kept) // max(1, -(-len(kept) // bins)))
+    assert [part.minimum.as_py() for part in asked] == [part.minimum.as_py() for part in kept][
+        :: max(1, -(-len(kept) // bins))
+    ]
+
+
+def test_columns_without_a_finite_value_have_no_bins(orders: TableLookup) -> None:
+    assert orders.histogram("empty") == []
+    assert orders.histogram("infinite", 5) == []
+    assert orders.top("empty").values == []
+
+
+@pytest.mark.parametrize(
+    ("ask", "message"),
+    [
+        (
+            lambda t: t.top("secret"),
+            "the values of column 'secret' of table 'orders' are not listed: its policy is",
+        ),
+        (lambda t: t.top("address"), "column 'address' .* are not listed: a struct has no values of its own"),
+        (lambda t: t.top("tags"), "column 'tags' .* are not listed: a list has no values of its own: see its elements"),
+        (
+            lambda t: t.histogram("status"),
+            "column 'status' of table 'orders' has no histogram: string is not numeric",
+        ),
+        (
+            lambda t: t.histogram("address"),
+            "column 'address' of table 'orders' has no histogram: a struct has no",
+        ),
+        (lambda t: t.histogram("flat"), "column 'flat' .* has no histogram: its policy is `histogram: off`; change it"),
+    ],
+)
+def test_what_is_not_kept_is_told_with_the_reason(
+    orders: TableLookup, ask: Callable[[TableLookup], object], message: str
+) -> None:
+    with pytest.raises(NotKeptError, match=message):
+        ask(orders)
+
+
+def test_values_counted_beyond_the_limit_are_not_an_empty_list(
+    local_store: ObjectStore, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("metastore_assets.statistics.profile.FREQUENCY_LIMIT", 100)
+    table = publish(local_store, ORDERS)
+    with pytest.raises(NotKeptError, match="500 distinct values, more than `frequencies: auto` lists; "):
+        table.top("flat")
+
+
+@pytest.mark.parametrize("ask", [lambda t, c: t.top(c), lambda t, c: t.histogram(c), lambda t, c: t.statistics([c])])
+@pytest.mark.parametrize(
+    ("column", "message"),
+    [
+        ("amonut", "table 'orders' has no column 'amonut'; did you mean 'amount'"),
+        ("AMOUNT", "did you mean 'amount'"),
+        ("zip", "did you mean 'address.zip'"),
+        (
+            "xyz",
+            "'xyz'; its columns are: status, amount, ratio, address, address.city, address.zip, tags, tags.el",
+        ),
+    ],
+)
+def test_an_unknown_column_is_told_with_what_there_is(
+    orders: TableLookup, ask: Callable[[TableLookup, str], object], column: str, message: str
+) -> None:
+    with pytest.raises(ColumnNotFoundError, match=message):
+        ask(orders, column)
+
+
+def test_many_columns_are_not_all_told(local_store: ObjectStore) -> None:
+    table = publish(local_store, pa.table({f"c{i}": pa.array([1]) for i in range(300)}))
+    with pytest.raises(ColumnNotFoundError, match=r"its columns are: c0, .*, c19 and 280 more$"):
+        table.top("nothing like it")
+
+
+@pytest.mark.parametrize(
+    "ask",
+    [
+        lambda t: t.row_count("half=2"),
+        lambda t: t.top("amount", partition="half=2"),
+        lambda t: t.histogram("amount", partition="half=2"),
+        lambda t: t.statistics(partition="half=2"),
+    ],
+)
+def test_an_unknown_partition_is_told_with_how_to_list_them(
+    orders: TableLookup, ask: Callable[[TableLookup], object]
+) -> None:
+    message = r"table 'orders' has no partition 'half=2' in version 2; did you mean .*'half=1'.*\?; list them"
+    with pytest.raises(PartitionNotFoundError, match=message):
+        ask(orders)
+
+
+def test_senseless_numbers_are_refused(orders: TableLookup) -> None:
+    with pytest.raises(ValueError, match="n must not be negative"):
+        orders.top("amount", -1)
+    with pytest.raises(ValueError, match="bins must be at least 1"):
+        orders.histogram("amount", 0)
+
+
+def test_columns_whose_names_begin_alike_are_kept_apart(local_store: ObjectStore) -> None:
+    """A column named `a.b` beside a struct `a` with a field `b`, and beside `a.b.minimum`."""
+    rows = pa.table(
+        {
+            "a": pa.array([{"b": 1}, {"b": 1}]),
+            "a.b": pa.array([5, 6]),
+            "a.b.minimum": pa.array([7, 7]),
+            "minimum": pa.array([8, 8]),
+        }
+    )
+    table = publish(local_store, rows)
+    names = [row.column for row in table.statistics()]
+    assert len(set(names)) == 5
+    tops = sorted(table.top(name).values[0][0].as_py() for name in names if name != "a")
+    assert tops == [1, 5, 7, 8]
+    lows = sorted(table.histogram(name)[0].minimum.as_py() for name in names if name != "a")
+    assert lows == [1, 5, 7, 8]
+
+
+def test_frequencies_in_several_files(local_store: ObjectStore) -> None:
+    """In column order; one column goes on in the next file, one file is empty."""
+    table = publish(local_store, ORDERS)
+    objects = local_store.child("orders")
+    (path,) = table.version.files.frequencies
+    listed = [row.field_id for row in table.statistics() if row.frequencies == "listed"]
+    with SectionReader(objects, path) as reader:
+        sections = {name: reader.read_section(name) for name in reader.sections}
+    schema = next(iter(sections.values())).schema
+    assert list(sections) == listed
+    plan: list[list[tuple[str, pa.Table]]] = [[] for _ in range(5)]
+    for index, (name, rows) in enumerate(sections.items()):
+        if index == 3:
+            plan[1].append((name, rows.slice(0, 2)))
+            plan[3].append((name, rows.slice(2)))
+        else:
+            plan[0 if index == 0 else 1 if index < 3 else 3 if index < 5 else 4].append((name, rows))
+    for index, part in enumerate(plan):
+        with SectionWriter(objects, f"part-{index}", schema) as writer:
+            for name, rows in part:
+                writer.write_section(name, rows)
+    files = replace(table.version.files, frequencies=tuple(f"part-{index}" for index in range(5)))
+    split = TableLookup(objects, replace(table.version, files=files))
+    for row in table.statistics():
+        if row.frequencies == "listed":
+            for n in (1, 2, 3, 1000):
+                assert str(split.top(row.column, n)) == str(table.top(row.column, n)), row.column
+
+
+def test_a_list_that_is_nowhere_is_damage(local_store: ObjectStore) -> None:
+    table = publish(local_store, ORDERS)
+    unlisted = replace(table.version, files=replace(table.version.files, frequencies=()))
+    with pytest.raises(CorruptionError, match="values of column 'amount' of table 'orders' are listed in no file"):
+        TableLookup(local_store.child("orders"), unlisted).top("amount")
+
+
+def test_a_table_without_rows_or_columns(local_store: ObjectStore) -> None:
+    empty = publish(local_store, ORDERS.slice(0, 0), name="empty")
+    assert empty.row_count() == 0
+    assert empty.top("amount").values == []
+    assert empty.histogram("amount") == []
+    assert {row.value_count for row in empty.statistics()} == {0}
+    nothing = publish(local_store, pa.table({}), name="nothing")
+    assert nothing.statistics() == []
+    with pytest.raises(ColumnNotFoundError, match=r"table 'nothing' has no column 'a'$"):
+        nothing.top("a")
+
+
+def test_a_lookup_stays_with_its_version(local_store: ObjectStore) -> None:
+    first = publish(local_store, ORDERS.slice(0, 10))
+    second = publish(local_store, ORDERS)
+    assert (first.row_count(), second.row_count()) == (10, 500)
+    assert first.statistics(["flat"])[0].value_count == 10
+    assert open_table(local_store.uri(), "orders", version=1).row_count() == 10
+
+
+def test_a_version_that_expired_says_so(local_store: ObjectStore) -> None:
+    first = publish(local_store, ORDERS.slice(0, 10))
+    publish(local_store, ORDERS)
+    VersionStore(local_store, "orders").expire(1, timedelta(days=-1))
+    for ask in (first.statistics, lambda: first.histogram("flat"), lambda: first.top("flat")):
+        with pytest.raises(ObjectNotFoundError, match="its version may have expired; open the table again"):
+            ask()
+
+
+def test_the_tables_of_a_root(store: ObjectStore, request: pytest.FixtureRequest) -> None:
+    options = request.getfixturevalue("s3_options") if store.is_remote else {}
+    metastore = Metastore(store.uri(), options)
+    assert metastore.tables() == []
+    with pytest.raises(VersionNotFoundError, match=r"table 'orders' has no published version below .*; run"):
+        metastore.table("orders")
+    for name in ("orders", "lineitem"):
+        VersionStore(store, name).publish(replace(version(1), table=name))
+    store.write("no table/file", b"")
+    assert metastore.tables() == ["lineitem", "orders"]
+    assert metastore.versions("orders") == [1]
+    assert metastore.versions("none") == []
+    assert metastore.table("orders").version.table == "orders"
+    with pytest.raises(VersionNotFoundError, match=r"table 'order' has no .*; did you mean 'orders'"):
+        metastore.table("order")
+    with pytest.raises(VersionNotFoundError, match="no version 7; there are versions 1"):
+        metastore.table("orders", 7)
+    for name in ("", "..", "a/b", "nul\0"):
+        with pytest.raises(VersionNotFoundError, match="published are: lineitem, orders"):
+            metastore.table(name)
+
+
+def test_threads_share_a_lookup(orders: TableLookup) -> None:
+    lookup = TableLookup(orders._objects, orders.version)
+    expected = str(orders.top("status")), orders.statistics(["flat"]), orders.histogram("amount", 5)
+    wrong: list[object] = []
+
+    def ask() -> None:
+        for _ in range(20):
+            found = str(lookup.top("status")), lookup.statistics(["flat"]), lookup.histogram("amount", 5)
+            if found != expected:
+                wrong.append(found)
+
+    threads = [threading.Thread(target=ask) for _ in range(8)]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+    assert not wrong
