@@ -27,8 +27,9 @@ demo: $(INSTALLED) ## Build a lakehouse in ./demo, commit to it, and show what i
 	@$(WITH_JAVA) $(BIN)/python -m scripts.demo $(ARGS)
 
 ui: $(INSTALLED) ## Open Dagster's UI and daemon on the demo's result (PORT=3000)
-	@test -d $(DEMO)/dagster_home || { echo "There is no demo yet: run 'make demo' first." >&2; exit 1; }
-	@$(WITH_JAVA) DAGSTER_HOME=$(DEMO)/dagster_home $(BIN)/python -m scripts.demo.ui $(PORT)
+	@test -d "$(DEMO)/dagster_home" || { echo "There is no demo yet: run 'make demo' first." >&2; exit 1; }
+	@$(WITH_JAVA) DAGSTER_HOME="$(DEMO)/dagster_home" METASTORE_CONFIG="$(CURDIR)/metastore.yaml" \
+	  PYTHONWARNINGS=ignore $(BIN)/dagster dev --workspace workspace.yaml --port $(PORT)
 
 test: $(INSTALLED) ## Run the tests (ARGS="-k name" for some of them)
 	@$(WITH_JAVA) $(BIN)/python -m pytest $(ARGS)

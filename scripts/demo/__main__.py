@@ -1,0 +1,152 @@
+"""`make demo`: a lakehouse, commits to it, and what is recomputed after each.
+
+Everything is written to ./demo, which is removed first. Ends with status 1 when a refresh recomputed anything but
+what its commit changed, or when the Metastore's numbers are not those of a scan.
+"""
+
+from __future__ import annotations
+
+import argparse
+import shutil
+import sys
+import time
+from collections.abc import Callable
+from contextlib import AbstractContextManager, ExitStack
+from pathlib import Path
+
+from metastore_assets.config import MetastoreConfig, config_path, load_config
+from metastore_assets.formats import open_table_format
+from metastore_assets.store.objects import ObjectStore
+from metastore_assets.store.versions import VersionStore
+from scripts.demo.change import Change, change_between
+from scripts.demo.commits import COMMITS
+from scripts.demo.instance import DemoInstance, demo_instance
+from scripts.demo.lakehouse import Lakehouse
+from scripts.demo.progress import working
+from scripts.demo.report import Reporter
+from scripts.demo.verify import kept, scanned_lineitem, scanned_orders
+
+_SCALE = 0.1
+_FACTS = {"lineitem": ("l_partkey", "l_extendedprice"), "orders": ("o_custkey", "o_totalprice")}
+
+
+class Demo:
+    """The parts of the demo, in the order of `run`."""
+
+    def __init__(self, config: MetastoreConfig, folder: Path) -> None:
+        self._config = config
+        self._folder = folder
+        self._report = Reporter()
+        self._lakehouse = Lakehouse(folder)
+        self._agree = True
+
+    def run(self, scale: float) -> bool:
+        """All of it; whether everything came out as it should."""
+        started = time.monotonic()
+        self._build(scale)
+        with ExitStack() as stack:
+            with self._working("starting Spark and loading the Dagster definitions"):
+                instance = stack.enter_context(demo_instance(self._folder / "dagster_home"))
+            self._first_refresh(instance)
+            self._commits(instance)
+            self._report.line("")
+            self._report.line(f"{instance.runs()} runs, one per commit that a sensor saw; each with its own Spark application.")
+        self._verify()
+        self._look()
+        self._report.heading(f"Done in {time.monotonic() - started:.0f} s. Dagster's view of it all:  make ui")
+        return self._agree
+
+    def _build(self, scale: float) -> None:
+        self._report.heading("1. A lakehouse in ./demo/lake, from TPC-H")
+        with self._working("generating"):
+            self._lakehouse.generate(scale)
+        with self._working("writing the tables"):
+            self._lakehouse.build()
+        for table in self._config.tables:
+            snapshot = open_table_format(table).snapshot()
+            keys = {fragment.partition_key for fragment in snapshot.fragments}
+            size = sum(fragment.bytes for fragment in snapshot.fragments) / 1e6
+            kind = {"delta": "Delta table", "files": "Parquet files in folders"}[snapshot.format]
+            self._report.line(f"{table.name:<8}  {kind}, {len(keys)} partitions, {size:.0f} MB")
+
+    def _first_refresh(self, instance: DemoInstance) -> None:
+        self._report.heading("2. The sensors see two tables that nothing is known of; Dagster runs what they ask for")
+        self._report.table_head()
+        for table in self._config.tables:
+            self._sense(instance, table.name, "first look")
+
+    def _commits(self, instance: DemoInstance) -> None:
+        self._report.heading("3. Commits. After each one both sensors look again")
+        self._report.table_head()
+        for commit in COMMITS:
+            with self._working(f"{commit.table}: {commit.title}"):
+                commit.apply(self._lakehouse)
+            changes = {table.name: self._sense(instance, table.name, commit.title) for table in self._config.tables}
+            change = changes.pop(commit.table)
+            others = [name for name, other in changes.items() if other is not None]
+            if change is None or (change.recomputed, change.dropped) != (frozenset(commit.changed), frozenset(commit.removed)):
+                self._report.unexpected(commit, change)
+                self._agree = False
+            if others:
+                self._report.line(f"and a run of {', '.join(others)}, to which nothing was committed")
+                self._agree = False
+
+    def _sense(self, instance: DemoInstance, table: str, title: str) -> Change | None:
+        """Evaluate a sensor and execute what it asks for; what that changed, None when it asked for nothing."""
+        versions = VersionStore(ObjectStore(self._config.root, self._config.storage_options), table)
+        before = versions.latest()
+        started = time.monotonic()
+        with self._working(f"{table}: {title}", lambda: self._profiled(table)):
+            requests = instance.tick(table)
+            for request in requests:
+                instance.execute(table, request)
+        after = versions.latest()
+        if not requests or after is None:
+            return None
+        change = change_between(before, after)
+        self._report.refreshed(table, title, change, time.monotonic() - started)
+        return change
+
+    def _profiled(self, table: str) -> str:
+        done = sum(1 for _ in (Path(self._config.root) / table / "fragments").glob("*.statistics.parquet"))
+        return f"{done} fragments profiled"
+
+    def _verify(self) -> None:
+        self._report.heading("4. The same numbers as a full scan by other engines")
+        scans = {"lineitem": scanned_lineitem, "orders": scanned_orders}
+        for table, (distinct, total) in _FACTS.items():
+            found = kept(self._config.root, table, distinct, total)
+            with self._working(f"scanning {table}"):
+                scanned = scans[table](self._lakehouse, distinct, total)
+            rows, values, summed = found
+            told = f"{rows:,} rows, {values:,} distinct {distinct}, sum of {total} {summed:,}"
+            self._report.line(f"{table:<8}  {told}  {'✓' if found == scanned else f'but a scan finds {scanned}'}")
+            self._agree &= found == scanned
+
+    def _look(self) -> None:
+        self._report.heading("5. What is known now, from the command line")
+        self._report.command(["show", "lineitem"])
+        self._report.command(["histogram", "lineitem", "l_extendedprice", "--bins", "20"])
+        self._report.command(["top", "lineitem", "l_shipmode", "-n", "7"])
+        self._report.command(["top", "orders", "o_orderpriority", "--partition", "o_orderyear=1995/o_orderpriority=5-LOW"])
+
+    def _working(self, text: str, measure: Callable[[], str] = lambda: "") -> AbstractContextManager[None]:
+        return working(self._report.console, text, measure)
+
+
+def main() -> int:
+    """Run the demo; the exit status."""
+    parser = argparse.ArgumentParser(prog="make demo")
+    parser.add_argument("--scale", type=float, default=_SCALE, help="TPC-H scale; 1 is 6 million line items")
+    scale = parser.parse_args().scale
+    config = load_config()
+    folder = config_path().parent / "demo"
+    if Path(config.root) != folder / "metastore":
+        print(f"the demo removes and writes {folder}, but the root in {config_path()} is {config.root}", file=sys.stderr)
+        return 1
+    shutil.rmtree(folder, ignore_errors=True)
+    return 0 if Demo(config, folder).run(scale) else 1
+
+
+if __name__ == "__main__":
+    sys.exit(main())

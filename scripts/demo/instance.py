@@ -1,0 +1,80 @@
+"""A Dagster instance of the demo's own: the sensors are evaluated, and the runs that they ask for executed, in it."""
+
+from __future__ import annotations
+
+import logging
+import os
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+
+from dagster import (
+    DagsterInstance,
+    DagsterRunStatus,
+    Definitions,
+    RunRequest,
+    SensorEvaluationContext,
+    build_sensor_context,
+)
+
+from metastore_assets.assets.names import job_name, sensor_name
+from metastore_assets.config import load_config
+from metastore_assets.pipeline.session import spark_session
+
+_SETTINGS = """\
+telemetry: {enabled: false}
+# A run has a Spark of its own: on a small machine, one after the other is fastest.
+concurrency: {runs: {max_concurrent_runs: 1}}
+"""
+_QUIET = {"loggers": {"console": {"config": {"log_level": "CRITICAL"}}}}
+
+
+class DemoInstance:
+    """The instance with the definitions of `metastore.yaml`. It does when told what a daemon does every 30 seconds."""
+
+    def __init__(self, instance: DagsterInstance, definitions: Definitions) -> None:
+        self._instance = instance
+        self._definitions = definitions
+        self._cursors: dict[str, str | None] = {}
+
+    def tick(self, table: str) -> list[RunRequest]:
+        """Evaluate the table's sensor once; the runs that it asks for."""
+        name = sensor_name(table)
+        sensor = self._definitions.resolve_sensor_def(name)
+        given = self._definitions.resources or {}
+        context: SensorEvaluationContext = build_sensor_context(
+            instance=self._instance,
+            cursor=self._cursors.get(name),
+            definitions=self._definitions,
+            sensor_name=name,
+            resources={key: given[key] for key in sensor.required_resource_keys},
+        )
+        context.log.setLevel(logging.WARNING)
+        with context:
+            data = sensor.evaluate_tick(context)
+        self._cursors[name] = data.cursor
+        return list(data.run_requests or ())
+
+    def execute(self, table: str, request: RunRequest) -> None:
+        """Execute one run in this process, with a Spark application of its own. Raises what the run raises."""
+        job = self._definitions.resolve_job_def(job_name(table))
+        tags = {**request.tags, "dagster/sensor_name": sensor_name(table), "dagster/run_key": request.run_key or ""}
+        job.execute_in_process(run_config={**_QUIET, **request.run_config}, instance=self._instance, tags=tags)
+
+    def runs(self) -> int:
+        """Number of runs that succeeded."""
+        return sum(run.status == DagsterRunStatus.SUCCESS for run in self._instance.get_runs())
+
+
+@contextmanager
+def demo_instance(home: Path) -> Iterator[DemoInstance]:
+    """A new instance in the folder `home`, which becomes DAGSTER_HOME. Spark's own words go to a file there."""
+    home.mkdir(parents=True)
+    (home / "dagster.yaml").write_text(_SETTINGS, encoding="utf-8")
+    os.environ["DAGSTER_HOME"] = str(home)
+    # All runs of this process share a JVM. Started here, its output is not in the way of the demo's.
+    spark_session(load_config().spark, log=home / "spark.log").stop()
+    from metastore_assets.definitions import defs
+
+    with DagsterInstance.get() as instance:
+        yield DemoInstance(instance, defs)

@@ -1,0 +1,65 @@
+"""What the demo prints."""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+from collections.abc import Sequence
+
+from rich.console import Console
+from rich.text import Text
+
+from scripts.demo.change import Change
+from scripts.demo.commits import Commit
+
+_HEAD = (
+    f"  {'':8}  {'':24}  {'':8}  {'fragments':<22}  partitions",
+    f"  {'table':8}  {'commit':24}  {'rows':>8}   came  went  kept  read  recomputed  seconds",
+)
+
+
+class Reporter:
+    """Prints to stdout, with colours on a terminal."""
+
+    def __init__(self) -> None:
+        self.console = Console(highlight=False, soft_wrap=True)
+
+    def heading(self, text: str) -> None:
+        """The title of the next part."""
+        self.console.print()
+        self.console.print(Text(text, style="bold"))
+
+    def line(self, text: str) -> None:
+        """One line of plain text."""
+        self.console.print(Text(f"  {text}"))
+
+    def table_head(self) -> None:
+        """The headings over the lines of `refreshed`."""
+        for line in _HEAD:
+            self.console.print(Text(line, style="dim"))
+
+    def refreshed(self, table: str, title: str, change: Change, seconds: float) -> None:
+        """One line on what a refresh did."""
+        line = Text(f"  {table:<8}  {title:<24}  {change.rows_more:>+8,}  ")
+        line.append(f"{change.added:>5} {change.removed:>5} {change.kept:>5} {change.read:>5}", style="cyan")
+        line.append(f"  {f'{len(change.recomputed)} of {change.partitions}':>10}", style="green")
+        line.append(f"  {seconds:>7.1f}")
+        self.console.print(line)
+
+    def unexpected(self, commit: Commit, change: Change | None) -> None:
+        """The refresh did not recompute what the commit changed."""
+        recomputed, dropped = (change.recomputed, change.dropped) if change else ((), ())
+        self.console.print(
+            f"  expected: {', '.join(commit.changed) or 'none'} recomputed, {', '.join(commit.removed) or 'none'} gone; "
+            f"found: {', '.join(sorted(recomputed)) or 'none'} and {', '.join(sorted(dropped)) or 'none'}",
+            style="red",
+            markup=False,
+        )
+
+    def command(self, arguments: Sequence[str]) -> None:
+        """Run a `metastore` command, as a reader may do, under the line that does it."""
+        self.console.print()
+        self.console.print(Text(f"  $ metastore {' '.join(arguments)}", style="bold cyan"))
+        sys.stdout.flush()
+        program = "import sys; from metastore_assets.cli import main; sys.exit(main())"
+        subprocess.run([sys.executable, "-c", program, *arguments], check=True)
