@@ -1,0 +1,86 @@
+"""Bounds of long values are the nearest storable ones, and so merge exactly."""
+
+from __future__ import annotations
+
+import pyarrow as pa
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from metastore_assets.statistics import bounds
+from metastore_assets.statistics.bounds import lower_bound, upper_bound
+from metastore_assets.statistics.merge import merge_statistics
+from metastore_assets.statistics.types import class_named
+from tests.statistics.columns import profile_one
+from tests.statistics.oracle import plain
+
+LETTERS = st.sampled_from(["\x00", "a", "z", "\x7f", "\x80", "é", "\u07ff", "\u0800", "\ud7ff", "\ue000", "\uffff"])
+CHARACTERS = st.one_of(LETTERS, st.sampled_from(["\U00010000", "\U0001f600", "\U0010ffff"]))
+TEXTS = st.lists(CHARACTERS, max_size=6).map("".join)
+BYTES = st.lists(st.sampled_from([0, 1, 0x7F, 0xFE, 0xFF]), max_size=9).map(bytes)
+
+
+@pytest.fixture(autouse=True)
+def short(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A limit of 5 bytes, so that small examples reach it."""
+    monkeypatch.setattr(bounds, "LONGEST", 5)
+
+
+@given(value=TEXTS, others=st.lists(TEXTS, max_size=30))
+def test_no_text_lies_between_a_value_and_its_bound(value: str, others: list[str]) -> None:
+    """Bounds are valid UTF-8, short, on the right side, and nothing short lies between."""
+    cls = class_named("string")
+    lower, lower_exact = lower_bound(value.encode(), cls)
+    upper, upper_exact = upper_bound(value.encode(), cls)
+    short = [other.encode() for other in others if len(other.encode()) <= 5]
+    _check(value.encode(), lower.as_py().encode(), lower_exact, upper and upper.as_py().encode(), upper_exact, short)
+
+
+@given(value=BYTES, others=st.lists(BYTES, max_size=30))
+def test_no_bytes_lie_between_a_value_and_its_bound(value: bytes, others: list[bytes]) -> None:
+    """The same for binary values."""
+    cls = class_named("binary")
+    lower, lower_exact = lower_bound(value, cls)
+    upper, upper_exact = upper_bound(value, cls)
+    short = [other for other in others if len(other) <= 5]
+    _check(value, lower.as_py(), lower_exact, upper and upper.as_py(), upper_exact, short)
+
+
+def _check(
+    value: bytes, lower: bytes, lower_exact: bool, upper: bytes | None, upper_exact: bool, others: list[bytes]
+) -> None:
+    assert lower_exact == upper_exact == (len(value) <= 5)
+    assert lower <= value
+    assert len(lower) <= 5
+    assert not any(lower < other < value for other in others)
+    if upper is not None:
+        assert value <= upper
+        assert len(upper) <= 5
+    assert not any(value < other and (upper is None or other < upper) for other in others)
+
+
+@given(values=st.lists(TEXTS, min_size=1, max_size=8), cut=st.integers(0, 8))
+def test_bounds_merge_exactly(values: list[str], cut: int) -> None:
+    """Bounds and whether they are exact are those of all values together."""
+    parts = [part for part in (values[:cut], values[cut:]) if part]
+    merged = merge_statistics([profile_one(pa.array(part)).statistics for part in parts])
+    scratch = profile_one(pa.array(values)).statistics
+    assert (merged.minimum, merged.minimum_exact) == (scratch.minimum, scratch.minimum_exact)
+    assert (merged.maximum, merged.maximum_exact) == (scratch.maximum, scratch.maximum_exact)
+
+
+def test_no_upper_bound() -> None:
+    """Above the greatest of all values there is none: the maximum is unknown, not absent."""
+    for array in (pa.array([b"\xff" * 6]), pa.array(["\U0010ffff" * 2])):
+        row = profile_one(array).statistics
+        assert (row.maximum, row.maximum_exact) == (None, False)
+        assert row.minimum is not None
+
+
+def test_characters_are_never_cut() -> None:
+    """Five bytes hold one character of four and no half of the next; what fits in the last byte is used."""
+    value = "\U0001f600\U0001f601".encode()
+    lower, _ = lower_bound(value, class_named("string"))
+    upper, _ = upper_bound(value, class_named("string"))
+    assert plain(lower) == "\U0001f600\x7f"
+    assert plain(upper) == "\U0001f601"

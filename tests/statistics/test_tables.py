@@ -1,0 +1,229 @@
+"""The files' tables: back and forth without loss, and read by other engines."""
+
+from __future__ import annotations
+
+import math
+import time
+from dataclasses import fields, replace
+from pathlib import Path
+from typing import Any
+
+import duckdb
+import polars as pl
+import pyarrow as pa
+import pyarrow.parquet as pq
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from metastore_assets.config import ColumnPolicy
+from metastore_assets.errors import CorruptionError
+from metastore_assets.statistics.column import ColumnStatistics
+from metastore_assets.statistics.frequencies import EMPTY, Frequencies
+from metastore_assets.statistics.histogram import Histogram
+from metastore_assets.statistics.merge import merge_statistics
+from metastore_assets.statistics.tables import (
+    frequencies_of,
+    frequencies_table,
+    histograms_of,
+    histograms_table,
+    statistics_rows,
+    statistics_table,
+    union_type,
+)
+from metastore_assets.statistics.types import class_named
+from tests.statistics.columns import KINDS, profile, profile_one, rows, share
+
+EVERYTHING: dict[str, list[Any]] = {
+    "boolean": [True, None, False],
+    "int8": [1, -3, None],
+    "uint64": [2**64 - 1, 0],
+    "float64": [1.5, math.nan, -0.0, 5e-324],
+    "decimal128_short": [10, -20, None],
+    "decimal128_scaled": [0],
+    "string": ["", "\U0001f600", None],
+    "binary_view": [b"\xff\x00", b""],
+    "uuid": [b"0123456789abcdef", None],
+    "date32": [-719162, 2932896],
+    "time64_ns": [86_399_999_999_999],
+    "timestamp_ms": [2**50],
+    "timestamp_us": [-(2**62)],
+    "timestamp_ns": [1],
+    "timestamptz_ms": [0],
+    "timestamptz_us": [1_700_000_000_000_000],
+    "timestamptz_ns": [None],
+}
+
+
+def all_rows() -> list[ColumnStatistics]:
+    """Rows of every class, of containers and of what is not profiled; merged ones, with estimates, too."""
+    found = []
+    for name, values in EVERYTHING.items():
+        one = profile_one(KINDS[name].array(values)).statistics
+        found += [one, merge_statistics([one, profile_one(KINDS[name].array(values + values)).statistics])]
+    nested = profile(pa.array([{"a": [1, 2]}, None]))
+    found += [each.statistics for each in nested]
+    found += [profile_one(pa.array([1, None], pa.duration("s"))).statistics, profile_one(pa.nulls(2)).statistics]
+    found.append(profile_one(pa.array(["x" * 5000, b"\xff" * 5000][:1])).statistics)
+    return [replace(row, position=at, column=f"c{at}") for at, row in enumerate(found)]
+
+
+def through_parquet(table: pa.Table, folder: Path) -> pa.Table:
+    pq.write_table(table, folder / "t.parquet", compression="zstd")
+    return pq.read_table(folder / "t.parquet")
+
+
+def test_statistics_come_back(tmp_path: Path) -> None:
+    """Every field of every row, from Arrow and from Parquet."""
+    rows = all_rows()
+    table = statistics_table(rows)
+    assert statistics_rows(table) == rows
+    assert statistics_rows(through_parquet(table, tmp_path)) == rows
+    assert statistics_rows(statistics_table([])) == []
+    assert statistics_rows(through_parquet(statistics_table([]), tmp_path)) == []
+
+
+def test_one_column_per_field() -> None:
+    """The file has the fields of a row, by name; minimum and maximum hold the union of the classes that occur."""
+    table = statistics_table([profile_one(pa.array(v)).statistics for v in ([1], ["a"], [None])])
+    assert table.column_names == [field.name for field in fields(ColumnStatistics)]
+    union = pa.struct([("int64", pa.int64()), ("string", pa.large_string())])
+    assert table.schema.field("minimum").type == union
+    assert table["minimum"].to_pylist() == [
+        {"int64": 1, "string": None},
+        {"int64": None, "string": "a"},
+        None,
+    ]
+    assert table.schema.field("percentiles").type == pa.list_(
+        pa.struct([pa.field("fraction", pa.float64()), pa.field("value", union)])
+    )
+
+
+def test_nothing_but_containers(tmp_path: Path) -> None:
+    """Where no class has values the union still has a child, without which Parquet cannot write it."""
+    rows = [each.statistics for each in profile(pa.array([{"a": None}]))]
+    assert statistics_rows(through_parquet(statistics_table(rows), tmp_path)) == rows
+
+
+def test_many_chunks_and_slices() -> None:
+    """Tables that were concatenated or cut are read as well."""
+    rows = all_rows()
+    table = statistics_table(rows)
+    assert statistics_rows(pa.concat_tables([table.slice(0, 7), table.slice(7)])) == rows
+    assert statistics_rows(table.slice(3, 5)) == rows[3:8]
+
+
+def test_other_engines_read_statistics(tmp_path: Path) -> None:
+    """DuckDB and polars read the Parquet file, typed bounds included."""
+    pq.write_table(statistics_table(all_rows()), tmp_path / "s.parquet")
+    path = str(tmp_path / "s.parquet")
+    query = "select min(minimum.date)::varchar, max(maximum.date)::varchar, max(maximum.uint64), max(maximum.uuid), \
+        max(maximum.string), min(minimum.decimal_2), max(len(percentiles)), max(maximum.time) from read_parquet(?)"
+    assert duckdb.execute(query, [path]).fetchone() is not None
+    first, last, unsigned, uuid, text, decimal, length, _ = duckdb.execute(query, [path]).fetchall()[0]
+    assert (first, last, unsigned) == ("0001-01-01", "9999-12-31", 2**64 - 1)
+    assert (uuid.bytes, text[0], float(decimal), length) == (b"0123456789abcdef", "\U0001f600", -20.0, 9)
+    frame = pl.read_parquet(path)
+    assert frame["maximum"].struct.field("uint64").max() == 2**64 - 1
+    assert frame["percentiles"].list.len().max() == 9
+
+
+def test_wide_tables_are_quick() -> None:
+    """5,000 columns, back and forth: under two seconds of this process."""
+    base = [profile_one(KINDS[name].array(values)).statistics for name, values in EVERYTHING.items()]
+    rows = [replace(base[at % len(base)], position=at, column=f"c{at}") for at in range(5000)]
+    start = time.process_time()
+    table = statistics_table(rows)
+    found = statistics_rows(table)
+    assert time.process_time() - start < 2
+    assert found == rows
+
+
+@pytest.mark.parametrize("name", KINDS)
+@share(20)
+@given(data=st.data())
+def test_frequencies_come_back(name: str, data: st.DataObject) -> None:
+    """Ordered by decreasing frequency, then value, in a union that has room for other classes."""
+    kind = KINDS[name]
+    frequencies = profile_one(kind.array(data.draw(rows(kind, 20))), ColumnPolicy(frequencies="all")).frequencies
+    assert frequencies is not None
+    union = union_type(class_named(each) for each in (kind.type_class, "int64", "string", "null"))
+    table = frequencies_table("a.b", frequencies, union)
+    assert table.schema == pa.schema([("column", pa.string()), ("value", union), ("frequency", pa.int64())])
+    assert set(table["column"].to_pylist()) <= {"a.b"}
+    counts = table["frequency"].to_pylist()
+    assert counts == sorted(counts, reverse=True)
+    values = table["value"].combine_chunks().field(kind.type_class)
+    position = {at: where for where, at in enumerate(_positions(frequencies, values))}
+    ties = [(counts[at], position[at]) for at in range(len(counts))]
+    assert ties == sorted(ties, key=lambda tie: (-tie[0], tie[1]))
+    shuffled = table.take(pa.array(data.draw(st.permutations(range(len(table)))), pa.int64()))
+    assert frequencies_of(shuffled) == (frequencies if len(frequencies) else EMPTY)
+
+
+def _positions(frequencies: Frequencies, values: pa.Array) -> list[int]:
+    """For each value in ascending order, its row."""
+    rows = {repr(value): row for row, value in enumerate(values)}
+    return [rows[repr(value)] for value in frequencies.values]
+
+
+def test_frequencies_come_back_from_parquet(tmp_path: Path) -> None:
+    """Values of every class, through one file, and DuckDB finds the same."""
+    for name, values in EVERYTHING.items():
+        frequencies = profile_one(KINDS[name].array(values + values[:1])).frequencies
+        assert frequencies is not None
+        union = union_type([frequencies.type_class, class_named("date"), class_named("uuid")])
+        table = through_parquet(frequencies_table("c", frequencies, union), tmp_path)
+        assert frequencies_of(table) == (frequencies if len(frequencies) else EMPTY)
+        query = 'select count(*), sum(frequency)::bigint from read_parquet(?) where "column" = ?'
+        found = duckdb.execute(query, [str(tmp_path / "t.parquet"), "c"]).fetchone()
+        assert found == (len(frequencies), sum(frequencies.counts.to_pylist()) or None)
+
+
+def test_long_lists_repeat_their_path_in_pieces() -> None:
+    """More than a million rows: the path is on each of them."""
+    count = (1 << 20) + 5
+    frequencies = Frequencies(pa.array(range(count)), pa.repeat(pa.scalar(1), count))
+    table = frequencies_table("c", frequencies, union_type([frequencies.type_class]))
+    assert len(table) == count
+    assert table["column"].null_count == 0
+    assert table["column"][count - 1].as_py() == "c"
+
+
+def all_histograms() -> dict[str, Histogram]:
+    found = {}
+    for name, values in EVERYTHING.items():
+        histogram = profile_one(KINDS[name].array(values)).histogram
+        if histogram is not None:
+            found[f"x.{name}"] = histogram
+    return found
+
+
+def test_histograms_come_back(tmp_path: Path) -> None:
+    """With their lattice, whatever their lengths; one column can be read alone."""
+    histograms = all_histograms()
+    assert len(histograms) >= 10
+    table = histograms_table(histograms)
+    assert table.num_rows == max(map(len, histograms.values()))
+    assert histograms_of(table) == histograms
+    assert histograms_of(through_parquet(table, tmp_path)) == histograms
+    one = pq.read_table(tmp_path / "t.parquet", columns=["x.date32"])
+    assert histograms_of(one) == {"x.date32": histograms["x.date32"]}
+    assert histograms_of(through_parquet(histograms_table({}), tmp_path)) == {}
+
+
+def test_other_engines_read_histograms(tmp_path: Path) -> None:
+    """One column of struct(minimum, frequency) per column, padded with nulls."""
+    histograms = all_histograms()
+    pq.write_table(histograms_table(histograms), tmp_path / "h.parquet")
+    query = 'select count(h), sum(h.frequency)::bigint, min(h.minimum)::varchar from \
+        (select "x.date32" as h from read_parquet(?))'
+    found = duckdb.execute(query, [str(tmp_path / "h.parquet")]).fetchone()
+    assert found == (len(histograms["x.date32"]), 2, "0005-04-03 (BC)")
+
+
+def test_histogram_column_without_its_lattice() -> None:
+    """A file that lost the metadata is corrupt, not empty."""
+    table = pa.table({"c": pa.array([{"minimum": 1, "frequency": 1}])})
+    with pytest.raises(CorruptionError, match="'c' has no metadata"):
+        histograms_of(table)
