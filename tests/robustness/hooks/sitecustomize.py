@@ -1,0 +1,83 @@
+"""On PYTHONPATH of a test's own processes: they tell each step that changes what is stored, and stop where told.
+
+Python imports this module at its start, in the driver and in the Spark workers. It wraps the system calls that make
+files appear and disappear below a root. A step has a moment and a kind of file, such as
+`before versions/N.json` (written to a hidden file, not visible) or `after versions/N.json`.
+
+The folder `$METASTORE_TEST_STEPS` holds `rules.json`:
+
+    {"root": "/folder", "driver": 123, "kill": "before versions/N.json", "nth": 1}
+    {"root": "/folder", "meet": "before versions/N.json", "count": 2}
+
+`kill` ends the driver with SIGKILL the nth time the step is come to (and the worker that came to it, as it would end
+with the driver's JVM); the hidden file is cut to half its length first. `meet` lets processes wait for each other.
+Every step is a line of the file `log`.
+"""
+
+import json
+import os
+import re
+import signal
+import time
+
+_FOLDER = os.environ.get("METASTORE_TEST_STEPS")
+_WAIT_SECONDS = 60
+
+
+def _kind(path, root):
+    """`t/fragments/<32 hex digits>.statistics.parquet` as `fragments/*.statistics.parquet`; None for other files."""
+    below = os.path.relpath(path, root)
+    if below.startswith("..") or os.path.basename(below).startswith("."):
+        return None
+    kind = re.sub(r"[0-9a-f]{32}", "*", below.partition("/")[2])
+    return re.sub(r"versions/\d+", "versions/N", kind)
+
+
+def _step(moment, path, hidden=None):
+    try:
+        with open(os.path.join(_FOLDER, "rules.json"), encoding="utf-8") as file:
+            rules = json.load(file)
+    except FileNotFoundError:
+        return
+    kind = _kind(path, rules["root"])
+    if kind is None:
+        return
+    step = f"{moment} {kind}"
+    log = os.path.join(_FOLDER, "log")
+    with open(log, "a", encoding="utf-8") as file:
+        file.write(f"{step}\n")
+    with open(log, encoding="utf-8") as file:
+        times = file.read().splitlines().count(step)
+    if step == rules.get("kill") and times == rules.get("nth", 1):
+        if hidden is not None:
+            os.truncate(hidden, os.path.getsize(hidden) // 2)
+        os.kill(rules["driver"], signal.SIGKILL)
+        os.kill(os.getpid(), signal.SIGKILL)
+    if step == rules.get("meet"):
+        _meet(log, step, rules["count"])
+
+
+def _meet(log, step, count):
+    end = time.monotonic() + _WAIT_SECONDS
+    while time.monotonic() < end:
+        with open(log, encoding="utf-8") as file:
+            if file.read().splitlines().count(step) >= count:
+                return
+        time.sleep(0.005)
+
+
+def _around(call, moments, *, hides):
+    def wrapped(*arguments, **options):
+        path = os.fspath(arguments[-1])
+        _step(moments[0], path, arguments[0] if hides else None)
+        result = call(*arguments, **options)
+        _step(moments[1], path)
+        return result
+
+    return wrapped
+
+
+if _FOLDER:
+    os.replace = _around(os.replace, ("before", "after"), hides=True)
+    os.link = _around(os.link, ("before", "after"), hides=True)
+    os.unlink = _around(os.unlink, ("before removing", "after removing"), hides=False)

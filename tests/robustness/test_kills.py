@@ -1,0 +1,179 @@
+"""SIGKILL before and after everything that a refresh writes: the old version stands, and the next refresh is right."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import pytest
+from deltalake import DeltaTable, write_deltalake
+
+from tests.pipeline.support import Lake, assert_same, everything, latest, rows
+from tests.robustness.processes import Drivers
+from tests.robustness.support import assert_equals_scratch, copied, from_scratch, refreshed, stray, versions
+
+if TYPE_CHECKING:
+    from pyspark.sql import SparkSession
+
+pytestmark = pytest.mark.spark
+
+PROFILE = ("statistics", "histograms", "frequencies")
+WRITES = [
+    *(f"fragments/*.{kind}.parquet" for kind in PROFILE),
+    "pending/*.parquet",
+    *(f"{level}/*.{kind}.parquet" for level in ("partitions", "table") for kind in PROFILE),
+    *(f"versions/N-*.{kind}.parquet" for kind in ("fragments", "partitions", "nodes", "layouts")),
+    "versions/N.json",
+    "pending/*.parquet.cleared",
+]
+STEPS = [
+    *(f"{moment} {write}" for write in WRITES for moment in ("before", "after")),
+    *(
+        f"{moment} removing {level}/*.statistics.parquet"
+        for level in ("partitions", "table")
+        for moment in ("before", "after")
+    ),
+]
+QUICK = {
+    "before fragments/*.statistics.parquet",
+    "after fragments/*.histograms.parquet",
+    "after pending/*.parquet",
+    "before partitions/*.frequencies.parquet",
+    "after removing table/*.statistics.parquet",
+    "before versions/N-*.nodes.parquet",
+    "before versions/N.json",
+    "after versions/N.json",
+}
+"""Steps that every run of the tests stops at; the others take turns in the long run."""
+
+
+@dataclass(frozen=True)
+class Prepared:
+    """A table with one published version and a commit after it, and what the versions before and after it say."""
+
+    lake: Lake
+    before: dict[str, Any]
+    after: dict[str, Any]
+    to_profile: int
+    """Fragments that the commit added."""
+
+
+class DeltaLake(Lake):
+    """The same rows in a Delta table, partitioned by `group`."""
+
+    def write(self, count: int) -> None:
+        write_deltalake(str(self.uri), rows(self.draw, count), partition_by=["group"], mode="append")
+
+
+def prepared(lake: Lake, commit: Callable[[], int], spark: SparkSession) -> Prepared:
+    refreshed(lake.config(), spark)
+    before = everything(lake.config())
+    to_profile = commit()
+    return Prepared(lake, before, from_scratch(lake.config(), spark, lake.folder), to_profile)
+
+
+@pytest.fixture(scope="module")
+def plain(spark: SparkSession, tmp_path_factory: pytest.TempPathFactory) -> Prepared:
+    lake = Lake(tmp_path_factory.mktemp("plain"))
+    gone = lake.append(1)
+    for partition in (0, 0, 1, 2):
+        lake.append(partition)
+
+    def commit() -> int:
+        gone.unlink()
+        for partition in (0, 3):
+            lake.append(partition)
+        return 2
+
+    return prepared(lake, commit, spark)
+
+
+@pytest.fixture(scope="module")
+def delta(spark: SparkSession, tmp_path_factory: pytest.TempPathFactory) -> Prepared:
+    lake = DeltaLake(tmp_path_factory.mktemp("delta"))
+    lake.write(40)
+    lake.write(40)
+
+    def commit() -> int:
+        before = set(DeltaTable(lake.uri).file_uris())
+        DeltaTable(lake.uri).delete("\"group\" = 'a' and id % 2 = 0")
+        DeltaTable(lake.uri).delete("\"group\" = 'zz'")
+        write_deltalake(str(lake.uri), rows(lake.draw, 3), mode="append")
+        return len(set(DeltaTable(lake.uri).file_uris()) - before)
+
+    return prepared(lake, commit, spark)
+
+
+def test_every_kind_of_write_is_known(plain: Prepared, drivers: Drivers, tmp_path: Path) -> None:
+    """A refresh comes to the steps listed above and to no others: none escapes the kills."""
+    lake = copied(plain.lake, tmp_path)
+    # As after an attempt that saved its profiles and was killed: then there is something to clear.
+    versions(lake.config()).save_pending(latest(lake.config()).fragments[:1])
+    outcome = drivers.refresh(lake.config())
+    assert set(outcome.steps) == set(STEPS)
+    assert_same(everything(lake.config()), plain.after)
+
+
+@pytest.mark.parametrize(
+    "step", [step if step in QUICK else pytest.param(step, marks=pytest.mark.long) for step in STEPS]
+)
+def test_killed_at_a_step(plain: Prepared, drivers: Drivers, spark: SparkSession, tmp_path: Path, step: str) -> None:
+    assert_survives(plain, drivers, spark, tmp_path, step)
+
+
+@pytest.mark.parametrize(
+    "step",
+    [
+        "before versions/N.json",
+        *(pytest.param(step, marks=pytest.mark.long) for step in STEPS if step != "before versions/N.json"),
+    ],
+)
+def test_killed_at_a_step_on_delta(
+    delta: Prepared, drivers: Drivers, spark: SparkSession, tmp_path: Path, step: str
+) -> None:
+    assert_survives(delta, drivers, spark, tmp_path, step)
+
+
+def assert_survives(plain: Prepared, drivers: Drivers, spark: SparkSession, folder: Path, step: str) -> None:
+    """Kill a driver at a step of refreshing a copy of a prepared table, look, refresh again, and clean up."""
+    lake = copied(plain.lake, folder)
+    config = lake.config()
+    outcome = drivers.refresh(config, kill=step)
+    assert outcome.killed
+    published = "after versions/N.json" in outcome.steps
+    saved = "after pending/*.parquet" in outcome.steps
+    assert versions(config).numbers() == ([1, 2] if published else [1])
+    assert_same(everything(config), plain.after if published else plain.before)
+
+    result = refreshed(config, spark)
+    assert (result.version, result.published) == (2, not published)
+    assert result.fragments_profiled == (0 if saved else plain.to_profile)
+    assert_same(everything(config), plain.after)
+    left = stray(config)
+    # Who is killed between publishing and clearing leaves its list of profiles to whoever publishes next.
+    assert {path.split("/")[0] for path in left} <= ({"pending"} if published else set()), left
+
+
+def test_the_next_publisher_clears_what_a_killed_one_did_not(
+    plain: Prepared, drivers: Drivers, spark: SparkSession, tmp_path: Path
+) -> None:
+    lake = copied(plain.lake, tmp_path)
+    assert drivers.refresh(lake.config(), kill="after versions/N.json").killed
+    lake.files()[0].unlink()
+    refreshed(lake.config(), spark)
+    assert_equals_scratch(lake.config(), spark, tmp_path)
+    assert stray(lake.config()) == set()
+
+
+@pytest.mark.long
+def test_a_driver_that_is_killed_with_its_spark(plain: Prepared, tmp_path: Path, spark: SparkSession) -> None:
+    """As on a real machine: with the driver its JVM and all workers end."""
+    lake = copied(plain.lake, tmp_path / "table")
+    outcome = Drivers(tmp_path, None).refresh(lake.config(), kill="before fragments/*.frequencies.parquet", nth=2)
+    assert outcome.killed
+    assert_same(everything(lake.config()), plain.before)
+    refreshed(lake.config(), spark)
+    assert_same(everything(lake.config()), plain.after)
+    assert stray(lake.config()) == set()
