@@ -65,7 +65,7 @@ def conform(array: pa.Array, wanted: pa.DataType, matcher: Matcher) -> pa.Array:
         storage = array.storage if isinstance(array, pa.ExtensionArray) else array
         return pa.ExtensionArray.from_storage(wanted, conform(storage, wanted.storage_type, matcher))
     if isinstance(array, pa.ExtensionArray):
-        array = array.storage
+        array = array.storage.cast(pa.bool_()) if array.type == pa.bool8() else array.storage
     if pa.types.is_struct(wanted):
         return _conform_struct(array, wanted, matcher)
     if pa.types.is_map(wanted):

@@ -15,6 +15,7 @@ import pyarrow.csv as pacsv
 import pyarrow.parquet as pq
 
 from metastore_assets.errors import ConfigError
+from metastore_assets.formats.reader import check_distinct
 
 _OPTIONS = ("header", "delimiter", "quote", "encoding", "null_values")
 _BLOCK = 16 << 20
@@ -137,9 +138,7 @@ def _names(source: pa.NativeFile, compression: str | None, options: CsvOptions) 
         names = _open(source, compression, options, {}, block=_BLOCK).schema.names
     except pa.ArrowInvalid as error:
         raise _located(error, source, compression, options) from error
-    repeated = sorted({name for name in names if names.count(name) > 1})
-    if repeated:
-        raise pa.ArrowInvalid(f"two columns are named {repeated[0]!r}")
+    check_distinct(names)
     return list(names)
 
 

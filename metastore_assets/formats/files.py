@@ -24,7 +24,7 @@ from metastore_assets.formats.listing import DataFile, data_files, is_hidden, pa
 from metastore_assets.formats.location import Location
 from metastore_assets.formats.parquet import ParquetColumns, open_parquet
 from metastore_assets.formats.partition_keys import encode_partition_key
-from metastore_assets.formats.reader import ParquetFragmentReader, explained
+from metastore_assets.formats.reader import ParquetFragmentReader, check_distinct, explained
 from metastore_assets.formats.schema_union import plain_type, union_fields
 
 _THREADS = 32
@@ -37,6 +37,7 @@ class FilesFormat:
     def __init__(self, table: TableConfig) -> None:
         self._name = table.name
         self._options = table.options
+        CsvOptions.of(table.name, table.options, "")  # What is wrong with them is told whatever the files are.
         self._location = Location.of(table.uri, table.storage_options)
 
     def snapshot_id(self) -> str:
@@ -174,6 +175,7 @@ def _described(location: Location, file: DataFile, options: CsvOptions | None) -
             result: tuple[int, Any] = summary.row_count, summary
         else:
             parquet = open_parquet(source)
+            check_distinct(parquet.schema_arrow.names)
             stored_schema = parquet.schema_arrow.remove_metadata().serialize().to_pybytes()
             result = parquet.metadata.num_rows, _plain_schema(stored_schema)
         location.check(stored)

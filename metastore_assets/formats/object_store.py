@@ -7,6 +7,7 @@ import os
 import re
 from collections.abc import Iterable, Iterator
 from contextlib import contextmanager
+from datetime import timedelta
 from typing import Any, cast
 
 from obstore import exceptions
@@ -42,7 +43,13 @@ def open_object_store(root: str, options: Iterable[tuple[str, str]]) -> Any:
             client[bare] = value
         elif bare not in _WRITER_KEYS:
             config[key] = value
-    return from_url(root, config=cast(Any, config), client_options=cast(Any, client or None))
+    return from_url(
+        root,
+        config=cast(Any, config),
+        client_options=cast(Any, client or None),
+        # obstore's own 10 retries over 3 minutes make a mistyped endpoint look like a hang.
+        retry_config={"max_retries": 5, "retry_timeout": timedelta(seconds=60)},
+    )
 
 
 @contextmanager

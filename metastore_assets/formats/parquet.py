@@ -1,4 +1,4 @@
-"""Read one column at a time of a Parquet file, in chunks of bounded size."""
+"""Read one column at a time of a Parquet file, in pieces of bounded size."""
 
 from __future__ import annotations
 
@@ -11,8 +11,10 @@ from metastore_assets.formats.int96 import check_no_overflow, is_ordinary
 
 CHUNK_ROWS = 131_072
 """Most rows in one chunk."""
-_CHUNK_BYTES = 32 << 20
+CHUNK_BYTES = 32 << 20
 """Bytes of values aimed at in one chunk, by the average that the footer tells."""
+_DICTIONARY_ROWS = 2048
+_VALUE_BYTES = 8
 
 
 def open_parquet(source: pa.NativeFile) -> pq.ParquetFile:
@@ -73,9 +75,17 @@ class ParquetColumns:
 
     def _chunk_rows(self, group: int, leaves: range) -> int:
         metadata = self._file.metadata.row_group(group)
-        total = sum(metadata.column(leaf).total_uncompressed_size for leaf in leaves)
-        average = max(1, total // max(1, metadata.num_rows))
-        return max(1, min(CHUNK_ROWS, _CHUNK_BYTES // average))
+        most = CHUNK_ROWS
+        size = 0
+        for leaf in leaves:
+            column = metadata.column(leaf)
+            # Runs and dictionaries take next to no space, but each value does in memory.
+            size += max(column.total_uncompressed_size, column.num_values * _VALUE_BYTES)
+            if column.has_dictionary_page and column.physical_type == "BYTE_ARRAY":
+                # How long the repeated texts are the footer does not tell.
+                most = _DICTIONARY_ROWS
+        average = max(1, size // max(1, metadata.num_rows))
+        return max(1, min(most, CHUNK_BYTES // average))
 
 
 def _leaf_ranges(fields: list[pa.Field]) -> list[range]:

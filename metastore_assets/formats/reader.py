@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping
+from collections import Counter
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 
 import numpy as np
@@ -12,7 +13,7 @@ import pyarrow as pa
 from metastore_assets.errors import FragmentError
 from metastore_assets.formats.conform import Matcher, conform, identity
 from metastore_assets.formats.object_store import OverwrittenError
-from metastore_assets.formats.parquet import CHUNK_ROWS, ParquetColumns
+from metastore_assets.formats.parquet import CHUNK_BYTES, CHUNK_ROWS, ParquetColumns
 
 _CONSTANT_ROWS = 16_384
 """Rows of a made-up chunk: a partition value may be a long text."""
@@ -67,13 +68,7 @@ class ParquetFragmentReader:
             yield from _repeat(pa.scalar(None, field.type), self.row_count)
             return
         with explained(self._path, f"column {field.name!r}"):
-            start = 0
-            for chunk in self._columns.read(index):
-                # Conformed first: Arrow has no filter for some of the types that files hold.
-                live = self._live(conform(chunk, field.type, self._matcher), start)
-                start += len(chunk)
-                if len(live):
-                    yield live
+            yield from _joined(self._read_live(field, index))
             self._verify()
 
     def __enter__(self) -> ParquetFragmentReader:
@@ -81,6 +76,13 @@ class ParquetFragmentReader:
 
     def __exit__(self, *exception: object) -> None:
         self._columns.close()
+
+    def _read_live(self, field: pa.Field, index: int) -> Iterator[pa.Array]:
+        start = 0
+        for chunk in self._columns.read(index):
+            # Conformed first: Arrow has no filter for some of the types that files hold.
+            yield self._live(conform(chunk, field.type, self._matcher), start)
+            start += len(chunk)
 
     def _live(self, chunk: pa.Array, start: int) -> pa.Array:
         first, last = np.searchsorted(self._deleted, np.array([start, start + len(chunk)], np.uint64))
@@ -104,6 +106,28 @@ def explained(path: str, what: str = "the file") -> Iterator[None]:
     except (OSError, pa.ArrowException, UnicodeError, ValueError) as error:
         reason = " ".join(str(error).split()) or type(error).__name__
         raise FragmentError(f"{path}: {what} cannot be read: {reason}", path=path) from error
+
+
+def _joined(pieces: Iterable[pa.Array]) -> Iterator[pa.Array]:
+    """The same rows in fewer chunks, within the bounds of one chunk; none is empty."""
+    waiting: list[pa.Array] = []
+    rows = size = 0
+    for piece in pieces:
+        if waiting and (rows + len(piece) > CHUNK_ROWS or size + piece.nbytes > CHUNK_BYTES):
+            yield pa.concat_arrays(waiting) if len(waiting) > 1 else waiting[0]
+            waiting, rows, size = [], 0, 0
+        if len(piece):
+            waiting.append(piece)
+            rows, size = rows + len(piece), size + piece.nbytes
+    if waiting:
+        yield pa.concat_arrays(waiting) if len(waiting) > 1 else waiting[0]
+
+
+def check_distinct(names: Sequence[str]) -> None:
+    """Raise ArrowInvalid when a file has two columns of one name: which of them is meant nobody can tell."""
+    repeated = [name for name, count in Counter(names).items() if count > 1]
+    if repeated:
+        raise pa.ArrowInvalid(f"two columns are named {repeated[0]!r}")
 
 
 def _repeat(value: pa.Scalar, count: int) -> Iterator[pa.Array]:

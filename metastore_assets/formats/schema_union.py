@@ -39,6 +39,8 @@ def union_fields(table: str, schemas: Iterable[tuple[str, Sequence[pa.Field]]]) 
 
 def plain_type(type_: pa.DataType) -> pa.DataType:
     """The type that readers hand out: no dictionaries, views, large offsets, extensions but UUID, nested NOT NULL."""
+    if type_ == pa.bool8():
+        return pa.bool_()
     if isinstance(type_, pa.BaseExtensionType):
         return type_ if type_ == pa.uuid() else plain_type(type_.storage_type)
     if pa.types.is_dictionary(type_):
