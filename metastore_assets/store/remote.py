@@ -7,7 +7,7 @@ import os
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from datetime import datetime, timedelta
-from typing import Any
+from typing import Any, ClassVar
 from urllib.parse import quote
 
 import obstore
@@ -46,8 +46,18 @@ class RemoteObjects:
     `aws_allow_http`); and `max_retries`, `retry_timeout` (seconds). What is absent comes from the environment.
     """
 
+    _opened_in: ClassVar[int | None] = None
+    """The process that has obstore's threads."""
+
     def __init__(self, uri: str, options: Mapping[str, str]) -> None:
         self._uri = uri
+        if RemoteObjects._opened_in not in (None, os.getpid()):
+            # The threads are not in the child, and it would wait for them for ever.
+            raise StoreError(
+                f"cannot open {uri} in a process forked from one that used an object store; start processes with "
+                "`spawn` or `forkserver` (multiprocessing.set_start_method)"
+            )
+        RemoteObjects._opened_in = os.getpid()
         try:
             self._store: Any = _open(uri, options)
         except (exceptions.BaseError, ValueError, TypeError) as error:

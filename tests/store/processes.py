@@ -35,6 +35,7 @@ from metastore_assets.store.versions import VersionStore
 from tests.store.versions import files, fragment, version
 
 assert _remote, "imported before the first fork"
+os.fsync = lambda descriptor: None  # a killed process loses nothing that it wrote: waiting for the disk shows nothing
 pa.array(["text"])  # makes pyarrow import pandas, once instead of in every child
 
 

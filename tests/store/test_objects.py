@@ -2,8 +2,12 @@
 
 from __future__ import annotations
 
+import multiprocessing
+import os
 import pickle
 import random
+import signal
+from concurrent.futures import ProcessPoolExecutor
 from contextlib import suppress
 from datetime import timedelta
 from pathlib import Path
@@ -216,6 +220,33 @@ def test_s3_settings_may_come_from_the_environment(
     assert ObjectStore(s3_store.uri()).read("x") == b"1"
     assert ObjectStore(s3_store.uri(), {"connect_timeout": "3s"}).read("x") == b"1"
     assert ObjectStore(s3_store.uri().replace("s3://", "s3a://")).read("x") == b"1"
+
+
+@pytest.mark.s3
+def test_a_forked_process_is_told_to_be_spawned(s3_store: ObjectStore) -> None:
+    """Rather than left to wait for threads that it does not have."""
+    s3_store.write("x", b"1")
+    read_end, write_end = os.pipe()
+    child = os.fork()
+    if child == 0:
+        signal.alarm(20)
+        try:
+            s3_store.read("x")
+        except StoreError as error:
+            os.write(write_end, str(error).encode())
+        os._exit(0)
+    os.close(write_end)
+    os.waitpid(child, 0)
+    with os.fdopen(read_end) as pipe:
+        assert "in a process forked from one that used an object store; start processes with `spawn`" in pipe.read()
+    assert s3_store.read("x") == b"1"
+
+
+@pytest.mark.s3
+def test_a_spawned_process_reads_the_same(s3_store: ObjectStore) -> None:
+    s3_store.write("x", b"1")
+    with ProcessPoolExecutor(1, mp_context=multiprocessing.get_context("spawn")) as pool:
+        assert pool.submit(s3_store.read, "x").result(timeout=60) == b"1"
 
 
 @pytest.mark.parametrize("uri", ["ftp://host/root", "http://host/root", "s3://", "s3:///"])
