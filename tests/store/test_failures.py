@@ -216,7 +216,7 @@ def test_no_credentials(monkeypatch: pytest.MonkeyPatch) -> None:
         unused.bind(("127.0.0.1", 0))
         machine = f"http://127.0.0.1:{unused.getsockname()[1]}"
         options = {"aws_metadata_endpoint": machine, "aws_region": "us-east-1", "max_retries": "0"}
-        with pytest.raises(StoreError, match=r"cannot read s3://metastore/folder/x: no credentials found; set them in"):
+        with pytest.raises(StoreError, match=r"cannot read s3://metastore/root/x: no credentials found; set them in"):
             ObjectStore("s3://metastore/root", options).read("x")
 
 
