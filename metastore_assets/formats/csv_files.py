@@ -5,7 +5,7 @@ from __future__ import annotations
 import codecs
 import io
 import re
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -16,6 +16,9 @@ import pyarrow.parquet as pq
 
 from metastore_assets.errors import ConfigError
 from metastore_assets.formats.reader import check_distinct
+
+OpenStream = Callable[[], pa.NativeFile]
+"""Opens a file's content, decompressed, from its beginning: it is read more than once."""
 
 _OPTIONS = ("header", "delimiter", "quote", "encoding", "null_values")
 _BLOCK = 16 << 20
@@ -108,60 +111,58 @@ def inferred_fields(summaries: Sequence[CsvSummary]) -> list[pa.Field]:
     return [pa.field(name, _first(candidates)) for name, candidates in remaining.items()]
 
 
-def summarize(source: pa.NativeFile, compression: str | None, options: CsvOptions) -> CsvSummary:
+def summarize(open_stream: OpenStream, options: CsvOptions) -> CsvSummary:
     """Read a whole file in blocks of text and find what types its values fit. Raises ArrowInvalid for a broken row."""
-    names = _names(source, compression, options)
+    names = _names(open_stream, options)
     candidates = [frozenset(_CANDIDATES)] * len(names)
     rows = 0
-    for batch in _batches(source, compression, options, {name: pa.string() for name in names}):
+    for batch in _batches(open_stream, options, {name: pa.string() for name in names}):
         rows += batch.num_rows
         candidates = [_fitting(batch.column(index), remaining, options) for index, remaining in enumerate(candidates)]
     return CsvSummary(rows, tuple(zip(names, candidates, strict=True)))
 
 
-def write_parquet(
-    source: pa.NativeFile, compression: str | None, options: CsvOptions, types: Mapping[str, pa.DataType], target: str
-) -> None:
+def write_parquet(open_stream: OpenStream, options: CsvOptions, types: Mapping[str, pa.DataType], target: str) -> None:
     """Write a file's rows as Parquet, with the given types by column name, block by block."""
-    names = _names(source, compression, options)
-    stored = {name: types[name] for name in names if name in types}
+    stored = {name: types[name] for name in _names(open_stream, options) if name in types}
     schema = pa.schema([pa.field(name, type_) for name, type_ in stored.items()])
     with pq.ParquetWriter(target, schema, compression="zstd", use_dictionary=False, write_statistics=False) as writer:
-        for batch in _batches(source, compression, options, stored):
+        for batch in _batches(open_stream, options, stored):
             writer.write_batch(batch.select(schema.names))
 
 
-def _names(source: pa.NativeFile, compression: str | None, options: CsvOptions) -> list[str]:
-    if source.size() == 0:
-        return []
+def _names(open_stream: OpenStream, options: CsvOptions) -> list[str]:
+    """Names of the columns; none when the file is empty."""
     try:
-        names = _open(source, compression, options, {}, block=_BLOCK).schema.names
+        with open_stream() as stream:
+            names: list[str] = _open(stream, options, {}).schema.names
     except pa.ArrowInvalid as error:
-        raise _located(error, source, compression, options) from error
+        if "Empty CSV file" in str(error):
+            return []
+        raise _located(error, open_stream, options) from error
     check_distinct(names)
-    return list(names)
+    return names
 
 
 def _batches(
-    source: pa.NativeFile, compression: str | None, options: CsvOptions, types: Mapping[str, pa.DataType]
+    open_stream: OpenStream, options: CsvOptions, types: Mapping[str, pa.DataType]
 ) -> Iterator[pa.RecordBatch]:
-    if not source.size():
+    if not types:
         return
     try:
-        yield from _open(source, compression, options, types, block=_BLOCK)
+        with open_stream() as stream:
+            yield from _open(stream, options, types)
     except pa.ArrowInvalid as error:
-        raise _located(error, source, compression, options) from error
+        raise _located(error, open_stream, options) from error
 
 
-def _open(
-    source: pa.NativeFile, compression: str | None, options: CsvOptions, types: Mapping[str, pa.DataType], block: int
-) -> pacsv.CSVStreamingReader:
+def _open(stream: pa.NativeFile, options: CsvOptions, types: Mapping[str, pa.DataType]) -> pacsv.CSVStreamingReader:
     return pacsv.open_csv(
-        _rewound(source, compression),
+        stream,
         # One thread: then errors tell the row.
         read_options=pacsv.ReadOptions(
             use_threads=False,
-            block_size=block,
+            block_size=_BLOCK,
             autogenerate_column_names=not options.header,
             encoding=options.encoding,
         ),
@@ -225,25 +226,16 @@ def _first(candidates: frozenset[pa.DataType]) -> pa.DataType:
     return next(type_ for type_ in _CANDIDATES if type_ in candidates)
 
 
-def _rewound(source: pa.NativeFile, compression: str | None) -> pa.NativeFile:
-    source.seek(0)
-    return pa.CompressedInputStream(source, compression) if compression else source
-
-
-def _located(
-    error: pa.ArrowInvalid, source: pa.NativeFile, compression: str | None, options: CsvOptions
-) -> pa.ArrowInvalid:
+def _located(error: pa.ArrowInvalid, open_stream: OpenStream, options: CsvOptions) -> pa.ArrowInvalid:
     """The error with the line in the file instead of the number of the row."""
     message = str(error)
     hint = "; set options.encoding" if "UTF8" in message else ""
     row = _ROW.search(message)
     if row is None:
         return pa.ArrowInvalid(message + hint)
-    lines = io.TextIOWrapper(
-        io.BufferedReader(_rewound(source, compression)), options.encoding, errors="replace", newline=None
-    )
-    line = _line_of_row(lines, int(row[1]), options)
-    lines.detach().detach()
+    with open_stream() as stream:
+        lines = io.TextIOWrapper(io.BufferedReader(stream), options.encoding, errors="replace", newline=None)
+        line = _line_of_row(lines, int(row[1]), options)
     return pa.ArrowInvalid(f"line {line}: {message[row.end() :]}{hint}")
 
 

@@ -139,9 +139,10 @@ class FilesFragmentSource:
         """Open the file. Raises FragmentError, with `missing` when it is gone or has been overwritten since."""
         path = self.location.full_path(self.file.stored.path)
         with explained(path), ExitStack() as stack:
-            source = stack.enter_context(self.location.open_stored(self.file.stored))
-            if self.csv is not None:
-                source = stack.enter_context(self._spilled(source, self.csv))
+            if self.csv is None:
+                source = stack.enter_context(self.location.open_stored(self.file.stored))
+            else:
+                source = stack.enter_context(self._spilled(self.csv))
             reader = ParquetFragmentReader(
                 ParquetColumns(source),
                 path=path,
@@ -152,12 +153,12 @@ class FilesFragmentSource:
             stack.pop_all()
         return reader
 
-    def _spilled(self, source: pa.NativeFile, options: CsvOptions) -> pa.NativeFile:
+    def _spilled(self, options: CsvOptions) -> pa.NativeFile:
         """The rows as a Parquet file on local disk, so that each column is parsed once and read alone."""
         descriptor, name = tempfile.mkstemp(suffix=".parquet")
         os.close(descriptor)
         try:
-            write_parquet(source, self.file.compression, options, dict(self.types), name)
+            write_parquet(lambda: _open_text(self.location, self.file), options, dict(self.types), name)
             self.location.check(self.file.stored)
             return pa.OSFile(name, "rb")
         finally:
@@ -169,17 +170,23 @@ class FilesFragmentSource:
 def _described(location: Location, file: DataFile, options: CsvOptions | None) -> tuple[int, Any]:
     """Row count of a file, and its schema in plain types or its CsvSummary. Cached: equal arguments, same content."""
     stored = file.stored
-    with explained(location.full_path(stored.path)), location.open_stored(stored) as source:
+    with explained(location.full_path(stored.path)):
         if options is not None:
-            summary: CsvSummary = summarize(source, file.compression, options)
+            summary: CsvSummary = summarize(lambda: _open_text(location, file), options)
             result: tuple[int, Any] = summary.row_count, summary
         else:
-            parquet = open_parquet(source)
-            check_distinct(parquet.schema_arrow.names)
-            stored_schema = parquet.schema_arrow.remove_metadata().serialize().to_pybytes()
-            result = parquet.metadata.num_rows, _plain_schema(stored_schema)
+            with location.open_stored(stored) as source:
+                parquet = open_parquet(source)
+                check_distinct(parquet.schema_arrow.names)
+                stored_schema = parquet.schema_arrow.remove_metadata().serialize().to_pybytes()
+                result = parquet.metadata.num_rows, _plain_schema(stored_schema)
         location.check(stored)
     return result
+
+
+def _open_text(location: Location, file: DataFile) -> pa.NativeFile:
+    source = location.open_stored(file.stored)
+    return pa.CompressedInputStream(source, file.compression) if file.compression else source
 
 
 @lru_cache(maxsize=4096)

@@ -13,7 +13,7 @@ CHUNK_ROWS = 131_072
 """Most rows in one chunk."""
 CHUNK_BYTES = 32 << 20
 """Bytes of values aimed at in one chunk, by the average that the footer tells."""
-_DICTIONARY_ROWS = 2048
+_DICTIONARY_ROWS = 4096
 _VALUE_BYTES = 8
 
 
