@@ -15,7 +15,7 @@ from hypothesis import strategies as st
 
 from metastore_assets.errors import CorruptionError
 from metastore_assets.statistics.histogram import Histogram, build_histogram, histogram_capacity, merge_histograms
-from tests.statistics.columns import FINITE, KINDS, Kind, integers, profile_one
+from tests.statistics.columns import FINITE, KINDS, Kind, integers, profile_one, share
 from tests.statistics.oracle import plain
 
 LINES = ["int8", "int64", "uint64", "float64", "decimal128", "decimal128_short", "date32", "time64_ns", "timestamp_us"]
@@ -33,6 +33,7 @@ def built(values: list[Any], kind: Kind, capacity: int) -> Histogram | None:
 
 
 @pytest.mark.parametrize("name", LINES)
+@share(40)
 @given(data=st.data())
 def test_bins_by_definition(name: str, data: st.DataObject) -> None:
     """Bin i counts the values from (first + i) * 2**k up to (first + i + 1) * 2**k; k is the smallest that fits."""
@@ -59,6 +60,7 @@ def _finest(values: list[float]) -> Fraction:
 
 
 @pytest.mark.parametrize("name", LINES)
+@share(40)
 @given(data=st.data())
 def test_merging_equals_building(name: str, data: st.DataObject) -> None:
     """Exponent, first bin and counts, in any order and grouping; the least capacity rules."""
@@ -96,6 +98,7 @@ def test_rebin(values: list[float], n: int) -> None:
 
 
 @pytest.mark.parametrize("name", LINES)
+@share(40)
 @given(data=st.data())
 def test_edges_are_typed_and_enclose(name: str, data: st.DataObject) -> None:
     """len + 1 ascending values of the class, the first not above the minimum, the last not below the maximum."""

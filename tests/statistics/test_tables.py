@@ -33,6 +33,7 @@ from metastore_assets.statistics.tables import (
 )
 from metastore_assets.statistics.types import class_named
 from tests.statistics.columns import KINDS, profile, profile_one, rows, share
+from tests.statistics.oracle import plain
 
 EVERYTHING: dict[str, list[Any]] = {
     "boolean": [True, None, False],
@@ -163,8 +164,8 @@ def test_frequencies_come_back(name: str, data: st.DataObject) -> None:
 
 def _positions(frequencies: Frequencies, values: pa.Array) -> list[int]:
     """For each value in ascending order, its row."""
-    rows = {repr(value): row for row, value in enumerate(values)}
-    return [rows[repr(value)] for value in frequencies.values]
+    rows = {plain(value): row for row, value in enumerate(values)}
+    return [rows[plain(value)] for value in frequencies.values]
 
 
 def test_frequencies_come_back_from_parquet(tmp_path: Path) -> None:
