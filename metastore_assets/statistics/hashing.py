@@ -15,7 +15,7 @@ import numpy.typing as npt
 import pyarrow as pa
 from pyarrow import types as t
 
-from metastore_assets.statistics.physical import decimal_words, numbers, storage
+from metastore_assets.statistics.physical import decimal_words, numbers, positive_zeros, storage
 from metastore_assets.statistics.types import TypeClass
 
 Words = npt.NDArray[np.uint64]
@@ -40,7 +40,7 @@ def hash_values(values: pa.Array, cls: TypeClass) -> tuple[Words, Words]:
         low, high = decimal_words(values)
         return _hash_words(low.view(np.uint64), high.view(np.uint64))
     if cls.kind == "float":
-        floats = numbers(values, cls) + 0.0
+        floats = positive_zeros(numbers(values, cls))
         return _hash_words(np.where(np.isnan(floats), _CANONICAL_NAN, floats.view(np.uint64)))
     return _hash_words(numbers(values, cls).astype(np.int64 if cls.name != "uint64" else np.uint64).view(np.uint64))
 

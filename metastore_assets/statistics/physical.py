@@ -53,7 +53,7 @@ def canonical_array(series: pl.Series, cls: TypeClass) -> pa.Array:
     if t.is_decimal(cls.arrow):
         return _decimals(series, cls.arrow)
     if cls.kind == "float":
-        return pa.array(series.to_numpy() + 0.0)  # the zero that stands for both is +0.0
+        return pa.array(positive_zeros(series.to_numpy()))
     array = _plain(series.to_arrow(compat_level=pl.CompatLevel.oldest()))
     if cls.name == "uuid":
         return pa.ExtensionArray.from_storage(cls.arrow, array.cast(pa.binary(16)))
@@ -72,6 +72,12 @@ def numbers(values: pa.Array, cls: TypeClass) -> Numbers:
     if cls.kind == "integer" and not t.is_integer(cls.arrow):
         values = values.view(_integers_of(cls.arrow))
     return values.to_numpy(zero_copy_only=False)
+
+
+def positive_zeros(values: npt.NDArray[np.float64]) -> npt.NDArray[np.float64]:
+    """The values with -0.0 as 0.0, the zero that stands for both."""
+    with np.errstate(invalid="ignore"):  # a signaling NaN becomes a quiet one, which is no news
+        return values + 0.0
 
 
 def decimal_words(values: pa.Array) -> tuple[npt.NDArray[np.uint64], npt.NDArray[np.int64]]:

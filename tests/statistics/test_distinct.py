@@ -93,13 +93,17 @@ def test_hashes_never_change(name: str, values: list[Any], expected: str) -> Non
 
 
 def test_zeros_and_nans_are_one_value_each() -> None:
-    """Whatever bits a zero or a NaN has, it is the same value."""
-    nan = np.array([0x7FF8000000000001, 0xFFF8000000000000], np.uint64).view(np.float64)
-    first = profile_one(pa.array([0.0, float("nan")])).statistics
-    second = profile_one(pa.array([-0.0, nan[0]])).statistics
-    third = profile_one(pa.array([-0.0, nan[1]])).statistics
-    assert first.fingerprint == second.fingerprint == third.fingerprint
-    assert first.distinct_sketch == second.distinct_sketch == third.distinct_sketch
+    """Whatever bits a zero or a NaN has, quiet or signaling, it is the same value."""
+    words = np.array([0x7FF8000000000000, 0x7FF8000000000001, 0xFFF8000000000000, 0x7FF0000000000001], np.uint64)
+    found = []
+    for zero, word in zip([0, 2**63, 0, 2**63], words.tolist(), strict=True):
+        array = pa.array(np.array([zero, word, zero], np.uint64).view(np.float64))
+        found.append(profile_one(array).statistics)
+    assert {row.nan_count for row in found} == {1}
+    assert len({row.fingerprint for row in found}) == 1
+    assert len({row.distinct_sketch for row in found}) == 1
+    everything = pa.array(words.view(np.float64))
+    assert profile_one(everything).statistics.distinct_count == 1
 
 
 @pytest.mark.parametrize("n", [0, 1, 10, 100, 1000, 1300, 1400, 5_000, 20_000, 100_000, 1_000_000])
