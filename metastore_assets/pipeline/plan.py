@@ -132,6 +132,7 @@ def make_plan(
     layout: Layout,
     *,
     stored: Iterable[FragmentEntry] = (),
+    fresh: Iterable[FragmentEntry] = (),
     layouts: Mapping[str, Mapping[str, str]] | None = None,
     full: bool = False,
     partitions: Collection[str] = (),
@@ -140,7 +141,8 @@ def make_plan(
 
     `stored` are the profiles there are: of the published version, of fragments that left the table earlier, and of
     attempts that did not publish; `layouts` tells by layout id what each of them holds. With `full` every fragment
-    is read again; `partitions` names partitions whose fragments are read again whatever is stored.
+    is read again; `partitions` names partitions whose fragments are read again whatever is stored. But none is that
+    has a profile among the `fresh` ones: those were made for the same request, by a plan that could not be carried out.
 
     Raises PartitionNotFoundError when `partitions` names one that the snapshot does not have.
     """
@@ -153,12 +155,14 @@ def make_plan(
             f"table {table!r} has no partition {missing[0]!r} in snapshot {snapshot.id}; "
             f"`metastore show {table} --partitions` lists the {len(by_key)} there are"
         )
-    reused = {} if full else _usable(stored, layouts or {}, snapshot, layout, set(partitions))
+    forced = set(by_key) if full else set(partitions)
+    done = _usable(fresh, layouts or {}, snapshot, layout, set())
+    reused = {**done, **_usable(stored, layouts or {}, snapshot, layout, forced)}
     to_profile = tuple(fragment for fragment in snapshot.fragments if fragment.id not in reused)
     published = {entry.id: entry for entry in base.fragments if entry.retired is None} if base else {}
     current = {fragment.id for fragment in snapshot.fragments}
     before = {entry.key: entry for entry in base.partitions} if base else {}
-    again = {fragment.partition_key for fragment in to_profile}
+    again = {fragment.partition_key for fragment in to_profile} | forced
     plans = []
     for key in sorted(by_key):
         ids = tuple(sorted(fragment.id for fragment in by_key[key]))

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Collection
+from collections.abc import Callable, Collection, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
@@ -85,7 +85,7 @@ def plan_refresh(
     config: MetastoreConfig, table: TableConfig, *, full: bool = False, partitions: Collection[str] = ()
 ) -> Plan:
     """What `refresh` would do now, without doing it. Reads metadata only."""
-    return _plan(_versions(config, table), open_table_format(table), table, full=full, partitions=partitions)
+    return _plan(_versions(config, table), open_table_format(table), table, (), full=full, partitions=partitions)
 
 
 def is_current(config: MetastoreConfig, table: TableConfig, version: Version) -> bool:
@@ -114,14 +114,16 @@ def refresh(
     started = time.monotonic()
     versions = _versions(config, table)
     table_format = open_table_format(table)
-    again = full or bool(partitions)
+    fresh: list[FragmentEntry] = []
     for _ in range(_ATTEMPTS):
-        latest = versions.latest()
-        if latest is not None and not again and _is_current(table_format, table, latest):
-            return _nothing_to_do(latest, started)
+        if not full and not partitions:
+            latest = versions.latest()
+            if latest is not None and _is_current(table_format, table, latest):
+                return _nothing_to_do(latest, len(fresh), started)
         progress(Progress(table.name, "plan"))
-        plan = _plan(versions, table_format, table, full=full, partitions=partitions)
+        plan = _plan(versions, table_format, table, fresh, full=full, partitions=partitions)
         profiles, failures = _profile_all(spark, versions, table, plan, progress)
+        fresh += profiles
         if failures:
             if any(failure.missing for failure in failures) and table_format.snapshot_id() != plan.snapshot.id:
                 continue  # The table moved on while it was read; what is done already is kept.
@@ -132,10 +134,9 @@ def refresh(
         try:
             versions.publish(new)
         except VersionConflictError:
-            full, partitions, again = False, (), False
             continue
         versions.clear_pending()
-        return _result(plan, new, len(plan.to_profile), started)
+        return _result(plan, new, len(fresh), started)
     raise MetastoreError(
         f"table {table.name!r} changed during each of {_ATTEMPTS} attempts to refresh it; what was profiled is kept, "
         "run the refresh again"
@@ -156,7 +157,13 @@ def _is_current(table_format: TableFormat, table: TableConfig, version: Version)
 
 
 def _plan(
-    versions: VersionStore, table_format: TableFormat, table: TableConfig, *, full: bool, partitions: Collection[str]
+    versions: VersionStore,
+    table_format: TableFormat,
+    table: TableConfig,
+    fresh: Sequence[FragmentEntry],
+    *,
+    full: bool,
+    partitions: Collection[str],
 ) -> Plan:
     base = versions.latest()
     snapshot = table_format.snapshot()
@@ -164,7 +171,15 @@ def _plan(
     layouts = {**(base.layouts if base else {}), layout.id: layout.signatures}
     stored = [*(base.fragments if base else ()), *versions.pending()]
     return make_plan(
-        table.name, base, snapshot, layout, stored=stored, layouts=layouts, full=full, partitions=partitions
+        table.name,
+        base,
+        snapshot,
+        layout,
+        stored=stored,
+        fresh=fresh,
+        layouts=layouts,
+        full=full,
+        partitions=partitions,
     )
 
 
@@ -203,10 +218,10 @@ def _profile_error(table: TableConfig, failures: list[FragmentFailure], finished
     )
 
 
-def _nothing_to_do(latest: Version, started: float) -> RefreshResult:
+def _nothing_to_do(latest: Version, profiled: int, started: float) -> RefreshResult:
     live = sum(entry.retired is None for entry in latest.fragments)
     return RefreshResult(
-        latest.table, latest.number, latest.snapshot, False, 0, 0, live, 0, (), (), len(latest.partitions),
+        latest.table, latest.number, latest.snapshot, False, 0, 0, live, profiled, (), (), len(latest.partitions),
         time.monotonic() - started,
     )  # fmt: skip
 

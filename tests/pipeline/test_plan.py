@@ -176,3 +176,13 @@ def test_a_policy_for_an_unknown_column_is_refused_by_name() -> None:
     table = TableConfig.model_validate({"name": "t", "uri": "/lake/t", "columns": {"nmae": {"frequencies": "off"}}})
     with pytest.raises(ConfigError, match=r"columns\.nmae.*id, name"):
         table_layout(SCHEMA, table)
+
+
+def test_a_full_plan_made_again_takes_what_was_just_read() -> None:
+    """Who loses a race plans again: of a full refresh, what it read itself counts, what is stored does not."""
+    now = snapshot(fragment("a", "k=1"), fragment("b", "k=2"))
+    base = published(plan(None, now))
+    fresh = entry(fragment("a", "k=1"), table_layout(SCHEMA, TABLE))
+    again = plan(base, now, full=True, fresh=[fresh])
+    assert (ids(again), again.changed_partitions) == (["b"], ("k=1", "k=2"))
+    assert again.reused["a"] == fresh

@@ -1,0 +1,188 @@
+"""Refreshes beside each other and beside commits: all end well, and nothing is published that is not so."""
+
+from __future__ import annotations
+
+import shutil
+from collections.abc import Callable
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import pyarrow.parquet as pq
+import pytest
+from deltalake import DeltaTable, write_deltalake
+
+from metastore_assets.errors import ProfileError, TableNotFoundError
+from metastore_assets.pipeline.refresh import Progress, refresh
+from tests.pipeline.support import Lake, assert_same, everything, rows
+from tests.robustness.processes import Drivers
+from tests.robustness.support import assert_equals_scratch, no_spark, refreshed, stray, versions
+
+if TYPE_CHECKING:
+    from pyspark.sql import SparkSession
+
+pytestmark = pytest.mark.spark
+
+PUBLISHING = "before versions/N.json"
+
+
+def once(stage: str, action: Callable[[], object]) -> Callable[[Progress], None]:
+    """A listener to progress that acts the first time a stage begins: between planning and reading, say."""
+    acted: list[str] = []
+
+    def listen(progress: Progress) -> None:
+        if progress.stage == stage and not acted:
+            acted.append(stage)
+            action()
+
+    return listen
+
+
+def test_two_processes_refresh_at_the_same_time(drivers: Drivers, spark: SparkSession, tmp_path: Path) -> None:
+    """Both come to the moment of publishing the same version together; one wins, and the other finds its work done."""
+    lake = Lake(tmp_path)
+    for partition in (0, 1, 1):
+        lake.append(partition)
+    for number in (1, 2):
+        outcomes = drivers.together([lake.config()] * 2, meet=PUBLISHING, count=2)
+        assert [outcome.steps.count(PUBLISHING) for outcome in outcomes] == [2, 2], "they did not meet"
+        results = [outcome.answer["result"] for outcome in outcomes]
+        assert [result["version"] for result in results] == [number, number]
+        assert sorted(result["published"] for result in results) == [False, True]
+        assert versions(lake.config()).numbers() == list(range(1, number + 1))
+        assert_equals_scratch(lake.config(), spark, tmp_path)
+        lake.append(2)
+    refreshed(lake.config(), spark)
+    assert stray(lake.config()) == set()
+
+
+def test_the_loser_of_a_race_plans_again(spark: SparkSession, tmp_path: Path) -> None:
+    """One refresh is about to publish when a commit lands and another refresh publishes: two versions, both right."""
+    lake = Lake(tmp_path)
+    lake.append(0)
+    refreshed(lake.config(), spark)
+    lake.append(0)
+
+    def overtake() -> None:
+        lake.append(1)
+        assert refreshed(lake.config(), spark).version == 2
+
+    result = refreshed(lake.config(), spark, progress=once("publish", overtake))
+    assert (result.version, result.published) == (2, False), "the newest version was current already"
+    assert_equals_scratch(lake.config(), spark, tmp_path)
+
+
+def test_a_full_refresh_that_loses_a_race_still_reads_everything_once(spark: SparkSession, tmp_path: Path) -> None:
+    """What `--full` was asked for is done, whoever publishes in between; and it is not done twice."""
+    lake = Lake(tmp_path)
+    lake.append(0)
+    lake.append(1)
+    refreshed(lake.config(), spark)
+    before = {entry.id: entry.files for entry in versions(lake.config()).read(1).fragments}
+
+    def overtake() -> None:
+        lake.append(2)
+        refreshed(lake.config(), spark)
+
+    result = refreshed(lake.config(), spark, full=True, progress=once("publish", overtake))
+    assert (result.version, result.published, result.fragments_profiled) == (3, True, 3)
+    after = {entry.id: entry.files for entry in versions(lake.config()).read(3).fragments}
+    assert all(after[own] != files for own, files in before.items()), "an old profile was kept"
+    assert_equals_scratch(lake.config(), spark, tmp_path)
+
+
+def test_hand_picked_partitions_that_lose_a_race_are_still_read_again(spark: SparkSession, tmp_path: Path) -> None:
+    lake = Lake(tmp_path)
+    lake.append(0)
+    lake.append(1)
+    refreshed(lake.config(), spark)
+
+    def overtake() -> None:
+        lake.append(1)
+        refreshed(lake.config(), spark)
+
+    result = refreshed(lake.config(), spark, partitions=["part=0"], progress=once("publish", overtake))
+    assert (result.version, result.published, result.fragments_profiled) == (3, True, 1)
+    assert result.partitions_changed == ("part=0",)
+    assert_equals_scratch(lake.config(), spark, tmp_path)
+
+
+def plain_table(folder: Path) -> tuple[Lake, Callable[[], object]]:
+    """Files, and a rewrite of one of them that removes the old one."""
+    lake = Lake(folder)
+    lake.append(0)
+    lake.append(1)
+
+    def rewrite() -> None:
+        old = lake.files()[0]
+        table = pq.read_table(old, partitioning=None)
+        old.unlink()
+        pq.write_table(table.slice(3), old.with_name("rewritten.parquet"))
+
+    return lake, rewrite
+
+
+def delta_table(folder: Path) -> tuple[Lake, Callable[[], object]]:
+    """A Delta table, and a compaction with a vacuum that removes the old files at once."""
+    lake = Lake(folder)
+    for _ in range(2):
+        write_deltalake(str(lake.uri), rows(lake.draw, 30), mode="append")
+
+    def compact() -> None:
+        table = DeltaTable(lake.uri)
+        table.optimize.compact()
+        table.vacuum(retention_hours=0, enforce_retention_duration=False, dry_run=False)
+
+    return lake, compact
+
+
+@pytest.mark.parametrize("table", [plain_table, delta_table])
+def test_a_file_that_goes_while_it_is_read_is_no_error(
+    spark: SparkSession, tmp_path: Path, table: Callable[[Path], tuple[Lake, Callable[[], object]]]
+) -> None:
+    """A commit removes what was planned to be read: the refresh plans again and describes the new snapshot."""
+    lake, commit = table(tmp_path)
+    result = refreshed(lake.config(), spark, progress=once("profile", commit))
+    assert (result.version, result.published) == (1, True)
+    assert_equals_scratch(lake.config(), spark, tmp_path)
+
+
+def test_a_commit_while_reading_waits_for_the_next_refresh(spark: SparkSession, tmp_path: Path) -> None:
+    """What was planned is what is published, under the snapshot it was planned for; then the rest is done."""
+    lake = Lake(tmp_path)
+    lake.append(0)
+    first = refreshed(lake.config(), spark, progress=once("profile", lambda: lake.append(1)))
+    assert (first.version, first.fragments_added, first.partitions_total) == (1, 1, 1)
+    second = refreshed(lake.config(), spark)
+    assert (second.version, second.fragments_added, second.fragments_profiled) == (2, 1, 1)
+    assert_equals_scratch(lake.config(), spark, tmp_path)
+
+
+@pytest.mark.parametrize("table", [plain_table, delta_table])
+def test_a_table_deleted_while_it_is_read(
+    spark: SparkSession, tmp_path: Path, table: Callable[[Path], tuple[Lake, Callable[[], object]]]
+) -> None:
+    """The error names the table; what was published before stays readable."""
+    lake, commit = table(tmp_path)
+    refreshed(lake.config(), spark)
+    before = everything(lake.config())
+    commit()
+    with pytest.raises(TableNotFoundError, match=str(lake.uri)):
+        refreshed(lake.config(), spark, progress=once("profile", lambda: shutil.rmtree(lake.uri)))
+    assert versions(lake.config()).numbers() == [1]
+    assert_same(everything(lake.config()), before)
+    with pytest.raises(TableNotFoundError, match=str(lake.uri)):
+        refresh(lake.config(), lake.table, no_spark)
+
+
+def test_a_vacuumed_file_that_is_still_in_the_snapshot(spark: SparkSession, tmp_path: Path) -> None:
+    """Planning again would not help: the error names the file, and the others are not read again."""
+    lake, _ = delta_table(tmp_path)
+    gone, kept = sorted(DeltaTable(lake.uri).file_uris())
+    Path(gone).rename(tmp_path / "away")
+    with pytest.raises(ProfileError, match=f"{gone} is gone"):
+        refreshed(lake.config(), spark)
+    assert versions(lake.config()).numbers() == []
+    (tmp_path / "away").rename(gone)
+    assert refreshed(lake.config(), spark).fragments_profiled == 1
+    assert_equals_scratch(lake.config(), spark, tmp_path)
+    assert Path(kept).exists()
