@@ -71,11 +71,20 @@ def test_a_forbidden_import_is_caught(tmp_path: Path, module: str, statement: st
     assert module.removesuffix(".py").replace("/", ".") in done.stdout
 
 
-def test_importing_the_package_is_light() -> None:
-    """`import metastore_assets` loads none of the large libraries: they are loaded by what needs them."""
-    program = "import sys, metastore_assets; print(*sorted({name.partition('.')[0] for name in sys.modules}))"
+@pytest.mark.parametrize(
+    ("module", "may"),
+    [
+        ("metastore_assets", set()),
+        ("metastore_assets.cli", set()),
+        # Arrow itself looks for pandas when it makes its first array.
+        ("metastore_assets.lookup", {"numpy", "pandas", "polars", "pyarrow"}),
+    ],
+)
+def test_an_import_is_light(module: str, may: set[str]) -> None:
+    """Importing the package, or the part of it that reads versions, loads no library that it need not."""
+    program = f"import sys, {module}; print(*sorted({{name.partition('.')[0] for name in sys.modules}}))"
     done = subprocess.run([sys.executable, "-c", program], cwd=REPOSITORY, capture_output=True, text=True, check=True)
-    assert set(HEAVY).isdisjoint(done.stdout.split())
+    assert (set(HEAVY) - may).isdisjoint(done.stdout.split())
 
 
 def test_every_import_is_a_declared_dependency() -> None:

@@ -13,8 +13,8 @@ from scripts.demo.change import Change
 from scripts.demo.commits import Commit
 
 _HEAD = (
-    f"  {'':8}  {'':24}  {'':8}  {'fragments':<22}  partitions",
-    f"  {'table':8}  {'commit':24}  {'rows':>8}   came  went  kept  read  recomputed  seconds",
+    f"  {'':8}  {'':24}  {'':8}  {'fragments':^23}  partitions",
+    f"  {'table':8}  {'commit':24}  {'rows':>8}  {'came':>5} {'went':>5} {'kept':>5} {'read':>5}  recomputed  seconds",
 )
 
 
