@@ -1,0 +1,224 @@
+"""Tables in an object store: the same rows, few requests, and never two versions of one object."""
+
+from __future__ import annotations
+
+import gzip
+import pickle
+import subprocess
+import sys
+import uuid
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import boto3
+import obstore
+import pyarrow as pa
+import pyarrow.parquet as pq
+import pytest
+from deltalake import DeltaTable, write_deltalake
+
+from metastore_assets.config import TableConfig
+from metastore_assets.errors import FragmentError, TableFormatError, TableNotFoundError
+from metastore_assets.formats import TableFormat, open_table_format
+from metastore_assets.formats.object_store import ObjectFile
+from tests.formats.delta_log_writer import delete_rows, newest
+from tests.formats.oracle import read_columns
+
+pytestmark = pytest.mark.s3
+
+Put = Callable[[str, bytes], None]
+
+
+@pytest.fixture
+def prefix() -> str:
+    return f"tables/{uuid.uuid4().hex}"
+
+
+@pytest.fixture
+def client(s3_options: dict[str, str]) -> Any:
+    return boto3.client(
+        "s3",
+        endpoint_url=s3_options["aws_endpoint"],
+        region_name=s3_options["aws_region"],
+        aws_access_key_id=s3_options["aws_access_key_id"],
+        aws_secret_access_key=s3_options["aws_secret_access_key"],
+    )
+
+
+@pytest.fixture
+def put(client: Any, prefix: str) -> Put:
+    def put(path: str, data: bytes) -> None:
+        client.put_object(Bucket="metastore", Key=f"{prefix}/{path}", Body=data)
+
+    return put
+
+
+@pytest.fixture
+def open_table(prefix: str, s3_options: dict[str, str]) -> Callable[[str], TableFormat]:
+    def open_table(path: str) -> TableFormat:
+        uri = f"s3://metastore/{prefix}/{path}"
+        return open_table_format(TableConfig(name="t", uri=uri, storage_options=s3_options))
+
+    return open_table
+
+
+def _parquet(**columns: Any) -> bytes:
+    sink = pa.BufferOutputStream()
+    pq.write_table(pa.table(columns), sink)
+    return sink.getvalue().to_pybytes()
+
+
+def test_files_in_folders(put: Put, open_table: Callable[[str], TableFormat]) -> None:
+    """Folders' markers, hidden objects, a sibling whose name starts alike, and names that need encoding."""
+    put("t/d=1/x.parquet", _parquet(a=[1]))
+    put("t/d=a%2Fb c%25é/y 1.parquet", _parquet(a=[2]))
+    put("t/d=😀 #?/z+%.parquet", _parquet(a=[3]))
+    for marker in ("t/", "t/d=1/", "t/_SUCCESS", "t/_tmp/q.parquet"):
+        put(marker, b"")
+    put("tt/d=2/x.parquet", _parquet(a=[9]))
+    table = open_table("t")
+    snapshot = table.snapshot()
+    assert table.snapshot_id() == snapshot.id
+    columns = read_columns(snapshot)
+    assert sorted(zip(columns["a"], columns["d"], strict=True)) == [(1, "1"), (2, "a/b c%é"), (3, "😀 #?")]
+    assert {fragment.row_count for fragment in snapshot.fragments} == {1}
+    single = open_table("t/d=1/x.parquet").snapshot()
+    assert [fragment.partition_key for fragment in single.fragments] == ["all"]
+    assert read_columns(single) == {"a": [1]}
+
+
+def test_compressed_csv(put: Put, open_table: Callable[[str], TableFormat]) -> None:
+    """Streamed from the store, once to infer its types and once to read it."""
+    put("t/x.csv.gz", gzip.compress(b"a,b\n" + b"1,x\n" * 1000))
+    assert read_columns(open_table("t").snapshot()) == {"a": [1] * 1000, "b": ["x"] * 1000}
+
+
+def test_an_object_that_changes_is_noticed(
+    put: Put, client: Any, prefix: str, open_table: Callable[[str], TableFormat]
+) -> None:
+    """Overwritten while it is read, before it is opened, or deleted: missing, so that planning again helps."""
+    put("t/x.parquet", _parquet(a=[1], b=[2]))
+    snapshot = open_table("t").snapshot()
+    fragment = snapshot.fragments[0]
+    with fragment.source.open() as reader:
+        assert [chunk.to_pylist() for chunk in reader.read(snapshot.schema.field("a"))] == [[1]]
+        put("t/x.parquet", _parquet(a=[3], b=[4]))
+        with pytest.raises(FragmentError, match="overwritten") as caught:
+            list(reader.read(snapshot.schema.field("b")))
+        assert caught.value.missing
+    with pytest.raises(FragmentError, match="overwritten") as caught:
+        fragment.source.open()
+    assert caught.value.missing
+    assert open_table("t").snapshot_id() != snapshot.id
+    client.delete_object(Bucket="metastore", Key=f"{prefix}/t/x.parquet")
+    with pytest.raises(FragmentError, match="gone") as caught:
+        fragment.source.open()
+    assert caught.value.missing
+    assert caught.value.path == fragment.path
+
+
+def test_planning_and_reading_ask_for_little(
+    put: Put, open_table: Callable[[str], TableFormat], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """One read per footer to plan; to read a column, the footer and that column's bytes."""
+    values = list(range(100_000))
+    for number in range(5):
+        put(f"t/{number}.parquet", _parquet(a=values, b=[f"{value:032}" for value in values], n=[number] * 100_000))
+    reads: list[int] = []
+    original = ObjectFile.read
+
+    def read(self: ObjectFile, size: int = -1) -> bytes:
+        data = original(self, size)
+        reads.append(len(data))
+        return data
+
+    monkeypatch.setattr(ObjectFile, "read", read)
+    snapshot = open_table("t").snapshot()
+    assert len(reads) <= 5
+    reads.clear()
+    with snapshot.fragments[0].source.open() as reader:
+        assert len(list(reader.read(snapshot.schema.field("n")))) == 1
+    assert len(reads) <= 3
+    assert sum(reads) < snapshot.fragments[0].bytes / 10
+
+
+@pytest.mark.parametrize("path", ["t", ""])
+def test_nothing_there(path: str, open_table: Callable[[str], TableFormat], s3_options: dict[str, str]) -> None:
+    """No object below the prefix, or no such bucket."""
+    with pytest.raises(TableNotFoundError, match="s3://metastore/tables/"):
+        open_table(path).snapshot()
+    with pytest.raises(TableNotFoundError, match="s3://nobucket/t"):
+        open_table_format(TableConfig(name="t", uri="s3://nobucket/t", storage_options=s3_options))
+
+
+def test_a_wrong_option_is_a_clear_error(s3_options: dict[str, str]) -> None:
+    """One line, with the location."""
+    options = s3_options | {"aws_regoin": "x"}
+    with pytest.raises(TableFormatError, match=r"s3://metastore.*aws_regoin.*storage_options") as caught:
+        open_table_format(TableConfig(name="t", uri="s3://metastore/t", storage_options=options))
+    assert "\n" not in str(caught.value)
+
+
+def test_delta(prefix: str, s3_options: dict[str, str], open_table: Callable[[str], TableFormat]) -> None:
+    """Options as deltalake takes them; the version from the log's end; partition values with special characters."""
+    uri = f"s3://metastore/{prefix}/d"
+    options = {key.upper(): value for key, value in s3_options.items()} | {"aws_s3_allow_unsafe_rename": "true"}
+    for number in range(3):
+        data = pa.table({"a": [number], "p": [f"{number}/é %"]})
+        write_deltalake(uri, data, mode="append", partition_by=["p"], storage_options=options)
+        if number == 1:
+            DeltaTable(uri, storage_options=options).create_checkpoint()
+    for given in (s3_options, options):
+        table = open_table_format(TableConfig(name="t", uri=uri, storage_options=given))
+        snapshot = table.snapshot()
+        assert snapshot.id == table.snapshot_id() == "2"
+        columns = read_columns(snapshot)
+        assert sorted(zip(columns["a"], columns["p"], strict=True)) == [(n, f"{n}/é %") for n in range(3)]
+
+
+def test_deletion_vectors(tmp_path: Path, client: Any, prefix: str, open_table: Callable[[str], TableFormat]) -> None:
+    """Read with the table's options, in a process that has the pickled source only. Secrets are not shown."""
+    configuration: dict[str, str | None] = {"delta.enableDeletionVectors": "true"}
+    write_deltalake(str(tmp_path), pa.table({"a": list(range(5))}), configuration=configuration)
+    delete_rows(tmp_path, newest(tmp_path, "add")["path"], [1, 3])
+    for file in tmp_path.rglob("*"):
+        if file.is_file():
+            key = f"{prefix}/d/{file.relative_to(tmp_path)}"
+            client.put_object(Bucket="metastore", Key=key, Body=file.read_bytes())
+    snapshot = open_table("d").snapshot()
+    source = snapshot.fragments[0].source
+    assert "not-a-secret" not in repr(source)
+    worker = (
+        "import pickle, sys\n"
+        "source, field = pickle.load(sys.stdin.buffer)\n"
+        "with source.open() as reader:\n"
+        "    print([v for chunk in reader.read(field) for v in chunk.to_pylist()])\n"
+    )
+    data = pickle.dumps((source, snapshot.schema.field("a")))
+    done = subprocess.run([sys.executable, "-c", worker], input=data, capture_output=True, check=True)
+    assert done.stdout.decode().strip() == "[0, 2, 4]"
+
+
+def test_the_version_of_a_long_log_is_found_from_its_end(
+    put: Put, open_table: Callable[[str], TableFormat], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """What lies before the newest checkpoint is not even listed."""
+    for number in range(30):
+        put(f"d/_delta_log/{number:020}.json", b"{}")
+    put(f"d/_delta_log/{25:020}.checkpoint.parquet", b"")
+    put("d/_delta_log/_last_checkpoint", b'{"version": 25}')
+    put("d/_delta_log/_sidecars/x.parquet", b"")
+    offsets: list[str | None] = []
+    original = obstore.list
+
+    def listed(store: Any, prefix: Any = None, *, offset: Any = None, **rest: Any) -> Any:
+        offsets.append(offset)
+        return original(store, prefix, offset=offset, **rest)
+
+    monkeypatch.setattr("obstore.store.obs.list", listed)
+    table = open_table("d")
+    offsets.clear()
+    assert table.snapshot_id() == "29"
+    assert len(offsets) == 1
+    assert str(offsets[0]).endswith(f"{25:020}")
