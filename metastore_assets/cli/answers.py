@@ -1,0 +1,114 @@
+"""The answers of the commands that read: what they print as JSON, and what terminal output draws from."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from typing import TYPE_CHECKING, Any
+
+from metastore_assets.cli.statistics_table import SHAPE_BINS
+from metastore_assets.config import MetastoreConfig, TableConfig
+from metastore_assets.errors import NotKeptError, VersionNotFoundError
+from metastore_assets.lookup import Metastore, TableLookup
+from metastore_assets.lookup.json import integer_json, show_json
+
+if TYPE_CHECKING:
+    from metastore_assets.statistics.column import ColumnStatistics
+    from metastore_assets.store.manifest import Version
+
+Json = dict[str, Any]
+_READERS = 16
+"""Version documents read at a time: most of it is waiting for the store."""
+
+
+def table_answers(config: MetastoreConfig) -> list[Json]:
+    """The configured tables with their newest versions; null where there is none."""
+    metastore = Metastore(config.root, config.storage_options)
+
+    def answer(table: TableConfig) -> Json:
+        try:
+            version = metastore.table(table.name).version
+        except VersionNotFoundError:
+            version = None
+        told = {} if version is None else _version(version)
+        keys = ("version", "snapshot", "committed_at", "published_at", "row_count", "bytes", "partitions", "fragments")
+        return {
+            "table": table.name,
+            "uri": table.uri,
+            "format": table.format if version is None else version.format,
+            **{key: told.get(key) for key in keys},
+        }
+
+    with ThreadPoolExecutor(_READERS) as pool:
+        return list(pool.map(answer, config.tables))
+
+
+def version_answers(metastore: Metastore, name: str) -> list[Json]:
+    """The published versions of a table, the newest first. Raises VersionNotFoundError when there is none."""
+    newest = metastore.table(name).version
+    numbers = [number for number in metastore.versions(name) if number < newest.number]
+
+    def answer(number: int) -> Json | None:
+        try:
+            return _version(metastore.table(name, number).version)
+        except VersionNotFoundError:
+            return None  # Expired since it was listed.
+
+    with ThreadPoolExecutor(_READERS) as pool:
+        older = list(pool.map(answer, reversed(numbers)))
+    return [_version(newest), *(row for row in older if row is not None)]
+
+
+def partition_answers(table: TableLookup) -> list[Json]:
+    """The partitions of a version, in its order."""
+    return [
+        {
+            "partition": entry.key,
+            "row_count": integer_json(entry.row_count),
+            "bytes": integer_json(entry.bytes),
+            "fragments": entry.fragments,
+            "version": entry.version,
+        }
+        for entry in table.partitions()
+    ]
+
+
+def show_answer(
+    table: TableLookup, rows: Sequence[ColumnStatistics], current: bool | None, partition: str | None = None
+) -> Json:
+    """The answer of `show`. `current` is null when the table could not be asked."""
+    count = table.row_count(partition)
+    answer = show_json(table.version, rows, current=bool(current), row_count=count, partition=partition)
+    return {**answer, "current": current, "format": table.version.format}
+
+
+def profile_answer(uri: str, table: TableLookup, rows: Sequence[ColumnStatistics]) -> Json:
+    """The answer of `profile` for one URI: that of `show`, but nothing of it is kept."""
+    answer = show_answer(table, rows, current=True)
+    return {"uri": uri, **{key: value for key, value in answer.items() if key not in ("table", "version")}}
+
+
+def shapes(
+    table: TableLookup, rows: Sequence[ColumnStatistics], partition: str | None = None
+) -> Mapping[str, Sequence[int]]:
+    """By column, the frequencies of a few bins; columns without a histogram are left out."""
+    found: dict[str, list[int]] = {}
+    for row in rows:
+        try:
+            found[row.column] = [part.frequency for part in table.histogram(row.column, SHAPE_BINS, partition)]
+        except NotKeptError:
+            continue
+    return found
+
+
+def _version(version: Version) -> Json:
+    return {
+        "version": version.number,
+        "snapshot": version.snapshot,
+        "committed_at": version.committed_at and version.committed_at.isoformat(),
+        "published_at": version.published_at.isoformat(),
+        "row_count": integer_json(version.row_count),
+        "bytes": integer_json(version.bytes),
+        "partitions": len(version.partitions),
+        "fragments": len(version.fragments),
+    }

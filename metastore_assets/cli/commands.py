@@ -1,0 +1,188 @@
+"""The `metastore` command, and those of its commands that need no Spark."""
+
+from __future__ import annotations
+
+from datetime import timedelta
+from typing import TYPE_CHECKING
+
+import click
+
+from metastore_assets.cli.failures import Invocation, MetastoreGroup, note
+from metastore_assets.cli.options import (
+    answering,
+    column_argument,
+    column_names,
+    global_options,
+    name_argument,
+    partition_option,
+)
+from metastore_assets.cli.output import make_output
+from metastore_assets.cli.profile import profile
+from metastore_assets.cli.refresh import refresh
+
+if TYPE_CHECKING:
+    from metastore_assets.cli.output import Answer
+    from metastore_assets.config import MetastoreConfig
+    from metastore_assets.lookup import Metastore, TableLookup
+
+_SETTINGS = {"help_option_names": ["-h", "--help"], "max_content_width": 100}
+
+
+@click.group(cls=MetastoreGroup, context_settings=_SETTINGS)
+@click.version_option(package_name="metastore-assets", message="%(version)s")
+@global_options
+def cli() -> None:
+    """Rich column statistics of lakehouse tables, true after every commit.
+
+    `profile` looks at any table at once. The other commands work on the tables of a configuration: `refresh` brings
+    what is kept of them up to date, and the rest reads that, without Spark.
+    """
+
+
+cli.add_command(refresh)
+cli.add_command(profile)
+
+
+@cli.command()
+@answering
+@click.pass_obj
+def tables(invocation: Invocation, as_json: bool) -> None:
+    """List the configured tables and their newest versions."""
+    from metastore_assets.cli.answers import table_answers
+
+    make_output(as_json).tables(table_answers(_config(invocation)))
+
+
+@cli.command()
+@name_argument
+@partition_option
+@click.option("--columns", metavar="A,B", help="Only these columns; one with a comma in double quotes.")
+@click.option("--partitions", is_flag=True, help="List the partitions instead.")
+@click.option("--version", type=click.IntRange(min=1), metavar="N", help="An older version instead of the newest.")
+@answering
+@click.pass_obj
+def show(
+    invocation: Invocation,
+    name: str,
+    partition: str | None,
+    columns: str | None,
+    partitions: bool,
+    version: int | None,
+    as_json: bool,
+) -> None:
+    """Show the statistics of a table's columns."""
+    from metastore_assets.cli.answers import partition_answers, shapes, show_answer
+    from metastore_assets.cli.current import CurrentCheck
+
+    if partitions and (partition is not None or columns is not None):
+        raise click.UsageError("--partitions lists all of them: it goes with neither --partition nor --columns")
+    config = _config(invocation)
+    check = CurrentCheck(config.table(name))
+    table = _metastore(config).table(name, version)
+    output = make_output(as_json)
+    rows = [] if partitions else table.statistics(column_names(columns), partition)
+    pictures = shapes(table, rows, partition) if output.draws else {}
+    current, reason = check.is_current(table.version.snapshot)
+    if reason is not None:
+        note(reason)
+    answer = show_answer(table, rows, current, partition)
+    if partitions:
+        output.partitions(answer, partition_answers(table))
+    else:
+        output.statistics(answer, pictures)
+
+
+@cli.command()
+@name_argument
+@column_argument
+@click.option("-n", "count", type=click.IntRange(min=1), default=10, show_default=True, help="Number of values.")
+@partition_option
+@answering
+@click.pass_obj
+def top(invocation: Invocation, name: str, column: str, count: int, partition: str | None, as_json: bool) -> None:
+    """Show the most frequent values of a column."""
+    from metastore_assets.lookup.json import top_json
+
+    table = _table(invocation, name)
+    values = top_json(table.top(column, count, partition))
+    make_output(as_json).top(_column(table, column, partition), values)
+
+
+@cli.command()
+@name_argument
+@column_argument
+@click.option("--bins", type=click.IntRange(min=1), metavar="N", help="At most so many bins.  [default: as kept]")
+@partition_option
+@answering
+@click.pass_obj
+def histogram(
+    invocation: Invocation, name: str, column: str, bins: int | None, partition: str | None, as_json: bool
+) -> None:
+    """Show how the values of a numeric or temporal column are distributed."""
+    from metastore_assets.lookup.json import histogram_json
+
+    table = _table(invocation, name)
+    output = make_output(as_json)
+    found = histogram_json(table.histogram(column, bins or output.default_bins, partition))
+    output.histogram(_column(table, column, partition), found)
+
+
+@cli.command()
+@name_argument
+@answering
+@click.pass_obj
+def versions(invocation: Invocation, name: str, as_json: bool) -> None:
+    """List the published versions of a table, the newest first."""
+    from metastore_assets.cli.answers import version_answers
+
+    config = _config(invocation)
+    make_output(as_json).versions(version_answers(_metastore(config), config.table(name).name))
+
+
+@cli.command()
+@name_argument
+@click.option("--keep", type=click.IntRange(min=1), metavar="N", help="Versions to keep.  [default: as configured]")
+@click.option(
+    "--grace",
+    type=click.FloatRange(min=0),
+    default=24.0,
+    show_default=True,
+    metavar="HOURS",
+    help="What is younger stays: longer than any refresh or reader that may be running.",
+)
+@answering
+@click.pass_obj
+def expire(invocation: Invocation, name: str, keep: int | None, grace: float, as_json: bool) -> None:
+    """Remove old versions of a table, and the files that no version names any more."""
+    from metastore_assets.store.objects import ObjectStore
+    from metastore_assets.store.versions import VersionStore
+
+    config = _config(invocation)
+    versions = VersionStore(ObjectStore(config.root, config.storage_options), config.table(name).name)
+    removed = versions.expire(keep or config.keep_versions, timedelta(hours=grace))
+    make_output(as_json).expired(
+        {"table": name, "versions": removed.versions, "files": removed.files, "bytes": removed.bytes}
+    )
+
+
+def _config(invocation: Invocation) -> MetastoreConfig:
+    from metastore_assets.config import load_config
+
+    return load_config(invocation.config)
+
+
+def _metastore(config: MetastoreConfig) -> Metastore:
+    from metastore_assets.lookup import Metastore
+
+    return Metastore(config.root, config.storage_options)
+
+
+def _table(invocation: Invocation, name: str) -> TableLookup:
+    config = _config(invocation)
+    return _metastore(config).table(config.table(name).name)
+
+
+def _column(table: TableLookup, column: str, partition: str | None) -> Answer:
+    from metastore_assets.lookup.json import column_json
+
+    return column_json(table.statistics([column], partition)[0])

@@ -1,0 +1,41 @@
+"""Whether a version describes what its table holds now, asked of the table while something else is read."""
+
+from __future__ import annotations
+
+import threading
+
+from metastore_assets.cli.text import one_line
+from metastore_assets.config import TableConfig
+from metastore_assets.errors import MetastoreError
+
+PATIENCE = 10.0
+"""Seconds to wait for a table that does not answer."""
+
+
+class CurrentCheck:
+    """Asks a table for its snapshot in the background, from the moment it is made."""
+
+    def __init__(self, table: TableConfig) -> None:
+        self._table = table
+        self._snapshot: str | None = None
+        self._failure = f"it did not answer within {PATIENCE:.0f} seconds"
+        # A daemon: a store that never answers must not keep the command from ending.
+        self._thread = threading.Thread(target=self._ask, daemon=True)
+        self._thread.start()
+
+    def is_current(self, snapshot: str) -> tuple[bool | None, str | None]:
+        """Whether the table is at that snapshot; else None and why it is not known, in one line."""
+        self._thread.join(PATIENCE)
+        if self._snapshot is None:
+            return None, f"whether version and table agree is not known: {self._failure}"
+        return self._snapshot == snapshot, None
+
+    def _ask(self) -> None:
+        from metastore_assets.formats import open_table_format
+
+        try:
+            self._snapshot = open_table_format(self._table).snapshot_id()
+        except MetastoreError as error:
+            self._failure = one_line(str(error))
+        except Exception as error:  # noqa: BLE001 (the clients of object stores raise whatever they like)
+            self._failure = one_line(f"{type(error).__name__}: {error}")

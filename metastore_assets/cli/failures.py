@@ -1,0 +1,127 @@
+"""How the command ends: one line on stderr per failure, and the exit status that scripts rely on."""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import sys
+import traceback
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from functools import partial
+from pathlib import Path
+from typing import Any
+
+import click
+
+from metastore_assets.cli.text import one_line
+from metastore_assets.errors import MetastoreError
+
+FAILED = 1
+USAGE = 2
+INTERRUPTED = 130
+BROKEN_PIPE = 141
+
+
+@dataclass
+class Invocation:
+    """What the options before any command say."""
+
+    config: Path | None = None
+    debug: bool = False
+
+
+class Interrupted(Exception):
+    """Raised when the user pressed Ctrl-C; click's own handling prints more than a line."""
+
+
+class MetastoreGroup(click.Group):
+    """A group of commands whose every failure is one line and an exit status."""
+
+    def main(
+        self,
+        args: Sequence[str] | None = None,
+        prog_name: str | None = None,
+        complete_var: str | None = None,
+        standalone_mode: bool = True,
+        **extra: Any,
+    ) -> Any:
+        """Run a command line and exit. With `standalone_mode=False`, return or raise instead."""
+        run = partial(super().main, args, prog_name, complete_var, standalone_mode=False, **extra)
+        if not standalone_mode:
+            return run()
+        invocation = Invocation()
+        sys.exit(exit_status(partial(run, obj=invocation), invocation))
+
+    def invoke(self, ctx: click.Context) -> Any:
+        """Run the command that the context is for."""
+        try:
+            return super().invoke(ctx)
+        except KeyboardInterrupt:
+            raise Interrupted from None
+
+
+def exit_status(run: Callable[[], object], invocation: Invocation) -> int:
+    """Run something; report its failure; the exit status it ends with. A returned int is a status."""
+    try:
+        status = run()
+        sys.stdout.flush()
+        return status if isinstance(status, int) else 0
+    except BrokenPipeError:
+        # Who reads has seen enough. Nothing more may be written, not even by the interpreter as it ends.
+        with contextlib.suppress(OSError):
+            os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+        return BROKEN_PIPE
+    except (KeyboardInterrupt, Interrupted, click.Abort):
+        _write("interrupted")
+        return INTERRUPTED
+    except click.UsageError as error:
+        command = error.ctx.command_path if error.ctx else "metastore"
+        say(f"{error.format_message()} (see `{command} --help`)")
+        return USAGE
+    except Exception as error:  # noqa: BLE001 (whatever went wrong, the user gets one line)
+        report(error, invocation)
+        return FAILED
+
+
+def raise_interrupt(error: Exception) -> None:
+    """Raise KeyboardInterrupt when the error is but what Ctrl-C led to, as when Spark cancels its jobs."""
+    seen: BaseException | None = error
+    while seen is not None:
+        if isinstance(seen, KeyboardInterrupt):
+            raise KeyboardInterrupt from None
+        seen = seen.__cause__ or seen.__context__
+
+
+def report(error: Exception, invocation: Invocation, subject: str = "") -> None:
+    """Print a failure as one line; with --debug, its traceback before it."""
+    if invocation.debug:
+        traceback.print_exception(error)
+    say(f"{subject}: {explained(error)}" if subject else explained(error))
+
+
+def explained(error: Exception) -> str:
+    """An error as one line: its own message when it is ours, else what kind it is and what to do."""
+    if isinstance(error, click.ClickException):
+        return one_line(error.format_message())
+    if isinstance(error, MetastoreError):
+        return one_line(str(error))
+    notes = "".join(f"; {note}" for note in getattr(error, "__notes__", ()))
+    # Spark's messages carry whole stack traces of the JVM's.
+    message = one_line(str(error).strip().partition("\n")[0])[:500]
+    return one_line(f"unexpected {type(error).__name__}: {message}{notes} (run with --debug for the traceback)")
+
+
+def say(message: str) -> None:
+    """Write an error to stderr as one line."""
+    _write(click.style("error: ", fg="red") + one_line(message))
+
+
+def note(message: str) -> None:
+    """Write to stderr what is no error but must be known, as one line."""
+    _write(click.style("note: ", fg="yellow") + one_line(message))
+
+
+def _write(line: str) -> None:
+    with contextlib.suppress(BrokenPipeError):
+        click.echo(line, err=True)

@@ -1,0 +1,114 @@
+"""Where answers go: JSON for programs, tables and pictures for people. Both print the same answers.
+
+An answer is what the command's JSON holds, so that nothing is shown to a person that a program cannot get.
+"""
+
+from __future__ import annotations
+
+import json
+import sys
+from collections.abc import Mapping, Sequence
+from typing import Any, Protocol
+
+import click
+
+Answer = Mapping[str, Any]
+"""A JSON object."""
+
+
+class Output(Protocol):
+    """Prints the answers of the commands to stdout."""
+
+    @property
+    def draws(self) -> bool:
+        """Whether `statistics` shows distributions, so that they have to be looked up."""
+
+    @property
+    def default_bins(self) -> int | None:
+        """How many bins `histogram` is best given; None for all there are."""
+
+    def tables(self, rows: Sequence[Answer]) -> None:
+        """The configured tables."""
+
+    def refreshed(self, result: Answer) -> None:
+        """What a refresh did, or would do."""
+
+    def failed(self, subject: Answer, message: str) -> None:
+        """One of several subjects failed; the message is on stderr already."""
+
+    def statistics(self, answer: Answer, shapes: Mapping[str, Sequence[int]]) -> None:
+        """The statistics of columns. `shapes`: by column, the frequencies of a few bins, for a small picture."""
+
+    def partitions(self, subject: Answer, rows: Sequence[Answer]) -> None:
+        """The partitions of a version."""
+
+    def top(self, subject: Answer, values: Sequence[Answer]) -> None:
+        """The most frequent values of a column. `subject` is the column's statistics in a `show`."""
+
+    def histogram(self, subject: Answer, bins: Sequence[Answer]) -> None:
+        """The bins of a column. `subject` is the column's statistics in a `show`."""
+
+    def versions(self, rows: Sequence[Answer]) -> None:
+        """The published versions of a table, the newest first."""
+
+    def expired(self, result: Answer) -> None:
+        """What was removed."""
+
+
+class JsonOutput:
+    """One JSON document per line."""
+
+    draws = False
+    default_bins = None
+
+    def tables(self, rows: Sequence[Answer]) -> None:
+        """A list."""
+        _write(rows)
+
+    def refreshed(self, result: Answer) -> None:
+        """An object per table."""
+        _write(result)
+
+    def failed(self, subject: Answer, message: str) -> None:
+        """The subject and the error as an object."""
+        _write({**subject, "error": message})
+
+    def statistics(self, answer: Answer, shapes: Mapping[str, Sequence[int]]) -> None:
+        """An object."""
+        _write(answer)
+
+    def partitions(self, subject: Answer, rows: Sequence[Answer]) -> None:
+        """A list."""
+        _write(rows)
+
+    def top(self, subject: Answer, values: Sequence[Answer]) -> None:
+        """A list, the most frequent value first."""
+        _write(values)
+
+    def histogram(self, subject: Answer, bins: Sequence[Answer]) -> None:
+        """A list by increasing minimum."""
+        _write(bins)
+
+    def versions(self, rows: Sequence[Answer]) -> None:
+        """A list, the newest version first."""
+        _write(rows)
+
+    def expired(self, result: Answer) -> None:
+        """An object."""
+        _write(result)
+
+
+def make_output(as_json: bool) -> Output:
+    """The output that was asked for."""
+    if as_json:
+        return JsonOutput()
+    from metastore_assets.cli.terminal import TerminalOutput
+
+    return TerminalOutput()
+
+
+def _write(document: object) -> None:
+    # Outside UTF-8 every other character is escaped, which JSON allows and every terminal can print.
+    unicode = (sys.stdout.encoding or "ascii").lower().replace("-", "") == "utf8"
+    click.echo(json.dumps(document, ensure_ascii=not unicode, allow_nan=False))
+    sys.stdout.flush()

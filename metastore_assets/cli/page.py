@@ -1,0 +1,89 @@
+"""Lines and grids of styled text on stdout: as wide as the terminal, whole and plain where there is none."""
+
+from __future__ import annotations
+
+import os
+import shutil
+import sys
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
+
+import click
+
+from metastore_assets.cli.text import cells
+
+GAP = 2
+"""Blank cells between the columns of a grid."""
+_CODES = {"bold": 1, "dim": 2, "italic": 3, "red": 31, "green": 32, "yellow": 33, "cyan": 36}
+
+
+@dataclass(frozen=True)
+class Styled:
+    """Printable text with a style: words of `bold dim italic red green yellow cyan`."""
+
+    text: str
+    style: str = ""
+
+
+@dataclass(frozen=True)
+class Column:
+    """One column of a grid."""
+
+    heading: str
+    right: bool = False
+    """Numbers are aligned to the right."""
+    style: str = ""
+
+
+Part = str | Styled
+
+
+class Page:
+    """Prints to the stdout of the moment it was made."""
+
+    def __init__(self) -> None:
+        terminal = sys.stdout.isatty()
+        self.width = shutil.get_terminal_size().columns if terminal else None
+        """Cells of a line, or None for as many as it takes."""
+        self._coloured = terminal and "NO_COLOR" not in os.environ and os.environ.get("TERM") != "dumb"
+
+    def line(self, *parts: Part) -> None:
+        """One line."""
+        self._print(self._painted(parts))
+
+    def grid(self, columns: Sequence[Column], rows: Iterable[Sequence[Part]]) -> None:
+        """A line of headings, then one per row, in aligned columns. No blanks at the end of a line."""
+        body = [[cell if isinstance(cell, Styled) else Styled(cell) for cell in row] for row in rows]
+        widths = [
+            max([cells(column.heading), *(cells(row[index].text) for row in body)])
+            for index, column in enumerate(columns)
+        ]
+        head = [Styled(column.heading, "dim") for column in columns]
+        lines = (self._aligned(columns, widths, row) for row in (head, *body))
+        self._print("\n".join(lines))
+
+    def _aligned(self, columns: Sequence[Column], widths: Sequence[int], row: Sequence[Styled]) -> str:
+        last = max((index for index, cell in enumerate(row) if cell.text.strip()), default=-1)
+        parts: list[Part] = []
+        for index, cell in enumerate(row[: last + 1]):
+            column = columns[index]
+            blanks = " " * (widths[index] - cells(cell.text))
+            before, after = (blanks, "") if column.right else ("", blanks)
+            parts += [before, Styled(cell.text, cell.style or column.style)]
+            if index < last:
+                parts.append(after + " " * GAP)
+        return self._painted(parts)
+
+    def _painted(self, parts: Iterable[Part]) -> str:
+        return "".join(part if isinstance(part, str) else self._paint(part) for part in parts)
+
+    def _paint(self, part: Styled) -> str:
+        if not self._coloured or not part.style or not part.text:
+            return part.text
+        codes = ";".join(str(_CODES[word]) for word in part.style.split())
+        return f"\x1b[{codes}m{part.text}\x1b[0m"
+
+    def _print(self, text: str) -> None:
+        # A terminal that cannot show a character shows another in its place, rather than nothing at all.
+        encoding = sys.stdout.encoding or "ascii"
+        click.echo(text.encode(encoding, "replace").decode(encoding), color=self._coloured)

@@ -1,0 +1,74 @@
+"""`metastore profile`: the statistics of tables that nothing is known of, computed and printed."""
+
+from __future__ import annotations
+
+import os
+import re
+import tempfile
+from collections.abc import Callable
+from typing import TYPE_CHECKING
+
+import click
+
+from metastore_assets.cli.failures import Invocation, explained, raise_interrupt, report
+from metastore_assets.cli.options import answering
+from metastore_assets.cli.output import make_output
+from metastore_assets.cli.progress import Watcher, watching
+from metastore_assets.cli.spark import LazySpark
+
+if TYPE_CHECKING:
+    from pyspark.sql import SparkSession
+
+    from metastore_assets.lookup import TableLookup
+
+
+@click.command()
+@click.argument("uris", metavar="URI...", nargs=-1, required=True)
+@answering
+@click.pass_obj
+def profile(invocation: Invocation, uris: tuple[str, ...], as_json: bool) -> int:
+    """Compute and show the statistics of tables, wherever they lie.
+
+    Needs no configuration and keeps nothing. The table format is found out. With --json, one line per URI.
+    """
+    from metastore_assets.cli.answers import profile_answer, shapes
+
+    output = make_output(as_json)
+    status = 0
+    with (
+        tempfile.TemporaryDirectory(prefix="metastore-profile-", ignore_cleanup_errors=True) as folder,
+        watching() as watcher,
+        LazySpark({}, watcher) as spark,
+    ):
+        for index, uri in enumerate(uris):
+            try:
+                table = _profiled(uri, f"{folder}/{index}", spark, watcher)
+                rows = table.statistics()
+                pictures = shapes(table, rows) if output.draws else {}
+            except Exception as error:  # noqa: BLE001 (the other tables are profiled all the same)
+                raise_interrupt(error)
+                spark.explain(error)
+                watcher.hide()
+                report(error, invocation, uri)
+                output.failed({"uri": uri}, explained(error))
+                status = 1
+            else:
+                watcher.hide()
+                output.statistics(profile_answer(uri, table, rows), pictures)
+    return status
+
+
+def _profiled(uri: str, root: str, spark: Callable[[], SparkSession], watcher: Watcher) -> TableLookup:
+    from metastore_assets.config import MetastoreConfig, TableConfig
+    from metastore_assets.lookup import Metastore
+    from metastore_assets.pipeline.refresh import refresh
+
+    table = TableConfig(name=_name(uri), uri=uri if "://" in uri else os.path.abspath(os.path.expanduser(uri)))
+    refresh(MetastoreConfig(root=root, tables=[table]), table, spark, progress=watcher)
+    return Metastore(root).table(table.name)
+
+
+def _name(uri: str) -> str:
+    """A table name that makes the messages about a URI readable."""
+    last = re.sub(r"[^A-Za-z0-9_-]+", "_", uri.rstrip("/").rpartition("/")[2])
+    return re.sub(r"^(?![A-Za-z])", "t", last)[:100]

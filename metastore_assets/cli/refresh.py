@@ -1,0 +1,85 @@
+"""`metastore refresh`: publish a version for what a table holds now."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+import click
+
+from metastore_assets.cli.failures import Invocation, explained, raise_interrupt, report
+from metastore_assets.cli.options import answering
+from metastore_assets.cli.output import make_output
+from metastore_assets.cli.progress import watching
+from metastore_assets.cli.spark import LazySpark
+
+if TYPE_CHECKING:
+    from metastore_assets.config import TableConfig
+    from metastore_assets.pipeline.plan import Plan
+
+
+@click.command()
+@click.argument("names", metavar="NAME...", nargs=-1)
+@click.option("--all", "every", is_flag=True, help="Every configured table.")
+@click.option("--dry-run", is_flag=True, help="Only say what would be done.")
+@click.option("--full", is_flag=True, help="Read every fragment again.")
+@click.option(
+    "--partition", "partitions", metavar="KEY", multiple=True, help="Read this partition again. May be repeated."
+)
+@answering
+@click.pass_obj
+def refresh(
+    invocation: Invocation,
+    names: tuple[str, ...],
+    every: bool,
+    dry_run: bool,
+    full: bool,
+    partitions: tuple[str, ...],
+    as_json: bool,
+) -> int:
+    """Bring tables up to date, reading only what has changed.
+
+    A table that has not changed since its newest version is left alone.
+    """
+    if every == bool(names):
+        raise click.UsageError("name the tables to refresh, or say --all for every configured one")
+    if partitions and len(names) != 1:
+        raise click.UsageError("--partition is for one table")
+    from metastore_assets.config import load_config
+
+    config = load_config(invocation.config)
+    chosen = config.tables if every else [config.table(name) for name in names]
+    output = make_output(as_json)
+
+    from metastore_assets.pipeline.refresh import plan_refresh
+    from metastore_assets.pipeline.refresh import refresh as refresh_table
+
+    status = 0
+    with watching() as watcher, LazySpark(config.spark, watcher) as spark:
+
+        def result_of(table: TableConfig) -> dict[str, Any]:
+            if dry_run:
+                return _planned(plan_refresh(config, table, full=full, partitions=partitions), full or bool(partitions))
+            return refresh_table(config, table, spark, full=full, partitions=partitions, progress=watcher).to_json()
+
+        for table in chosen:
+            try:
+                result = result_of(table)
+            except Exception as error:  # noqa: BLE001 (the other tables are refreshed all the same)
+                raise_interrupt(error)
+                spark.explain(error)
+                watcher.hide()
+                report(error, invocation)
+                output.failed({"table": table.name}, explained(error))
+                status = 1
+            else:
+                watcher.hide()
+                output.refreshed(result)
+    return status
+
+
+def _planned(plan: Plan, again: bool) -> dict[str, Any]:
+    """A plan as the answer of a refresh: `published` says whether it would publish a version."""
+    base = plan.base
+    if base is None or again or (base.snapshot, base.layout) != (plan.snapshot.id, plan.layout.id):
+        return {**plan.to_json(), "published": True}
+    return {**plan.to_json(), "published": False, "version": base.number}

@@ -1,0 +1,37 @@
+"""What makes a command start fast."""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Sequence
+from importlib.abc import MetaPathFinder
+from importlib.machinery import ModuleSpec
+from types import ModuleType
+
+
+class _HidesPandas(MetaPathFinder):
+    def find_spec(
+        self, fullname: str, path: Sequence[str] | None, target: ModuleType | None = None
+    ) -> ModuleSpec | None:
+        if fullname == "pandas":
+            raise ModuleNotFoundError("pandas is hidden: see metastore_assets.cli.startup", name=fullname)
+        return None
+
+
+_FINDER = _HidesPandas()
+
+
+def hide_pandas() -> None:
+    """Spare the import of pandas, which takes as long as all the rest of a start.
+
+    pyarrow imports it, if it is there, at the first list it is given, to see whether the list is a pandas object.
+    Nothing here is one.
+    """
+    if _FINDER not in sys.meta_path:
+        sys.meta_path.insert(0, _FINDER)
+
+
+def unhide_pandas() -> None:
+    """Let pandas be imported again, by who really needs it."""
+    if _FINDER in sys.meta_path:
+        sys.meta_path.remove(_FINDER)

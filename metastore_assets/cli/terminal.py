@@ -1,0 +1,258 @@
+"""Answers for people: tables, bars and charts."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+
+from metastore_assets.cli import text
+from metastore_assets.cli.output import Answer
+from metastore_assets.cli.page import Column, Page, Part, Styled
+from metastore_assets.cli.statistics_table import print_statistics
+
+LISTED_BINS = 40
+"""Up to so many bins, each has a line with its edges and its frequency; more make a chart."""
+CHART_HEIGHT = 12
+_BAR = 30
+_PLAIN_BINS = 20
+
+
+class TerminalOutput:
+    """Tables for people. Where stdout is no terminal, nothing is coloured, cut or left out."""
+
+    draws = True
+
+    def __init__(self) -> None:
+        self._page = Page()
+        self.width = self._page.width
+        """Cells of a line, or None for as many as it takes."""
+        # Half as many bins as cells, so that bars of two or three cells fill most of a line.
+        self.default_bins = _PLAIN_BINS if self.width is None else max(8, (self.width - 12) // 2)
+
+    def tables(self, rows: Sequence[Answer]) -> None:
+        """One line per table."""
+        if not rows:
+            self._page.line(Styled("no tables are configured", "dim"))
+            return
+        columns = [
+            Column("table", style="bold"),
+            Column("format"),
+            *(Column(heading, right=True) for heading in ("rows", "partitions", "version")),
+            *(Column(heading) for heading in ("snapshot", "published", "uri")),
+        ]
+        self._page.grid(columns, [_table_row(row) for row in rows])
+
+    def refreshed(self, result: Answer) -> None:
+        """One line per table; a dry run also names the partitions."""
+        name, snapshot = Styled(result["table"], "bold"), _short(result["snapshot"])
+        time = text.seconds(result["seconds"]) if "seconds" in result else ""
+        if not result["published"]:
+            news = Styled(f" is up to date at version {result['version']}", "green")
+            self._page.line(name, news, Styled(f" (snapshot {snapshot}{time and ', '}{time})", "dim"))
+            return
+        if result.get("dry_run"):
+            self._planned(result)
+            return
+        news = Styled(f" version {result['version']}", "green")
+        self._page.line(name, news, f" of snapshot {snapshot} in {time}: {_changes(result)}")
+
+    def failed(self, subject: Answer, message: str) -> None:
+        """Nothing more than the line on stderr."""
+
+    def statistics(self, answer: Answer, shapes: Mapping[str, Sequence[int]]) -> None:
+        """A heading and one line per column."""
+        self._heading(answer)
+        print_statistics(self._page, answer["columns"], shapes)
+
+    def partitions(self, subject: Answer, rows: Sequence[Answer]) -> None:
+        """One line per partition."""
+        self._heading(subject)
+        columns = [Column("partition", style="bold")]
+        columns += [Column(heading, right=True) for heading in ("rows", "bytes", "fragments", "version")]
+        self._page.grid(
+            columns,
+            [
+                (
+                    text.printable(row["partition"]),
+                    text.number(row["row_count"]),
+                    text.size(row["bytes"]),
+                    text.number(row["fragments"]),
+                    text.number(row["version"]),
+                )
+                for row in rows
+            ],
+        )
+
+    def top(self, subject: Answer, values: Sequence[Answer]) -> None:
+        """One line per value with a bar, then what is not among them."""
+        self._column_heading(subject)
+        total = subject["value_count"] + subject["null_count"]
+        most = max((row["frequency"] for row in values), default=0)
+        limit = None if self.width is None else max(12, self.width - _BAR - 30)
+        lines: list[Sequence[Part]] = [
+            (
+                text.typed_value(row["value"], subject["type"], limit),
+                text.number(row["frequency"]),
+                Styled(text.share(row["frequency"], total), "dim"),
+                Styled(text.bar(row["frequency"], most, _BAR), "green"),
+            )
+            for row in values
+        ]
+        others = subject["value_count"] - sum(row["frequency"] for row in values)
+        lines += [
+            tuple(Styled(cell, "dim italic") for cell in (name, text.number(count), text.share(count, total), ""))
+            for name, count in (("other values", others), ("null", subject["null_count"]))
+            if count > 0
+        ]
+        self._page.grid([Column("value"), Column("frequency", right=True), Column("share", right=True), _BARS], lines)
+
+    def histogram(self, subject: Answer, bins: Sequence[Answer]) -> None:
+        """A line per bin, or a chart where there are many."""
+        self._column_heading(subject)
+        if not bins:
+            self._page.line(Styled("  no finite values", "dim"))
+        elif self.width is None or len(bins) <= LISTED_BINS:
+            self._list_bins(subject["type"], bins)
+        else:
+            self._chart(subject["type"], bins, self.width)
+
+    def versions(self, rows: Sequence[Answer]) -> None:
+        """One line per version, the newest first."""
+        columns = [Column("version", right=True, style="bold"), *map(Column, ("snapshot", "committed", "published"))]
+        columns += [Column(heading, right=True) for heading in ("rows", "partitions", "fragments", "bytes")]
+        self._page.grid(
+            columns,
+            [
+                (
+                    text.number(row["version"]),
+                    _short(row["snapshot"]),
+                    _moment(row["committed_at"]),
+                    _moment(row["published_at"]),
+                    *(text.number(row[key]) for key in ("row_count", "partitions", "fragments")),
+                    text.size(row["bytes"]),
+                )
+                for row in rows
+            ],
+        )
+
+    def expired(self, result: Answer) -> None:
+        """One line."""
+        removed = f"{text.plural(result['versions'], 'version')} and {text.plural(result['files'], 'file')}"
+        self._page.line(Styled(result["table"], "bold"), f": removed {removed} ({text.size(result['bytes'])})")
+
+    def _planned(self, plan: Answer) -> None:
+        name = Styled(plan["table"], "bold")
+        changed, removed = plan["changed_partitions"], plan["removed_partitions"]
+        reading = f"{text.plural(plan['fragments']['profiled'], 'fragment')} ({text.size(plan['bytes_to_read'])})"
+        self._page.line(
+            name,
+            f" version {plan['version']} of snapshot {_short(plan['snapshot'])} would read {reading}: {_changes(plan)}",
+        )
+        for sign, style, keys in (("*", "green", changed), ("-", "red", removed)):
+            for key in keys:
+                self._page.line(Styled(f"  {sign} {text.printable(key)}", style))
+
+    def _list_bins(self, type: str, bins: Sequence[Answer]) -> None:
+        most = max(row["frequency"] for row in bins)
+        limit = None if self.width is None else 30
+        columns = [*(Column(heading, right=True) for heading in ("from", "below", "frequency")), _BARS]
+        self._page.grid(
+            columns,
+            [
+                (
+                    text.typed_value(row["minimum"], type, limit),
+                    text.typed_value(row["maximum"], type, limit),
+                    text.number(row["frequency"]),
+                    text.bar(row["frequency"], most, _BAR),
+                )
+                for row in bins
+            ],
+        )
+
+    def _chart(self, type: str, bins: Sequence[Answer], width: int) -> None:
+        counts = [row["frequency"] for row in bins]
+        marks = {0: text.number(max(counts)), CHART_HEIGHT // 2: text.number(max(counts) // 2)}
+        axis = max(map(len, marks.values())) + 2
+        stretch = max(1, (width - axis) // len(counts))
+        lines = text.chart([count for count in counts for _ in range(stretch)], CHART_HEIGHT)
+        for row, line in enumerate(lines):
+            mark = f"{marks[row]:>{axis - 2}} ┤" if row in marks else f"{'│':>{axis}}"
+            self._page.line(Styled(mark, "dim"), Styled(line.rstrip(), "green"))
+        drawn = len(counts) * stretch
+        self._page.line(Styled(f"{'0':>{axis - 2}} └{'─' * drawn}", "dim"))
+        self._page.line(Styled(" " * axis + _scale(type, bins, drawn), "dim"))
+
+    def _heading(self, answer: Answer) -> None:
+        subject = answer["uri"] if "uri" in answer else answer["table"]
+        partition = f" {answer['partition']}" if answer.get("partition") is not None else ""
+        kept = "version" in answer
+        facts = [
+            text.plural(answer["row_count"], "row"),
+            *([f"version {answer['version']}"] if kept else []),
+            f"snapshot {_short(answer['snapshot'])}",
+        ]
+        words, style = _CURRENT[answer["current"]] if kept else ("", "")
+        self._page.line(
+            Styled(text.printable(subject + partition), "bold"), "  " + ", ".join(facts), Styled(words, style)
+        )
+
+    def _column_heading(self, subject: Answer) -> None:
+        facts = [text.plural(subject["value_count"], "value")]
+        if subject["distinct_count"] is not None:
+            about = "~" if subject["distinct_count_guarantee"] == "estimate" else ""
+            facts.append(f"{about}{text.number(subject['distinct_count'])} distinct")
+        if subject["null_count"]:
+            facts.append(text.plural(subject["null_count"], "null"))
+        if subject["nan_count"]:
+            facts.append(f"{text.number(subject['nan_count'])} NaN")
+        self._page.line(
+            Styled(text.printable(subject["column"]), "bold"),
+            Styled(f" {text.type_name(subject['type'])}", "cyan"),
+            "  " + ", ".join(facts),
+        )
+
+
+_BARS = Column("", style="green")
+_CURRENT = {True: (", current", "green"), False: (", outdated", "yellow"), None: (", perhaps outdated", "yellow")}
+
+
+def _table_row(row: Answer) -> Sequence[Part]:
+    never = row["version"] is None
+    return (
+        row["table"],
+        row["format"] or text.ABSENT,
+        *(text.number(row[key]) for key in ("row_count", "partitions", "version")),
+        Styled("never refreshed", "yellow") if never else _short(row["snapshot"]),
+        _moment(row["published_at"]),
+        text.printable(row["uri"]),
+    )
+
+
+def _changes(result: Answer) -> str:
+    fragments, partitions = result["fragments"], result["partitions"]
+    counted = ", ".join(f"{fragments[key]:,} {key}" for key in ("added", "removed", "kept"))
+    read = f", {fragments['profiled']:,} read" if fragments["profiled"] != fragments["added"] else ""
+    removed = f", {partitions['removed']:,} removed" if partitions["removed"] else ""
+    of = f"{partitions['changed']:,} of {text.plural(partitions['total'], 'partition')} computed{removed}"
+    return f"fragments {counted}{read}; {of}"
+
+
+def _scale(type: str, bins: Sequence[Answer], width: int) -> str:
+    """Labels below a chart: its first edge, its middle where there is room, and its last edge."""
+    first = text.typed_value(bins[0]["minimum"], type, width // 2)
+    last = text.typed_value(bins[-1]["maximum"], type, width // 2)
+    middle = text.typed_value(bins[len(bins) // 2]["minimum"], type)
+    left = width * (len(bins) // 2) // len(bins)
+    line = first
+    if left > text.cells(first) + 2 and left + text.cells(middle) + 2 < width - text.cells(last):
+        line += " " * (left - text.cells(first)) + middle
+    return line + " " * max(2, width - text.cells(line) - text.cells(last)) + last
+
+
+def _short(snapshot: str) -> str:
+    """A snapshot's id; of a digest its beginning, as much as tells states apart."""
+    return text.printable(snapshot if len(snapshot) <= 20 else snapshot[:12])
+
+
+def _moment(iso: str | None) -> str:
+    """A time of UTC to the second."""
+    return text.ABSENT if iso is None else iso[:19].replace("T", " ") + "Z"

@@ -1,0 +1,159 @@
+"""Values as a person reads them in a terminal: safe to print, compact, and cut only where that is asked for."""
+
+from __future__ import annotations
+
+import re
+import unicodedata
+from collections.abc import Sequence
+from typing import Any
+
+ABSENT = "–"
+_BLOCKS = " ▁▂▃▄▅▆▇█"
+_EIGHTHS = " ▏▎▍▌▋▊▉█"
+
+
+def printable(text: str) -> str:
+    """The text without line breaks, terminal control sequences or invisible characters: those are escaped."""
+    if text.isprintable():
+        return text
+    return "".join(char if char.isprintable() else char.encode("unicode_escape").decode("ascii") for char in text)
+
+
+def one_line(text: str) -> str:
+    """A message as one printable line."""
+    return printable(" ".join(text.split()))
+
+
+def number(value: int | float | str | None) -> str:
+    """A count or a measure: thousands are grouped, floats have six significant digits.
+
+    A number that JSON holds as text, because it is beyond 2**53 or a decimal, is grouped likewise.
+    """
+    if value is None:
+        return ABSENT
+    if isinstance(value, float):
+        return f"{value:,.0f}" if value.is_integer() and abs(value) < 1e9 else f"{value:,.6g}"
+    if isinstance(value, int):
+        return f"{value:,}"
+    sign, digits = ("-", value[1:]) if value.startswith("-") else ("", value)
+    whole, point, fraction = digits.partition(".")
+    return f"{sign}{int(whole):,}{point}{fraction}" if whole.isdigit() else value
+
+
+def value(given: Any, limit: int | None = None) -> str:
+    """A value of a column, as its JSON form holds it; with `limit`, at most that many terminal cells."""
+    if given is None:
+        text = ABSENT
+    elif isinstance(given, bool):
+        text = "true" if given else "false"
+    elif isinstance(given, float):
+        text = f"{given:.10g}"
+    elif isinstance(given, str):
+        text = _visible(given)
+    else:
+        text = str(given)
+    return text if limit is None else cut(text, limit)
+
+
+def typed_value(given: Any, type: str, limit: int | None = None) -> str:
+    """A value like `value`, of a column of that Arrow type."""
+    if isinstance(given, str) and type.startswith("timestamp"):
+        given = given.replace("T", " ", 1)
+    return value(given, limit)
+
+
+def type_name(type: str) -> str:
+    """An Arrow type as text, without what a reader of statistics need not know of it."""
+    short = re.sub(r"decimal\d+\((\d+), (-?\d+)\)", r"decimal(\1,\2)", type)
+    short = re.sub(r"date32\[day\]|date64\[ms\]", "date", short)
+    short = re.sub(r"time(32|64)\[", "time[", short)
+    short = re.sub(r"\b(large_)?(string|binary|list)(_view)?\b", r"\2", short)
+    return printable(short.replace(", tz=", ", "))
+
+
+def cut(text: str, limit: int) -> str:
+    """At most `limit` terminal cells of a printable text, with `…` for what is left out."""
+    if cells(text) <= limit:
+        return text
+    kept, width = [], 1
+    for char in text:
+        width += _cell(char)
+        if width > limit:
+            break
+        kept.append(char)
+    return "".join(kept) + "…"
+
+
+def cells(text: str) -> int:
+    """Number of terminal cells that a printable text takes."""
+    return len(text) if text.isascii() else sum(map(_cell, text))
+
+
+def share(part: int, whole: int) -> str:
+    """A part as percent of the whole: one decimal place, and never 0 or 100 unless it is so."""
+    if not whole:
+        return ABSENT
+    percent = 100 * part / whole
+    if part > 0 and percent < 0.05:
+        return "<0.1%"
+    if part < whole and percent > 99.95:
+        return ">99.9%"
+    return f"{percent:.1f}%"
+
+
+def size(count: int) -> str:
+    """A number of bytes with a unit of 1000."""
+    amount = float(count)
+    for unit in ("B", "kB", "MB", "GB", "TB"):
+        if amount < 999.5:
+            return f"{count} B" if unit == "B" else f"{amount:.3g} {unit}"
+        amount /= 1000
+    return f"{amount:,.3g} PB"
+
+
+def seconds(amount: float) -> str:
+    """A duration of seconds to minutes."""
+    return f"{amount:.2f} s" if amount < 10 else f"{amount:.0f} s" if amount < 120 else f"{amount / 60:.1f} min"
+
+
+def plural(count: int, noun: str, nouns: str | None = None) -> str:
+    """`1 partition`, `2 partitions`."""
+    return f"{count:,} {noun if count == 1 else nouns or noun + 's'}"
+
+
+def bar(part: float, whole: float, width: int) -> str:
+    """A horizontal bar of at most `width` cells, to an eighth of a cell; anything above nothing shows."""
+    if part <= 0 or whole <= 0:
+        return ""
+    eighths = max(1, round(part / whole * width * 8))
+    full, rest = divmod(eighths, 8)
+    return "█" * full + (_EIGHTHS[rest] if rest else "")
+
+
+def sparkline(counts: Sequence[int]) -> str:
+    """One cell per count; a blank only for zero."""
+    most = max(counts, default=0)
+    return "".join(_BLOCKS[_eighths(count, most, 8)] for count in counts)
+
+
+def chart(counts: Sequence[int], height: int) -> list[str]:
+    """Vertical bars, one cell wide, as `height` lines from top to bottom; anything above nothing shows."""
+    most = max(counts, default=0)
+    levels = [_eighths(count, most, 8 * height) for count in counts]
+    return ["".join(_BLOCKS[min(8, max(0, level - 8 * row))] for level in levels) for row in range(height - 1, -1, -1)]
+
+
+def _eighths(count: int, most: int, whole: int) -> int:
+    return max(1, round(count / most * whole)) if count > 0 else 0
+
+
+def _visible(text: str) -> str:
+    """Text of which nothing is lost to the eye: quoted where it is empty or has blanks at an edge."""
+    shown = printable(text)
+    return f"'{shown}'" if not text or text != text.strip() else shown
+
+
+def _cell(char: str) -> int:
+    if unicodedata.combining(char):
+        return 0
+    return 2 if unicodedata.east_asian_width(char) in "WF" else 1
