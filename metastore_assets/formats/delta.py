@@ -120,8 +120,12 @@ class DeltaFragmentSource:
     def open(self) -> ParquetFragmentReader:
         """Read the footer and the deletion vector. Raises FragmentError."""
         full_path = self.location.full_path(self.path)
+        # Delta's names are unique whatever their case, and Spark matches them so.
+        matcher = Matcher(by_id=self.mode == "id", ignore_case=True)
         with explained(full_path):
             columns = ParquetColumns(self.location.open(self.path))
+            if self.mode == "id" and columns.fields and not any(map(matcher.identity, columns.fields)):
+                raise pa.ArrowInvalid("its columns have no field ids, by which the table maps them")
         deleted = None
         if self.vector is not None:
             with explained(full_path, "its deletion vector"):
@@ -129,8 +133,7 @@ class DeltaFragmentSource:
         return ParquetFragmentReader(
             columns,
             path=full_path,
-            # Delta's names are unique whatever their case, and Spark matches them so.
-            matcher=Matcher(by_id=self.mode == "id", ignore_case=True),
+            matcher=matcher,
             constants=dict(self.partition_values),
             deleted=deleted,
         )
@@ -220,7 +223,12 @@ def _explained(location: Location) -> Iterator[None]:
         raise TableNotFoundError(f"{location.uri} holds no Delta table: {_first_line(error)}") from error
     except (exceptions.DeltaError, OSError, ValueError, KeyError, pa.ArrowException) as error:
         raise TableFormatError(f"{location.uri} cannot be read as a Delta table: {_first_line(error)}") from error
+    except BaseException as error:
+        # A panic of deltalake's native code is no Exception.
+        if type(error).__name__ != "PanicException":
+            raise
+        raise TableFormatError(f"{location.uri}: deltalake failed to read its log: {error}") from error
 
 
-def _first_line(error: Exception) -> str:
+def _first_line(error: BaseException) -> str:
     return (str(error).strip() or type(error).__name__).split("\n", 1)[0]

@@ -71,8 +71,9 @@ def _adds_newest_first(location: Location, version: int) -> Iterator[Iterator[tu
     oldest = checkpoint[0] if checkpoint else -1
     for number in range(version, oldest, -1):
         name = f"{number:020}.json"
-        if name in present:
-            yield _commit_adds(location, name)
+        if name not in present:
+            raise TableFormatError(f"{location.uri}: the log has no commit {number}, nor a checkpoint behind it")
+        yield _commit_adds(location, name)
     if checkpoint:
         yield _checkpoint_adds(location, checkpoint[1])
 

@@ -27,8 +27,10 @@ from metastore_assets.formats.partition_keys import encode_partition_key
 from metastore_assets.formats.reader import ParquetFragmentReader, check_distinct, explained
 from metastore_assets.formats.schema_union import plain_type, union_fields
 
-_THREADS = 32
-"""Files looked into at a time while planning: most of it is waiting for the store."""
+_FOOTER_THREADS = 32
+"""Footers read at a time while planning: most of it is waiting for the store."""
+_CSV_THREADS = 4
+"""CSV files read at a time while planning: each holds some blocks of text."""
 
 
 class FilesFormat:
@@ -109,7 +111,7 @@ class FilesFormat:
             except FragmentError as error:
                 return error
 
-        with ThreadPoolExecutor(_THREADS) as pool:
+        with ThreadPoolExecutor(_CSV_THREADS if files[0].kind == "csv" else _FOOTER_THREADS) as pool:
             outcomes = list(pool.map(describe, files))
         readable = [
             (file, outcome) for file, outcome in zip(files, outcomes, strict=True) if isinstance(outcome, tuple)

@@ -49,11 +49,11 @@ _TYPED = [
     (["0", "true"], pa.string(), ["0", "true"]),
     (["0x10", "1"], pa.string(), ["0x10", "1"]),
     (["2024-01-01", "0001-12-31", ""], pa.date32(), [date(2024, 1, 1), date(1, 12, 31), None]),
-    ([_NAIVE, "2024-01-02"], pa.timestamp("us"), [datetime(2024, 1, 1, 10), datetime(2024, 1, 2)]),  # noqa: DTZ001
+    ([_NAIVE, "2024-01-02"], pa.timestamp("us"), [datetime(2024, 1, 1, 10), datetime(2024, 1, 2)]),
     (
         [_NAIVE + ".123456", _NAIVE],
         pa.timestamp("us"),
-        [datetime(2024, 1, 1, 10, 0, 0, 123456), datetime(2024, 1, 1, 10)],  # noqa: DTZ001
+        [datetime(2024, 1, 1, 10, 0, 0, 123456), datetime(2024, 1, 1, 10)],
     ),
     (
         [_NAIVE + "Z", _NAIVE + "+02:00"],

@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+import json
 import struct
 from pathlib import Path
 from typing import Any
 
 import pyarrow as pa
+import pyarrow.parquet as pq
 import pytest
 from deltalake import DeltaTable, write_deltalake
 from hypothesis import given
@@ -16,7 +18,17 @@ from metastore_assets.config import TableConfig
 from metastore_assets.errors import FragmentError
 from metastore_assets.formats import Snapshot, open_table_format
 from metastore_assets.formats.deletion_vectors import decode_bitmap_array
-from tests.formats.delta_log_writer import commit, delete_rows, encode_array, encode_bitmap, newest
+from tests.formats.delta_log_writer import (
+    add_file,
+    commit,
+    delete_rows,
+    encode_array,
+    encode_bitmap,
+    field,
+    metadata,
+    newest,
+    protocol,
+)
 from tests.formats.oracle import read_columns
 
 _DENSE = st.builds(
@@ -133,3 +145,131 @@ def test_a_vector_that_was_vacuumed_is_missing(table: Path) -> None:
     with pytest.raises(FragmentError) as caught:
         snapshot.fragments[0].source.open()
     assert caught.value.missing
+
+
+_ADD = pa.struct(
+    [
+        ("path", pa.string()),
+        ("partitionValues", pa.map_(pa.string(), pa.string())),
+        ("size", pa.int64()),
+        ("modificationTime", pa.int64()),
+        ("dataChange", pa.bool_()),
+        ("stats", pa.string()),
+        (
+            "deletionVector",
+            pa.struct(
+                [
+                    ("storageType", pa.string()),
+                    ("pathOrInlineDv", pa.string()),
+                    ("offset", pa.int32()),
+                    ("sizeInBytes", pa.int32()),
+                    ("cardinality", pa.int64()),
+                ]
+            ),
+        ),
+    ]
+)
+
+
+def _tables_with_vectors(folder: Path) -> tuple[dict[str, Any], dict[str, Any]]:
+    """Two files, one of them with a deletion vector, at version 2; the add actions of both."""
+    features = protocol("deletionVectors", "v2Checkpoint")
+    first = add_file(folder, pa.table({"a": [1, 2, 3]}), "1.parquet")
+    second = add_file(folder, pa.table({"a": [4, 5, 6]}), "2.parquet")
+    settings = {"delta.enableDeletionVectors": "true", "delta.checkpointPolicy": "v2"}
+    commit(folder, features, metadata([field("a", "long")], **settings), first)
+    commit(folder, second)
+    delete_rows(folder, "2.parquet", [1])
+    adds = [first["add"], newest(folder, "add", "2.parquet")]
+    return adds[0], adds[1]
+
+
+def _forget_before(folder: Path, version: int) -> None:
+    for number in range(version + 1):
+        (folder / "_delta_log" / f"{number:020}.json").unlink()
+
+
+def _actions(rows: list[dict[str, Any]], actions: list[dict[str, Any]]) -> pa.Table:
+    protocols = pa.struct(
+        [
+            ("minReaderVersion", pa.int32()),
+            ("minWriterVersion", pa.int32()),
+            ("readerFeatures", pa.list_(pa.string())),
+            ("writerFeatures", pa.list_(pa.string())),
+        ]
+    )
+    strings = pa.map_(pa.string(), pa.string())
+    metadatas = pa.struct(
+        [
+            ("id", pa.string()),
+            ("format", pa.struct([("provider", pa.string()), ("options", strings)])),
+            ("schemaString", pa.string()),
+            ("partitionColumns", pa.list_(pa.string())),
+            ("configuration", strings),
+            ("createdTime", pa.int64()),
+        ]
+    )
+    plain = [*actions, *({"add": row} for row in rows)]
+    for action in plain:
+        for value in action.values():
+            for key in ("configuration", "partitionValues"):
+                if isinstance(value.get(key), dict):
+                    value[key] = list(value[key].items())
+            if "format" in value:
+                value["format"] = {"provider": "parquet", "options": []}
+    return pa.table(
+        {
+            name: pa.array([action.get(name) for action in plain], type_)
+            for name, type_ in (("protocol", protocols), ("metaData", metadatas), ("add", _ADD))
+        }
+    )
+
+
+@pytest.mark.parametrize("kind", ["classic", "parts", "v2 json", "v2 parquet"])
+def test_vectors_are_found_in_every_kind_of_checkpoint(tmp_path: Path, kind: str) -> None:
+    """In one file, in several parts, and in sidecars; the commits before it may be gone."""
+    plain, deleted = _tables_with_vectors(tmp_path)
+    log = tmp_path / "_delta_log"
+    head = [{"protocol": newest(tmp_path, "protocol")}, {"metaData": newest(tmp_path, "metaData")}]
+    expected = {fragment.path: fragment.id for fragment in _snapshot(tmp_path).fragments}
+    name = f"{2:020}.checkpoint"
+    if kind == "classic":
+        pq.write_table(_actions([plain, deleted], head), log / f"{name}.parquet")
+    elif kind == "parts":
+        pq.write_table(_actions([plain], head), log / f"{name}.{1:010}.{2:010}.parquet")
+        pq.write_table(_actions([deleted], []), log / f"{name}.{2:010}.{2:010}.parquet")
+    else:
+        (log / "_sidecars").mkdir()
+        sidecar = log / "_sidecars" / "3a0d65cd-4056-49b8-937b-95f9e3ee90e5.parquet"
+        pq.write_table(_actions([plain, deleted], []), sidecar)
+        pointer = {"path": sidecar.name, "sizeInBytes": sidecar.stat().st_size, "modificationTime": 1}
+        target = log / f"{name}.80a083e8-7026-4e79-81be-64bd76c43a11"
+        if kind == "v2 json":
+            actions = [{"checkpointMetadata": {"version": 2}}, *head, {"sidecar": pointer}]
+            target.with_name(f"{target.name}.json").write_text("\n".join(json.dumps(action) for action in actions))
+        else:
+            rows = _actions([], head)
+            empty = pa.nulls(rows.num_rows)
+            version = pa.array([{"version": 2}, *[None] * (rows.num_rows)], pa.struct([("version", pa.int64())]))
+            type_ = pa.struct([("path", pa.string()), ("sizeInBytes", pa.int64()), ("modificationTime", pa.int64())])
+            sidecars = pa.array([None, *empty.to_pylist()], type_)
+            rows = pa.concat_tables([pa.table({"protocol": pa.nulls(1)}), rows], promote_options="permissive")
+            rows = rows.append_column("checkpointMetadata", version).append_column("sidecar", sidecars)
+            last = pa.table({"sidecar": pa.array([pointer], type_)})
+            rows = pa.concat_tables([rows, last], promote_options="permissive")
+            pq.write_table(rows, target.with_name(f"{target.name}.parquet"))
+    _forget_before(tmp_path, 1)
+    snapshot = _snapshot(tmp_path)
+    assert {fragment.path: fragment.id for fragment in snapshot.fragments} == expected
+    assert sorted(read_columns(snapshot)["a"]) == [1, 2, 3, 4, 6]
+    commit(tmp_path, {"commitInfo": {}})
+    assert {fragment.path: fragment.id for fragment in _snapshot(tmp_path).fragments} == expected
+
+
+def test_an_incomplete_checkpoint_is_left_alone(tmp_path: Path) -> None:
+    """One part of two, as a crashed writer leaves it: the commits tell."""
+    plain, _ = _tables_with_vectors(tmp_path)
+    head = [{"protocol": newest(tmp_path, "protocol")}, {"metaData": newest(tmp_path, "metaData")}]
+    part = tmp_path / "_delta_log" / f"{2:020}.checkpoint.{1:010}.{2:010}.parquet"
+    pq.write_table(_actions([plain], head), part)
+    assert sorted(read_columns(_snapshot(tmp_path))["a"]) == [1, 2, 3, 4, 6]

@@ -116,6 +116,15 @@ def test_columns_are_found_by_identity_at_every_depth(tmp_path: Path, mode: str)
         assert reader.stored_columns == {f"{prefix}{number}" for number in (1, 2, 5, 6)}
 
 
+def test_a_file_without_ids_in_a_table_mapped_by_id_is_refused(tmp_path: Path) -> None:
+    """All its columns would be null."""
+    settings = {"delta.columnMapping.mode": "id"}
+    add = add_file(tmp_path, pa.table({"p1": [1]}))
+    commit(tmp_path, protocol("columnMapping"), metadata([mapped("a", "long", 1)], **settings), add)
+    with pytest.raises(FragmentError, match="no field ids"):
+        _snapshot(tmp_path).fragments[0].source.open()
+
+
 def test_enabling_column_mapping_keeps_identities(tmp_path: Path) -> None:
     """The physical names of a table that was written without a mapping are its names."""
     commit(tmp_path, protocol("columnMapping"), metadata([field("a", "long"), field("b", "long")], ["b"]))
@@ -175,7 +184,7 @@ def test_types_widen_without_loss(tmp_path: Path, _old: str, stored: pa.DataType
     commit(tmp_path, features, metadata([field("a", new)]), add_file(tmp_path, pa.table({"a": array})))
     found = read_columns(_snapshot(tmp_path))["a"]
     if stored == pa.date32():
-        assert found == [*(datetime(day.year, day.month, day.day) for day in values), None]  # noqa: DTZ001
+        assert found == [*(datetime(day.year, day.month, day.day) for day in values), None]
     else:
         assert found == array.to_pylist()
 
@@ -229,8 +238,8 @@ _PARTITION_VALUES = [
         datetime(2024, 1, 1, 10, 0, 0, 123456, UTC),
         "2024-01-01 10:00:00.123456Z",
     ),
-    ("timestamp_ntz", "2024-01-01 10:00:00.5", datetime(2024, 1, 1, 10, 0, 0, 500000), "2024-01-01 10:00:00.500000"),  # noqa: DTZ001
-    ("timestamp_ntz", "0001-01-01 00:00:00", datetime(1, 1, 1), "0001-01-01 00:00:00"),  # noqa: DTZ001
+    ("timestamp_ntz", "2024-01-01 10:00:00.5", datetime(2024, 1, 1, 10, 0, 0, 500000), "2024-01-01 10:00:00.500000"),
+    ("timestamp_ntz", "0001-01-01 00:00:00", datetime(1, 1, 1), "0001-01-01 00:00:00"),
     ("integer", None, None, None),
 ]
 

@@ -208,7 +208,7 @@ _VALUES: list[tuple[pa.DataType, list[Any], pa.DataType | None]] = [
     (pa.time32("ms"), [time(1, 2, 3, 4000), None], None),
     (pa.time64("us"), [time(23, 59, 59, 999999)], None),
     (pa.date32(), [date(1, 1, 1), date(9999, 12, 31), None], None),
-    (pa.timestamp("s"), [datetime(1, 1, 1), datetime(9999, 12, 31)], pa.timestamp("ms")),  # noqa: DTZ001
+    (pa.timestamp("s"), [datetime(1, 1, 1), datetime(9999, 12, 31)], pa.timestamp("ms")),
     (pa.timestamp("us", "America/New_York"), [datetime(2024, 1, 1, 5, tzinfo=UTC), None], None),
     (pa.duration("us"), [None], None),
     (pa.null(), [None, None], None),
@@ -234,7 +234,7 @@ def test_every_type_that_parquet_files_declare_is_read(
 
 def test_int96_timestamps_are_read_as_microseconds(tmp_path: Path) -> None:
     """Nested too, for the years 1 to 9999."""
-    values = [datetime(1, 1, 1), datetime(1677, 1, 1), datetime(9999, 12, 31, 23, 59, 59, 999999)]  # noqa: DTZ001
+    values = [datetime(1, 1, 1), datetime(1677, 1, 1), datetime(9999, 12, 31, 23, 59, 59, 999999)]
     array = pa.array(values, pa.timestamp("us"))
     nested = pa.array([{"a": [value]} for value in values], pa.struct([("a", pa.list_(pa.timestamp("us")))]))
     pq.write_table(pa.table({"a": array, "s": nested}), tmp_path / "a.parquet", use_deprecated_int96_timestamps=True)

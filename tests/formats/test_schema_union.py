@@ -87,7 +87,7 @@ def _extremes(type_: pa.DataType) -> list[Any]:
         digits = "9" * (type_.precision - type_.scale) + "." + "9" * type_.scale
         return [Decimal(digits), Decimal(f"-{digits}")]
     if pa.types.is_timestamp(type_):
-        return [datetime(1, 1, 1), datetime(9999, 12, 31, 23, 59, 59, 999000)] if not type_.tz else []  # noqa: DTZ001
+        return [datetime(1, 1, 1), datetime(9999, 12, 31, 23, 59, 59, 999000)] if not type_.tz else []
     if pa.types.is_date(type_):
         return [date(1, 1, 1), date(9999, 12, 31)]
     if pa.types.is_string(type_):
