@@ -1,6 +1,6 @@
 """A profile as people look at it first: what the pictures draw of it, read in a few small pieces."""
 
-from collections.abc import Sequence
+from collections.abc import Mapping
 from dataclasses import dataclass
 
 import pyarrow as pa
@@ -10,9 +10,15 @@ from metastore_assets.assets.picture import MOST_BINS, MOST_VALUES, ColumnPictur
 from metastore_assets.assets.text import count_text, number_text, scalar_text, share_text
 from metastore_assets.errors import NotKeptError
 from metastore_assets.lookup import Bin, TableLookup
-from metastore_assets.statistics.column import ColumnStatistics
+from metastore_assets.statistics.column import ColumnStatistics, FrequencyState
 
 _FRACTIONS = {0.05: "5% up to", 0.5: "median", 0.95: "95% up to"}
+_WHY_NO_VALUES: Mapping[FrequencyState, str] = {
+    "listed": "no value occurs twice",
+    "counted": "too many values to list them",
+    "off": "values are not listed (frequencies: off)",
+    "absent": "no values",
+}
 
 
 @dataclass(frozen=True)
@@ -35,14 +41,16 @@ def _column(table: TableLookup, partition: str | None, row: ColumnStatistics) ->
     listed = row.frequencies == "listed"
     count = MOST_VALUES if bins else 2 * MOST_VALUES
     top = table.top(row.column, count, partition).values if listed else []
+    if not any(frequency > 1 for _, frequency in top):
+        top = []  # Bars of ones: which values come first says nothing.
     return ColumnPicture(
         name=row.column,
         type=row.type,
-        facts=_facts(row),
+        facts=facts_of(row),
         rows=row.value_count + row.null_count,
         bins=tuple(part.frequency for part in bins),
-        low=bound_text(row.minimum, row.minimum_exact, "≥ "),
-        high=bound_text(row.maximum, row.maximum_exact, "≤ "),
+        low=_minimum(row),
+        high=_maximum(row),
         top=tuple((scalar_text(value), frequency) for value, frequency in top),
         notes=_notes(row),
     )
@@ -60,6 +68,11 @@ def bound_text(value: pa.Scalar | None, exact: bool, mark: str) -> str:
     return "" if value is None else ("" if exact else mark) + scalar_text(value)
 
 
+def range_text(row: ColumnStatistics) -> str:
+    """From the least to the greatest value; empty when not known."""
+    return f"{_minimum(row)} to {_maximum(row)}" if row.minimum is not None and row.maximum is not None else ""
+
+
 def distinct_text(row: ColumnStatistics) -> str:
     """The number of distinct values, marked when it is an estimate; empty when not known."""
     if row.distinct_count is None:
@@ -67,7 +80,8 @@ def distinct_text(row: ColumnStatistics) -> str:
     return ("" if row.distinct_count_guarantee == "exact" else "≈ ") + count_text(row.distinct_count)
 
 
-def _facts(row: ColumnStatistics) -> tuple[str, ...]:
+def facts_of(row: ColumnStatistics) -> tuple[str, ...]:
+    """At most three short facts: distinct values, nulls, and a measure of the values."""
     count = row.value_count + row.null_count
     nulls = f"{share_text(row.null_count, count)} null" if row.null_count else "no nulls"
     if row.nan_count:
@@ -83,18 +97,24 @@ def _measure(row: ColumnStatistics) -> str:
     if row.true_count is not None:
         return f"{share_text(row.true_count, row.value_count)} of the values true"
     if row.minimum_length is not None and row.maximum_length is not None:
+        if row.minimum_length == row.maximum_length:
+            return f"length {count_text(row.minimum_length)}"
         return f"length {count_text(row.minimum_length)} to {count_text(row.maximum_length)}"
     return ""
 
 
 def _notes(row: ColumnStatistics) -> tuple[str, ...]:
-    if row.frequencies == "counted":
-        first: Sequence[str] = ["values are counted, not listed"]
-    elif row.frequencies == "off":
-        first = ["values are not kept (frequencies: off)"]
-    else:
-        first = []
     known = dict(row.percentiles or ())
     mark = "" if row.percentiles_guarantee == "exact" else "≈ "
     ranks = [f"{name} {mark}{scalar_text(known[at])}" for at, name in _FRACTIONS.items() if at in known]
-    return (*first, *ranks)
+    if not ranks and row.minimum is not None and row.maximum is not None:
+        ranks = [f"from {_minimum(row)}", f"to {_maximum(row)}"]
+    return (_WHY_NO_VALUES[row.frequencies], *ranks)
+
+
+def _minimum(row: ColumnStatistics) -> str:
+    return bound_text(row.minimum, row.minimum_exact, "≥ ")
+
+
+def _maximum(row: ColumnStatistics) -> str:
+    return bound_text(row.maximum, row.maximum_exact, "≤ ")

@@ -6,11 +6,12 @@ from dataclasses import replace
 import pyarrow as pa
 from dagster import MetadataValue, TableColumn, TableColumnConstraints, TableSchema, serialize_value
 
-from metastore_assets.assets.glance import Glance, bound_text, distinct_text
+from metastore_assets.assets.glance import Glance, bound_text, distinct_text, facts_of, range_text
 from metastore_assets.assets.names import Kind
 from metastore_assets.assets.picture import ColumnPicture, fitting, fitting_picture
 from metastore_assets.assets.text import count_text, number_text, short
 from metastore_assets.statistics.column import ColumnStatistics
+from metastore_assets.statistics.types import leaf_columns
 
 Metadata = Mapping[str, MetadataValue]  # type: ignore[type-arg]
 
@@ -25,7 +26,7 @@ _PICTURE = 24_000
 _MOST_FILES = 20
 
 
-def profile_metadata(kind: Kind, glance: Glance, title: str, uris: Sequence[str], schema: TableSchema) -> Metadata:
+def profile_metadata(kind: Kind, glance: Glance, title: str, uris: Sequence[str], schema: pa.Schema) -> Metadata:
     """Of one kind of file: where it is, what it is worth, and a look at it."""
     metadata: dict[str, MetadataValue] = {  # type: ignore[type-arg]
         "guarantee": MetadataValue.text(guarantee(kind, glance.rows)),
@@ -37,18 +38,25 @@ def profile_metadata(kind: Kind, glance: Glance, title: str, uris: Sequence[str]
         metadata["files"] = MetadataValue.json([*uris[:_MOST_FILES], *(["…"] if len(uris) > _MOST_FILES else [])])
     if kind == "statistics":
         metadata["statistics"] = MetadataValue.md(statistics_markdown(glance.rows))
-    # A part of a schema would be shown as if columns had been dropped: all of it or none.
-    if len(serialize_value(schema)) <= _SCHEMA:
-        metadata["dagster/column_schema"] = MetadataValue.table_schema(schema)
+    # Part of a schema would be shown as if columns had been dropped: all of it, if need be without facts, or none.
+    for rows in (glance.rows if kind == "statistics" else (), ()):
+        columns = column_schema(schema, rows)
+        if len(serialize_value(columns)) <= _SCHEMA:
+            metadata["dagster/column_schema"] = MetadataValue.table_schema(columns)
+            break
     return metadata
 
 
-def column_schema(schema: pa.Schema) -> TableSchema:
-    """The table's columns with their Arrow types."""
+def column_schema(schema: pa.Schema, rows: Sequence[ColumnStatistics] = ()) -> TableSchema:
+    """The table's columns with their Arrow types, described by the main facts of `rows`."""
+    described = {row.column: _described(row) for row in rows}
     return TableSchema(
         columns=[
             TableColumn(
-                name=field.name, type=str(field.type), constraints=TableColumnConstraints(nullable=field.nullable)
+                name=field.name,
+                type=str(field.type),
+                description=described.get(leaf_columns(field)[0].path),
+                constraints=TableColumnConstraints(nullable=field.nullable),
             )
             for field in schema
         ]
@@ -99,6 +107,10 @@ def guarantee(kind: Kind, rows: Sequence[ColumnStatistics]) -> str:
             "counts only": _where(rows, lambda row: row.reason is not None),
         },
     )
+
+
+def _described(row: ColumnStatistics) -> str:
+    return short(" · ".join(part for part in (*facts_of(row), range_text(row)) if part), 120)
 
 
 def _where(rows: Sequence[ColumnStatistics], matches: Callable[[ColumnStatistics], bool]) -> list[str]:

@@ -12,7 +12,6 @@ from dagster import (
     DataVersion,
     MaterializeResult,
     MetadataValue,
-    TableSchema,
 )
 
 from metastore_assets.assets.changes import Changes, paths_of
@@ -61,7 +60,8 @@ class Report:
         """
         version = self.version
         metadata: dict[str, MetadataValue] = {  # type: ignore[type-arg]
-            **self._common(),
+            SNAPSHOT: MetadataValue.text(version.snapshot),
+            VERSION: MetadataValue.int(version.number),
             "dagster/row_count": MetadataValue.int(version.row_count),
             "dagster/column_schema": MetadataValue.table_schema(column_schema(version.schema)),
             "format": MetadataValue.text(version.format),
@@ -74,12 +74,11 @@ class Report:
 
     def partitions(self, changes: Changes) -> Iterator[AssetMaterialization]:
         """One event for each changed kind of file of each changed partition."""
-        schema = column_schema(self.version.schema)
         # Remote reads take turns waiting; local ones are held up by the interpreter's lock, not by the disk.
         with ThreadPoolExecutor(_READERS if self.objects.is_remote else 1) as readers:
             for start in range(0, len(changes.partitions), _CHUNK):
                 chunk = changes.partitions[start : start + _CHUNK]
-                for events in readers.map(lambda change: self._partition(change[0], change[1], schema), chunk):
+                for events in readers.map(lambda change: self._partition(*change), chunk):
                     yield from events
 
     def tables(
@@ -87,7 +86,6 @@ class Report:
     ) -> Iterator[AssetMaterialization | MaterializeResult[object]]:
         """The table-level events: results for kinds that the run is to materialize, plain events for the others."""
         version = self.version
-        schema = column_schema(version.schema)
         glance = glance_at(self.lookup, None, TABLE_COLUMNS)
         title = f"{self.table} · {count_text(version.row_count)} rows · version {version.number}"
         rows = {"dagster/row_count": MetadataValue.int(version.row_count)}
@@ -99,16 +97,19 @@ class Report:
         for kind in kinds:
             key = asset_key(self.table, "table", kind)
             uris = self._uris(version.files, kind)
-            metadata = {**self._common(), **rows, **counts, **profile_metadata(kind, glance, title, uris, schema)}
+            metadata = {
+                **self._common(),
+                **rows,
+                **counts,
+                **profile_metadata(kind, glance, title, uris, version.schema),
+            }
             tags = _input_tags(asset_key(self.table, "partition", kind), version.content_id, instance)
             if kind in selected:
                 yield MaterializeResult(key, metadata=metadata, data_version=DataVersion(version.content_id), tags=tags)
             else:
                 yield AssetMaterialization(key, metadata=metadata, tags={**_version_tags(version.content_id), **tags})
 
-    def _partition(
-        self, entry: PartitionEntry, kinds: Collection[Kind], schema: TableSchema
-    ) -> list[AssetMaterialization]:
+    def _partition(self, entry: PartitionEntry, kinds: Collection[Kind]) -> list[AssetMaterialization]:
         glance = glance_at(self.lookup, entry.key, PARTITION_COLUMNS)
         title = f"{self.table} · {entry.key} · {count_text(entry.row_count)} rows · version {self.version.number}"
         counts = {
@@ -125,7 +126,7 @@ class Report:
                 metadata={
                     **self._common(),
                     **counts,
-                    **profile_metadata(kind, glance, title, self._uris(entry.files, kind), schema),
+                    **profile_metadata(kind, glance, title, self._uris(entry.files, kind), self.version.schema),
                 },
                 tags=tags,
             )

@@ -1,0 +1,16 @@
+"""A lab per test."""
+
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from tests.assets.lab import Lab, lab_in
+
+
+@pytest.fixture
+def lab(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Lab]:
+    """Two tables with three partitions each, and a Dagster instance that has not seen them."""
+    monkeypatch.setenv("DAGSTER_DISABLE_TELEMETRY", "1")
+    with lab_in(tmp_path) as made:
+        yield made

@@ -1,0 +1,167 @@
+"""Two tables in a folder, a configuration for them, and a Dagster instance that ticks and runs in this process."""
+
+import os
+import random
+import runpy
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass
+from datetime import UTC, datetime, timedelta
+from pathlib import Path
+from unittest.mock import patch
+
+import pyarrow as pa
+import pyarrow.parquet as pq
+from dagster import (
+    AssetKey,
+    AssetMaterialization,
+    DagsterInstance,
+    Definitions,
+    ExecuteInProcessResult,
+    RunRequest,
+    build_sensor_context,
+)
+from dagster._core.definitions.sensor_definition import SensorExecutionData
+from deltalake import DeltaTable, write_deltalake
+
+from metastore_assets.config import CONFIG_VARIABLE
+from metastore_assets.store.manifest import Version
+from metastore_assets.store.objects import ObjectStore
+from metastore_assets.store.versions import VersionStore
+
+CONFIG = """
+root: ./metastore
+spark: {spark.master: "local[2]", spark.driver.memory: 1g}
+tables:
+  - {name: sales, uri: ./sales, sensor: {interval: 5}}
+  - {name: visits-eu, uri: ./visits, sensor: {interval: 5}}
+"""
+KINDS = ("frequencies", "histograms", "statistics")
+Told = set[tuple[str, str | None]]
+
+
+def rows(day: int, count: int, seed: int = 0) -> pa.Table:
+    """Sales of one day: a key, a few repeated values, amounts with a long tail, times around noon, notes."""
+    draw = random.Random(f"{day} {seed}")
+    start = datetime(2024, 1, day, tzinfo=UTC)
+    return pa.table(
+        {
+            "id": pa.array(range(day * 10**6 + seed * 10**4, day * 10**6 + seed * 10**4 + count), pa.int64()),
+            "shop": [draw.choice(["Berlin", "Paris", "Oslo", "", "Zürich"]) for _ in range(count)],
+            "price": [None if draw.random() < 0.03 else round(draw.lognormvariate(3, 1), 2) for _ in range(count)],
+            "paid": [draw.random() < 0.8 for _ in range(count)],
+            "at": [start + timedelta(seconds=min(86399, max(0, draw.gauss(43200, 9000)))) for _ in range(count)],
+            "note": [f"note {draw.randrange(10**9)}" for _ in range(count)],
+            "day": [key_of(day).removeprefix("day=")] * count,
+        }
+    )
+
+
+def key_of(day: int) -> str:
+    return f"day=2024-01-{day:02d}"
+
+
+@dataclass
+class Lab:
+    """`sales` is a Delta table, `visits-eu` are Parquet files in folders; both partitioned by day."""
+
+    folder: Path
+    instance: DagsterInstance
+
+    @property
+    def config_file(self) -> Path:
+        return self.folder / "metastore.yaml"
+
+    def append(self, *days: int, count: int = 200, seed: int = 0) -> None:
+        """One commit to `sales`, with rows for each of the days."""
+        table = pa.concat_tables([rows(day, count, seed) for day in days])
+        write_deltalake(str(self.folder / "sales"), table, mode="append", partition_by=["day"])
+
+    def delete(self, predicate: str) -> None:
+        """One commit to `sales` that removes rows."""
+        DeltaTable(str(self.folder / "sales")).delete(predicate)
+
+    def write_file(self, day: int, count: int = 200, seed: int = 0) -> Path:
+        """One more file of `visits-eu`."""
+        path = self.folder / "visits" / key_of(day) / f"{seed}.parquet"
+        path.parent.mkdir(parents=True, exist_ok=True)
+        pq.write_table(rows(day, count, seed).drop_columns(["day"]), path)
+        return path
+
+    def definitions(self) -> Definitions:
+        """What a code server would load."""
+        with patch.dict(os.environ, {CONFIG_VARIABLE: str(self.config_file)}):
+            found: Definitions = runpy.run_module("metastore_assets.definitions")["defs"]
+        return found
+
+    def tick(self, table: str, cursor: str | None = None) -> SensorExecutionData:
+        """Evaluate a sensor as the daemon would."""
+        name = f"{table.replace('-', '_')}_commits"
+        definitions = self.definitions()
+        with build_sensor_context(
+            self.instance, cursor, sensor_name=name, resources=dict(definitions.resources or {})
+        ) as context:
+            return definitions.resolve_sensor_def(name).evaluate_tick(context)
+
+    def run(self, table: str, request: RunRequest, raise_on_error: bool = True) -> ExecuteInProcessResult:
+        """Execute what a sensor asked for."""
+        job = self.definitions().resolve_job_def(f"{table.replace('-', '_')}_refresh")
+        tags = {**request.tags, "dagster/run_key": request.run_key or ""}
+        return job.execute_in_process(instance=self.instance, tags=tags, raise_on_error=raise_on_error)
+
+    def refresh(self, table: str) -> ExecuteInProcessResult:
+        """One tick that asks for a run, and the run."""
+        (request,) = self.tick(table).run_requests or []
+        return self.run(table, request)
+
+    def by_hand(
+        self, table: str, level: str, kinds: Sequence[str] = KINDS, first: str | None = None, last: str | None = None
+    ) -> ExecuteInProcessResult:
+        """Materialize from the UI: some kinds at one level, of a range of partitions or a single one."""
+        keys = [AssetKey([table, level, kind]) for kind in kinds]
+        job = self.definitions().resolve_implicit_global_asset_job_def().get_subset(asset_selection=set(keys))
+        tags = {
+            "dagster/asset_partition_range_start": first,
+            "dagster/asset_partition_range_end": last or first,
+        }
+        return job.execute_in_process(instance=self.instance, tags={k: v for k, v in tags.items() if v})
+
+    def latest(self, table: str) -> Version:
+        version = VersionStore(ObjectStore(str(self.folder / "metastore")), table).latest()
+        assert version is not None
+        return version
+
+
+@contextmanager
+def lab_in(folder: Path) -> Iterator["Lab"]:
+    """A lab with three days in each table and a Dagster instance of its own."""
+    (folder / "home").mkdir()
+    (folder / "metastore.yaml").write_text(CONFIG, encoding="utf-8")
+    with DagsterInstance.local_temp(str(folder / "home")) as instance:
+        lab = Lab(folder, instance)
+        lab.append(1, 2, 3)
+        for day in (1, 2, 3):
+            lab.write_file(day)
+        yield lab
+
+
+def events(result: ExecuteInProcessResult) -> list[AssetMaterialization]:
+    """The materializations of a run, in order."""
+    return [
+        event.step_materialization_data.materialization
+        for event in result.all_events
+        if event.event_type_value == "ASSET_MATERIALIZATION"
+    ]
+
+
+def told(result: ExecuteInProcessResult) -> Told:
+    """Asset (below the table's name) and partition of each materialization of a run; none of them twice."""
+    pairs = [("/".join(event.asset_key.path[1:]), event.partition) for event in events(result)]
+    assert len(pairs) == len(set(pairs))
+    return set(pairs)
+
+
+def all_kinds(*days: int, table: bool = True) -> Told:
+    """What a run tells when these days changed."""
+    partitions = {(f"partition/{kind}", key_of(day)) for kind in KINDS for day in days}
+    return partitions | ({(f"table/{kind}", None) for kind in KINDS} if table else set())

@@ -1,0 +1,230 @@
+"""One commit is one run, which publishes one version and tells Dagster of exactly what changed."""
+
+from typing import TYPE_CHECKING, Any
+
+import pyarrow as pa
+import pytest
+from dagster import AssetKey, DagsterInstance, ExecuteInProcessResult, serialize_value
+from dagster._core.definitions.data_version import CachingStaleStatusResolver, StaleStatus
+from dagster._core.loader import LoadingContextForTest
+from deltalake import write_deltalake
+
+from metastore_assets.config import load_config
+from metastore_assets.pipeline.refresh import refresh
+from tests.assets.lab import KINDS, Lab, all_kinds, events, key_of, told
+
+if TYPE_CHECKING:
+    from pyspark.sql import SparkSession
+
+pytestmark = [pytest.mark.spark, pytest.mark.usefixtures("spark")]
+
+
+def partitions(instance: DagsterInstance, table: str) -> list[str]:
+    return list(instance.get_dynamic_partitions(f"{table}_partitions"))
+
+
+def stale(lab: Lab, table: str) -> set[str]:
+    """What Dagster would show as out of date or missing, of assets and of their partitions."""
+    graph = lab.definitions().resolve_asset_graph()
+    resolver = CachingStaleStatusResolver(lab.instance, graph, LoadingContextForTest(lab.instance))
+    found = {}
+    for kind in KINDS:
+        found[f"table/{kind}"] = resolver.get_status(AssetKey([table, "table", kind]))
+        for key in partitions(lab.instance, table):
+            found[f"partition/{kind}/{key}"] = resolver.get_status(AssetKey([table, "partition", kind]), key)
+    return {name for name, status in found.items() if status != StaleStatus.FRESH}
+
+
+def observed(result: ExecuteInProcessResult) -> list[Any]:
+    return [
+        event.asset_observation_data.asset_observation
+        for event in result.all_events
+        if event.event_type_value == "ASSET_OBSERVATION"
+    ]
+
+
+def test_scattered_changes_of_a_commit_are_one_run(lab: Lab) -> None:
+    """Appended, added, partly deleted, dropped, untouched: each partition is told of once, or not at all."""
+    assert told(lab.refresh("sales")) == all_kinds(1, 2, 3)
+    assert partitions(lab.instance, "sales") == [key_of(1), key_of(2), key_of(3)]
+
+    lab.append(1, 7, 5, seed=1)
+    lab.delete("day = '2024-01-03'")
+    result = lab.refresh("sales")
+
+    assert told(result) == all_kinds(1, 5, 7)
+    assert partitions(lab.instance, "sales") == [key_of(1), key_of(2), key_of(5), key_of(7)]
+    assert lab.latest("sales").number == 2
+    assert [step.step_key for step in result.get_step_success_events()] == ["sales_profile"]
+    assert stale(lab, "sales") == set()
+    assert lab.tick("sales").run_requests == []
+
+
+def test_files_in_folders_go_the_same_way(lab: Lab) -> None:
+    assert told(lab.refresh("visits-eu")) == all_kinds(1, 2, 3)
+    lab.write_file(2, seed=1)
+    assert told(lab.refresh("visits-eu")) == all_kinds(2)
+    assert stale(lab, "visits-eu") == set()
+
+
+def test_metadata_says_what_it_is_worth(lab: Lab) -> None:
+    """Row counts, schema, file, guarantee, snapshot, duration, and a picture."""
+    by_key = {(event.asset_key.path[1], event.asset_key.path[2]): event for event in events(lab.refresh("sales"))}
+    version = lab.latest("sales")
+    for (level, kind), event in by_key.items():
+        values = {name: value.value for name, value in event.metadata.items()}
+        assert values["snapshot"] == version.snapshot == "0"
+        assert values["version"] == 1
+        assert values["duration_seconds"] > 0
+        assert values["guarantee"].startswith("exact")
+        assert values["dagster/uri"].endswith(f".{kind}.parquet")
+        assert values["dagster/uri"].startswith(str(lab.folder))
+        assert values["picture"].startswith(f"![{kind} at a glance](data:image/svg+xml;base64,")
+        assert [column.name for column in values["dagster/column_schema"].columns] == version.schema.names
+        expected = ("dagster/partition_row_count", 200) if level == "partition" else ("dagster/row_count", 600)
+        assert values[expected[0]] == expected[1]
+        assert event.tags is not None
+        assert event.tags["dagster/code_version"] == "1"
+    table = by_key["table", "statistics"]
+    assert table.tags is not None
+    assert table.tags["dagster/data_version"] == version.content_id
+    described = {c.name: c.description for c in table.metadata["dagster/column_schema"].value.columns}
+    assert described["shop"] == '5 distinct · no nulls · length 0 to 6 · "" to Zürich'
+
+
+def test_the_source_is_observed_once_per_snapshot(lab: Lab) -> None:
+    (first,) = observed(lab.refresh("sales"))
+    assert first.asset_key == AssetKey(["sales", "source"])
+    assert first.metadata["snapshot"].value == "0"
+    assert first.metadata["dagster/row_count"].value == 600
+    assert observed(lab.by_hand("sales", "partition", first=key_of(1))) == []
+    lab.append(2, seed=1)
+    (second,) = observed(lab.refresh("sales"))
+    assert second.metadata["snapshot"].value == "1"
+
+
+def test_partitions_by_hand_are_read_again_and_published(lab: Lab) -> None:
+    """One partition, a range, two that lie apart: each run is one version, and tells of no other partition."""
+    lab.refresh("sales")
+    assert told(lab.by_hand("sales", "partition", first=key_of(2))) == all_kinds(2)
+    assert told(lab.by_hand("sales", "partition", first=key_of(1), last=key_of(3))) == all_kinds(1, 2, 3)
+    assert told(lab.by_hand("sales", "partition", first=key_of(1))) == all_kinds(1)
+    assert told(lab.by_hand("sales", "partition", first=key_of(3))) == all_kinds(3)
+    assert lab.latest("sales").number == 5
+    assert stale(lab, "sales") == set()
+
+
+def test_by_hand_before_the_first_sensor_tick(lab: Lab) -> None:
+    """The table-level assets bring up everything, partitions included."""
+    assert told(lab.by_hand("sales", "table")) == all_kinds(1, 2, 3)
+    assert lab.tick("sales").run_requests == []
+
+
+def test_a_kind_by_hand_tells_of_the_others_that_changed(lab: Lab) -> None:
+    """A version is published whole, whatever of it was selected."""
+    lab.by_hand("sales", "table")
+    lab.append(2, seed=1)
+    result = lab.by_hand("sales", "table", kinds=["histograms"])
+    assert told(result) == all_kinds(2)
+    assert {output.step_output_data.output_name for output in result.all_events if output.is_successful_output} == {
+        "sales__table__histograms"
+    }
+    # Nothing changed: what is selected is told, and nothing else.
+    assert told(lab.by_hand("sales", "table", kinds=["histograms"])) == {("table/histograms", None)}
+    assert lab.latest("sales").number == 2
+
+
+def test_a_partition_that_is_gone_is_said_to_be(lab: Lab) -> None:
+    """By hand: the others of the range are done; a run of nothing but gone partitions fails, and says why."""
+    lab.by_hand("sales", "table")
+    lab.delete("day = '2024-01-02'")
+    with pytest.raises(Exception, match="no longer has partition 'day=2024-01-02'"):
+        lab.by_hand("sales", "partition", first=key_of(2))
+    assert told(lab.by_hand("sales", "partition", first=key_of(1), last=key_of(3))) == all_kinds(1, 3)
+    assert partitions(lab.instance, "sales") == [key_of(1), key_of(3)]
+
+
+def test_a_version_published_elsewhere_is_told_by_the_next_run(lab: Lab, spark: "SparkSession") -> None:
+    """The command line refreshes without Dagster: the sensor notices, and the run reads nothing again."""
+    lab.refresh("sales")
+    lab.append(3, 4, seed=1)
+    config = load_config(lab.config_file)
+    refresh(config, config.table("sales"), lambda: spark)
+    tick = lab.tick("sales")
+    (request,) = tick.run_requests or []
+    assert told(lab.run("sales", request)) == all_kinds(3, 4)
+    assert lab.latest("sales").number == 2
+    assert lab.tick("sales", tick.cursor).run_requests == []
+
+
+def test_a_failed_run_is_retried_on_the_next_tick(lab: Lab) -> None:
+    """The file is missing during the first attempt and back for the second. Both attempts have run keys of their own,
+    and the cursor is what remains of the daemon between them."""
+    file = next((lab.folder / "sales").rglob("*.parquet"))
+    hidden = file.rename(file.with_suffix(".hidden"))
+    first = lab.tick("sales")
+    (request,) = first.run_requests or []
+    result = lab.run("sales", request, raise_on_error=False)
+    assert not result.success
+    (failure,) = result.get_step_failure_events()
+    assert failure.step_failure_data.user_failure_data is not None
+    assert file.name in str(failure.step_failure_data.user_failure_data.description)
+    assert told(result) == set()
+
+    second = lab.tick("sales", first.cursor)
+    (again,) = second.run_requests or []
+    assert again.run_key != request.run_key
+    assert again.tags["metastore/attempt"] == "2"
+    hidden.rename(file)
+    assert told(lab.run("sales", again)) == all_kinds(1, 2, 3)
+    assert lab.tick("sales", second.cursor).run_requests == []
+
+
+def test_a_run_that_died_before_it_told_everything_is_made_up_for(lab: Lab) -> None:
+    """Published, but not shown: Dagster's own log says so, and the next tick asks for a run that shows it."""
+    lab.refresh("sales")
+    lab.instance.wipe_assets([AssetKey(["sales", "table", "statistics"])])
+    assert told(lab.refresh("sales")) == all_kinds(1, 2, 3)
+    assert lab.latest("sales").number == 1
+
+
+def test_a_root_that_was_replaced_is_told_anew(lab: Lab) -> None:
+    """Version numbers start over; what Dagster was told before is no longer of this Metastore."""
+    lab.refresh("sales")
+    lab.append(1, seed=1)
+    lab.refresh("sales")
+    (lab.folder / "metastore").rename(lab.folder / "old")
+    assert told(lab.refresh("sales")) == all_kinds(1, 2, 3)
+
+
+def test_a_mended_policy_needs_no_commit(lab: Lab) -> None:
+    """Other policies, another layout: everything is computed anew, for the same snapshot."""
+    lab.refresh("sales")
+    text = lab.config_file.read_text(encoding="utf-8")
+    lab.config_file.write_text(
+        text.replace("uri: ./sales,", "uri: ./sales, columns: {note: {frequencies: off}},"), encoding="utf-8"
+    )
+    result = lab.refresh("sales")
+    assert told(result) == all_kinds(1, 2, 3)
+    guarantees = {
+        event.metadata["guarantee"].value for event in events(result) if event.asset_key.path[2] == "frequencies"
+    }
+    assert guarantees == {"exact: 6 of 7 columns are listed; off: note"}
+
+
+def test_events_stay_small(lab: Lab) -> None:
+    """Below 50 KB each, whatever the table: here 150 columns with long names and values."""
+    wide = {
+        f"column_{'n' * 60}_{i}": [f"{'ü' * 3000}{k}" for k in range(3)] if i % 2 else [k * 10**9 for k in range(3)]
+        for i in range(150)
+    }
+    write_deltalake(
+        str(lab.folder / "sales"),
+        pa.table({**wide, "day": ["2024-01-01"] * 3}),
+        mode="overwrite",
+        schema_mode="overwrite",
+    )
+    result = lab.refresh("sales")
+    sizes = [len(serialize_value(e)) for e in result.all_events if e.event_type_value.startswith("ASSET_")]
+    assert len(sizes) == 8
+    assert max(sizes) < 50_000
