@@ -50,7 +50,7 @@ class DeletionVector:
             name = f"deletion_vector_{uuid.UUID(bytes=_decode_z85(encoded))}.bin"
             return table, f"{prefix}/{name}" if prefix else name
         if self.storage == "p":
-            return Location.of(self.path_or_inline, dict(table.options)), ""
+            return Location.of_encoded(self.path_or_inline, dict(table.options)), ""
         raise ValueError(f"deletion vector of unknown storage type {self.storage!r}")
 
     def positions(self, table: Location) -> Positions:

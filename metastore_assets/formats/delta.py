@@ -182,10 +182,8 @@ def _fragment_id(add: _Add, vector: DeletionVector | None, values: list[tuple[st
 
 def _data_file(table: Location, path: str) -> tuple[Location, str]:
     """Where the file of an add action lies. Paths in the log are URIs: percent-encoded, relative or absolute."""
-    if path.startswith("file:"):
-        return Location.of(path), ""
     if path.startswith("/") or _ABSOLUTE.match(path):
-        return Location.of(unquote(path), dict(table.options)), ""
+        return Location.of_encoded(path, dict(table.options)), ""
     return table, unquote(path)
 
 

@@ -55,6 +55,11 @@ class Location:
             uri = os.path.abspath(uri)
         return cls(uri.rstrip("/") or "/", tuple(sorted((options or {}).items())))
 
+    @classmethod
+    def of_encoded(cls, uri: str, options: Mapping[str, str]) -> Location:
+        """The location that a table's metadata name: a percent-encoded URI, or an absolute path encoded like one."""
+        return cls.of(uri if uri.startswith("file:") else unquote(uri), options)
+
     @property
     def is_local(self) -> bool:
         return not _SCHEME.match(self.uri)

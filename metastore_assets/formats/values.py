@@ -5,6 +5,7 @@ from __future__ import annotations
 from datetime import date, datetime
 from decimal import Decimal
 
+import numpy as np
 import pyarrow as pa
 
 
@@ -27,7 +28,8 @@ def value_text(value: pa.Scalar) -> str | None:
     if isinstance(plain, date):
         return plain.isoformat()
     if isinstance(plain, float):
-        return repr(plain + 0.0)
+        # The shortest text that reads back as the same number of that width; zero has one text.
+        return str(np.float32(plain + 0.0)) if pa.types.is_float32(value.type) else repr(plain + 0.0)
     return str(plain)
 
 

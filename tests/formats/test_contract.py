@@ -55,7 +55,7 @@ _STEPS = st.one_of(
 
 @pytest.mark.parametrize("kind", TABLES, ids=lambda kind: kind.__name__)
 @given(steps=st.lists(_STEPS, min_size=1, max_size=6))
-@settings(max_examples=8)
+@settings(max_examples=max(8, settings().max_examples // 6))
 def test_fragments_are_the_live_rows_and_an_id_means_the_same_rows_for_ever(
     kind: type[Table], steps: list[Any]
 ) -> None:

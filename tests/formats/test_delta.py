@@ -223,7 +223,9 @@ _PARTITION_VALUES = [
     ("short", "-5", -5, "-5"),
     ("byte", "127", 127, "127"),
     ("boolean", "true", True, "true"),
-    ("float", "1.5", 1.5, "1.5"),
+    ("float", "0.1", 0.10000000149011612, "0.1"),
+    ("float", "-0.0", 0.0, "0.0"),
+    ("double", "Infinity", float("inf"), "inf"),
     ("double", "-0.0", 0.0, "0.0"),
     ("double", "1e300", 1e300, "1e+300"),
     ("decimal(10,2)", "-12.50", Decimal("-12.50"), "-12.50"),
@@ -291,11 +293,14 @@ def test_paths_in_the_log_are_decoded_once(tmp_path: Path, name: str) -> None:
 
 def test_absolute_paths_are_read_where_they_point_to(tmp_path: Path) -> None:
     """A shallow clone names the files of another table."""
-    source, clone = tmp_path / "so urce", tmp_path / "clone"
-    add = add_file(source, pa.table({"a": [1, 2]}))
-    add["add"]["path"] = (source / "f.parquet").as_uri()
-    commit(clone, protocol(), metadata([field("a", "long")]), add)
-    assert read_columns(_snapshot(clone)) == {"a": [1, 2]}
+    source = tmp_path / "so urce%20"
+    uri = (source / "f.parquet").as_uri()
+    for number, path in enumerate((uri, uri.removeprefix("file://"), uri.replace("file://", "file:"))):
+        clone = tmp_path / f"clone{number}"
+        add = add_file(source, pa.table({"a": [1, 2]}))
+        add["add"]["path"] = path
+        commit(clone, protocol(), metadata([field("a", "long")]), add)
+        assert read_columns(_snapshot(clone)) == {"a": [1, 2]}
 
 
 def test_names_are_matched_whatever_their_case(tmp_path: Path) -> None:
