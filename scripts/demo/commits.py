@@ -90,7 +90,7 @@ def _drop_folder(lakehouse: Lakehouse) -> None:
 
 COMMITS = (
     Commit("lineitem", "append rows to one month", (_month(APPENDED_MONTH),), _append),
-    Commit("lineitem", "delete rows of two months", tuple(map(_month, _DELETED_FROM)), _delete),
+    Commit("lineitem", "delete from two months", tuple(map(_month, _DELETED_FROM)), _delete),
     Commit("lineitem", "overwrite a month", (_month(_CORRECTED_MONTH),), _overwrite),
     Commit("lineitem", "add a month", (_month(LATE_MONTH),), _add_month),
     Commit("lineitem", "drop a month", (), _drop_month, (_month(_DROPPED_MONTH),)),

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import sys
 import threading
 import time
 from collections.abc import Callable, Iterator
@@ -17,7 +18,7 @@ def working(console: Console, text: str, measure: Callable[[], str] = lambda: ""
     """Show `text`, how long it has taken, and what `measure` says, inside the block."""
     started = time.monotonic()
     done = threading.Event()
-    status = console.status(f"{text} …") if console.is_terminal else None
+    status = console.status(f"{text} …") if sys.stdout.isatty() else None
 
     def show() -> None:
         while not done.wait(0.5 if status else _SECONDS):

@@ -75,7 +75,7 @@ def test_deletes_leave_the_files_alone(tmp_path: Path) -> None:
     lakehouse.build()
     files = sorted(lakehouse.lineitem.rglob("*.parquet"))
     before = lineitem(lakehouse)
-    commit = next(c for c in COMMITS if c.title.startswith("delete rows"))
+    commit = next(c for c in COMMITS if c.title.startswith("delete from"))
     commit.apply(lakehouse)
     after = lineitem(lakehouse)
     assert sorted(lakehouse.lineitem.rglob("*.parquet")) == files

@@ -1,0 +1,118 @@
+"""The examples in the documentation run: those under a line `<!-- run -->`, page by page, on a small table."""
+
+from __future__ import annotations
+
+import os
+import re
+import shutil
+import subprocess
+import sys
+from collections.abc import Iterator
+from datetime import date
+from decimal import Decimal
+from pathlib import Path
+
+import pyarrow as pa
+import pytest
+import yaml
+from deltalake import write_deltalake
+
+from metastore_assets.config import load_config
+
+REPOSITORY = Path(__file__).parents[1]
+PAGES = [REPOSITORY / "README.md", *sorted((REPOSITORY / "docs").glob("*.md"))]
+_BLOCK = re.compile(r"(?P<run><!-- run -->\n)?^```(?P<language>\w+)\n(?P<code>.*?)^```$", re.MULTILINE | re.DOTALL)
+
+
+def blocks(page: Path) -> Iterator[tuple[str, str, bool]]:
+    """Language, code, and whether it is marked to be run, of each block of a page."""
+    for match in _BLOCK.finditer(page.read_text(encoding="utf-8")):
+        yield match["language"], match["code"], match["run"] is not None
+
+
+@pytest.fixture(scope="module")
+def refreshed(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A folder with the table `sales` of the pages, their `metastore.yaml`, and one published version."""
+    folder = tmp_path_factory.mktemp("docs")
+    days = [date(2024, 1, 1 + row // 50) for row in range(100)]
+    rows = pa.table(
+        {
+            "day": pa.array(days, pa.date32()),
+            "shop": [("Lyon", "Oslo", "Bari", "Oslo")[row % 4] for row in range(100)],
+            "amount": pa.array([Decimal(row * row) / 100 for row in range(100)], pa.decimal128(12, 2)),
+            "note": [f"receipt {row}" for row in range(100)],
+        }
+    )
+    write_deltalake(folder / "lake" / "sales", rows, partition_by=["day"])
+    (configuration,) = (code for language, code, _ in blocks(REPOSITORY / "README.md") if language == "yaml")
+    (folder / "metastore.yaml").write_text(configuration, encoding="utf-8")
+    run_shell("metastore refresh sales", folder)
+    return folder
+
+
+def run_shell(code: str, folder: Path) -> None:
+    scripts = str(Path(sys.executable).parent)
+    environment = {**os.environ, "PATH": f"{scripts}{os.pathsep}{os.environ['PATH']}"}
+    environment.pop("METASTORE_CONFIG", None)
+    done = subprocess.run(
+        ["bash", "-euo", "pipefail", "-c", code],
+        cwd=folder,
+        env=environment,
+        stdin=subprocess.DEVNULL,
+        capture_output=True,
+        text=True,
+        check=False,
+    )
+    assert done.returncode == 0, f"{code}\n{done.stdout}\n{done.stderr}"
+
+
+@pytest.mark.spark
+@pytest.mark.parametrize("page", PAGES, ids=lambda page: page.name)
+def test_examples_run(
+    page: Path, refreshed: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """The examples of a page run one after the other, as someone who reads it would run them."""
+    folder = tmp_path / "folder"
+    shutil.copytree(refreshed, folder)
+    monkeypatch.chdir(folder)
+    names: dict[str, object] = {}
+    for language, code, run in blocks(page):
+        if run and language == "python":
+            exec(compile(code, page.name, "exec"), names)
+        elif run:
+            run_shell(code, folder)
+
+
+@pytest.mark.parametrize("page", PAGES, ids=lambda page: page.name)
+def test_configurations_are_valid(page: Path, tmp_path: Path) -> None:
+    """Every configuration that a page shows is accepted, and all its keys are keys there are."""
+    for language, code, _ in blocks(page):
+        if language == "yaml":
+            file = tmp_path / "metastore.yaml"
+            file.write_text(code, encoding="utf-8")
+            assert len(load_config(file).tables) == len(yaml.safe_load(code)["tables"])
+
+
+def test_the_demos_configuration_is_valid() -> None:
+    """The `metastore.yaml` of the repository is what `make demo` needs: two tables below ./demo."""
+    config = load_config(REPOSITORY / "metastore.yaml")
+    assert [table.name for table in config.tables] == ["lineitem", "orders"]
+    assert Path(config.root) == REPOSITORY / "demo" / "metastore"
+
+
+@pytest.mark.parametrize("page", PAGES, ids=lambda page: page.name)
+def test_links_lead_somewhere(page: Path) -> None:
+    """A relative link of a page names a file there is."""
+    targets = re.findall(r"\]\((?!https?:)([^)#]+)(?:#[^)]*)?\)", page.read_text(encoding="utf-8"))
+    assert [target for target in targets if not (page.parent / target).exists()] == []
+
+
+def test_make_targets_named_in_the_pages_exist() -> None:
+    """`make something` in a page is a target of the Makefile."""
+    targets = set(re.findall(r"^([a-z-]+):", (REPOSITORY / "Makefile").read_text(encoding="utf-8"), re.MULTILINE))
+    named = {
+        name
+        for page in PAGES
+        for name in re.findall(r"(?:^|`)make ([a-z-]+)", page.read_text(encoding="utf-8"), re.MULTILINE)
+    }
+    assert named <= targets
