@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
+import json
 import os
 import re
 import tempfile
 from collections.abc import Callable
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import click
 
@@ -19,14 +20,23 @@ from metastore_assets.cli.spark import LazySpark
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
+    from metastore_assets.config import TableConfig
     from metastore_assets.lookup import TableLookup
 
 
 @click.command()
 @click.argument("uris", metavar="URI...", nargs=-1, required=True)
+@click.option(
+    "--option",
+    "options",
+    metavar="KEY=VALUE",
+    multiple=True,
+    callback=lambda context, option, given: dict(map(_key_and_value, given)),
+    help="A reader option of the format, such as header=false or delimiter=';' for CSV. May be repeated.",
+)
 @answering
 @click.pass_obj
-def profile(invocation: Invocation, uris: tuple[str, ...], as_json: bool) -> int:
+def profile(invocation: Invocation, uris: tuple[str, ...], options: dict[str, Any], as_json: bool) -> int:
     """Compute and show the statistics of tables, wherever they lie.
 
     Needs no configuration and keeps nothing. The table format is found out. With --json, one line per URI.
@@ -42,7 +52,7 @@ def profile(invocation: Invocation, uris: tuple[str, ...], as_json: bool) -> int
     ):
         for index, uri in enumerate(uris):
             try:
-                table = _profiled(uri, f"{folder}/{index}", spark, watcher)
+                table = _profiled(_table(uri, options), f"{folder}/{index}", spark, watcher)
                 rows = table.statistics()
                 pictures = shapes(table, rows) if output.draws else {}
             except Exception as error:  # noqa: BLE001 (the other tables are profiled all the same)
@@ -58,17 +68,34 @@ def profile(invocation: Invocation, uris: tuple[str, ...], as_json: bool) -> int
     return status
 
 
-def _profiled(uri: str, root: str, spark: Callable[[], SparkSession], watcher: Watcher) -> TableLookup:
-    from metastore_assets.config import MetastoreConfig, TableConfig
+def _profiled(table: TableConfig, root: str, spark: Callable[[], SparkSession], watcher: Watcher) -> TableLookup:
+    from metastore_assets.config import MetastoreConfig
     from metastore_assets.lookup import Metastore
     from metastore_assets.pipeline.refresh import refresh
 
-    table = TableConfig(name=_name(uri), uri=uri if "://" in uri else os.path.abspath(os.path.expanduser(uri)))
     refresh(MetastoreConfig(root=root, tables=[table]), table, spark, progress=watcher)
     return Metastore(root).table(table.name)
+
+
+def _table(uri: str, options: dict[str, Any]) -> TableConfig:
+    from metastore_assets.config import TableConfig
+
+    path = uri if "://" in uri else os.path.abspath(os.path.expanduser(uri))
+    return TableConfig(name=_name(uri), uri=path, options=options)
 
 
 def _name(uri: str) -> str:
     """A table name that makes the messages about a URI readable."""
     last = re.sub(r"[^A-Za-z0-9_-]+", "_", uri.rstrip("/").rpartition("/")[2])
     return re.sub(r"^(?![A-Za-z])", "t", last)[:100]
+
+
+def _key_and_value(text: str) -> tuple[str, Any]:
+    """`header=false`, `null_values=["NA"]`: a value that is JSON, or else the text as it stands."""
+    key, equals, value = text.partition("=")
+    if not equals or not key:
+        raise click.BadParameter(f"{text!r} is not KEY=VALUE")
+    try:
+        return key, json.loads(value)
+    except ValueError:
+        return key, value

@@ -87,13 +87,14 @@ class TerminalOutput:
         self._column_heading(subject)
         total = subject["value_count"] + subject["null_count"]
         most = max((row["frequency"] for row in values), default=0)
-        limit = None if self.width is None else max(12, self.width - _BAR - 30)
+        bar = _BAR if self.width is None else max(8, min(_BAR, self.width // 3))
+        limit = None if self.width is None else max(12, self.width - bar - 30)
         lines: list[Sequence[Part]] = [
             (
                 text.typed_value(row["value"], subject["type"], limit),
                 text.number(row["frequency"]),
                 Styled(text.share(row["frequency"], total), "dim"),
-                Styled(text.bar(row["frequency"], most, _BAR), "green"),
+                Styled(text.bar(row["frequency"], most, bar), "green"),
             )
             for row in values
         ]

@@ -1,0 +1,168 @@
+"""The commands that read: what they print, for programs and for people."""
+
+from __future__ import annotations
+
+from itertools import pairwise
+from pathlib import Path
+
+import pytest
+
+from metastore_assets.config import CONFIG_VARIABLE
+from tests.cli.conftest import COUNT
+from tests.cli.support import answer, error_of, run
+
+
+def test_show_has_the_shape_of_the_specification(published: Path) -> None:
+    shown = answer("show", "orders", config=published)
+    assert {key: shown[key] for key in ("table", "version", "snapshot", "current", "row_count")} == {
+        "table": "orders",
+        "version": 2,
+        "snapshot": "snapshot 2",
+        "current": False,
+        "row_count": COUNT,
+    }
+    columns = {row["column"]: row for row in shown["columns"]}
+    assert list(columns) == ["id", "price", "ratio", "state", "day", "at", "big", "blob", "tags", "tags.element"]
+    state = columns["state"]
+    assert (state["type"], state["value_count"], state["null_count"]) == ("string", 360, 40)
+    assert (state["minimum"], state["maximum"]) == ("done\n\x1b[31m", "new")
+    assert (state["minimum_exact"], state["distinct_count"], state["distinct_count_guarantee"]) == (True, 2, "exact")
+    assert columns["id"]["sum"] == COUNT * (COUNT - 1) // 2
+    assert columns["id"]["mean"] == (COUNT - 1) / 2
+    assert columns["id"]["standard_deviation"] == pytest.approx(115.614, abs=1e-3)
+    assert (columns["ratio"]["nan_count"], columns["ratio"]["value_count"]) == (8, COUNT)
+    assert (columns["price"]["minimum"], columns["price"]["maximum"]) == ("0.00", "8.90")
+    assert (columns["day"]["minimum"], columns["day"]["maximum"]) == ("2024-01-01", "2024-01-28")
+    assert columns["at"]["maximum"] == "2024-01-01T00:00:59Z"
+    assert columns["big"]["minimum"] == str(2**62)
+    assert columns["blob"]["maximum"] == "03"
+    assert columns["tags"]["reason"]
+
+
+def test_show_some_columns_of_a_partition(published: Path) -> None:
+    shown = answer("show", "orders", "--columns", "state, id", "--partition", "half=2", config=published)
+    assert [row["column"] for row in shown["columns"]] == ["state", "id"]
+    assert (shown["partition"], shown["row_count"], shown["columns"][1]["minimum"]) == ("half=2", COUNT - 200, 200)
+
+
+def test_show_an_older_version(published: Path) -> None:
+    assert answer("show", "orders", "--version", "1", config=published)["row_count"] == 100
+
+
+def test_show_partitions(published: Path) -> None:
+    rows = answer("show", "orders", "--partitions", config=published)
+    assert [(row["partition"], row["row_count"], row["version"]) for row in rows] == [
+        ("half=1", 200, 2),
+        ("half=2", COUNT - 200, 2),
+    ]
+    printed = run("show", "orders", "--partitions", config=published).stdout.splitlines()
+    assert [line.split()[:2] for line in printed[2:]] == [["half=1", "200"], ["half=2", "200"]]
+
+
+def test_a_table_that_cannot_be_reached_is_shown_all_the_same(published: Path) -> None:
+    result = run("show", "gone", "--json", config=published)
+    assert result.exit_code == 0
+    assert '"current": null' in result.stdout
+    assert result.stderr.startswith("note: whether version and table agree is not known: ")
+    assert "gone holds no table" in result.stderr
+    assert len(result.stderr.splitlines()) == 1
+    assert "perhaps outdated" in run("show", "gone", config=published).stdout
+
+
+def test_top(published: Path) -> None:
+    assert answer("top", "orders", "state", config=published) == [
+        {"value": "new", "frequency": 240},
+        {"value": "done\n\x1b[31m", "frequency": 120},
+    ]
+    assert len(answer("top", "orders", "day", "-n", "3", config=published)) == 3
+    half = answer("top", "orders", "state", "--partition", "half=1", config=published)
+    assert [row["frequency"] for row in half] == [120, 60]
+
+
+def test_top_for_people(published: Path) -> None:
+    """Values cannot break the lines or command the terminal; what is not listed is counted."""
+    lines = run("top", "orders", "state", "-n", "1", config=published).stdout.splitlines()
+    assert lines[0] == "state string  360 values, 2 distinct, 40 nulls"
+    assert [line.split("  ")[0] for line in lines[1:]] == ["value", "new", "other values", "null"]
+    both = run("top", "orders", "state", config=published).stdout
+    assert r"done\n\x1b[31m" in both
+    assert "\x1b" not in both
+
+
+def test_histogram(published: Path) -> None:
+    every = answer("histogram", "orders", "id", config=published)
+    assert sum(row["frequency"] for row in every) == COUNT
+    few = answer("histogram", "orders", "id", "--bins", "8", config=published)
+    assert 1 < len(few) <= 8
+    assert [set(row) for row in few] == [{"minimum", "maximum", "frequency"}] * len(few)
+    assert all(left["maximum"] == right["minimum"] for left, right in pairwise(few))
+    assert all(row["frequency"] == min(row["maximum"], COUNT) - row["minimum"] for row in few)
+
+
+def test_histogram_for_people_lists_every_bin(published: Path) -> None:
+    """Without a terminal: a line per bin, and at most twenty unless asked for more."""
+    few = run("histogram", "orders", "id", "--bins", "8", config=published).stdout.splitlines()
+    bins = answer("histogram", "orders", "id", "--bins", "8", config=published)
+    assert [line.split()[:3] for line in few[2:]] == [
+        [str(row["minimum"]), str(row["maximum"]), str(row["frequency"])] for row in bins
+    ]
+    assert len(run("histogram", "orders", "id", config=published).stdout.splitlines()) <= 22
+
+
+def test_tables(published: Path) -> None:
+    orders, gone, fresh = answer("tables", config=published)
+    assert (orders["table"], orders["version"], orders["row_count"], orders["partitions"]) == ("orders", 2, COUNT, 2)
+    assert (gone["version"], gone["uri"]) == (1, str(published.parent / "gone"))
+    assert (fresh["version"], fresh["snapshot"], fresh["format"]) == (None, None, "files")
+    assert "never refreshed" in run("tables", config=published).stdout
+
+
+def test_versions(published: Path) -> None:
+    newest, oldest = answer("versions", "orders", config=published)
+    assert (newest["version"], newest["row_count"], newest["partitions"]) == (2, COUNT, 2)
+    assert (oldest["version"], oldest["row_count"], oldest["snapshot"]) == (1, 100, "snapshot 1")
+    assert newest["published_at"] > oldest["published_at"]
+    assert run("versions", "orders", config=published).stdout.splitlines()[1].split()[:3] == ["2", "snapshot", "2"]
+
+
+def test_expire(published: Path) -> None:
+    """Nothing young is removed, unless the grace says so; the newest version stays."""
+    kept = answer("expire", "orders", "--keep", "1", config=published)
+    assert (kept["versions"], kept["files"]) == (0, 0)
+    done = answer("expire", "orders", "--keep", "1", "--grace", "0", config=published)
+    assert done["versions"] == 1
+    assert done["files"] > 0
+    assert [row["version"] for row in answer("versions", "orders", config=published)] == [2]
+    assert "removed 0 versions" in run("expire", "orders", "--grace", "0", config=published).stdout
+
+
+def test_text_without_a_terminal_is_whole_and_plain(published: Path) -> None:
+    """No colours, no blanks at the end of a line, and nothing cut or left out."""
+    printed = run("show", "orders", config=published).stdout
+    assert "\x1b" not in printed
+    assert "…" not in printed
+    assert [line for line in printed.splitlines() if line != line.rstrip()] == []
+    headings = " ".join(printed.splitlines()[1].split())
+    assert headings == "column type nulls distinct minimum maximum mean std dev distribution"
+    assert "40  10.0%" in printed
+
+
+def test_the_configuration_is_found(published: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """By --config before or after the command, by the variable, and in the working folder."""
+    elsewhere = published.parent / "root"
+    monkeypatch.chdir(elsewhere)
+    assert run("tables", "--config", str(published)).exit_code == 0
+    assert run("tables", config=published).exit_code == 0
+    error_of(run("tables"))
+    monkeypatch.setenv(CONFIG_VARIABLE, str(published))
+    assert run("tables").exit_code == 0
+    monkeypatch.delenv(CONFIG_VARIABLE)
+    monkeypatch.chdir(published.parent)
+    assert run("tables").exit_code == 0
+
+
+@pytest.mark.parametrize("command", ["tables", "show", "top", "histogram", "versions", "expire", "refresh", "profile"])
+def test_every_command_has_help_and_json(command: str) -> None:
+    shown = run(command, "--help").stdout
+    assert "--json" in shown
+    assert "--debug" in shown

@@ -1,0 +1,153 @@
+"""What goes wrong is one line on stderr and an exit status: 1, or 2 for wrong usage."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from metastore_assets.cli import failures
+from metastore_assets.lookup import Metastore
+from tests.cli.support import error_of, run
+
+
+@pytest.mark.parametrize(
+    ("arguments", "said"),
+    [
+        (["show", "nope"], ["'nope'", "orders, gone, fresh"]),
+        (["show", "fresh"], ["'fresh'", "no published version", "metastore refresh fresh"]),
+        (["versions", "fresh"], ["'fresh'", "no published version"]),
+        (["top", "fresh", "id"], ["'fresh'", "no published version"]),
+        (["show", "orders", "--columns", "stat"], ["'stat'", "did you mean 'state'"]),
+        (["show", "orders", "--columns", "nope"], ["'nope'", "its columns are: id, price"]),
+        (["top", "orders", "nope"], ["'nope'", "columns"]),
+        (["histogram", "orders", "nope"], ["'nope'", "columns"]),
+        (["show", "orders", "--partition", "half=3"], ["'half=3'", "half=1", "--partitions"]),
+        (["top", "orders", "id", "--partition", "x"], ["'x'", "half=1"]),
+        (["histogram", "orders", "id", "--partition", "x"], ["'x'", "half=1"]),
+        (["show", "orders", "--version", "9"], ["no version 9", "1-2"]),
+        (["top", "orders", "id"], ["'id'", "frequencies: off"]),
+        (["histogram", "orders", "state"], ["'state'", "string is not numeric or temporal"]),
+        (["refresh", "nope"], ["'nope'"]),
+        (["expire", "nope"], ["'nope'"]),
+    ],
+)
+def test_what_is_not_there(published: Path, arguments: list[str], said: list[str]) -> None:
+    """The line names what was asked for and what there is."""
+    for as_json in ([], ["--json"]):
+        message = error_of(run(*arguments, *as_json, config=published))
+        assert all(part in message for part in said), message
+
+
+@pytest.mark.parametrize(
+    ("arguments", "said"),
+    [
+        (["bogus"], "'bogus'"),
+        (["--bogus"], "'--bogus'"),
+        (["show"], "'NAME'"),
+        (["top", "orders"], "'COLUMN'"),
+        (["top", "orders", "id", "-n", "0"], "0 is not in the range"),
+        (["top", "orders", "id", "-n", "many"], "'many'"),
+        (["histogram", "orders", "id", "--bins", "0"], "0 is not in the range"),
+        (["show", "orders", "--partitions", "--columns", "id"], "--partitions"),
+        (["refresh"], "--all"),
+        (["refresh", "orders", "--all"], "--all"),
+        (["refresh", "orders", "gone", "--partition", "x"], "one table"),
+        (["profile"], "'URI...'"),
+        (["profile", "x", "--option", "header"], "KEY=VALUE"),
+        (["expire", "orders", "--keep", "0"], "0 is not in the range"),
+    ],
+)
+def test_wrong_usage(published: Path, arguments: list[str], said: str) -> None:
+    """Status 2, and the line says where help is."""
+    message = error_of(run(*arguments, config=published), failures.USAGE)
+    assert said in message
+    assert "--help`)" in message
+
+
+def test_no_configuration(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.chdir(tmp_path)
+    message = error_of(run("tables"))
+    assert str(tmp_path / "metastore.yaml") in message
+    assert "--config" in message
+    assert str(tmp_path / "other.yaml") in error_of(run("tables", config=tmp_path / "other.yaml"))
+
+
+@pytest.mark.parametrize(
+    ("text", "said"),
+    [
+        ("root: [", ["cannot be read as YAML"]),
+        ("- a", ["must be a mapping"]),
+        ("tables: []", ["root"]),
+        ("{root: r, tables: [{name: a b, uri: u}]}", ["tables.0.name = 'a b'", "letters"]),
+        ("{root: r, tables: [{name: a, uri: u, format: csv}]}", ["tables.0.format = 'csv'", "'delta'", "'files'"]),
+        ("{root: r, tables: [{name: a, uri: u}, {name: A, uri: v}]}", ["'a', 'A'", "same name"]),
+        (
+            "{root: r, tables: [{name: a, uri: u, columns: {x: {histogram: 5}}}]}",
+            ["tables.0.columns.x.histogram = 5", "1000 to 10000, or off"],
+        ),
+        (
+            "{root: r, tables: [{name: a, uri: u, columns: {x: {frequencies: repeated}}}]}",
+            ["tables.0.columns.x.frequencies", "'repeated'", "not built yet"],
+        ),
+        (
+            "{root: r, tables: [{name: a, uri: u, columns: {x: {frequencies: top(5)}}}]}",
+            ["tables.0.columns.x.frequencies", "'top(5)'", "not built yet"],
+        ),
+        (
+            "{root: r, tables: [{name: a, uri: u, columns: {x: {ranks: on}}}]}",
+            ["tables.0.columns.x.ranks", "'on'", "not built yet"],
+        ),
+        ("{root: r, tables: [{name: a, uri: u, sensor: {interval: 0}}]}", ["tables.0.sensor.interval = 0", "1"]),
+        ("{root: r, roof: s}", ["roof"]),
+    ],
+)
+def test_an_invalid_configuration(tmp_path: Path, text: str, said: list[str]) -> None:
+    """The line names the file, the key path, the value, and what is allowed."""
+    path = tmp_path / "bad.yaml"
+    path.write_text(text)
+    message = error_of(run("tables", config=path))
+    assert all(part in message for part in [str(path), *said]), message
+
+
+def test_an_unexpected_error(published: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """It is one line too, which says that it is not the user's fault; --debug shows where it comes from."""
+
+    def fail(*arguments: object) -> None:
+        raise ZeroDivisionError("one\ntwo \x1b[31m")
+
+    monkeypatch.setattr(Metastore, "table", fail)
+    message = error_of(run("show", "orders", config=published))
+    assert message == "unexpected ZeroDivisionError: one (run with --debug for the traceback)"
+    for arguments in (["--debug", "show", "orders"], ["show", "orders", "--debug"]):
+        debugged = run(*arguments, config=published)
+        assert debugged.exit_code == failures.FAILED
+        assert "Traceback" in debugged.stderr
+        assert debugged.stderr.splitlines()[-1] == f"error: {message}"
+
+
+def test_an_error_of_ours_is_one_printable_line(published: Path) -> None:
+    message = error_of(run("show", "orders", "--columns", "a\nb\x1b[31m", config=published))
+    assert message.isprintable()
+
+
+def test_ctrl_c(published: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    def interrupt(*arguments: object) -> None:
+        raise KeyboardInterrupt
+
+    monkeypatch.setattr(Metastore, "table", interrupt)
+    result = run("show", "orders", config=published)
+    assert (result.exit_code, result.stdout, result.stderr) == (failures.INTERRUPTED, "", "interrupted\n")
+
+
+def test_an_error_that_ctrl_c_led_to() -> None:
+    """Spark answers Ctrl-C by cancelling its jobs: their errors are not what to tell."""
+    try:
+        try:
+            raise KeyboardInterrupt
+        except KeyboardInterrupt:
+            raise OSError("cancelled")  # noqa: B904
+    except OSError as error:
+        with pytest.raises(KeyboardInterrupt):
+            failures.raise_interrupt(error)
+    failures.raise_interrupt(OSError("of its own"))

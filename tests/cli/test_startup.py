@@ -1,0 +1,71 @@
+"""Reading starts fast: nothing large is imported that is not needed, and no Spark starts."""
+
+from __future__ import annotations
+
+import os
+import subprocess
+import sys
+import time
+from pathlib import Path
+
+import pytest
+
+LARGE = {"dagster", "deltalake", "duckdb", "matplotlib", "pandas", "plotext", "pyiceberg", "pyspark", "rich"}
+_PROGRAM = """
+import sys
+from metastore_assets.cli import main
+sys.argv = ["metastore", *sys.argv[1:]]
+try:
+    main()
+except SystemExit as end:
+    print(end.code, *sorted({name.partition(".")[0] for name in sys.modules}), file=sys.stderr)
+"""
+
+
+def imported(*arguments: str, folder: Path) -> set[str]:
+    """The top-level modules that a command has imported when it ends well."""
+    done = subprocess.run(
+        [sys.executable, "-c", _PROGRAM, *arguments], cwd=folder, capture_output=True, text=True, check=True
+    )
+    status, *modules = done.stderr.splitlines()[-1].split()
+    assert status == "0", done.stderr
+    return set(modules)
+
+
+@pytest.mark.parametrize(
+    "arguments",
+    [
+        ["tables"],
+        ["show", "orders"],
+        ["show", "orders", "--json"],
+        ["show", "orders", "--partitions"],
+        ["top", "orders", "state"],
+        ["histogram", "orders", "id"],
+        ["versions", "orders"],
+        ["expire", "orders"],
+        ["refresh", "fresh", "--dry-run"],
+    ],
+)
+def test_reading_imports_nothing_large(published: Path, arguments: list[str]) -> None:
+    assert imported(*arguments, folder=published.parent) & LARGE == set()
+
+
+@pytest.mark.parametrize("arguments", [["--help"], ["show", "--help"], ["profile", "--help"], ["--version"]])
+def test_help_imports_nothing_at_all(tmp_path: Path, arguments: list[str]) -> None:
+    modules = imported(*arguments, folder=tmp_path)
+    assert modules & (LARGE | {"numpy", "obstore", "polars", "pyarrow", "pydantic", "yaml"}) == set()
+
+
+def test_show_takes_little_time(published: Path) -> None:
+    """Processor time, which a busy machine does not stretch as much: 0.5 s where nothing else runs."""
+    before = os.times()
+    started = time.monotonic()
+    subprocess.run(
+        [sys.executable, "-m", "metastore_assets", "show", "orders"],
+        cwd=published.parent,
+        stdout=subprocess.DEVNULL,
+        check=True,
+    )
+    after = os.times()
+    spent = after.children_user + after.children_system - before.children_user - before.children_system
+    assert min(spent, time.monotonic() - started) < 1.5

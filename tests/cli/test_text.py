@@ -1,0 +1,122 @@
+"""Values as a person reads them."""
+
+from __future__ import annotations
+
+import unicodedata
+from itertools import pairwise
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from metastore_assets.cli import text
+
+
+@given(st.text())
+def test_nothing_unprintable_is_printed(given_text: str) -> None:
+    assert text.printable(given_text).isprintable()
+    assert text.one_line(given_text).isprintable()
+    assert text.value(given_text).isprintable()
+
+
+@given(st.text(), st.integers(2, 40))
+def test_a_cut_text_fits(given_text: str, limit: int) -> None:
+    """It is never wider than asked, and is only cut when it has to be."""
+    shown = text.printable(given_text)
+    cut = text.cut(shown, limit)
+    assert text.cells(cut) <= limit
+    assert cut == shown or (cut.endswith("…") and shown.startswith(cut[:-1]) and text.cells(shown) > limit)
+
+
+def test_wide_and_combining_characters_take_their_cells() -> None:
+    assert text.cells("日本") == 4
+    assert text.cells(unicodedata.normalize("NFD", "é")) == 1
+    assert text.cut("日本語", 4) == "日…"
+
+
+@pytest.mark.parametrize(
+    ("given_value", "shown"),
+    [
+        (None, "–"),
+        (0, "0"),
+        (1234567, "1,234,567"),
+        ("9223372036854775808", "9,223,372,036,854,775,808"),
+        ("-0.50", "-0.50"),
+        ("-1234.50", "-1,234.50"),
+        ("NaN", "NaN"),
+        ("-Infinity", "-Infinity"),
+        (1.0, "1"),
+        (0.1, "0.1"),
+        (1234.56789, "1,234.57"),
+        (1e300, "1e+300"),
+    ],
+)
+def test_numbers(given_value: int | float | str | None, shown: str) -> None:
+    assert text.number(given_value) == shown
+
+
+@pytest.mark.parametrize(
+    ("given_value", "shown"),
+    [(None, "–"), (True, "true"), ("", "''"), (" a", "' a'"), ("a\tb", r"a\tb"), (0.1, "0.1"), (-5, "-5"), ("é", "é")],
+)
+def test_values(given_value: object, shown: str) -> None:
+    assert text.value(given_value) == shown
+
+
+@pytest.mark.parametrize(
+    ("part", "whole", "shown"),
+    [
+        (0, 10, "0.0%"),
+        (10, 10, "100.0%"),
+        (1, 10**6, "<0.1%"),
+        (10**6 - 1, 10**6, ">99.9%"),
+        (1, 8, "12.5%"),
+        (0, 0, "–"),
+    ],
+)
+def test_shares_are_never_rounded_to_none_or_all(part: int, whole: int, shown: str) -> None:
+    assert text.share(part, whole) == shown
+
+
+@pytest.mark.parametrize(
+    ("arrow", "shown"),
+    [
+        ("decimal128(15, 2)", "decimal(15,2)"),
+        ("date32[day]", "date"),
+        ("time64[us]", "time[us]"),
+        ("timestamp[us, tz=UTC]", "timestamp[us, UTC]"),
+        ("large_string", "string"),
+        ("string_view", "string"),
+        ("list<element: large_binary>", "list<element: binary>"),
+        ("int64", "int64"),
+    ],
+)
+def test_type_names(arrow: str, shown: str) -> None:
+    assert text.type_name(arrow) == shown
+
+
+@pytest.mark.parametrize(("count", "shown"), [(0, "0 B"), (999, "999 B"), (1000, "1 kB"), (19_600_000, "19.6 MB")])
+def test_sizes(count: int, shown: str) -> None:
+    assert text.size(count) == shown
+
+
+@given(st.lists(st.integers(0, 10**9), min_size=1, max_size=50), st.integers(1, 20))
+def test_bars_show_what_is_there(counts: list[int], height: int) -> None:
+    """A blank means zero, the greatest is full, and more never looks like less."""
+    spark = text.sparkline(counts)
+    lines = text.chart(counts, height)
+    assert len(lines) == height
+    assert {len(spark), *map(len, lines)} == {len(counts)}
+    levels = [sum(" ▁▂▃▄▅▆▇█".index(line[index]) for line in lines) for index in range(len(counts))]
+    for index, count in enumerate(counts):
+        assert (spark[index] == " ") == (count == 0) == (levels[index] == 0)
+        assert count != max(counts) or count == 0 or levels[index] == 8 * height
+    order = sorted(range(len(counts)), key=counts.__getitem__)
+    assert all(levels[a] <= levels[b] for a, b in pairwise(order))
+
+
+@given(st.integers(0, 1000), st.integers(1, 1000), st.integers(1, 60))
+def test_a_bar_fits(part: int, whole: int, width: int) -> None:
+    bar = text.bar(min(part, whole), whole, width)
+    assert len(bar) <= width
+    assert (bar == "") == (part == 0)
