@@ -37,7 +37,8 @@ class ParquetTableWriter:
 def parquet_writer(sink: Output, schema: pa.Schema) -> Iterator[ParquetTableWriter]:
     """Write Parquet (zstd) to a sink; the footer is written when the block ends."""
     bounded = [path for field in schema for path in _bounded(field, field.name)]
-    writer = pq.ParquetWriter(sink, schema, compression="zstd", write_statistics=bounded)
+    # Checksums, because a page that was damaged may still decompress: to other numbers.
+    writer = pq.ParquetWriter(sink, schema, compression="zstd", write_statistics=bounded, write_page_checksum=True)
     try:
         yield ParquetTableWriter(writer)
     except BaseException:
@@ -51,7 +52,7 @@ def parquet_writer(sink: Output, schema: pa.Schema) -> Iterator[ParquetTableWrit
 def open_parquet(source: pa.NativeFile, uri: str, *, remote: bool) -> pq.ParquetFile:
     """Open Parquet for ranged reads. Raises CorruptionError when it is not Parquet or is cut short."""
     with parquet_errors(uri):
-        return pq.ParquetFile(source, pre_buffer=remote)
+        return pq.ParquetFile(source, pre_buffer=remote, page_checksum_verification=True)
 
 
 @contextmanager
