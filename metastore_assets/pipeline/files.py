@@ -3,14 +3,14 @@
 from __future__ import annotations
 
 import uuid
-from collections.abc import Mapping
-from contextlib import ExitStack
+from collections.abc import Iterator, Mapping
+from contextlib import ExitStack, contextmanager
 from dataclasses import replace
 from types import TracebackType
 
 import pyarrow as pa
 
-from metastore_assets.errors import UnsupportedTypeError
+from metastore_assets.errors import CorruptionError, ObjectNotFoundError, UnsupportedTypeError
 from metastore_assets.pipeline.plan import Layout
 from metastore_assets.statistics.column import ColumnStatistics
 from metastore_assets.statistics.frequencies import Frequencies
@@ -117,42 +117,64 @@ def write_statistics_file(store: ObjectStore, path: str, row_count: int, statist
 
 
 def read_statistics(store: ObjectStore, files: ProfileFiles) -> tuple[int, dict[str, ColumnStatistics]]:
-    """The row count and the statistics of a profile, by field id."""
-    table = store.read_parquet(files.statistics)
-    row_count = int((table.schema.metadata or {})[ROW_COUNT.encode()])
-    return row_count, {row.field_id: row for row in statistics_rows(table)}
+    """The row count and the statistics of a profile, by field id. Raises CorruptionError."""
+    with sound(store, files.statistics):
+        table = store.read_parquet(files.statistics)
+        row_count = int((table.schema.metadata or {})[ROW_COUNT.encode()])
+        return row_count, {row.field_id: row for row in statistics_rows(table)}
 
 
 def read_histograms(store: ObjectStore, files: ProfileFiles) -> dict[str, Histogram]:
-    """The histograms of a profile, by the column paths it was written under."""
-    return histograms_of(store.read_parquet(files.histograms))
+    """The histograms of a profile, by the column paths it was written under. Raises CorruptionError."""
+    with sound(store, files.histograms):
+        return histograms_of(store.read_parquet(files.histograms))
 
 
 class FrequencyReader:
-    """The listed columns of one profile, whose `frequencies` may lie in several files."""
+    """The listed columns of one profile, whose `frequencies` may lie in several files. Raises CorruptionError."""
 
     def __init__(self, store: ObjectStore, files: ProfileFiles) -> None:
+        self._store = store
         self._stack = ExitStack()
-        self._parts = [self._stack.enter_context(SectionReader(store, path)) for path in files.frequencies]
-        self.listed = frozenset(name for part in self._parts for name in part.sections)
+        self._parts: list[tuple[str, SectionReader]] = []
+        with self._stack:
+            for path in files.frequencies:
+                with sound(store, path):
+                    self._parts.append((path, self._stack.enter_context(SectionReader(store, path))))
+            self._stack = self._stack.pop_all()
+        self.listed = frozenset(name for _, part in self._parts for name in part.sections)
         """Field ids of the columns listed."""
 
     def read(self, field_id: str) -> Frequencies | None:
         """All values of one column; None when it is not listed."""
-        for part in self._parts:
+        for path, part in self._parts:
             if field_id in part.sections:
-                return frequencies_of(part.read_section(field_id))
+                with sound(self._store, path):
+                    return frequencies_of(part.read_section(field_id))
         return None
 
     def row_count(self, field_id: str) -> int:
         """Number of values listed for a column."""
-        return sum(part.sections[field_id].row_count for part in self._parts if field_id in part.sections)
+        return sum(part.sections[field_id].row_count for _, part in self._parts if field_id in part.sections)
 
     def __enter__(self) -> FrequencyReader:
         return self
 
     def __exit__(self, *exception: object) -> None:
         self._stack.close()
+
+
+@contextmanager
+def sound(store: ObjectStore, path: str) -> Iterator[None]:
+    """For reading what stored state names: it must be there, and make sense. Raises CorruptionError that names it."""
+    try:
+        yield
+    except ObjectNotFoundError as error:
+        raise CorruptionError(f"{error}, but is still in use; rebuild with `metastore refresh --full`") from error
+    except (pa.ArrowException, UnsupportedTypeError, LookupError, TypeError, ValueError) as error:
+        raise CorruptionError(
+            f"{store.uri(path)} is damaged ({type(error).__name__}: {error}); rebuild with `metastore refresh --full`"
+        ) from error
 
 
 def layout_classes(layout: Layout) -> list[TypeClass]:

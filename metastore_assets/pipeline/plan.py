@@ -52,6 +52,8 @@ class Plan:
     """The steps from the published version to the next one. Nothing is done by making it."""
 
     table: str
+    number: int
+    """The version that this plan leads to."""
     base: Version | None
     snapshot: Snapshot
     layout: Layout
@@ -73,11 +75,6 @@ class Plan:
     def changed_partitions(self) -> tuple[str, ...]:
         """Keys of the partitions that have to be computed."""
         return tuple(partition.key for partition in self.partitions if partition.reused is None)
-
-    @property
-    def number(self) -> int:
-        """The version that this plan leads to."""
-        return self.base.number + 1 if self.base else 1
 
     def to_json(self) -> dict[str, object]:
         """The shape of `refresh --dry-run --json`."""
@@ -136,6 +133,7 @@ def make_plan(
     layouts: Mapping[str, Mapping[str, str]] | None = None,
     full: bool = False,
     partitions: Collection[str] = (),
+    number: int | None = None,
 ) -> Plan:
     """Compare a snapshot with the last published version.
 
@@ -143,6 +141,8 @@ def make_plan(
     attempts that did not publish; `layouts` tells by layout id what each of them holds. With `full` every fragment
     is read again; `partitions` names partitions whose fragments are read again whatever is stored. But none is that
     has a profile among the `fresh` ones: those were made for the same request, by a plan that could not be carried out.
+
+    `number` is that of the version to publish where it does not follow `base`: when what is published is damaged.
 
     Raises PartitionNotFoundError when `partitions` names one that the snapshot does not have.
     """
@@ -172,6 +172,7 @@ def make_plan(
         plans.append(PartitionPlan(key, content_id, ids, entry if same else None))
     return Plan(
         table=table,
+        number=number or (base.number + 1 if base else 1),
         base=base,
         snapshot=snapshot,
         layout=layout,

@@ -8,13 +8,21 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from metastore_assets.config import MetastoreConfig, TableConfig
-from metastore_assets.errors import ConfigError, MetastoreError, ProfileError, VersionConflictError
+from metastore_assets.errors import (
+    ConfigError,
+    CorruptionError,
+    MetastoreError,
+    ProfileError,
+    VersionConflictError,
+)
 from metastore_assets.formats import open_table_format
 from metastore_assets.formats.base import TableFormat
 from metastore_assets.pipeline.assemble import next_version
+from metastore_assets.pipeline.files import sound
 from metastore_assets.pipeline.plan import Plan, make_plan, table_layout
 from metastore_assets.pipeline.profile import FragmentFailure, ProfileContext, profile_fragments
 from metastore_assets.pipeline.session import parallelism
+from metastore_assets.store.document import version_path
 from metastore_assets.store.manifest import FragmentEntry, Version
 from metastore_assets.store.objects import ObjectStore
 from metastore_assets.store.versions import VersionStore
@@ -165,7 +173,7 @@ def _plan(
     full: bool,
     partitions: Collection[str],
 ) -> Plan:
-    base = versions.latest()
+    base, number = _published(versions, full=full)
     snapshot = table_format.snapshot()
     layout = table_layout(snapshot.schema, table)
     layouts = {**(base.layouts if base else {}), layout.id: layout.signatures}
@@ -180,7 +188,27 @@ def _plan(
         layouts=layouts,
         full=full,
         partitions=partitions,
+        number=number,
     )
+
+
+def _published(versions: VersionStore, *, full: bool) -> tuple[Version | None, int]:
+    """The newest version, read whole, and the number of the next one. A full refresh does without a damaged one.
+
+    Raises CorruptionError.
+    """
+    try:
+        latest = versions.latest()
+        if latest is None:
+            return None, 1
+        with sound(versions.objects, version_path(latest.number)):
+            for entries in (latest.fragments, latest.partitions, latest.nodes, latest.layouts):
+                iter(entries)
+        return latest, latest.number + 1
+    except CorruptionError:
+        if not full:
+            raise
+        return None, max(versions.numbers()) + 1
 
 
 def _profile_all(

@@ -11,7 +11,7 @@ from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from datetime import datetime
 
-from metastore_assets.errors import ObjectNotFoundError
+from metastore_assets.errors import CorruptionError, ObjectNotFoundError
 from metastore_assets.store.entries import entries_of, entries_table
 from metastore_assets.store.manifest import FragmentEntry
 from metastore_assets.store.objects import ObjectInfo, ObjectStore
@@ -65,10 +65,10 @@ def list_pending(objects: ObjectStore) -> PendingFiles:
 
 
 def read_pending(objects: ObjectStore, path: str) -> list[FragmentEntry]:
-    """The entries of one pending file; none when it was removed meanwhile."""
+    """The entries of one pending file; none when it was removed meanwhile, or is damaged: they only save work."""
     try:
         return entries_of(FragmentEntry, objects.read_parquet(path))
-    except ObjectNotFoundError:
+    except (ObjectNotFoundError, CorruptionError):
         return []
 
 

@@ -1,0 +1,190 @@
+"""Damaged files of the Metastore: the error names the file, what can be read stays readable, `--full` rebuilds."""
+
+from __future__ import annotations
+
+import json
+import re
+from collections.abc import Callable
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import pytest
+
+from metastore_assets.errors import CorruptionError, StoreError
+from metastore_assets.lookup import Metastore
+from tests.pipeline.support import Lake, assert_same, everything
+from tests.robustness.support import copied, from_scratch, refreshed, versions
+
+if TYPE_CHECKING:
+    from pyspark.sql import SparkSession
+
+pytestmark = pytest.mark.spark
+
+
+def cut(path: Path) -> None:
+    path.write_bytes(path.read_bytes()[: path.stat().st_size // 2])
+
+
+def garble(path: Path) -> None:
+    """Other bytes where the values are: the footer stays as it was."""
+    data = bytearray(path.read_bytes())
+    middle = len(data) // 3
+    data[middle : middle + 16] = bytes(255 - byte for byte in data[middle : middle + 16])
+    path.write_bytes(data)
+
+
+def empty(path: Path) -> None:
+    path.write_bytes(b"")
+
+
+def remove(path: Path) -> None:
+    path.unlink()
+
+
+DAMAGES: list[Callable[[Path], None]] = [cut, garble, empty, remove]
+
+
+@dataclass(frozen=True)
+class Prepared:
+    """A table with two published versions and a commit after them."""
+
+    lake: Lake
+    after: dict[str, Any]
+
+
+@pytest.fixture(scope="module")
+def prepared(spark: SparkSession, tmp_path_factory: pytest.TempPathFactory) -> Prepared:
+    lake = Lake(tmp_path_factory.mktemp("damage"))
+    for partition in (0, 0, 0, 1, 1, 1):
+        lake.append(partition)
+    refreshed(lake.config(), spark)
+    lake.append(1)
+    refreshed(lake.config(), spark)
+    lake.append(0)
+    return Prepared(lake, from_scratch(lake.config(), spark, lake.folder))
+
+
+def profile_file(level: str, kind: str) -> Callable[[Lake], Path]:
+    """A file that the next refresh has to read: of a fragment in the partition that changed, of that partition, …"""
+
+    def find(lake: Lake) -> Path:
+        store = versions(lake.config())
+        version = store.latest()
+        assert version is not None
+        if level == "table":
+            files = version.files
+        elif level == "partition":
+            (files,) = (entry.files for entry in version.partitions if entry.key == "part=0")
+        else:
+            files = next(entry.files for entry in version.fragments if entry.partition_key == "part=0")
+        path = files.frequencies[0] if kind == "frequencies" else getattr(files, kind)
+        return Path(store.objects.uri(path))
+
+    return find
+
+
+def entries_file(kind: str) -> Callable[[Lake], Path]:
+    def find(lake: Lake) -> Path:
+        (path,) = Path(lake.config().root).glob(f"t/versions/2-*.{kind}.parquet")
+        return path
+
+    return find
+
+
+def document(lake: Lake) -> Path:
+    return Path(lake.config().root) / "t" / "versions" / "2.json"
+
+
+FILES: dict[str, Callable[[Lake], Path]] = {
+    **{
+        f"{level} {kind}": profile_file(level, kind)
+        for level in ("fragment", "partition", "table")
+        for kind in ("statistics", "histograms", "frequencies")
+    },
+    **{f"entries {kind}": entries_file(kind) for kind in ("fragments", "partitions", "nodes", "layouts")},
+    "document": document,
+}
+UNREAD = {
+    "fragment frequencies",
+    *(f"{level} {kind}" for level in ("partition", "table") for kind in ("statistics", "histograms")),
+    "table frequencies",
+}
+"""Files that the next refresh does not read: it replaces them, or adds to the sum that there is."""
+QUICK = {
+    ("fragment statistics", garble),
+    ("fragment histograms", remove),
+    ("partition frequencies", cut),
+    ("entries partitions", empty),
+    ("document", cut),
+}
+
+
+@pytest.mark.parametrize(
+    ("name", "damage"),
+    [
+        pytest.param(name, damage, marks=() if (name, damage) in QUICK else pytest.mark.long)
+        for name in FILES
+        for damage in DAMAGES
+        if (name, damage) != ("document", remove)  # then there is no such version
+    ],
+)
+def test_a_damaged_file_is_named_and_a_full_refresh_rebuilds(
+    prepared: Prepared, spark: SparkSession, tmp_path: Path, name: str, damage: Callable[[Path], None]
+) -> None:
+    """Never a wrong number: the next refresh says which file is damaged, or did not need it."""
+    lake = copied(prepared.lake, tmp_path)
+    config = lake.config()
+    path = FILES[name](lake)
+    damage(path)
+    if name in UNREAD:
+        assert refreshed(config, spark).version == 3
+        assert_same(everything(config), prepared.after)
+        return
+    with pytest.raises(CorruptionError, match=re.escape(str(path))) as caught:
+        refreshed(config, spark)
+    assert "--full" in str(caught.value)
+    assert Metastore(config.root).table("t", 1).statistics(["id"])[0].value_count > 0, "the version before is readable"
+    result = refreshed(config, spark, full=True)
+    assert result.fragments_profiled == len(lake.files())
+    assert_same(everything(config), prepared.after)
+    assert refreshed(config, spark).published is False
+    lake.append(1)
+    refreshed(config, spark)
+    assert_same(everything(config), from_scratch(config, spark, tmp_path))
+
+
+def test_a_damaged_pending_profile_is_of_no_use_and_no_harm(
+    prepared: Prepared, spark: SparkSession, tmp_path: Path
+) -> None:
+    lake = copied(prepared.lake, tmp_path)
+    store = versions(lake.config())
+    store.save_pending([])
+    latest = store.latest()
+    assert latest is not None
+    store.save_pending(latest.fragments[:1])
+    (path,) = (path for path in Path(lake.config().root).glob("t/pending/*.parquet") if not is_cleared(path))
+    cut(path)
+    assert refreshed(lake.config(), spark).version == 3
+    assert_same(everything(lake.config()), prepared.after)
+    assert is_cleared(path)
+
+
+def is_cleared(path: Path) -> bool:
+    return path.with_name(f"{path.name}.cleared").exists()
+
+
+@pytest.mark.parametrize("full", [False, True])
+def test_a_version_of_a_newer_release_is_left_alone(
+    prepared: Prepared, spark: SparkSession, tmp_path: Path, full: bool
+) -> None:
+    """Not even a full refresh overwrites what it does not understand."""
+    lake = copied(prepared.lake, tmp_path)
+    path = document(lake)
+    path.write_text(json.dumps({**json.loads(path.read_text()), "format_version": 2}))
+    with pytest.raises(StoreError, match=rf"{re.escape(str(path))} has format 2.*upgrade"):
+        refreshed(lake.config(), spark, full=full)
+    assert versions(lake.config()).numbers() == [1, 2]
+    with pytest.raises(StoreError, match="upgrade"):
+        Metastore(lake.config().root).table("t")
+    assert Metastore(lake.config().root).table("t", 1).row_count() == 300
