@@ -22,7 +22,7 @@ from tests.formats.delta_log_writer import commit, delete_rows, newest
 from tests.formats.oracle import read_rows
 
 Row = tuple[int, str, str]
-"""(id, text, day): `day` is the partition column, `id` unique."""
+"""(id, text, day): `day` is the partition column, `id` unique for ever."""
 DAYS = ("2024-01-01", "2024-01-02", "a/b,c=d%20é😀\n")
 
 
@@ -34,12 +34,14 @@ class Table(ABC):
     def __init__(self, folder: Path) -> None:
         self.folder = folder
         self.rows: dict[int, Row] = {}
+        self.next_id = 0
 
     def append(self, rows: Sequence[Row]) -> None:
         """Add a file to the partition of each row."""
         for day in sorted({row[2] for row in rows}):
             self._append([row for row in rows if row[2] == day], day)
         self.rows |= {row[0]: row for row in rows}
+        self.next_id = max(self.next_id, *(row[0] + 1 for row in rows))
 
     def delete(self, ids: Collection[int]) -> None:
         self._delete(frozenset(ids) & set(self.rows))

@@ -82,13 +82,13 @@ def test_fragments_are_the_live_rows_and_an_id_means_the_same_rows_for_ever(
             assert keys == sorted(keys)
             assert len(contents) == len(keys)
             assert table.format().snapshot_id() == snapshot.id
-            assert snapshot_ids.setdefault(snapshot.id, table.rows) == table.rows
+            assert snapshot_ids.setdefault(snapshot.id, dict(table.rows)) == table.rows
 
 
 def _apply(table: Table, step: tuple[str, Any]) -> None:
     name, argument = step
     if name == "append" and argument:
-        start = max(table.rows, default=0) + 1
+        start = table.next_id
         table.append([(start + index, f"t{start}\n,\"'", day) for index, day in enumerate(sorted(argument) * 2)])
     elif name == "delete":
         table.delete(argument)
