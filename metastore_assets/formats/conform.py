@@ -53,7 +53,7 @@ class Matcher:
 def conform(array: pa.Array, wanted: pa.DataType, matcher: Matcher) -> pa.Array:
     """`array` as the type `wanted`. Fields that the file lacks are null; fields that the table lacks are left out.
 
-    Raises ArrowInvalid when a value does not fit, ArrowNotImplementedError when the types have nothing in common.
+    Raises ArrowInvalid when a value does not fit, or the types have nothing in common.
     """
     if array.type == wanted and not pa.types.is_nested(wanted):
         return array

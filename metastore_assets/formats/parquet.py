@@ -42,7 +42,7 @@ class ParquetColumns:
         self.row_count: int = file.metadata.num_rows
         self._leaves = _leaf_ranges(self.fields)
         if self._leaves and self._leaves[-1].stop != file.metadata.num_columns:
-            raise pa.ArrowNotImplementedError("the columns of the file's schema cannot be told apart")
+            raise pa.ArrowInvalid("the columns of the file's schema cannot be told apart")
 
     def read(self, index: int) -> Iterator[pa.Array]:
         """All values of the top-level column at that index, in file order, as the file's own type."""
