@@ -4,6 +4,7 @@ import hashlib
 import json
 import time
 from collections.abc import Iterable
+from typing import TYPE_CHECKING
 
 from dagster import (
     DagsterInstance,
@@ -18,7 +19,6 @@ from dagster import (
     SkipReason,
     sensor,
 )
-from dagster._core.definitions.unresolved_asset_job_definition import UnresolvedAssetJobDefinition
 
 from metastore_assets.assets.names import KINDS, LEVELS, TABLE_TAG, TARGET_TAG, asset_key, job_name, sensor_name
 from metastore_assets.assets.told import told_version
@@ -29,6 +29,9 @@ from metastore_assets.pipeline.plan import PROFILE_VERSION, table_layout
 from metastore_assets.store.manifest import Version
 from resources.object_store import ObjectStoreResource
 from sensors.decision import Cursor, Seen, decide
+
+if TYPE_CHECKING:
+    from dagster._core.definitions.unresolved_asset_job_definition import UnresolvedAssetJobDefinition
 
 _UNFINISHED = [
     DagsterRunStatus.QUEUED,
@@ -41,9 +44,12 @@ _SILENCE = 3600.0
 """Seconds without an event after which a started run is taken for dead: its machine may have gone down with it."""
 
 
-def commit_sensor(table: TableConfig, job: UnresolvedAssetJobDefinition) -> SensorDefinition:
-    """The sensor of one table, which asks for runs of `job`. A tick reads the table's snapshot id, the newest version's JSON and Dagster's runs:
-    no Spark, and no list of what is in the table."""
+def commit_sensor(table: TableConfig, job: "UnresolvedAssetJobDefinition") -> SensorDefinition:
+    """The sensor of one table, which asks for runs of `job`.
+
+    A tick reads the table's snapshot id, the newest version's JSON and Dagster's runs: it starts no Spark, and does
+    not read what is in the table.
+    """
 
     @sensor(
         name=sensor_name(table.name),

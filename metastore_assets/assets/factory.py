@@ -1,7 +1,7 @@
 """The Dagster definitions of one table, made from its configuration."""
 
 from collections.abc import Iterator
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from dagster import (
     AssetExecutionContext,
@@ -12,7 +12,6 @@ from dagster import (
     define_asset_job,
     multi_asset,
 )
-from dagster._core.definitions.unresolved_asset_job_definition import UnresolvedAssetJobDefinition
 from pydantic import Field
 
 from metastore_assets.assets.names import KINDS, TABLE_TAG, asset_key, job_name, op_name
@@ -21,6 +20,9 @@ from metastore_assets.assets.specs import check_specs, profile_specs, source_spe
 from metastore_assets.config import MetastoreConfig, TableConfig
 from resources.object_store import ObjectStoreResource
 from resources.spark import SparkResource
+
+if TYPE_CHECKING:
+    from dagster._core.definitions.unresolved_asset_job_definition import UnresolvedAssetJobDefinition
 
 
 class RefreshOptions(Config):
@@ -61,7 +63,7 @@ def table_assets(metastore: MetastoreConfig, table: TableConfig) -> list[AssetSp
     return [source_spec(table), profile]
 
 
-def refresh_job(table: TableConfig) -> UnresolvedAssetJobDefinition:
+def refresh_job(table: TableConfig) -> "UnresolvedAssetJobDefinition":
     """The job that brings one table up to its current snapshot: what the sensor runs for a commit."""
     return define_asset_job(
         job_name(table.name),

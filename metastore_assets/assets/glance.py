@@ -1,7 +1,9 @@
 """A profile as people look at it first: what the pictures draw of it, read in a few small pieces."""
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from itertools import pairwise
+from typing import Any
 
 import pyarrow as pa
 
@@ -9,7 +11,7 @@ from metastore_assets.assets.interest import interesting_columns, is_ordinal
 from metastore_assets.assets.picture import MOST_BINS, MOST_VALUES, ColumnPicture
 from metastore_assets.assets.text import count_text, number_text, scalar_text, share_text
 from metastore_assets.errors import NotKeptError
-from metastore_assets.lookup import Bin, TableLookup
+from metastore_assets.lookup import TableLookup
 from metastore_assets.statistics.column import ColumnStatistics, FrequencyState
 
 _FRACTIONS = {0.05: "5% up to", 0.5: "median", 0.95: "95% up to"}
@@ -37,10 +39,9 @@ def glance_at(table: TableLookup, partition: str | None, most_columns: int) -> G
 
 
 def _column(table: TableLookup, partition: str | None, row: ColumnStatistics) -> ColumnPicture:
-    bins = _bins(table, partition, row)
-    listed = row.frequencies == "listed"
-    count = MOST_VALUES if bins else 2 * MOST_VALUES
-    top = table.top(row.column, count, partition).values if listed else []
+    top = table.top(row.column, MOST_BINS, partition).values if row.frequencies == "listed" else []
+    bins = _bins(table, partition, row, top)
+    top = top[: MOST_VALUES if bins else 2 * MOST_VALUES]
     if not any(frequency > 1 for _, frequency in top):
         top = []  # Bars of ones: which values come first says nothing.
     return ColumnPicture(
@@ -48,7 +49,7 @@ def _column(table: TableLookup, partition: str | None, row: ColumnStatistics) ->
         type=row.type,
         facts=facts_of(row),
         rows=row.value_count + row.null_count,
-        bins=tuple(part.frequency for part in bins),
+        bins=bins,
         low=_minimum(row),
         high=_maximum(row),
         top=tuple((scalar_text(value), frequency) for value, frequency in top),
@@ -56,11 +57,26 @@ def _column(table: TableLookup, partition: str | None, row: ColumnStatistics) ->
     )
 
 
-def _bins(table: TableLookup, partition: str | None, row: ColumnStatistics) -> list[Bin]:
+def _bins(
+    table: TableLookup, partition: str | None, row: ColumnStatistics, top: Sequence[tuple[pa.Scalar, int]]
+) -> tuple[int, ...]:
+    """The histogram to draw. One bar per value where all are known and lie evenly: bins of another width than the
+    distance of the values would show a pattern of full and half-full bins that is not in the data."""
+    if not is_ordinal(row):
+        return ()
+    if row.distinct_count == len(top) and not row.nan_count:
+        values = sorted((_place(value), frequency) for value, frequency in top)
+        if len({b - a for (a, _), (b, _) in pairwise(values)}) == 1:
+            return tuple(frequency for _, frequency in values)
     try:
-        return table.histogram(row.column, MOST_BINS, partition) if is_ordinal(row) else []
+        return tuple(part.frequency for part in table.histogram(row.column, MOST_BINS, partition))
     except NotKeptError:
-        return []
+        return ()
+
+
+def _place(value: pa.Scalar) -> Any:
+    """Where the value lies on its line; times as numbers, for Python's own end at the year 9999."""
+    return value.value if pa.types.is_temporal(value.type) else value.as_py()
 
 
 def bound_text(value: pa.Scalar | None, exact: bool, mark: str) -> str:

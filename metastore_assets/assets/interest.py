@@ -5,19 +5,23 @@ from collections.abc import Sequence
 from metastore_assets.statistics.column import ColumnStatistics
 from metastore_assets.statistics.types import class_named
 
-MOST_COLUMNS = 7
-"""Columns in one picture: what fits on a screen."""
 
-
-def interesting_columns(rows: Sequence[ColumnStatistics], most: int = MOST_COLUMNS) -> list[ColumnStatistics]:
+def interesting_columns(rows: Sequence[ColumnStatistics], most: int) -> list[ColumnStatistics]:
     """At most `most` of the columns, in table order: those whose picture says something.
 
-    A few values that repeat say most, then a distribution over a line; a constant and near-unique values say little,
-    and are taken only where there is nothing better. Columns without a value are left out.
+    Half are distributions over a line, half are values that repeat, each as far as there are enough. A constant and
+    near-unique values say little, and are taken only where there is nothing better. Columns without a value are left
+    out.
     """
     scores = {row.position: _score(row) for row in rows}
     ranked = sorted((row for row in rows if scores[row.position] > 0), key=lambda row: -scores[row.position])
-    return sorted(ranked[:most], key=lambda row: row.position)
+    lines = [row for row in ranked if is_ordinal(row)]
+    others = [row for row in ranked if not is_ordinal(row)]
+    chosen = [*lines[: (most + 1) // 2], *others[: most // 2]]
+    # By position: rows hold Arrow scalars, which are not compared for equality here.
+    taken = {row.position for row in chosen}
+    chosen += [row for row in ranked if row.position not in taken][: most - len(chosen)]
+    return sorted(chosen, key=lambda row: row.position)
 
 
 def is_ordinal(row: ColumnStatistics) -> bool:
@@ -31,12 +35,11 @@ def _score(row: ColumnStatistics) -> float:
     distinct = row.distinct_count if row.distinct_count is not None else row.value_count
     if distinct <= 1:
         return 0.5
-    unique = distinct / row.value_count
-    score = 1.0 + (1 - unique)
-    if row.frequencies == "listed" and distinct <= 100:
-        score += 2
-    elif is_ordinal(row) and class_named(row.type_class).name not in ("int64", "uint64"):
-        score += 1.5  # Dates, decimals and floats measure something; whole numbers are often keys.
-    elif is_ordinal(row) or row.frequencies == "listed":
-        score += 1 - unique
-    return score + row.null_count / (row.null_count + row.value_count)
+    nulls = row.null_count / (row.null_count + row.value_count)
+    repeated = 1 - distinct / row.value_count
+    if not is_ordinal(row):
+        return 1 + nulls + repeated + (2 if row.frequencies == "listed" and distinct <= 100 else 0)
+    if row.type_class in ("int64", "uint64"):
+        return 1 + nulls + repeated  # Whole numbers are often keys; the more they repeat, the less.
+    # Dates, decimals and floats measure something, all the more when they take many values.
+    return 2 + nulls + (1 if distinct > 20 else 0)

@@ -1,0 +1,154 @@
+"""What a person sees: Dagster's webserver and daemon as processes, and a headless Chromium that looks at the pages."""
+
+import os
+import re
+import shutil
+import signal
+import socket
+import subprocess
+import sysconfig
+import time
+from collections.abc import Callable, Iterator
+from contextlib import ExitStack, contextmanager
+from pathlib import Path
+from typing import Any
+from urllib.request import urlopen
+
+import pytest
+from dagster import AssetKey, DagsterInstance
+
+from tests.assets.lab import CONFIG, Lab, key_of
+
+pytestmark = [pytest.mark.browser, pytest.mark.spark, pytest.mark.timeout(600)]
+
+REPOSITORY = Path(__file__).parents[2]
+ARGUMENTS = [
+    "--headless",
+    "--no-sandbox",
+    "--disable-gpu",
+    "--disable-quic",
+    "--no-first-run",
+    "--disable-background-networking",
+    "--disable-component-update",
+    "--disable-sync",
+]
+SCREENSHOTS = "METASTORE_SCREENSHOTS"
+"""Folder that the screenshots are kept in; without it they go with the test."""
+INSTANCE = "telemetry: {enabled: false}\nnux: {enabled: false}\nrun_monitoring: {enabled: true}\n"
+
+
+def wait_for(what: str, seconds: float, found: Callable[[], bool]) -> None:
+    """Until `found` says so; fails after so many seconds."""
+    end = time.monotonic() + seconds
+    while not found():
+        assert time.monotonic() < end, f"waited {seconds} s for {what}"
+        time.sleep(0.5)
+
+
+@contextmanager
+def process(folder: Path, program: str, *arguments: str) -> Iterator[None]:
+    """A program of the environment, its children included, for as long as the block lasts."""
+    environment = {
+        **os.environ,
+        "METASTORE_CONFIG": str(folder / "metastore.yaml"),
+        "DAGSTER_HOME": str(folder / "home"),
+    }
+    command = [Path(sysconfig.get_path("scripts")) / program, *arguments, "-w", REPOSITORY / "workspace.yaml"]
+    with (folder / f"{program}.log").open("ab") as log:
+        started = subprocess.Popen(
+            command, cwd=REPOSITORY, env=environment, stdout=log, stderr=log, start_new_session=True
+        )
+        try:
+            yield
+        finally:
+            os.killpg(started.pid, signal.SIGTERM)
+            try:
+                started.wait(30)
+            except subprocess.TimeoutExpired:
+                os.killpg(started.pid, signal.SIGKILL)
+                started.wait()
+
+
+def answers(url: str) -> bool:
+    try:
+        with urlopen(url, timeout=5) as response:
+            return bool(response.status == 200)
+    except OSError:
+        return False
+
+
+@pytest.fixture
+def lab(tmp_path: Path) -> Iterator[Lab]:
+    """A lab whose instance other processes can use."""
+    (tmp_path / "home").mkdir()
+    (tmp_path / "home" / "dagster.yaml").write_text(INSTANCE, encoding="utf-8")
+    (tmp_path / "metastore.yaml").write_text(CONFIG, encoding="utf-8")
+    with DagsterInstance.from_config(str(tmp_path / "home")) as instance:
+        made = Lab(tmp_path, instance)
+        made.append(1, 2, 3, count=2000)
+        for day in (1, 2, 3):
+            made.write_file(day)
+        yield made
+
+
+@pytest.fixture
+def page() -> Iterator[Any]:
+    """A page of a headless Chromium: the system's, else the one that Playwright installs."""
+    from playwright.sync_api import sync_playwright
+
+    with sync_playwright() as playwright:
+        executable = shutil.which("chromium") or playwright.chromium.executable_path
+        if not os.path.exists(executable):
+            pytest.skip("no Chromium: `make test-browser` installs one")
+        browser = playwright.chromium.launch(executable_path=executable, args=ARGUMENTS)
+        yield browser.new_page(viewport={"width": 1400, "height": 1000})
+        browser.close()
+
+
+def told_version(lab: Lab, table: str) -> int:
+    event = lab.instance.get_latest_materialization_event(AssetKey([table, "table", "statistics"]))
+    materialization = event.asset_materialization if event else None
+    return int(str(materialization.metadata["version"].value)) if materialization else 0
+
+
+def look(page: Any, lab: Lab, url: str, name: str, row_count: str) -> None:
+    """The page says how many rows there are, and its picture is drawn when it is asked for."""
+    folder = Path(os.environ.get(SCREENSHOTS) or lab.folder)
+    page.goto(url)
+    page.get_by_text("Show Markdown").first.wait_for(timeout=60_000)
+    page.screenshot(path=folder / f"{name}.png")
+    assert re.search(
+        rf"row_count\s+{row_count}\b|Row count\s+{row_count[:-3]},?{row_count[-3:]}\b", page.inner_text("body")
+    )
+    page.get_by_text("Show Markdown").first.click()
+    image = page.locator("img[alt='statistics at a glance']")
+    image.wait_for(timeout=10_000)
+    page.wait_for_timeout(500)  # The dialog fades in.
+    page.screenshot(path=folder / f"{name}-picture.png")
+    assert image.evaluate("image => image.complete && image.naturalWidth") == 860
+    assert image.evaluate("image => image.getBoundingClientRect().width") > 600
+
+
+def test_what_a_person_sees(lab: Lab, page: Any) -> None:
+    """Sensors see the tables without being switched on; the pages of a partition and of the table show its rows and
+    its picture; and a daemon that was stopped goes on where it was."""
+    with socket.create_server(("127.0.0.1", 0)) as server:
+        port = server.getsockname()[1]
+    with ExitStack() as stack:
+        stack.enter_context(process(lab.folder, "dagster-webserver", "-h", "127.0.0.1", "-p", str(port)))
+        with process(lab.folder, "dagster-daemon", "run"):
+            for table in ("sales", "visits-eu"):
+                wait_for(f"the first version of {table}", 180, lambda table=table: told_version(lab, table) == 1)
+        wait_for("the webserver", 60, lambda: answers(f"http://127.0.0.1:{port}/server_info"))
+        assets = f"http://127.0.0.1:{port}/assets/sales"
+        partition = f"{assets}/partition/statistics?view=partitions&partition={key_of(2)}"
+        look(page, lab, partition, "partition", "2000")
+        look(page, lab, f"{assets}/table/statistics", "table", "6000")
+
+        lab.append(2, 5, seed=1, count=500)
+        runs = lab.instance.get_runs_count()
+        with process(lab.folder, "dagster-daemon", "run"):
+            wait_for("the second version of sales", 120, lambda: told_version(lab, "sales") == 2)
+            wait_for("the run's end", 60, lambda: all(run.is_finished for run in lab.instance.get_runs()))
+        assert lab.instance.get_runs_count() == runs + 1
+        look(page, lab, partition, "partition-again", "2500")
