@@ -1,38 +1,40 @@
-"""Counting the distinct values of a column that arrives in chunks, in memory of the distinct values' size."""
+"""Counting the values of a column that arrives in chunks, in little more memory than they need themselves."""
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from dataclasses import dataclass
+from collections.abc import Iterator
 
 import numpy as np
-import numpy.typing as npt
 import polars as pl
 import pyarrow as pa
 from pyarrow import types as t
 
 from metastore_assets.statistics.physical import physical_series
+from metastore_assets.statistics.runs import (
+    Counted,
+    Run,
+    compact,
+    concatenated,
+    count,
+    count_sorted,
+    is_hashed,
+    merge_runs,
+    merged_blocks,
+    sum_counts,
+)
 from metastore_assets.statistics.types import TypeClass
 
 _PENDING_ROWS = 1 << 20
 _PENDING_BYTES = 64 << 20
-_SAMPLE = 2048
-
-
-@dataclass(frozen=True)
-class Run:
-    """Distinct physical values in ascending order, without nulls, and how often each occurs."""
-
-    values: pl.Series
-    counts: npt.NDArray[np.int64]
 
 
 class ValueCounter:
     """Counts the values of one column, chunk by chunk.
 
-    Chunks wait until a million rows or 64 MB are together, then become one sorted run; runs of similar size are
-    merged, as in a log-structured merge tree. So a huge column of few values stays small, and a column of distinct
-    values costs O(n log n) and about three times its own size at the peak.
+    Chunks wait until a million rows or 64 MB are together. If their values repeat, they become a run of distinct values
+    with counts, and such runs are merged when they are of similar size, as in a log-structured merge tree: a huge
+    column of few values stays small. If they hardly repeat, the sorted values are kept as they are, and merged with
+    the others only in the end, block by block: a column of distinct values needs little more than its own size.
     """
 
     def __init__(self, cls: TypeClass) -> None:
@@ -40,16 +42,20 @@ class ValueCounter:
         self._pending: list[pl.Series] = []
         self._rows = 0
         self._buffers: dict[int, int] = {}
-        self._runs: list[Run] = []
+        self._repeating: list[Counted] = []
+        self._distinct: list[Run] = []
+        self.nan_count = 0
 
     def add(self, array: pa.Array) -> None:
         """Count the values of one chunk. Raises UnsupportedTypeError when one has no place in its class."""
-        if t.is_dictionary(array.type) and len(array.dictionary) < len(array):
+        if t.is_dictionary(array.type) and 2 * len(array.dictionary) < len(array):
             self._push(_count_dictionary(array, self._class))
             return
         series = physical_series(array, self._class)
         if len(series) == 0:
             return
+        if series.dtype == pl.Float64:
+            self.nan_count += int(np.isnan(series.to_numpy()).sum())
         self._pending.append(series)
         self._rows += len(series)
         # Chunks may be slices of one large array: what they share is held once.
@@ -57,86 +63,41 @@ class ValueCounter:
         if self._rows >= _PENDING_ROWS or sum(self._buffers.values()) >= _PENDING_BYTES:
             self._flush()
 
-    def finish(self) -> Run | None:
-        """The counts of all values added, or None when there were none. The counter is empty afterwards."""
-        pending, runs = self._take_pending(), self._runs
-        self._runs = []
-        if pending:
-            runs.append(count(_concatenated(pending)))
-        return merge_runs(runs) if runs else None
+    def blocks(self) -> Iterator[Counted]:
+        """The counts of all values added, in blocks of ascending values; not one where there are none."""
+        runs: list[Run] = [*self._distinct, *self._repeating]
+        if self._pending:
+            runs.append(count(concatenated(self._take_pending())))
+        self._distinct, self._repeating = [], []
+        return merged_blocks(runs) if runs else iter(())
 
     def _flush(self) -> None:
-        run = count(_concatenated(self._take_pending()))
-        self._push(Run(_compact(run.values), run.counts))
+        values = concatenated(self._take_pending())
+        ascending = None if is_hashed(values) else values.sort()
+        run = count(values) if ascending is None else count_sorted(ascending)
+        if 2 * len(run) <= len(values):
+            self._push(Counted(compact(run.values), run.counts))
+        else:
+            self._distinct.append(Run(compact(values.sort() if ascending is None else ascending), None))
 
     def _take_pending(self) -> list[pl.Series]:
         pending, self._pending, self._rows, self._buffers = self._pending, [], 0, {}
         return pending
 
-    def _push(self, run: Run) -> None:
-        if len(run.values) == 0:
+    def _push(self, run: Counted) -> None:
+        if len(run) == 0:
             return
-        self._runs.append(run)
-        while len(self._runs) > 1 and len(self._runs[-2].values) < 2 * len(self._runs[-1].values):
-            right, left = self._runs.pop(), self._runs.pop()
-            self._runs.append(merge_runs([left, right]))
+        self._repeating.append(run)
+        while len(self._repeating) > 1 and len(self._repeating[-2]) < 2 * len(self._repeating[-1]):
+            right, left = self._repeating.pop(), self._repeating.pop()
+            merged = merge_runs([left, right])
+            self._repeating.append(Counted(compact(merged.values), merged.counts))
 
 
-def count(values: pl.Series) -> Run:
-    """The distinct values of a series without nulls and their counts; NaN equal to itself, -0.0 equal to 0.0."""
-    if values.dtype in (pl.Binary, pl.Boolean) and not _mostly_distinct(values):
-        # Hashing beats sorting as long as values repeat; for numbers polars' sort is as fast as its hashing.
-        table = values.alias("v").to_frame().group_by("v").len()
-        order = table["v"].arg_sort()
-        return Run(table["v"].gather(order), table["len"].gather(order).cast(pl.Int64).to_numpy())
-    runs = values.sort().rle().struct
-    return Run(runs.field("value"), runs.field("len").cast(pl.Int64).to_numpy())
-
-
-def merge_runs(runs: Sequence[Run]) -> Run:
-    """One run with the counts of equal values added up. The values of each may be in any order and repeat."""
-    if len(runs) == 1:
-        return runs[0]
-    values = _concatenated([run.values for run in runs])
-    return sum_counts(values, np.concatenate([run.counts for run in runs]))
-
-
-def sum_counts(values: pl.Series, counts: npt.NDArray[np.int64]) -> Run:
-    """The run of values that each come with a count, of either sign. A value whose counts cancel keeps its 0."""
-    if len(values) == 0:
-        return Run(values, counts)
-    order = values.arg_sort()
-    values, counts = values.gather(order), counts[order.to_numpy()]
-    lengths = values.rle().struct.field("len").cast(pl.Int64).to_numpy()
-    starts = np.cumsum(lengths) - lengths
-    return Run(values.gather(starts), np.add.reduceat(counts, starts))
-
-
-def _count_dictionary(array: pa.DictionaryArray, cls: TypeClass) -> Run:
+def _count_dictionary(array: pa.DictionaryArray, cls: TypeClass) -> Counted:
     indices = array.indices.drop_null().cast(pa.int64()).to_numpy()
     counts = np.bincount(indices, minlength=len(array.dictionary)).astype(np.int64)
-    # Entries that are null or unused are no values; entries may repeat, which merging settles.
+    # Entries that are null or unused are no values; entries may repeat, which adding up settles.
     used = np.flatnonzero((counts > 0) & array.dictionary.is_valid().to_numpy(zero_copy_only=False))
-    positions = pa.array(used)
-    values = physical_series(pa.DictionaryArray.from_arrays(positions, array.dictionary), cls)
+    values = physical_series(pa.DictionaryArray.from_arrays(pa.array(used), array.dictionary), cls)
     return sum_counts(values, counts[used])
-
-
-def _concatenated(parts: Sequence[pl.Series]) -> pl.Series:
-    if len(parts) == 1:
-        return parts[0]
-    if any(part.dtype == pl.Int128 for part in parts):
-        parts = [part.cast(pl.Int128) for part in parts]
-    return pl.concat([part.alias("") for part in parts])
-
-
-def _mostly_distinct(values: pl.Series) -> bool:
-    if values.dtype == pl.Boolean or len(values) < 2 * _SAMPLE:
-        return False
-    step = len(values) // _SAMPLE
-    return values.gather_every(step).n_unique() > _SAMPLE // 2
-
-
-def _compact(values: pl.Series) -> pl.Series:
-    """The same values without hold on the buffers of the chunks they came from."""
-    return pl.Series(values.to_arrow(compat_level=pl.CompatLevel.oldest())) if values.dtype == pl.Binary else values

@@ -1,111 +1,201 @@
-"""The numbers of a statistics row, computed from the exact frequencies of all the values."""
+"""The numbers of a statistics row, computed from the exact frequencies of all the values, block by block."""
 
 from __future__ import annotations
 
-from dataclasses import replace
-from typing import Any
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, field, replace
+from typing import Any, Generic, TypeVar
 
 import numpy as np
-import numpy.typing as npt
 import pyarrow as pa
 import pyarrow.compute as pc
-from pyarrow import types as t
 
 from metastore_assets.config import ColumnPolicy
 from metastore_assets.errors import UnsupportedTypeError
 from metastore_assets.statistics.bounds import lower_bound, upper_bound
 from metastore_assets.statistics.column import ColumnStatistics
-from metastore_assets.statistics.distinct import distinct_sketch, fingerprint
-from metastore_assets.statistics.frequencies import Frequencies, frequency_facts, nan_frequency
+from metastore_assets.statistics.distinct import (
+    add_fingerprints,
+    distinct_sketch,
+    fingerprint,
+    merge_distinct_sketches,
+)
+from metastore_assets.statistics.frequencies import PERCENTS, Frequencies, Percentiles, nan_frequency, nearest_ranks
 from metastore_assets.statistics.hashing import hash_values
-from metastore_assets.statistics.leaves import plain_type
-from metastore_assets.statistics.moments import encode_moments, moment_facts, moments_of
+from metastore_assets.statistics.histogram import Histogram, build_histogram, histogram_capacity, merge_histograms
+from metastore_assets.statistics.moments import Moments, encode_moments, merge_moments, moment_facts, moments_of
 from metastore_assets.statistics.physical import numbers, storage
-from metastore_assets.statistics.quantiles import build_quantile_sketch
+from metastore_assets.statistics.quantiles import build_quantile_sketch, merge_quantile_sketches
 from metastore_assets.statistics.types import TypeClass
 
-
-def describe(
-    row: ColumnStatistics, type: pa.DataType, frequencies: Frequencies, policy: ColumnPolicy
-) -> ColumnStatistics:
-    """`row` with everything that the frequencies of all its values say. `type` is the column's own type."""
-    cls = frequencies.type_class
-    counts = frequencies.counts.to_numpy()
-    if cls.name in ("string", "binary"):
-        row = replace(row, **_lengths(frequencies, cls, counts))
-    else:
-        row = replace(row, total_bytes=row.value_count * _width(type))
-    hashes = hash_values(frequencies.values, cls)
-    facts = frequency_facts(frequencies)
-    row = replace(
-        row,
-        nan_count=nan_frequency(frequencies) if cls.kind == "float" else None,
-        distinct_count=facts.distinct_count,
-        distinct_count_guarantee="exact",
-        duplicate_count=facts.duplicate_count,
-        percentiles=facts.percentiles,
-        percentiles_guarantee="exact",
-        distinct_sketch=distinct_sketch(hashes[0]),
-        fingerprint=fingerprint(hashes, counts, row.null_count),
-        true_count=_true_count(frequencies) if cls.kind == "boolean" else None,
-        **_bounds(frequencies, cls),
-    )
-    return replace(row, **_numeric(frequencies, cls, counts, policy)) if cls.is_ordinal else row
+State = TypeVar("State")
+_MOST = 64
 
 
-def _numeric(
-    frequencies: Frequencies, cls: TypeClass, counts: npt.NDArray[np.int64], policy: ColumnPolicy
-) -> dict[str, Any]:
-    values = numbers(frequencies.values, cls)
-    if nan_frequency(frequencies):
-        values, counts = values[:-1], counts[:-1]
-    found: dict[str, Any] = {}
-    if cls.is_numeric:
-        moments = moments_of(values, counts)
-        found |= vars(moment_facts(moments, scale=None if cls.kind == "float" else cls.scale))
-        found["moments"] = encode_moments(moments)
-    if policy.quantiles != "off":
-        points = values.astype(np.float64)
-        finite = np.isfinite(points)
-        found["quantile_sketch"] = build_quantile_sketch(points[finite], counts[finite])
-    return found
+class Fold(Generic[State]):
+    """A state that is merged from many, a few dozen at a time."""
+
+    def __init__(self, merge: Callable[[Sequence[State]], State]) -> None:
+        self._merge = merge
+        self._parts: list[State] = []
+
+    def add(self, part: State | None) -> None:
+        """Add one part, if there is one."""
+        if part is not None:
+            self._parts.append(part)
+        if len(self._parts) >= _MOST:
+            self._parts = [self._merge(self._parts)]
+
+    def total(self) -> State | None:
+        """The merged state; None when nothing was added."""
+        return self._merge(self._parts) if self._parts else None
 
 
-def _bounds(frequencies: Frequencies, cls: TypeClass) -> dict[str, Any]:
-    last = len(frequencies) - 1 - (1 if nan_frequency(frequencies) else 0)
-    if last < 0:
-        return {"minimum_exact": True, "maximum_exact": True}
-    least, greatest = frequencies.values[0], frequencies.values[last]
-    if cls.name not in ("string", "binary"):
-        return {"minimum": least, "maximum": greatest, "minimum_exact": True, "maximum_exact": True}
-    minimum, minimum_exact = lower_bound(least.as_buffer().to_pybytes(), cls)
-    maximum, maximum_exact = upper_bound(greatest.as_buffer().to_pybytes(), cls)
-    return {
-        "minimum": minimum,
-        "maximum": maximum,
-        "minimum_exact": minimum_exact,
-        "maximum_exact": maximum_exact,
-    }
+@dataclass
+class _Lengths:
+    total: int = 0
+    bytes: int = 0
+    least: int | None = None
+    greatest: int | None = None
 
 
-def _lengths(frequencies: Frequencies, cls: TypeClass, counts: npt.NDArray[np.int64]) -> dict[str, Any]:
-    values = storage(frequencies.values)
-    sizes = lengths = pc.binary_length(values).to_numpy()
-    if cls.name == "string" and not _is_ascii(values):
-        try:
-            frequencies.values.validate(full=True)
-        except pa.ArrowInvalid as error:
-            raise UnsupportedTypeError(f"the column holds text that is not UTF-8: {error}") from error
-        lengths = pc.utf8_length(frequencies.values).to_numpy()
-    total = int(np.dot(lengths, counts))
-    n = int(counts.sum())
-    return {
-        "minimum_length": int(lengths.min()) if n else None,
-        "maximum_length": int(lengths.max()) if n else None,
-        "mean_length": total / n if n else None,
-        "total_length": total,
-        "total_bytes": int(np.dot(sizes, counts)),
-    }
+@dataclass
+class Describer:
+    """Takes the frequencies of a column in blocks of ascending values, and says what they amount to.
+
+    `ranked`: how many values there are in all, NaN left out; known beforehand, because percentiles are picked in
+    passing. What merges over rows merges over blocks of values, so that a block is all that is held.
+    """
+
+    cls: TypeClass
+    policy: ColumnPolicy
+    ranked: int
+    _distinct: int = 0
+    _duplicates: int = 0
+    _passed: int = 0
+    _nans: int = 0
+    _trues: int = 0
+    _least: pa.Scalar | None = None
+    _greatest: pa.Scalar | None = None
+    _percentiles: list[pa.Scalar] = field(default_factory=list)
+    _lengths: _Lengths = field(default_factory=_Lengths)
+    _sketches: Fold[bytes] = field(default_factory=lambda: Fold(merge_distinct_sketches))
+    _prints: Fold[bytes] = field(default_factory=lambda: Fold(add_fingerprints))
+    _moments: Fold[Moments] = field(default_factory=lambda: Fold(merge_moments))
+    _digests: Fold[bytes] = field(default_factory=lambda: Fold(merge_quantile_sketches))
+    _histograms: Fold[Histogram] = field(default_factory=lambda: Fold(merge_histograms))
+
+    def add(self, block: Frequencies) -> None:
+        """Take the next block. Raises UnsupportedTypeError for text that is not UTF-8."""
+        counts = block.counts.to_numpy()
+        if self.cls.name in ("string", "binary"):
+            self._add_lengths(block)
+        hashes = hash_values(block.values, self.cls)
+        self._sketches.add(distinct_sketch(hashes[0]))
+        self._prints.add(fingerprint(hashes, counts, 0))
+        self._distinct += len(block)
+        self._duplicates += int((counts > 1).sum())
+        if self.cls.kind == "boolean":
+            self._trues += int(counts[block.values.to_numpy(zero_copy_only=False)].sum())
+        nans = nan_frequency(block)
+        self._nans += nans
+        if nans:
+            block = Frequencies(block.values.slice(0, len(block) - 1), block.counts.slice(0, len(block) - 1))
+        if len(block):
+            self._add_ordered(block)
+
+    def finish(self, row: ColumnStatistics, width: int) -> ColumnStatistics:
+        """`row`, which has the counts of values and nulls, with all the rest. `width`: bytes of a value, if fixed."""
+        cls, has_lengths = self.cls, self.cls.name in ("string", "binary")
+        nothing = hash_values(pa.nulls(0, cls.arrow), cls)
+        self._prints.add(fingerprint(nothing, np.zeros(0, np.int64), row.null_count))
+        self._sketches.add(distinct_sketch(nothing[0]))
+        row = replace(
+            row,
+            nan_count=self._nans if cls.kind == "float" else None,
+            distinct_count=self._distinct,
+            distinct_count_guarantee="exact",
+            duplicate_count=self._duplicates,
+            percentiles=self._typed_percentiles(),
+            percentiles_guarantee="exact",
+            distinct_sketch=self._sketches.total(),
+            fingerprint=self._prints.total(),
+            true_count=self._trues if cls.kind == "boolean" else None,
+            total_bytes=self._lengths.bytes if has_lengths else row.value_count * width,
+            **self._bounds(),
+        )
+        if has_lengths:
+            row = replace(
+                row,
+                minimum_length=self._lengths.least,
+                maximum_length=self._lengths.greatest,
+                mean_length=self._lengths.total / row.value_count if row.value_count else None,
+                total_length=self._lengths.total,
+            )
+        if cls.is_numeric:
+            moments = self._moments.total() or merge_moments([])
+            scale = None if cls.kind == "float" else cls.scale
+            row = replace(row, moments=encode_moments(moments), **vars(moment_facts(moments, scale=scale)))
+        return replace(row, quantile_sketch=self._digests.total())
+
+    def histogram(self) -> Histogram | None:
+        """The histogram that the policy asks for, where there is one."""
+        return self._histograms.total()
+
+    def _add_ordered(self, block: Frequencies) -> None:
+        counts = block.counts.to_numpy()
+        if self._least is None:
+            self._least = block.values[0]
+        self._greatest = block.values[len(block) - 1]
+        ends = np.cumsum(counts) + self._passed
+        ranks = nearest_ranks(self.ranked)
+        ranks = ranks[(ranks > self._passed) & (ranks <= ends[-1])]
+        self._percentiles += [block.values[at] for at in np.searchsorted(ends, ranks).tolist()]
+        self._passed = int(ends[-1])
+        if not self.cls.is_ordinal:
+            return
+        values = numbers(block.values, self.cls)
+        if self.cls.is_numeric:
+            self._moments.add(moments_of(values, counts))
+        if self.policy.quantiles != "off":
+            points = values.astype(np.float64, copy=False)
+            finite = np.isfinite(points)
+            self._digests.add(build_quantile_sketch(points[finite], counts[finite]))
+        if self.policy.histogram != "off":
+            self._histograms.add(build_histogram(block, histogram_capacity(self.policy.histogram)))
+
+    def _add_lengths(self, block: Frequencies) -> None:
+        values, counts = storage(block.values), block.counts.to_numpy()
+        sizes = lengths = pc.binary_length(values).to_numpy()
+        if self.cls.name == "string" and not _is_ascii(values):
+            try:
+                block.values.validate(full=True)
+            except pa.ArrowInvalid as error:
+                raise UnsupportedTypeError(f"the column holds text that is not UTF-8: {error}") from error
+            lengths = pc.utf8_length(block.values).to_numpy()
+        held, least, greatest = self._lengths, int(lengths.min()), int(lengths.max())
+        held.total += int(np.dot(lengths, counts))
+        held.bytes += int(np.dot(sizes, counts))
+        held.least = least if held.least is None else min(held.least, least)
+        held.greatest = greatest if held.greatest is None else max(held.greatest, greatest)
+
+    def _typed_percentiles(self) -> Percentiles:
+        if not self._percentiles:
+            return ()
+        return tuple((percent / 100, value) for percent, value in zip(PERCENTS, self._percentiles, strict=True))
+
+    def _bounds(self) -> dict[str, Any]:
+        least, greatest = self._least, self._greatest
+        minimum_exact = maximum_exact = True
+        if least is not None and greatest is not None and self.cls.name in ("string", "binary"):
+            least, minimum_exact = lower_bound(least.as_buffer().to_pybytes(), self.cls)
+            greatest, maximum_exact = upper_bound(greatest.as_buffer().to_pybytes(), self.cls)
+        return {
+            "minimum": least,
+            "maximum": greatest,
+            "minimum_exact": minimum_exact,
+            "maximum_exact": maximum_exact,
+        }
 
 
 def _is_ascii(values: pa.LargeBinaryArray) -> bool:
@@ -113,19 +203,3 @@ def _is_ascii(values: pa.LargeBinaryArray) -> bool:
     data = np.frombuffer(values.buffers()[2] or b"", np.uint8)
     data = data[int.from_bytes(start, "little") : int.from_bytes(stop, "little")]
     return len(data) == 0 or int(data.max()) < 128
-
-
-def _true_count(frequencies: Frequencies) -> int:
-    return sum(
-        count
-        for value, count in zip(frequencies.values.to_pylist(), frequencies.counts.to_pylist(), strict=True)
-        if value
-    )
-
-
-def _width(type: pa.DataType) -> int:
-    """Bytes of one value; a boolean counts as one."""
-    plain = plain_type(type)
-    if t.is_null(plain):
-        return 0
-    return 16 if plain == pa.uuid() else max(1, plain.bit_width // 8)

@@ -10,8 +10,8 @@ import numpy.typing as npt
 import pyarrow as pa
 
 from metastore_assets.errors import CorruptionError
-from metastore_assets.statistics.counting import Run, sum_counts
 from metastore_assets.statistics.physical import canonical_array, physical_series
+from metastore_assets.statistics.runs import Counted, sum_counts
 from metastore_assets.statistics.types import TypeClass, type_class
 
 PERCENTS = (1, 5, 10, 25, 50, 75, 90, 95, 99)
@@ -70,10 +70,8 @@ class FrequencyFacts:
     there is no value but NaN."""
 
 
-def frequencies_of_run(run: Run | None, cls: TypeClass) -> Frequencies:
-    """The frequencies that a finished count stands for."""
-    if run is None:
-        return Frequencies(pa.nulls(0, cls.arrow), EMPTY.counts)
+def frequencies_of_run(run: Counted, cls: TypeClass) -> Frequencies:
+    """The frequencies that a run of counted values stands for."""
     return Frequencies(canonical_array(run.values, cls), pa.array(run.counts))
 
 
@@ -104,7 +102,7 @@ def sum_frequencies(terms: Iterable[tuple[Frequencies, int]]) -> Frequencies:
         )
     kept = np.flatnonzero(total.counts)
     if len(kept) < len(total.counts):
-        total = Run(total.values.gather(kept), total.counts[kept])
+        total = Counted(total.values.gather(kept), total.counts[kept])
     return frequencies_of_run(total, cls)
 
 

@@ -204,9 +204,9 @@ def _shape(values: Numbers, counts: npt.NDArray[np.int64], n: int, s1: int, base
         differences = wide.astype(np.float64) - ratio(s1 - pivot * n, n, 0)
     local = magnitude(differences)
     differences = scaled(differences, -local)
-    cubes = differences * differences * differences
-    weights = counts.astype(np.float64)
-    return offset + local, float(np.dot(weights, cubes)), float(np.dot(weights, cubes * differences))
+    weighted = differences * differences * differences * counts
+    # Summed in pairs by numpy: rounds less than a dot product, which would also start threads of its own.
+    return offset + local, float(weighted.sum()), float((weighted * differences).sum())
 
 
 def _decimal_text(unscaled: int, scale: int) -> str:

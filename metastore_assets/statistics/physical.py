@@ -47,13 +47,16 @@ def physical_series(array: pa.Array, cls: TypeClass) -> pl.Series:
 
 
 def canonical_array(series: pl.Series, cls: TypeClass) -> pa.Array:
-    """The inverse of `physical_series`: an array of `cls.arrow`, compact (it shares no buffer with a larger one)."""
+    """The inverse of `physical_series`, for ascending values: a compact array of `cls.arrow`."""
     if cls.kind == "null":
         return pa.nulls(len(series))
     if t.is_decimal(cls.arrow):
         return _decimals(series, cls.arrow)
     if cls.kind == "float":
-        return pa.array(positive_zeros(series.to_numpy()))
+        values = series.to_numpy()
+        zero = int(np.searchsorted(values, 0.0))
+        negative = zero < len(values) and values[zero] == 0 and np.signbit(values[zero])
+        return pa.array(positive_zeros(values) if negative else values)
     array = _plain(series.to_arrow(compat_level=pl.CompatLevel.oldest()))
     if cls.name == "uuid":
         return pa.ExtensionArray.from_storage(cls.arrow, array.cast(pa.binary(16)))

@@ -12,11 +12,11 @@ from pyarrow import types as t
 
 from metastore_assets.config import FREQUENCY_LIMIT, ColumnPolicy
 from metastore_assets.errors import UnsupportedTypeError
-from metastore_assets.statistics.column import ColumnStatistics
+from metastore_assets.statistics.column import ColumnStatistics, FrequencyState
 from metastore_assets.statistics.counting import ValueCounter
-from metastore_assets.statistics.describe import describe
+from metastore_assets.statistics.describe import Describer
 from metastore_assets.statistics.frequencies import Frequencies, frequencies_of_run
-from metastore_assets.statistics.histogram import Histogram, build_histogram, histogram_capacity
+from metastore_assets.statistics.histogram import Histogram
 from metastore_assets.statistics.leaves import LeafColumn, is_list, leaf_columns, plain_type, split_leaves
 from metastore_assets.statistics.types import TypeClass, type_class
 
@@ -104,19 +104,24 @@ class _LeafProfiler:
         )
         if self.type_class is None:
             return ColumnProfile(self._with_lengths(row), None, None)
-        frequencies = frequencies_of_run(self._counter.finish(), self.type_class)
+        describer = Describer(self.type_class, policy, self.value_count - self._counter.nan_count)
+        kept: list[Frequencies] | None = None if policy.frequencies == "off" else []
+        distinct = 0
         try:
-            row = describe(row, leaf.type, frequencies, policy)
+            for run in self._counter.blocks():
+                block = frequencies_of_run(run, self.type_class)
+                describer.add(block)
+                distinct += len(block)
+                if policy.frequencies == "auto" and distinct > FREQUENCY_LIMIT:
+                    kept = None
+                if kept is not None:
+                    kept.append(block)
         except UnsupportedTypeError as error:
             return ColumnProfile(replace(row, type_class=None, reason=str(error)), None, None)
-        histogram = None
-        if policy.histogram != "off":
-            histogram = build_histogram(frequencies, histogram_capacity(policy.histogram))
-        if policy.frequencies == "off":
-            return ColumnProfile(replace(row, frequencies="off"), None, histogram)
-        listed = policy.frequencies == "all" or len(frequencies) <= FREQUENCY_LIMIT
-        row = replace(row, frequencies="listed" if listed else "counted")
-        return ColumnProfile(row, frequencies if listed else None, histogram)
+        state: FrequencyState = "off" if policy.frequencies == "off" else "counted" if kept is None else "listed"
+        row = replace(describer.finish(row, _width(leaf.type)), frequencies=state)
+        frequencies = None if kept is None else _joined(kept, self.type_class)
+        return ColumnProfile(row, frequencies, describer.histogram())
 
     def _with_lengths(self, row: ColumnStatistics) -> ColumnStatistics:
         if not self._has_lengths or not self._lengths:
@@ -129,6 +134,21 @@ class _LeafProfiler:
             mean_length=total / self.value_count,
             total_length=total,
         )
+
+
+def _joined(blocks: Sequence[Frequencies], cls: TypeClass) -> Frequencies:
+    if not blocks:
+        return Frequencies(pa.nulls(0, cls.arrow), pa.array([], pa.int64()))
+    values, counts = [block.values for block in blocks], [block.counts for block in blocks]
+    return blocks[0] if len(blocks) == 1 else Frequencies(pa.concat_arrays(values), pa.concat_arrays(counts))
+
+
+def _width(type: pa.DataType) -> int:
+    """Bytes of one value of fixed width; a boolean counts as one."""
+    plain = plain_type(type)
+    if t.is_null(plain) or (type_class(type).kind == "bytes" and plain != pa.uuid()):
+        return 0
+    return 16 if plain == pa.uuid() else max(1, plain.bit_width // 8)
 
 
 def _null_count(array: pa.Array) -> int:

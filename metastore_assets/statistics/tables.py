@@ -11,10 +11,10 @@ import pyarrow.compute as pc
 
 from metastore_assets.errors import CorruptionError
 from metastore_assets.statistics.column import ColumnStatistics
-from metastore_assets.statistics.counting import sum_counts
 from metastore_assets.statistics.frequencies import EMPTY, Frequencies, Percentiles, frequencies_of_run
 from metastore_assets.statistics.histogram import Histogram
 from metastore_assets.statistics.physical import physical_series
+from metastore_assets.statistics.runs import sum_counts
 from metastore_assets.statistics.types import class_named, type_class
 from metastore_assets.statistics.union import from_union, pack_scalars, pack_values, union_type, unpack_scalars
 

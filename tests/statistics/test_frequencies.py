@@ -13,10 +13,12 @@ from hypothesis import strategies as st
 
 from metastore_assets.config import ColumnPolicy
 from metastore_assets.errors import CorruptionError
-from metastore_assets.statistics import counting
+from metastore_assets.statistics import counting, describe, runs
+from metastore_assets.statistics import profile as profile_module
 from metastore_assets.statistics.frequencies import EMPTY, Frequencies, frequency_facts, sum_frequencies
 from tests.statistics.columns import KINDS, profile_one, rows, share
 from tests.statistics.oracle import FRACTIONS, Facts, plain
+from tests.statistics.test_merge import check_moments, check_shape, same
 from tests.statistics.test_profile import widened
 
 
@@ -83,22 +85,41 @@ def test_equality_knows_nan() -> None:
     assert frequencies([1], "int8") != frequencies([1.0], "float64")
 
 
-@pytest.mark.parametrize("name", ["int32", "string_view", "binary", "decimal128", "float64", "dictionary", "boolean"])
+@pytest.mark.parametrize(
+    "name", ["int32", "uint64", "string_view", "binary", "decimal128", "float64", "dictionary", "boolean", "uuid"]
+)
+@share(40)
 @given(data=st.data())
-@share(20)
-def test_counting_in_runs(name: str, data: st.DataObject) -> None:
-    """However often chunks are flushed into runs, and runs merged, the counts are the same."""
+def test_counting_in_runs_and_blocks(name: str, data: st.DataObject) -> None:
+    """However often chunks become runs, and however small the blocks they are merged in, all numbers are equal."""
     kind = KINDS[name]
-    values = data.draw(rows(kind, 60))
+    values = data.draw(rows(kind, 80))
     chunk = data.draw(st.integers(1, 10))
+    chunks = [kind.array(values[at : at + chunk]) for at in range(0, len(values), chunk)] or [kind.array([])]
+    expected = profile_one(chunks)
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(counting, "_PENDING_ROWS", data.draw(st.integers(1, 20)))
-        parts = [values[at : at + chunk] for at in range(0, len(values), chunk)]
-        found = profile_one([kind.array(part) for part in parts] or [kind.array([])]).frequencies
-    assert found is not None
-    expected = Counter(Facts(values).counts)
-    assert {plain(v): c for v, c in zip(found.values, found.counts.to_pylist(), strict=True)} == dict(expected)
-    assert [plain(value) for value in found.values] == Facts(values).ascending
+        patch.setattr(counting, "_PENDING_ROWS", data.draw(st.integers(1, 40)))
+        patch.setattr(runs, "BLOCK", data.draw(st.integers(4, 16)))
+        patch.setattr(describe, "_MOST", data.draw(st.integers(2, 5)))
+        found = profile_one(chunks)
+    assert found.frequencies == expected.frequencies
+    assert found.histogram == expected.histogram
+    same(found.statistics, expected.statistics, {"skewness", "kurtosis", "moments", "quantile_sketch"})
+    check_shape(found.statistics, expected.statistics, len(values))
+    check_moments(found.statistics, expected.statistics)
+
+
+def test_values_beyond_the_limit_are_counted_in_blocks(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A list that turns out too long on the way is dropped; the counts go on."""
+    monkeypatch.setattr(runs, "BLOCK", 8)
+    monkeypatch.setattr(counting, "_PENDING_ROWS", 10)
+    monkeypatch.setattr(profile_module, "FREQUENCY_LIMIT", 50)
+    for distinct, state in ((50, "listed"), (51, "counted")):
+        values = [at * 37 % distinct for at in range(500)]
+        found = profile_one(pa.array(values))
+        assert (found.statistics.frequencies, found.frequencies is not None) == (state, state == "listed")
+        assert (found.statistics.distinct_count, found.statistics.duplicate_count) == (distinct, distinct)
+        assert found.statistics.sum == str(sum(values))
 
 
 @pytest.mark.parametrize("name", ["string", "binary_view"])

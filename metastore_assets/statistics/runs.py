@@ -1,0 +1,133 @@
+"""Runs of values in ascending order: counting them, adding up their counts, and merging many without joining them."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+
+import numpy as np
+import numpy.typing as npt
+import polars as pl
+
+BLOCK = 1 << 17
+"""Values in a block, about: what is held and computed with at a time."""
+_SAMPLES = 4
+_HASHED = (pl.Binary, pl.Boolean)
+_SAMPLE = 2048
+
+Counts = npt.NDArray[np.int64]
+
+
+@dataclass(frozen=True)
+class Run:
+    """Physical values in ascending order, without nulls: distinct ones with their counts, or each row for itself."""
+
+    values: pl.Series
+    counts: Counts | None
+    """How often each value occurs; None: once per row, and neighbours may be equal."""
+
+    def __len__(self) -> int:
+        return len(self.values)
+
+    def part(self, start: int, stop: int) -> Run:
+        """The values from one position up to another."""
+        return Run(self.values.slice(start, stop - start), None if self.counts is None else self.counts[start:stop])
+
+
+@dataclass(frozen=True)
+class Counted(Run):
+    """A run of distinct values with their counts."""
+
+    counts: Counts
+
+
+def count(values: pl.Series) -> Counted:
+    """The distinct values of a series without nulls and their counts; NaN equal to itself, -0.0 equal to 0.0."""
+    if is_hashed(values):
+        table = values.alias("v").to_frame().group_by("v").len()
+        order = table["v"].arg_sort()
+        return Counted(table["v"].gather(order), table["len"].gather(order).cast(pl.Int64).to_numpy())
+    return count_sorted(values.sort())
+
+
+def is_hashed(values: pl.Series) -> bool:
+    """Whether hashing beats sorting: for bytes that repeat. Numbers polars sorts as fast as it hashes them."""
+    return values.dtype in _HASHED and not _mostly_distinct(values)
+
+
+def count_sorted(values: pl.Series) -> Counted:
+    """The distinct values of an ascending series and their counts."""
+    runs = values.rle().struct
+    return Counted(runs.field("value"), runs.field("len").cast(pl.Int64).to_numpy())
+
+
+def sum_counts(values: pl.Series, counts: Counts) -> Counted:
+    """The run of values, in any order, that each come with a count of either sign; counts that cancel stay, as 0."""
+    if len(values) == 0:
+        return Counted(values, counts)
+    order = values.arg_sort()
+    values, counts = values.gather(order), counts[order.to_numpy()]
+    lengths = values.rle().struct.field("len").cast(pl.Int64).to_numpy()
+    if len(lengths) == len(values):
+        return Counted(values, counts)
+    starts = np.cumsum(lengths) - lengths
+    return Counted(values.gather(starts), np.add.reduceat(counts, starts))
+
+
+def merge_runs(runs: Sequence[Run]) -> Counted:
+    """One run with the counts of equal values added up, of one run or more."""
+    if all(run.counts is None for run in runs) and sum(map(len, runs)) <= 8 * BLOCK:
+        return count(concatenated([run.values for run in runs]))
+    counted = [_counted(run) for run in runs if len(run)]
+    if len(counted) == 1:
+        return counted[0]
+    return sum_counts(concatenated([run.values for run in counted]), np.concatenate([run.counts for run in counted]))
+
+
+def merged_blocks(runs: Sequence[Run]) -> Iterator[Counted]:
+    """All the runs merged, in blocks of ascending values, each value in one block; never empty blocks.
+
+    Values are cut into ranges, and a range is merged at a time: beside the runs only a block is held.
+    """
+    if len(runs) == 1 and runs[0].counts is not None:
+        for start in range(0, len(runs[0]), BLOCK):
+            yield _counted(runs[0].part(start, min(start + BLOCK, len(runs[0]))))
+        return
+    splitters = _splitters(runs)
+    cuts = [[0, *run.values.search_sorted(splitters, side="left").to_list(), len(run)] for run in runs]
+    for at in range(len(splitters) + 1):
+        parts = [run.part(cut[at], cut[at + 1]) for run, cut in zip(runs, cuts, strict=True) if cut[at] < cut[at + 1]]
+        if parts:
+            yield merge_runs(parts)
+
+
+def concatenated(parts: Sequence[pl.Series]) -> pl.Series:
+    """One series of parts of one class, of which some may need wider integers than others."""
+    if len(parts) == 1:
+        return parts[0]
+    if any(part.dtype == pl.Int128 for part in parts):
+        parts = [part.cast(pl.Int128) for part in parts]
+    return pl.concat([part.alias("") for part in parts])
+
+
+def compact(values: pl.Series) -> pl.Series:
+    """The same values without hold on the buffers of the chunks they came from."""
+    return pl.Series(values.to_arrow(compat_level=pl.CompatLevel.oldest())) if values.dtype == pl.Binary else values
+
+
+def _counted(run: Run) -> Counted:
+    return count_sorted(run.values) if run.counts is None else Counted(run.values, run.counts)
+
+
+def _splitters(runs: Sequence[Run]) -> pl.Series:
+    """Values that cut all the runs into ranges of about a block."""
+    step = BLOCK // _SAMPLES
+    sample = concatenated([run.values.gather_every(step, offset=step - 1) for run in runs]).sort()
+    return sample.gather_every(_SAMPLES, offset=_SAMPLES - 1).unique().sort()
+
+
+def _mostly_distinct(values: pl.Series) -> bool:
+    if values.dtype == pl.Boolean or len(values) < 2 * _SAMPLE:
+        return False
+    step = len(values) // _SAMPLE
+    return values.gather_every(step).n_unique() > _SAMPLE // 2
