@@ -67,7 +67,7 @@ def run_shell(code: str, folder: Path) -> None:
 
 
 @pytest.mark.spark
-@pytest.mark.parametrize("page", PAGES, ids=lambda page: page.name)
+@pytest.mark.parametrize("page", PAGES, ids=lambda page: page.relative_to(REPOSITORY).as_posix())
 def test_examples_run(
     page: Path, refreshed: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
@@ -83,7 +83,7 @@ def test_examples_run(
             run_shell(code, folder)
 
 
-@pytest.mark.parametrize("page", PAGES, ids=lambda page: page.name)
+@pytest.mark.parametrize("page", PAGES, ids=lambda page: page.relative_to(REPOSITORY).as_posix())
 def test_configurations_are_valid(page: Path, tmp_path: Path) -> None:
     """Every configuration that a page shows is accepted, and all its keys are keys there are."""
     for language, code, _ in blocks(page):
@@ -100,7 +100,7 @@ def test_the_demos_configuration_is_valid() -> None:
     assert Path(config.root) == REPOSITORY / "demo" / "metastore"
 
 
-@pytest.mark.parametrize("page", PAGES, ids=lambda page: page.name)
+@pytest.mark.parametrize("page", PAGES, ids=lambda page: page.relative_to(REPOSITORY).as_posix())
 def test_links_lead_somewhere(page: Path) -> None:
     """A relative link of a page names a file there is."""
     targets = re.findall(r"\]\((?!https?:)([^)#]+)(?:#[^)]*)?\)", page.read_text(encoding="utf-8"))
