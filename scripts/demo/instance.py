@@ -23,6 +23,7 @@ from metastore_assets.pipeline.session import spark_session
 
 _SETTINGS = """\
 telemetry: {enabled: false}
+nux: {enabled: false}
 # A run has a Spark of its own: on a small machine, one after the other is fastest.
 concurrency: {runs: {max_concurrent_runs: 1}}
 """
