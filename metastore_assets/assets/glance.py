@@ -1,5 +1,6 @@
 """A profile as people look at it first: what the pictures draw of it, read in a few small pieces."""
 
+import re
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from itertools import pairwise
@@ -15,6 +16,7 @@ from metastore_assets.lookup import TableLookup
 from metastore_assets.statistics.column import ColumnStatistics, FrequencyState
 
 _FRACTIONS = {0.05: "5% up to", 0.5: "median", 0.95: "95% up to"}
+_FRACTION = re.compile(r"(?<=:\d\d)\.\d+$")
 _WHY_NO_VALUES: Mapping[FrequencyState, str] = {
     "listed": "no value occurs twice",
     "counted": "too many values to list them",
@@ -50,8 +52,8 @@ def _column(table: TableLookup, partition: str | None, row: ColumnStatistics) ->
         facts=facts_of(row),
         rows=row.value_count + row.null_count,
         bins=bins,
-        low=_minimum(row),
-        high=_maximum(row),
+        low=_label(_minimum(row)),
+        high=_label(_maximum(row)),
         top=tuple((scalar_text(value), frequency) for value, frequency in top),
         notes=_notes(row),
     )
@@ -126,6 +128,11 @@ def _notes(row: ColumnStatistics) -> tuple[str, ...]:
     if not ranks and row.minimum is not None and row.maximum is not None:
         ranks = [f"from {_minimum(row)}", f"to {_maximum(row)}"]
     return (_WHY_NO_VALUES[row.frequencies], *ranks)
+
+
+def _label(text: str) -> str:
+    """Times to the second: two of them have to fit below a histogram."""
+    return _FRACTION.sub("", text)
 
 
 def _minimum(row: ColumnStatistics) -> str:

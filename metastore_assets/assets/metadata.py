@@ -20,10 +20,10 @@ SNAPSHOT = "snapshot"
 PICTURE = "picture"
 
 # Bytes of the parts of an event that grow with the table; the whole event stays below 50,000.
-_SCHEMA = 14_000
-_STATISTICS = 8_000
-_PICTURE = 24_000
-_MOST_FILES = 20
+_SCHEMA = 13_000
+_STATISTICS = 7_000
+_PICTURE = 22_000
+_MOST_FILES = 10
 
 
 def profile_metadata(kind: Kind, glance: Glance, title: str, uris: Sequence[str], schema: pa.Schema) -> Metadata:
@@ -36,8 +36,6 @@ def profile_metadata(kind: Kind, glance: Glance, title: str, uris: Sequence[str]
         metadata["dagster/uri"] = MetadataValue.text(uris[0])
     if len(uris) > 1:
         metadata["files"] = MetadataValue.json([*uris[:_MOST_FILES], *(["…"] if len(uris) > _MOST_FILES else [])])
-    if kind == "statistics":
-        metadata["statistics"] = MetadataValue.md(statistics_markdown(glance.rows))
     # Part of a schema would be shown as if columns had been dropped: all of it, if need be without facts, or none.
     for rows in (glance.rows if kind == "statistics" else (), ()):
         columns = column_schema(schema, rows)
@@ -64,9 +62,10 @@ def column_schema(schema: pa.Schema, rows: Sequence[ColumnStatistics] = ()) -> T
 
 
 def picture(kind: Kind, glance: Glance, title: str) -> str:
-    """Markdown of the picture: everything at a glance, or only what is in the kind of file."""
-    columns = [drawn for column in glance.columns if (drawn := _of_kind(kind, column)) is not None]
-    return fitting_picture(title, columns, f"{kind} at a glance", _PICTURE)
+    """Markdown of the picture: what is in the kind of file; of statistics everything, and a table of all columns."""
+    columns = [own for column in glance.columns if (own := _of_kind(kind, column)) is not None]
+    drawn = fitting_picture(title, columns, f"{kind} at a glance", _PICTURE)
+    return f"{drawn}\n\n{statistics_markdown(glance.rows)}" if kind == "statistics" else drawn
 
 
 def statistics_markdown(rows: Sequence[ColumnStatistics]) -> str:
@@ -149,4 +148,4 @@ def _markdown_row(row: ColumnStatistics) -> str:
 
 def _cell(text: str) -> str:
     """The text as one Markdown cell that shows it literally."""
-    return "".join(f"\\{c}" if c in "\\`*_{}[]<>()#+-!|~&$" else c for c in short(text, 40))
+    return "".join(f"\\{c}" if c in "\\`*_{}[]<>()#+-!|~&$" else c for c in short(text, 28))

@@ -1,6 +1,7 @@
 """Columns at a glance, as a small SVG: name and facts, histogram, most frequent values as bars. Pure text making."""
 
 import base64
+import json
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from xml.sax.saxutils import escape
@@ -15,6 +16,7 @@ MOST_VALUES = 5
 _WIDTH = 860
 _ROW = 92
 _HEADER = 34
+_FOOTER = 6
 _LEFT, _MIDDLE, _RIGHT = 16, 250, 560
 _SPARK_WIDTH, _SPARK_HEIGHT = 270, 52
 _LINE = 16
@@ -48,7 +50,7 @@ class ColumnPicture:
 
 def columns_picture(title: str, columns: Sequence[ColumnPicture]) -> str:
     """An SVG of one row per column."""
-    height = _HEADER + _ROW * max(1, len(columns))
+    height = _HEADER + _ROW * max(1, len(columns)) + _FOOTER
     parts = [
         f'<svg xmlns="http://www.w3.org/2000/svg" width="{_WIDTH}" height="{height}" viewBox="0 0 {_WIDTH} {height}">',
         f"<style>{_STYLE}</style>",
@@ -76,10 +78,10 @@ def fitting_picture(title: str, columns: Sequence[ColumnPicture], text: str, lim
 
 
 def fitting(build: Callable[[int], str], most: int, limit: int) -> str:
-    """What `build` makes of the greatest number of items up to `most` whose result is no longer than `limit` bytes."""
+    """What `build` makes of the greatest number of items up to `most` that is no longer than `limit` bytes of JSON."""
     for count in range(most, 0, -1):
         built = build(count)
-        if len(built.encode("utf-8")) <= limit:
+        if len(json.dumps(built)) <= limit:
             return built
     return build(0)
 
