@@ -4,9 +4,10 @@ A column's *frequencies* (its distinct values with their counts, sorted) are com
 everything else follows from them:
 
     types, leaves      classes of types; leaf columns of nested fields
-    counting           value counts of a column that arrives in chunks
+    physical           between Arrow arrays and the numbers and bytes that are computed with
+    counting, runs     value counts of a column that arrives in chunks, in blocks of ascending values
     frequencies        lists of exact frequencies, their sums, and what follows from them
-    describe           from frequencies to one row of statistics, with the help of
+    describe           from blocks of frequencies to one row of statistics, with the help of
       moments            sum, mean, deviation, skewness, kurtosis (power_sums: the exact sums)
       quantiles          t-digest and percentiles
       distinct           HyperLogLog and fingerprint (hashing: stable hashes)
@@ -14,7 +15,11 @@ everything else follows from them:
     histogram          histograms on a dyadic lattice
     profile            all of that for one top-level column
     merge              statistics and histograms of disjoint rows, merged
+    column             one row of statistics
     tables, union      the Arrow tables of the files, with the typed union of values
+
+How each number is defined, and from which source its formula is, stands in the module that computes it; what is stored
+and what it is worth, in `column`.
 
 Import what is needed from the modules; importing this package imports nothing heavy.
 """

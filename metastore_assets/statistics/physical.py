@@ -42,7 +42,7 @@ def physical_series(array: pa.Array, cls: TypeClass) -> pl.Series:
         target = {"boolean": pl.Boolean, "float": pl.Float64}.get(cls.kind)
         target = target or (pl.UInt64 if cls.name == "uint64" else pl.Int64)
         return pl.Series(array).drop_nulls().cast(target)
-    except pa.ArrowInvalid as error:
+    except (pa.ArrowInvalid, pa.ArrowNotImplementedError) as error:
         raise UnsupportedTypeError(f"a value of {array.type} does not fit {cls.name}: {error}") from error
 
 
