@@ -22,7 +22,13 @@ from metastore_assets.pipeline.files import FrequencyReader, FrequencyWriter
 from metastore_assets.pipeline.plan import Layout
 from metastore_assets.pipeline.session import parallelism
 from metastore_assets.pipeline.tasks import balanced_bins, failure, limit_threads, results
-from metastore_assets.statistics.frequencies import Frequencies, FrequencyFacts, frequency_facts, sum_frequencies
+from metastore_assets.statistics.frequencies import (
+    EMPTY,
+    Frequencies,
+    FrequencyFacts,
+    frequency_facts,
+    sum_frequencies,
+)
 from metastore_assets.store.manifest import ProfileFiles
 from metastore_assets.store.objects import ObjectStore
 
@@ -75,6 +81,8 @@ class _MapTask:
     buckets: tuple[tuple[int, int], ...]
     """(position, bucket) of each column."""
     terms: tuple[tuple[ProfileFiles, int], ...]
+    first: bool
+    """Whether it is the first task of its sum: the one that answers for columns without any list."""
 
 
 def sum_columns(
@@ -126,8 +134,9 @@ def _map_tasks(sums: Sequence[FrequencySum], slots: int) -> tuple[list[_MapTask]
     tasks = []
     for total in sums:
         buckets = tuple((position, bucket_of[total.total, position]) for position in total.positions)
-        for start in range(0, len(total.terms), _TERMS_PER_TASK):
-            tasks.append(_MapTask(total.total, buckets, total.terms[start : start + _TERMS_PER_TASK]))
+        for start in range(0, max(1, len(total.terms)), _TERMS_PER_TASK):
+            terms = total.terms[start : start + _TERMS_PER_TASK]
+            tasks.append(_MapTask(total.total, buckets, terms, first=start == 0))
     return tasks, count
 
 
@@ -150,6 +159,7 @@ def _partials(store: ObjectStore, layout: Layout, task: _MapTask) -> Iterator[pa
     try:
         for position, bucket in task.buckets:
             leaf, _ = layout.leaves[position]
+            silent = task.first
             for sign in (1, -1):
                 lists = [reader.read(leaf.field_id) for reader, own in readers if own == sign]
                 present = [found for found in lists if found is not None]
@@ -158,6 +168,10 @@ def _partials(store: ObjectStore, layout: Layout, task: _MapTask) -> Iterator[pa
                 whole = present[0] if len(present) == 1 else sum_frequencies((found, 1) for found in present)
                 for blob in _blobs(whole):
                     yield _row(bucket, task.total, position, sign, blob)
+                silent = False
+            if silent:
+                # A list that stays empty is written too: it says that the column has no values.
+                yield from (_row(bucket, task.total, position, 1, blob) for blob in _blobs(EMPTY))
     finally:
         for reader, _ in readers:
             reader.__exit__()
