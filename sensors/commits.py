@@ -22,9 +22,9 @@ from dagster import (
 
 from metastore_assets.assets.names import KINDS, LEVELS, TABLE_TAG, TARGET_TAG, asset_key, job_name, sensor_name
 from metastore_assets.assets.told import told_version
-from metastore_assets.config import TableConfig
+from metastore_assets.config import TableConfig, load_config
 from metastore_assets.errors import ConfigError
-from metastore_assets.formats import open_table_format
+from metastore_assets.formats import SnapshotReference, open_table_format
 from metastore_assets.pipeline.plan import PROFILE_VERSION, table_layout
 from metastore_assets.store.manifest import Version
 from resources.object_store import ObjectStoreResource
@@ -60,26 +60,30 @@ def commit_sensor(table: TableConfig, job: "UnresolvedAssetJobDefinition") -> Se
         "run is asked for again on the next tick, then less and less often.",
     )
     def commits(context: SensorEvaluationContext, object_store: ObjectStoreResource) -> SensorResult:
-        seen = look(context.instance, table, object_store.versions(table.name).latest())
-        decision = decide(Cursor.from_json(context.cursor), seen, table.sensor.interval, time.time())
+        # Read anew: what runs do is decided by the file as it is now, not as it was when this process loaded it.
+        now = load_config(object_store.config_file).table(table.name)
+        seen = look(context.instance, now, object_store.versions(table.name).latest())
+        decision = decide(Cursor.from_json(context.cursor), seen, now.sensor.interval, time.time())
         cursor = decision.cursor.to_json()
         if decision.attempt is None:
             return SensorResult(skip_reason=SkipReason(decision.reason), cursor=cursor)
         context.log.info(decision.reason)
-        return SensorResult(run_requests=[run_request(table, seen, decision.attempt)], cursor=cursor)
+        return SensorResult(run_requests=[run_request(table.name, seen, decision.attempt)], cursor=cursor)
 
     return commits
 
 
 def look(instance: DagsterInstance, table: TableConfig, latest: Version | None) -> Seen:
     """What the decision depends on. Raises TableNotFoundError and the like: the tick then shows as failed."""
-    snapshot = open_table_format(table).snapshot_id()
+    now = open_table_format(table).current()
     told = told_version(instance, table.name)
-    target = _target(table, snapshot, latest)
+    target = _target(table, now.id, latest)
     ended = _ended_runs(instance, target)
     return Seen(
-        snapshot=snapshot,
-        current=latest is not None and latest.snapshot == snapshot and _has_layout(table, latest),
+        snapshot=now.id,
+        current=latest is not None
+        and now == SnapshotReference(latest.snapshot, latest.committed_at)
+        and _has_layout(table, latest),
         published=latest.number if latest else 0,
         reported=told[0] if told else 0,
         target=target,
@@ -89,13 +93,13 @@ def look(instance: DagsterInstance, table: TableConfig, latest: Version | None) 
     )
 
 
-def run_request(table: TableConfig, seen: Seen, attempt: int) -> RunRequest:
+def run_request(table: str, seen: Seen, attempt: int) -> RunRequest:
     """The request for one run. Dagster never runs a key twice, failed runs included, so the key says all that makes a
     run worth while: the snapshot, the version it follows (a table may return to a snapshot), code, and attempt."""
     return RunRequest(
-        run_key=f"{table.name}:{seen.snapshot}:{seen.published}:{PROFILE_VERSION}:{seen.target}:{attempt}",
+        run_key=f"{table}:{seen.snapshot}:{seen.published}:{PROFILE_VERSION}:{seen.target}:{attempt}",
         tags={
-            TABLE_TAG: table.name,
+            TABLE_TAG: table,
             TARGET_TAG: seen.target,
             "metastore/snapshot": seen.snapshot,
             "metastore/attempt": str(attempt),

@@ -82,7 +82,7 @@ def show(
     output = make_output(as_json)
     rows = [] if partitions else table.statistics(column_names(columns), partition)
     pictures = shapes(table, rows, partition) if output.draws else {}
-    current, reason = check.is_current(table.version.snapshot)
+    current, reason = check.is_current(table.version)
     if reason is not None:
         note(reason)
     answer = show_answer(table, rows, current, partition)

@@ -3,38 +3,43 @@
 from __future__ import annotations
 
 import threading
+from typing import TYPE_CHECKING
 
 from metastore_assets.cli.text import one_line
 from metastore_assets.config import TableConfig
 from metastore_assets.errors import MetastoreError
+
+if TYPE_CHECKING:
+    from metastore_assets.formats.base import SnapshotReference
+    from metastore_assets.store.manifest import Version
 
 PATIENCE = 10.0
 """Seconds to wait for a table that does not answer."""
 
 
 class CurrentCheck:
-    """Asks a table for its snapshot in the background, from the moment it is made."""
+    """Asks a table for its current snapshot in the background, from the moment it is made."""
 
     def __init__(self, table: TableConfig) -> None:
         self._table = table
-        self._snapshot: str | None = None
+        self._snapshot: SnapshotReference | None = None
         self._failure = f"it did not answer within {PATIENCE:.0f} seconds"
         # A daemon: a store that never answers must not keep the command from ending.
         self._thread = threading.Thread(target=self._ask, daemon=True)
         self._thread.start()
 
-    def is_current(self, snapshot: str) -> tuple[bool | None, str | None]:
-        """Whether the table is at that snapshot; else None and why it is not known, in one line."""
+    def is_current(self, version: Version) -> tuple[bool | None, str | None]:
+        """Whether the table is at the version's snapshot; else None and why it is not known, in one line."""
         self._thread.join(PATIENCE)
         if self._snapshot is None:
             return None, f"whether version and table agree is not known: {self._failure}"
-        return self._snapshot == snapshot, None
+        return (self._snapshot.id, self._snapshot.committed_at) == (version.snapshot, version.committed_at), None
 
     def _ask(self) -> None:
         from metastore_assets.formats import open_table_format
 
         try:
-            self._snapshot = open_table_format(self._table).snapshot_id()
+            self._snapshot = open_table_format(self._table).current()
         except MetastoreError as error:
             self._failure = one_line(str(error))
         except Exception as error:  # noqa: BLE001 (the clients of object stores raise whatever they like)

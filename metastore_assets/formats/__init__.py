@@ -7,7 +7,14 @@ from dataclasses import dataclass
 
 from metastore_assets.config import TableConfig
 from metastore_assets.errors import TableFormatError, TableNotFoundError
-from metastore_assets.formats.base import Fragment, FragmentReader, FragmentSource, Snapshot, TableFormat
+from metastore_assets.formats.base import (
+    Fragment,
+    FragmentReader,
+    FragmentSource,
+    Snapshot,
+    SnapshotReference,
+    TableFormat,
+)
 from metastore_assets.formats.location import Location
 from metastore_assets.formats.partition_keys import UNPARTITIONED, decode_partition_key, encode_partition_key
 
@@ -17,6 +24,7 @@ __all__ = [
     "FragmentReader",
     "FragmentSource",
     "Snapshot",
+    "SnapshotReference",
     "TableFormat",
     "decode_partition_key",
     "encode_partition_key",

@@ -66,6 +66,17 @@ class Fragment:
 
 
 @dataclass(frozen=True)
+class SnapshotReference:
+    """Which snapshot is meant: `Snapshot.id` and `Snapshot.committed_at`.
+
+    The id alone does not tell: a Delta table that is dropped and made again counts its versions anew.
+    """
+
+    id: str
+    committed_at: datetime | None
+
+
+@dataclass(frozen=True)
 class Snapshot:
     """One committed state of a table: schema and fragments."""
 
@@ -80,12 +91,20 @@ class Snapshot:
     fragments: tuple[Fragment, ...]
     """Sorted by (partition_key, id); ids are distinct."""
 
+    @property
+    def reference(self) -> SnapshotReference:
+        """What tells this snapshot from any other of the table."""
+        return SnapshotReference(self.id, self.committed_at)
+
 
 class TableFormat(Protocol):
     """A table at a location, in one format."""
 
     def snapshot_id(self) -> str:
         """The id that `snapshot()` would have now, at the least cost: what a sensor polls."""
+
+    def current(self) -> SnapshotReference:
+        """The reference of the snapshot that `snapshot()` would return now, at the least cost."""
 
     def snapshot(self) -> Snapshot:
         """The current snapshot, from metadata only. Raises TableNotFoundError or TableFormatError."""

@@ -8,18 +8,17 @@ import re
 from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
-from datetime import UTC, datetime
-from typing import TYPE_CHECKING, Any, cast
+from typing import TYPE_CHECKING, cast
 from urllib.parse import unquote
 
 import pyarrow as pa
 
 from metastore_assets.config import TableConfig
 from metastore_assets.errors import TableFormatError, TableNotFoundError
-from metastore_assets.formats.base import Fragment, Snapshot
+from metastore_assets.formats.base import Fragment, Snapshot, SnapshotReference
 from metastore_assets.formats.conform import Matcher, identity
 from metastore_assets.formats.deletion_vectors import DeletionVector
-from metastore_assets.formats.delta_log import LOG, deletion_vectors, latest_version
+from metastore_assets.formats.delta_log import LOG, commit_time, deletion_vectors, latest_version
 from metastore_assets.formats.delta_schema import MappingMode, arrow_schema
 from metastore_assets.formats.location import Location
 from metastore_assets.formats.parquet import ParquetColumns
@@ -58,6 +57,12 @@ class DeltaFormat:
             raise TableNotFoundError(f"{self._location.uri} holds no Delta table: there is no {LOG} with commits")
         return str(version)
 
+    def current(self) -> SnapshotReference:
+        """The newest version and the time in its commit file."""
+        version = self.snapshot_id()
+        with _explained(self._location):
+            return SnapshotReference(version, commit_time(self._location, int(version)))
+
     def snapshot(self) -> Snapshot:
         """The newest version, from the log alone."""
         from deltalake import DeltaTable
@@ -78,7 +83,7 @@ class DeltaFormat:
             vectors: dict[str, DeletionVector] = {}
             if "deletionVectors" in features:
                 vectors = deletion_vectors(self._location, table.version(), [add.path for add in adds])
-            committed_at = _committed_at(table)
+            committed_at = commit_time(self._location, table.version())
         fields = [schema.field(name) for name in partition_columns]
         fragments = [self._fragment(add, vectors.get(add.path), fields, mode) for add in adds]
         return Snapshot(
@@ -202,13 +207,6 @@ def _reader_features(location: Location, table: DeltaTable) -> set[str]:
         what = f"features {', '.join(unknown)}" if unknown else f"protocol version {protocol.min_reader_version}"
         raise TableFormatError(f"{location.uri} needs a reader of Delta's {what}, which there is not")
     return features
-
-
-def _committed_at(table: DeltaTable) -> datetime | None:
-    history = table.history(1)
-    commit: dict[str, Any] = history[0] if history else {}
-    milliseconds = commit.get("inCommitTimestamp", commit.get("timestamp"))
-    return None if milliseconds is None else datetime.fromtimestamp(milliseconds / 1000, UTC)
 
 
 @contextmanager

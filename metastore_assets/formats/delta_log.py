@@ -8,6 +8,8 @@ from __future__ import annotations
 import json
 import re
 from collections.abc import Collection, Iterable, Iterator
+from contextlib import suppress
+from datetime import UTC, datetime
 from typing import Any
 
 import pyarrow as pa
@@ -20,6 +22,7 @@ from metastore_assets.formats.location import Location
 LOG = "_delta_log"
 _COMMIT = re.compile(r"(\d{20})\.json")
 _CHECKPOINT = re.compile(r"(\d{20})\.checkpoint(?:\.(\d{10})\.(\d{10})|\.[0-9a-f-]{36})?\.(parquet|json)")
+_END = 1 << 16
 _VECTOR_FIELDS = ("storageType", "pathOrInlineDv", "offset", "sizeInBytes", "cardinality")
 
 
@@ -41,6 +44,28 @@ def _hint(location: Location) -> str:
 def _newest(names: Iterable[str]) -> int | None:
     matches = (_COMMIT.fullmatch(name) or _CHECKPOINT.fullmatch(name) for name in names)
     return max((int(match[1]) for match in matches if match), default=None)
+
+
+def commit_time(location: Location, version: int) -> datetime | None:
+    """When a version was committed, in UTC, as its commit file says; None when it does not, or is cleaned up.
+
+    Writers put that information first or last: of a long file only both ends are read.
+    """
+    try:
+        with location.open(f"{LOG}/{version:020}.json") as file:
+            size = file.size()
+            text = file.read(_END)
+            file.seek(max(len(text), size - _END))
+            text += file.read()
+    except FileNotFoundError:
+        return None
+    for line in text.splitlines():
+        if b'"commitInfo"' in line[:32]:
+            with suppress(ValueError):  # cut off, where the two ends do not meet
+                commit = json.loads(line)["commitInfo"]
+                milliseconds = commit.get("inCommitTimestamp", commit.get("timestamp"))
+                return None if milliseconds is None else datetime.fromtimestamp(milliseconds / 1000, UTC)
+    return None
 
 
 def deletion_vectors(location: Location, version: int, live: Collection[str]) -> dict[str, DeletionVector]:

@@ -17,7 +17,7 @@ import pyarrow as pa
 
 from metastore_assets.config import TableConfig
 from metastore_assets.errors import FragmentError, TableFormatError, TableNotFoundError
-from metastore_assets.formats.base import Fragment, Snapshot
+from metastore_assets.formats.base import Fragment, Snapshot, SnapshotReference
 from metastore_assets.formats.conform import Matcher
 from metastore_assets.formats.csv_files import CsvOptions, CsvSummary, inferred_fields, summarize, write_parquet
 from metastore_assets.formats.listing import DataFile, data_files, is_hidden, partition_columns
@@ -45,6 +45,10 @@ class FilesFormat:
     def snapshot_id(self) -> str:
         """A digest of the fragments' ids, from one listing."""
         return _digest([self._fragment_id(file) for file in self._files()])
+
+    def current(self) -> SnapshotReference:
+        """The digest: files have no commits that would have a time."""
+        return SnapshotReference(self.snapshot_id(), None)
 
     def snapshot(self) -> Snapshot:
         """The files there are now. Reads the footer of each Parquet file, and each CSV file as a whole for its types.

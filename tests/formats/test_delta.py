@@ -443,3 +443,21 @@ def test_a_moved_table_keeps_its_ids(tmp_path: Path) -> None:
     ids = [fragment.id for fragment in _snapshot(tmp_path / "a").fragments]
     shutil.move(tmp_path / "a", tmp_path / "b")
     assert [fragment.id for fragment in _snapshot(tmp_path / "b").fragments] == ids
+
+
+@pytest.mark.parametrize("lines", [0, 2000])
+def test_the_time_of_the_commit_tells_tables_of_one_version_apart(tmp_path: Path, lines: int) -> None:
+    """Also where the information comes last in a long commit, of which only the ends are read."""
+    references = []
+    for time in (1700000000000, 1700000000001):
+        folder = tmp_path / str(time)
+        write_deltalake(str(folder), pa.table({"a": [1]}))
+        log = folder / "_delta_log" / f"{0:020}.json"
+        actions = [line for line in log.read_text().splitlines() if "commitInfo" not in line]
+        padding = [json.dumps({"txn": {"appId": f"{number} {'x' * 80}", "version": 1}}) for number in range(lines)]
+        log.write_text("\n".join([*actions, *padding, json.dumps({"commitInfo": {"timestamp": time}})]) + "\n")
+        table = open_table_format(TableConfig(name="t", uri=str(folder)))
+        assert table.current() == table.snapshot().reference
+        references.append(table.current())
+    assert [reference.id for reference in references] == ["0", "0"]
+    assert references[0] != references[1]
