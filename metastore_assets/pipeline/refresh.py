@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Collection, Sequence
+from collections.abc import Callable, Collection, Iterator, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
@@ -13,10 +14,11 @@ from metastore_assets.errors import (
     CorruptionError,
     MetastoreError,
     ProfileError,
+    TableNotFoundError,
     VersionConflictError,
 )
 from metastore_assets.formats import open_table_format
-from metastore_assets.formats.base import TableFormat
+from metastore_assets.formats.base import SnapshotReference, TableFormat
 from metastore_assets.pipeline.assemble import next_version
 from metastore_assets.pipeline.files import sound
 from metastore_assets.pipeline.plan import Plan, make_plan, table_layout
@@ -121,34 +123,50 @@ def refresh(
     """
     started = time.monotonic()
     versions = _versions(config, table)
-    table_format = open_table_format(table)
     fresh: list[FragmentEntry] = []
-    for _ in range(_ATTEMPTS):
-        if not full and not partitions:
-            latest = versions.latest()
-            if latest is not None and _is_current(table_format, table, latest):
-                return _nothing_to_do(latest, len(fresh), started)
-        progress(Progress(table.name, "plan"))
-        plan = _plan(versions, table_format, table, fresh, full=full, partitions=partitions)
-        profiles, failures = _profile_all(spark, versions, table, plan, progress)
-        fresh += profiles
-        if failures:
-            if any(failure.missing for failure in failures) and table_format.snapshot_id() != plan.snapshot.id:
-                continue  # The table moved on while it was read; what is done already is kept.
-            raise _profile_error(table, failures, len(profiles))
-        progress(Progress(table.name, "reduce", 0, len(plan.changed_partitions), "partitions"))
-        new = next_version(spark, versions.objects, plan, profiles, config.keep_versions)
-        progress(Progress(table.name, "publish"))
-        try:
-            versions.publish(new)
-        except VersionConflictError:
-            continue
-        versions.clear_pending()
-        return _result(plan, new, len(fresh), started)
+    with _telling_what_stands(versions):
+        table_format = open_table_format(table)
+        for _ in range(_ATTEMPTS):
+            if not full and not partitions:
+                latest = versions.latest()
+                if latest is not None and _is_current(table_format, table, latest):
+                    return _nothing_to_do(latest, len(fresh), started)
+            progress(Progress(table.name, "plan"))
+            plan = _plan(versions, table_format, table, fresh, full=full, partitions=partitions)
+            profiles, failures = _profile_all(spark, versions, table, plan, progress)
+            fresh += profiles
+            if failures:
+                if any(failure.missing for failure in failures) and table_format.current() != plan.snapshot.reference:
+                    continue  # The table moved on while it was read; what is done already is kept.
+                raise _profile_error(table, failures, len(profiles))
+            progress(Progress(table.name, "reduce", 0, len(plan.changed_partitions), "partitions"))
+            new = next_version(spark, versions.objects, plan, profiles, config.keep_versions)
+            progress(Progress(table.name, "publish"))
+            try:
+                versions.publish(new)
+            except VersionConflictError:
+                continue
+            versions.clear_pending()
+            return _result(plan, new, len(fresh), started)
     raise MetastoreError(
         f"table {table.name!r} changed during each of {_ATTEMPTS} attempts to refresh it; what was profiled is kept, "
         "run the refresh again"
     )
+
+
+@contextmanager
+def _telling_what_stands(versions: VersionStore) -> Iterator[None]:
+    """Where there is no table any more, say what becomes of its last version."""
+    try:
+        yield
+    except TableNotFoundError as error:
+        numbers = versions.numbers()
+        if not numbers:
+            raise
+        raise TableNotFoundError(
+            f"{error}; version {numbers[-1]} of table {versions.table!r} stays readable, but is of a table that is "
+            "gone: bring its files back, or take it out of the configuration"
+        ) from error
 
 
 def _versions(config: MetastoreConfig, table: TableConfig) -> VersionStore:
@@ -156,7 +174,7 @@ def _versions(config: MetastoreConfig, table: TableConfig) -> VersionStore:
 
 
 def _is_current(table_format: TableFormat, table: TableConfig, version: Version) -> bool:
-    if table_format.snapshot_id() != version.snapshot:
+    if table_format.current() != SnapshotReference(version.snapshot, version.committed_at):
         return False
     try:
         return table_layout(version.schema, table).id == version.layout

@@ -1,0 +1,348 @@
+"""Bad tables: a clear error that names what is wrong and says what to do, and the last version stays readable."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import pyarrow as pa
+import pyarrow.parquet as pq
+import pytest
+from deltalake import DeltaTable, Field, write_deltalake
+
+from metastore_assets.config import MetastoreConfig, TableConfig, load_config
+from metastore_assets.errors import ConfigError, MetastoreError, ProfileError, TableFormatError, TableNotFoundError
+from metastore_assets.formats import decode_partition_key
+from metastore_assets.lookup import Metastore, TableLookup
+from metastore_assets.pipeline.refresh import refresh
+from tests.pipeline.support import Lake, assert_same, everything
+from tests.robustness.support import assert_equals_scratch, no_spark, refreshed, versions
+
+if TYPE_CHECKING:
+    from pyspark.sql import SparkSession
+
+pytestmark = pytest.mark.spark
+
+
+def truncate(path: Path) -> None:
+    path.write_bytes(path.read_bytes()[:-100])
+
+
+def garble(path: Path) -> None:
+    """Garbage where the values are, under a footer that is as it was. Spark writes checksums, as here."""
+    pq.write_table(pq.read_table(path, partitioning=None), path, write_page_checksum=True)
+    data = path.read_bytes()
+    middle = len(data) // 4
+    path.write_bytes(data[:middle] + b"\xa5" * 64 + data[middle + 64 :])
+
+
+def empty(path: Path) -> None:
+    path.write_bytes(b"")
+
+
+def lookup(config: MetastoreConfig) -> TableLookup:
+    return Metastore(config.root).table("t")
+
+
+@pytest.mark.parametrize("damage", [truncate, garble, empty])
+def test_a_corrupt_fragment_is_named_and_the_others_are_kept(
+    spark: SparkSession, tmp_path: Path, damage: Callable[[Path], None]
+) -> None:
+    """First the error with file and partition; then, with the file mended, only that one is read."""
+    lake = Lake(tmp_path)
+    lake.append(0)
+    refreshed(lake.config(), spark)
+    before = everything(lake.config())
+    for partition in (0, 1, 2):
+        lake.append(partition)
+    bad = lake.append(1)
+    whole = bad.read_bytes()
+    damage(bad)
+    for _ in range(2):
+        with pytest.raises(ProfileError, match=rf"'t'.* partition 'part=1': {bad}") as caught:
+            refreshed(lake.config(), spark)
+    assert "1 of 1 fragments" in str(caught.value), "the others were read again"
+    assert_same(everything(lake.config()), before)
+    bad.write_bytes(whole)
+    result = refreshed(lake.config(), spark)
+    assert (result.version, result.fragments_added, result.fragments_profiled) == (2, 4, 1)
+    assert_equals_scratch(lake.config(), spark, tmp_path)
+
+
+def test_a_corrupt_fragment_that_is_removed_holds_nobody_up(spark: SparkSession, tmp_path: Path) -> None:
+    lake = Lake(tmp_path)
+    lake.append(0)
+    bad = lake.append(1)
+    truncate(bad)
+    with pytest.raises(ProfileError, match=str(bad)):
+        refreshed(lake.config(), spark)
+    bad.unlink()
+    assert refreshed(lake.config(), spark).fragments_profiled == 0
+    assert_equals_scratch(lake.config(), spark, tmp_path)
+
+
+def test_a_corrupt_file_of_a_delta_table(spark: SparkSession, tmp_path: Path) -> None:
+    lake = Lake(tmp_path)
+    for number in range(3):
+        write_deltalake(str(lake.uri), pa.table({"a": [number] * 1000}), mode="append")
+    bad = Path(sorted(DeltaTable(lake.uri).file_uris())[1])
+    whole = bad.read_bytes()
+    truncate(bad)
+    with pytest.raises(ProfileError, match=f"1 of 3 fragments.*{bad}"):
+        refreshed(lake.config(), spark)
+    bad.write_bytes(whole)
+    assert refreshed(lake.config(), spark).fragments_profiled == 1
+    assert lookup(lake.config()).row_count() == 3000
+
+
+def test_an_unreadable_row_of_a_csv_file(spark: SparkSession, tmp_path: Path) -> None:
+    """The error names file and row."""
+    lake = Lake(tmp_path)
+    (lake.uri / "part=1").mkdir(parents=True)
+    (lake.uri / "part=1" / "good.csv").write_text("a,b\n1,x\n2,y\n")
+    refreshed(lake.config(), spark)
+    bad = lake.uri / "part=1" / "bad.csv"
+    bad.write_text("a,b\n1,x\n2,y,z\n3,z\n")
+    with pytest.raises(ProfileError, match=rf"{bad}: .*line 3: Expected 2 columns, got 3"):
+        refreshed(lake.config(), spark)
+    assert lookup(lake.config()).row_count() == 2
+    bad.write_text("a,b\n3,z\n")
+    assert refreshed(lake.config(), spark).fragments_profiled == 1
+    assert lookup(lake.config()).row_count() == 3
+
+
+@pytest.mark.parametrize("kind", ["files", "delta", None])
+def test_a_missing_table(tmp_path: Path, kind: str | None) -> None:
+    table = TableConfig.model_validate({"name": "t", "uri": str(tmp_path / "nowhere"), "format": kind})
+    config = MetastoreConfig(root=str(tmp_path / "root"), tables=[table])
+    with pytest.raises(TableNotFoundError, match=f"{tmp_path}/nowhere holds no"):
+        refresh(config, table, no_spark)
+
+
+def test_a_folder_without_data_files(tmp_path: Path) -> None:
+    lake = Lake(tmp_path)
+    (lake.uri / "part=0").mkdir(parents=True)
+    (lake.uri / "_SUCCESS").touch()
+    with pytest.raises(TableNotFoundError, match=f"{lake.uri} holds no table: there are no data files"):
+        refresh(lake.config(), lake.table, no_spark)
+
+
+def test_a_folder_that_lost_all_its_files_is_told(spark: SparkSession, tmp_path: Path) -> None:
+    """An error each time, never "up to date"; the last version stays readable, and the table may come back."""
+    lake = Lake(tmp_path)
+    file = lake.append(0)
+    refreshed(lake.config(), spark)
+    before = everything(lake.config())
+    file.rename(tmp_path / "away")
+    for _ in range(2):
+        with pytest.raises(TableNotFoundError, match=f"{lake.uri} holds no table.*version 1"):
+            refresh(lake.config(), lake.table, no_spark)
+    assert_same(everything(lake.config()), before)
+    (tmp_path / "away").rename(file)
+    assert refresh(lake.config(), lake.table, no_spark).version == 1
+
+
+def test_a_delta_table_without_rows_is_a_table(spark: SparkSession, tmp_path: Path) -> None:
+    """Deleting all rows of a Delta table is a commit like others: the version after it says zero."""
+    lake = Lake(tmp_path)
+    write_deltalake(str(lake.uri), pa.table({"a": [1, 2], "p": ["x", "y"]}), partition_by=["p"])
+    refreshed(lake.config(), spark)
+    DeltaTable(lake.uri).delete()
+    result = refreshed(lake.config(), spark)
+    assert (result.version, result.fragments_removed, result.partitions_removed) == (2, 2, ("p=x", "p=y"))
+    told = lookup(lake.config())
+    (row,) = told.statistics(["a"])
+    assert (told.row_count(), told.partitions(), row.value_count, row.minimum) == (0, [], 0, None)
+    assert told.top("a").values == []
+    assert told.histogram("a") == []
+    write_deltalake(str(lake.uri), pa.table({"a": [3], "p": ["x"]}), mode="append")
+    assert refreshed(lake.config(), spark).fragments_profiled == 1
+    assert_equals_scratch(lake.config(), spark, tmp_path)
+
+
+def test_a_column_that_no_file_has_yet(spark: SparkSession, tmp_path: Path) -> None:
+    """It has nulls and no values, and says so as any other column would; nothing is read for it."""
+    lake = Lake(tmp_path)
+    write_deltalake(str(lake.uri), pa.table({"a": [1, 2]}))
+    refreshed(lake.config(), spark)
+    DeltaTable(lake.uri).alter.add_columns([Field("new", "string")])
+    assert refreshed(lake.config(), spark).fragments_profiled == 0
+    told = lookup(lake.config())
+    for partition in (None, "all"):
+        (row,) = told.statistics(["new"], partition)
+        assert (row.value_count, row.null_count, row.distinct_count) == (0, 2, 0)
+        assert told.top("new", partition=partition).values == []
+    assert_equals_scratch(lake.config(), spark, tmp_path)
+
+
+def test_a_policy_for_an_unknown_column(spark: SparkSession, tmp_path: Path) -> None:
+    """A typing error in the configuration keeps the last version, and the message lists the columns there are."""
+    lake = Lake(tmp_path)
+    lake.append(0)
+    refreshed(lake.config(), spark)
+    wrong = Lake(tmp_path, options={"columns": {"pirce": {"frequencies": "off"}}})
+    with pytest.raises(ConfigError, match=r"table 't': columns\.pirce is .*: id, group, price"):
+        refresh(wrong.config(), wrong.table, no_spark)
+    assert lookup(lake.config()).row_count() == 50
+
+
+def test_files_whose_columns_contradict_each_other(spark: SparkSession, tmp_path: Path) -> None:
+    lake = Lake(tmp_path)
+    lake.uri.mkdir()
+    pq.write_table(pa.table({"a": [1, 2]}), lake.uri / "1.parquet")
+    refreshed(lake.config(), spark)
+    pq.write_table(pa.table({"a": ["x"]}), lake.uri / "2.parquet")
+    with pytest.raises(TableFormatError, match=r"'a' is int64 in .*1\.parquet and string in .*2\.parquet"):
+        refresh(lake.config(), lake.table, no_spark)
+    assert lookup(lake.config()).row_count() == 2
+
+
+def test_two_columns_of_one_name(spark: SparkSession, tmp_path: Path) -> None:
+    """Which of the two is meant nobody can tell: no numbers are better than those of the first."""
+    lake = Lake(tmp_path)
+    lake.uri.mkdir()
+    twins = pa.Table.from_arrays([pa.array([1, 2]), pa.array([3, 4])], names=["a", "a"])
+    pq.write_table(twins, lake.uri / "1.parquet")
+    with pytest.raises(MetastoreError, match=r"1\.parquet.*'a'"):
+        refreshed(lake.config(), spark)
+
+
+def test_two_tables_of_one_name(tmp_path: Path) -> None:
+    path = tmp_path / "metastore.yaml"
+    path.write_text("root: ./m\ntables:\n- {name: a-b, uri: ./x}\n- {name: A_B, uri: ./y}\n")
+    with pytest.raises(ConfigError, match=rf"{path}: .*'a-b', 'A_B' have the same name"):
+        load_config(path)
+
+
+def test_columns_that_cannot_be_profiled_are_listed_as_absent(spark: SparkSession, tmp_path: Path) -> None:
+    """Neither dropped nor fatal: their nulls are counted, and the reason is said."""
+    lake = Lake(tmp_path)
+    lake.uri.mkdir()
+    columns = {
+        "good": pa.array([1, 2, None]),
+        "duration": pa.array([1, None, 3], pa.duration("s")),
+        "long_decimal": pa.array([1, 2, 3], pa.decimal256(50, 2)),
+        "nothing": pa.nulls(3),
+    }
+    for number in range(2):
+        pq.write_table(pa.table(columns), lake.uri / f"{number}.parquet")
+    refreshed(lake.config(), spark)
+    told = {row.column: row for row in lookup(lake.config()).statistics()}
+    assert list(told) == list(columns)
+    assert [told[name].null_count for name in columns] == [2, 2, 0, 6]
+    assert [told[name].value_count for name in columns] == [4, 4, 6, 0]
+    for name, reason in (("duration", "duration"), ("long_decimal", "38 digits")):
+        assert told[name].distinct_count_guarantee == "absent"
+        assert told[name].minimum is None
+        assert reason in (told[name].reason or "")
+    assert_equals_scratch(lake.config(), spark, tmp_path)
+
+
+def test_a_decimal_of_negative_scale_is_refused(tmp_path: Path) -> None:
+    """Neither Parquet nor Delta's protocol has such a type, but a log may say so."""
+    lake = Lake(tmp_path)
+    write_deltalake(str(lake.uri), pa.table({"a": pa.array([100], pa.decimal128(5, 0))}))
+    log = lake.uri / "_delta_log" / f"{0:020}.json"
+    log.write_text(log.read_text().replace("decimal(5,0)", "decimal(5,-2)"))
+    with pytest.raises(TableFormatError, match=rf"{lake.uri} .*decimal\(5,-2\)"):
+        refresh(lake.config(), lake.table, no_spark)
+
+
+STRANGE = ["a/b", "50%", "x,y", "k=v", "two\nlines", "🦊", " ", "..", "...", "ä", "'\"`", "a\\b", "%2F", "*?[]", "all"]
+
+
+def test_strange_partition_values_of_a_delta_table(spark: SparkSession, tmp_path: Path) -> None:
+    """Every value comes back through refresh and lookup as it is in the table; null and empty are what Delta says."""
+    lake = Lake(tmp_path)
+    values = [*STRANGE, None]
+    for number in range(2):
+        table = pa.table({"p": pa.array(values, pa.string()), "n": range(len(values))})
+        write_deltalake(str(lake.uri), table, partition_by=["p"], mode="append")
+        refreshed(lake.config(), spark)
+        assert partitions(lake.config()) == {(value,): number + 1 for value in values}
+    DeltaTable(lake.uri).delete("p = '50%'")
+    result = refreshed(lake.config(), spark)
+    assert [decode_partition_key(key) for key in result.partitions_removed] == [(("p", "50%"),)]
+    assert_equals_scratch(lake.config(), spark, tmp_path)
+
+
+def test_an_empty_partition_value_of_a_delta_table_is_null(spark: SparkSession, tmp_path: Path) -> None:
+    """So the protocol has it; a writer that keeps them apart makes folders that read as one partition."""
+    lake = Lake(tmp_path)
+    table = pa.table({"p": pa.array(["", "x"], pa.string()), "n": [1, 2]})
+    write_deltalake(str(lake.uri), table, partition_by=["p"])
+    refreshed(lake.config(), spark)
+    live = DeltaTable(lake.uri).to_pyarrow_table().to_pylist()
+    assert partitions(lake.config()) == {(row["p"],): 1 for row in live}
+    (row,) = lookup(lake.config()).statistics(["p"])
+    assert row.null_count == sum(one["p"] is None for one in live)
+
+
+def test_strange_partition_values_in_folders(spark: SparkSession, tmp_path: Path) -> None:
+    """As Hive and Spark write them: percent-encoded, null by its name, and the empty text after `=`."""
+    lake = Lake(tmp_path)
+    folders = {
+        "p=a%2Fb": "a/b",
+        "p=50%25": "50%",
+        "p=x,y": "x,y",
+        "p=k=v": "k=v",
+        "p=two%0Alines": "two\nlines",
+        "p=raw\nlines": "raw\nlines",
+        "p=🦊": "🦊",
+        "p= ": " ",
+        "p=...": "...",
+        "p=%2A": "*",
+        "p=": "",
+        "p=__HIVE_DEFAULT_PARTITION__": None,
+        "p=all": "all",
+    }
+    for round_ in range(2):
+        for folder in folders:
+            (lake.uri / folder).mkdir(parents=True, exist_ok=True)
+            pq.write_table(pa.table({"n": [round_]}), lake.uri / folder / f"{round_}.parquet")
+        refreshed(lake.config(), spark)
+        assert partitions(lake.config()) == {(value,): round_ + 1 for value in folders.values()}
+    (row,) = lookup(lake.config()).statistics(["p"])
+    assert (row.null_count, row.value_count, row.distinct_count) == (2, 2 * (len(folders) - 1), len(folders) - 1)
+    assert_equals_scratch(lake.config(), spark, tmp_path)
+
+
+def partitions(config: MetastoreConfig) -> dict[tuple[Any, ...], int]:
+    """Row counts by the values of the partition columns, each read back by its key."""
+    told = lookup(config)
+    found = {}
+    for entry in told.partitions():
+        values = tuple(value for _, value in decode_partition_key(entry.key))
+        (row,) = told.statistics(["n"], entry.key)
+        assert told.row_count(entry.key) == row.value_count == entry.row_count
+        (own,) = told.statistics(["p"], entry.key)
+        assert (own.minimum.as_py() if own.minimum is not None else None) == values[0]
+        found[values] = entry.row_count
+    return found
+
+
+def test_a_delta_log_that_is_damaged(spark: SparkSession, tmp_path: Path) -> None:
+    lake = Lake(tmp_path)
+    write_deltalake(str(lake.uri), pa.table({"a": [1]}))
+    refreshed(lake.config(), spark)
+    log = lake.uri / "_delta_log" / f"{1:020}.json"
+    log.write_text('{"add": {"path": ')
+    with pytest.raises(TableFormatError, match=str(lake.uri)):
+        refresh(lake.config(), lake.table, no_spark)
+    assert lookup(lake.config()).row_count() == 1
+
+
+def test_a_delta_table_that_was_dropped_and_made_again(spark: SparkSession, tmp_path: Path) -> None:
+    """The new table has the same version number as the old one had; its numbers are not the old ones."""
+    lake = Lake(tmp_path)
+    write_deltalake(str(lake.uri), pa.table({"a": [1, 2, 3]}))
+    refreshed(lake.config(), spark)
+    lake.uri.rename(tmp_path / "dropped")
+    write_deltalake(str(lake.uri), pa.table({"a": [10, 20]}))
+    result = refreshed(lake.config(), spark)
+    assert (result.published, result.snapshot) == (True, "0")
+    assert lookup(lake.config()).row_count() == 2
+    assert versions(lake.config()).numbers() == [1, 2]
+    assert json.loads((Path(lake.config().root) / "t" / "versions" / "2.json").read_text())["snapshot"] == "0"
