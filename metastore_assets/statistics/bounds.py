@@ -62,6 +62,4 @@ def _next_text(value: bytes) -> bytes | None:
 
 
 def _scalar(value: bytes, cls: TypeClass) -> pa.Scalar:
-    if cls.name == "uuid":
-        return pa.scalar(value, cls.arrow)
     return pa.scalar(value.decode() if cls.name == "string" else value, cls.arrow)
