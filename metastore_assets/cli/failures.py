@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import contextlib
-import os
 import sys
 import traceback
 from collections.abc import Callable, Sequence
@@ -20,7 +19,6 @@ from metastore_assets.errors import MetastoreError
 FAILED = 1
 USAGE = 2
 INTERRUPTED = 130
-BROKEN_PIPE = 141
 
 
 @dataclass
@@ -62,16 +60,13 @@ class MetastoreGroup(click.Group):
 
 
 def exit_status(run: Callable[[], object], invocation: Invocation) -> int:
-    """Run something; report its failure; the exit status it ends with. A returned int is a status."""
+    """Run something; report its failure; the exit status it ends with. A returned int is a status.
+
+    A reader of stdout that goes away ends the command without a word: click sees to that, with status 1.
+    """
     try:
         status = run()
-        sys.stdout.flush()
         return status if isinstance(status, int) else 0
-    except BrokenPipeError:
-        # Who reads has seen enough. Nothing more may be written, not even by the interpreter as it ends.
-        with contextlib.suppress(OSError):
-            os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
-        return BROKEN_PIPE
     except (KeyboardInterrupt, Interrupted, click.Abort):
         _write("interrupted")
         return INTERRUPTED
@@ -107,9 +102,17 @@ def explained(error: Exception) -> str:
     if isinstance(error, MetastoreError):
         return one_line(str(error))
     notes = "".join(f"; {note}" for note in getattr(error, "__notes__", ()))
-    # Spark's messages carry whole stack traces of the JVM's.
-    message = one_line(str(error).strip().partition("\n")[0])[:500]
-    return one_line(f"unexpected {type(error).__name__}: {message}{notes} (run with --debug for the traceback)")
+    kind, message = type(error).__name__, one_line(_gist(str(error)))[:500]
+    return one_line(f"unexpected {kind}: {message}{notes}. This is a bug: --debug shows where")
+
+
+def _gist(message: str) -> str:
+    """The line of a message that says most: Spark's carry the stack traces of Python workers and of the JVM."""
+    lines = message.strip().splitlines() or [""]
+    traced = [index for index, line in enumerate(lines) if line.rstrip().endswith("Traceback (most recent call last):")]
+    if traced:
+        return next((line for line in lines[traced[-1] + 1 :] if line and not line[0].isspace()), lines[0])
+    return lines[0]
 
 
 def say(message: str) -> None:

@@ -55,9 +55,9 @@ class Bar:
 
     def __call__(self, event: Event) -> None:
         """Show the event. The bar is one that only moves to and fro until something is done."""
-        counted = f"{event.done:,} of {event.total:,} {event.unit}" if event.done else ""
-        if event.total and not event.done:
-            counted = f"{event.total:,} {event.unit}"
+        unit = event.unit.removesuffix("s") if event.total == 1 else event.unit
+        so_far = f"{event.done:,} of " if event.done else ""
+        counted = f"{so_far}{event.total:,} {unit}" if event.total else ""
         doing = f"{event.table}: {_STAGES.get(event.stage, event.stage)}"
         self._show(doing, counted, event.done, event.total if event.done else None)
 

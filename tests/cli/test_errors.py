@@ -118,12 +118,26 @@ def test_an_unexpected_error(published: Path, monkeypatch: pytest.MonkeyPatch) -
 
     monkeypatch.setattr(Metastore, "table", fail)
     message = error_of(run("show", "orders", config=published))
-    assert message == "unexpected ZeroDivisionError: one (run with --debug for the traceback)"
+    assert message == "unexpected ZeroDivisionError: one. This is a bug: --debug shows where"
     for arguments in (["--debug", "show", "orders"], ["show", "orders", "--debug"]):
         debugged = run(*arguments, config=published)
         assert debugged.exit_code == failures.FAILED
         assert "Traceback" in debugged.stderr
         assert debugged.stderr.splitlines()[-1] == f"error: {message}"
+
+
+def test_what_a_python_worker_of_spark_raised() -> None:
+    """Of all that Spark says of it, the line tells what went wrong."""
+    error = RuntimeError(
+        "[PYTHON_EXCEPTION] An exception was thrown from the Python worker: Traceback (most recent call last):\n"
+        '  File "x.py", line 1, in f\n'
+        "KeyError: 'first'\n"
+        " SQLSTATE: 38000\n"
+        "\tat org.apache.spark.Some.thing\n"
+    )
+    error.add_note("more in a file")
+    said = failures.explained(error)
+    assert said == "unexpected RuntimeError: KeyError: 'first'; more in a file. This is a bug: --debug shows where"
 
 
 def test_an_error_of_ours_is_one_printable_line(published: Path) -> None:

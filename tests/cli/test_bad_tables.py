@@ -1,0 +1,162 @@
+"""Tables that cannot be refreshed or profiled: one line that names what is wrong, and the last version stays."""
+
+from __future__ import annotations
+
+import json
+import sys
+from pathlib import Path
+
+import pyarrow as pa
+import pyarrow.parquet as pq
+import pytest
+
+from tests.cli.support import answer, documents, error_of, run
+
+pytestmark = [pytest.mark.spark, pytest.mark.usefixtures("spark")]
+
+
+@pytest.fixture
+def lake(tmp_path: Path) -> Path:
+    """The folder of a table `t` with two partitions, configured and refreshed."""
+    for part in ("1", "2"):
+        folder = tmp_path / "t" / f"part={part}"
+        folder.mkdir(parents=True)
+        pq.write_table(
+            pa.table({"id": list(range(100)), "name": [f"{part}{n}" for n in range(100)]}), folder / "a.parquet"
+        )
+    _configure(tmp_path)
+    assert answer("refresh", "t", config=tmp_path / "metastore.yaml")["version"] == 1
+    return tmp_path
+
+
+def _configure(folder: Path, root: str = "./root", columns: str = "{}", uri: str = "./t") -> Path:
+    path = folder / "metastore.yaml"
+    path.write_text(f"root: {root}\ntables:\n  - {{name: t, uri: {uri}, columns: {columns}}}\n")
+    return path
+
+
+def _stands(config: Path) -> None:
+    """The last version is readable, and the next refresh finds nothing that it does not know of."""
+    shown = json.loads(run("show", "t", "--json", config=config).stdout)
+    assert (shown["version"], shown["row_count"]) == (1, 200)
+
+
+def test_a_corrupt_parquet_file(lake: Path) -> None:
+    """Names the partition and the file; what was profiled is not read again once the file is mended."""
+    config = lake / "metastore.yaml"
+    pq.write_table(pa.table({"id": [1], "name": ["x"]}), lake / "t" / "part=1" / "new.parquet")
+    broken = lake / "t" / "part=2" / "broken.parquet"
+    data = bytearray((lake / "t" / "part=1" / "a.parquet").read_bytes())
+    data[4:300] = b"\xff" * 296
+    broken.write_bytes(data)
+    message = error_of(run("refresh", "t", config=config))
+    assert "1 of 2 fragments could not be profiled" in message
+    assert "'part=2'" in message
+    assert str(broken) in message
+    _stands(config)
+    broken.unlink()
+    assert answer("refresh", "t", config=config)["fragments"] == {"added": 1, "removed": 0, "kept": 2, "profiled": 0}
+
+
+def test_a_file_that_is_no_parquet(lake: Path) -> None:
+    config = lake / "metastore.yaml"
+    broken = lake / "t" / "part=2" / "broken.parquet"
+    broken.write_bytes(b"PAR1")
+    assert str(broken) in error_of(run("refresh", "t", config=config))
+    _stands(config)
+
+
+@pytest.mark.parametrize("text", ["a,b\n1,2\n3\n", 'a,b\n1,2\n"3,4\n', "a,b\n1,\xff\n"])
+def test_a_corrupt_csv_row(tmp_path: Path, text: str) -> None:
+    """Too few fields, a quote that is never closed, bytes that are no text."""
+    (tmp_path / "t").mkdir()
+    (tmp_path / "t" / "good.csv").write_text("a,b\n1,2\n")
+    (tmp_path / "t" / "bad.csv").write_bytes(text.encode("latin-1"))
+    config = _configure(tmp_path)
+    assert str(tmp_path / "t" / "bad.csv") in error_of(run("refresh", "t", config=config))
+    assert "no published version" in error_of(run("show", "t", config=config))
+    assert str(tmp_path / "t" / "bad.csv") in error_of(run("profile", str(tmp_path / "t" / "bad.csv")))
+
+
+def test_a_folder_without_files(lake: Path) -> None:
+    for path in (lake / "t").rglob("*.parquet"):
+        path.unlink()
+    config = lake / "metastore.yaml"
+    assert "no data files" in error_of(run("refresh", "t", config=config))
+    assert "no data files" in error_of(run("refresh", "t", "--dry-run", config=config))
+    _stands(config)
+
+
+def test_a_table_that_is_gone(lake: Path) -> None:
+    config = _configure(lake, uri="./nowhere")
+    assert str(lake / "nowhere") in error_of(run("refresh", "t", config=config))
+    _stands(config)
+
+
+def test_a_policy_that_names_an_unknown_column(lake: Path) -> None:
+    """A typing error, which would else be ignored: names the key, and the columns there are."""
+    config = _configure(lake, columns="{nmae: {frequencies: all}}")
+    message = error_of(run("refresh", "t", config=config))
+    assert all(part in message for part in ["columns.nmae", "id, name, part"]), message
+    _stands(config)
+
+
+def test_an_unknown_partition(lake: Path) -> None:
+    config = lake / "metastore.yaml"
+    for arguments in ([], ["--dry-run"]):
+        message = error_of(run("refresh", "t", "--partition", "part=3", *arguments, config=config))
+        assert all(part in message for part in ["'part=3'", "--partitions"])
+    done = answer("refresh", "t", "--partition", "part=1", "--partition", "part=2", config=config)
+    assert (done["version"], done["fragments"]["profiled"]) == (2, 2)
+
+
+@pytest.mark.skipif(sys.platform != "linux", reason="a folder that even root cannot write to")
+def test_a_root_without_permission(lake: Path) -> None:
+    message = error_of(run("refresh", "t", config=_configure(lake, root="/sys/metastore")))
+    assert all(part in message for part in ["/sys/metastore", "not permitted", "set another root"]), message
+
+
+def test_a_root_that_is_a_file(lake: Path) -> None:
+    (lake / "file").write_text("")
+    for command in (["refresh", "t"], ["show", "t"], ["tables"]):
+        assert str(lake / "file") in error_of(run(*command, config=_configure(lake, root="./file")))
+
+
+def test_one_table_of_several_fails(lake: Path) -> None:
+    """The others are refreshed all the same; programs get a line for each."""
+    config = lake / "metastore.yaml"
+    config.write_text(
+        "root: ./root\ntables:\n"
+        "  - {name: first, uri: ./nowhere}\n"
+        "  - {name: second, uri: ./t, columns: {id: {ranks: off}}}\n"
+    )
+    done = run("refresh", "--all", "--json", config=config)
+    first, second = documents(done)
+    assert done.exit_code == 1
+    assert first.keys() == {"table", "error"}
+    assert done.stderr == f"error: {first['error']}\n"
+    assert (second["table"], second["version"]) == ("second", 1)
+
+
+def test_profile_options(tmp_path: Path) -> None:
+    """Files that do not say how they are written."""
+    path = tmp_path / "it's.csv"
+    path.write_text("1|a\n2|NA\n")
+    options = [
+        word for option in ("header=false", "delimiter=|", 'null_values=["NA"]') for word in ("--option", option)
+    ]
+    done = run("profile", str(path), *options, "--json")
+    [profile] = documents(done)
+    assert [(row["column"], row["minimum"], row["null_count"]) for row in profile["columns"]] == [
+        ("f0", 1, 0),
+        ("f1", "a", 1),
+    ]
+    assert "options.heder" in error_of(run("profile", str(path), "--option", "heder=false"))
+
+
+def test_profile_for_people(lake: Path) -> None:
+    done = run("profile", str(lake / "t"), str(lake / "nowhere"))
+    assert done.exit_code == 1
+    assert done.stdout.splitlines()[0].startswith(f"{lake / 't'}  200 rows, snapshot ")
+    assert done.stderr.startswith(f"error: {lake / 'nowhere'}: ")
+    assert len(done.stderr.splitlines()) == 1

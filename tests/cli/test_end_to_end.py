@@ -1,0 +1,234 @@
+"""The command as a user runs it: processes of their own, a real lakehouse, Spark, and DuckDB to check the numbers."""
+
+from __future__ import annotations
+
+import os
+import re
+import signal
+import subprocess
+import time
+from collections.abc import Callable
+from pathlib import Path
+from statistics import fmean, stdev
+from typing import Any
+
+import pyarrow.parquet as pq
+import pytest
+
+from metastore_assets.formats import encode_partition_key
+from tests.cli.lakehouse import TABLES, Lakehouse, build
+from tests.cli.support import PROGRAM, documents, error_of, execute
+from tests.cli.test_startup import imported
+from tests.cli.test_terminal import on_terminal
+
+pytestmark = pytest.mark.spark
+
+
+@pytest.fixture(scope="module")
+def lakehouse(tmp_path_factory: pytest.TempPathFactory) -> Lakehouse:
+    """The lakehouse, refreshed once by the command."""
+    made = build(tmp_path_factory.mktemp("lakehouse"))
+    done = execute("refresh", "--all", "--json", folder=made.folder)
+    # Nothing of what Spark's JVM says at its start gets through.
+    assert (done.returncode, done.stderr) == (0, "")
+    assert [(row["table"], row["version"], row["published"]) for row in documents(done)] == [
+        (table, 1, True) for table in TABLES
+    ]
+    assert documents(done)[0]["partitions"] == {"changed": 3, "removed": 0, "total": 3}
+    return made
+
+
+def asked(lakehouse: Lakehouse, *arguments: str) -> Any:
+    done = execute(*arguments, "--json", folder=lakehouse.folder)
+    assert (done.returncode, done.stderr) == (0, "")
+    [document] = documents(done)
+    return document
+
+
+@pytest.mark.parametrize("table", TABLES)
+def test_the_numbers_are_duckdbs(lakehouse: Lakehouse, table: str) -> None:
+    shown = asked(lakehouse, "show", table)
+    rows = lakehouse.rows(table)
+    assert (shown["row_count"], shown["current"]) == (rows.num_rows, True)
+    columns = {row["column"]: row for row in shown["columns"]}
+    assert set(rows.column_names) <= set(columns)
+    for name in rows.column_names:
+        own, quoted = columns[name], f'"{name}"'
+        [(values, distinct)] = lakehouse.ask(table, f"SELECT count({quoted}), count(DISTINCT {quoted}) FROM t")
+        assert (own["value_count"], own["null_count"]) == (values, rows.num_rows - values)
+        # Without a list of its values, what is kept of `note` merges to an estimate.
+        exact = name != "note"
+        assert own["distinct_count_guarantee"] == ("exact" if exact else "estimate")
+        assert own["distinct_count"] == (distinct if exact else pytest.approx(distinct, rel=0.05))
+        finite = "WHERE NOT isnan(ratio)" if name == "ratio" else ""
+        [bounds] = lakehouse.ask(table, f"SELECT min({quoted})::VARCHAR, max({quoted})::VARCHAR FROM t {finite}")
+        if own["type"].startswith("double"):
+            assert (own["minimum"], own["maximum"]) == tuple(map(float, bounds))
+            assert own["nan_count"] == rows.num_rows - lakehouse.ask(table, f"SELECT count(*) FROM t {finite}")[0][0]
+        elif own["type"] != "bool":
+            assert (str(own["minimum"]), str(own["maximum"])) == bounds
+        if own["mean"] is not None:
+            [(total,)] = lakehouse.ask(table, f"SELECT sum({quoted})::VARCHAR FROM t {finite}")
+            assert float(own["sum"]) == pytest.approx(float(total), rel=1e-12)
+            # Python's are exact fractions; DuckDB's lose what is left of great numbers that are close together.
+            numbers = [value for value in rows.column(name).to_pylist() if value is not None and value == value]
+            assert own["mean"] == pytest.approx(float(fmean(numbers)), rel=1e-12)
+            assert own["standard_deviation"] == pytest.approx(float(stdev(numbers)), rel=1e-12)
+
+
+def test_top_values_are_duckdbs(lakehouse: Lakehouse) -> None:
+    expected = lakehouse.ask(
+        "events", "SELECT kind, count(*) FROM t WHERE kind IS NOT NULL GROUP BY 1 ORDER BY 2 DESC, encode(1::VARCHAR)"
+    )
+    found = asked(lakehouse, "top", "events", "kind")
+    assert {(row["value"], row["frequency"]) for row in found} == set(expected)
+    assert [row["frequency"] for row in found] == [count for _, count in expected]
+    day = lakehouse.ask("events", "SELECT kind, count(kind) FROM t WHERE day = '2024-01-02' GROUP BY 1")
+    found = asked(lakehouse, "top", "events", "kind", "--partition", "day=2024-01-02")
+    assert {(row["value"], row["frequency"]) for row in found} == {row for row in day if row[0] is not None}
+
+
+@pytest.mark.parametrize("bins", [None, "7"])
+def test_histograms_are_duckdbs(lakehouse: Lakehouse, bins: str | None) -> None:
+    """Every bin holds the values from its minimum up to, and without, its maximum."""
+    found = asked(lakehouse, "histogram", "events", "price", *([] if bins is None else ["--bins", bins]))
+    assert bins is None or len(found) <= 7
+    for row in found if bins else found[:: len(found) // 20]:
+        query = f"SELECT count(*) FROM t WHERE price >= {row['minimum']} AND price < {row['maximum']}"
+        assert lakehouse.ask("events", query) == [(row["frequency"],)]
+    assert sum(row["frequency"] for row in found) == lakehouse.rows("events").num_rows
+
+
+def test_partition_keys_of_any_text(lakehouse: Lakehouse) -> None:
+    """A key that is listed can be given back."""
+    keys = {row["partition"]: row["row_count"] for row in asked(lakehouse, "show", "orders", "--partitions")}
+    assert keys == {
+        encode_partition_key([("country", country)]): count
+        for country, count in (("FR", 300), ("a b/c", 50), ("日本", 1))
+    }
+    for key, count in keys.items():
+        assert asked(lakehouse, "show", "orders", "--partition", key)["row_count"] == count
+
+
+@pytest.mark.parametrize(
+    ("arguments", "expected"),
+    [
+        (["tables"], ["events", "delta", "810"]),
+        (["show", "events"], ["events", "810 rows", "version 1", "current", "decimal(12,2)"]),
+        (["top", "people", "name", "-n", "2"], ["p0", "other values"]),
+        (["histogram", "people", "age", "--bins", "10"], ["from", "below", "frequency", "█"]),
+        (["versions", "events"], ["version", "snapshot", "published"]),
+        (["expire", "events"], ["removed 0 versions"]),
+        (["refresh", "events"], ["up to date", "version 1"]),
+        (["refresh", "events", "--dry-run"], ["up to date", "version 1"]),
+        (["refresh", "events", "--dry-run", "--full"], ["version 2", "would read 3 fragments", "* day=2024-01-01"]),
+        (["refresh", "events", "--dry-run", "--partition", "day=2024-01-01"], ["read 1 fragment", "1 of 3 partitions"]),
+    ],
+)
+def test_for_people(lakehouse: Lakehouse, arguments: list[str], expected: list[str]) -> None:
+    done = execute(*arguments, folder=lakehouse.folder)
+    assert (done.returncode, done.stderr) == (0, "")
+    assert all(part in done.stdout for part in expected), done.stdout
+
+
+def test_an_unchanged_table_is_refreshed_without_spark(lakehouse: Lakehouse) -> None:
+    """In under a second, and so without even importing it."""
+    [result] = documents(execute("refresh", "events", "--json", folder=lakehouse.folder))
+    assert (result["version"], result["published"]) == (1, False)
+    assert result["fragments"] == {"added": 0, "removed": 0, "kept": 3, "profiled": 0}
+    assert result["seconds"] < 1
+    modules = imported("refresh", "--all", folder=lakehouse.folder)
+    assert modules & {"pyspark", "py4j", "pandas"} == set()
+
+
+def test_progress_is_shown_on_a_terminal(lakehouse: Lakehouse) -> None:
+    """And nothing of it is left on the screen when the result is printed."""
+    shown = on_terminal("refresh", "people", "--full", folder=lakehouse.folder, width=120)
+    before, result = shown.split("people", 1)[0], shown.splitlines()[-1]
+    assert "starting Spark" in before
+    assert "people: profiling" in shown
+    assert "1 fragment " in shown
+    assert re.sub(r"\x1b\[[0-9;?]*[A-Za-z]", "", result).strip().startswith("people version 2 of snapshot")
+
+
+def test_profile(lakehouse: Lakehouse, tmp_path: Path) -> None:
+    """No configuration, one line per URI, the numbers of `show`; a table that fails leaves the others be."""
+    (tmp_path / "empty").mkdir()
+    uris = [str(lakehouse.folder / table) for table in TABLES]
+    scratch = tmp_path / "scratch"
+    scratch.mkdir()
+    done = execute("profile", *uris, "empty", "--json", folder=tmp_path, environment={"TMPDIR": str(scratch)})
+    assert done.returncode == 1
+    *profiles, failed = documents(done)
+    assert failed.keys() == {"uri", "error"}
+    assert failed["uri"] == "empty"
+    assert "no data files" in failed["error"]
+    assert done.stderr == f"error: empty: {failed['error']}\n"
+    for uri, table, profile in zip(uris, TABLES, profiles, strict=True):
+        shown = asked(lakehouse, "show", table)
+        assert profile["uri"] == uri
+        assert profile["current"] is True
+        assert {"table", "version"}.isdisjoint(profile)
+        # The policy of `note` is not the usual one.
+        assert [row for row in profile["columns"] if row["column"] != "note"] == [
+            row for row in shown["columns"] if row["column"] != "note"
+        ]
+    # Spark removes its own folders a moment after the command has ended.
+    _wait(lambda: not any(scratch.glob("metastore-*")))
+
+
+def test_spark_does_not_start(tmp_path: Path) -> None:
+    """The line says what Spark said, and where the rest of it is."""
+    build(tmp_path)
+    config = tmp_path / "metastore.yaml"
+    config.write_text(config.read_text().replace("local[2]", "nonsense"))
+    message = error_of(execute("refresh", "people", folder=tmp_path, environment={"TMPDIR": str(tmp_path)}))
+    assert "Master must" in message
+    [log] = tmp_path.glob("metastore-spark-*.log")
+    assert str(log) in message
+    assert "SparkException" in log.read_text()
+
+
+@pytest.mark.parametrize("moment", ["Spark starts", "fragments are profiled"])
+def test_ctrl_c_while_refreshing(tmp_path: Path, moment: str) -> None:
+    """One line, status 130, no traceback, no log left, and no version; the next refresh is right."""
+    made = build(tmp_path)
+    orders = made.rows("orders")  # once: what is written below would be read with it
+    for number in range(120):
+        pq.write_table(orders, tmp_path / "orders" / "country=FR" / f"part-{number}.parquet")
+    scratch = tmp_path / "scratch"
+    scratch.mkdir()
+    with subprocess.Popen(
+        [*PROGRAM, "refresh", "orders"],
+        cwd=tmp_path,
+        env={**os.environ, "TMPDIR": str(scratch)},
+        stdout=subprocess.PIPE,
+        stderr=subprocess.PIPE,
+        text=True,
+        start_new_session=True,
+    ) as process:
+        begun = scratch.glob if moment == "Spark starts" else (tmp_path / "root").rglob
+        _wait(lambda: any(begun("*.log" if moment == "Spark starts" else "*.parquet")))
+        os.killpg(process.pid, signal.SIGINT)  # as a terminal does, to every process of the command
+        stdout, stderr = process.communicate(timeout=60)
+    assert (process.returncode, stdout, stderr) == (130, "", "interrupted\n")
+    assert list(scratch.glob("metastore-*")) == []
+    assert not (tmp_path / "root" / "orders" / "versions").exists()
+
+
+def test_nobody_reads_on(lakehouse: Lakehouse) -> None:
+    """A closed pipe is nothing to tell anybody."""
+    reader, writer = os.pipe()
+    os.close(reader)
+    done = subprocess.run(
+        [*PROGRAM, "show", "events"], cwd=lakehouse.folder, stdout=writer, stderr=subprocess.PIPE, check=False
+    )
+    os.close(writer)
+    assert (done.returncode, done.stderr) == (1, b"")
+
+
+def _wait(condition: Callable[[], bool], seconds: float = 120) -> None:
+    end = time.monotonic() + seconds
+    while not condition():
+        assert time.monotonic() < end
+        time.sleep(0.02)
