@@ -2,6 +2,10 @@
 
 from __future__ import annotations
 
+import os
+import subprocess
+from collections.abc import Iterator
+from pathlib import Path
 from typing import TYPE_CHECKING
 
 import pytest
@@ -16,3 +20,24 @@ if TYPE_CHECKING:
 def drivers(spark: SparkSession, tmp_path_factory: pytest.TempPathFactory) -> Drivers:
     """Starts drivers that share this process's Spark. One folder for all: workers are kept by their environment."""
     return Drivers(tmp_path_factory.mktemp("steps"), spark)
+
+
+@pytest.fixture
+def small_disk(tmp_path: Path) -> Iterator[Path]:
+    """A file system of two megabytes, mounted for one test."""
+    folder = tmp_path / "disk"
+    folder.mkdir()
+    mounted = os.geteuid() == 0 and _run("mount", "-t", "tmpfs", "-o", "size=2m", "tmpfs", str(folder))
+    if not mounted:
+        pytest.skip("this user may not mount a file system")
+    yield folder
+    assert _run("umount", "--lazy", str(folder))
+
+
+def remount(folder: Path, option: str) -> None:
+    """Mount a file system again, read-only (`ro`) or not (`rw`)."""
+    assert _run("mount", "-o", f"remount,{option}", str(folder))
+
+
+def _run(*command: str) -> bool:
+    return subprocess.run(command, check=False, stderr=subprocess.DEVNULL).returncode == 0

@@ -1,15 +1,16 @@
 """A refresh in a process of its own; prints what came of it as JSON. A program:
 
-    python -m tests.robustness.driver metastore.yaml TABLE [--full]
+    python -m tests.robustness.driver metastore.yaml TABLE [--full] [--file-size=BYTES]
 
 It joins the Spark of the process that started it when that says where (PYSPARK_GATEWAY_PORT, as Spark itself has it),
-so that one JVM serves many drivers; else it starts one of its own.
+so that one JVM serves many drivers; else it starts one of its own. No file that it writes gets larger than BYTES.
 """
 
 from __future__ import annotations
 
 import json
 import os
+import resource
 import sys
 from functools import cache
 from typing import TYPE_CHECKING
@@ -46,6 +47,10 @@ def joined() -> SparkSession:
 def main(path: str, name: str, *options: str) -> dict[str, object]:
     """Refresh one table; its result, or the error by type and message."""
     config = load_config(path)
+    for option in options:
+        if option.startswith("--file-size="):
+            limit = int(option.partition("=")[2])
+            resource.setrlimit(resource.RLIMIT_FSIZE, (limit, limit))
     start = joined if "PYSPARK_GATEWAY_PORT" in os.environ else lambda: spark_session(config.spark)
     try:
         return {"result": refresh(config, config.table(name), start, full="--full" in options).to_json()}

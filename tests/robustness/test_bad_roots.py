@@ -1,0 +1,152 @@
+"""Roots that cannot be written to, or not any more: a clear error, the last version stands, and later all is well."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import pytest
+
+from metastore_assets.config import MetastoreConfig
+from metastore_assets.errors import StoreError
+from metastore_assets.lookup import Metastore
+from metastore_assets.pipeline.refresh import Progress, refresh
+from tests.pipeline.support import Lake, assert_same, everything
+from tests.robustness.conftest import remount
+from tests.robustness.processes import Drivers
+from tests.robustness.support import assert_equals_scratch, no_spark, refreshed, stray, versions
+
+if TYPE_CHECKING:
+    from pyspark.sql import SparkSession
+
+pytestmark = pytest.mark.spark
+
+
+def published(folder: Path, spark: SparkSession, root: Path) -> tuple[Lake, MetastoreConfig]:
+    """A table with one version and a commit after it."""
+    lake = Lake(folder)
+    for partition in (0, 0, 1):
+        lake.append(partition)
+    config = lake.config(str(root))
+    refreshed(config, spark)
+    lake.append(0)
+    return lake, config
+
+
+def fill(disk: Path, left: int) -> None:
+    """Use up all of a disk but some bytes."""
+    with open(disk / "filler", "wb", buffering=0) as file:
+        try:
+            while file.write(bytes(4096)):
+                pass
+        except OSError:
+            file.truncate(max(0, file.tell() - left))
+
+
+def free(disk: Path) -> None:
+    (disk / "filler").unlink()
+
+
+@pytest.mark.parametrize("stage", ["profile", "reduce", "publish"])
+def test_a_disk_that_fills_up_in_the_middle(spark: SparkSession, tmp_path: Path, small_disk: Path, stage: str) -> None:
+    """The error names a file and the cause; once there is space again, what was profiled is not read again."""
+    _, config = published(tmp_path, spark, small_disk / "root")
+    before = everything(config)
+
+    def listen(progress: Progress) -> None:
+        if progress.stage == stage and not (small_disk / "filler").exists():
+            fill(small_disk, 0)
+
+    with pytest.raises(StoreError, match=f"cannot write {small_disk}/root/t/.*no space left.*free space"):
+        refreshed(config, spark, progress=listen)
+    assert versions(config).numbers() == [1]
+    assert_same(everything(config), before)
+    free(small_disk)
+    result = refreshed(config, spark)
+    assert (result.version, result.fragments_profiled) == (2, 1 if stage == "profile" else 0)
+    assert_equals_scratch(config, spark, tmp_path)
+    assert stray(config) == set()
+
+
+@pytest.mark.long
+def test_a_disk_that_is_nearly_full(spark: SparkSession, tmp_path: Path, small_disk: Path) -> None:
+    """Wherever it becomes full, the refresh fails clearly or succeeds; the last version always stands."""
+    _, config = published(tmp_path, spark, small_disk / "root")
+    before = everything(config)
+    outcomes = []
+    for left in range(0, 200_000, 8192):
+        fill(small_disk, left)
+        try:
+            result = refreshed(config, spark)
+        except StoreError as error:
+            outcomes.append(str(error))
+            assert versions(config).numbers() == [1]
+            assert_same(everything(config), before)
+            free(small_disk)
+        else:
+            assert result.version == 2
+            break
+    free(small_disk)
+    assert all("no space left" in outcome for outcome in outcomes)
+    assert len({outcome.rpartition(".")[0].split(".")[-1] for outcome in outcomes}) > 1
+    assert_equals_scratch(config, spark, tmp_path)
+    assert stray(config) == set()
+
+
+def test_a_limit_on_the_size_of_files(spark: SparkSession, tmp_path: Path, drivers: Drivers) -> None:
+    """As with a full disk, but without one: the driver cannot write its lists."""
+    _, config = published(tmp_path, spark, tmp_path / "root")
+    outcome = drivers.refresh(config, "--file-size=2000")
+    assert outcome.answer["error"] == "StoreError"
+    assert re.search(rf"cannot write {config.root}/t/pending/.*ulimit -f", outcome.answer["message"])
+    assert versions(config).numbers() == [1]
+    refreshed(config, spark)
+    assert_equals_scratch(config, spark, tmp_path)
+    assert stray(config) == set()
+
+
+def test_a_root_that_became_read_only(spark: SparkSession, tmp_path: Path, small_disk: Path) -> None:
+    lake, config = published(tmp_path, spark, small_disk / "root")
+    before = everything(config)
+    remount(small_disk, "ro")
+    with pytest.raises(StoreError, match=f"cannot write {small_disk}/root/t/.*read-only.*set another root"):
+        refreshed(config, spark)
+    assert_same(everything(config), before)
+    assert Metastore(config.root).table("t").row_count() == 150
+    lake.files()[-1].unlink()
+    with pytest.raises(StoreError, match="read-only"):
+        refreshed(config, spark)
+    remount(small_disk, "rw")
+    refreshed(config, spark)
+    assert_equals_scratch(config, spark, tmp_path)
+
+
+def below_a_file(folder: Path) -> Path:
+    (folder / "file").touch()
+    return folder / "file" / "root"
+
+
+def in_proc(folder: Path) -> Path:
+    return Path("/proc/metastore")
+
+
+@pytest.mark.parametrize("place", [below_a_file, in_proc])
+def test_a_root_where_nothing_can_be_written(
+    spark: SparkSession, tmp_path: Path, place: Callable[[Path], Path]
+) -> None:
+    lake = Lake(tmp_path)
+    lake.append(0)
+    config = lake.config(str(place(tmp_path)))
+    with pytest.raises(StoreError, match=f"cannot (write|list) {config.root}.*; set another root|/proc") as caught:
+        refresh(config, lake.table, lambda: spark)
+    assert len(str(caught.value).splitlines()) == 1
+
+
+def test_a_root_without_a_place(tmp_path: Path) -> None:
+    lake = Lake(tmp_path)
+    lake.append(0)
+    config = MetastoreConfig(root="ftp://somewhere/metastore", tables=[lake.table])
+    with pytest.raises(StoreError, match="ftp://somewhere/metastore: a root is a local path or starts with"):
+        refresh(config, lake.table, no_spark)
