@@ -9,6 +9,7 @@ import shutil
 import subprocess
 import sys
 import tempfile
+import time
 from importlib.metadata import version
 from pathlib import Path
 
@@ -16,7 +17,8 @@ from metastore_assets.errors import MetastoreError
 
 CACHE_VARIABLE = "METASTORE_CACHE"
 _MINIMUM_JAVA = 17
-_BUILD_SECONDS = 120
+_BUILD_SECONDS = 180
+_RETRY_SECONDS = 24 * 3600
 # One collector thread and one compiler tier: start-up dominates a small commit (measured: half the start time).
 _FAST_START = "-XX:+UseSerialGC -XX:TieredStopAtLevel=1"
 
@@ -67,16 +69,21 @@ def _archive(java: Path) -> Path | None:
     digest = hashlib.sha256("\n".join([str(java), _release(java), spark, home]).encode()).hexdigest()[:16]
     cache = Path(os.environ.get(CACHE_VARIABLE) or Path.home() / ".cache" / "metastore-assets")
     archive = cache / f"spark-{spark}-{digest}.jsa"
-    if not archive.exists():
+    if not archive.exists() or _failed_long_ago(archive):
         cache.mkdir(parents=True, exist_ok=True)
         _build(archive)
     return archive if archive.stat().st_size else None
 
 
+def _failed_long_ago(archive: Path) -> bool:
+    found = archive.stat()
+    return found.st_size == 0 and time.time() - found.st_mtime > _RETRY_SECONDS
+
+
 def _build(archive: Path) -> None:
     """Run a small session of its own that records its classes, and name the result only when it is complete.
 
-    A failure leaves an empty file, so that the next start does not try again.
+    A failure, as on a machine too busy for it, leaves an empty file: not every start shall try again.
     """
     with tempfile.TemporaryDirectory(dir=archive.parent) as folder:
         recorded = Path(folder) / archive.name
@@ -112,9 +119,13 @@ def _exercise(options: str) -> None:
     tasks = spark.createDataFrame(pa.table({"task": pa.array([0, 1], pa.int32()), "blob": pa.array([b"a", b"b"])}))
     spread = tasks.repartition(2, "task").sortWithinPartitions("task")
     spread.mapInArrow(lambda batches: batches, "task int, blob binary").toArrow()
-    process = spark.sparkContext._gateway.proc  # type: ignore[attr-defined]
+    gateway = spark.sparkContext._gateway
+    assert gateway is not None
+    process: subprocess.Popen[bytes] = gateway.proc
     spark.stop()
-    spark.sparkContext._gateway.shutdown()  # type: ignore[attr-defined]
+    gateway.shutdown()
+    # The JVM writes the archive as it ends, and it ends when this pipe does.
+    assert process.stdin is not None
     process.stdin.close()
     process.wait(_BUILD_SECONDS)
 
