@@ -119,14 +119,14 @@ class Lake:
 
 def latest(config: MetastoreConfig) -> Version:
     """The newest published version of the table `t`."""
-    version = VersionStore(ObjectStore(config.root), "t").latest()
+    version = VersionStore(ObjectStore(config.root, config.storage_options), "t").latest()
     assert version is not None
     return version
 
 
 def profile(config: MetastoreConfig, files: ProfileFiles) -> dict[str, Any]:
     """All that a profile says, as plain values: by column, what is in its four places."""
-    store = ObjectStore(config.root).child("t")
+    store = ObjectStore(config.root, config.storage_options).child("t")
     row_count, statistics = read_statistics(store, files)
     histograms = read_histograms(store, files)
     columns: dict[str, Any] = {}

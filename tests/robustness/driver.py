@@ -1,9 +1,10 @@
 """A refresh in a process of its own; prints what came of it as JSON. A program:
 
-    python -m tests.robustness.driver metastore.yaml TABLE [--full] [--file-size=BYTES]
+    python -m tests.robustness.driver metastore.yaml TABLE [--full] [--file-size=BYTES] [--meet=COUNT]
 
 It joins the Spark of the process that started it when that says where (PYSPARK_GATEWAY_PORT, as Spark itself has it),
 so that one JVM serves many drivers; else it starts one of its own. No file that it writes gets larger than BYTES.
+With `--meet` it publishes when so many drivers are about to.
 """
 
 from __future__ import annotations
@@ -12,18 +13,22 @@ import json
 import os
 import resource
 import sys
+import time
+from collections.abc import Callable
 from functools import cache
+from pathlib import Path
 from typing import TYPE_CHECKING
 
 from metastore_assets.config import load_config
 from metastore_assets.errors import MetastoreError
-from metastore_assets.pipeline.refresh import refresh
+from metastore_assets.pipeline.refresh import Progress, refresh
 from metastore_assets.pipeline.session import spark_session
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
 STEPS = "METASTORE_TEST_STEPS"
+_WAIT_SECONDS = 60
 
 
 @cache
@@ -44,16 +49,35 @@ def joined() -> SparkSession:
     return SparkSession(context)
 
 
+def meeting(count: int) -> Callable[[Progress], None]:
+    """Waits, the first time that a driver is about to publish, until so many are."""
+    log = Path(os.environ[STEPS], "log")
+    met = []
+
+    def listen(progress: Progress) -> None:
+        if progress.stage != "publish" or met:
+            return
+        met.append(True)
+        with log.open("a", encoding="utf-8") as file:
+            file.write("publishing\n")
+        end = time.monotonic() + _WAIT_SECONDS
+        while log.read_text(encoding="utf-8").splitlines().count("publishing") < count and time.monotonic() < end:
+            time.sleep(0.005)
+
+    return listen
+
+
 def main(path: str, name: str, *options: str) -> dict[str, object]:
     """Refresh one table; its result, or the error by type and message."""
     config = load_config(path)
-    for option in options:
-        if option.startswith("--file-size="):
-            limit = int(option.partition("=")[2])
-            resource.setrlimit(resource.RLIMIT_FSIZE, (limit, limit))
+    given = dict(option.partition("=")[::2] for option in options)
+    if "--file-size" in given:
+        limit = int(given["--file-size"])
+        resource.setrlimit(resource.RLIMIT_FSIZE, (limit, limit))
+    meet = meeting(int(given.get("--meet", 0)))
     start = joined if "PYSPARK_GATEWAY_PORT" in os.environ else lambda: spark_session(config.spark)
     try:
-        return {"result": refresh(config, config.table(name), start, full="--full" in options).to_json()}
+        return {"result": refresh(config, config.table(name), start, full="--full" in given, progress=meet).to_json()}
     except MetastoreError as error:
         return {"error": type(error).__name__, "message": str(error)}
 

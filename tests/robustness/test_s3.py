@@ -1,0 +1,209 @@
+"""Tables and roots in an object store, end to end through Spark: the same as on local disk."""
+
+from __future__ import annotations
+
+import uuid
+from collections.abc import Iterator
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import boto3
+import pyarrow as pa
+import pyarrow.parquet as pq
+import pytest
+from deltalake import DeltaTable, write_deltalake
+
+from metastore_assets.config import MetastoreConfig, TableConfig
+from metastore_assets.errors import MetastoreError, StoreError
+from metastore_assets.formats import decode_partition_key
+from metastore_assets.lookup import Metastore, TableLookup
+from metastore_assets.pipeline.refresh import refresh
+from tests.pipeline.support import Lake, assert_same, everything, rows
+from tests.robustness.processes import Drivers
+from tests.robustness.support import assert_equals_scratch, from_scratch, no_spark, refreshed, versions
+from tests.robustness.test_races import once
+
+if TYPE_CHECKING:
+    from pyspark.sql import SparkSession
+
+pytestmark = [pytest.mark.spark, pytest.mark.s3]
+
+BUCKET = "metastore"
+
+
+@dataclass
+class Bucket:
+    """A prefix in a bucket, for a table and a root."""
+
+    options: dict[str, str]
+    client: Any
+    prefix: str = field(default_factory=lambda: uuid.uuid4().hex)
+
+    @property
+    def uri(self) -> str:
+        return f"s3://{BUCKET}/{self.prefix}/lake"
+
+    def config(self, root: str = "root") -> MetastoreConfig:
+        table = TableConfig(name="t", uri=self.uri, storage_options=self.options)
+        return MetastoreConfig(root=f"s3://{BUCKET}/{self.prefix}/{root}", storage_options=self.options, tables=[table])
+
+    def put(self, path: str, data: bytes) -> None:
+        self.client.put_object(Bucket=BUCKET, Key=f"{self.prefix}/lake/{path}", Body=data)
+
+    def delete(self, path: str) -> None:
+        self.client.delete_object(Bucket=BUCKET, Key=f"{self.prefix}/lake/{path}")
+
+    def paths(self) -> Iterator[str]:
+        listed = self.client.list_objects_v2(Bucket=BUCKET, Prefix=f"{self.prefix}/lake/")
+        for entry in listed.get("Contents", ()):
+            yield entry["Key"].removeprefix(f"{self.prefix}/lake/")
+
+    def mirror(self, lake: Lake) -> None:
+        """Make the table hold the files of a local one."""
+        files = {str(path.relative_to(lake.uri)): path for path in lake.files()}
+        for path in set(self.paths()) - set(files):
+            self.delete(path)
+        for path, file in files.items():
+            if path not in set(self.paths()):
+                self.put(path, file.read_bytes())
+
+
+@pytest.fixture
+def bucket(s3_options: dict[str, str]) -> Bucket:
+    client = boto3.client(
+        "s3",
+        endpoint_url=s3_options["aws_endpoint"],
+        region_name=s3_options["aws_region"],
+        aws_access_key_id=s3_options["aws_access_key_id"],
+        aws_secret_access_key=s3_options["aws_secret_access_key"],
+    )
+    return Bucket(s3_options, client)
+
+
+def lookup(config: MetastoreConfig) -> TableLookup:
+    return Metastore(config.root, config.storage_options).table("t")
+
+
+def parquet(**columns: Any) -> bytes:
+    sink = pa.BufferOutputStream()
+    pq.write_table(pa.table(columns), sink)
+    return sink.getvalue().to_pybytes()
+
+
+def test_files_and_root_in_a_bucket(spark: SparkSession, tmp_path: Path, bucket: Bucket) -> None:
+    """After each commit the version in the bucket says what one on local disk of the same files says."""
+    lake = Lake(tmp_path)
+    for partition in (0, 0, 1, 2):
+        lake.append(partition)
+    bucket.mirror(lake)
+    config = bucket.config()
+    first = refreshed(config, spark)
+    assert (first.version, first.fragments_profiled) == (1, 4)
+    assert_same(everything(config), from_scratch(lake.config(), spark, tmp_path))
+
+    lake.append(0)
+    lake.files()[-1].unlink()
+    bucket.mirror(lake)
+    second = refreshed(config, spark)
+    assert (second.version, second.fragments_profiled, second.fragments_removed) == (2, 1, 1)
+    assert second.partitions_removed == ("part=2",)
+    assert_same(everything(config), from_scratch(lake.config(), spark, tmp_path))
+
+    again = refresh(config, config.tables[0], no_spark)
+    assert (again.version, again.published) == (2, False)
+    told = lookup(config)
+    assert told.row_count() == 200
+    assert sum(count for _, count in told.top("group").values) == told.statistics(["group"])[0].value_count
+    assert sum(one.frequency for one in told.histogram("id", bins=10)) == told.statistics(["id"])[0].value_count
+    assert Metastore(config.root, config.storage_options).versions("t") == [1, 2]
+
+
+def test_a_delta_table_in_a_bucket(spark: SparkSession, tmp_path: Path, bucket: Bucket) -> None:
+    config = bucket.config()
+    draw = Lake(tmp_path).draw
+
+    def write(count: int) -> None:
+        write_deltalake(
+            bucket.uri, rows(draw, count), partition_by=["group"], mode="append", storage_options=bucket.options
+        )
+
+    write(60)
+    write(60)
+    assert refreshed(config, spark).version == 1
+    table = DeltaTable(bucket.uri, storage_options=bucket.options)
+    table.delete("\"group\" = 'a'")
+    write(5)
+    second = refreshed(config, spark)
+    assert (second.version, second.snapshot) == (2, "3")
+    assert_equals_scratch(config, spark, tmp_path)
+    live = DeltaTable(bucket.uri, storage_options=bucket.options).to_pyarrow_table()
+    assert lookup(config).row_count() == live.num_rows
+    table = DeltaTable(bucket.uri, storage_options=bucket.options)
+    table.restore(1)
+    restored = refreshed(config, spark)
+    assert (restored.version, restored.fragments_profiled) == (3, 0)
+    assert lookup(config).row_count() == 120
+    assert refresh(config, config.tables[0], no_spark).published is False
+
+
+def test_two_processes_publish_to_a_bucket(
+    spark: SparkSession, tmp_path: Path, bucket: Bucket, drivers: Drivers
+) -> None:
+    """Both are about to publish the same version: the bucket's conditional put lets one of them."""
+    lake = Lake(tmp_path)
+    lake.append(0)
+    lake.append(1)
+    for number in (1, 2):
+        bucket.mirror(lake)
+        outcomes = drivers.together([bucket.config()] * 2, "--meet=2")
+        results = [outcome.answer["result"] for outcome in outcomes]
+        assert [result["version"] for result in results] == [number, number]
+        assert sorted(result["published"] for result in results) == [False, True]
+        assert versions(bucket.config()).numbers() == list(range(1, number + 1))
+        lake.append(0)
+    assert_equals_scratch(bucket.config(), spark, tmp_path)
+
+
+def test_an_object_that_is_overwritten_before_it_is_read(spark: SparkSession, tmp_path: Path, bucket: Bucket) -> None:
+    """Its ETag tells: the refresh plans again, and the numbers are those of one content."""
+    bucket.put("1.parquet", parquet(a=[1, 2]))
+    bucket.put("2.parquet", parquet(a=[3]))
+    config = bucket.config()
+    overwrite = once("profile", lambda: bucket.put("1.parquet", parquet(a=[7, 8, 9])))
+    assert refreshed(config, spark, progress=overwrite).published
+    assert lookup(config).row_count() == 4
+    assert_equals_scratch(config, spark, tmp_path)
+
+
+def test_strange_partition_values_in_keys(spark: SparkSession, bucket: Bucket) -> None:
+    folders = {
+        "p=a%2Fb": "a/b",
+        "p=50%25": "50%",
+        "p=x,y": "x,y",
+        "p=k=v": "k=v",
+        "p=two%0Alines": "two\nlines",
+        "p=🦊": "🦊",
+        "p=a b": "a b",
+        "p=": "",
+        "p=__HIVE_DEFAULT_PARTITION__": None,
+    }
+    for folder in folders:
+        bucket.put(f"{folder}/1.parquet", parquet(n=[1]))
+    refreshed(bucket.config(), spark)
+    told = lookup(bucket.config())
+    found = {decode_partition_key(entry.key)[0][1]: told.row_count(entry.key) for entry in told.partitions()}
+    assert found == dict.fromkeys(folders.values(), 1)
+
+
+def test_a_bucket_that_is_not_there(bucket: Bucket, tmp_path: Path) -> None:
+    """Of the root or of the table: one line that names it."""
+    bucket.put("1.parquet", parquet(a=[1]))
+    config = bucket.config()
+    elsewhere = config.model_copy(update={"root": "s3://not-there/root"})
+    with pytest.raises(StoreError, match=r"s3://not-there/root/.*no such bucket"):
+        refresh(elsewhere, elsewhere.tables[0], no_spark)
+    table = config.tables[0].model_copy(update={"uri": "s3://not-there/lake"})
+    with pytest.raises(MetastoreError, match="s3://not-there/lake") as caught:
+        refresh(config, table, no_spark)
+    assert len(str(caught.value).splitlines()) == 1
