@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
+from itertools import zip_longest
 from typing import Any
 
 from metastore_assets.cli import text
@@ -20,8 +21,8 @@ Row = Mapping[str, Any]
 class _Field:
     column: Column
     cell: Callable[[Row], str]
-    cut: bool = False
-    """May be shortened to fit; the others are shown whole or left out."""
+    cut: Callable[[str, int], str] | None = None
+    """How it is shortened to fit; None: it is shown whole or left out."""
 
 
 def _nulls(row: Row) -> str:
@@ -47,20 +48,27 @@ def _maximum(row: Row) -> str:
 
 
 _FIELDS = (
-    _Field(Column("column", style="bold"), lambda row: text.printable(row["column"]), cut=True),
-    _Field(Column("type", style="cyan"), lambda row: text.type_name(row["type"]), cut=True),
+    _Field(Column("column", style="bold"), lambda row: text.printable(row["column"]), text.cut_middle),
+    _Field(Column("type", style="cyan"), lambda row: text.type_name(row["type"]), text.cut),
     _Field(Column("nulls", right=True), _nulls),
+    _Field(Column("NaN", right=True), lambda row: text.number(row["nan_count"])),
     _Field(Column("distinct", right=True), _distinct),
-    _Field(Column("minimum"), _minimum, cut=True),
-    _Field(Column("maximum"), _maximum, cut=True),
+    _Field(Column("minimum"), _minimum, text.cut),
+    _Field(Column("maximum"), _maximum, text.cut),
     _Field(Column("mean", right=True), lambda row: text.number(row["mean"])),
     _Field(Column("std dev", right=True), lambda row: text.number(row["standard_deviation"])),
 )
 _DISTRIBUTION = Column("distribution", style="green")
-_LEAVE_OUT = ((), ("std dev",), ("std dev", "mean"), ("std dev", "mean", "distribution"))
+_LEAVE_OUT = (
+    (),
+    ("std dev",),
+    ("std dev", "mean"),
+    ("std dev", "mean", "distribution"),
+    ("std dev", "mean", "distribution", "NaN"),
+)
 """What to do without, the first that is enough."""
 _CUT_AT = (40, 32, 24, 20, 16, 13)
-"""Lengths to cut texts to, the first that is enough; the last two only when all that can be is left out."""
+"""Lengths to cut texts to, the first that is enough; the last two only when little more can be left out."""
 
 
 def print_statistics(page: Page, rows: Sequence[Row], shapes: Mapping[str, Sequence[int]]) -> None:
@@ -68,7 +76,7 @@ def print_statistics(page: Page, rows: Sequence[Row], shapes: Mapping[str, Seque
 
     On a terminal, less important numbers are left out and long texts cut until it fits; elsewhere everything is whole.
     """
-    fields = [*_FIELDS]
+    fields = [field for field in _FIELDS if field.column.heading != "NaN" or any(row["nan_count"] for row in rows)]
     if shapes:
         fields.append(_Field(_DISTRIBUTION, lambda row: text.sparkline(shapes.get(row["column"], ()))))
     grid = [[field.cell(row) for row in rows] for field in fields]
@@ -78,8 +86,9 @@ def print_statistics(page: Page, rows: Sequence[Row], shapes: Mapping[str, Seque
         for number in range(len(rows))
     ]
     page.grid([fields[index].column for index in chosen], lines)
-    for row in rows:
-        if row["reason"]:
+    for row, following in zip_longest(rows, rows[1:]):
+        # Of a struct, list or map the rows that follow tell all there is to tell.
+        if row["reason"] and not (following and following["column"].startswith(f"{row['column']}.")):
             page.line(Styled(f"  {text.printable(row['column'])}: {text.one_line(row['reason'])}", "dim"))
 
 
@@ -91,7 +100,7 @@ def _fit(fields: Sequence[_Field], grid: Sequence[Sequence[str]], width: int | N
         return chosen, limit
     for left_out in _LEAVE_OUT:
         chosen = [index for index, field in enumerate(fields) if field.column.heading not in left_out]
-        for limit in _CUT_AT if left_out == _LEAVE_OUT[-1] else _CUT_AT[:-2]:
+        for limit in _CUT_AT if left_out in _LEAVE_OUT[-2:] else _CUT_AT[:-2]:
             needed = sum(_width(fields[index], grid[index], limit) for index in chosen) + GAP * (len(chosen) - 1)
             if needed <= width:
                 return chosen, limit
@@ -103,7 +112,7 @@ def _width(field: _Field, column: Sequence[str], limit: int) -> int:
 
 
 def _shortened(field: _Field, cell: str, limit: int | None) -> str:
-    return text.cut(cell, limit) if field.cut and limit is not None else cell
+    return cell if field.cut is None or limit is None else field.cut(cell, limit)
 
 
 def _quiet(cell: str) -> Styled:

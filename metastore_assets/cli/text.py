@@ -63,11 +63,17 @@ def typed_value(given: Any, type: str, limit: int | None = None) -> str:
 
 
 def type_name(type: str) -> str:
-    """An Arrow type as text, without what a reader of statistics need not know of it."""
+    """An Arrow type as text, without what a reader of statistics need not know of it.
+
+    Of a struct, list or map only that it is one: what is inside has rows of its own.
+    """
+    container = re.match(r"(?:large_|fixed_size_)?(struct|list|map)(?:_view)?<", type)
+    if container:
+        return container[1]
     short = re.sub(r"decimal\d+\((\d+), (-?\d+)\)", r"decimal(\1,\2)", type)
     short = re.sub(r"date32\[day\]|date64\[ms\]", "date", short)
     short = re.sub(r"time(32|64)\[", "time[", short)
-    short = re.sub(r"\b(large_)?(string|binary|list)(_view)?\b", r"\2", short)
+    short = re.sub(r"\b(large_)?(string|binary)(_view)?\b", r"\2", short)
     return printable(short.replace(", tz=", ", "))
 
 
@@ -82,6 +88,14 @@ def cut(text: str, limit: int) -> str:
             break
         kept.append(char)
     return "".join(kept) + "…"
+
+
+def cut_middle(text: str, limit: int) -> str:
+    """At most `limit` terminal cells, with `…` in the middle: of a dotted path the end tells more than the middle."""
+    if cells(text) <= limit:
+        return text
+    end = cut(text[::-1], limit // 2)[:-1][::-1]
+    return cut(text, limit - cells(end)) + end
 
 
 def cells(text: str) -> int:

@@ -143,7 +143,7 @@ def test_text_without_a_terminal_is_whole_and_plain(published: Path) -> None:
     assert "…" not in printed
     assert [line for line in printed.splitlines() if line != line.rstrip()] == []
     headings = " ".join(printed.splitlines()[1].split())
-    assert headings == "column type nulls distinct minimum maximum mean std dev distribution"
+    assert headings == "column type nulls NaN distinct minimum maximum mean std dev distribution"
     assert "40  10.0%" in printed
 
 

@@ -23,8 +23,10 @@ def test_nothing_unprintable_is_printed(given_text: str) -> None:
 def test_a_cut_text_fits(given_text: str, limit: int) -> None:
     """It is never wider than asked, and is only cut when it has to be."""
     shown = text.printable(given_text)
-    cut = text.cut(shown, limit)
+    cut, middle = text.cut(shown, limit), text.cut_middle(shown, limit)
     assert text.cells(cut) <= limit
+    assert text.cells(middle) <= limit
+    assert (middle == shown) == (cut == shown)
     assert cut == shown or (cut.endswith("…") and shown.startswith(cut[:-1]) and text.cells(shown) > limit)
 
 
@@ -32,6 +34,7 @@ def test_wide_and_combining_characters_take_their_cells() -> None:
     assert text.cells("日本") == 4
     assert text.cells(unicodedata.normalize("NFD", "é")) == 1
     assert text.cut("日本語", 4) == "日…"
+    assert text.cut_middle("array_of_variants.element.value", 20) == "array_of_v…ent.value"
 
 
 @pytest.mark.parametrize(
@@ -87,7 +90,10 @@ def test_shares_are_never_rounded_to_none_or_all(part: int, whole: int, shown: s
         ("timestamp[us, tz=UTC]", "timestamp[us, UTC]"),
         ("large_string", "string"),
         ("string_view", "string"),
-        ("list<element: large_binary>", "list<element: binary>"),
+        ("list<element: large_binary>", "list"),
+        ("large_list<item: string>", "list"),
+        ("map<int32, list<element: int32>>", "map"),
+        ("struct<a: int64>", "struct"),
         ("int64", "int64"),
     ],
 )
