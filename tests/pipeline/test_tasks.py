@@ -1,0 +1,45 @@
+"""Tasks run on Spark, each once, and fail as they would have failed here."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from metastore_assets.errors import FragmentError
+from metastore_assets.pipeline.tasks import balanced_bins, run_tasks
+
+if TYPE_CHECKING:
+    from pyspark.sql import SparkSession
+
+
+def double_or_fail(number: int) -> int:
+    if number == 13:
+        raise FragmentError("13 brings bad luck", path="/lake/13", missing=True)
+    return 2 * number
+
+
+@given(st.lists(st.floats(0, 1e9), max_size=60), st.integers(1, 9))
+def test_bins_hold_every_task_once_and_are_balanced(weights: list[float], count: int) -> None:
+    bins = balanced_bins(weights, count)
+    assert sorted(index for group in bins for index in group) == list(range(len(weights)))
+    assert len(bins) <= count
+    totals = [sum(weights[index] for index in group) for group in bins]
+    # Longest task first: no bin is heavier than the mean by more than the heaviest task.
+    assert all(total <= sum(weights) / max(1, len(bins)) + max(weights) * 1.000001 for total in totals)
+
+
+@pytest.mark.spark
+def test_every_task_runs_once(spark: SparkSession) -> None:
+    numbers = [number for number in range(100) if number != 13]
+    assert sorted(run_tasks(spark, double_or_fail, numbers)) == [2 * number for number in numbers]
+    assert run_tasks(spark, double_or_fail, []) == []
+
+
+@pytest.mark.spark
+def test_an_error_arrives_as_it_was_raised(spark: SparkSession) -> None:
+    with pytest.raises(FragmentError, match="13 brings bad luck") as raised:
+        run_tasks(spark, double_or_fail, range(20))
+    assert (raised.value.path, raised.value.missing) == ("/lake/13", True)
