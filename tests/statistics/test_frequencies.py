@@ -122,6 +122,28 @@ def test_values_beyond_the_limit_are_counted_in_blocks(monkeypatch: pytest.Monke
         assert found.statistics.sum == str(sum(values))
 
 
+def test_everything_over_many_blocks(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Lengths, bounds, percentiles, duplicates, booleans and NaN, when each comes from another block."""
+    monkeypatch.setattr(runs, "BLOCK", 4)
+    monkeypatch.setattr(counting, "_PENDING_ROWS", 30)
+    words = [chr(97 + at % 26) * (1 + (at * 7) % 23) for at in range(26)] + ["mid"] * 5 + ["zz" * 20, ""]
+    expected = Facts(words)
+    row = profile_one([pa.array(words[:20]), pa.array(words[20:])]).statistics
+    lengths = [len(word) for word in words]
+    assert (row.minimum_length, row.maximum_length, row.total_length) == (0, 40, sum(lengths))
+    assert (row.total_bytes, row.mean_length) == (sum(lengths), sum(lengths) / len(lengths))
+    assert (plain(row.minimum), plain(row.maximum)) == (expected.minimum, expected.maximum)
+    assert [plain(value) for _, value in row.percentiles or ()] == expected.percentiles
+    assert (row.distinct_count, row.duplicate_count) == (expected.distinct_count, expected.duplicate_count)
+    shrinking = profile_one(pa.array(["a" * 9, "b" * 8, "c" * 7, "d" * 6, "e" * 5, "f" * 4, "g" * 3])).statistics
+    assert (shrinking.minimum_length, shrinking.maximum_length) == (3, 9)
+    growing = profile_one(pa.array(["a" * 3, "b" * 4, "c" * 5, "d" * 6, "e" * 7, "f" * 8, "g" * 9])).statistics
+    assert (growing.minimum_length, growing.maximum_length) == (3, 9)
+    floats = profile_one(pa.array([math.nan, *map(float, range(9)), math.nan, math.inf])).statistics
+    assert (floats.nan_count, floats.distinct_count, floats.duplicate_count) == (2, 11, 1)
+    assert (plain(floats.maximum), dict(floats.percentiles or ())[0.5].as_py()) == (math.inf, 4.0)
+
+
 @pytest.mark.parametrize("name", ["string", "binary_view"])
 def test_many_values_by_sorting_and_by_hashing(name: str) -> None:
     """Both kernels for bytes: values that are mostly distinct are sorted, others hashed."""

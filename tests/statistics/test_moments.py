@@ -70,6 +70,7 @@ def test_no_numbers() -> None:
     some = moments_of(np.array([1.0, 2.0]), np.array([1, 1]))
     assert merge_moments([nothing, some, nothing]) == some
     assert set(vars(moment_facts(nothing, scale=None)).values()) == {None}
+    assert integer_power_sums(np.array([], np.int64), np.array([], np.int64)) == (0, 0)
 
 
 @given(values=st.lists(FINITE, max_size=8))
