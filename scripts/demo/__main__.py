@@ -50,7 +50,7 @@ class Demo:
             self._first_refresh(instance)
             self._commits(instance)
             self._report.line("")
-            self._report.line(f"{instance.runs()} runs, one per commit that a sensor saw; each with its own Spark application.")
+            self._report.line(f"{instance.runs()} runs, one per commit; each told Dagster of the partitions that changed.")
         self._verify()
         self._look()
         self._report.heading(f"Done in {time.monotonic() - started:.0f} s. Dagster's view of it all:  make ui")

@@ -57,7 +57,7 @@ class DemoInstance:
         return list(data.run_requests or ())
 
     def execute(self, table: str, request: RunRequest) -> None:
-        """Execute one run in this process, with a Spark application of its own. Raises what the run raises."""
+        """Execute one run in this process. Raises what the run raises."""
         job = self._definitions.resolve_job_def(job_name(table))
         tags = {**request.tags, "dagster/sensor_name": sensor_name(table), "dagster/run_key": request.run_key or ""}
         job.execute_in_process(run_config={**_QUIET, **request.run_config}, instance=self._instance, tags=tags)
@@ -69,13 +69,18 @@ class DemoInstance:
 
 @contextmanager
 def demo_instance(home: Path) -> Iterator[DemoInstance]:
-    """A new instance in the folder `home`, which becomes DAGSTER_HOME. Spark's own words go to a file there."""
+    """A new instance in the folder `home`, which becomes DAGSTER_HOME. What Spark writes goes to a file there.
+
+    The runs share one Spark session, because they share a process. Those that a daemon launches start their own.
+    """
     home.mkdir(parents=True)
     (home / "dagster.yaml").write_text(_SETTINGS, encoding="utf-8")
     os.environ["DAGSTER_HOME"] = str(home)
-    # All runs of this process share a JVM. Started here, its output is not in the way of the demo's.
-    spark_session(load_config().spark, log=home / "spark.log").stop()
-    from metastore_assets.definitions import defs
+    session = spark_session(load_config().spark, log=home / "spark.log")
+    try:
+        from metastore_assets.definitions import defs
 
-    with DagsterInstance.get() as instance:
-        yield DemoInstance(instance, defs)
+        with DagsterInstance.get() as instance:
+            yield DemoInstance(instance, defs)
+    finally:
+        session.stop()

@@ -1,0 +1,56 @@
+"""`make demo` runs from beginning to end, and agrees with itself."""
+
+from __future__ import annotations
+
+import os
+import shutil
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+REPOSITORY = Path(__file__).parents[2]
+
+
+@pytest.mark.spark
+@pytest.mark.long
+@pytest.mark.timeout(900)
+def test_the_demo_runs_and_agrees_with_scans(tmp_path: Path) -> None:
+    """On little data: exit status 0 says that every refresh recomputed exactly what its commit changed, and that the
+    Metastore's numbers are those of other engines. What lay in the demo's folder before is gone."""
+    shutil.copy(REPOSITORY / "metastore.yaml", tmp_path)
+    old = tmp_path / "demo" / "old"
+    old.mkdir(parents=True)
+    done = subprocess.run(
+        [sys.executable, "-m", "scripts.demo", "--scale", "0.002"],
+        cwd=REPOSITORY,
+        env={**os.environ, "METASTORE_CONFIG": str(tmp_path / "metastore.yaml")},
+        stdin=subprocess.DEVNULL,
+        capture_output=True,
+        text=True,
+        check=False,
+    )
+    assert done.returncode == 0, done.stdout + done.stderr
+    assert done.stdout.count("✓") == 2
+    assert "12 runs" in done.stdout
+    assert not old.exists()
+    assert (tmp_path / "demo" / "dagster_home" / "dagster.yaml").exists()
+
+
+def test_the_demo_removes_no_folder_but_its_own(tmp_path: Path) -> None:
+    """With a configuration whose root lies elsewhere, it stops before it removes or writes anything."""
+    (tmp_path / "metastore.yaml").write_text("root: ./other/metastore\n", encoding="utf-8")
+    kept = tmp_path / "demo" / "kept"
+    kept.mkdir(parents=True)
+    done = subprocess.run(
+        [sys.executable, "-m", "scripts.demo"],
+        cwd=REPOSITORY,
+        env={**os.environ, "METASTORE_CONFIG": str(tmp_path / "metastore.yaml")},
+        stdin=subprocess.DEVNULL,
+        capture_output=True,
+        text=True,
+        check=False,
+    )
+    assert done.returncode == 1
+    assert kept.exists()
