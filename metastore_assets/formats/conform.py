@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 
 import numpy as np
 import pyarrow as pa
@@ -33,21 +33,34 @@ class Matcher:
         value = (stored.metadata or {}).get(PARQUET_FIELD_ID)
         return None if value is None else value.decode()
 
-    def find(self, wanted: pa.Field, stored: Sequence[pa.Field]) -> int | None:
-        """Index of the stored field that holds `wanted`, or None when the file was written without it."""
-        key = identity(wanted)
-        # Below a mapped column there are parts without an id (those of a variant): they go by name.
-        by_id = self._by_id and FIELD_ID in (wanted.metadata or {})
-        identities = [self.identity(field) if by_id else field.name for field in stored]
-        if identities.count(key) > 1:
-            raise pa.ArrowInvalid(f"two of its fields are named {key!r}")
-        if key in identities:
-            return identities.index(key)
-        if self._ignore_case and not by_id:
-            folded = [index for index, name in enumerate(identities) if name and name.lower() == key.lower()]
-            if len(folded) == 1:
-                return folded[0]
-        return None
+    def among(self, stored: Sequence[pa.Field]) -> Callable[[pa.Field], int | None]:
+        """A function from a wanted field to the index of the stored one that holds it, None when none does.
+
+        Raises ArrowInvalid when two could.
+        """
+        by_name = _indices(field.name for field in stored)
+        by_id = _indices(self.identity(field) for field in stored) if self._by_id else {}
+        by_folded = _indices(field.name.lower() for field in stored) if self._ignore_case else {}
+
+        def find(wanted: pa.Field) -> int | None:
+            key = identity(wanted)
+            # Below a mapped column there are parts without an id (those of a variant): they go by name.
+            mapped = self._by_id and FIELD_ID in (wanted.metadata or {})
+            found = (by_id if mapped else by_name).get(key, [])
+            if len(found) > 1:
+                raise pa.ArrowInvalid(f"two of its fields are named {key!r}")
+            if not found and not mapped and len(folded := by_folded.get(key.lower(), [])) == 1:
+                found = folded
+            return found[0] if found else None
+
+        return find
+
+
+def _indices(keys: Iterable[str | None]) -> dict[str | None, list[int]]:
+    found: dict[str | None, list[int]] = {}
+    for index, key in enumerate(keys):
+        found.setdefault(key, []).append(index)
+    return found
 
 
 def conform(array: pa.Array, wanted: pa.DataType, matcher: Matcher) -> pa.Array:
@@ -78,11 +91,11 @@ def conform(array: pa.Array, wanted: pa.DataType, matcher: Matcher) -> pa.Array:
 def _conform_struct(array: pa.Array, wanted: pa.StructType, matcher: Matcher) -> pa.Array:
     if not pa.types.is_struct(array.type):
         raise _unlike(array.type, wanted)
-    stored = list(array.type)
+    find = matcher.among(list(array.type))
     fields = list(wanted)
     children = []
     for field in fields:
-        index = matcher.find(field, stored)
+        index = find(field)
         if index is None:
             children.append(pa.nulls(len(array), field.type))
         else:

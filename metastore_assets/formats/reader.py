@@ -40,6 +40,7 @@ class ParquetFragmentReader:
         self._columns = columns
         self._path = path
         self._matcher = matcher
+        self._find = matcher.among(columns.fields)
         self._constants = constants
         self._deleted = np.empty(0, np.uint64) if deleted is None else deleted
         self._verify = verify
@@ -63,7 +64,7 @@ class ParquetFragmentReader:
         if key in self._constants:
             yield from _repeat(self._constants[key].cast(field.type), self.row_count)
             return
-        index = self._matcher.find(field, self._columns.fields)
+        index = self._find(field)
         if index is None:
             yield from _repeat(pa.scalar(None, field.type), self.row_count)
             return
