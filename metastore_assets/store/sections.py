@@ -25,6 +25,7 @@ SECTIONS = "metastore.columns"
 """Metadata key of the sections: a JSON list of [name, first row, row count] in file order."""
 LARGE_SECTION_ROWS = 4096
 """From this many rows on, a section shares no row group with another."""
+_KEPT_BYTES = 16 << 20
 _HEAD_ROWS = 4096
 _HEAD_FROM = 8 * _HEAD_ROWS
 """A section of this many rows begins with a small row group: its first rows are what is asked for most."""
@@ -139,6 +140,7 @@ class SectionReader:
         groups = [metadata.row_group(i).num_rows for i in range(metadata.num_row_groups)]
         self._group_starts = list(accumulate(groups, initial=0))
         self._sections = _sections(metadata.metadata or {}, metadata.num_rows, self._uri)
+        self._kept: tuple[int, pa.Table] | None = None
 
     @property
     def sections(self) -> Mapping[str, Section]:
@@ -148,7 +150,8 @@ class SectionReader:
     def read_section(self, name: str, limit: int | None = None, columns: Sequence[str] | None = None) -> pa.Table:
         """The rows of a section, or its first `limit` rows; KeyError when there is no such section.
 
-        Reads only the row groups that hold them, and of `columns` only those.
+        Reads only the row groups that hold them, and of `columns` only those. A row group that small sections share is
+        kept when one was read whole: whoever reads them in order reads it once.
         """
         section = self._sections[name]
         count = section.row_count if limit is None else min(section.row_count, max(0, limit))
@@ -158,7 +161,9 @@ class SectionReader:
         skipped = section.first_row - self._group_starts[first_group] if count else 0
         wanted = None if columns is None else list(columns)
         with self._lock, parquet_errors(self._uri):
-            if limit is None or not groups:
+            if limit is None and wanted is None and len(groups) == 1:
+                table = self._read_group(groups[0])
+            elif limit is None or not groups:
                 table = self._file.read_row_groups(groups, columns=wanted)
             else:
                 table = self._read_first(groups, skipped + count, wanted)
@@ -173,6 +178,13 @@ class SectionReader:
 
     def __exit__(self, *exception: object) -> None:
         self.close()
+
+    def _read_group(self, group: int) -> pa.Table:
+        if self._kept is not None and self._kept[0] == group:
+            return self._kept[1]
+        table = self._file.read_row_group(group)
+        self._kept = (group, table) if table.nbytes <= _KEPT_BYTES else None
+        return table
 
     def _read_first(self, groups: list[int], rows: int, columns: list[str] | None) -> pa.Table:
         """At least the first `rows` rows of some row groups, decoding little more than those."""
