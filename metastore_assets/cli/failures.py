@@ -80,11 +80,14 @@ def exit_status(run: Callable[[], object], invocation: Invocation) -> int:
 
 
 def raise_interrupt(error: Exception) -> None:
-    """Raise KeyboardInterrupt when the error is but what Ctrl-C led to, as when Spark cancels its jobs."""
+    """Raise what ends the command, Ctrl-C or SIGTERM, when the error is but what it led to.
+
+    Whatever interrupts a call to Spark comes out as an error of the call, with the interrupt as its context.
+    """
     seen: BaseException | None = error
     while seen is not None:
-        if isinstance(seen, KeyboardInterrupt):
-            raise KeyboardInterrupt from None
+        if isinstance(seen, KeyboardInterrupt | SystemExit):
+            raise seen from None
         seen = seen.__cause__ or seen.__context__
 
 

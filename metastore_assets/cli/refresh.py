@@ -80,6 +80,7 @@ def refresh(
 def _planned(plan: Plan, again: bool) -> dict[str, Any]:
     """A plan as the answer of a refresh: `published` says whether it would publish a version."""
     base = plan.base
-    if base is None or again or (base.snapshot, base.layout) != (plan.snapshot.id, plan.layout.id):
+    published = (base.snapshot, base.committed_at, base.layout) if base else None
+    if again or published != (plan.snapshot.id, plan.snapshot.committed_at, plan.layout.id):
         return {**plan.to_json(), "published": True}
-    return {**plan.to_json(), "published": False, "version": base.number}
+    return {**plan.to_json(), "published": False, "version": plan.number - 1}

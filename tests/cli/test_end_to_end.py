@@ -192,13 +192,20 @@ def test_spark_does_not_start(tmp_path: Path) -> None:
     assert "SparkException" in log.read_text()
 
 
-@pytest.mark.parametrize("moment", ["Spark starts", "fragments are profiled"])
-def test_ctrl_c_while_refreshing(tmp_path: Path, moment: str) -> None:
-    """One line, status 130, no traceback, no log left, and no version; the next refresh is right."""
+@pytest.mark.parametrize(
+    ("moment", "number", "said"),
+    [
+        ("Spark starts", signal.SIGINT, "interrupted\n"),
+        ("fragments are profiled", signal.SIGINT, "interrupted\n"),
+        ("fragments are profiled", signal.SIGTERM, ""),
+    ],
+)
+def test_an_end_while_refreshing(tmp_path: Path, moment: str, number: signal.Signals, said: str) -> None:
+    """Ctrl-C and SIGTERM: at most one line, the usual status, no traceback, no files left, and no version."""
     made = build(tmp_path)
     orders = made.rows("orders")  # once: what is written below would be read with it
-    for number in range(120):
-        pq.write_table(orders, tmp_path / "orders" / "country=FR" / f"part-{number}.parquet")
+    for copy in range(120):
+        pq.write_table(orders, tmp_path / "orders" / "country=FR" / f"part-{copy}.parquet")
     scratch = tmp_path / "scratch"
     scratch.mkdir()
     with subprocess.Popen(
@@ -211,10 +218,14 @@ def test_ctrl_c_while_refreshing(tmp_path: Path, moment: str) -> None:
         start_new_session=True,
     ) as process:
         begun = scratch.glob if moment == "Spark starts" else (tmp_path / "root").rglob
-        _wait(lambda: any(begun("*.log" if moment == "Spark starts" else "*.parquet")))
-        os.killpg(process.pid, signal.SIGINT)  # as a terminal does, to every process of the command
+        pattern = "*.log" if moment == "Spark starts" else "*.parquet"
+        _wait(lambda: any(begun(pattern)) or process.poll() is not None)
+        if number == signal.SIGINT:
+            os.killpg(process.pid, number)  # as a terminal does, to every process of the command
+        else:
+            process.send_signal(number)
         stdout, stderr = process.communicate(timeout=60)
-    assert (process.returncode, stdout, stderr) == (130, "", "interrupted\n")
+    assert (process.returncode, stdout, stderr) == (128 + number, "", said)
     assert list(scratch.glob("metastore-*")) == []
     assert not (tmp_path / "root" / "orders" / "versions").exists()
 

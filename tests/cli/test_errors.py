@@ -154,14 +154,11 @@ def test_ctrl_c(published: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     assert (result.exit_code, result.stdout, result.stderr) == (failures.INTERRUPTED, "", "interrupted\n")
 
 
-def test_an_error_that_ctrl_c_led_to() -> None:
+@pytest.mark.parametrize("interrupt", [KeyboardInterrupt, SystemExit])
+def test_an_error_that_an_interrupt_led_to(interrupt: type[BaseException]) -> None:
     """Spark answers Ctrl-C by cancelling its jobs: their errors are not what to tell."""
-    try:
-        try:
-            raise KeyboardInterrupt
-        except KeyboardInterrupt:
-            raise OSError("cancelled")  # noqa: B904
-    except OSError as error:
-        with pytest.raises(KeyboardInterrupt):
-            failures.raise_interrupt(error)
+    error = OSError("cancelled")
+    error.__context__ = interrupt()
+    with pytest.raises(interrupt):
+        failures.raise_interrupt(error)
     failures.raise_interrupt(OSError("of its own"))
