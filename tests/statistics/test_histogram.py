@@ -126,6 +126,14 @@ def test_edges_at_the_end_of_the_range() -> None:
         histogram = built([value], kind, 2)
         assert histogram is not None
         assert [plain(edge) for edge in histogram.edges()][-1] == value
+    for sign in (1, -1):
+        most = sign * (10**38 - 1)
+        histogram = built([most], KINDS["decimal128"], 2)
+        assert histogram is not None
+        assert histogram.rebin(2) == histogram
+        wide = built([most, 0], KINDS["decimal128"], 3)
+        assert wide is not None
+        assert most in [int(edge.as_py()) for edge in wide.edges()]
     greatest = float(np.finfo(np.float64).max)
     histogram = built([greatest], KINDS["float64"], 2)
     assert histogram is not None

@@ -192,13 +192,16 @@ def test_what_cannot_be_profiled_is_listed_with_a_reason(array: pa.Array, reason
     assert found.frequencies is found.histogram is None
 
 
-def test_a_decimal_that_breaks_its_own_precision_is_absent() -> None:
+@pytest.mark.parametrize("sign", [1, -1])
+def test_a_decimal_that_breaks_its_own_precision_is_absent(sign: int) -> None:
     """128 bits hold more than 38 digits: such a value of a damaged file is refused, and nothing crashes."""
-    data = (2**127 - 1).to_bytes(16, "little") + (5).to_bytes(16, "little")
-    array = pa.Array.from_buffers(pa.decimal128(38, 2), 2, [None, pa.py_buffer(data)])
-    row = profile_one(array).statistics
-    assert row.value_count == 2
-    assert "more than 38 digits" in (row.reason or "")
+    for unscaled, fits in ((10**38 - 1, True), (10**38, False), (2**127 - 1, False)):
+        data = b"".join(value.to_bytes(16, "little", signed=True) for value in (sign * unscaled, 5))
+        array = pa.Array.from_buffers(pa.decimal128(38, 2), 2, [None, pa.py_buffer(data)])
+        row = profile_one(array).statistics
+        assert row.value_count == 2
+        assert (row.distinct_count == 2) == fits
+        assert ("more than 38 digits" in (row.reason or "")) != fits
 
 
 def test_dates_in_milliseconds_off_midnight_count_as_their_day() -> None:
