@@ -36,6 +36,9 @@ def table_assets(metastore: MetastoreConfig, table: TableConfig) -> list[AssetSp
 
     One op, because a refresh makes one version: partitions and table, all kinds of files. What of it is selected
     decides what is read again and what is a result of the run; everything that changed is reported in any case.
+
+    The op is in no pool. Two runs of one table end well, and a pool that has a limit would keep the slot of a run that
+    was killed, so that the table was never refreshed again.
     """
 
     @multi_asset(
@@ -46,9 +49,6 @@ def table_assets(metastore: MetastoreConfig, table: TableConfig) -> list[AssetSp
         # A range is one run, so one Spark application and one version.
         backfill_policy=BackfillPolicy.single_run(),
         op_tags={TABLE_TAG: table.name},
-        # Give the pool a limit of 1 in the instance, and runs of one table wait for each other. Two at once end well
-        # without it, and do some work twice.
-        pool=op_name(table.name),
     )
     def profile(
         context: AssetExecutionContext,

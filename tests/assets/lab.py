@@ -19,6 +19,7 @@ from dagster import (
     Definitions,
     ExecuteInProcessResult,
     RunRequest,
+    SensorDefinition,
     build_sensor_context,
 )
 from dagster._core.definitions.sensor_definition import SensorExecutionData
@@ -28,6 +29,7 @@ from metastore_assets.config import CONFIG_VARIABLE
 from metastore_assets.store.manifest import Version
 from metastore_assets.store.objects import ObjectStore
 from metastore_assets.store.versions import VersionStore
+from resources.object_store import ObjectStoreResource
 
 CONFIG = """
 root: ./metastore
@@ -95,13 +97,15 @@ class Lab:
         return found
 
     def tick(self, table: str, cursor: str | None = None) -> SensorExecutionData:
-        """Evaluate a sensor as the daemon would."""
+        """Load the definitions and evaluate a sensor, as the daemon would after a restart."""
         name = f"{table.replace('-', '_')}_commits"
-        definitions = self.definitions()
-        with build_sensor_context(
-            self.instance, cursor, sensor_name=name, resources=dict(definitions.resources or {})
-        ) as context:
-            return definitions.resolve_sensor_def(name).evaluate_tick(context)
+        return self.evaluate(self.definitions().resolve_sensor_def(name), cursor)
+
+    def evaluate(self, sensor: SensorDefinition, cursor: str | None = None) -> SensorExecutionData:
+        """One tick of a sensor."""
+        resources = {"object_store": ObjectStoreResource(config_file=str(self.config_file))}
+        with build_sensor_context(self.instance, cursor, sensor_name=sensor.name, resources=resources) as context:
+            return sensor.evaluate_tick(context)
 
     def run(self, table: str, request: RunRequest, raise_on_error: bool = True) -> ExecuteInProcessResult:
         """Execute what a sensor asked for."""

@@ -1,0 +1,130 @@
+"""Ticks of a commit sensor on a Dagster instance: what it sees, without Spark."""
+
+import time
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+from dagster import AssetKey, DagsterInstance, DagsterRunStatus, RunRequest
+from dagster._core.definitions.sensor_definition import SensorExecutionData
+from dagster._core.test_utils import create_run_for_test
+
+from metastore_assets.errors import ConfigError, TableNotFoundError
+from sensors import commits
+from tests.assets.lab import Lab, lab_in
+
+
+@pytest.fixture
+def lab(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Lab]:
+    """Two tables that nothing has been published of."""
+    monkeypatch.setenv("DAGSTER_DISABLE_TELEMETRY", "1")
+    with lab_in(tmp_path) as made:
+        yield made
+
+
+def requested(tick: SensorExecutionData) -> RunRequest:
+    (request,) = tick.run_requests or []
+    return request
+
+
+def run_of(instance: DagsterInstance, status: DagsterRunStatus, request: RunRequest | None = None) -> str:
+    """A run of the refresh of `sales`, as another process would have left it."""
+    run = create_run_for_test(
+        instance, job_name="sales_refresh", status=status, tags=dict(request.tags) if request else {}
+    )
+    return run.run_id
+
+
+def test_a_request_says_what_for(lab: Lab) -> None:
+    """The run key has the snapshot, the version before it, the code's version and the attempt in it."""
+    request = requested(lab.tick("sales"))
+    target = request.tags["metastore/target"]
+    assert request.run_key == f"sales:0:0:1:{target}:1"
+    assert request.tags == {
+        "dagster/sensor_name": "sales_commits",
+        "metastore/table": "sales",
+        "metastore/snapshot": "0",
+        "metastore/attempt": "1",
+        "metastore/target": target,
+    }
+
+
+def test_a_tick_repeated_asks_for_the_same_run(lab: Lab) -> None:
+    """A daemon that died before it launched the run: the key is the same, so there will be one run."""
+    assert requested(lab.tick("sales")).run_key == requested(lab.tick("sales")).run_key
+
+
+def test_another_commit_asks_for_another_run(lab: Lab) -> None:
+    first = lab.tick("sales")
+    lab.append(1, seed=1)
+    second = requested(lab.tick("sales", first.cursor))
+    assert second.run_key != requested(first).run_key
+    assert second.tags["metastore/attempt"] == "1"
+
+
+@pytest.mark.parametrize("status", [DagsterRunStatus.STARTING, DagsterRunStatus.STARTED, DagsterRunStatus.CANCELING])
+def test_one_run_at_a_time(lab: Lab, status: DagsterRunStatus) -> None:
+    """Nothing is asked for beside an unfinished run of the table; another table does not mind."""
+    run = run_of(lab.instance, status)
+    tick = lab.tick("sales")
+    assert tick.run_requests == []
+    assert tick.skip_message == f"run {run} works on the table; the next tick looks again"
+    assert requested(lab.tick("visits-eu"))
+
+
+def test_a_run_by_hand_counts_too(lab: Lab) -> None:
+    """Launched from an asset's page, it has no job of ours and none of our tags."""
+    selection = frozenset({AssetKey(["sales", "partition", "histograms"])})
+    create_run_for_test(
+        lab.instance, job_name="__ASSET_JOB", status=DagsterRunStatus.STARTED, asset_selection=selection
+    )
+    assert lab.tick("sales").run_requests == []
+
+
+def test_a_run_that_fell_silent_is_taken_for_dead(lab: Lab, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Its machine went down, and nobody was left to say so: not before an hour has passed."""
+    run = run_of(lab.instance, DagsterRunStatus.STARTED)
+    lab.instance.report_engine_event("alive", lab.instance.get_run_by_id(run))
+    assert lab.tick("sales").run_requests == []
+    later = time.time() + 3700
+    monkeypatch.setattr(commits.time, "time", lambda: later)
+    assert requested(lab.tick("sales"))
+
+
+def test_failures_are_counted_without_the_cursor(lab: Lab) -> None:
+    """A cursor that was reset does not lead to a run key that Dagster has seen, and would drop silently."""
+    first = requested(lab.tick("sales"))
+    run_of(lab.instance, DagsterRunStatus.FAILURE, first)
+    second = requested(lab.tick("sales"))
+    assert second.tags["metastore/attempt"] == "2"
+    run_of(lab.instance, DagsterRunStatus.CANCELED, second)
+    tick = lab.tick("sales")
+    assert tick.run_requests == []
+    assert (tick.skip_message or "").startswith("attempt 2 did not get there; the next one follows in")
+
+
+def test_a_mended_configuration_need_not_wait(lab: Lab) -> None:
+    """It is read anew at each tick, and counts as something new to try."""
+    for _ in range(2):
+        run_of(lab.instance, DagsterRunStatus.FAILURE, requested(lab.tick("sales")))
+    assert lab.tick("sales").run_requests == []
+    text = lab.config_file.read_text(encoding="utf-8")
+    lab.config_file.write_text(text.replace("uri: ./sales,", "uri: ./sales, format: delta,"), encoding="utf-8")
+    assert requested(lab.tick("sales")).tags["metastore/attempt"] == "1"
+
+
+def test_a_table_that_is_gone_fails_the_tick(lab: Lab) -> None:
+    """With its location, and without a run; the cursor stays as it was."""
+    (lab.folder / "sales").rename(lab.folder / "elsewhere")
+    with pytest.raises(TableNotFoundError, match="sales"):
+        lab.tick("sales")
+    assert requested(lab.tick("visits-eu"))
+
+
+def test_a_table_that_is_no_longer_configured_fails_the_tick(lab: Lab) -> None:
+    """Until the code location is loaded again and its sensor is gone."""
+    sensor = lab.definitions().resolve_sensor_def("sales_commits")
+    text = lab.config_file.read_text(encoding="utf-8")
+    lab.config_file.write_text(text.replace("name: sales", "name: purchases"), encoding="utf-8")
+    with pytest.raises(ConfigError, match="no table named 'sales'"):
+        lab.evaluate(sensor)
