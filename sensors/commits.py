@@ -77,7 +77,7 @@ def look(instance: DagsterInstance, table: TableConfig, latest: Version | None) 
     """What the decision depends on. Raises TableNotFoundError and the like: the tick then shows as failed."""
     now = open_table_format(table).current()
     told = told_version(instance, table.name)
-    target = _target(table, now.id, latest)
+    target = _target(table, now, latest)
     ended = _ended_runs(instance, target)
     return Seen(
         snapshot=now.id,
@@ -107,9 +107,10 @@ def run_request(table: str, seen: Seen, attempt: int) -> RunRequest:
     )
 
 
-def _target(table: TableConfig, snapshot: str, latest: Version | None) -> str:
+def _target(table: TableConfig, now: SnapshotReference, latest: Version | None) -> str:
     """A digest short enough for a tag. Has the table's configuration in it: who mends that need not wait."""
-    parts = [table.name, snapshot, latest.number if latest else 0, PROFILE_VERSION, table.model_dump_json()]
+    base = latest.number if latest else 0
+    parts = [table.name, now.id, str(now.committed_at), base, PROFILE_VERSION, table.model_dump_json()]
     return hashlib.sha256(json.dumps(parts).encode()).hexdigest()[:16]
 
 

@@ -15,8 +15,6 @@ class Changes:
     """Partitions of which files changed, with the kinds of those files."""
     table: tuple[Kind, ...]
     """Kinds of table-level files that changed. Statistics always, when the version is new."""
-    snapshot: bool
-    """Whether the version describes another snapshot of the table."""
 
 
 def changes_between(told: Version | None, now: Version) -> Changes:
@@ -32,11 +30,7 @@ def changes_between(told: Version | None, now: Version) -> Changes:
     table = set(changed_kinds(told.files if told else None, now.files))
     if told is None or told.number != now.number:
         table.add("statistics")
-    return Changes(
-        tuple(partitions),
-        tuple(kind for kind in KINDS if kind in table),
-        told is None or told.snapshot != now.snapshot,
-    )
+    return Changes(tuple(partitions), tuple(kind for kind in KINDS if kind in table))
 
 
 def with_selected(
@@ -54,7 +48,6 @@ def with_selected(
             if entry.key in own
         ),
         tuple(kind for kind in KINDS if kind in changes.table or kind in table),
-        changes.snapshot,
     )
 
 

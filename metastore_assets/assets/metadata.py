@@ -17,6 +17,7 @@ Metadata = Mapping[str, MetadataValue]  # type: ignore[type-arg]
 
 VERSION = "version"
 SNAPSHOT = "snapshot"
+COMMITTED = "committed_at"
 PICTURE = "picture"
 
 # Bytes of the parts of an event that grow with the table; the whole event stays below 50,000.

@@ -16,7 +16,7 @@ from dagster import (
 
 from metastore_assets.assets.changes import Changes, paths_of
 from metastore_assets.assets.glance import glance_at
-from metastore_assets.assets.metadata import SNAPSHOT, VERSION, Metadata, column_schema, profile_metadata
+from metastore_assets.assets.metadata import COMMITTED, SNAPSHOT, VERSION, Metadata, column_schema, profile_metadata
 from metastore_assets.assets.names import Kind, asset_key, source_key
 from metastore_assets.assets.text import count_text
 from metastore_assets.lookup import TableLookup
@@ -69,7 +69,7 @@ class Report:
             "bytes": MetadataValue.int(version.bytes),
         }
         if version.committed_at is not None:
-            metadata["committed_at"] = MetadataValue.timestamp(version.committed_at)
+            metadata[COMMITTED] = MetadataValue.timestamp(version.committed_at)
         return AssetObservation(source_key(self.table), metadata=metadata)
 
     def partitions(self, changes: Changes) -> Iterator[AssetMaterialization]:

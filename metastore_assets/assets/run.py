@@ -11,7 +11,7 @@ from metastore_assets.assets.checks import check_result
 from metastore_assets.assets.names import KINDS, asset_key, partitions_name
 from metastore_assets.assets.partitions import register_partitions
 from metastore_assets.assets.report import Report
-from metastore_assets.assets.told import observed_snapshot, read_told_version
+from metastore_assets.assets.told import is_observed, read_told_version
 from metastore_assets.config import MetastoreConfig, TableConfig
 from metastore_assets.errors import MetastoreError, PartitionNotFoundError
 from metastore_assets.formats import open_table_format
@@ -79,7 +79,7 @@ def _report(
         by_level["table"],
     )
     report = Report(table.name, lookup, versions.objects, result.seconds)
-    if observed_snapshot(instance, table.name) != version.snapshot:
+    if not is_observed(instance, version):
         yield report.observation()
     yield from report.partitions(changes)
     yield from report.tables(changes.table, by_level["table"], instance)

@@ -2,7 +2,7 @@
 
 from dagster import AssetMaterialization, DagsterInstance
 
-from metastore_assets.assets.metadata import SNAPSHOT, VERSION
+from metastore_assets.assets.metadata import COMMITTED, SNAPSHOT, VERSION
 from metastore_assets.assets.names import asset_key, source_key
 from metastore_assets.errors import StoreError
 from metastore_assets.store.manifest import Version
@@ -38,12 +38,16 @@ def read_told_version(instance: DagsterInstance, versions: VersionStore) -> Vers
     return version if version.content_id == content else None
 
 
-def observed_snapshot(instance: DagsterInstance, table: str) -> str | None:
-    """The snapshot that the table was last observed in; None when it never was."""
-    records = instance.fetch_observations(source_key(table), limit=1).records
+def is_observed(instance: DagsterInstance, version: Version) -> bool:
+    """Whether the table was last observed in the version's snapshot."""
+    records = instance.fetch_observations(source_key(version.table), limit=1).records
     observation = records[0].asset_observation if records else None
-    snapshot = observation.metadata.get(SNAPSHOT) if observation else None
-    return None if snapshot is None else str(snapshot.value)
+    if observation is None:
+        return False
+    # Both, because a table that is dropped and made again may count its snapshots anew.
+    snapshot, committed = (observation.metadata.get(name) for name in (SNAPSHOT, COMMITTED))
+    when = version.committed_at.timestamp() if version.committed_at else None
+    return (snapshot and snapshot.value, committed and committed.value) == (version.snapshot, when)
 
 
 def _latest(instance: DagsterInstance, table: str) -> AssetMaterialization | None:

@@ -1,5 +1,6 @@
 """One commit is one run, which publishes one version and tells Dagster of exactly what changed."""
 
+from shutil import rmtree
 from typing import TYPE_CHECKING, Any
 
 import pyarrow as pa
@@ -190,6 +191,17 @@ def test_a_root_that_was_replaced_is_told_anew(lab: Lab) -> None:
     lab.refresh("sales")
     (lab.folder / "metastore").rename(lab.folder / "old")
     assert told(lab.refresh("sales")) == all_kinds(1, 2, 3)
+
+
+def test_a_table_that_was_made_again_is_observed_anew(lab: Lab) -> None:
+    """Dropped and written anew, a Delta table counts its snapshots from 0 again."""
+    lab.refresh("sales")
+    rmtree(lab.folder / "sales")
+    lab.append(2, 9, seed=1)
+    result = lab.refresh("sales")
+    assert told(result) == all_kinds(2, 9)
+    assert observed(result) == [("0", 400)]
+    assert partitions(lab.instance, "sales") == [key_of(2), key_of(9)]
 
 
 def test_a_mended_policy_needs_no_commit(lab: Lab) -> None:
