@@ -38,6 +38,8 @@ if TYPE_CHECKING:
 _TERMS_PER_TASK = 16
 _ROWS_PER_BUCKET = 2_000_000
 _ROWS_PER_BLOB = 262_144
+_BYTES_PER_BLOB = 4 << 20
+"""A blob is one value to Spark, which copies values and holds some of them at once."""
 _PARTIAL = "bucket int, total int, position int, sign int, blob binary"
 
 
@@ -232,11 +234,21 @@ def _blob_batch(blob: bytes) -> pa.RecordBatch:
 def _blobs(frequencies: Frequencies) -> Iterator[bytes]:
     """A list as compressed Arrow streams of bounded length; an empty list is one empty stream."""
     table = pa.table({"value": frequencies.values, "frequency": frequencies.counts})
-    for start in range(0, max(1, table.num_rows), _ROWS_PER_BLOB):
+    for piece in _pieces(table):
         sink = pa.BufferOutputStream()
         with pa.ipc.new_stream(sink, table.schema, options=pa.ipc.IpcWriteOptions(compression="zstd")) as stream:
-            stream.write_table(table.slice(start, _ROWS_PER_BLOB))
+            stream.write_table(piece)
         yield sink.getvalue().to_pybytes()
+
+
+def _pieces(table: pa.Table) -> Iterator[pa.Table]:
+    """Slices of bounded length, halved until they are; a single row may be longer."""
+    rows = table.num_rows
+    if rows <= 1 or (rows <= _ROWS_PER_BLOB and table.nbytes <= _BYTES_PER_BLOB):
+        yield table
+        return
+    yield from _pieces(table.slice(0, rows // 2))
+    yield from _pieces(table.slice(rows // 2))
 
 
 def _unpacked(blob: bytes) -> Frequencies:
