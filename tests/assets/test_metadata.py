@@ -1,0 +1,94 @@
+"""Which columns are drawn, what is said of their worth, and how much of it there may be. Data in, data out."""
+
+import json
+from dataclasses import replace
+
+import pyarrow as pa
+import pytest
+from dagster import serialize_value
+
+from metastore_assets.assets.glance import Glance, facts_of, range_text
+from metastore_assets.assets.interest import interesting_columns
+from metastore_assets.assets.metadata import guarantee, profile_metadata, statistics_markdown
+from metastore_assets.statistics.column import ColumnStatistics
+
+ROWS = 1000
+_POSITION = {name: i for i, name in enumerate(["key", "flag", "price", "one", "empty", "text", "day", "code"])}
+
+
+def row(name: str, type_class: str | None, distinct: int, **fields: object) -> ColumnStatistics:
+    base = ColumnStatistics(
+        _POSITION.get(name, 99), name, name, "t", type_class, ROWS, 0, distinct_count=distinct,
+        distinct_count_guarantee="exact", percentiles_guarantee="exact", frequencies="listed",
+    )  # fmt: skip
+    return replace(base, **fields)  # type: ignore[arg-type]
+
+
+COLUMNS = [
+    row("key", "int64", ROWS),
+    row("flag", "string", 3),
+    row("price", "decimal_2", 900),
+    row("one", "string", 1),
+    row("empty", "string", 0, value_count=0, null_count=ROWS),
+    row("text", "string", ROWS),
+    row("day", "date", 300),
+    row("code", "string", 40),
+]
+
+
+@pytest.mark.parametrize(
+    ("most", "names"),
+    [
+        (2, ["flag", "price"]),
+        (4, ["flag", "price", "day", "code"]),
+        (5, ["key", "flag", "price", "day", "code"]),
+        (20, ["key", "flag", "price", "one", "text", "day", "code"]),
+    ],
+)
+def test_the_most_telling_columns_come_in_table_order(most: int, names: list[str]) -> None:
+    """Distributions and repeated values by turns; keys, texts and constants last; never a column without a value."""
+    assert [column.column for column in interesting_columns(COLUMNS, most)] == names
+
+
+def test_facts_are_short() -> None:
+    mean = row("price", "float64", 3, mean=25.5, standard_deviation=14.4, null_count=111, nan_count=1)
+    assert facts_of(mean) == ("3 distinct", "10% null, <0.1% NaN", "mean 25.5 ± 14.4")
+    assert facts_of(row("flag", "boolean", 2, true_count=250)) == ("2 distinct", "no nulls", "25% of the values true")
+    assert facts_of(row("text", "string", 9, distinct_count_guarantee="estimate"))[0] == "≈ 9 distinct"
+    texts = row(
+        "text", "string", 9, minimum=pa.scalar("a"), maximum=pa.scalar("zz"), minimum_exact=True, maximum_exact=False
+    )
+    assert range_text(texts) == "a to ≤ zz"
+    assert range_text(row("text", "string", 9)) == ""
+
+
+def test_what_is_not_exact_is_named() -> None:
+    """An exception is a column by name; many are a number."""
+    assert guarantee("statistics", COLUMNS) == "exact"
+    estimates = [replace(column, distinct_count_guarantee="estimate") for column in COLUMNS[:6]]
+    assert guarantee("statistics", estimates) == (
+        "exact; distinct_count is an estimate: key, flag, price, one and 2 more"
+    )
+    bound = row("text", "string", 9, maximum=pa.scalar("z"), maximum_exact=False)
+    assert guarantee("statistics", [bound]) == "exact; minimum or maximum is a bound: text"
+    states = [replace(COLUMNS[0], frequencies="counted"), replace(COLUMNS[1], frequencies="off"), COLUMNS[2]]
+    assert guarantee("frequencies", states) == ("exact: 1 of 3 columns are listed; counted, not listed: key; off: flag")
+
+
+def test_markdown_shows_names_as_they_are() -> None:
+    """Nothing in a name or value is taken for markup."""
+    table = statistics_markdown([row("a|b*c<d>_\n", "string", 3)])
+    assert table.splitlines()[2].startswith("| a\\|b\\*c\\<d\\>\\_␣ | t |")
+
+
+def test_a_wide_table_has_a_part_of_its_statistics_and_a_schema_whole_or_not_at_all() -> None:
+    """Part of a schema would be shown as if columns had been dropped."""
+    rows = [row(f"c{i}", "string", 3) for i in range(2000)]
+    assert len(json.dumps(statistics_markdown(rows))) <= 7000
+    assert statistics_markdown(rows).endswith(" more columns")
+    glance = Glance(tuple(rows), ())
+    wide = profile_metadata("statistics", glance, "t", [], pa.schema([(f"c{i}", pa.string()) for i in range(2000)]))
+    assert "dagster/column_schema" not in wide
+    narrow = profile_metadata("statistics", glance, "t", [], pa.schema([(f"c{i}", pa.string()) for i in range(40)]))
+    assert len(narrow["dagster/column_schema"].value.columns) == 40
+    assert max(len(serialize_value(value)) for value in (*wide.values(), *narrow.values())) < 40_000
