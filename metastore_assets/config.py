@@ -10,7 +10,15 @@ from pathlib import Path
 from typing import Any, Literal
 
 import yaml
-from pydantic import BaseModel, ConfigDict, Field, ValidationError, field_validator, model_validator
+from pydantic import (
+    BaseModel,
+    ConfigDict,
+    Field,
+    ValidationError,
+    ValidationInfo,
+    field_validator,
+    model_validator,
+)
 
 from metastore_assets.errors import ConfigError
 
@@ -21,6 +29,7 @@ FREQUENCY_LIMIT = 131_072
 
 _NAME = re.compile(r"[A-Za-z][A-Za-z0-9_-]{0,99}")
 _NOT_BUILT = {"repeated", "top", "on"}
+_BUILT: Mapping[str | None, tuple[str, ...]] = {"frequencies": ("auto", "all", "off"), "ranks": ("off",)}
 
 
 class _Model(BaseModel):
@@ -46,9 +55,11 @@ class ColumnPolicy(_Model):
 
     @field_validator("frequencies", "ranks", mode="before")
     @classmethod
-    def _refuse_what_is_not_built(cls, value: Any) -> Any:
+    def _refuse_what_is_not_built(cls, value: Any, info: ValidationInfo) -> Any:
         if isinstance(value, str) and (value in _NOT_BUILT or value.startswith("top(")):
-            raise ValueError(f"{value!r} is designed but not built yet")
+            raise ValueError(
+                f"{value!r} is designed but not built yet; what there is: {', '.join(_BUILT[info.field_name])}"
+            )
         return value
 
     @field_validator("histogram")
@@ -160,8 +171,21 @@ def _explain(path: Path, raw: Any, error: ValidationError) -> str:
     for problem in error.errors(include_url=False):
         where = ".".join(str(part) for part in problem["loc"]) or "(top level)"
         given = "" if problem["type"] == "missing" else f" = {problem['input']!r:.200}"
-        lines.append(f"{where}{given}: {problem['msg'].removeprefix('Value error, ')}")
+        said = problem["msg"].removeprefix("Value error, ")
+        if problem["type"] == "extra_forbidden":
+            said = f"no such key; there are: {', '.join(_model_at(problem['loc'][:-1]).model_fields)}"
+        lines.append(f"{where}{given}: {said}")
     return f"{path}: " + "; ".join(lines)
+
+
+def _model_at(place: tuple[int | str, ...]) -> type[BaseModel]:
+    """The model whose keys are allowed at a place in the file."""
+    names = [part for part in place if isinstance(part, str)]
+    if "columns" in names[1:]:
+        return ColumnPolicy
+    if "sensor" in names[1:]:
+        return SensorConfig
+    return TableConfig if "tables" in names else MetastoreConfig
 
 
 def _resolve(config: MetastoreConfig, folder: Path) -> MetastoreConfig:

@@ -25,7 +25,6 @@ HEAVY = (
     "numpy",
     "obstore",
     "pandas",
-    "plotext",
     "polars",
     "pyarrow",
     "pydantic",
