@@ -25,7 +25,7 @@ def test_relative_paths_are_relative_to_the_file(tmp_path: Path) -> None:
 
 def test_the_file_is_found_by_variable_and_in_the_folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.chdir(tmp_path)
-    with pytest.raises(ConfigError, match="no configuration at .*pass --config FILE, or set METASTORE_CONFIG"):
+    with pytest.raises(ConfigError, match=r"no configuration at .*pass --config FILE, or set METASTORE_CONFIG"):
         load_config()
     written(tmp_path, "root: here")
     assert load_config().root == str(tmp_path / "here")
