@@ -1,0 +1,210 @@
+"""The hardest tables: many columns, many partitions, long and near-unique values, strange names, files without rows."""
+
+from __future__ import annotations
+
+import random
+from collections import Counter
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import pyarrow as pa
+import pyarrow.parquet as pq
+import pytest
+from deltalake import DeltaTable, write_deltalake
+
+from metastore_assets.errors import NotKeptError
+from metastore_assets.lookup import Metastore, TableLookup
+from metastore_assets.pipeline.refresh import refresh
+from tests.pipeline.support import Lake, rows
+from tests.robustness.support import assert_equals_scratch, no_spark, refreshed
+
+if TYPE_CHECKING:
+    from pyspark.sql import SparkSession
+
+pytestmark = pytest.mark.spark
+
+
+def made(folder: Path, **files: pa.Table) -> Lake:
+    """A table of plain files, named as given."""
+    lake = Lake(folder)
+    for name, table in files.items():
+        add(lake, name, table)
+    return lake
+
+
+def add(lake: Lake, name: str, table: pa.Table) -> None:
+    lake.uri.mkdir(exist_ok=True)
+    pq.write_table(table, lake.uri / f"{name}.parquet")
+
+
+def lookup(lake: Lake) -> TableLookup:
+    return Metastore(lake.config().root).table("t")
+
+
+NAMES = [
+    "a.b",
+    "a",
+    "A",
+    "`",
+    "x`y",
+    '"',
+    "'",
+    "🦊",
+    "two\nlines",
+    " ",
+    "",
+    "%",
+    "/",
+    "a,b",
+    "é",
+    "e\u0301",
+    "null",
+    "*",
+]
+
+
+def test_strange_column_names(spark: SparkSession, tmp_path: Path) -> None:
+    """Each column is found under its own name, also where another's differs in case or spells a nested field."""
+    columns = {name: pa.array([number, None]) for number, name in enumerate(NAMES)}
+    columns["a"] = pa.array([{"b": 1, "B": 2, "b.c": 3}, None])
+    lake = made(tmp_path, one=pa.table(columns), two=pa.table(columns))
+    refreshed(lake.config(), spark)
+    add(lake, "three", pa.table(columns))
+    refreshed(lake.config(), spark)
+    told = lookup(lake)
+    rows_told = told.statistics()
+    assert len({row.column for row in rows_told}) == len(rows_told) == len(NAMES) + 3
+    for number, name in enumerate(NAMES):
+        path = "`a.b`" if name == "a.b" else name
+        (row,) = told.statistics([path])
+        if name != "a":
+            assert [(value.as_py(), count) for value, count in told.top(path).values] == [(number, 3)]
+            assert sum(one.frequency for one in told.histogram(path)) == 3
+        assert (row.value_count, row.null_count) == (3, 3)
+    for path, value in {"a.b": 1, "a.B": 2, "a.b.c": 3}.items():
+        assert [(found.as_py(), count) for found, count in told.top(path).values] == [(value, 3)]
+    assert_equals_scratch(lake.config(), spark, tmp_path)
+
+
+def test_files_without_row_groups(spark: SparkSession, tmp_path: Path) -> None:
+    """A schema and no rows: alone, beside others, and as what is left."""
+    schema = pa.schema([("a", pa.int64()), ("s", pa.string())])
+    lake = made(tmp_path)
+    lake.uri.mkdir()
+    pq.ParquetWriter(lake.uri / "empty.parquet", schema).close()
+    assert pq.ParquetFile(lake.files()[0]).num_row_groups == 0
+    refreshed(lake.config(), spark)
+    assert (lookup(lake).row_count(), lookup(lake).top("s").values, lookup(lake).histogram("a")) == (0, [], [])
+    add(lake, "filled", pa.table({"a": [1, 2], "s": ["x", None]}, schema))
+    refreshed(lake.config(), spark)
+    assert (lookup(lake).row_count(), len(lookup(lake).histogram("a"))) == (2, 2)
+    assert_equals_scratch(lake.config(), spark, tmp_path)
+    (lake.uri / "filled.parquet").unlink()
+    refreshed(lake.config(), spark)
+    assert lookup(lake).row_count() == 0
+    assert_equals_scratch(lake.config(), spark, tmp_path)
+
+
+@pytest.mark.parametrize("columns", [300, pytest.param(5000, marks=pytest.mark.long)])
+def test_many_columns(spark: SparkSession, tmp_path: Path, columns: int) -> None:
+    def table(shift: int) -> pa.Table:
+        return pa.table({f"c{number}": [number, number + shift, None] for number in range(columns)})
+
+    lake = made(tmp_path, one=table(1), two=table(2))
+    refreshed(lake.config(), spark)
+    add(lake, "three", table(0))
+    assert refreshed(lake.config(), spark).fragments_profiled == 1
+    told = lookup(lake)
+    assert [row.distinct_count for row in told.statistics()] == [3] * columns
+    last = columns - 1
+    assert [(value.as_py(), count) for value, count in told.top(f"c{last}").values] == [
+        (last, 4),
+        (last + 1, 1),
+        (last + 2, 1),
+    ]
+    assert refresh(lake.config(), lake.table, no_spark).seconds < 10
+
+
+@pytest.mark.parametrize("count", [70, pytest.param(2000, marks=pytest.mark.long)])
+def test_many_partitions(spark: SparkSession, tmp_path: Path, count: int) -> None:
+    """A commit to two of them merges those two, and the branches of the tree above them."""
+    lake = Lake(tmp_path)
+    for partition in range(count):
+        folder = lake.uri / f"part={partition}"
+        folder.mkdir(parents=True)
+        pq.write_table(
+            pa.table({"a": [partition, partition, -1], "s": ["x", None, str(partition)]}), folder / "1.parquet"
+        )
+    refreshed(lake.config(), spark)
+    for partition in (3, 5):
+        pq.write_table(pa.table({"a": [7], "s": ["y"]}), lake.uri / f"part={partition}" / "2.parquet")
+    result = refreshed(lake.config(), spark)
+    assert (result.fragments_profiled, result.partitions_changed) == (2, ("part=3", "part=5"))
+    told = lookup(lake)
+    assert told.row_count() == 3 * count + 2
+    assert [(value.as_py(), times) for value, times in told.top("a", 2).values] == [(-1, count), (7, 4)]
+    (row,) = told.statistics(["part"])
+    assert row.distinct_count == count
+    if count < 1000:
+        assert_equals_scratch(lake.config(), spark, tmp_path)
+
+
+@pytest.mark.parametrize("count", [4, pytest.param(100, marks=pytest.mark.long)])
+def test_values_of_a_megabyte(spark: SparkSession, tmp_path: Path, count: int) -> None:
+    """Listed whole; bounds in `statistics` are cut to what an index can hold, and say so."""
+    draw = random.Random(count)
+
+    def table() -> pa.Table:
+        return pa.table({"s": ["common", *(draw.randbytes(500_000).hex() for _ in range(count))]})
+
+    tables = {name: table() for name in ("one", "two")}
+    lake = made(tmp_path, **tables)
+    refreshed(lake.config(), spark)
+    texts = [text for one in tables.values() for text in one["s"].to_pylist()]
+    told = lookup(lake)
+    (row,) = told.statistics(["s"])
+    assert (row.distinct_count, row.maximum_length) == (2 * count + 1, 1_000_000)
+    assert (row.minimum_exact, row.maximum_exact) == (False, max(texts) == "common")
+    assert row.minimum.as_py() <= min(texts)
+    assert row.maximum.as_py() >= max(texts)
+    listed = told.top("s", 2)
+    assert [(value.as_py(), times) for value, times in listed.values] == [("common", 2), (min(texts), 1)]
+
+
+@pytest.mark.parametrize("count", [140_000, pytest.param(2_000_000, marks=pytest.mark.long)])
+def test_a_near_unique_column(spark: SparkSession, tmp_path: Path, count: int) -> None:
+    """Too many to list: they are counted, and the answer says why there is no list."""
+    half = count // 2
+    lake = made(
+        tmp_path,
+        one=pa.table({"u": [f"user-{number:012}" for number in range(half)]}),
+        two=pa.table({"u": [f"user-{number:012}" for number in range(half, count)]}),
+    )
+    refreshed(lake.config(), spark)
+    told = lookup(lake)
+    (row,) = told.statistics(["u"])
+    assert row.frequencies == "counted"
+    assert row.distinct_count == pytest.approx(count, rel=0.05)
+    if row.distinct_count_guarantee == "exact":
+        assert row.distinct_count == count
+    with pytest.raises(NotKeptError, match="frequencies: all"):
+        told.top("u")
+    assert_equals_scratch(lake.config(), spark, tmp_path)
+
+
+def test_only_deletes(spark: SparkSession, tmp_path: Path) -> None:
+    """Commit after commit only takes away, down to nothing; each version is right."""
+    lake = Lake(tmp_path)
+    for _ in range(3):
+        write_deltalake(str(lake.uri), rows(lake.draw, 60), mode="append")
+    refreshed(lake.config(), spark)
+    for predicate in ("\"group\" = 'a'", "id < 500000", "id is null", '"group" is null', "true"):
+        table = DeltaTable(lake.uri)
+        table.delete(predicate)
+        refreshed(lake.config(), spark)
+        live = DeltaTable(lake.uri).to_pyarrow_table().to_pylist()
+        told = lookup(lake)
+        assert told.row_count() == len(live)
+        counted = Counter(row["group"] for row in live if row["group"] is not None)
+        assert {value.as_py(): times for value, times in told.top("group").values} == counted
+    assert_equals_scratch(lake.config(), spark, tmp_path)
