@@ -21,7 +21,6 @@ HEAVY = (
     "deltalake",
     "duckdb",
     "hudi",
-    "matplotlib",
     "numpy",
     "obstore",
     "pandas",

@@ -10,7 +10,7 @@ from pathlib import Path
 
 import pytest
 
-LARGE = {"dagster", "deltalake", "duckdb", "matplotlib", "pandas", "pyiceberg", "pyspark", "rich"}
+LARGE = {"dagster", "deltalake", "duckdb", "pandas", "pyiceberg", "pyspark", "rich"}
 _PROGRAM = """
 import sys
 from metastore_assets.cli import main
