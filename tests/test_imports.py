@@ -85,18 +85,24 @@ def test_an_import_is_light(module: str, may: set[str]) -> None:
     assert (set(HEAVY) - may).isdisjoint(done.stdout.split())
 
 
-def test_every_import_is_a_declared_dependency() -> None:
+@pytest.mark.parametrize(
+    ("folders", "groups"), [(PACKAGES, ()), (("scripts", "benchmarks", "tests"), ("dev",))], ids=["package", "tools"]
+)
+def test_every_import_is_a_declared_dependency(folders: tuple[str, ...], groups: tuple[str, ...]) -> None:
     """A package that the code imports is a dependency in pyproject.toml: not one that happens to come with another."""
     project = tomllib.loads((REPOSITORY / "pyproject.toml").read_text(encoding="utf-8"))
-    declared = {_normal(re.split(r"[\[<>=!~; ]", entry)[0]) for entry in project["project"]["dependencies"]}
+    entries = [*project["project"]["dependencies"]]
+    for group in groups:
+        entries += project["dependency-groups"][group]
+    declared = {_normal(re.split(r"[\[<>=!~; ]", entry)[0]) for entry in entries}
+    known = {*sys.stdlib_module_names, *PACKAGES, "scripts", "benchmarks", "tests"}
     providers = packages_distributions()
     missing = {
         f"{path.relative_to(REPOSITORY)}: {name}"
-        for package in PACKAGES
-        for path in (REPOSITORY / package).rglob("*.py")
+        for folder in folders
+        for path in (REPOSITORY / folder).rglob("*.py")
         for name in _imported(path)
-        if name not in PACKAGES and name not in sys.stdlib_module_names
-        if not declared & {_normal(provider) for provider in providers.get(name, [])}
+        if name not in known and not declared & {_normal(provider) for provider in providers.get(name, [])}
     }
     assert missing == set()
 
