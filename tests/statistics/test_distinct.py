@@ -114,6 +114,19 @@ def test_estimates_are_near(n: int) -> None:
         assert abs(estimate_distinct(distinct_sketch(hashes)) - n) <= max(n * 0.065, 1 if n <= 10 else 4)
 
 
+@pytest.mark.parametrize("exponent", [30, 40, 50, 60, 62])
+def test_estimates_beyond_all_tables(exponent: int) -> None:
+    """Up to 2**62 values, where registers run full: drawn as so many random hashes would have left them."""
+    rng = np.random.default_rng([exponent])
+    share = 2.0**exponent / 4096
+    positions = np.arange(1, 53)
+    # The greatest of so many positions is at most k with probability (1 - 2**-k) ** share; 53 is the last there is.
+    at_most = np.exp(share * np.log1p(-(2.0**-positions)))
+    registers = (1 + np.searchsorted(at_most, rng.random(4096))).astype(np.uint8)
+    found = estimate_distinct(b"\x02" + registers.tobytes())
+    assert abs(found / 2**exponent - 1) < 0.065
+
+
 def test_real_values_are_spread_as_well_as_random_ones() -> None:
     """Runs of integers, dates, short strings and round floats are hashed as if they were random."""
     n = 50_000
