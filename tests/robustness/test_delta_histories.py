@@ -124,8 +124,10 @@ class History:
         for path in self.draw.sample(self.paths(), k=min(2, len(self.paths()))):
             stored = pq.ParquetFile(self.folder / newest(self.folder, "add", path)["path"].replace("%25", "%"))
             ids = stored.read(["id"])["id"].to_pylist()
-            gone = [position for position, own in enumerate(ids) if own not in live or self.draw.random() < 0.3]
-            delete_rows(self.folder, path, gone, self.draw.choice("uip"))
+            before = {position for position, own in enumerate(ids) if own not in live}
+            gone = before | {position for position in range(len(ids)) if self.draw.random() < 0.3}
+            if gone > before:  # a vector of the same rows under another name would be another fragment
+                delete_rows(self.folder, path, sorted(gone), self.draw.choice("uip"))
 
     def paths(self) -> list[str]:
         return sorted(pa.table(self.table.get_add_actions())["path"].to_pylist())
