@@ -6,6 +6,7 @@ import os
 import re
 from collections import Counter
 from collections.abc import Mapping
+from datetime import date, datetime
 from pathlib import Path
 from typing import Any, Literal
 
@@ -85,6 +86,13 @@ class TableConfig(_Model):
     """Detected from what lies at `uri` when absent."""
     storage_options: dict[str, str] = Field(default_factory=dict)
     """Object-store settings for the table itself, as the format's library names them (`aws_region`, …)."""
+    at: str | None = None
+    """The state that is meant: a version (Delta), a branch, tag or snapshot id (Iceberg), an instant (Hudi), or a time
+    in ISO 8601, for the newest state committed up to then. Absent: the newest."""
+    partitions: dict[str, tuple[str, ...]] = Field(default_factory=dict)
+    """By partition column, patterns (`2024-*`) of which a value must fit one: other partitions are left out."""
+    relocate: dict[str, str] = Field(default_factory=dict)
+    """Of a moved table: recorded location prefixes and where the files lie now. The longest one that fits counts."""
     options: dict[str, Any] = Field(default_factory=dict)
     """Reader options of the format; for CSV files: `header`, `delimiter`, `quote`, `encoding`, `null_values`."""
     columns: dict[str, ColumnPolicy] = Field(default_factory=dict)
@@ -97,6 +105,20 @@ class TableConfig(_Model):
         if not _NAME.fullmatch(value):
             raise ValueError("a letter, then up to 99 letters, digits, `_` or `-`")
         return value
+
+    @field_validator("partitions", mode="before")
+    @classmethod
+    def _one_or_more(cls, value: Any) -> Any:
+        """A pattern alone stands for a list of one. YAML reads a bare 2024 or date as something else than text."""
+        if not isinstance(value, Mapping):
+            return value
+        lists = {column: given if isinstance(given, list | tuple) else [given] for column, given in value.items()}
+        return {column: tuple(map(_text, given)) for column, given in lists.items()}
+
+    @field_validator("at", mode="before")
+    @classmethod
+    def _at_as_text(cls, value: Any) -> Any:
+        return value if value is None else _text(value)
 
     def policy(self, column: str) -> ColumnPolicy:
         """The policy of the column with this dotted leaf path: its own keys over `default`'s over the built-in ones."""
@@ -120,6 +142,8 @@ class MetastoreConfig(_Model):
     spark: dict[str, Any] = Field(default_factory=dict)
     keep_versions: int = Field(default=100, ge=1)
     """Versions kept readable; what only older ones name is removed by `metastore expire`."""
+    relocate: dict[str, str] = Field(default_factory=dict)
+    """Locations that moved, for every table; see `TableConfig.relocate`, which adds to it and wins."""
     tables: list[TableConfig] = Field(default_factory=list)
 
     @model_validator(mode="after")
@@ -138,6 +162,15 @@ class MetastoreConfig(_Model):
                 return table
         names = ", ".join(t.name for t in self.tables) or "none"
         raise ConfigError(f"no table named {name!r} in the configuration; there are: {names}")
+
+
+def _text(value: Any) -> Any:
+    """What was written without quotes in YAML, as text again."""
+    if isinstance(value, bool):
+        return "true" if value else "false"
+    if isinstance(value, datetime):
+        return value.isoformat(sep=" ")
+    return str(value) if isinstance(value, int | float | date) else value
 
 
 def config_path(explicit: str | os.PathLike[str] | None = None) -> Path:
@@ -189,7 +222,16 @@ def _model_at(place: tuple[int | str, ...]) -> type[BaseModel]:
 
 
 def _resolve(config: MetastoreConfig, folder: Path) -> MetastoreConfig:
-    tables = [table.model_copy(update={"uri": _absolute(table.uri, folder)}) for table in config.tables]
+    def resolved(relocate: Mapping[str, str]) -> dict[str, str]:
+        return {old: _absolute(new, folder) for old, new in relocate.items()}
+
+    everywhere = resolved(config.relocate)
+    tables = [
+        table.model_copy(
+            update={"uri": _absolute(table.uri, folder), "relocate": everywhere | resolved(table.relocate)}
+        )
+        for table in config.tables
+    ]
     return config.model_copy(update={"root": _absolute(config.root, folder), "tables": tables})
 
 

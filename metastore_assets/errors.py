@@ -15,6 +15,10 @@ class TableNotFoundError(MetastoreError):
     """Raised when a table's location holds no table, or no table of that name is configured."""
 
 
+class SnapshotNotFoundError(TableNotFoundError):
+    """Raised when a table has no state that `at` names: says what may be named."""
+
+
 class TableFormatError(MetastoreError):
     """Raised when a table exists but cannot be read correctly: a feature without a reader, or conflicting schemas."""
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 from dataclasses import dataclass
 from datetime import datetime
+from enum import StrEnum
 from typing import Protocol
 
 import pyarrow as pa
@@ -65,6 +66,16 @@ class Fragment:
     source: FragmentSource
 
 
+class Guarantee(StrEnum):
+    """What a number that a table format keeps is worth."""
+
+    EXACT = "exact"
+    BOUND = "bound"
+    """The true value is no further out: no smaller than a minimum, no greater than a maximum or a count."""
+    ABSENT = "absent"
+    """Not known: the number is null."""
+
+
 @dataclass(frozen=True)
 class SnapshotReference:
     """Which snapshot is meant: `Snapshot.id` and `Snapshot.committed_at`.
@@ -98,7 +109,7 @@ class Snapshot:
 
 
 class TableFormat(Protocol):
-    """A table at a location, in one format."""
+    """A table at a location, in one format, in the state that its configuration's `at` names (the newest without)."""
 
     def snapshot_id(self) -> str:
         """The id that `snapshot()` would have now, at the least cost: what a sensor polls."""
@@ -107,4 +118,13 @@ class TableFormat(Protocol):
         """The reference of the snapshot that `snapshot()` would return now, at the least cost."""
 
     def snapshot(self) -> Snapshot:
-        """The current snapshot, from metadata only. Raises TableNotFoundError or TableFormatError."""
+        """That snapshot, from metadata only, with the partitions that the configuration leaves.
+
+        Raises TableNotFoundError, SnapshotNotFoundError (of `at`), or TableFormatError.
+        """
+
+    def bounds(self, snapshot: Snapshot, column: str) -> pa.Table:
+        """What the format's own metadata say of one leaf column: BOUNDS_SCHEMA, one row per fragment in its order.
+
+        `column` is a dotted leaf path; `minimum` and `maximum` have the leaf's type. Raises KeyError for no such leaf.
+        """

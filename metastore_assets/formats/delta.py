@@ -16,6 +16,7 @@ import pyarrow as pa
 from metastore_assets.config import TableConfig
 from metastore_assets.errors import TableFormatError, TableNotFoundError
 from metastore_assets.formats.base import Fragment, Snapshot, SnapshotReference
+from metastore_assets.formats.bounds import FragmentBounds, bounds_table
 from metastore_assets.formats.conform import Matcher, identity
 from metastore_assets.formats.deletion_vectors import DeletionVector
 from metastore_assets.formats.delta_log import LOG, commit_time, deletion_vectors, latest_version
@@ -23,7 +24,7 @@ from metastore_assets.formats.delta_schema import MappingMode, arrow_schema
 from metastore_assets.formats.location import Location
 from metastore_assets.formats.parquet import ParquetColumns
 from metastore_assets.formats.partition_keys import encode_partition_key
-from metastore_assets.formats.reader import ParquetFragmentReader, explained
+from metastore_assets.formats.reader import FileFragmentReader, explained
 from metastore_assets.formats.values import value_text
 
 if TYPE_CHECKING:
@@ -95,6 +96,10 @@ class DeltaFormat:
             fragments=tuple(sorted(fragments, key=lambda fragment: (fragment.partition_key, fragment.id))),
         )
 
+    def bounds(self, snapshot: Snapshot, column: str) -> pa.Table:
+        """What the log's statistics say: not read yet, so nothing."""
+        return bounds_table(snapshot, column, [FragmentBounds()] * len(snapshot.fragments))
+
     def _fragment(
         self, add: _Add, vector: DeletionVector | None, fields: list[pa.Field], mode: MappingMode
     ) -> Fragment:
@@ -122,7 +127,7 @@ class DeltaFragmentSource:
     """Identity and typed value of each partition column."""
     mode: MappingMode
 
-    def open(self) -> ParquetFragmentReader:
+    def open(self) -> FileFragmentReader:
         """Read the footer and the deletion vector. Raises FragmentError."""
         full_path = self.location.full_path(self.path)
         # Delta's names are unique whatever their case, and Spark matches them so.
@@ -135,7 +140,7 @@ class DeltaFragmentSource:
         if self.vector is not None:
             with explained(full_path, "its deletion vector"):
                 deleted = self.vector.positions(self.table)
-        return ParquetFragmentReader(
+        return FileFragmentReader(
             columns,
             path=full_path,
             matcher=matcher,

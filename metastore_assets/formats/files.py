@@ -18,13 +18,14 @@ import pyarrow as pa
 from metastore_assets.config import TableConfig
 from metastore_assets.errors import FragmentError, TableFormatError, TableNotFoundError
 from metastore_assets.formats.base import Fragment, Snapshot, SnapshotReference
+from metastore_assets.formats.bounds import FragmentBounds, bounds_table
 from metastore_assets.formats.conform import Matcher
 from metastore_assets.formats.csv_files import CsvOptions, CsvSummary, inferred_fields, summarize, write_parquet
 from metastore_assets.formats.listing import DataFile, data_files, is_hidden, partition_columns
 from metastore_assets.formats.location import Location
 from metastore_assets.formats.parquet import ParquetColumns, open_parquet
 from metastore_assets.formats.partition_keys import encode_partition_key
-from metastore_assets.formats.reader import ParquetFragmentReader, check_distinct, explained
+from metastore_assets.formats.reader import FileFragmentReader, check_distinct, explained
 from metastore_assets.formats.schema_union import plain_type, union_fields
 
 _FOOTER_THREADS = 32
@@ -71,6 +72,10 @@ class FilesFormat:
             partition_columns=columns,
             fragments=tuple(sorted(fragments, key=lambda fragment: (fragment.partition_key, fragment.id))),
         )
+
+    def bounds(self, snapshot: Snapshot, column: str) -> pa.Table:
+        """What the files' footers say: not read yet, so nothing."""
+        return bounds_table(snapshot, column, [FragmentBounds()] * len(snapshot.fragments))
 
     def _files(self) -> list[DataFile]:
         try:
@@ -141,7 +146,7 @@ class FilesFragmentSource:
     types: tuple[tuple[str, pa.DataType], ...]
     """Of a CSV file's columns, by name."""
 
-    def open(self) -> ParquetFragmentReader:
+    def open(self) -> FileFragmentReader:
         """Open the file. Raises FragmentError, with `missing` when it is gone or has been overwritten since."""
         path = self.location.full_path(self.file.stored.path)
         with explained(path), ExitStack() as stack:
@@ -149,7 +154,7 @@ class FilesFragmentSource:
                 source = stack.enter_context(self.location.open_stored(self.file.stored))
             else:
                 source = stack.enter_context(self._spilled(self.csv))
-            reader = ParquetFragmentReader(
+            reader = FileFragmentReader(
                 ParquetColumns(source),
                 path=path,
                 matcher=Matcher(),

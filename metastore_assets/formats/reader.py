@@ -1,10 +1,11 @@
-"""Opened fragments: the columns of one Parquet file, less deleted rows, with the table's names and types."""
+"""Opened fragments: the columns of one data file, less deleted rows, with the table's names and types."""
 
 from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
+from typing import Protocol
 
 import numpy as np
 import numpy.typing as npt
@@ -13,14 +14,32 @@ import pyarrow as pa
 from metastore_assets.errors import FragmentError
 from metastore_assets.formats.conform import Matcher, conform, identity
 from metastore_assets.formats.object_store import OverwrittenError
-from metastore_assets.formats.parquet import CHUNK_BYTES, CHUNK_ROWS, ParquetColumns
+from metastore_assets.formats.parquet import CHUNK_BYTES, CHUNK_ROWS
 
 _CONSTANT_ROWS = 16_384
 """Rows of a made-up chunk: a partition value may be a long text."""
 
 
-class ParquetFragmentReader:
-    """A FragmentReader over one Parquet file.
+class FileColumns(Protocol):
+    """The top-level columns of an opened data file of some kind."""
+
+    @property
+    def fields(self) -> Sequence[pa.Field]:
+        """In file order, with the file's own names, types and metadata."""
+
+    @property
+    def row_count(self) -> int:
+        """Rows of the file, deleted ones included."""
+
+    def read(self, index: int) -> Iterator[pa.Array]:
+        """All values of the column at that index, in file order, in chunks of bounded size."""
+
+    def close(self) -> None:
+        """Let go of the file."""
+
+
+class FileFragmentReader:
+    """A FragmentReader over the columns of one data file.
 
     `constants` are the values by identity that the file's place in the table gives, which win over what it stores;
     `deleted` the ascending positions of rows that are not live; `verify` raises when the file is no longer the one
@@ -29,7 +48,7 @@ class ParquetFragmentReader:
 
     def __init__(
         self,
-        columns: ParquetColumns,
+        columns: FileColumns,
         *,
         path: str,
         matcher: Matcher,
@@ -72,7 +91,7 @@ class ParquetFragmentReader:
             yield from _joined(self._read_live(field, index))
             self._verify()
 
-    def __enter__(self) -> ParquetFragmentReader:
+    def __enter__(self) -> FileFragmentReader:
         return self
 
     def __exit__(self, *exception: object) -> None:
