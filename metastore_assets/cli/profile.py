@@ -6,7 +6,7 @@ import json
 import os
 import re
 import tempfile
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from typing import TYPE_CHECKING, Any
 
 import click
@@ -34,9 +34,29 @@ if TYPE_CHECKING:
     callback=lambda context, option, given: dict(map(_key_and_value, given)),
     help="A reader option of the format, such as header=false or delimiter=';' for CSV. May be repeated.",
 )
+@click.option(
+    "--at",
+    metavar="STATE",
+    help="A state of the past: a version, snapshot id, branch, tag or instant, or a time in ISO 8601.",
+)
+@click.option(
+    "--partition",
+    "partitions",
+    metavar="COLUMN=PATTERN",
+    multiple=True,
+    callback=lambda context, option, given: _grouped(map(_pair, given)),
+    help="Only partitions whose value fits, such as day=2024-*. May be repeated: one of a column's patterns must fit.",
+)
+@click.option(
+    "--relocate",
+    metavar="FROM=TO",
+    multiple=True,
+    callback=lambda context, option, given: {old: _absolute(new) for old, new in map(_pair, given)},
+    help="Files that the table's metadata say lie below FROM lie below TO. May be repeated.",
+)
 @answering
 @click.pass_obj
-def profile(invocation: Invocation, uris: tuple[str, ...], options: dict[str, Any], as_json: bool) -> int:
+def profile(invocation: Invocation, /, uris: tuple[str, ...], as_json: bool, **settings: Any) -> int:
     """Compute and show the statistics of tables, wherever they lie.
 
     Needs no configuration and keeps nothing. The table format is found out. With --json, one line per URI.
@@ -52,7 +72,7 @@ def profile(invocation: Invocation, uris: tuple[str, ...], options: dict[str, An
     ):
         for index, uri in enumerate(uris):
             try:
-                table = _profiled(_table(uri, options), f"{folder}/{index}", spark, watcher)
+                table = _profiled(_table(uri, settings), f"{folder}/{index}", spark, watcher)
                 rows = table.statistics()
                 pictures = shapes(table, rows) if output.draws else {}
             except Exception as error:  # noqa: BLE001 (the other tables are profiled all the same)
@@ -77,11 +97,14 @@ def _profiled(table: TableConfig, root: str, spark: Callable[[], SparkSession], 
     return Metastore(root).table(table.name)
 
 
-def _table(uri: str, options: dict[str, Any]) -> TableConfig:
+def _table(uri: str, settings: dict[str, Any]) -> TableConfig:
     from metastore_assets.config import TableConfig
 
-    path = uri if "://" in uri else os.path.abspath(os.path.expanduser(uri))
-    return TableConfig(name=_name(uri), uri=path, options=options)
+    return TableConfig(name=_name(uri), uri=_absolute(uri), **settings)
+
+
+def _absolute(uri: str) -> str:
+    return uri if "://" in uri else os.path.abspath(os.path.expanduser(uri))
 
 
 def _name(uri: str) -> str:
@@ -92,10 +115,22 @@ def _name(uri: str) -> str:
 
 def _key_and_value(text: str) -> tuple[str, Any]:
     """`header=false`, `null_values=["NA"]`: a value that is JSON, or else the text as it stands."""
-    key, equals, value = text.partition("=")
-    if not equals or not key:
-        raise click.BadParameter(f"{text!r} is not KEY=VALUE")
+    key, value = _pair(text)
     try:
         return key, json.loads(value)
     except ValueError:
         return key, value
+
+
+def _pair(text: str) -> tuple[str, str]:
+    left, equals, right = text.partition("=")
+    if not left or not equals:
+        raise click.BadParameter(f"{text!r} has no `=` behind a name")
+    return left, right
+
+
+def _grouped(pairs: Iterable[tuple[str, str]]) -> dict[str, list[str]]:
+    found: dict[str, list[str]] = {}
+    for key, value in pairs:
+        found.setdefault(key, []).append(value)
+    return found

@@ -22,7 +22,7 @@ PROFILE_VERSION = "1"
 
 @dataclass(frozen=True)
 class Layout:
-    """What is profiled of each column under a schema and a policy."""
+    """What is profiled of each column under a schema and a policy, and of which partitions."""
 
     id: str
     """Digest of everything below, names and order included."""
@@ -119,7 +119,9 @@ def table_layout(schema: pa.Schema, table: TableConfig) -> Layout:
             f"its columns are: {', '.join(leaf.path for leaf, _ in leaves)}"
         )
     names = [f"{leaf.path}:{leaf.field_id}:{leaf.type}" for leaf, _ in leaves]
-    return Layout(_digest([*names, json.dumps(signatures)]), signatures, tuple(leaves))
+    # Profiles of fragments serve under any filter; a version is only true for its own.
+    partitions = [json.dumps(table.partitions)] if table.partitions else []
+    return Layout(_digest([*names, json.dumps(signatures), *partitions]), signatures, tuple(leaves))
 
 
 def make_plan(
