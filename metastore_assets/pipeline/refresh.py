@@ -260,7 +260,7 @@ def _profile_error(table: TableConfig, failures: list[FragmentFailure], finished
     more = f"; and {len(failures) - 5} more" if len(failures) > 5 else ""
     return ProfileError(
         f"table {table.name!r}: {len(failures)} of {len(failures) + finished} fragments could not be profiled: {shown}"
-        f"{more}. Mend or remove the file and refresh again; the other {finished} are kept and not read again"
+        f"{more}. Mend or remove what is at fault and try again"
     )
 
 

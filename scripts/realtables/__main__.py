@@ -1,0 +1,80 @@
+"""`make formats`: profile every real table, compare with what is known, and write docs/formats.md."""
+
+from __future__ import annotations
+
+import argparse
+import json
+import subprocess
+import sys
+import tempfile
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any
+
+from scripts.realtables.compare import differences
+from scripts.realtables.report import Result, page
+from scripts.realtables.tables import RealTable, real_tables
+
+_REPOSITORY = Path(__file__).parents[2]
+_LEAST = 0.97
+"""Share of the tables that must be exact."""
+
+
+def main() -> int:
+    """Exit status 0 when no table is wrong and at most 3 % are refused."""
+    parser = argparse.ArgumentParser(prog="make formats", description=__doc__)
+    parser.add_argument("--tables", type=Path, default=_REPOSITORY.parent / "shared" / "realtables", metavar="FOLDER")
+    parser.add_argument("--only", default="", metavar="TEXT", help="tables whose name has this in it; writes no page")
+    arguments = parser.parse_args()
+    if not arguments.tables.is_dir():
+        print(f"the real tables are not there: {arguments.tables}; name their folder with --tables", file=sys.stderr)
+        return 2
+    with tempfile.TemporaryDirectory() as unpacked:
+        tables = [t for t in real_tables(arguments.tables, Path(unpacked)) if arguments.only in t.name]
+        results = judge(tables)
+    for result in results:
+        if result.outcome != "exact":
+            print(f"{result.outcome}: {result.table.name}: {result.detail}")
+    counts = {name: sum(result.outcome == name for result in results) for name in ("exact", "refused", "wrong")}
+    print(", ".join(f"{count} {name}" for name, count in counts.items()))
+    if not arguments.only:
+        (_REPOSITORY / "docs" / "formats.md").write_text(page(results))
+    return int(counts["wrong"] > 0 or counts["exact"] < _LEAST * len(results))
+
+
+def judge(tables: Sequence[RealTable]) -> list[Result]:
+    """What comes out of each table: without any help at first, and where that fails, told where its files lie now."""
+    results = {table.name: _result(table, answer, False) for table, answer in _profiled(tables, {})}
+    moved = [table for table in tables if table.relocate and results[table.name].outcome != "exact"]
+    relocate = {recorded: now for table in moved for recorded, now in table.relocate}
+    results |= {table.name: _result(table, answer, True) for table, answer in _profiled(moved, relocate)}
+    return [results[table.name] for table in tables]
+
+
+def _profiled(tables: Sequence[RealTable], relocate: dict[str, str]) -> list[tuple[RealTable, dict[str, Any]]]:
+    """The answer of one `metastore profile` of all tables, in their order."""
+    if not tables:
+        return []
+    options = [part for recorded, now in relocate.items() for part in ("--relocate", f"{recorded}={now}")]
+    command = [str(Path(sys.executable).with_name("metastore")), "profile", "--json", *options]
+    done = subprocess.run([*command, *(table.uri for table in tables)], capture_output=True, text=True, check=False)
+    lines = done.stdout.splitlines()
+    if len(lines) != len(tables):
+        raise RuntimeError(f"{len(lines)} answers for {len(tables)} tables:\n{done.stderr}")
+    return [(table, json.loads(line)) for table, line in zip(tables, lines, strict=True)]
+
+
+def _result(table: RealTable, answer: dict[str, Any], relocated: bool) -> Result:
+    if "error" in answer:
+        known = "the readers agree that it cannot be read; " if "error" in table.truth else ""
+        return Result(table, "refused", known + _without_folder(str(answer["error"]), table), relocated)
+    found = ["it should be refused"] if "error" in table.truth else differences(answer, table.truth)
+    return Result(table, "wrong" if found else "exact", "; ".join(found), relocated)
+
+
+def _without_folder(message: str, table: RealTable) -> str:
+    return message.replace(table.uri, Path(table.uri).name)
+
+
+if __name__ == "__main__":
+    sys.exit(main())

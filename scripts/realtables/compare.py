@@ -1,0 +1,76 @@
+"""Compares what `metastore profile --json` says of a table with what is known of it."""
+
+from __future__ import annotations
+
+import re
+from typing import Any
+
+import numpy as np
+
+_FLOATS = ("halffloat", "float", "double")
+_FRACTION = re.compile(r"(T\d\d:\d\d:\d\d)(?:\.(\d+))?Z?$")
+
+
+def differences(answer: dict[str, Any], truth: dict[str, Any]) -> list[str]:
+    """What differs, in words; empty when nothing does. Compares row count, nulls, NaNs, distinct values, and bounds."""
+    found = []
+    if answer["row_count"] != truth["row_count"]:
+        found.append(f"{answer['row_count']} rows, not {truth['row_count']}")
+    columns = {column["column"]: column for column in answer["columns"]}
+    for path, known in truth["columns"].items():
+        if path not in columns:
+            found.append(f"{path} is not there")
+            continue
+        told = _told(columns[path])
+        found += [
+            f"{path}: {key} is {told[key]!r}, not {value!r}"
+            for key, value in known.items()
+            if key in told and not _same(told[key], value, columns[path]["type"])
+        ]
+    rows = {path for path, known in truth["columns"].items() if known["value_count"]}
+    extra = [path for path, column in columns.items() if path not in truth["columns"] and _rows(column)]
+    if rows:
+        found += [f"{path} should not be there" for path in extra]
+    return found
+
+
+def _rows(column: dict[str, Any]) -> int:
+    return int(column["value_count"] or 0) + int(column["null_count"] or 0)
+
+
+def _told(column: dict[str, Any]) -> dict[str, Any]:
+    """In the terms of what is known, which counts nulls among the values."""
+    told = {"value_count": _rows(column), "null_count": column["null_count"]}
+    if column["frequencies"] == "absent" and column["distinct_count"] is None:
+        return told  # A column of lists, maps or structs: what is below it is told of its own.
+    return told | {
+        "distinct_count": column["distinct_count"],
+        # What has no NaNs by its type has none.
+        "nan_count": column["nan_count"] if column["type"] in _FLOATS else 0,
+        "min": column["minimum"],
+        "max": column["maximum"],
+    }
+
+
+def _same(told: Any, known: Any, type_: str) -> bool:
+    if told is None or known is None:
+        return told is known
+    if type_.startswith("timestamp") and isinstance(told, str):
+        if isinstance(known, str) and known.startswith("us:"):
+            # A year that Python's datetime does not reach.
+            known = f"+{np.datetime64(int(known[3:]), 'us')}"
+        told = _FRACTION.sub(lambda match: f"{match[1]}.{(match[2] or '')[:6]:0<6}", told)
+    elif isinstance(told, str) and type_.startswith(("binary", "fixed_size_binary")):
+        told = _binary(bytes.fromhex(told))
+    elif isinstance(told, float) or isinstance(known, float):
+        # Integers that what is known could only hold as floats are told exactly.
+        return float(told) == float(known)
+    return str(told) == str(known)
+
+
+def _binary(data: bytes) -> str:
+    try:
+        text = data.decode()
+    except UnicodeDecodeError:
+        return f"x:{data.hex()}"
+    return text if text.isprintable() else f"x:{data.hex()}"
