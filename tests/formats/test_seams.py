@@ -1,0 +1,127 @@
+"""The small values that every format honours: relocation, partition filters, states of the past, paths of columns."""
+
+from __future__ import annotations
+
+from datetime import UTC, datetime
+
+import pyarrow as pa
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from metastore_assets.errors import SnapshotNotFoundError
+from metastore_assets.formats.bounds import column_path
+from metastore_assets.formats.partition_filter import PartitionFilter
+from metastore_assets.formats.relocation import Relocation, path_of
+from metastore_assets.formats.time_travel import not_found, parse_timestamp
+
+
+@pytest.mark.parametrize(
+    ("recorded", "now"),
+    [
+        ("/old/t/data/a.parquet", "/new/t/data/a.parquet"),
+        ("hdfs://host:8020/old/t/a", "/new/t/a"),
+        ("file:///old/t/a", "/new/t/a"),
+        ("file:/old/t/a", "/new/t/a"),
+        ("/old/t", "/new/t"),
+        ("/old/table/a", "/old/table/a"),
+        ("/old/t/special/a", "s3://bucket/here/a"),
+        ("s3://b/old/t2/a", "/two/a"),
+        ("gs://b/old/t2/a", "gs://b/old/t2/a"),
+        ("/x/old/t/a", "/x/old/t/a"),
+        ("data/persistent/t/a", "/relative/t/a"),
+    ],
+)
+def test_a_recorded_location_is_mapped_by_the_longest_prefix_of_whole_segments(recorded: str, now: str) -> None:
+    relocate = Relocation.of(
+        {
+            "/old/t/": "/new/t",
+            "/old/t/special": "s3://bucket/here/",
+            "s3://b/old/t2": "/two",
+            "data/persistent": "/relative",
+        }
+    )
+    assert relocate(recorded) == now
+
+
+def test_the_path_of_a_location_is_what_is_left_without_scheme_and_authority() -> None:
+    for uri in ("hdfs://host:20500/a/b", "hdfs:///a/b", "file:/a/b", "file:///a/b", "/a/b"):
+        assert path_of(uri) == "/a/b"
+    assert path_of("a/b:c/d") == "a/b:c/d"
+
+
+def test_a_filter_keeps_what_fits_one_pattern_of_each_column() -> None:
+    keep = PartitionFilter.of({"day": ("2024-01-*", "2023-12-31"), "country": ("FR",)})
+    assert keep.keeps([("day", "2024-01-05"), ("country", "FR")])
+    assert keep.keeps([("day", "2023-12-31")])
+    assert keep.keeps([("hour", "1")])
+    assert not keep.keeps([("day", "2024-02-01")])
+    assert not keep.keeps([("day", "2024-01-05"), ("country", "fr")])
+    assert keep.unknown(["day"]) == ["country"]
+    assert PartitionFilter().keeps([("day", None)])
+
+
+def test_null_is_only_meant_by_its_own_name() -> None:
+    assert not PartitionFilter.of({"day": ("*",)}).keeps([("day", None)])
+    assert PartitionFilter.of({"day": ("__HIVE_DEFAULT_PARTITION__",)}).keeps([("day", None)])
+
+
+@given(
+    st.dictionaries(st.sampled_from("abc"), st.tuples(st.sampled_from(["x*", "?", "xy", "[xz]*"])), max_size=3),
+    st.lists(
+        st.tuples(st.sampled_from("abcd"), st.sampled_from(["x", "y", "xy", "zz", None])), unique_by=lambda i: i[0]
+    ),
+)
+def test_what_the_first_columns_rule_out_no_further_column_brings_back(
+    patterns: dict[str, tuple[str, ...]], items: list[tuple[str, str | None]]
+) -> None:
+    """So a folder may be skipped as soon as its own name does not fit."""
+    keep = PartitionFilter.of(patterns)
+    kept = [keep.keeps(items[:depth]) for depth in range(len(items) + 1)]
+    assert kept == sorted(kept, reverse=True)
+
+
+@pytest.mark.parametrize(
+    ("at", "moment"),
+    [
+        ("2024-01-31", datetime(2024, 1, 31, tzinfo=UTC)),
+        ("2024-01-31 12:30", datetime(2024, 1, 31, 12, 30, tzinfo=UTC)),
+        ("2024-01-31T12:30:00.5Z", datetime(2024, 1, 31, 12, 30, 0, 500_000, tzinfo=UTC)),
+        ("2024-01-31T12:30:00+02:00", datetime(2024, 1, 31, 10, 30, tzinfo=UTC)),
+        ("20240131123000000", None),
+        ("20240131", None),
+        ("17", None),
+        ("-17", None),
+        ("main", None),
+        ("audit-2024", None),
+    ],
+)
+def test_only_dates_with_dashes_are_moments(at: str, moment: datetime | None) -> None:
+    assert parse_timestamp(at) == moment
+
+
+def test_an_unknown_state_says_which_there_are() -> None:
+    error = not_found("lake/t", "9", "versions", range(3))
+    assert isinstance(error, SnapshotNotFoundError)
+    assert str(error) == "lake/t has no state '9'; versions: 0, 1, 2"
+    assert "0, 1, 2, 3, 4, 5, 6, 7, 8, 9, …, 90," in str(not_found("t", "x", "versions", range(100)))
+
+
+def test_a_column_is_found_by_its_dotted_path_at_every_depth() -> None:
+    schema = pa.schema(
+        [
+            pa.field("a.b", pa.int8()),
+            pa.field("a", pa.struct([pa.field("b", pa.int16()), pa.field("c.d", pa.list_(pa.int32()))])),
+            pa.field("m", pa.map_(pa.string(), pa.struct([pa.field("x", pa.date32())]))),
+        ]
+    )
+    found = {path: column_path(schema, path)[-1].type for path in ("a.b", "a.c.d.element", "m.key", "m.value.x")}
+    assert found == {
+        "a.b": pa.int8(),
+        "a.c.d.element": pa.int32(),
+        "m.key": pa.string(),
+        "m.value.x": pa.date32(),
+    }
+    for path in ("b", "a", "a.c", "m.value", "a.c.d", "a.b.c"):
+        with pytest.raises(KeyError, match="no leaf column"):
+            column_path(schema, path)
