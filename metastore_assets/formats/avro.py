@@ -1,0 +1,271 @@
+"""Read Avro container files: their header, and their rows as a temporary Parquet file, read column by column."""
+
+from __future__ import annotations
+
+import bz2
+import io
+import json
+import lzma
+import struct
+import zlib
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import contextmanager
+from dataclasses import dataclass
+from typing import Any, cast
+
+import fastavro
+import pyarrow as pa
+
+from metastore_assets.formats.avro_schema import AvroType, record_type
+from metastore_assets.formats.parquet import ParquetColumns
+from metastore_assets.formats.reader import check_distinct
+from metastore_assets.formats.spill import spilled
+
+_MAGIC = b"Obj\x01"
+_SYNC_BYTES = 16
+_CRC_BYTES = 4
+_BUFFER = 4 << 20
+_BATCH_ROWS = 16_384
+_BATCH_BYTES = 16 << 20
+_LONGEST_VARINT = 10
+
+
+class AvroColumns:
+    """The top-level columns of an Avro file, whose rows are decoded once when it is opened."""
+
+    def __init__(self, source: pa.NativeFile) -> None:
+        with _explained():
+            stream = io.BufferedReader(source, _BUFFER)
+            header = read_header(stream)
+            self._parquet = ParquetColumns(spilled(header.arrow_schema, _batches(stream, header)))
+        source.close()
+        self.fields = self._parquet.fields
+        self.row_count = self._parquet.row_count
+
+    def read(self, index: int) -> Iterator[pa.Array]:
+        """All values of the top-level column at that index, in file order."""
+        return self._parquet.read(index)
+
+    def close(self) -> None:
+        """Let go of the decoded rows."""
+        self._parquet.close()
+
+
+@dataclass(frozen=True)
+class AvroHeader:
+    """What stands before the blocks of an Avro file."""
+
+    type: AvroType
+    codec: str
+    sync: bytes
+
+    @property
+    def arrow_schema(self) -> pa.Schema:
+        """The columns, with the file's names and field ids."""
+        return pa.schema(list(self.type.arrow))
+
+
+def avro_fields(source: pa.NativeFile) -> list[pa.Field]:
+    """The columns of an Avro file, from its header alone. Raises ArrowInvalid."""
+    with _explained():
+        return list(read_header(io.BufferedReader(source, 1 << 16)).arrow_schema)
+
+
+def read_header(stream: io.BufferedReader) -> AvroHeader:
+    """Read as far as the first block."""
+    if stream.read(len(_MAGIC)) != _MAGIC:
+        raise pa.ArrowInvalid("it is no Avro file: it does not start with `Obj`")
+    metadata: dict[str, bytes] = {}
+    while count := _long(stream):
+        if count < 0:
+            _long(stream)
+        for _ in range(abs(count)):
+            key = _exactly(stream, _long(stream)).decode()
+            metadata[key] = _exactly(stream, _long(stream))
+    codec = metadata.get("avro.codec", b"null").decode() or "null"
+    if codec not in _CODECS:
+        raise pa.ArrowInvalid(f"the Avro codec {codec!r} has no reader; {', '.join(_CODECS)} have")
+    type_ = record_type(json.loads(metadata["avro.schema"]))
+    check_distinct([field.name for field in type_.arrow])
+    return AvroHeader(type_, codec, _exactly(stream, _SYNC_BYTES))
+
+
+def _batches(stream: io.BufferedReader, header: AvroHeader) -> Iterator[pa.RecordBatch]:
+    blocks = _Blocks(stream, header)
+    rows: list[Any] = []
+    size = 0.0
+    for block in fastavro.block_reader(cast(Any, blocks), return_named_type=True):
+        average = blocks.block_bytes / max(1, block.num_records)
+        for record in block:
+            rows.append(record)
+            size += average
+            if len(rows) >= _BATCH_ROWS or size >= _BATCH_BYTES:
+                yield _batch(rows, header)
+                rows, size = [], 0.0
+        if cast(Any, block).bytes_.read(1):
+            raise pa.ArrowInvalid("a block of the Avro file is longer than its records")
+    if rows:
+        yield _batch(rows, header)
+
+
+def _batch(rows: list[Any], header: AvroHeader) -> pa.RecordBatch:
+    prepare = header.type.prepare
+    array = pa.array([prepare(row) for row in rows] if prepare else rows, header.type.raw)
+    return pa.RecordBatch.from_struct_array(_finish(array, header.type))
+
+
+def _finish(array: pa.Array, type_: AvroType) -> pa.Array:
+    """The decoded values as what their schema says they mean."""
+    wanted = type_.arrow
+    if array.type == wanted:
+        return array
+    if pa.types.is_decimal(wanted):
+        return _decimals(array, wanted)
+    if wanted == pa.uuid():
+        return pa.ExtensionArray.from_storage(wanted, array)
+    if not pa.types.is_nested(wanted):
+        return array.view(wanted)
+    mask = array.is_null() if array.null_count else None
+    if pa.types.is_struct(wanted):
+        if not type_.children:
+            raise pa.ArrowInvalid("a record without fields has no reader")
+        children = [_finish(array.field(number), child) for number, child in enumerate(type_.children)]
+        return pa.StructArray.from_arrays(children, fields=list(wanted), mask=mask)
+    if pa.types.is_map(array.type):
+        items = _finish(array.items, type_.children[0])
+        return pa.MapArray.from_arrays(array.offsets, array.keys, items, type=wanted, mask=mask)
+    values = _finish(array.values, type_.children[0])
+    if pa.types.is_map(wanted):
+        return pa.MapArray.from_arrays(array.offsets, values.field(0), values.field(1), type=wanted, mask=mask)
+    return pa.ListArray.from_arrays(array.offsets, values, type=wanted, mask=mask)
+
+
+def _decimals(array: pa.Array, wanted: pa.DataType) -> pa.Array:
+    """From two's complement, most significant byte first, of any length."""
+    width = wanted.bit_width // 8
+    data = bytearray()
+    for value in array.to_pylist():
+        unscaled = int.from_bytes(value or b"", "big", signed=True)
+        data += unscaled.to_bytes(width, "little", signed=True)
+    buffers = [array.is_valid().buffers()[1], pa.py_buffer(bytes(data))]
+    result = pa.Array.from_buffers(wanted, len(array), buffers)
+    # Tells a value with more digits than were declared.
+    result.validate(full=True)
+    return result
+
+
+class _Blocks:
+    """A file of the same blocks, decompressed, under a schema of our own: what the decoder reads."""
+
+    def __init__(self, stream: io.BufferedReader, header: AvroHeader) -> None:
+        self._blocks = self._decompressed(stream, header)
+        self._sync = header.sync
+        self._buffer = io.BytesIO(_container_header(header))
+        self._position = 0
+        self.block_bytes = 0
+        """Size of the newest block."""
+
+    def read(self, size: int = -1) -> bytes:
+        data = self._buffer.read(size)
+        if not data and size and (block := next(self._blocks, None)) is not None:
+            self._buffer = io.BytesIO(block)
+            data = self._buffer.read(size)
+        self._position += len(data)
+        return data
+
+    def tell(self) -> int:
+        return self._position
+
+    def _decompressed(self, stream: io.BufferedReader, header: AvroHeader) -> Iterator[bytes]:
+        decompress = _CODECS[header.codec]
+        while stream.peek(1):
+            count = _long(stream)
+            if count < 0:
+                raise pa.ArrowInvalid("a block of the Avro file has fewer than no records")
+            data = decompress(_exactly(stream, _long(stream)))
+            if _exactly(stream, _SYNC_BYTES) != header.sync:
+                raise pa.ArrowInvalid("a block of the Avro file does not end with the file's marker")
+            self.block_bytes = len(data)
+            yield _zigzag(count) + _zigzag(len(data)) + data + header.sync
+
+
+def _container_header(header: AvroHeader) -> bytes:
+    schema = json.dumps(header.type.written).encode()
+    items = [(b"avro.schema", schema), (b"avro.codec", b"null")]
+    texts = b"".join(_zigzag(len(text)) + text for item in items for text in item)
+    return _MAGIC + _zigzag(len(items)) + texts + b"\0" + header.sync
+
+
+def _exactly(stream: io.BufferedReader, size: int) -> bytes:
+    if size < 0:
+        raise pa.ArrowInvalid("the Avro file has a part of negative length")
+    data = stream.read(size)
+    if len(data) != size:
+        raise EOFError
+    return data
+
+
+def _long(stream: io.BufferedReader) -> int:
+    value = 0
+    for position in range(_LONGEST_VARINT):
+        byte = _exactly(stream, 1)[0]
+        value |= (byte & 0x7F) << (7 * position)
+        if byte < 0x80:
+            return (value >> 1) ^ -(value & 1)
+    raise pa.ArrowInvalid("the Avro file has a number of more than 64 bits")
+
+
+def _zigzag(value: int) -> bytes:
+    value <<= 1
+    data = bytearray()
+    while value > 0x7F:
+        data.append(value & 0x7F | 0x80)
+        value >>= 7
+    return bytes([*data, value])
+
+
+def _snappy(data: bytes) -> bytes:
+    size = 0
+    for position, byte in enumerate(data[:_LONGEST_VARINT]):
+        size |= (byte & 0x7F) << (7 * position)
+        if byte < 0x80:
+            break
+    result: bytes = pa.decompress(data[:-_CRC_BYTES], size, codec="snappy", asbytes=True)
+    if zlib.crc32(result) != int.from_bytes(data[-_CRC_BYTES:], "big"):
+        raise pa.ArrowInvalid("a block of the Avro file does not have its checksum")
+    return result
+
+
+def _zstandard(data: bytes) -> bytes:
+    with pa.CompressedInputStream(pa.BufferReader(data), "zstd") as stream:
+        return bytes(stream.read())
+
+
+_CODECS: Mapping[str, Callable[[bytes], bytes]] = {
+    "null": lambda data: data,
+    "deflate": lambda data: zlib.decompress(data, -zlib.MAX_WBITS),
+    "snappy": _snappy,
+    "zstandard": _zstandard,
+    "bzip2": bz2.decompress,
+    "xz": lzma.decompress,
+}
+
+
+@contextmanager
+def _explained() -> Iterator[None]:
+    """Turn what decoders raise for broken bytes into ArrowInvalid."""
+    try:
+        yield
+    except EOFError as error:
+        raise pa.ArrowInvalid("the Avro file ends early") from error
+    except (
+        zlib.error,
+        lzma.LZMAError,
+        struct.error,
+        fastavro.schema.SchemaParseException,
+        IndexError,
+        KeyError,
+        TypeError,
+        OverflowError,
+    ) as error:
+        raise pa.ArrowInvalid(f"the Avro file is broken: {error!r}") from error

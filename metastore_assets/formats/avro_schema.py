@@ -1,0 +1,273 @@
+"""Avro schemas as Arrow types: logical types, named types, nullable and other unions, field ids."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from typing import Any
+
+import pyarrow as pa
+
+from metastore_assets.formats.conform import PARQUET_FIELD_ID
+
+Prepare = Callable[[Any], Any]
+
+_PRIMITIVES: Mapping[str, pa.DataType] = {
+    "null": pa.null(),
+    "boolean": pa.bool_(),
+    "int": pa.int32(),
+    "long": pa.int64(),
+    "float": pa.float32(),
+    "double": pa.float64(),
+    "bytes": pa.binary(),
+    "string": pa.string(),
+}
+_PYTHON_TYPES: Mapping[str, type] = {
+    "boolean": bool,
+    "int": int,
+    "long": int,
+    "float": float,
+    "double": float,
+    "bytes": bytes,
+    "string": str,
+    "array": list,
+    "map": dict,
+}
+_NAMED = ("record", "error", "enum", "fixed")
+_MOST_TYPES = 20_000
+_MOST_DIGITS = 76
+_UNITS = {"millis": "ms", "micros": "us", "nanos": "ns"}
+
+
+@dataclass(frozen=True)
+class AvroType:
+    """One type of a schema: how its bytes are decoded, and what becomes of the values."""
+
+    written: Any
+    """The same type for the decoder: without logical types, under names of our own."""
+    raw: pa.DataType
+    """Of the values as they are decoded and prepared."""
+    arrow: pa.DataType
+    """Of the values as they are handed out, with field ids at every depth."""
+    children: tuple[AvroType, ...] = ()
+    prepare: Prepare | None = None
+    """What Arrow must be given for a decoded value that is not null; None where it is the value itself."""
+
+
+def record_type(schema: Any) -> AvroType:
+    """The type of a file's records. Raises ArrowInvalid for a schema that is broken or cannot be Arrow's."""
+    try:
+        resolved = _Resolver().resolve(schema, "")
+    except (KeyError, TypeError, ValueError, AttributeError) as error:
+        raise pa.ArrowInvalid(f"its Avro schema is broken: {error!r}") from error
+    if not isinstance(schema, dict) or schema.get("type") not in ("record", "error"):
+        raise pa.ArrowInvalid(f"its Avro schema is no record but {resolved.arrow}")
+    return resolved
+
+
+class _Resolver:
+    def __init__(self) -> None:
+        self._definitions: dict[str, tuple[dict[str, Any], str]] = {}
+        self._open: list[str] = []
+        self._count = 0
+
+    def resolve(self, schema: Any, namespace: str) -> AvroType:
+        self._count += 1
+        if self._count > _MOST_TYPES:
+            raise pa.ArrowInvalid(f"its Avro schema has more than {_MOST_TYPES} types")
+        if isinstance(schema, list):
+            return self._union(schema, namespace)
+        if isinstance(schema, str):
+            return self._reference(schema, namespace)
+        kind = schema["type"]
+        if not isinstance(kind, str):
+            # {"type": {"type": "string"}}, as some writers nest it.
+            return self.resolve(kind, namespace)
+        if kind in _NAMED:
+            return self._define(schema, namespace)
+        if kind == "array":
+            return self._array(schema, namespace)
+        if kind == "map":
+            return self._map(schema, namespace)
+        if kind in _PRIMITIVES:
+            return _leaf(kind, _PRIMITIVES[kind], schema)
+        return self._reference(kind, namespace)
+
+    def _reference(self, name: str, namespace: str) -> AvroType:
+        if name in _PRIMITIVES:
+            return AvroType(name, _PRIMITIVES[name], _PRIMITIVES[name])
+        full_name = _full_name(name, namespace)
+        definition = self._definitions.get(full_name) or self._definitions.get(name)
+        if definition is None:
+            raise pa.ArrowInvalid(f"its Avro schema names a type {name!r} that it does not define")
+        return self._named(full_name if full_name in self._definitions else name, *definition)
+
+    def _define(self, schema: dict[str, Any], namespace: str) -> AvroType:
+        full_name = _full_name(schema["name"], schema.get("namespace") or namespace)
+        own_namespace = full_name.rpartition(".")[0]
+        self._definitions[full_name] = (schema, own_namespace)
+        return self._named(full_name, schema, own_namespace)
+
+    def _named(self, full_name: str, schema: dict[str, Any], namespace: str) -> AvroType:
+        if full_name in self._open:
+            raise pa.ArrowInvalid(f"its Avro type {full_name!r} contains itself")
+        # Every use is a definition of its own: then names need not be kept apart.
+        written: dict[str, Any] = {"type": schema["type"], "name": f"n{self._count}"}
+        if schema["type"] == "enum":
+            # Symbols may be any text in files that exist.
+            return AvroType(written | {"symbols": schema["symbols"]}, pa.string(), pa.string())
+        if schema["type"] == "fixed":
+            return _leaf(written | {"size": schema["size"]}, pa.binary(schema["size"]), schema)
+        self._open.append(full_name)
+        fields = [(field, self.resolve(field["type"], namespace)) for field in schema["fields"]]
+        self._open.pop()
+        written |= {
+            "type": "record",
+            "fields": [{"name": f"f{number}", "type": type_.written} for number, (_, type_) in enumerate(fields)],
+        }
+        types = tuple(type_ for _, type_ in fields)
+        arrow = pa.struct([_field(field["name"], type_, field.get("field-id")) for field, type_ in fields])
+        return _struct(written, arrow, types, _prepare_record(types))
+
+    def _array(self, schema: dict[str, Any], namespace: str) -> AvroType:
+        item = self.resolve(schema["items"], namespace)
+        written = {"type": "array", "items": item.written}
+        raw = pa.list_(pa.field("element", item.raw))
+        prepare = item.prepare and _prepare_list(item.prepare)
+        if schema.get("logicalType") == "map" and pa.types.is_struct(item.arrow) and item.arrow.num_fields == 2:
+            # Iceberg's way of writing maps whose keys are no texts.
+            key, value = item.arrow
+            return AvroType(written, raw, pa.map_(key.with_nullable(False), value), (item,), prepare)
+        element = _field("element", item, schema.get("element-id"))
+        return AvroType(written, raw, pa.list_(element), (item,), prepare)
+
+    def _map(self, schema: dict[str, Any], namespace: str) -> AvroType:
+        item = self.resolve(schema["values"], namespace)
+        key = pa.field("key", pa.string(), nullable=False, metadata=_metadata(schema.get("key-id")))
+        arrow = pa.map_(key, _field("value", item, schema.get("value-id")))
+        written = {"type": "map", "values": item.written}
+        return AvroType(written, pa.map_(pa.string(), item.raw), arrow, (item,), _prepare_map(item.prepare))
+
+    def _union(self, branches: list[Any], namespace: str) -> AvroType:
+        types = [self.resolve(branch, namespace) for branch in branches]
+        written = [type_.written for type_ in types]
+        others = [type_ for type_ in types if type_.written != "null"]
+        if not others:
+            return AvroType(written, pa.null(), pa.null())
+        if len(others) == 1:
+            only = others[0]
+            unwrap = _unwrap(only.prepare) if _is_named(only.written) else only.prepare
+            return AvroType(written, only.raw, only.arrow, only.children, unwrap)
+        for wider, names in (("long", {"int", "long"}), ("double", {"float", "double"})):
+            if {str(type_.written) for type_ in others} == names and all(type_.raw == type_.arrow for type_ in others):
+                return AvroType(written, _PRIMITIVES[wider], _PRIMITIVES[wider])
+        arrow = pa.struct([pa.field(f"member{number}", type_.arrow) for number, type_ in enumerate(others)])
+        return _struct(written, arrow, tuple(others), _prepare_union(others))
+
+
+def _leaf(written: Any, raw: pa.DataType, schema: Mapping[str, Any]) -> AvroType:
+    """A primitive or fixed type with its logical type, which is ignored where the specification has it ignored."""
+    return AvroType(written, raw, _logical(raw, schema) or raw)
+
+
+def _logical(raw: pa.DataType, schema: Mapping[str, Any]) -> pa.DataType | None:
+    name = schema.get("logicalType")
+    if name == "decimal" and (pa.types.is_binary(raw) or pa.types.is_fixed_size_binary(raw)):
+        return _decimal(schema)
+    if name == "uuid" and raw == pa.binary(16):
+        return pa.uuid()
+    if raw == pa.int32():
+        return {"date": pa.date32(), "time-millis": pa.time32("ms")}.get(str(name))
+    if raw == pa.int64() and name == "time-micros":
+        return pa.time64("us")
+    kind, _, unit = str(name).rpartition("-")
+    if raw == pa.int64() and unit in _UNITS and kind in ("timestamp", "local-timestamp"):
+        is_instant = kind == "timestamp" and schema.get("adjust-to-utc", True)
+        return pa.timestamp(_UNITS[unit], "UTC" if is_instant else None)
+    return None
+
+
+def _decimal(schema: Mapping[str, Any]) -> pa.DataType | None:
+    precision, scale = schema.get("precision"), schema.get("scale", 0)
+    if not (isinstance(precision, int) and isinstance(scale, int) and 0 <= scale <= precision and precision > 0):
+        return None
+    if precision > _MOST_DIGITS:
+        raise pa.ArrowInvalid(f"a decimal of {precision} digits has no reader; at most {_MOST_DIGITS} are read")
+    return pa.decimal128(precision, scale) if precision <= 38 else pa.decimal256(precision, scale)
+
+
+def _struct(written: Any, arrow: pa.StructType, types: tuple[AvroType, ...], prepare: Prepare | None) -> AvroType:
+    raw = pa.struct([pa.field(f"f{number}", type_.raw) for number, type_ in enumerate(types)])
+    return AvroType(written, raw, arrow, types, prepare)
+
+
+def _field(name: str, type_: AvroType, field_id: Any) -> pa.Field:
+    return pa.field(name, type_.arrow, metadata=_metadata(field_id))
+
+
+def _metadata(field_id: Any) -> dict[bytes, bytes] | None:
+    return None if field_id is None else {PARQUET_FIELD_ID: str(field_id).encode()}
+
+
+def _full_name(name: str, namespace: str) -> str:
+    return name if "." in name or not namespace else f"{namespace}.{name}"
+
+
+def _is_named(written: Any) -> bool:
+    return isinstance(written, dict) and written["type"] in _NAMED
+
+
+def _unwrap(prepare: Prepare | None) -> Prepare:
+    """For what the decoder hands out of a union's named types: pairs of the name and the value."""
+    if prepare is None:
+        return lambda pair: pair[1]
+    return lambda pair: prepare(pair[1])
+
+
+def _prepare_record(types: tuple[AvroType, ...]) -> Prepare | None:
+    steps = {f"f{number}": type_.prepare for number, type_ in enumerate(types) if type_.prepare}
+    if not steps:
+        return None
+
+    def prepare(record: dict[str, Any]) -> dict[str, Any]:
+        for name, step in steps.items():
+            if record[name] is not None:
+                record[name] = step(record[name])
+        return record
+
+    return prepare
+
+
+def _prepare_list(item: Prepare) -> Prepare:
+    return lambda values: [None if value is None else item(value) for value in values]
+
+
+def _prepare_map(item: Prepare | None) -> Prepare:
+    if item is None:
+        return lambda mapping: list(mapping.items())
+    return lambda mapping: [(key, None if value is None else item(value)) for key, value in mapping.items()]
+
+
+def _prepare_union(others: list[AvroType]) -> Prepare:
+    """To a struct with the value in the field of its branch. Raises ArrowInvalid when values do not tell branches."""
+    places: dict[Any, int] = {}
+    for number, type_ in enumerate(others):
+        written = type_.written
+        name = written["type"] if isinstance(written, dict) else written
+        key = written["name"] if _is_named(written) else _PYTHON_TYPES[name]
+        if key in places:
+            raise pa.ArrowInvalid(f"its Avro schema has a union of {', '.join(_names(others))}, which has no reader")
+        places[key] = number
+    steps = [type_.prepare for type_ in others]
+
+    def prepare(value: Any) -> dict[str, Any]:
+        key, inner = value if isinstance(value, tuple) else (type(value), value)
+        number = places[key]
+        step = steps[number]
+        return {f"f{number}": inner if step is None or inner is None else step(inner)}
+
+    return prepare
+
+
+def _names(types: list[AvroType]) -> list[str]:
+    return [str(type_.arrow) for type_ in types]
