@@ -16,6 +16,12 @@ FIELD_ID = b"metastore.field_id"
 It is the physical name or field id where the format has one, else the key is absent and the name is the identity.
 """
 
+INITIAL_DEFAULT = b"metastore.initial_default"
+"""Metadata key of an Arrow field, at every depth, that holds what the field is in files that were written before it.
+
+Absent: null. See `conform.with_default`.
+"""
+
 
 class FragmentReader(Protocol):
     """One opened fragment in one process. Use as a context manager. Every read sees live rows only."""

@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
+from base64 import b64decode, b64encode
 from collections.abc import Callable, Iterable, Sequence
 
 import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from metastore_assets.formats.base import FIELD_ID
+from metastore_assets.formats.base import FIELD_ID, INITIAL_DEFAULT
 
 PARQUET_FIELD_ID = b"PARQUET:field_id"
 
@@ -17,6 +18,22 @@ def identity(field: pa.Field) -> str:
     """Stable identity of a field of a table's schema: what FIELD_ID says, else its name."""
     value = (field.metadata or {}).get(FIELD_ID)
     return field.name if value is None else value.decode()
+
+
+def with_default(field: pa.Field, value: pa.Scalar) -> pa.Field:
+    """The field with what it is, instead of null, in files that lack it. `value` is of the field's type."""
+    batch = pa.record_batch([pa.repeat(value, 1)], ["default"])
+    return field.with_metadata({**(field.metadata or {}), INITIAL_DEFAULT: b64encode(batch.serialize().to_pybytes())})
+
+
+def default_of(field: pa.Field) -> pa.Scalar:
+    """What the field is in files that lack it: the value of `with_default`, else null."""
+    data = (field.metadata or {}).get(INITIAL_DEFAULT)
+    if data is None:
+        return pa.scalar(None, field.type)
+    return pa.ipc.read_record_batch(pa.py_buffer(b64decode(data)), pa.schema([pa.field("default", field.type)])).column(
+        0
+    )[0]
 
 
 class Matcher:
@@ -64,7 +81,7 @@ def _indices(keys: Iterable[str | None]) -> dict[str | None, list[int]]:
 
 
 def conform(array: pa.Array, wanted: pa.DataType, matcher: Matcher) -> pa.Array:
-    """`array` as the type `wanted`. Fields that the file lacks are null; fields that the table lacks are left out.
+    """`array` as the type `wanted`. Fields that the file lacks are their default; others are left out.
 
     Raises ArrowInvalid when a value does not fit, or the types have nothing in common.
     """
@@ -97,13 +114,18 @@ def _conform_struct(array: pa.Array, wanted: pa.StructType, matcher: Matcher) ->
     for field in fields:
         index = find(field)
         if index is None:
-            children.append(pa.nulls(len(array), field.type))
+            children.append(_filled(field, len(array)))
         else:
             children.append(conform(array.field(index), field.type, matcher))
     mask = array.is_null() if array.null_count else None
     if not fields:
         return pa.array([None if null else {} for null in array.is_null().to_pylist()], wanted)
     return pa.StructArray.from_arrays(children, fields=fields, mask=mask)
+
+
+def _filled(field: pa.Field, length: int) -> pa.Array:
+    value = default_of(field)
+    return pa.repeat(value, length) if value.is_valid else pa.nulls(length, field.type)
 
 
 def _conform_map(array: pa.Array, wanted: pa.MapType, matcher: Matcher) -> pa.Array:

@@ -12,7 +12,7 @@ import numpy.typing as npt
 import pyarrow as pa
 
 from metastore_assets.errors import FragmentError
-from metastore_assets.formats.conform import Matcher, conform, identity
+from metastore_assets.formats.conform import Matcher, conform, default_of, identity
 from metastore_assets.formats.object_store import OverwrittenError
 from metastore_assets.formats.parquet import CHUNK_BYTES, CHUNK_ROWS
 
@@ -85,7 +85,7 @@ class FileFragmentReader:
             return
         index = self._find(field)
         if index is None:
-            yield from _repeat(pa.scalar(None, field.type), self.row_count)
+            yield from _repeat(default_of(field), self.row_count)
             return
         with explained(self._path, f"column {field.name!r}"):
             yield from _joined(self._read_live(field, index))

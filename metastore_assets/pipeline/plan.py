@@ -11,7 +11,7 @@ import pyarrow as pa
 
 from metastore_assets.config import ColumnPolicy, TableConfig
 from metastore_assets.errors import ConfigError, PartitionNotFoundError, UnsupportedTypeError
-from metastore_assets.formats.base import FIELD_ID, Fragment, Snapshot
+from metastore_assets.formats.base import FIELD_ID, INITIAL_DEFAULT, Fragment, Snapshot
 from metastore_assets.statistics.leaves import LeafColumn, schema_leaves
 from metastore_assets.statistics.types import type_class
 from metastore_assets.store.manifest import FragmentEntry, PartitionEntry, Version
@@ -32,6 +32,8 @@ class Layout:
     A profile made under another layout still serves a column whose signature is the same (rename, reorder)."""
     leaves: tuple[tuple[LeafColumn, ColumnPolicy], ...]
     """The rows of `statistics`, in table order."""
+    defaulted: frozenset[str] = frozenset()
+    """Identities of the top-level columns that are not null in fragments written without them."""
 
 
 @dataclass(frozen=True)
@@ -121,7 +123,8 @@ def table_layout(schema: pa.Schema, table: TableConfig) -> Layout:
     names = [f"{leaf.path}:{leaf.field_id}:{leaf.type}" for leaf, _ in leaves]
     # Profiles of fragments serve under any filter; a version is only true for its own.
     partitions = [json.dumps(table.partitions)] if table.partitions else []
-    return Layout(_digest([*names, json.dumps(signatures), *partitions]), signatures, tuple(leaves))
+    defaulted = frozenset(field_identity(field) for field in schema if INITIAL_DEFAULT in (field.metadata or {}))
+    return Layout(_digest([*names, json.dumps(signatures), *partitions]), signatures, tuple(leaves), defaulted)
 
 
 def make_plan(
@@ -224,13 +227,14 @@ def _usable(
 
 
 def _gaps(held: Mapping[str, str], layout: Layout) -> list[str] | None:
-    """Columns of `layout` that profiles made under `held` say nothing of; None when they disagree on a column.
+    """Columns of `layout` that profiles made under `held` say nothing of; None when those profiles cannot serve.
 
     Such a column is all null in fragments that were written without it, and must be read from the others.
     """
     if any(held.get(column, signature) != signature for column, signature in layout.signatures.items()):
         return None
-    return [column for column in layout.signatures if column not in held]
+    gaps = [column for column in layout.signatures if column not in held]
+    return None if layout.defaulted & set(gaps) else gaps
 
 
 def _class_name(leaf: LeafColumn) -> str:
