@@ -11,6 +11,7 @@ import numpy as np
 import numpy.typing as npt
 
 from metastore_assets.formats.location import Location
+from metastore_assets.formats.relocation import Relocation
 
 Positions = npt.NDArray[np.uint64]
 
@@ -22,6 +23,7 @@ _COOKIE_WITHOUT_RUNS = 12346
 _NO_OFFSETS_BELOW = 4
 _ARRAY_LIMIT = 4096
 """Up to so many values a container lists them; above, it is 65,536 bits."""
+_UNMOVED = Relocation()
 
 
 @dataclass(frozen=True)
@@ -41,7 +43,7 @@ class DeletionVector:
         """Unique id within the table, as the protocol builds it."""
         return f"{self.storage}{self.path_or_inline}@{self.offset}"
 
-    def file(self, table: Location) -> tuple[Location, str] | None:
+    def file(self, table: Location, relocation: Relocation = _UNMOVED) -> tuple[Location, str] | None:
         """The file that holds it: a location and the path below; None for an inline one."""
         if self.storage == "i":
             return None
@@ -50,20 +52,20 @@ class DeletionVector:
             name = f"deletion_vector_{uuid.UUID(bytes=_decode_z85(encoded))}.bin"
             return table, f"{prefix}/{name}" if prefix else name
         if self.storage == "p":
-            return Location.of_encoded(self.path_or_inline, dict(table.options)), ""
+            return Location.of_encoded(self.path_or_inline, dict(table.options), relocation), ""
         raise ValueError(f"deletion vector of unknown storage type {self.storage!r}")
 
-    def positions(self, table: Location) -> Positions:
+    def positions(self, table: Location, relocation: Relocation = _UNMOVED) -> Positions:
         """Ascending positions of the deleted rows. Raises ValueError when what is stored contradicts itself."""
-        positions = decode_bitmap_array(self._data(table))
+        positions = decode_bitmap_array(self._data(table, relocation))
         if len(positions) != self.cardinality:
             raise ValueError(
                 f"deletion vector {self.id} deletes {len(positions)} rows, the log says {self.cardinality}"
             )
         return positions
 
-    def _data(self, table: Location) -> bytes:
-        file = self.file(table)
+    def _data(self, table: Location, relocation: Relocation) -> bytes:
+        file = self.file(table, relocation)
         if file is None:
             return _decode_z85(self.path_or_inline)[: self.size]
         location, path = file

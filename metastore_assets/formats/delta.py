@@ -1,4 +1,4 @@
-"""Delta tables: deltalake says which files are live; the rows are then read from plain Parquet with physical names."""
+"""Delta tables: the log says which files are live; the rows are then read from plain Parquet with physical names."""
 
 from __future__ import annotations
 
@@ -8,7 +8,8 @@ import re
 from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, cast
+from functools import cached_property
+from typing import Any
 from urllib.parse import unquote
 
 import pyarrow as pa
@@ -16,31 +17,24 @@ import pyarrow as pa
 from metastore_assets.config import TableConfig
 from metastore_assets.errors import TableFormatError, TableNotFoundError
 from metastore_assets.formats.base import Fragment, Snapshot, SnapshotReference
-from metastore_assets.formats.bounds import FragmentBounds, bounds_table
+from metastore_assets.formats.bounds import FragmentBounds, bounds_table, column_path
 from metastore_assets.formats.conform import Matcher, identity
 from metastore_assets.formats.deletion_vectors import DeletionVector
-from metastore_assets.formats.delta_log import LOG, commit_time, deletion_vectors, latest_version
-from metastore_assets.formats.delta_schema import MappingMode, arrow_schema
+from metastore_assets.formats.delta_actions import AddedFile, TableState, replay
+from metastore_assets.formats.delta_log import LOG, Log, commit_time, read_log, version_at
+from metastore_assets.formats.delta_protocol import MappingMode, check_readable, mapping_mode
+from metastore_assets.formats.delta_schema import arrow_schema
+from metastore_assets.formats.delta_statistics import constant_bounds, file_bounds, physical_name, statistics_column
+from metastore_assets.formats.delta_values import partition_value
 from metastore_assets.formats.location import Location
 from metastore_assets.formats.parquet import ParquetColumns
+from metastore_assets.formats.partition_filter import PartitionFilter
 from metastore_assets.formats.partition_keys import encode_partition_key
 from metastore_assets.formats.reader import FileFragmentReader, explained
+from metastore_assets.formats.relocation import Relocation
+from metastore_assets.formats.time_travel import not_found, parse_timestamp
 from metastore_assets.formats.values import value_text
 
-if TYPE_CHECKING:
-    from deltalake import DeltaTable
-
-_READER_FEATURES = {
-    "columnMapping",
-    "deletionVectors",
-    "timestampNtz",
-    "typeWidening",
-    "typeWidening-preview",
-    "v2Checkpoint",
-    "vacuumProtocolCheck",
-    "variantType",
-    "variantType-preview",
-}
 _ABSOLUTE = re.compile(r"[A-Za-z][A-Za-z0-9+.-]*:/")
 
 
@@ -49,70 +43,154 @@ class DeltaFormat:
 
     def __init__(self, table: TableConfig) -> None:
         self._location = Location.of(table.uri, table.storage_options)
+        self._at = table.at
+        self._relocation = Relocation.of(table.relocate)
+        self._filter = PartitionFilter.of(table.partitions)
+        self._told: tuple[str, TableState] | None = None
 
     def snapshot_id(self) -> str:
-        """The newest version, from one listing of the log."""
+        """The version, from a listing of the log: of its end only, when the newest is meant."""
         with _explained(self._location):
-            version = latest_version(self._location)
-        if version is None:
-            raise TableNotFoundError(f"{self._location.uri} holds no Delta table: there is no {LOG} with commits")
-        return str(version)
+            return str(self._version()[1])
 
     def current(self) -> SnapshotReference:
-        """The newest version and the time in its commit file."""
-        version = self.snapshot_id()
+        """The version and the time in its commit file."""
         with _explained(self._location):
-            return SnapshotReference(version, commit_time(self._location, int(version)))
+            version = self._version()[1]
+            return SnapshotReference(str(version), commit_time(self._location, version))
 
     def snapshot(self) -> Snapshot:
-        """The newest version, from the log alone."""
-        from deltalake import DeltaTable
-
-        if unquote(self._location.uri) != self._location.uri:
-            raise TableFormatError(
-                f"{self._location.uri}: deltalake takes the percent sign in a location for an encoding, and would read "
-                "another folder; rename it"
-            )
+        """The version, from the log alone."""
         with _explained(self._location):
-            table = DeltaTable(self._location.uri, storage_options=dict(self._location.options) or None)
-            mode = _mapping_mode(self._location, table)
-            features = _reader_features(self._location, table)
-            schema = arrow_schema(self._location.uri, json.loads(table.schema().to_json()), mode)
-            partition_columns = tuple(table.metadata().partition_columns)
-            adds = _adds(table, partition_columns)
-            _check_distinct(self._location, adds)
-            vectors: dict[str, DeletionVector] = {}
-            if "deletionVectors" in features:
-                vectors = deletion_vectors(self._location, table.version(), [add.path for add in adds])
-            committed_at = commit_time(self._location, table.version())
-        fields = [schema.field(name) for name in partition_columns]
-        fragments = [self._fragment(add, vectors.get(add.path), fields, mode) for add in adds]
+            log, version = self._version()
+            table = _Table(self._location, replay(self._location, log, version), self._relocation, self._filter)
+            fragments = [fragment for _, fragment, _ in table.files()]
+            committed_at = commit_time(self._location, version)
         return Snapshot(
             format="delta",
-            id=str(table.version()),
+            id=str(version),
             committed_at=committed_at,
-            schema=schema,
-            partition_columns=partition_columns,
+            schema=table.schema,
+            partition_columns=table.partition_columns,
             fragments=tuple(sorted(fragments, key=lambda fragment: (fragment.partition_key, fragment.id))),
         )
 
     def bounds(self, snapshot: Snapshot, column: str) -> pa.Table:
-        """What the log's statistics say: not read yet, so nothing."""
-        return bounds_table(snapshot, column, [FragmentBounds()] * len(snapshot.fragments))
+        """What the log's statistics say of a leaf column: for lists, maps, binary and variants nothing.
 
-    def _fragment(
-        self, add: _Add, vector: DeletionVector | None, fields: list[pa.Field], mode: MappingMode
-    ) -> Fragment:
-        values = [(identity(field), add.values[field.name].cast(field.type)) for field in fields]
-        key = encode_partition_key(
-            [(field.name, value_text(value)) for field, (_, value) in zip(fields, values, strict=True)]
+        Exact are integers, dates, booleans and decimals of up to 15 digits in files without a deletion vector whose
+        statistics are tight, and partition values. Raises TableFormatError when the version is no longer in the log.
+        """
+        path = column_path(snapshot.schema, column)
+        with _explained(self._location):
+            table = _Table(self._location, self._state(snapshot.id), self._relocation, self._filter)
+            told = statistics_column(table.fields, path)
+            found = {}
+            for add, fragment, values in table.files():
+                if identity(path[0]) in values:
+                    found[fragment.id] = constant_bounds(values[identity(path[0])], fragment.row_count)
+                elif told is not None:
+                    found[fragment.id] = file_bounds(add, told)
+        unknown = FragmentBounds()
+        return bounds_table(snapshot, column, [found.get(fragment.id, unknown) for fragment in snapshot.fragments])
+
+    def _version(self) -> tuple[Log, int]:
+        log = read_log(self._location, whole=self._at is not None)
+        uri = self._location.uri
+        if log.newest is None:
+            raise TableNotFoundError(f"{uri} holds no Delta table: there is no {LOG} with commits")
+        if self._at is None:
+            return log, log.newest
+        moment = parse_timestamp(self._at)
+        if moment is not None:
+            version = version_at(self._location, log, moment)
+            if version is None:
+                raise not_found(uri, self._at, "its log goes back to", _oldest(self._location, log))
+            return log, version
+        if not (self._at.isascii() and self._at.isdecimal() and int(self._at) in log.versions):
+            raise not_found(uri, self._at, "name a time or one of the versions that its log still has", log.versions)
+        return log, int(self._at)
+
+    def _state(self, version: str) -> TableState:
+        """The state with statistics; that of one version is kept, for columns are asked one by one."""
+        if self._told is None or self._told[0] != version:
+            log = read_log(self._location, whole=True)
+            self._told = version, replay(self._location, log, int(version), with_statistics=True)
+        return self._told[1]
+
+
+class _Table:
+    """A state of a table with what follows from its metadata. Raises TableFormatError for what has no reader."""
+
+    def __init__(
+        self, location: Location, state: TableState, relocation: Relocation, partitions: PartitionFilter
+    ) -> None:
+        check_readable(location.uri, state.protocol, state.metadata)
+        self._location = location
+        self._state = state
+        self._relocation = relocation
+        self._filter = partitions
+        self._mode = mapping_mode(location.uri, state.protocol, state.metadata)
+        schema = json.loads(state.metadata["schemaString"])
+        self.fields: list[dict[str, Any]] = schema["fields"]
+        self.schema = arrow_schema(location.uri, schema, self._mode)
+        self.partition_columns = tuple(state.metadata.get("partitionColumns") or ())
+        if unknown := partitions.unknown(self.partition_columns):
+            raise TableFormatError(
+                f"{location.uri} is not partitioned by {', '.join(unknown)}; it is by "
+                f"{', '.join(self.partition_columns) or 'nothing'}"
+            )
+
+    def files(self) -> Iterator[tuple[AddedFile, Fragment, dict[str, pa.Scalar]]]:
+        """Live files of the partitions that are meant, each as a fragment, with its partition values by identity."""
+        known: dict[tuple[str | None, ...], tuple[dict[str, pa.Scalar], str | None]] = {}
+        paths: set[str] = set()
+        for add in self._state.adds:
+            texts = self._partition_texts(add)
+            if texts not in known:
+                known[texts] = self._partition(texts)
+            values, key = known[texts]
+            if key is None:
+                continue
+            fragment = self._fragment(add, values, key)
+            if fragment.path in paths:
+                raise TableFormatError(f"{self._location.uri}: the log has the data file {fragment.path} twice")
+            paths.add(fragment.path)
+            yield add, fragment, values
+
+    @cached_property
+    def _partition_fields(self) -> list[tuple[pa.Field, str]]:
+        """Each partition column with its physical name."""
+        by_name = {field["name"]: field for field in self.fields}
+        return [(self.schema.field(name), physical_name(by_name[name])) for name in self.partition_columns]
+
+    def _partition_texts(self, add: AddedFile) -> tuple[str | None, ...]:
+        try:
+            return tuple(add.partition_values[name] for _, name in self._partition_fields)
+        except KeyError as error:
+            raise TableFormatError(
+                f"{self._location.uri}: the log does not say which value of the partition column {error} {add.path} has"
+            ) from None
+
+    def _partition(self, texts: tuple[str | None, ...]) -> tuple[dict[str, pa.Scalar], str | None]:
+        """Values of a partition by identity, and its key; none when the partition is not meant."""
+        fields = [field for field, _ in self._partition_fields]
+        values = [partition_value(text, field.type) for field, text in zip(fields, texts, strict=True)]
+        items = [(field.name, value_text(value)) for field, value in zip(fields, values, strict=True)]
+        by_identity = {identity(field): value for field, value in zip(fields, values, strict=True)}
+        return by_identity, encode_partition_key(items) if self._filter.keeps(items) else None
+
+    def _fragment(self, add: AddedFile, values: dict[str, pa.Scalar], key: str) -> Fragment:
+        location, path = self._location, unquote(add.path)
+        if add.path.startswith("/") or _ABSOLUTE.match(add.path):
+            location, path = Location.of_encoded(add.path, dict(location.options), self._relocation), ""
+        source = DeltaFragmentSource(
+            location, path, self._location, self._relocation, add.vector, tuple(values.items()), self._mode
         )
-        location, path = _data_file(self._location, add.path)
-        source = DeltaFragmentSource(location, path, self._location, vector, tuple(values), mode)
         rows = add.row_count
-        if rows is not None and vector is not None:
-            rows -= vector.cardinality
-        return Fragment(_fragment_id(add, vector, values), key, location.full_path(path), add.size, rows, source)
+        if rows is not None and add.vector is not None:
+            rows -= add.vector.cardinality
+        return Fragment(_fragment_id(add, values), key, location.full_path(path), add.size, rows, source)
 
 
 @dataclass(frozen=True)
@@ -122,6 +200,7 @@ class DeltaFragmentSource:
     location: Location
     path: str
     table: Location
+    relocation: Relocation
     vector: DeletionVector | None
     partition_values: tuple[tuple[str, pa.Scalar], ...]
     """Identity and typed value of each partition column."""
@@ -139,7 +218,7 @@ class DeltaFragmentSource:
         deleted = None
         if self.vector is not None:
             with explained(full_path, "its deletion vector"):
-                deleted = self.vector.positions(self.table)
+                deleted = self.vector.positions(self.table, self.relocation)
         return FileFragmentReader(
             columns,
             path=full_path,
@@ -149,87 +228,30 @@ class DeltaFragmentSource:
         )
 
 
-@dataclass(frozen=True)
-class _Add:
-    path: str
-    size: int
-    modification_time: int
-    row_count: int | None
-    values: dict[str, pa.Scalar]
+def _oldest(location: Location, log: Log) -> list[str]:
+    for version in log.versions:
+        time = commit_time(location, version)
+        if time is not None:
+            return [f"{time.isoformat()} (version {version})"]
+    return []
 
 
-def _adds(table: DeltaTable, partition_columns: tuple[str, ...]) -> list[_Add]:
-    actions = pa.table(table.get_add_actions())
-    paths, sizes, times, counts = (
-        actions[name].to_pylist() for name in ("path", "size_bytes", "modification_time", "num_records")
-    )
-    columns: dict[str, list[pa.Scalar]] = {}
-    if partition_columns and actions.num_rows:
-        partition = actions["partition"].combine_chunks()
-        columns = {name: list(partition.field(name)) for name in partition_columns}
-    return [
-        _Add(path, size, time, count, {name: column[row] for name, column in columns.items()})
-        for row, (path, size, time, count) in enumerate(zip(paths, sizes, times, counts, strict=True))
-    ]
-
-
-def _check_distinct(location: Location, adds: list[_Add]) -> None:
-    if len({add.path for add in adds}) < len(adds):
-        raise TableFormatError(f"{location.uri}: the log has the same data file twice, which no protocol allows")
-
-
-def _fragment_id(add: _Add, vector: DeletionVector | None, values: list[tuple[str, pa.Scalar]]) -> str:
+def _fragment_id(add: AddedFile, values: dict[str, pa.Scalar]) -> str:
     # The modification time tells apart files of one name and size when a table was dropped and written again.
     parts = [
         add.path,
         add.size,
         add.modification_time,
-        [(name, value_text(value)) for name, value in values],
-        [vector.id, vector.cardinality] if vector else None,
+        [(name, value_text(value)) for name, value in values.items()],
+        [add.vector.id, add.vector.cardinality] if add.vector else None,
     ]
     return hashlib.sha256(json.dumps(parts).encode()).hexdigest()[:32]
 
 
-def _data_file(table: Location, path: str) -> tuple[Location, str]:
-    """Where the file of an add action lies. Paths in the log are URIs: percent-encoded, relative or absolute."""
-    if path.startswith("/") or _ABSOLUTE.match(path):
-        return Location.of_encoded(path, dict(table.options)), ""
-    return table, unquote(path)
-
-
-def _mapping_mode(location: Location, table: DeltaTable) -> MappingMode:
-    mode = table.metadata().configuration.get("delta.columnMapping.mode", "none").lower()
-    if mode not in ("none", "name", "id"):
-        raise TableFormatError(f"{location.uri} maps columns by {mode!r}, which has no reader")
-    return cast(MappingMode, mode)
-
-
-def _reader_features(location: Location, table: DeltaTable) -> set[str]:
-    protocol = table.protocol()
-    features = set(protocol.reader_features or ())
-    unknown = sorted(features - _READER_FEATURES)
-    if unknown or protocol.min_reader_version > 3:
-        what = f"features {', '.join(unknown)}" if unknown else f"protocol version {protocol.min_reader_version}"
-        raise TableFormatError(f"{location.uri} needs a reader of Delta's {what}, which there is not")
-    return features
-
-
 @contextmanager
 def _explained(location: Location) -> Iterator[None]:
-    from deltalake import exceptions
-
     try:
         yield
-    except exceptions.TableNotFoundError as error:
-        raise TableNotFoundError(f"{location.uri} holds no Delta table: {_first_line(error)}") from error
-    except (exceptions.DeltaError, OSError, ValueError, KeyError, pa.ArrowException) as error:
-        raise TableFormatError(f"{location.uri} cannot be read as a Delta table: {_first_line(error)}") from error
-    except BaseException as error:
-        # A panic of deltalake's native code is no Exception.
-        if type(error).__name__ != "PanicException":
-            raise
-        raise TableFormatError(f"{location.uri}: deltalake failed to read its log: {error}") from error
-
-
-def _first_line(error: BaseException) -> str:
-    return (str(error).strip() or type(error).__name__).split("\n", 1)[0]
+    except (OSError, ValueError, LookupError, TypeError, AttributeError, pa.ArrowException) as error:
+        reason = (str(error).strip() or type(error).__name__).split("\n", 1)[0]
+        raise TableFormatError(f"{location.uri} cannot be read as a Delta table: {reason}") from error

@@ -3,14 +3,13 @@
 from __future__ import annotations
 
 import re
-from typing import Any, Literal
+from typing import Any
 
 import pyarrow as pa
 
 from metastore_assets.errors import TableFormatError
 from metastore_assets.formats.base import FIELD_ID
-
-MappingMode = Literal["none", "name", "id"]
+from metastore_assets.formats.delta_protocol import MappingMode
 
 VARIANT = pa.struct([("metadata", pa.binary()), ("value", pa.binary())])
 """As it is stored: two binary parts that only mean something together."""
@@ -31,7 +30,8 @@ _PRIMITIVES = {
     "void": pa.null(),
     "variant": VARIANT,
 }
-_DECIMAL = re.compile(r"decimal\((\d+),\s*(-?\d+)\)")
+_DECIMAL = re.compile(r"decimal\((\d+),\s*(\d+)\)")
+_DECIMAL_DIGITS = 38
 _TEXT = re.compile(r"(?:var)?char\(\d+\)")
 
 
@@ -71,7 +71,8 @@ def _type(table: str, column: str, type_: Any, mode: MappingMode) -> pa.DataType
 def _primitive(table: str, column: str, name: str) -> pa.DataType:
     if name in _PRIMITIVES:
         return _PRIMITIVES[name]
-    if decimal := _DECIMAL.fullmatch(name):
+    decimal = _DECIMAL.fullmatch(name)
+    if decimal and 0 < int(decimal[1]) <= _DECIMAL_DIGITS >= int(decimal[2]):
         return pa.decimal128(int(decimal[1]), int(decimal[2]))
     if _TEXT.fullmatch(name):
         return pa.string()

@@ -9,6 +9,7 @@ import os
 import re
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, field
+from datetime import UTC, datetime
 from functools import lru_cache
 from typing import Any
 from urllib.parse import unquote
@@ -24,6 +25,7 @@ from metastore_assets.formats.object_store import (
 )
 
 _SCHEME = re.compile(r"[A-Za-z][A-Za-z0-9+.-]*://")
+_FILE = re.compile(r"^file:(//[^/]*)?(?=/)")
 
 
 @dataclass(frozen=True)
@@ -50,15 +52,20 @@ class Location:
     def of(cls, uri: str, options: Mapping[str, str] | None = None) -> Location:
         """The location a configuration names: a path, a `file:` URI, or an object store's URI."""
         if uri.startswith("file:"):
-            uri = unquote(re.sub(r"^file:(//[^/]*)?(?=/)", "", uri))
+            uri = unquote(_FILE.sub("", uri))
         if not _SCHEME.match(uri):
             uri = os.path.abspath(uri)
         return cls(uri.rstrip("/") or "/", tuple(sorted((options or {}).items())))
 
     @classmethod
-    def of_encoded(cls, uri: str, options: Mapping[str, str]) -> Location:
-        """The location that a table's metadata name: a percent-encoded URI, or an absolute path encoded like one."""
-        return cls.of(uri if uri.startswith("file:") else unquote(uri), options)
+    def of_encoded(
+        cls, uri: str, options: Mapping[str, str], moved: Callable[[str], str] = lambda recorded: recorded
+    ) -> Location:
+        """The location that a table's metadata name: a percent-encoded URI, or an absolute path encoded like one.
+
+        `moved` tells where a recorded location, decoded, lies now.
+        """
+        return cls.of(_FILE.sub("", moved(unquote(uri))), options)
 
     @property
     def is_local(self) -> bool:
@@ -113,6 +120,15 @@ class Location:
         store, prefix = self._store()
         with object_errors(self.full_path(path)):
             return _remote_file(path, store.head(_key(prefix, path)))
+
+    def modified(self, path: str) -> datetime:
+        """When a file was written, in UTC, as the file system or the object store says."""
+        if self.is_local:
+            return datetime.fromtimestamp(os.stat(self.full_path(path)).st_mtime, UTC)
+        store, prefix = self._store()
+        with object_errors(self.full_path(path)):
+            written: datetime = store.head(_key(prefix, path))["last_modified"]
+            return written
 
     def read(self, path: str) -> bytes:
         """The whole of a small file."""

@@ -1,0 +1,167 @@
+"""The state of a Delta table at a version: what is left of the actions in its log."""
+
+from __future__ import annotations
+
+import json
+import re
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass, field
+from typing import Any
+from urllib.parse import unquote
+
+import pyarrow.compute as pc
+import pyarrow.parquet as pq
+
+from metastore_assets.errors import TableFormatError
+from metastore_assets.formats.deletion_vectors import DeletionVector
+from metastore_assets.formats.delta_log import LOG, Log
+from metastore_assets.formats.location import Location
+from metastore_assets.formats.relocation import path_of
+
+_VECTOR_FIELDS = ("storageType", "pathOrInlineDv", "offset", "sizeInBytes", "cardinality")
+_ADD_FIELDS = ("path", "partitionValues", "size", "modificationTime", "deletionVector")
+_REQUIRED = {"protocol": "minReaderVersion", "metaData": "schemaString", "sidecar": "path", "add": "path"}
+"""Actions in checkpoints, and a field without which a row holds none of that kind."""
+_ROWS_FIRST = re.compile(r'\s*\{\s*"numRecords"\s*:\s*(\d+)\s*[,}]')
+_BATCH = 8192
+
+_Key = tuple[str, str | None]
+"""What tells logical files apart: the path, and the id of the deletion vector."""
+
+
+@dataclass(frozen=True, slots=True)
+class AddedFile:
+    """A data file of the table, as the log adds it."""
+
+    path: str
+    """A percent-encoded URI, absolute or relative to the table."""
+    size: int
+    modification_time: int
+    partition_values: Mapping[str, str | None]
+    """By physical name, as text."""
+    row_count: int | None
+    """Rows of the file, deleted ones included."""
+    vector: DeletionVector | None
+    statistics: str | Mapping[str, Any] | None
+    """What the log says of the file's columns, when it was asked for: JSON, or what a checkpoint has instead."""
+
+
+@dataclass
+class TableState:
+    """A version of a table."""
+
+    protocol: dict[str, Any] = field(default_factory=dict)
+    metadata: dict[str, Any] = field(default_factory=dict)
+    adds: list[AddedFile] = field(default_factory=list)
+
+
+def replay(location: Location, log: Log, version: int, with_statistics: bool = False) -> TableState:
+    """The version's protocol, metadata and live files, in no order.
+
+    The log is read from its end, as far back as a checkpoint: the newest action of each logical file counts. Raises
+    TableFormatError when the log has gaps or contradicts the protocol.
+    """
+    state = TableState()
+    seen: set[_Key] = set()
+    live: dict[str, AddedFile] = {}
+    names, checkpoint = log.files(location.uri, version)
+    sources = [(name, _json_actions(location, f"{LOG}/{name}")) for name in names]
+    sources += [(name, _checkpoint_actions(location, name, with_statistics)) for name in checkpoint]
+    for name, actions in sources:
+        own: set[str] = set()
+        for kind, action in actions:
+            if kind == "protocol":
+                state.protocol = state.protocol or action
+            elif kind == "metaData":
+                state.metadata = state.metadata or action
+            elif (key := _key(action)) not in seen:
+                seen.add(key)
+                if kind == "add":
+                    if key[0] in own:
+                        raise TableFormatError(
+                            f"{location.uri}: {LOG}/{name} adds the same data file twice, which no protocol allows"
+                        )
+                    own.add(key[0])
+                    live.setdefault(key[0], _added(action, with_statistics))
+    for kind, found in (("protocol", state.protocol), ("metaData", state.metadata)):
+        if not found:
+            raise TableFormatError(f"{location.uri}: the log of version {version} has no action {kind!r}")
+    state.adds = list(live.values())
+    return state
+
+
+def _json_actions(location: Location, path: str) -> Iterator[tuple[str, dict[str, Any]]]:
+    for line in location.read(path).splitlines():
+        if not line.strip():
+            continue
+        try:
+            action = json.loads(line)
+        except ValueError as error:
+            raise ValueError(f"{path} has a line that is no JSON: {error}") from None
+        for kind in ("add", "remove", "metaData", "protocol", "sidecar"):
+            if action.get(kind):
+                yield kind, action[kind]
+
+
+def _checkpoint_actions(location: Location, name: str, with_statistics: bool) -> Iterator[tuple[str, dict[str, Any]]]:
+    path = f"{LOG}/{name}"
+    is_json = name.endswith(".json")
+    found = _json_actions(location, path) if is_json else _parquet_actions(location, path, with_statistics)
+    sidecars = []
+    for kind, action in found:
+        if kind == "sidecar":
+            sidecars.append(unquote(action["path"]).rpartition("/")[2])
+        elif kind != "remove":  # of an older file, which the checkpoint does not add
+            yield kind, action
+    for sidecar in sidecars:
+        yield from _parquet_actions(location, f"{LOG}/_sidecars/{sidecar}", with_statistics)
+
+
+def _parquet_actions(location: Location, path: str, with_statistics: bool) -> Iterator[tuple[str, dict[str, Any]]]:
+    with location.open(path) as source:
+        file = pq.ParquetFile(source, coerce_int96_timestamp_unit="us")
+        parsed = "stats_parsed" if with_statistics else "stats_parsed.numRecords"
+        columns = ["protocol", "metaData", "sidecar.path", *(f"add.{name}" for name in (*_ADD_FIELDS, "stats", parsed))]
+        for batch in file.iter_batches(_BATCH, columns=columns, use_threads=False):
+            for kind, key in _REQUIRED.items():
+                if kind in batch.schema.names:
+                    # Most rows are actions of another kind.
+                    rows = batch[kind].filter(pc.is_valid(pc.struct_field(batch[kind], key)))
+                    yield from ((kind, row) for row in rows.to_pylist(maps_as_pydicts="strict"))
+
+
+def _key(action: Mapping[str, Any]) -> _Key:
+    vector = _vector(action.get("deletionVector"))
+    path = unquote(action["path"])
+    # Writers name the same file by path or by URI.
+    return path_of(path) if path.startswith("file:") else path, vector.id if vector else None
+
+
+def _added(action: Mapping[str, Any], with_statistics: bool) -> AddedFile:
+    text, parsed = action.get("stats"), action.get("stats_parsed")
+    return AddedFile(
+        action["path"],
+        action["size"],
+        action["modificationTime"],
+        action["partitionValues"],
+        _row_count(text, parsed),
+        _vector(action.get("deletionVector")),
+        (text or parsed) if with_statistics else None,
+    )
+
+
+def _row_count(text: str | None, parsed: Mapping[str, Any] | None) -> int | None:
+    if not text:
+        return parsed.get("numRecords") if parsed else None
+    # Statistics of wide tables are long, and the number of rows nearly always comes first.
+    if match := _ROWS_FIRST.match(text):
+        return int(match[1])
+    count = json.loads(text).get("numRecords")
+    return count if isinstance(count, int) else None
+
+
+def _vector(descriptor: Mapping[str, Any] | None) -> DeletionVector | None:
+    if not descriptor or descriptor.get("storageType") is None:
+        return None
+    storage, path, offset, size, cardinality = (descriptor.get(name) for name in _VECTOR_FIELDS)
+    return DeletionVector(storage, path, offset or 0, size, cardinality)  # type: ignore[arg-type]
