@@ -1,0 +1,93 @@
+"""Tables of very many tiny files, one of each writable format: what planning costs when rows cost nothing."""
+
+from __future__ import annotations
+
+import json
+from datetime import date, timedelta
+from pathlib import Path
+
+import pyarrow as pa
+import pyarrow.parquet as pq
+from deltalake import DeltaTable
+
+_FILES_PER_DAY = 100
+_VARIANTS = 50
+
+
+def make_files(folder: Path, files: int) -> str:
+    """Write that many Parquet files of ten rows into folders by day, a hundred in each; returns the table's URI."""
+    contents = [_parquet(number) for number in range(_VARIANTS)]
+    for first in range(0, files, _FILES_PER_DAY):
+        day = folder / f"day={date(2024, 1, 1) + timedelta(days=first // _FILES_PER_DAY)}"
+        day.mkdir(parents=True)
+        for number in range(first, min(files, first + _FILES_PER_DAY)):
+            (day / f"part-{number:05}.parquet").write_bytes(contents[number % _VARIANTS])
+    return str(folder)
+
+
+def make_delta(folder: Path, files: int, checkpoint: bool = True) -> str:
+    """Write a Delta table of that many files of ten rows, a hundred in each commit; returns its URI.
+
+    Each file has statistics in the log. With a checkpoint, which is of the last commit, nothing else need be read.
+    """
+    contents = [_parquet(number) for number in range(_VARIANTS)]
+    log = folder / "_delta_log"
+    log.mkdir(parents=True)
+    for version, first in enumerate(range(0, files, _FILES_PER_DAY)):
+        day = str(date(2024, 1, 1) + timedelta(days=version))
+        (folder / f"day={day}").mkdir()
+        actions: list[dict[str, object]] = [{"commitInfo": {"timestamp": 1_700_000_000_000 + version}}]
+        actions += _DELTA_START if version == 0 else []
+        for number in range(first, min(files, first + _FILES_PER_DAY)):
+            path = f"day={day}/part-{number:05}.parquet"
+            data = contents[number % _VARIANTS]
+            (folder / path).write_bytes(data)
+            ids = (number % _VARIANTS * 10, number % _VARIANTS * 10 + 9)
+            statistics = {
+                "numRecords": 10,
+                "minValues": {"id": ids[0], "text": f"text {ids[0]}", "price": ids[0] / 4, "shop": "shop 0"},
+                "maxValues": {"id": ids[1], "text": f"text {ids[1]}", "price": ids[1] / 4, "shop": "shop 2"},
+                "nullCount": {"id": 0, "text": 0, "price": 0, "shop": 0},
+            }
+            add = {"path": path, "partitionValues": {"day": day}, "size": len(data), "modificationTime": 1}
+            actions.append({"add": {**add, "dataChange": True, "stats": json.dumps(statistics)}})
+        (log / f"{version:020}.json").write_text("".join(json.dumps(action) + "\n" for action in actions))
+    if checkpoint:
+        DeltaTable(str(folder)).create_checkpoint()
+    return str(folder)
+
+
+_DELTA_SCHEMA = {
+    "type": "struct",
+    "fields": [
+        {"name": name, "type": kind, "nullable": True, "metadata": {}}
+        for name, kind in (("id", "long"), ("text", "string"), ("price", "double"), ("shop", "string"), ("day", "date"))
+    ],
+}
+_DELTA_START: list[dict[str, object]] = [
+    {"protocol": {"minReaderVersion": 1, "minWriterVersion": 2}},
+    {
+        "metaData": {
+            "id": "f1b5d9f2-6c1f-4a53-9a0b-6e6a0c3a2a11",
+            "format": {"provider": "parquet", "options": {}},
+            "schemaString": json.dumps(_DELTA_SCHEMA),
+            "partitionColumns": ["day"],
+            "configuration": {},
+        }
+    },
+]
+
+
+def _parquet(number: int) -> bytes:
+    ids = list(range(number * 10, number * 10 + 10))
+    table = pa.table(
+        {
+            "id": pa.array(ids, pa.int64()),
+            "text": [f"text {id_}" for id_ in ids],
+            "price": [id_ / 4 for id_ in ids],
+            "shop": pa.array([f"shop {id_ % 3}" for id_ in ids]).dictionary_encode(),
+        }
+    )
+    sink = pa.BufferOutputStream()
+    pq.write_table(table, sink)
+    return sink.getvalue().to_pybytes()
