@@ -1,13 +1,13 @@
-"""`python -m benchmarks [full] [incremental] [cold]`: measure, and print ratios against a peer in the same run."""
+"""`python -m benchmarks [full] [incremental] [cold] [planning]`: measure, and print ratios to peers in the same run."""
 
 from __future__ import annotations
 
 import sys
 
-from benchmarks import cold, full, incremental
+from benchmarks import cold, full, incremental, planning
 from benchmarks.report import Row, show
 
-BENCHMARKS = {"cold": cold.run, "incremental": incremental.run, "full": full.run}
+BENCHMARKS = {"cold": cold.run, "incremental": incremental.run, "full": full.run, "planning": planning.run}
 
 
 def main(names: list[str]) -> int:

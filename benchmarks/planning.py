@@ -1,0 +1,101 @@
+"""Planning tables of 50,000 files, each in a fresh process, against a peer of the format in the same run."""
+
+from __future__ import annotations
+
+import json
+import shutil
+import subprocess
+import sys
+import tempfile
+from collections.abc import Callable
+from dataclasses import dataclass
+from functools import partial
+from pathlib import Path
+from statistics import median
+
+from benchmarks.data import FOLDER
+from benchmarks.measure import ratio
+from benchmarks.planning_tables import make_delta, make_files
+from benchmarks.report import Row
+
+FILES = 50_000
+RUNS = 3
+SECONDS = 10.0
+MEGABYTES = 1000.0
+
+_OWN = """
+from metastore_assets.config import TableConfig
+from metastore_assets.formats import open_table_format
+count = len(open_table_format(TableConfig(name="t", uri=uri)).snapshot().fragments)
+"""
+_DELTALAKE = """
+from deltalake import DeltaTable
+count = DeltaTable(uri).get_add_actions().num_rows
+"""
+_POLARS = """
+import polars
+# The schema and the row count are what a plan needs; the footers have them.
+count = polars.scan_parquet(uri, hive_partitioning=True).select(polars.len()).collect().item() // 10
+"""
+_MEASURED = """
+import json, sys, time
+started = time.perf_counter()
+uri = sys.argv[1]
+{code}
+seconds = time.perf_counter() - started
+with open("/proc/self/status") as status:
+    peak = next(int(line.split()[1]) for line in status if line.startswith("VmHWM"))
+print(json.dumps([count, seconds, peak / 1000]))
+"""
+
+
+@dataclass(frozen=True)
+class Planned:
+    """A kind of table: who writes it, and who else plans it."""
+
+    name: str
+    make: Callable[[Path, int], str]
+    peer: str
+    code: str
+    """Sets `count` to the number of files of the table at `uri`."""
+
+
+TABLES = [
+    Planned("Delta with a checkpoint", make_delta, "deltalake", _DELTALAKE),
+    Planned("Delta without one", partial(make_delta, checkpoint=False), "deltalake", _DELTALAKE),
+    Planned("files by day", make_files, "polars reading all footers", _POLARS),
+]
+
+
+def run() -> list[Row]:
+    """Per table, seconds against the peer's and against the limit, and peak memory in gigabytes against its limit."""
+    rows = []
+    for table in TABLES:
+        FOLDER.mkdir(parents=True, exist_ok=True)
+        folder = Path(tempfile.mkdtemp(prefix="metastore-bench-", dir=FOLDER))
+        try:
+            uri = table.make(folder / "table", FILES)
+            own, peer, peaks = [], [], []
+            for _ in range(RUNS):
+                seconds, peak = _measured(uri, _OWN)
+                own.append(seconds)
+                peaks.append(peak)
+                peer.append(_measured(uri, table.code)[0])
+        finally:
+            shutil.rmtree(folder)
+        name = f"plan {FILES:,} files, {table.name}"
+        limits = [SECONDS] * RUNS
+        rows.append(Row(f"{name}, against {table.peer}", own, peer, ratio(peer, own), 0.0))
+        rows.append(Row(f"{name}, against {SECONDS:g} seconds", own, limits, ratio(limits, own), 1.0))
+        gigabytes = [peak / 1000 for peak in peaks]
+        rows.append(Row(f"{name}, peak memory in GB", gigabytes, [MEGABYTES / 1000], MEGABYTES / median(peaks), 1.0))
+    return rows
+
+
+def _measured(uri: str, code: str) -> tuple[float, float]:
+    """Seconds and peak megabytes of a fresh process that plans the table; all its files must be found."""
+    command = [sys.executable, "-c", _MEASURED.format(code=code), uri]
+    count, seconds, peak = json.loads(subprocess.run(command, check=True, capture_output=True, text=True).stdout)
+    if count != FILES:
+        raise AssertionError(f"{count} files were planned, not {FILES}: {code}")
+    return seconds, peak
