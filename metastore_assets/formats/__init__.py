@@ -63,6 +63,12 @@ def _open_delta(table: TableConfig) -> TableFormat:
     return DeltaFormat(table)
 
 
+def _open_hudi(table: TableConfig) -> TableFormat:
+    from metastore_assets.formats.hudi import HudiFormat
+
+    return HudiFormat(table)
+
+
 def _open_files(table: TableConfig) -> TableFormat:
     from metastore_assets.formats.files import FilesFormat
 
@@ -81,7 +87,7 @@ _REGISTRY: dict[str, _Registration] = {
     "iceberg": _Registration(
         lambda location: any(name.endswith(".metadata.json") for name in location.names("metadata")), _refuse("iceberg")
     ),
-    "hudi": _Registration(lambda location: location.has_any(".hoodie"), _refuse("hudi")),
+    "hudi": _Registration(lambda location: location.has_any(".hoodie"), _open_hudi),
     "files": _Registration(lambda location: True, _open_files),
 }
 """Formats in the order in which they are looked for."""

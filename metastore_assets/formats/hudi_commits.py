@@ -1,0 +1,106 @@
+"""What the metadata of Hudi's commits say: files written, file groups replaced, the schema."""
+
+from __future__ import annotations
+
+import io
+import json
+from collections.abc import Mapping, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import dataclass
+from typing import Any, cast
+
+from metastore_assets.errors import TableFormatError
+from metastore_assets.formats.hudi_timeline import Instant
+from metastore_assets.formats.location import Location
+
+_AVRO = b"Obj\x01"
+_THREADS = 8
+_KEEP_SCHEMA = ("CLUSTER", "COMPACT", "INDEX", "LOG_COMPACT")
+"""Operations that rewrite rows, and whose schema may be older than the table's."""
+
+Group = tuple[str, str]
+"""Of files: partition path and file id."""
+
+
+@dataclass(frozen=True, slots=True)
+class Write:
+    """One file that a commit wrote."""
+
+    group: Group
+    name: str
+    rows: int | None
+    """In a base file: how many there are."""
+    previous: str | None
+    """The instant of the base file that this one goes on from; None for the first of its group."""
+
+
+@dataclass(frozen=True)
+class Commit:
+    """The metadata of one completed write."""
+
+    instant: Instant
+    writes: tuple[Write, ...]
+    replaced: tuple[Group, ...]
+    """File groups that hold no rows of the table any more."""
+    schema: str | None
+    """Of the table, in Avro's JSON."""
+    evolved_by_id: bool
+    """Whether the table has a schema whose fields are told apart by number: columns may have been renamed."""
+
+    @property
+    def file_names(self) -> frozenset[tuple[Group, str]]:
+        """What was written, by group and name."""
+        return frozenset((write.group, write.name) for write in self.writes)
+
+
+def read_commits(location: Location, instants: Sequence[Instant]) -> list[Commit]:
+    """The metadata of those instants, in their order. Raises OSError or TableFormatError."""
+    with ThreadPoolExecutor(_THREADS) as pool:
+        return list(pool.map(lambda instant: _commit(location, instant), instants))
+
+
+def _commit(location: Location, instant: Instant) -> Commit:
+    path = location.full_path(instant.path)
+    try:
+        metadata = _decoded(location.read(instant.path))
+        partitions = (metadata.get("partitionToWriteStats") or {}).items()
+        extra = metadata.get("extraMetadata") or {}
+        operation = str(metadata.get("operationType") or "")
+        schema = extra.get("schema") if operation not in _KEEP_SCHEMA else None
+        return Commit(
+            instant,
+            tuple(write for partition, stats in partitions for stat in stats for write in _writes(partition, stat)),
+            tuple(
+                (partition, file_id)
+                for partition, ids in (metadata.get("partitionToReplaceFileIds") or {}).items()
+                for file_id in ids
+            ),
+            schema or None,
+            bool(extra.get("latest_schema")),
+        )
+    except (ValueError, KeyError, TypeError, AttributeError, EOFError, IndexError) as error:
+        raise TableFormatError(f"{path} is no metadata of a Hudi commit that can be read: {error!r}") from error
+
+
+def _decoded(data: bytes) -> Mapping[str, Any]:
+    if not data:
+        return {}
+    if not data.startswith(_AVRO):
+        return cast(Mapping[str, Any], json.loads(data))
+    import fastavro
+
+    return cast(Mapping[str, Any], next(iter(fastavro.reader(io.BytesIO(data)))))
+
+
+def _writes(partition: str, stat: Mapping[str, Any]) -> list[Write]:
+    group = (partition, stat["fileId"])
+    previous = stat.get("prevCommit")
+    if previous == "null":
+        previous = None
+    path = stat.get("path")
+    written = path.rpartition("/")[2] if path else ""
+    # In delta commits `path` is the last of several log files, which change an older base file.
+    others = {name for name in (*(stat.get("logFiles") or ()), stat.get("baseFile")) if name} - {written}
+    rows = None if written.startswith(".") else stat.get("numWrites")
+    own = [Write(group, written, rows, previous)] if written else []
+    return own + [Write(group, name, None, previous) for name in sorted(others)]

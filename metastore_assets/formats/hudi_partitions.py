@@ -1,0 +1,98 @@
+"""Partitions of Hudi tables: from a folder's path to (column, value) pairs, for every key generator."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Mapping
+from dataclasses import dataclass
+from urllib.parse import unquote
+
+from metastore_assets.errors import TableFormatError
+from metastore_assets.formats.hudi_timeline import flag
+from metastore_assets.formats.partition_keys import NULL_VALUE
+
+PATH_COLUMN = "_hoodie_partition_path"
+"""Stands for the partition columns of old tables, which do not say what theirs are."""
+
+_FIELDS = "hoodie.table.partition.fields"
+
+
+@dataclass(frozen=True)
+class PartitionPaths:
+    """How a table's partition columns make the paths of its partitions."""
+
+    table: str
+    columns: tuple[str, ...]
+    depths: tuple[int | None, ...]
+    """Folders for each column; None for as many as there are."""
+    hive_style: bool | None
+    """Whether names of folders start with `column=`; None when the table does not say."""
+    encoded: bool
+    """Whether values are percent-encoded."""
+
+    @classmethod
+    def of(cls, table: str, properties: Mapping[str, str]) -> PartitionPaths:
+        """From the table's properties. Older ones may lack any of them."""
+        fields = [part.strip().partition(":") for part in properties.get(_FIELDS, "").split(",") if part.strip()]
+        style = properties.get("hoodie.datasource.write.hive_style_partitioning")
+        generator = properties.get("hoodie.table.keygenerator.type", "") + properties.get(
+            "hoodie.table.keygenerator.class", ""
+        )
+        dates = "TIMESTAMP" in generator.upper()
+        depths = [_depth(properties) if dates or kind.upper() == "TIMESTAMP" else 1 for _, _, kind in fields]
+        return cls(
+            table,
+            tuple(name.strip() for name, _, _ in fields),
+            (None,) if len(fields) == 1 else tuple(depths),
+            None if style is None else style.lower() == "true",
+            flag(properties, "hoodie.datasource.write.partitionpath.urlencode", False),
+        )
+
+    def names(self, path: str) -> tuple[str, ...]:
+        """The partition columns of a table that has a partition with this path."""
+        return self.columns or ((PATH_COLUMN,) if path else ())
+
+    def items(self, path: str) -> tuple[tuple[str, str | None], ...]:
+        """The (column, value) pairs of a partition's path. Raises TableFormatError when it does not fit the columns."""
+        if not self.columns:
+            return ((PATH_COLUMN, path),) if path else ()
+        texts = None if self.hive_style is False else self._hive_values(path)
+        if texts is None:
+            texts = self._plain_values(path)
+        if texts is None:
+            raise TableFormatError(
+                f"{self.table}: the partition {path!r} does not fit the partition columns {', '.join(self.columns)}"
+            )
+        return tuple((column, self._value(text)) for column, text in zip(self.columns, texts, strict=True))
+
+    def _hive_values(self, path: str) -> tuple[str, ...] | None:
+        match = re.fullmatch("/".join(f"{re.escape(column)}=(.*)" for column in self.columns), path)
+        return match.groups() if match else None
+
+    def _plain_values(self, path: str) -> tuple[str, ...] | None:
+        folders = path.split("/")
+        known = sum(depth for depth in self.depths if depth is not None)
+        if len(folders) < known or self.depths.count(None) > 1 or (None not in self.depths and len(folders) != known):
+            return None
+        texts = []
+        for depth in self.depths:
+            length = len(folders) - known if depth is None else depth
+            texts.append("/".join(folders[:length]))
+            folders = folders[length:]
+            known -= depth or 0
+        return tuple(texts)
+
+    def _value(self, text: str) -> str | None:
+        if text in (NULL_VALUE, ""):
+            return None
+        return unquote(text) if self.encoded else text
+
+
+def _depth(properties: Mapping[str, str]) -> int | None:
+    """Folders that a formatted date makes."""
+    prefixes = ("hoodie.keygen.timebased", "hoodie.deltastreamer.keygen.timebased", "hoodie.streamer.keygen.timebased")
+    for prefix in prefixes:
+        output = properties.get(f"{prefix}.output.dateformat")
+        if output:
+            return output.count("/") + 1
+    return None

@@ -1,0 +1,104 @@
+"""The schema of a Hudi table: Avro's, from the newest commit that tells one."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import pyarrow as pa
+
+from metastore_assets.errors import TableFormatError
+from metastore_assets.formats.avro_schema import record_type
+from metastore_assets.formats.hudi_commits import Commit
+from metastore_assets.formats.hudi_timeline import FOLDER
+from metastore_assets.formats.location import Location
+
+META_PREFIX = "_hoodie_"
+META_COLUMNS = (
+    "_hoodie_commit_time",
+    "_hoodie_commit_seqno",
+    "_hoodie_record_key",
+    "_hoodie_partition_path",
+    "_hoodie_file_name",
+)
+_CREATED = "hoodie.table.create.schema"
+
+
+@dataclass(frozen=True)
+class HudiSchema:
+    """Columns of the table, without those that Hudi adds."""
+
+    avro: str
+    """As JSON, for whoever reads log files: what Hudi adds left out."""
+    columns: pa.Schema
+
+
+def table_schema(
+    location: Location, properties: Mapping[str, str], commits: Sequence[Commit], dropped: Sequence[str]
+) -> HudiSchema | None:
+    """The schema after those commits; None when neither they nor the properties tell one.
+
+    `dropped` are partition columns that data files do not hold: texts, where the schema lacks them.
+    Raises TableFormatError.
+    """
+    text = next((commit.schema for commit in reversed(commits) if commit.schema), None) or properties.get(_CREATED)
+    if text is None:
+        return None
+    if any(commit.evolved_by_id for commit in commits):
+        _check_never_renamed(location)
+    return parsed(location, text, dropped)
+
+
+def parsed(location: Location, text: str, dropped: Sequence[str] = ()) -> HudiSchema:
+    """A schema from Avro's JSON. Raises TableFormatError when it cannot be Arrow's."""
+    try:
+        document: dict[str, Any] = json.loads(text)
+        fields = [field for field in document["fields"] if not field["name"].startswith(META_PREFIX)]
+        # Hudi adds columns of strings only, which define no types that others may name.
+        document = document | {"fields": fields}
+        columns = [field.with_nullable(True) for field in record_type(document).arrow]
+    except (ValueError, KeyError, TypeError, pa.ArrowException) as error:
+        raise TableFormatError(f"{location.uri}: the table's schema cannot be read: {error}") from error
+    missing = [name for name in dropped if name not in {field.name for field in columns}]
+    document["fields"] = [field for field in fields if field["name"] not in dropped]
+    return HudiSchema(json.dumps(document), pa.schema(columns + [pa.field(name, pa.string()) for name in missing]))
+
+
+def _check_never_renamed(location: Location) -> None:
+    """Old files hold old names: whether they differ tells the history of schemas by number."""
+    folder = f"{FOLDER}/.schema"
+    names: dict[tuple[int, ...], str] = {}
+    try:
+        for file in sorted(location.names(folder, "/")):
+            if not file.endswith(".schemacommit"):
+                continue
+            history = json.loads(location.read(f"{folder}/{file}"))
+            for schema in history["schemas"]:
+                for key, name in _numbered(schema["fields"], ()):
+                    if names.setdefault(key, name) != name:
+                        raise TableFormatError(
+                            f"{location.uri} has a column renamed from {names[key]!r} to {name!r} by schema evolution "
+                            "on read, which has no reader"
+                        )
+        if len(set(names.values())) < len(names):
+            raise TableFormatError(
+                f"{location.uri} has a column dropped and added again by schema evolution on read, which has no reader"
+            )
+    except (ValueError, KeyError, TypeError) as error:
+        raise TableFormatError(f"{location.uri}: its history of schemas cannot be read: {error!r}") from error
+
+
+def _numbered(fields: Sequence[Mapping[str, Any]], above: tuple[int, ...]) -> list[tuple[tuple[int, ...], str]]:
+    """(numbers of the field and of those above it, dotted name) of every field below."""
+    found = []
+    for field in fields:
+        key = (*above, int(field["id"]))
+        found.append((key, f"{'.'.join(map(str, above))}.{field['name']}"))
+        type_ = field["type"]
+        if isinstance(type_, Mapping):
+            below = [type_[name] for name in ("element", "value") if isinstance(type_.get(name), Mapping)]
+            nested = [*type_.get("fields", ()), *(f for part in below for f in part.get("fields", ()))]
+            found += _numbered(nested, key)
+    return found
