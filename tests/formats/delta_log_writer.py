@@ -165,6 +165,21 @@ def field(name: str, type_: Any, **metadata: Any) -> dict[str, Any]:
     return {"name": name, "type": type_, "nullable": True, "metadata": metadata}
 
 
+def struct_of(*fields: dict[str, Any]) -> dict[str, Any]:
+    """A struct type, as Delta's JSON has it."""
+    return {"type": "struct", "fields": list(fields)}
+
+
+def list_of(element: Any) -> dict[str, Any]:
+    """A list type, as Delta's JSON has it."""
+    return {"type": "array", "elementType": element, "containsNull": True}
+
+
+def map_of(key: Any, value: Any) -> dict[str, Any]:
+    """A map type, as Delta's JSON has it."""
+    return {"type": "map", "keyType": key, "valueType": value, "valueContainsNull": True}
+
+
 def mapped(name: str, type_: Any, number: int, physical: str | None = None) -> dict[str, Any]:
     """A mapped column: its physical name is `p<number>` unless given."""
     ids = {"delta.columnMapping.id": number, "delta.columnMapping.physicalName": physical or f"p{number}"}
