@@ -4,10 +4,11 @@ from __future__ import annotations
 
 import hashlib
 import json
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass
+from functools import lru_cache
 
 import pyarrow as pa
 import pyarrow.compute as pc
@@ -20,6 +21,7 @@ from metastore_assets.formats.bounds import FragmentBounds, bounds_table
 from metastore_assets.formats.conform import Matcher
 from metastore_assets.formats.file_columns import open_columns
 from metastore_assets.formats.hudi_archive import archived_completions
+from metastore_assets.formats.hudi_columns import NumbersOutOfTexts
 from metastore_assets.formats.hudi_commits import read_commits
 from metastore_assets.formats.hudi_log import live_instants
 from metastore_assets.formats.hudi_merge import Merge, MergeRules, log_blocks, merged
@@ -35,6 +37,7 @@ from metastore_assets.formats.reader import FileFragmentReader, explained
 
 _THREADS = 16
 _OPTION = "meta_columns"
+_DROPPED = "hoodie.datasource.write.drop.partition.columns"
 
 
 class HudiFormat:
@@ -76,26 +79,17 @@ class HudiFormat:
         timeline = load_timeline(self._location)
         _check_features(timeline)
         state = timeline.state(self._at)
-        commits = read_commits(self._location, timeline.completed)
         paths = PartitionPaths.of(self._location.uri, timeline.properties)
-        slices = file_slices(
-            timeline,
-            state,
-            commits,
-            lambda path: not self._filter.patterns or self._filter.keeps(paths.items(path)),
-            lambda: archived_completions(timeline),
-        )
+        if paths.columns:
+            self._check_filter(paths.columns)
+        commits = read_commits(self._location, timeline.completed)
+        slices = file_slices(timeline, state, commits, self._keeps(paths), lambda: archived_completions(timeline))
         columns = paths.columns or paths.names(max((one.partition for one in slices), default=""))
-        if unknown := self._filter.unknown(columns):
-            raise TableFormatError(
-                f"{self._location.uri} has no partition column {unknown[0]!r}; "
-                f"there are: {', '.join(columns) or 'none'}"
-            )
+        self._check_filter(columns)
         own = [commit for commit in commits if commit.instant.requested in state.requested]
-        dropped = (
-            paths.columns if flag(timeline.properties, "hoodie.datasource.write.drop.partition.columns", False) else ()
-        )
-        schema = table_schema(self._location, timeline.properties, own, dropped) or self._schema_of_files(slices)
+        dropped = paths.columns if flag(timeline.properties, _DROPPED, False) else ()
+        schema = table_schema(self._location, timeline.properties, own, dropped, paths.dated)
+        schema = schema or self._schema_of_files(slices)
         constants = _Constants(self._location, paths, schema.columns, dropped)
         fragments = self._fragments(timeline, state, slices, schema, constants, paths)
         added = [pa.field(name, pa.string()) for name in META_COLUMNS] if self._meta_columns else []
@@ -107,6 +101,18 @@ class HudiFormat:
             partition_columns=columns,
             fragments=tuple(sorted(fragments, key=lambda fragment: (fragment.partition_key, fragment.id))),
         )
+
+    def _keeps(self, paths: PartitionPaths) -> Callable[[str], bool]:
+        if not self._filter.patterns:
+            return lambda path: True
+        return lru_cache(maxsize=None)(lambda path: self._filter.keeps(paths.items(path)))
+
+    def _check_filter(self, columns: Sequence[str]) -> None:
+        if unknown := self._filter.unknown(columns):
+            raise TableFormatError(
+                f"{self._location.uri} has no partition column {unknown[0]!r}; "
+                f"there are: {', '.join(columns) or 'none'}"
+            )
 
     def _schema_of_files(self, slices: Sequence[FileSlice]) -> HudiSchema:
         """Of tables so old that no commit tells it: what the newest base file says."""
@@ -137,7 +143,9 @@ class HudiFormat:
             files = ((one.base,) if one.base else ()) + logs
             if not files:
                 continue
-            source = HudiFragmentSource(self._location, one.base, one.kind, logs, constants.of(one.partition), merge)
+            source = HudiFragmentSource(
+                self._location, one.base, one.kind, logs, constants.of(one.partition), schema.numbers, merge
+            )
             key = encode_partition_key(paths.items(one.partition))
             path = self._location.full_path(files[0].path)
             size = sum(stored.size for stored in files)
@@ -214,6 +222,8 @@ class HudiFragmentSource:
     kind: str
     logs: tuple[StoredFile, ...]
     constants: tuple[tuple[str, pa.Scalar], ...]
+    numbers: tuple[tuple[str, pa.DataType], ...]
+    """Columns that the files may hold as texts, and their types."""
     merge: Merge | None
     """None when the base file alone is all there is, in a format that needs no hudi-rs."""
 
@@ -229,7 +239,7 @@ class HudiFragmentSource:
                 source = stack.enter_context(merged(self.location, self.base, self.logs, self.merge))
                 columns = open_columns("parquet", source)
             reader = FileFragmentReader(
-                columns,
+                NumbersOutOfTexts(columns, dict(self.numbers)) if self.numbers else columns,
                 path=path,
                 matcher=Matcher(),
                 constants=dict(self.constants),

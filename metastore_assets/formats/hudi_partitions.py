@@ -27,6 +27,8 @@ class PartitionPaths:
     """Folders for each column; None for as many as there are."""
     hive_style: bool | None
     """Whether names of folders start with `column=`; None when the table does not say."""
+    dated: tuple[str, ...]
+    """Those whose values are formatted as dates to make folders."""
     encoded: bool
     """Whether values are percent-encoded."""
 
@@ -39,12 +41,14 @@ class PartitionPaths:
             "hoodie.table.keygenerator.class", ""
         )
         dates = "TIMESTAMP" in generator.upper()
-        depths = [_depth(properties) if dates or kind.upper() == "TIMESTAMP" else 1 for _, _, kind in fields]
+        dated = tuple(name.strip() for name, _, kind in fields if dates or kind.strip().upper() == "TIMESTAMP")
+        columns = tuple(name.strip() for name, _, _ in fields)
         return cls(
             table,
-            tuple(name.strip() for name, _, _ in fields),
-            (None,) if len(fields) == 1 else tuple(depths),
+            columns,
+            (None,) if len(fields) == 1 else tuple(_depth(properties) if name in dated else 1 for name in columns),
             None if style is None else style.lower() == "true",
+            dated,
             flag(properties, "hoodie.datasource.write.partitionpath.urlencode", False),
         )
 

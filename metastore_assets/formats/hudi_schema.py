@@ -33,22 +33,45 @@ class HudiSchema:
     avro: str
     """As JSON, for whoever reads log files: what Hudi adds left out."""
     columns: pa.Schema
+    numbers: tuple[tuple[str, pa.DataType], ...] = ()
+    """Columns, by name and type, that some files hold as texts though the table was made with numbers."""
 
 
 def table_schema(
-    location: Location, properties: Mapping[str, str], commits: Sequence[Commit], dropped: Sequence[str]
+    location: Location,
+    properties: Mapping[str, str],
+    commits: Sequence[Commit],
+    dropped: Sequence[str],
+    dated: Sequence[str],
 ) -> HudiSchema | None:
     """The schema after those commits; None when neither they nor the properties tell one.
 
-    `dropped` are partition columns that data files do not hold: texts, where the schema lacks them.
-    Raises TableFormatError.
+    `dropped` are partition columns that data files do not hold: texts, where the schema lacks them; `dated` those
+    whose values are formatted as dates to make folders. Raises TableFormatError.
     """
-    text = next((commit.schema for commit in reversed(commits) if commit.schema), None) or properties.get(_CREATED)
+    created = properties.get(_CREATED)
+    text = next((commit.schema for commit in reversed(commits) if commit.schema), None) or created
     if text is None:
         return None
     if any(commit.evolved_by_id for commit in commits):
         _check_never_renamed(location)
-    return parsed(location, text, dropped)
+    schema = parsed(location, text, dropped)
+    return _as_created(schema, parsed(location, created).columns, dated) if created and dated else schema
+
+
+def _as_created(schema: HudiSchema, created: pa.Schema, dated: Sequence[str]) -> HudiSchema:
+    """Spark takes columns that are formatted as dates for texts, and updates write them so: they stay numbers."""
+    numbers = tuple(
+        (field.name, created.field(field.name).type)
+        for field in schema.columns
+        if field.name in dated
+        and field.name in created.names
+        and pa.types.is_string(field.type)
+        and pa.types.is_integer(created.field(field.name).type)
+    )
+    types = dict(numbers)
+    columns = pa.schema([field.with_type(types.get(field.name, field.type)) for field in schema.columns])
+    return HudiSchema(schema.avro, columns, numbers)
 
 
 def parsed(location: Location, text: str, dropped: Sequence[str] = ()) -> HudiSchema:

@@ -79,45 +79,43 @@ def _listed(
 ) -> dict[Group, _Found]:
     location = timeline.location
     written = {commit.instant.requested: commit.file_names for commit in own}
-    known = {write.group[0] for commit in own for write in commit.writes}
-    folders: dict[str, list[StoredFile]] = {}
-    partitions = set(known)
+    partitions = {write.group[0] for commit in own for write in commit.writes}
+    files: list[tuple[str, StoredFile, BaseName | LogName | ValueError]] = []
     for stored in location.list(lambda name: name == FOLDER):
         folder, _, name = stored.path.rpartition("/")
         if name.startswith(_PARTITION_MARKER):
             partitions.add(folder)
-        elif keeps(folder):
-            folders.setdefault(folder, []).append(stored)
+        try:
+            meaning: BaseName | LogName | ValueError | None = data_file_name(name)
+        except ValueError as error:
+            meaning = error
+        if meaning is not None:
+            files.append((folder, stored, meaning))
     groups: dict[Group, _Found] = {}
-    for folder, files in folders.items():
-        for stored in files:
-            name = stored.path.rpartition("/")[2]
-            try:
-                meaning = data_file_name(name)
-            except ValueError as error:
-                if folder not in partitions:
-                    continue
-                raise TableFormatError(
-                    f"{location.full_path(stored.path)} is a data file that another tool made part of the table or "
-                    f"that was bootstrapped, which has no reader: {error}"
-                ) from error
-            if meaning is None:
-                continue
-            group = (folder, meaning.file_id)
-            if isinstance(meaning, BaseName) and (group, name) not in written.get(meaning.instant, {(group, name)}):
-                continue  # Left behind by an attempt that did not become part of the commit.
-            added = _add(groups, state, timeline, group, name, stored)
-            if added and folder not in partitions:
+    for folder, stored, meaning in files:
+        if folder not in partitions:
+            # A copy of files, another table, or a partition that lost its marker.
+            if not isinstance(meaning, ValueError) and state.has(meaning.instant):
                 raise TableFormatError(
                     f"{location.full_path(folder)} has data files but no {_PARTITION_MARKER}, so that it is uncertain "
                     "whether it is a partition of the table"
                 )
+        elif keeps(folder):
+            if isinstance(meaning, ValueError):
+                raise TableFormatError(
+                    f"{location.full_path(stored.path)} is a data file that another tool made part of the table or "
+                    f"that was bootstrapped, which has no reader: {meaning}"
+                ) from meaning
+            group, name = (folder, meaning.file_id), stored.path.rpartition("/")[2]
+            # Others were left behind by attempts that did not become part of the commit.
+            if isinstance(meaning, LogName) or (group, name) in written.get(meaning.instant, {(group, name)}):
+                _add(groups, state, timeline, group, name, stored)
     return groups
 
 
 def _add(
     groups: dict[Group, _Found], state: State, timeline: Timeline, group: Group, name: str, stored: StoredFile | None
-) -> bool:
+) -> None:
     meaning = data_file_name(name)
     if isinstance(meaning, BaseName) and state.has(meaning.instant):
         found = groups.setdefault(group, _Found())
@@ -129,7 +127,7 @@ def _add(
                 f"{timeline.location.uri}: the file group {group[1]} has two base files of one instant: "
                 f"{other[0]} and {name}"
             )
-        return True
+        return
     # Up to version 6 a log file has the name of its base file's instant, which may be a plan of a compaction.
     if isinstance(meaning, LogName) and (
         meaning.instant <= state.until if timeline.layout == 1 else state.has(meaning.instant)
@@ -137,8 +135,6 @@ def _add(
         found = groups.setdefault(group, _Found())
         if stored is not None or name not in found.logs:
             found.logs[name] = (meaning, stored)
-        return True
-    return False
 
 
 class _Completions:
