@@ -15,6 +15,7 @@ from metastore_assets.formats.base import (
     SnapshotReference,
     TableFormat,
 )
+from metastore_assets.formats.iceberg_metadata import holds_iceberg
 from metastore_assets.formats.location import Location
 from metastore_assets.formats.partition_keys import UNPARTITIONED, decode_partition_key, encode_partition_key
 
@@ -69,24 +70,21 @@ def _open_hudi(table: TableConfig) -> TableFormat:
     return HudiFormat(table)
 
 
+def _open_iceberg(table: TableConfig) -> TableFormat:
+    from metastore_assets.formats.iceberg import IcebergFormat
+
+    return IcebergFormat(table)
+
+
 def _open_files(table: TableConfig) -> TableFormat:
     from metastore_assets.formats.files import FilesFormat
 
     return FilesFormat(table)
 
 
-def _refuse(name: str) -> Callable[[TableConfig], TableFormat]:
-    def open_refused(table: TableConfig) -> TableFormat:
-        raise TableFormatError(f"{table.uri} is of the table format {name}, whose reader is not built yet")
-
-    return open_refused
-
-
 _REGISTRY: dict[str, _Registration] = {
     "delta": _Registration(lambda location: location.has_any("_delta_log"), _open_delta),
-    "iceberg": _Registration(
-        lambda location: any(name.endswith(".metadata.json") for name in location.names("metadata")), _refuse("iceberg")
-    ),
+    "iceberg": _Registration(holds_iceberg, _open_iceberg),
     "hudi": _Registration(lambda location: location.has_any(".hoodie"), _open_hudi),
     "files": _Registration(lambda location: True, _open_files),
 }

@@ -8,6 +8,7 @@ from dataclasses import dataclass
 from datetime import UTC, date, datetime, time, timedelta
 from decimal import Decimal
 from typing import Any
+from uuid import UUID
 
 import pyarrow as pa
 
@@ -118,8 +119,12 @@ def _plain(value: Any) -> Any:
     if isinstance(value, datetime):
         naive = value.astimezone(UTC).replace(tzinfo=None) if value.tzinfo else value
         return naive.isoformat(timespec="microseconds")
-    if isinstance(value, date | time):
+    if isinstance(value, time):
+        return f"T{value.isoformat(timespec='microseconds')}"
+    if isinstance(value, date):
         return value.isoformat()
+    if isinstance(value, UUID):
+        return str(value)
     if isinstance(value, Decimal):
         return f"{value:f}"
     if isinstance(value, int) and not isinstance(value, bool) and abs(value) > 2**53:

@@ -1,0 +1,114 @@
+"""Delete files of Iceberg tables, resolved to the positions of deleted rows in one data file."""
+
+from __future__ import annotations
+
+import struct
+import zlib
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+
+import numpy as np
+import numpy.typing as npt
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from metastore_assets.formats.deletion_vectors import decode_bitmap_array
+from metastore_assets.formats.file_columns import open_columns
+from metastore_assets.formats.iceberg_locations import plain_path
+from metastore_assets.formats.location import Location
+
+Positions = npt.NDArray[np.uint64]
+
+_LEAST_VECTOR = 12
+"""Bytes of a length, a magic number and a checksum."""
+
+
+@dataclass(frozen=True)
+class PositionDeletes:
+    """A file of deleted positions, or a deletion vector."""
+
+    location: Location
+    path: str
+    format: str
+    record_count: int
+    offset: int | None = None
+    """Of a deletion vector in its file, in bytes."""
+    size: int | None = None
+
+    def positions(self, data_path: str, *, exact: bool) -> Positions:
+        """Positions deleted of the data file of that recorded path, in no order, some more than once.
+
+        Unless `exact`, paths that differ in scheme and authority name the same file. Raises ValueError, OSError or
+        ArrowException when what is stored cannot be read.
+        """
+        if self.format == "puffin":
+            return self._vector()
+        file = open_columns(self.format, self.location.open(self.path))
+        try:
+            names = [field.name for field in file.fields]
+            paths, positions = (_column(file.read(names.index(name))) for name in ("file_path", "pos"))
+            found = [
+                pc.filter(own_positions, _names_file(own_paths, data_path, exact))
+                for own_paths, own_positions in aligned([paths, positions])
+            ]
+        finally:
+            file.close()
+        parts = [part.cast(pa.uint64()).to_numpy(zero_copy_only=False) for part in found if len(part)]
+        return np.concatenate(parts) if parts else np.empty(0, np.uint64)
+
+    def _vector(self) -> Positions:
+        full_path = self.location.full_path(self.path)
+        if self.offset is None or self.size is None or self.size < _LEAST_VECTOR:
+            raise ValueError(f"the manifest does not say where in {full_path} the deletion vector is")
+        with self.location.open(self.path) as source:
+            source.seek(self.offset)
+            stored = source.read(self.size)
+        (length,) = struct.unpack_from(">I", stored) if len(stored) == self.size else (0,)
+        data = stored[4 : 4 + length]
+        if length != self.size - 8:
+            raise ValueError(f"{full_path} has no deletion vector of {self.size} bytes at {self.offset}")
+        if zlib.crc32(data) != struct.unpack_from(">I", stored, 4 + length)[0]:
+            raise ValueError(f"{full_path}: the deletion vector at {self.offset} has a wrong checksum")
+        positions = decode_bitmap_array(data)
+        if len(positions) != self.record_count:
+            raise ValueError(
+                f"{full_path}: the deletion vector at {self.offset} deletes {len(positions)} rows, "
+                f"the manifest says {self.record_count}"
+            )
+        return positions
+
+
+def aligned(columns: Sequence[Iterator[pa.Array]]) -> Iterator[tuple[pa.Array, ...]]:
+    """Columns that come in pieces of different lengths, in pieces of the same.
+
+    Raises ArrowInvalid unless all have the same number of rows.
+    """
+    rest: list[pa.Array] = [_next(column) for column in columns]
+    while length := min(map(len, rest)):
+        yield tuple(piece.slice(0, length) for piece in rest)
+        rest = [
+            piece.slice(length) if len(piece) > length else _next(column)
+            for piece, column in zip(rest, columns, strict=True)
+        ]
+    if any(map(len, rest)):
+        raise pa.ArrowInvalid("its columns differ in their number of rows")
+
+
+def _next(column: Iterator[pa.Array]) -> pa.Array:
+    """The next piece with rows; one without when there is none."""
+    return next((piece for piece in column if len(piece)), pa.nulls(0))
+
+
+def _column(chunks: Iterator[pa.Array]) -> Iterator[pa.Array]:
+    for chunk in chunks:
+        yield chunk.dictionary_decode() if isinstance(chunk, pa.DictionaryArray) else chunk
+
+
+def _names_file(paths: pa.Array, data_path: str, exact: bool) -> pa.Array:
+    """Which of many paths are that of the data file. Few of them are distinct."""
+    wanted = data_path if exact else plain_path(data_path)
+    encoded = paths.dictionary_encode()
+    matches = [
+        path is not None and (path if exact else plain_path(path)) == wanted for path in encoded.dictionary.to_pylist()
+    ]
+    return pc.fill_null(pc.take(pa.array(matches, pa.bool_()), encoded.indices), False)

@@ -1,0 +1,262 @@
+"""Manifest lists and manifests of an Iceberg table: the live data files and delete files of a snapshot.
+
+Read by the field ids of their Avro schemas. What Avro headers say beyond that is not needed: writers lose it.
+"""
+
+from __future__ import annotations
+
+import io
+import json
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
+from typing import Any, cast
+
+import fastavro
+
+from metastore_assets.formats.iceberg_metadata import PartitionField
+
+DATA, POSITION_DELETES, EQUALITY_DELETES = 0, 1, 2
+DELETED_PATH_ID = 2_147_483_546
+"""Field id of the column `file_path` of positional delete files."""
+_DELETED = 2
+_ADDED = 1
+
+_LIST_FIELDS = {
+    500: "manifest_path",
+    502: "partition_spec_id",
+    517: "content",
+    515: "sequence_number",
+    507: "partitions",
+    509: "contains_null",
+    518: "contains_nan",
+    510: "lower_bound",
+    511: "upper_bound",
+}
+_ENTRY_FIELDS = {0: "status", 3: "sequence_number", 2: "data_file"}
+_FILE_FIELDS = {
+    134: "content",
+    100: "file_path",
+    101: "file_format",
+    102: "partition",
+    103: "record_count",
+    104: "file_size_in_bytes",
+    131: "key_metadata",
+    135: "equality_ids",
+    143: "referenced_data_file",
+    144: "content_offset",
+    145: "content_size_in_bytes",
+}
+_STATISTICS_FIELDS = {109: "value_counts", 110: "null_value_counts", 125: "lower_bounds", 128: "upper_bounds"}
+_UNWANTED = "unwanted_"
+
+
+@dataclass(frozen=True, slots=True)
+class Manifest:
+    """One line of a manifest list."""
+
+    path: str
+    spec_id: int | None
+    """None when neither the list nor the manifest says."""
+    content: int
+    """0 for data files, 1 for delete files."""
+    sequence_number: int
+    partitions: tuple[tuple[bytes | None, bytes | None, bool], ...] | None
+    """Per partition field: lower bound, upper bound, and whether there is a null or NaN. None when not told."""
+
+
+@dataclass(frozen=True, slots=True)
+class Statistics:
+    """Of one data file, by field id."""
+
+    value_counts: Mapping[int, int]
+    null_value_counts: Mapping[int, int]
+    lower_bounds: Mapping[int, bytes]
+    upper_bounds: Mapping[int, bytes]
+
+
+@dataclass(frozen=True, slots=True)
+class FileEntry:
+    """One live data file or delete file."""
+
+    content: int
+    path: str
+    """As it is recorded."""
+    format: str
+    """`parquet`, `orc`, `avro` or `puffin`."""
+    spec_id: int
+    partition: tuple[Any, ...]
+    """The raw value of each field of the spec: None, a number, text or bytes."""
+    record_count: int
+    size: int
+    """In bytes as recorded, which is not always true."""
+    sequence_number: int | None
+    is_encrypted: bool
+    equality_ids: tuple[int, ...]
+    referenced_data_file: str | None
+    content_offset: int | None
+    content_size: int | None
+    statistics: Statistics | None
+
+
+def read_manifest_list(data: bytes) -> list[Manifest]:
+    """The manifests of a snapshot, in order."""
+    manifests = []
+    for record in _records(data, _LIST_FIELDS):
+        summaries = record.get("partitions")
+        manifests.append(
+            Manifest(
+                path=record["manifest_path"],
+                spec_id=record.get("partition_spec_id"),
+                content=record.get("content") or 0,
+                sequence_number=record.get("sequence_number") or 0,
+                partitions=None if summaries is None else tuple(map(_summary, summaries)),
+            )
+        )
+    return manifests
+
+
+def spec_id_of(data: bytes) -> int | None:
+    """The id of the partition spec that the header of a manifest names."""
+    text = fastavro.reader(io.BytesIO(data)).metadata.get("partition-spec-id")
+    return None if text is None else int(text)
+
+
+def read_manifest(
+    data: bytes,
+    manifest: Manifest,
+    spec_id: int,
+    spec: tuple[PartitionField, ...],
+    *,
+    statistics: bool = False,
+) -> Iterator[FileEntry]:
+    """The live entries of a manifest. `statistics` are only read on demand: they are most of it.
+
+    Of delete files they always are: their bounds tell which data file is meant.
+    """
+    with_statistics = statistics or manifest.content == 1
+    names = _ENTRY_FIELDS | _FILE_FIELDS | (_STATISTICS_FIELDS if with_statistics else {})
+    for record in _records(data, names, spec):
+        if record["status"] == _DELETED:
+            continue
+        file = record["data_file"]
+        sequence_number = record.get("sequence_number")
+        if sequence_number is None and (manifest.sequence_number == 0 or record["status"] == _ADDED):
+            # Inherited: the number is not known before the commit, the manifest is written before.
+            sequence_number = manifest.sequence_number
+        partition = file.get("partition") or {}
+        yield FileEntry(
+            content=file.get("content") or DATA,
+            path=file["file_path"],
+            format=file["file_format"].lower(),
+            spec_id=spec_id,
+            partition=tuple(partition.get(_partition_name(index)) for index in range(len(spec))),
+            record_count=file["record_count"],
+            size=file["file_size_in_bytes"],
+            sequence_number=sequence_number,
+            is_encrypted=bool(file.get("key_metadata")),
+            equality_ids=tuple(file.get("equality_ids") or ()),
+            referenced_data_file=file.get("referenced_data_file"),
+            content_offset=file.get("content_offset"),
+            content_size=file.get("content_size_in_bytes"),
+            statistics=_statistics(file) if with_statistics else None,
+        )
+
+
+def _summary(record: Mapping[str, Any]) -> tuple[bytes | None, bytes | None, bool]:
+    # Whether there is a NaN, old writers do not tell; then there may be one.
+    mixed = record.get("contains_null") is not False or record.get("contains_nan") is True
+    return record.get("lower_bound"), record.get("upper_bound"), mixed
+
+
+def _statistics(file: Mapping[str, Any]) -> Statistics:
+    return Statistics(*(_mapping(file.get(name)) for name in _STATISTICS_FIELDS.values()))
+
+
+def _mapping(value: Any) -> Mapping[int, Any]:
+    """A map with keys other than text, which Avro has as an array of records."""
+    return {item["key"]: item["value"] for item in value or ()}
+
+
+def _partition_name(index: int) -> str:
+    return f"partition_{index}"
+
+
+def _records(data: bytes, names: Mapping[int, str], spec: tuple[PartitionField, ...] = ()) -> Iterator[dict[str, Any]]:
+    """The records of an Avro file with their fields named by id, without those that are not asked for."""
+    blocks = fastavro.block_reader(io.BytesIO(data))
+    written = _named(json.loads(blocks.metadata["avro.schema"]), _Naming(names, spec))
+    written_schema, wanted_schema = fastavro.parse_schema(written), fastavro.parse_schema(_pruned(written))
+    for block in cast(Any, blocks):
+        for _ in range(block.num_records):
+            yield cast(dict[str, Any], fastavro.schemaless_reader(block.bytes_, written_schema, wanted_schema))
+
+
+@dataclass(frozen=True)
+class _Naming:
+    """What the fields of a record are called here."""
+
+    names: Mapping[int, str]
+    spec: tuple[PartitionField, ...]
+
+    def name(self, field: Mapping[str, Any], index: int) -> str:
+        field_id = field.get("field-id")
+        if field["name"] in ("key", "value") and field_id not in self.names:
+            return str(field["name"])  # Of a map.
+        known = field_id in self.names if field_id is not None else field["name"] in self.names.values()
+        if not known:
+            return f"{_UNWANTED}{index}"
+        return self.names[field_id] if field_id is not None else str(field["name"])
+
+    def below(self, name: str) -> _Naming:
+        """The naming inside a field."""
+        if name != "partition":
+            return self
+        return _PartitionNaming({}, self.spec)
+
+
+class _PartitionNaming(_Naming):
+    def name(self, field: Mapping[str, Any], index: int) -> str:
+        if "field-id" in field:
+            found = [place for place, own in enumerate(self.spec) if own.field_id == field["field-id"]]
+        else:
+            found = [place for place, own in enumerate(self.spec) if own.name == field["name"]] or [index]
+        return _partition_name(found[0]) if found else f"{_UNWANTED}{index}"
+
+
+def _named(type_: Any, naming: _Naming) -> Any:
+    """An Avro type with other names of fields.
+
+    Logical types are left out: what they make of a value does not hold all values there are.
+    """
+    if isinstance(type_, list):
+        return [_named(one, naming) for one in type_]
+    if not isinstance(type_, dict):
+        return type_
+    result = {key: value for key, value in type_.items() if key != "logicalType"}
+    for key in ("type", "items", "values"):
+        if isinstance(result.get(key), dict | list):
+            result[key] = _named(result[key], naming)
+    if "fields" in type_:
+        result["fields"] = [_named_field(field, naming, index) for index, field in enumerate(type_["fields"])]
+    return result
+
+
+def _named_field(field: Mapping[str, Any], naming: _Naming, index: int) -> dict[str, Any]:
+    name = naming.name(field, index)
+    return {"name": name, "type": _named(field["type"], naming.below(name))}
+
+
+def _pruned(type_: Any) -> Any:
+    """An Avro type without the fields that are not asked for."""
+    if isinstance(type_, list):
+        return [_pruned(one) for one in type_]
+    if not isinstance(type_, dict):
+        return type_
+    result = {key: _pruned(value) if key in ("type", "items", "values") else value for key, value in type_.items()}
+    if "fields" in type_:
+        result["fields"] = [
+            {"name": field["name"], "type": _pruned(field["type"])}
+            for field in type_["fields"]
+            if not field["name"].startswith(_UNWANTED)
+        ]
+    return result

@@ -1,0 +1,286 @@
+"""The metadata file of an Iceberg table: which one counts, and what it says of schemas, specs and snapshots."""
+
+from __future__ import annotations
+
+import gzip
+import json
+import re
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from datetime import UTC, datetime
+from typing import Any
+
+from metastore_assets.errors import TableFormatError, TableNotFoundError
+from metastore_assets.formats.location import Location
+from metastore_assets.formats.time_travel import not_found, parse_timestamp
+
+METADATA = "metadata"
+"""The folder of a table that holds its metadata files."""
+_NAME = re.compile(r"(?P<stem>.+?)(\.gz)?\.metadata\.json(\.gz)?")
+_NUMBER = re.compile(r"v(\d+)|(\d+)(?:-.*)?")
+_HINTS = ("version-hint.text", "version-hint.txt")
+_MAIN = "main"
+_NEWEST_FORMAT = 3
+_FIRST_PARTITION_ID = 1000
+
+
+@dataclass(frozen=True)
+class PartitionField:
+    """One field of a partition spec."""
+
+    name: str
+    field_id: int
+    source_id: int
+    """Field id of the column that the transform is of; the first one when it is of several."""
+    transform: str
+
+
+@dataclass(frozen=True)
+class IcebergSnapshot:
+    """One snapshot of the table's history."""
+
+    id: int
+    parent_id: int | None
+    timestamp_ms: int
+    schema_id: int | None
+    manifest_list: str | None
+    manifests: tuple[str, ...]
+    """Paths of manifests, where they are in the metadata file itself (format version 1)."""
+
+
+@dataclass(frozen=True)
+class TableMetadata:
+    """What readers need of a metadata file."""
+
+    format_version: int
+    location: str
+    last_updated_ms: int
+    schemas: Mapping[int, Mapping[str, Any]]
+    """The schemas there ever were (as far as they are kept), as JSON, by schema id."""
+    current_schema_id: int
+    specs: Mapping[int, tuple[PartitionField, ...]]
+    default_spec_id: int
+    snapshots: Mapping[int, IcebergSnapshot]
+    current_snapshot_id: int | None
+    refs: Mapping[str, tuple[str, int]]
+    """Kind (`branch` or `tag`) and snapshot id by name."""
+    snapshot_log: tuple[tuple[int, int], ...]
+    """(milliseconds, snapshot id) of each change of the current snapshot, oldest first."""
+    properties: Mapping[str, str]
+
+
+@dataclass(frozen=True)
+class State:
+    """The state of a table that is meant."""
+
+    snapshot: IcebergSnapshot | None
+    """None when the table has never had rows."""
+    schema: Mapping[str, Any]
+    committed_at: datetime
+
+    @property
+    def id(self) -> str:
+        """The snapshot id as text; empty when there is no snapshot."""
+        return "" if self.snapshot is None else str(self.snapshot.id)
+
+
+def is_metadata_file(path: str) -> bool:
+    """Whether a path or URI names a metadata file rather than a table's folder."""
+    return _NAME.fullmatch(path.rpartition("/")[2]) is not None
+
+
+def holds_iceberg(location: Location) -> bool:
+    """Whether a location is a metadata file, or a folder with metadata files."""
+    return is_metadata_file(location.uri) or any(map(is_metadata_file, location.names(METADATA)))
+
+
+def newest_metadata(folder: Location) -> str:
+    """Path below a table's folder of the metadata file that counts.
+
+    It is the one of the highest version. Of several (two writers without a catalog, or names without a number) it is
+    the one that the version hint names, else the one that was updated last. Raises TableNotFoundError without any.
+    """
+    names = [name for name in folder.names(METADATA) if _NAME.fullmatch(name)]
+    if not names:
+        raise TableNotFoundError(f"{folder.uri} holds no Iceberg table: there is no {METADATA}/*.metadata.json")
+    numbers = {name: _version(name) for name in names}
+    highest = max((number for number in numbers.values() if number is not None), default=None)
+    candidates = sorted(name for name, number in numbers.items() if number in (None, highest))
+    if len(candidates) > 1:
+        hint = _hint(folder)
+        hinted = [name for name in candidates if hint in (_stem(name), name)]
+        candidates = hinted or sorted(candidates, key=lambda name: _age(folder, name))
+    return f"{METADATA}/{candidates[-1]}"
+
+
+def read_metadata(location: Location, path: str) -> TableMetadata:
+    """Parse a metadata file. Raises TableFormatError when it is none, or of a format version without a reader."""
+    full_path = location.full_path(path)
+    raw = _read_json(location, path)
+    version = raw.get("format-version", 1)
+    if version not in range(1, _NEWEST_FORMAT + 1):
+        raise TableFormatError(f"{full_path} is of Iceberg's format version {version}; up to {_NEWEST_FORMAT} are read")
+    try:
+        return _parse(raw, version)
+    except (KeyError, TypeError, ValueError, AttributeError) as error:
+        raise TableFormatError(f"{full_path} is no valid metadata file: {type(error).__name__} {error}") from error
+
+
+def resolve_state(name: str, metadata: TableMetadata, at: str | None) -> State:
+    """The state that `at` names: a branch, a tag, a snapshot id, or a time in the history of the branch `main`.
+
+    Without `at` it is the table as it is now. `name` is of the table, for SnapshotNotFoundError.
+    """
+    if at is None:
+        return _head(name, metadata)
+    if at in metadata.refs:
+        kind, snapshot_id = metadata.refs[at]
+        return _state(name, metadata, snapshot_id, at, current_schema=kind == "branch")
+    if at.isdecimal():
+        return _state(name, metadata, int(at), at)
+    moment = parse_timestamp(at)
+    if moment is None:
+        raise _not_found(name, metadata, at)
+    before = [entry for entry in _history(metadata) if _time(entry[0]) <= moment]
+    if not before:
+        raise not_found(name, at, "its first snapshots are of", [_time(ms).isoformat() for ms, _ in _history(metadata)])
+    return _state(name, metadata, max(before, key=lambda entry: entry[0])[1], at)
+
+
+def _head(name: str, metadata: TableMetadata) -> State:
+    current = metadata.current_snapshot_id
+    snapshot = None if current is None else _snapshot(name, metadata, current, "the current one")
+    # A column that is added, renamed or dropped is a commit without a snapshot.
+    return State(snapshot, _schema(name, metadata, None), _time(metadata.last_updated_ms))
+
+
+def _state(name: str, metadata: TableMetadata, snapshot_id: int, at: str, *, current_schema: bool = False) -> State:
+    snapshot = _snapshot(name, metadata, snapshot_id, at)
+    schema = _schema(name, metadata, None if current_schema else snapshot.schema_id)
+    return State(snapshot, schema, _time(snapshot.timestamp_ms))
+
+
+def _snapshot(name: str, metadata: TableMetadata, snapshot_id: int, at: str) -> IcebergSnapshot:
+    if snapshot_id not in metadata.snapshots:
+        raise _not_found(name, metadata, at)
+    return metadata.snapshots[snapshot_id]
+
+
+def _not_found(name: str, metadata: TableMetadata, at: str) -> TableNotFoundError:
+    known = [*metadata.refs, *metadata.snapshots]
+    return not_found(name, at, "a branch, a tag, a snapshot id or a time may be named, of which there are", known)
+
+
+def _schema(name: str, metadata: TableMetadata, schema_id: int | None) -> Mapping[str, Any]:
+    wanted = metadata.current_schema_id if schema_id is None else schema_id
+    if wanted not in metadata.schemas:
+        raise TableFormatError(f"{name}: the metadata file lacks the schema {wanted} that it refers to")
+    return metadata.schemas[wanted]
+
+
+def _history(metadata: TableMetadata) -> Sequence[tuple[int, int]]:
+    if metadata.snapshot_log:
+        return metadata.snapshot_log
+    # The log is optional: the ancestors of the current snapshot say the same.
+    return [(snapshot.timestamp_ms, snapshot.id) for snapshot in _ancestors(metadata)]
+
+
+def _ancestors(metadata: TableMetadata) -> Iterator[IcebergSnapshot]:
+    current = metadata.current_snapshot_id
+    while current is not None and current in metadata.snapshots:
+        yield metadata.snapshots[current]
+        current = metadata.snapshots[current].parent_id
+
+
+def _time(milliseconds: int) -> datetime:
+    return datetime.fromtimestamp(milliseconds // 1000, UTC).replace(microsecond=milliseconds % 1000 * 1000)
+
+
+def _stem(name: str) -> str:
+    match = _NAME.fullmatch(name)
+    return match["stem"] if match else name
+
+
+def _version(name: str) -> int | None:
+    match = _NUMBER.fullmatch(_stem(name))
+    return int(match[1] or match[2]) if match else None
+
+
+def _hint(folder: Location) -> str | None:
+    for name in _HINTS:
+        try:
+            text = folder.read(f"{METADATA}/{name}").decode("utf-8", "replace").strip()
+        except FileNotFoundError:
+            continue
+        if text:
+            return f"v{text}" if text.isdecimal() else text
+    return None
+
+
+def _age(folder: Location, name: str) -> tuple[int, int, str]:
+    raw = _read_json(folder, f"{METADATA}/{name}")
+    return raw.get("last-updated-ms") or 0, raw.get("last-sequence-number") or 0, name
+
+
+def _read_json(location: Location, path: str) -> Mapping[str, Any]:
+    full_path = location.full_path(path)
+    try:
+        data = location.read(path)
+        raw = json.loads(gzip.decompress(data) if data[:2] == b"\x1f\x8b" else data)
+    except FileNotFoundError as error:
+        raise TableNotFoundError(f"{full_path} does not exist") from error
+    except (OSError, EOFError, ValueError) as error:
+        raise TableFormatError(f"{full_path} cannot be read as a metadata file: {error}") from error
+    if not isinstance(raw, dict) or "location" not in raw:
+        raise TableFormatError(f"{full_path} is no metadata file of an Iceberg table")
+    return raw
+
+
+def _parse(raw: Mapping[str, Any], version: int) -> TableMetadata:
+    schemas = {schema.get("schema-id", 0): schema for schema in raw.get("schemas") or [raw["schema"]]}
+    current_schema_id = raw.get("current-schema-id")
+    if current_schema_id is None:
+        current_schema_id = (raw.get("schema") or {}).get("schema-id", max(schemas))
+    specs = {spec.get("spec-id", 0): _spec(spec["fields"]) for spec in raw.get("partition-specs") or ()}
+    current = raw.get("current-snapshot-id")
+    current = None if current in (None, -1) else current
+    refs = {name: (ref["type"], ref["snapshot-id"]) for name, ref in (raw.get("refs") or {}).items()}
+    if current is not None:
+        refs.setdefault(_MAIN, ("branch", current))
+    return TableMetadata(
+        format_version=version,
+        location=raw["location"],
+        last_updated_ms=raw["last-updated-ms"],
+        schemas=schemas,
+        current_schema_id=current_schema_id,
+        specs=specs or {0: _spec(raw.get("partition-spec") or ())},
+        default_spec_id=raw.get("default-spec-id", 0),
+        snapshots={one["snapshot-id"]: _parse_snapshot(one) for one in raw.get("snapshots") or ()},
+        current_snapshot_id=current,
+        refs=refs,
+        snapshot_log=tuple((entry["timestamp-ms"], entry["snapshot-id"]) for entry in raw.get("snapshot-log") or ()),
+        properties={key: str(value) for key, value in (raw.get("properties") or {}).items()},
+    )
+
+
+def _spec(fields: Sequence[Mapping[str, Any]]) -> tuple[PartitionField, ...]:
+    return tuple(
+        PartitionField(
+            name=field["name"],
+            field_id=field.get("field-id", _FIRST_PARTITION_ID + index),
+            source_id=field["source-id"] if "source-id" in field else field["source-ids"][0],
+            transform=field["transform"],
+        )
+        for index, field in enumerate(fields)
+    )
+
+
+def _parse_snapshot(raw: Mapping[str, Any]) -> IcebergSnapshot:
+    return IcebergSnapshot(
+        id=raw["snapshot-id"],
+        parent_id=raw.get("parent-snapshot-id"),
+        timestamp_ms=raw["timestamp-ms"],
+        schema_id=raw.get("schema-id"),
+        manifest_list=raw.get("manifest-list"),
+        manifests=tuple(raw.get("manifests") or ()),
+    )

@@ -1,0 +1,119 @@
+"""Partitions of an Iceberg table: raw values of manifests as readable text, and as values of the rows."""
+
+from __future__ import annotations
+
+import re
+import uuid
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from decimal import Decimal
+from typing import Any
+
+import numpy as np
+import pyarrow as pa
+
+from metastore_assets.formats.iceberg_bounds import decoded
+from metastore_assets.formats.iceberg_metadata import PartitionField, TableMetadata
+from metastore_assets.formats.iceberg_schema import fields_by_id, primitive_type
+from metastore_assets.formats.partition_keys import encode_partition_key
+from metastore_assets.formats.values import value_text
+
+_UNITS: Mapping[str, Any] = {"year": "Y", "month": "M", "day": "D", "hour": "h"}
+_BUCKET = re.compile(r"bucket\b.*")
+
+
+@dataclass(frozen=True)
+class Partition:
+    """The partition that a data file is in."""
+
+    key: str
+    items: tuple[tuple[str, str | None], ...]
+    """(partition field, text) pairs of the key."""
+    constants: tuple[tuple[str, pa.Scalar], ...]
+    """Field id and value of the top-level columns that are the same in all rows, by identity transforms."""
+
+
+class Partitions:
+    """The partitions under all specs of a table, each worked out once."""
+
+    def __init__(self, table: str, metadata: TableMetadata, schema: Mapping[str, Any]) -> None:
+        self.specs = metadata.specs
+        self._default_spec_id = metadata.default_spec_id
+        self._table = table
+        # The types of now first: a value of an older and narrower type is one of the type of now as well.
+        newest_first = sorted(metadata.schemas.items(), reverse=True)
+        schemas = [schema, *(older for _, older in newest_first)]
+        self._sources: dict[int, tuple[str, Any]] = {}
+        for path in (path for one in schemas for path in fields_by_id(one["fields"])):
+            self._sources.setdefault(path[-1]["id"], (path[-1]["name"], path[-1]["type"]))
+        self._top_level = {field["id"] for one in schemas for field in one["fields"]}
+        self._known: dict[tuple[int, tuple[Any, ...]], Partition] = {}
+
+    def columns(self) -> tuple[str, ...]:
+        """The names of the partition fields of all specs: those of the default spec, then of the others."""
+        order = sorted(self.specs, key=lambda spec_id: (spec_id != self._default_spec_id, spec_id))
+        fields = [field for spec_id in order for field in self.specs[spec_id] if field.transform != "void"]
+        return tuple(dict.fromkeys(field.name for field in fields))
+
+    def is_unpartitioned(self, spec_id: int) -> bool:
+        """Whether all files of a spec are in one partition."""
+        return all(field.transform == "void" for field in self.specs[spec_id])
+
+    def partition(self, spec_id: int, raw: tuple[Any, ...]) -> Partition:
+        """The partition with these raw values, one for each field of the spec."""
+        known = self._known.get((spec_id, raw))
+        if known is None:
+            known = self._known[spec_id, raw] = self._describe(self.specs[spec_id], raw)
+        return known
+
+    def text(self, field: PartitionField, raw: Any) -> str | None:
+        """A raw value as in a partition key: `2024-01-01-08` for an hour, `3` for a bucket; None for null."""
+        if raw is None:
+            return None
+        if field.transform in _UNITS:
+            return str(np.datetime64(raw, _UNITS[field.transform])).replace("T", "-")
+        type_ = None if _BUCKET.fullmatch(field.transform) else self._type(field)
+        return raw.hex() if isinstance(raw, bytes) and type_ is None else value_text(_scalar(raw, type_))
+
+    def bound_item(self, field: PartitionField, bound: bytes) -> tuple[str, str | None] | None:
+        """The pair of a partition key for a value that a manifest list has in binary form; None when in doubt."""
+        is_number = field.transform in _UNITS or _BUCKET.fullmatch(field.transform)
+        type_ = pa.int32() if is_number else self._type(field)
+        if type_ is None or pa.types.is_floating(type_):
+            return None  # Lists do not always tell of NaN.
+        value = decoded(bound, type_)
+        if value is None:
+            return None
+        return field.name, self.text(field, value.as_py()) if is_number else value_text(value)
+
+    def _describe(self, spec: Sequence[PartitionField], raw: tuple[Any, ...]) -> Partition:
+        pairs = [(field, value) for field, value in zip(spec, raw, strict=True) if field.transform != "void"]
+        items = tuple((field.name, self.text(field, value)) for field, value in pairs)
+        constants = tuple(
+            (str(field.source_id), _scalar(value, type_))
+            for field, value in pairs
+            if field.transform == "identity"
+            and field.source_id in self._top_level
+            and (type_ := self._type(field)) is not None
+        )
+        return Partition(encode_partition_key(items), items, constants)
+
+    def _type(self, field: PartitionField) -> pa.DataType | None:
+        """The type of the column that a field is of; None when nobody knows it any more."""
+        name, type_ = self._sources.get(field.source_id, (field.name, None))
+        return None if type_ is None else primitive_type(self._table, name, type_)
+
+
+def _scalar(raw: Any, type_: pa.DataType | None) -> pa.Scalar:
+    """A value of a manifest, in which dates and times are numbers and decimals bytes, as the type that it is of."""
+    if raw is None or type_ is None:
+        return pa.scalar(raw, type_)
+    if pa.types.is_decimal(type_) and isinstance(raw, bytes):
+        unscaled = int.from_bytes(raw, "big", signed=True)
+        return pa.scalar(Decimal(f"{unscaled}e{-type_.scale}"), type_)
+    if pa.types.is_temporal(type_):
+        storage = pa.int32() if type_.bit_width == 32 else pa.int64()
+        return pa.array([raw], storage).view(type_)[0]
+    if type_ == pa.uuid() and isinstance(raw, str):
+        return pa.scalar(uuid.UUID(raw).bytes, type_)
+    return pa.scalar(raw, type_)

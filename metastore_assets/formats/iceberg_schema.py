@@ -1,0 +1,146 @@
+"""The schema of an Iceberg table as Arrow: names and types, with field ids and initial defaults at every depth."""
+
+from __future__ import annotations
+
+import re
+import uuid
+from collections.abc import Iterator, Mapping
+from decimal import Decimal
+from typing import Any
+
+import numpy as np
+import pyarrow as pa
+
+from metastore_assets.errors import TableFormatError
+from metastore_assets.formats.base import FIELD_ID
+from metastore_assets.formats.conform import default_of, identity, with_default
+from metastore_assets.formats.delta_schema import VARIANT
+
+_PRIMITIVES = {
+    "boolean": pa.bool_(),
+    "int": pa.int32(),
+    "long": pa.int64(),
+    "float": pa.float32(),
+    "double": pa.float64(),
+    "date": pa.date32(),
+    "time": pa.time64("us"),
+    "timestamp": pa.timestamp("us"),
+    "timestamptz": pa.timestamp("us", "UTC"),
+    "timestamp_ns": pa.timestamp("ns"),
+    "timestamptz_ns": pa.timestamp("ns", "UTC"),
+    "string": pa.string(),
+    "uuid": pa.uuid(),
+    "binary": pa.binary(),
+    "unknown": pa.null(),
+    "variant": VARIANT,
+}
+_DECIMAL = re.compile(r"decimal\(\s*(\d+)\s*,\s*(\d+)\s*\)")
+_FIXED = re.compile(r"fixed\[\s*(\d+)\s*\]")
+_WELL_KNOWN_BINARY = re.compile(r"(geometry|geography)(\(.*\))?")
+
+
+def arrow_schema(table: str, schema: Mapping[str, Any]) -> pa.Schema:
+    """A schema of a metadata file as Arrow. Every field is nullable: a file may be older than the field.
+
+    Raises TableFormatError that names a column of a type that has no reader.
+    """
+    return pa.schema([_field(table, field, "") for field in schema["fields"]])
+
+
+def fields_by_id(fields: Any, path: tuple[Mapping[str, Any], ...] = ()) -> Iterator[tuple[Mapping[str, Any], ...]]:
+    """Each field of a JSON schema's struct that is not below a list or a map, with all fields above it, outermost
+    first."""
+    for field in fields:
+        yield (*path, field)
+        type_ = field["type"]
+        if isinstance(type_, dict) and type_["type"] == "struct":
+            yield from fields_by_id(type_["fields"], (*path, field))
+
+
+def arrow_field(table: str, path: tuple[Mapping[str, Any], ...]) -> pa.Field:
+    """The top-level field of a path of `fields_by_id`, with nothing in it but the path."""
+    field = _field(table, path[-1], "")
+    for above in reversed(path[:-1]):
+        field = _annotated(table, above, pa.field(above["name"], pa.struct([field])))
+    return field
+
+
+def _field(table: str, field: Mapping[str, Any], above: str) -> pa.Field:
+    path = f"{above}{field['name']}"
+    return _annotated(table, field, pa.field(field["name"], _type(table, path, field["type"])))
+
+
+def _annotated(table: str, field: Mapping[str, Any], result: pa.Field) -> pa.Field:
+    result = result.with_metadata({FIELD_ID: str(field["id"])})
+    default = field.get("initial-default")
+    if default is None:
+        return result
+    try:
+        return with_default(result, pa.array([default_value(default, result.type)], result.type)[0])
+    except (ValueError, TypeError, ArithmeticError, KeyError, AttributeError, pa.ArrowException) as error:
+        raise TableFormatError(
+            f"{table}: the initial default {default!r} of column {field['name']!r} is no {result.type}: {error}"
+        ) from error
+
+
+def _type(table: str, path: str, type_: Any) -> pa.DataType:
+    if isinstance(type_, str):
+        return primitive_type(table, path, type_)
+    if type_["type"] == "struct":
+        return pa.struct([_field(table, field, f"{path}.") for field in type_["fields"]])
+    if type_["type"] == "list":
+        element = pa.field("element", _type(table, f"{path}.element", type_["element"]))
+        return pa.list_(_identified(element, type_["element-id"]))
+    if type_["type"] == "map":
+        key = pa.field("key", _type(table, f"{path}.key", type_["key"]), nullable=False)
+        value = pa.field("value", _type(table, f"{path}.value", type_["value"]))
+        return pa.map_(_identified(key, type_["key-id"]), _identified(value, type_["value-id"]))
+    raise TableFormatError(f"{table}: column {path!r} has type {type_['type']!r}, which has no reader")
+
+
+def _identified(field: pa.Field, field_id: int) -> pa.Field:
+    return field.with_metadata({FIELD_ID: str(field_id)})
+
+
+def primitive_type(table: str, column: str, name: str) -> pa.DataType:
+    """The Arrow type of one of Iceberg's primitive types, by the name that metadata have for it."""
+    if name in _PRIMITIVES:
+        return _PRIMITIVES[name]
+    if decimal := _DECIMAL.fullmatch(name):
+        return pa.decimal128(int(decimal[1]), int(decimal[2]))
+    if fixed := _FIXED.fullmatch(name):
+        return pa.binary(int(fixed[1]))
+    if _WELL_KNOWN_BINARY.fullmatch(name):
+        return pa.binary()
+    raise TableFormatError(f"{table}: column {column!r} has type {name!r}, which has no reader")
+
+
+def default_value(value: Any, type_: pa.DataType) -> Any:
+    """What Arrow takes for a value in Iceberg's JSON single-value form."""
+    if value is None:
+        return None
+    if pa.types.is_struct(type_):
+        return {
+            field.name: default_value(value[identity(field)], field.type)
+            if identity(field) in value
+            else default_of(field).as_py()
+            for field in type_
+        }
+    if pa.types.is_list(type_):
+        return [default_value(item, type_.value_type) for item in value]
+    if pa.types.is_map(type_):
+        keys = [default_value(key, type_.key_type) for key in value["keys"]]
+        return list(zip(keys, [default_value(item, type_.item_type) for item in value["values"]], strict=True))
+    if pa.types.is_decimal(type_):
+        return Decimal(value)
+    if type_ == pa.uuid():
+        return uuid.UUID(value).bytes
+    if pa.types.is_binary(type_) or pa.types.is_fixed_size_binary(type_):
+        return bytes.fromhex(value)
+    if pa.types.is_timestamp(type_):
+        return int(np.datetime64(re.sub(r"(Z|[+-]00:00)$", "", value), type_.unit).astype(np.int64))
+    if pa.types.is_date(type_):
+        return np.datetime64(value, "D").item()
+    if pa.types.is_time(type_):
+        return np.datetime64(f"1970-01-01T{value}", "us").item().time()
+    return value
