@@ -8,6 +8,7 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 
 from metastore_assets.formats.int96 import check_no_overflow, is_ordinary
+from metastore_assets.formats.parquet_footer import REFUSED, read_lenient_metadata
 
 CHUNK_ROWS = 131_072
 """Most rows in one chunk."""
@@ -17,19 +18,24 @@ _DICTIONARY_ROWS = 4096
 _VALUE_BYTES = 8
 
 
-def open_parquet(source: pa.NativeFile) -> pq.ParquetFile:
+def open_parquet(source: pa.NativeFile, metadata: pq.FileMetaData | None = None) -> pq.ParquetFile:
     """The file with its footer read. INT96 timestamps come as microseconds, which hold the years 1 to 9999."""
-    return _open(source, "us")
+    return _open(source, "us", metadata)
 
 
 def _open(source: pa.NativeFile, int96_unit: str, metadata: pq.FileMetaData | None = None) -> pq.ParquetFile:
-    return pq.ParquetFile(
-        source,
-        metadata=metadata,
-        coerce_int96_timestamp_unit=int96_unit,
-        arrow_extensions_enabled=True,
-        page_checksum_verification=True,
-    )
+    try:
+        return pq.ParquetFile(
+            source,
+            metadata=metadata,
+            coerce_int96_timestamp_unit=int96_unit,
+            arrow_extensions_enabled=True,
+            page_checksum_verification=True,
+        )
+    except OSError as error:
+        if metadata is not None or REFUSED not in str(error):
+            raise
+        return _open(source, int96_unit, read_lenient_metadata(source))
 
 
 class ParquetColumns:

@@ -1,0 +1,143 @@
+"""Parquet footers that Arrow refuses although nothing in them is in doubt.
+
+Hive writes the group of a map's entries with the logical type UNKNOWN, which is for columns of nulls: its library has
+no other for the legacy type MAP_KEY_VALUE. What the group is, its place below a MAP tells.
+"""
+
+from __future__ import annotations
+
+import io
+from collections.abc import Iterator
+
+import pyarrow as pa
+import pyarrow.parquet as pq
+
+REFUSED = "Logical type Null cannot be applied to group node"
+"""What Arrow says of such a file."""
+_MAGIC = b"PAR1"
+_TAIL_BYTES = 8
+
+# Thrift's compact protocol: kinds of values, and fields of Parquet's structs.
+_STOP, _BINARY, _LIST, _SET, _MAP, _STRUCT = 0, 8, 9, 10, 11, 12
+_FIXED_BYTES = {1: 0, 2: 0, 3: 1, 7: 8}
+_SCHEMA = 2
+_CHILDREN, _LOGICAL_TYPE = 5, 10
+_UNKNOWN = 11
+
+
+def read_lenient_metadata(source: pa.NativeFile) -> pq.FileMetaData:
+    """The footer of a file, without the logical types that groups cannot have. Raises ArrowInvalid for a broken one."""
+    size = source.size()
+    source.seek(size - _TAIL_BYTES)
+    tail = source.read(_TAIL_BYTES)
+    length = int.from_bytes(tail[:4], "little")
+    if tail[4:] != _MAGIC or length > size - _TAIL_BYTES:
+        raise pa.ArrowInvalid("it has no Parquet footer")
+    source.seek(size - _TAIL_BYTES - length)
+    try:
+        footer = _without_unknown_groups(source.read(length))
+    except IndexError as error:
+        raise pa.ArrowInvalid("its Parquet footer is cut off") from error
+    return pq.read_metadata(io.BytesIO(_MAGIC + footer + len(footer).to_bytes(4, "little") + _MAGIC))
+
+
+def _without_unknown_groups(footer: bytes) -> bytes:
+    kept = []
+    start = 0
+    for first, last in _unknown_groups(_Compact(footer)):
+        kept.append(footer[start:first])
+        start = last
+    return b"".join([*kept, footer[start:]])
+
+
+def _unknown_groups(footer: _Compact) -> Iterator[tuple[int, int]]:
+    """Where the logical types in question are, from the first byte to behind the last. They end their structs."""
+    for field, kind, _ in footer.fields():
+        if field != _SCHEMA:
+            footer.skip(kind)
+            continue
+        for _ in range(footer.list_header()[0]):
+            is_group = False
+            for own, own_kind, start in footer.fields():
+                is_group |= own == _CHILDREN
+                first = footer.peek() if own == _LOGICAL_TYPE else 0
+                footer.skip(own_kind)
+                if own == _LOGICAL_TYPE and is_group and first >> 4 == _UNKNOWN and footer.peek() == _STOP:
+                    yield start, footer.at
+
+
+class _Compact:
+    """Reads Thrift's compact protocol as far as is needed to find one's way."""
+
+    def __init__(self, data: bytes) -> None:
+        self._data = data
+        self.at = 0
+
+    def peek(self) -> int:
+        return self._data[self.at]
+
+    def fields(self) -> Iterator[tuple[int, int, int]]:
+        """Id, kind and start of each field of the struct here; whoever asks reads or skips its value."""
+        field = 0
+        while True:
+            start = self.at
+            header = self._byte()
+            if header == _STOP:
+                return
+            delta = header >> 4
+            field = field + delta if delta else self._zigzag()
+            yield field, header & 15, start
+
+    def list_header(self) -> tuple[int, int]:
+        """Number and kind of the elements of the list here."""
+        header = self._byte()
+        count = header >> 4
+        return (self._varint() if count == 15 else count), header & 15
+
+    def skip(self, kind: int) -> None:
+        """Go behind a value."""
+        if kind in _FIXED_BYTES:
+            self.at += _FIXED_BYTES[kind]
+        elif kind == _BINARY:
+            length = self._varint()
+            self.at += length
+        elif kind in (_LIST, _SET):
+            count, element = self.list_header()
+            for _ in range(count):
+                self._skip_element(element)
+        elif kind == _MAP:
+            if count := self._varint():
+                kinds = self._byte()
+                for _ in range(count):
+                    self._skip_element(kinds >> 4)
+                    self._skip_element(kinds & 15)
+        elif kind == _STRUCT:
+            for _, own, _ in self.fields():
+                self.skip(own)
+        else:
+            self._varint()
+
+    def _skip_element(self, kind: int) -> None:
+        # Booleans have no byte as fields, whose header tells, but have one as elements.
+        if kind in (1, 2):
+            self.at += 1
+        else:
+            self.skip(kind)
+
+    def _byte(self) -> int:
+        value = self._data[self.at]
+        self.at += 1
+        return value
+
+    def _varint(self) -> int:
+        value = shift = 0
+        while True:
+            byte = self._byte()
+            value |= (byte & 127) << shift
+            shift += 7
+            if byte < 128:
+                return value
+
+    def _zigzag(self) -> int:
+        value = self._varint()
+        return (value >> 1) ^ -(value & 1)
