@@ -5,6 +5,7 @@ from __future__ import annotations
 import shutil
 from pathlib import Path
 from typing import Any
+from urllib.parse import quote
 
 import pyarrow as pa
 import pytest
@@ -24,6 +25,7 @@ from tests.formats.delta_log_writer import (
     metadata,
     protocol,
     struct_of,
+    write_vector,
 )
 from tests.formats.oracle import read_columns
 
@@ -169,6 +171,28 @@ def test_absolute_paths_are_read_where_they_point_to(tmp_path: Path) -> None:
         add["add"]["path"] = path
         commit(clone, protocol(), metadata([field("a", "long")]), add)
         assert read_columns(_snapshot(clone)) == {"a": [1, 2]}
+
+
+@pytest.mark.parametrize("form", ["", "file:", "file://"])
+def test_files_that_moved_are_read_where_they_lie_now(tmp_path: Path, form: str) -> None:
+    """Data files and deletion vectors by absolute paths, as in a shallow clone; ids are what they were."""
+    source, clone, now = tmp_path / "sou rce", tmp_path / "clone", tmp_path / "n%20w"
+    add = add_file(source, pa.table({"a": [1, 2, 3]}))["add"]
+    vector = write_vector(source, [1], "p")
+    recorded = form + quote(str(source))
+    vector["pathOrInlineDv"] = f"{recorded}/{Path(vector['pathOrInlineDv']).name}"
+    action = {"add": add | {"path": f"{recorded}/f.parquet", "deletionVector": vector}}
+    commit(clone, protocol("deletionVectors"), metadata([field("a", "long")]), action)
+    before = _snapshot(clone)
+    assert read_columns(before) == {"a": [1, 3]}
+    source.rename(now)
+    with pytest.raises(FragmentError, match="gone"):
+        read_columns(_snapshot(clone))
+    config = TableConfig(name="t", uri=str(clone), relocate={str(source): str(now)})
+    after = open_table_format(config).snapshot()
+    assert read_columns(after) == {"a": [1, 3]}
+    assert [fragment.id for fragment in after.fragments] == [fragment.id for fragment in before.fragments]
+    assert [fragment.path for fragment in after.fragments] == [str(now / "f.parquet")]
 
 
 def test_names_are_matched_whatever_their_case(tmp_path: Path) -> None:
