@@ -1,93 +1,28 @@
-"""CSV files: reader options, types inferred from every value of a file, and a file's rows as Parquet."""
+"""CSV files: types inferred from every value of a file, and a file's rows in those types."""
 
 from __future__ import annotations
 
-import codecs
-import io
-import re
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass
-from typing import Any
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, replace
 
 import pyarrow as pa
 import pyarrow.compute as pc
 import pyarrow.csv as pacsv
-import pyarrow.parquet as pq
 
-from metastore_assets.errors import ConfigError
+from metastore_assets.errors import TableFormatError
+from metastore_assets.formats.csv_header import COMPOUND, USUAL, FirstRow
+from metastore_assets.formats.csv_lines import located
+from metastore_assets.formats.csv_options import CsvOptions
+from metastore_assets.formats.csv_types import ALL, FALSE, TRUE, fitting, preferred
 from metastore_assets.formats.reader import check_distinct
+from metastore_assets.formats.text_reader import OpenStream, PlannedFile
 
-OpenStream = Callable[[], pa.NativeFile]
-"""Opens a file's content, decompressed, from its beginning: it is read more than once."""
-
-_OPTIONS = ("header", "delimiter", "quote", "encoding", "null_values")
 _BLOCK = 16 << 20
 """Bytes parsed at a time; a row must fit."""
-_TRUE = ["true", "True", "TRUE"]
-_FALSE = ["false", "False", "FALSE"]
-_WORDS = f"^({'|'.join(_TRUE + _FALSE)})$"
-_TIME = r"^([01][0-9]|2[0-3]):[0-5][0-9](:[0-5][0-9](\.[0-9]{1,6})?)?$"
-_LONG_INTEGER = r"^[+-]?[0-9]{16,}$"
+_DELIMITERS = {";": ";", "\t": r"\t", "|": "|"}
+"""What separates values in files that are no CSV by the letter, and how the configuration spells it."""
 
-_CANDIDATES: tuple[pa.DataType, ...] = (
-    pa.int64(),
-    pa.uint64(),
-    pa.float64(),
-    pa.bool_(),
-    pa.date32(),
-    pa.timestamp("us"),
-    pa.timestamp("ns"),
-    pa.timestamp("us", "UTC"),
-    pa.time64("us"),
-    pa.string(),
-)
-"""Types of a CSV column, the preferred first. A column gets the first one that every value of every file fits."""
-
-
-_ROW = re.compile(r"Row #(\d+): ")
-"""Where Arrow's messages tell the row, counted from 1, the header included, blank lines not."""
-
-
-@dataclass(frozen=True)
-class CsvOptions:
-    """How the CSV files of a table are written."""
-
-    header: bool = True
-    """Whether the first row holds the names; else they are `f0`, `f1`, …"""
-    delimiter: str = ","
-    quote: str | None = '"'
-    encoding: str = "utf8"
-    null_values: tuple[str, ...] | None = None
-    """Texts that mean null. When not given: the empty field, in every column but text, where it is the empty text."""
-
-    @classmethod
-    def of(cls, table: str, options: Mapping[str, Any], suffix: str) -> CsvOptions:
-        """Options from a table's configuration. Raises ConfigError naming the key, the value and what is allowed."""
-        for key in options:
-            if key not in _OPTIONS:
-                raise ConfigError(
-                    f"table {table!r}: options.{key} is not an option of CSV files: {', '.join(_OPTIONS)}"
-                )
-        header = options.get("header", True)
-        if not isinstance(header, bool):
-            raise ConfigError(f"table {table!r}: options.header = {header!r}: true or false")
-        delimiter = options.get("delimiter", "\t" if suffix == ".tsv" else ",")
-        delimiter = "\t" if delimiter == r"\t" else delimiter
-        quote = options.get("quote", '"') or None
-        for key, value in (("delimiter", delimiter), ("quote", quote)):
-            if value is not None and (not isinstance(value, str) or len(value) != 1 or not value.isascii()):
-                raise ConfigError(f"table {table!r}: options.{key} = {value!r}: one ASCII character")
-        null_values = options.get("null_values")
-        if null_values is not None and not (
-            isinstance(null_values, list | tuple) and all(isinstance(value, str) for value in null_values)
-        ):
-            raise ConfigError(f"table {table!r}: options.null_values = {null_values!r}: a list of texts")
-        encoding = options.get("encoding", "utf8")
-        try:
-            codecs.lookup(encoding)
-        except (LookupError, TypeError):
-            raise ConfigError(f"table {table!r}: options.encoding = {encoding!r}: the name of an encoding") from None
-        return cls(header, delimiter, quote, encoding, None if null_values is None else tuple(null_values))
+Types = frozenset[pa.DataType]
 
 
 @dataclass(frozen=True)
@@ -95,40 +30,155 @@ class CsvSummary:
     """What all rows of a file have in common."""
 
     row_count: int
-    candidates: tuple[tuple[str, frozenset[pa.DataType]], ...]
+    columns: tuple[tuple[str, Types], ...]
     """Name of each column, in file order, and the types that all its values fit; all of them when it has none."""
+    first_row: FirstRow | None = None
+    """Where the options do not say whether it is a header: then it counts as values above."""
+    has_header: bool | None = None
+    """Whether the first row is a header; None when the file does not tell."""
+
+    def resolved(self, has_header: bool | None) -> CsvSummary:
+        """The summary of the same file when that is known."""
+        if self.first_row is None or not has_header:
+            return self
+        return CsvSummary(self.row_count - 1, tuple(zip(self.first_row.cells, self.first_row.rest, strict=True)))
 
 
-def inferred_fields(summaries: Sequence[CsvSummary]) -> list[pa.Field]:
-    """The columns of all files, in the order in which they first occur, each with a type that fits every value.
+@dataclass(frozen=True)
+class CsvReader:
+    """Reads CSV files that are written in one way."""
 
-    A column without any value is of the null type.
-    """
-    remaining: dict[str, frozenset[pa.DataType]] = {}
-    for summary in summaries:
-        for name, candidates in summary.candidates:
-            remaining[name] = remaining.get(name, candidates) & candidates
-    return [pa.field(name, _first(candidates)) for name, candidates in remaining.items()]
+    options: CsvOptions
+
+    def summarize(self, open_stream: OpenStream) -> CsvSummary:
+        """Read a whole file in blocks of text and find what types its values fit. ArrowInvalid for a broken row."""
+        names = _names(open_stream, self.options)
+        types = [ALL] * len(names)
+        rest = types
+        nulls = _null_values(self.options)
+        rows = 0
+        first: pa.RecordBatch | None = None
+        for batch in _batches(open_stream, self.options, {name: pa.string() for name in names}):
+            types = [fitting(column, known, nulls) for column, known in zip(batch.columns, types, strict=True)]
+            if self.options.header is None:
+                others = batch.slice(0 if rows else 1)
+                rest = [fitting(column, known, nulls) for column, known in zip(others.columns, rest, strict=True)]
+            if rows == 0:
+                first = batch
+                _check_delimiter(batch, self.options)
+            rows += batch.num_rows
+        columns = tuple(zip(names, types, strict=True))
+        if self.options.header is not None or first is None:
+            return CsvSummary(rows, columns)
+        first_row = _first_row(first, rest, rows - 1)
+        return CsvSummary(rows, columns, first_row, first_row.is_header)
+
+    @staticmethod
+    def plan(
+        table: str, files: Sequence[tuple[str, CsvReader, CsvSummary]]
+    ) -> tuple[list[PlannedFile], list[pa.Field]]:
+        """How to read each (path, reader, summary), and the columns of all, in the order in which they first occur.
+
+        A column has a type that fits every value; one without any value has the null type. Raises TableFormatError
+        when it is not certain which files have a header.
+        """
+        given = [reader.options.header for _, reader, _ in files]
+        found = _headers(table, [(path, summary) for path, _, summary in files])
+        headers = [one if one is not None else other for one, other in zip(given, found, strict=True)]
+        types: dict[str, Types] = {}
+        planned = []
+        for (_, reader, unresolved), header in zip(files, headers, strict=True):
+            summary = unresolved.resolved(header)
+            for name, fitting_types in summary.columns:
+                types[name] = types.get(name, fitting_types) & fitting_types
+            # A file without any row has no header either.
+            planned.append(PlannedFile(summary.row_count, CsvReader(replace(reader.options, header=bool(header)))))
+        return planned, [pa.field(name, preferred(fitting_types)) for name, fitting_types in types.items()]
+
+    def batches(
+        self, open_stream: OpenStream, types: Mapping[str, pa.DataType]
+    ) -> tuple[pa.Schema, Iterator[pa.RecordBatch]]:
+        """The rows of a file, with those types by column name, block by block."""
+        options = self.options
+        if options.header is None:
+            # It could not be read when the table was planned, and fails again, unless that has passed.
+            options = replace(options, header=self.summarize(open_stream).has_header)
+            if options.header is None:
+                raise pa.ArrowInvalid(_UNKNOWN_HEADER)
+        stored = {name: types[name] for name in _names(open_stream, options) if name in types}
+        schema = pa.schema([pa.field(name, type_) for name, type_ in stored.items()])
+        return schema, (batch.select(schema.names) for batch in _batches(open_stream, options, stored))
 
 
-def summarize(open_stream: OpenStream, options: CsvOptions) -> CsvSummary:
-    """Read a whole file in blocks of text and find what types its values fit. Raises ArrowInvalid for a broken row."""
-    names = _names(open_stream, options)
-    candidates = [frozenset(_CANDIDATES)] * len(names)
-    rows = 0
-    for batch in _batches(open_stream, options, {name: pa.string() for name in names}):
-        rows += batch.num_rows
-        candidates = [_fitting(batch.column(index), remaining, options) for index, remaining in enumerate(candidates)]
-    return CsvSummary(rows, tuple(zip(names, candidates, strict=True)))
+_UNKNOWN_HEADER = (
+    "its first row may be the names of the columns or values: nothing tells; set options.header to true or false"
+)
 
 
-def write_parquet(open_stream: OpenStream, options: CsvOptions, types: Mapping[str, pa.DataType], target: str) -> None:
-    """Write a file's rows as Parquet, with the given types by column name, block by block."""
-    stored = {name: types[name] for name in _names(open_stream, options) if name in types}
-    schema = pa.schema([pa.field(name, type_) for name, type_ in stored.items()])
-    with pq.ParquetWriter(target, schema, compression="zstd", use_dictionary=False, write_statistics=False) as writer:
-        for batch in _batches(open_stream, options, stored):
-            writer.write_batch(batch.select(schema.names))
+def _headers(table: str, files: Sequence[tuple[str, CsvSummary]]) -> list[bool | None]:
+    """Whether each file has a header, as far as files can tell of themselves and of files like them."""
+    sure = {summary.first_row.cells for _, summary in files if summary.first_row and summary.has_header}
+    headers: list[bool | None] = []
+    for path, summary in files:
+        header = summary.has_header
+        if header is None and summary.first_row is not None:
+            if summary.first_row.cells not in sure:
+                raise TableFormatError(f"{table}: {path}: {_UNKNOWN_HEADER}")
+            header = True
+        headers.append(header)
+    with_header, without = (
+        [path for (path, _), header in zip(files, headers, strict=True) if header is wanted] for wanted in (True, False)
+    )
+    if with_header and without:
+        raise TableFormatError(
+            f"{table}: {with_header[0]} seems to have a header and {without[0]} seems to have none; "
+            "set options.header to true or false"
+        )
+    _check_related(table, files, sure)
+    return headers
+
+
+def _check_related(table: str, files: Sequence[tuple[str, CsvSummary]], headers: set[tuple[str, ...]]) -> None:
+    """Raise TableFormatError for a file of texts only whose names no other file has: they may be values."""
+    if len(headers) < 2:
+        return
+    for path, summary in files:
+        first = summary.first_row
+        if first is None or first.has_types:
+            continue
+        others = {name for cells in headers - {first.cells} for name in cells}
+        if others.isdisjoint(first.cells):
+            raise TableFormatError(f"{table}: {path}: {_UNKNOWN_HEADER}")
+
+
+def _first_row(batch: pa.RecordBatch, rest: list[Types], other_rows: int) -> FirstRow:
+    cells = tuple(column[0].as_py() or "" for column in batch.columns)
+    others = batch.slice(1)
+    return FirstRow(
+        cells,
+        tuple(rest),
+        tuple(bool(pc.any(pc.equal(column, cell)).as_py()) for column, cell in zip(others.columns, cells, strict=True)),
+        tuple(map(_has_names, others.columns)),
+        other_rows,
+        any(pc.count_distinct(column).as_py() * 2 <= len(column) for column in others.columns),
+    )
+
+
+def _has_names(texts: pa.StringArray) -> bool:
+    usual = pc.is_in(pc.utf8_lower(texts), value_set=pa.array(sorted(USUAL)))
+    return bool(pc.any(pc.or_(usual, pc.match_substring_regex(texts, COMPOUND))).as_py())
+
+
+def _check_delimiter(batch: pa.RecordBatch, options: CsvOptions) -> None:
+    """Raise ArrowInvalid for a file of one column that seems to be several with another delimiter between them."""
+    if options.has_delimiter or batch.num_columns > 1 or batch.num_rows < 2:
+        return
+    for delimiter, spelled in _DELIMITERS.items():
+        counts = pc.min_max(pc.count_substring(batch.column(0), delimiter)).as_py()
+        if delimiter != options.delimiter and counts["min"] == counts["max"] and counts["min"]:
+            raise pa.ArrowInvalid(
+                f"every row has {counts['min']} {spelled!r} and no {options.delimiter!r}; set options.delimiter"
+            )
 
 
 def _names(open_stream: OpenStream, options: CsvOptions) -> list[str]:
@@ -139,7 +189,7 @@ def _names(open_stream: OpenStream, options: CsvOptions) -> list[str]:
     except pa.ArrowInvalid as error:
         if "Empty CSV file" in str(error):
             return []
-        raise _located(error, open_stream, options) from error
+        raise located(error, open_stream, options) from error
     check_distinct(names)
     return names
 
@@ -153,7 +203,7 @@ def _batches(
         with open_stream() as stream:
             yield from _open(stream, options, types)
     except pa.ArrowInvalid as error:
-        raise _located(error, open_stream, options) from error
+        raise located(error, open_stream, options) from error
 
 
 def _open(stream: pa.NativeFile, options: CsvOptions, types: Mapping[str, pa.DataType]) -> pacsv.CSVStreamingReader:
@@ -167,102 +217,20 @@ def _open(stream: pa.NativeFile, options: CsvOptions, types: Mapping[str, pa.Dat
             encoding=options.encoding,
         ),
         parse_options=pacsv.ParseOptions(
-            delimiter=options.delimiter, quote_char=options.quote or False, newlines_in_values=options.quote is not None
+            delimiter=options.delimiter,
+            quote_char=options.quote or False,
+            escape_char=options.escape or False,
+            newlines_in_values=options.quote is not None or options.escape is not None,
         ),
         convert_options=pacsv.ConvertOptions(
             column_types=dict(types),
             null_values=list(_null_values(options)),
             strings_can_be_null=options.null_values is not None,
-            true_values=_TRUE,
-            false_values=_FALSE,
+            true_values=TRUE,
+            false_values=FALSE,
         ),
     )
 
 
 def _null_values(options: CsvOptions) -> tuple[str, ...]:
     return ("",) if options.null_values is None else options.null_values
-
-
-def _fitting(texts: pa.StringArray, candidates: frozenset[pa.DataType], options: CsvOptions) -> frozenset[pa.DataType]:
-    """Those of the candidates that every text which is no null fits."""
-    values = texts.filter(pc.invert(pc.is_in(texts, value_set=pa.array(_null_values(options), pa.string()))))
-    if not len(values):
-        return candidates
-    values = pc.utf8_trim(values, " \t")
-    return frozenset(type_ for type_ in candidates if _fits(values, type_))
-
-
-def _fits(values: pa.StringArray, type_: pa.DataType) -> bool:
-    if pa.types.is_string(type_):
-        return True
-    if pa.types.is_boolean(type_):
-        return _all_match(values, _WORDS)
-    if pa.types.is_time(type_):
-        return _all_match(values, _TIME)
-    if pa.types.is_integer(type_) and _any_match(values, "[xX]"):
-        # Arrow takes 0x10 for 16; such texts are codes.
-        return False
-    if pa.types.is_floating(type_) and _any_match(values, _LONG_INTEGER):
-        # Beyond 2^53 not every integer is a float: two different ones would become equal.
-        return False
-    try:
-        pc.cast(values, type_)
-    except pa.ArrowInvalid:
-        return False
-    return True
-
-
-def _all_match(values: pa.StringArray, pattern: str) -> bool:
-    return bool(pc.all(pc.match_substring_regex(values, pattern)).as_py())
-
-
-def _any_match(values: pa.StringArray, pattern: str) -> bool:
-    return bool(pc.any(pc.match_substring_regex(values, pattern)).as_py())
-
-
-def _first(candidates: frozenset[pa.DataType]) -> pa.DataType:
-    if len(candidates) == len(_CANDIDATES):
-        return pa.null()
-    return next(type_ for type_ in _CANDIDATES if type_ in candidates)
-
-
-def _located(error: pa.ArrowInvalid, open_stream: OpenStream, options: CsvOptions) -> pa.ArrowInvalid:
-    """The error with the line in the file instead of the number of the row."""
-    message = str(error)
-    hint = "; set options.encoding" if "UTF8" in message else ""
-    row = _ROW.search(message)
-    if row is None:
-        return pa.ArrowInvalid(message + hint)
-    with open_stream() as stream:
-        lines = io.TextIOWrapper(io.BufferedReader(stream), options.encoding, errors="replace", newline=None)
-        line = _line_of_row(lines, int(row[1]), options)
-    return pa.ArrowInvalid(f"line {line}: {message[row.end() :]}{hint}")
-
-
-def _line_of_row(lines: Iterable[str], row: int, options: CsvOptions) -> int:
-    number = found = 0
-    quoted = False
-    for number, line in enumerate(lines, 1):
-        if not quoted:
-            if line == "\n":
-                continue
-            found += 1
-            if found == row:
-                return number
-        if options.quote and options.quote in line:
-            quoted = _ends_quoted(line, quoted, options.quote, options.delimiter)
-    return number
-
-
-def _ends_quoted(line: str, quoted: bool, quote: str, delimiter: str) -> bool:
-    """Whether a quoted value goes on behind this line. Quotes count only where a value starts, and in such values."""
-    starts = not quoted
-    for char in line:
-        if quoted:
-            # A doubled quote ends the value and starts it again.
-            quoted = char != quote
-            starts = not quoted
-        else:
-            quoted = starts and char == quote
-            starts = char == delimiter
-    return quoted

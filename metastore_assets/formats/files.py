@@ -1,46 +1,55 @@
-"""Plain files in folders, flat or nested, with or without `column=value` folders: Parquet and CSV."""
+"""Plain files in folders: Parquet, ORC, Avro, CSV and JSON lines, flat or nested, with or without partitions."""
 
 from __future__ import annotations
 
 import hashlib
 import json
-import os
-import tempfile
 from collections.abc import Sequence
-from concurrent.futures import ThreadPoolExecutor
 from contextlib import ExitStack
 from dataclasses import dataclass
-from functools import lru_cache
 from typing import Any
 
 import pyarrow as pa
 
 from metastore_assets.config import TableConfig
-from metastore_assets.errors import FragmentError, TableFormatError, TableNotFoundError
+from metastore_assets.errors import ConfigError, SnapshotNotFoundError, TableFormatError, TableNotFoundError
 from metastore_assets.formats.base import Fragment, Snapshot, SnapshotReference
-from metastore_assets.formats.bounds import FragmentBounds, bounds_table
+from metastore_assets.formats.bounds import bounds_table
 from metastore_assets.formats.conform import Matcher
-from metastore_assets.formats.csv_files import CsvOptions, CsvSummary, inferred_fields, summarize, write_parquet
-from metastore_assets.formats.listing import DataFile, data_files, is_hidden, partition_columns
+from metastore_assets.formats.csv_files import CsvReader
+from metastore_assets.formats.csv_options import OPTIONS as CSV_OPTIONS
+from metastore_assets.formats.csv_options import CsvOptions
+from metastore_assets.formats.file_bounds import file_bounds
+from metastore_assets.formats.file_columns import open_columns
+from metastore_assets.formats.file_schemas import Described, open_text, table_schema
+from metastore_assets.formats.json_lines import JsonReader
+from metastore_assets.formats.listing import DataFile, data_files, is_hidden, partition_columns, wanted_folders
 from metastore_assets.formats.location import Location
-from metastore_assets.formats.parquet import ParquetColumns, open_parquet
+from metastore_assets.formats.partition_filter import PartitionFilter
 from metastore_assets.formats.partition_keys import encode_partition_key
-from metastore_assets.formats.reader import FileFragmentReader, check_distinct, explained
-from metastore_assets.formats.schema_union import plain_type, union_fields
+from metastore_assets.formats.reader import FileColumns, FileFragmentReader, explained
+from metastore_assets.formats.spill import spilled
+from metastore_assets.formats.templates import Folders, HiveFolders, Items, Template, scalar, texts
+from metastore_assets.formats.text_reader import TextReader
 
-_FOOTER_THREADS = 32
-"""Footers read at a time while planning: most of it is waiting for the store."""
-_CSV_THREADS = 4
-"""CSV files read at a time while planning: each holds some blocks of text."""
+_TEMPLATE = "template"
 
 
 class FilesFormat:
     """Files in folders. Their snapshot is what a listing shows: there is no commit that spans files."""
 
     def __init__(self, table: TableConfig) -> None:
-        self._name = table.name
-        self._options = table.options
+        self._table = table
+        for key in table.options:
+            if key not in (_TEMPLATE, *CSV_OPTIONS):
+                raise ConfigError(
+                    f"table {table.name!r}: options.{key} is not an option of files: "
+                    f"{_TEMPLATE}; of CSV files: {', '.join(CSV_OPTIONS)}"
+                )
         CsvOptions.of(table.name, table.options, "")  # What is wrong with them is told whatever the files are.
+        template = table.options.get(_TEMPLATE)
+        self._folders: Folders = HiveFolders() if template is None else Template.of(table.name, template)
+        self._filter = PartitionFilter.of(table.partitions)
         self._location = Location.of(table.uri, table.storage_options)
 
     def snapshot_id(self) -> str:
@@ -52,18 +61,22 @@ class FilesFormat:
         return SnapshotReference(self.snapshot_id(), None)
 
     def snapshot(self) -> Snapshot:
-        """The files there are now. Reads the footer of each Parquet file, and each CSV file as a whole for its types.
+        """The files there are now. Reads the footer or header of each file, and CSV and JSON files as a whole.
 
         A file that cannot be read is a fragment like the others as long as another file tells the schema.
         """
         files = self._files()
-        columns = partition_columns(self._location, files)
-        details, fields = self._describe(files)
+        columns = partition_columns(self._folders, files)
+        described, fields = table_schema(self._location, files, self._reader, columns)
+        types = self._folders.types
         schema = pa.schema(
-            [field for field in fields if field.name not in columns] + [pa.field(name, pa.string()) for name in columns]
+            [field for field in fields if field.name not in columns]
+            + [pa.field(name, types.get(name, pa.string())) for name in columns]
         )
-        types = tuple((field.name, field.type) for field in schema)
-        fragments = [self._fragment(file, rows, columns, types) for file, rows in zip(files, details, strict=True)]
+        keys = _partition_keys(files, columns)
+        fragments = [
+            self._fragment(file, found, keys[file.partition]) for file, found in zip(files, described, strict=True)
+        ]
         return Snapshot(
             format="files",
             id=_digest([fragment.id for fragment in fragments]),
@@ -74,66 +87,50 @@ class FilesFormat:
         )
 
     def bounds(self, snapshot: Snapshot, column: str) -> pa.Table:
-        """What the files' footers say: not read yet, so nothing."""
-        return bounds_table(snapshot, column, [FragmentBounds()] * len(snapshot.fragments))
+        """What the folders' names and the footers of Parquet and ORC files say. Reads one footer per fragment."""
+        return bounds_table(snapshot, column, file_bounds(snapshot, column))
 
     def _files(self) -> list[DataFile]:
+        location = self._location
+        if self._table.at is not None:
+            raise SnapshotNotFoundError(
+                f"{location.uri} has no state {self._table.at!r}: plain files have no history; leave out `at`"
+            )
+        descend = wanted_folders(location, self._folders, self._filter)
         try:
-            files = data_files(self._location, self._location.list(is_hidden))
+            files = data_files(location, location.list(is_hidden, descend), self._folders, self._filter)
         except FileNotFoundError as error:
-            raise TableNotFoundError(f"{self._location.uri} holds no table: {error}") from error
+            raise TableNotFoundError(f"{location.uri} holds no table: {error}") from error
         except OSError as error:
-            raise TableFormatError(f"{self._location.uri} cannot be listed: {error}") from error
+            raise TableFormatError(f"{location.uri} cannot be listed: {error}") from error
         if not files:
-            raise TableNotFoundError(f"{self._location.uri} holds no table: there are no data files")
+            left = " in the partitions that are meant" if self._filter.patterns else ""
+            raise TableNotFoundError(f"{location.uri} holds no table: there are no data files{left}")
+        unknown = self._filter.unknown(partition_columns(self._folders, files))
+        if unknown:
+            raise TableFormatError(f"{location.uri} has no partition column {unknown[0]!r}, by which it is filtered")
         kinds = {file.kind: file for file in files}
         if len(kinds) > 1:
-            paths = " and ".join(self._location.full_path(file.stored.path) for file in kinds.values())
-            raise TableFormatError(f"{self._location.uri} mixes kinds of files: {paths}")
+            paths = " and ".join(location.full_path(file.stored.path) for file in kinds.values())
+            raise TableFormatError(f"{location.uri} mixes kinds of files: {paths}")
         return files
 
-    def _csv_options(self, file: DataFile) -> CsvOptions | None:
-        return CsvOptions.of(self._name, self._options, file.suffix) if file.kind == "csv" else None
+    def _reader(self, file: DataFile) -> TextReader | None:
+        if file.kind == "csv":
+            return CsvReader(CsvOptions.of(self._table.name, self._table.options, file.suffix))
+        return JsonReader() if file.kind == "json" else None
 
     def _fragment_id(self, file: DataFile) -> str:
         stored = file.stored
-        reader = [file.kind, repr(self._csv_options(file))]
-        return _digest([stored.path, stored.size, stored.version, *reader])
+        # Folders say the values of columns by their names, which are in the path, or by their template.
+        by_place = [texts(file.partition)] if self._folders.types else []
+        reader = [file.kind, repr(self._reader(file))]
+        return _digest([stored.path, stored.size, stored.version, *reader, *by_place])
 
-    def _fragment(
-        self, file: DataFile, rows: int | None, columns: tuple[str, ...], types: tuple[tuple[str, pa.DataType], ...]
-    ) -> Fragment:
-        values = dict(file.partition)
-        # A file further up than others says nothing of the deeper columns: they are in its rows, or null.
-        key = encode_partition_key([(name, values[name]) for name in columns if name in values])
-        options = self._csv_options(file)
-        source = FilesFragmentSource(self._location, file, options, types if options else ())
+    def _fragment(self, file: DataFile, described: Described, key: str) -> Fragment:
+        source = FilesFragmentSource(self._location, file, described.reader, described.types)
         path = self._location.full_path(file.stored.path)
-        return Fragment(self._fragment_id(file), key, path, file.stored.size, rows, source)
-
-    def _describe(self, files: Sequence[DataFile]) -> tuple[list[int | None], list[pa.Field]]:
-        """The rows of each file, None where it cannot be read, and the columns of all."""
-
-        def describe(file: DataFile) -> Any:
-            try:
-                return _described(self._location, file, self._csv_options(file))
-            except FragmentError as error:
-                return error
-
-        with ThreadPoolExecutor(_CSV_THREADS if files[0].kind == "csv" else _FOOTER_THREADS) as pool:
-            outcomes = list(pool.map(describe, files))
-        readable = [
-            (file, outcome) for file, outcome in zip(files, outcomes, strict=True) if isinstance(outcome, tuple)
-        ]
-        if not readable:
-            raise TableFormatError(f"{self._location.uri} has no readable file: {outcomes[0]}") from outcomes[0]
-        rows = [outcome[0] if isinstance(outcome, tuple) else None for outcome in outcomes]
-        if files[0].kind == "csv":
-            return rows, inferred_fields([outcome[1] for _, outcome in readable])
-        schemas = {outcome[1]: self._location.full_path(file.stored.path) for file, outcome in reversed(readable)}
-        return rows, union_fields(
-            self._location.uri, [(path, list(schema)) for schema, path in reversed(schemas.items())]
-        )
+        return Fragment(self._fragment_id(file), key, path, file.stored.size, described.row_count, source)
 
 
 @dataclass(frozen=True)
@@ -142,70 +139,44 @@ class FilesFragmentSource:
 
     location: Location
     file: DataFile
-    csv: CsvOptions | None
+    reader: TextReader | None
+    """Of a CSV or JSON file."""
     types: tuple[tuple[str, pa.DataType], ...]
-    """Of a CSV file's columns, by name."""
+    """Of a CSV or JSON file's columns, by name."""
 
     def open(self) -> FileFragmentReader:
         """Open the file. Raises FragmentError, with `missing` when it is gone or has been overwritten since."""
         path = self.location.full_path(self.file.stored.path)
         with explained(path), ExitStack() as stack:
-            if self.csv is None:
-                source = stack.enter_context(self.location.open_stored(self.file.stored))
-            else:
-                source = stack.enter_context(self._spilled(self.csv))
+            columns = self._columns()
+            stack.callback(columns.close)
             reader = FileFragmentReader(
-                ParquetColumns(source),
+                columns,
                 path=path,
                 matcher=Matcher(),
-                constants={name: pa.scalar(value, pa.string()) for name, value in self.file.partition},
+                constants={name: scalar(value) for name, value in self.file.partition},
                 verify=lambda: self.location.check(self.file.stored),
             )
             stack.pop_all()
         return reader
 
-    def _spilled(self, options: CsvOptions) -> pa.NativeFile:
-        """The rows as a Parquet file on local disk, so that each column is parsed once and read alone."""
-        descriptor, name = tempfile.mkstemp(suffix=".parquet")
-        os.close(descriptor)
-        try:
-            write_parquet(lambda: _open_text(self.location, self.file), options, dict(self.types), name)
-            self.location.check(self.file.stored)
-            return pa.OSFile(name, "rb")
-        finally:
-            # Stays readable while it is open, and leaves nothing behind however the process ends.
-            os.unlink(name)
+    def _columns(self) -> FileColumns:
+        if self.reader is None:
+            return open_columns(self.file.kind, self.location.open_stored(self.file.stored))
+        schema, batches = self.reader.batches(lambda: open_text(self.location, self.file), dict(self.types))
+        source = spilled(schema, batches)
+        self.location.check(self.file.stored)
+        return open_columns("parquet", source)
 
 
-@lru_cache(maxsize=200_000)
-def _described(location: Location, file: DataFile, options: CsvOptions | None) -> tuple[int, Any]:
-    """Row count of a file, and its schema in plain types or its CsvSummary. Cached: equal arguments, same content."""
-    stored = file.stored
-    with explained(location.full_path(stored.path)):
-        if options is not None:
-            summary: CsvSummary = summarize(lambda: _open_text(location, file), options)
-            result: tuple[int, Any] = summary.row_count, summary
-        else:
-            with location.open_stored(stored) as source:
-                parquet = open_parquet(source)
-                check_distinct(parquet.schema_arrow.names)
-                stored_schema = parquet.schema_arrow.remove_metadata().serialize().to_pybytes()
-                result = parquet.metadata.num_rows, _plain_schema(stored_schema)
-        location.check(stored)
-    return result
+def _partition_keys(files: Sequence[DataFile], columns: tuple[str, ...]) -> dict[Items, str]:
+    keys = {}
+    for partition in {file.partition for file in files}:
+        values = dict(texts(partition))
+        # A file further up than others says nothing of the deeper columns: they are in its rows, or null.
+        keys[partition] = encode_partition_key([(name, values[name]) for name in columns if name in values])
+    return keys
 
 
-def _open_text(location: Location, file: DataFile) -> pa.NativeFile:
-    source = location.open_stored(file.stored)
-    return pa.CompressedInputStream(source, file.compression) if file.compression else source
-
-
-@lru_cache(maxsize=4096)
-def _plain_schema(serialized: bytes) -> pa.Schema:
-    """A schema in plain types. One object for all files of one schema: a table has many files and few schemas."""
-    schema = pa.ipc.read_schema(pa.py_buffer(serialized))
-    return pa.schema([pa.field(field.name, plain_type(field.type)) for field in schema])
-
-
-def _digest(parts: Sequence[object]) -> str:
+def _digest(parts: Sequence[Any]) -> str:
     return hashlib.sha256(json.dumps(parts).encode()).hexdigest()[:32]

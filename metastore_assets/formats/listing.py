@@ -1,14 +1,15 @@
-"""Data files in folders: which files count, what kind they are, and the partition values in the folders' names."""
+"""Data files in folders: which files count, what kind they are, and in which partition each lies."""
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+import re
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
-from urllib.parse import unquote_to_bytes
 
 from metastore_assets.errors import TableFormatError
 from metastore_assets.formats.location import Location, StoredFile
-from metastore_assets.formats.partition_keys import NULL_VALUE
+from metastore_assets.formats.partition_filter import PartitionFilter
+from metastore_assets.formats.templates import Folders, Items, texts
 
 _KINDS = {
     ".parquet": "parquet",
@@ -25,7 +26,10 @@ _KINDS = {
 }
 _COMPRESSIONS = {".gz": "gzip", ".zst": "zstd", ".zstd": "zstd", ".bz2": "bz2", ".lz4": "lz4"}
 _MAGIC = {b"PAR1": "parquet", b"PARE": "parquet", b"ORC": "orc", b"Obj\x01": "avro"}
-_READABLE = ("parquet", "csv")
+_MAGIC_BYTES = 4
+_TEXT_KINDS = ("csv", "json")
+_READABLE = ("parquet", "orc", "avro", *_TEXT_KINDS)
+_ACID_FOLDER = re.compile(r"(base|delta|delete_delta)_[0-9]{7,}(_[0-9]{7,}(_[0-9]{4})?)?(_v[0-9]+)?")
 
 
 @dataclass(frozen=True)
@@ -34,23 +38,38 @@ class DataFile:
 
     stored: StoredFile
     kind: str
-    """`parquet` or `csv`."""
+    """`parquet`, `orc`, `avro`, `csv` or `json`."""
     compression: str | None
     """Of the whole file, as Arrow names it; None when there is none."""
     suffix: str
     """The suffix that tells the kind, lower case; empty when the content does."""
-    partition: tuple[tuple[str, str | None], ...]
-    """(column, value) of each `column=value` folder above it, outermost first."""
+    partition: Items
+    """What the folders above it say, outermost first."""
+
+    @property
+    def is_text(self) -> bool:
+        """Whether its values have no types of their own."""
+        return self.kind in _TEXT_KINDS
 
 
 def is_hidden(name: str) -> bool:
-    """Whether a file or folder is no data, as Spark and Hive have it: `_SUCCESS`, `.part.crc`, `_tmp/`; not `_a=1/`."""
+    """Whether a file or folder is no data, as Spark has it: `_SUCCESS`, `.x.crc`, `_tmp/`, `._COPYING_`, not `_a=1`."""
     return name.startswith(".") or (name.startswith("_") and "=" not in name) or name.endswith("._COPYING_")
 
 
-def data_files(location: Location, found: Iterable[StoredFile]) -> list[DataFile]:
+def wanted_folders(location: Location, folders: Folders, filter_: PartitionFilter) -> Callable[[str], bool] | None:
+    """Tells for the path of a folder whether files below may be in a partition that is meant; None when all are."""
+    if not filter_.patterns:
+        return None
+    return lambda path: filter_.keeps(texts(_items(location, folders, path, path.split("/"))))
+
+
+def data_files(
+    location: Location, found: Iterable[StoredFile], folders: Folders, filter_: PartitionFilter
+) -> list[DataFile]:
     """The data files among those found, ordered by path. Raises TableFormatError for one that has no reader."""
     files = []
+    partitions: dict[str, Items] = {}
     for stored in sorted(found, key=lambda file: file.path):
         _check_name(location, stored.path)
         name = (stored.path or location.uri).rpartition("/")[2].lower()
@@ -59,48 +78,36 @@ def data_files(location: Location, found: Iterable[StoredFile]) -> list[DataFile
         if not suffix and stored.size == 0:
             # A folder's marker in an object store, or a file with nothing in it.
             continue
+        folder = stored.path.rpartition("/")[0]
+        if folder not in partitions:
+            above = folder.split("/") if folder else []
+            partitions[folder] = _items(location, folders, stored.path, above, is_file=True)
+        partition = partitions[folder]
+        if not filter_.keeps(texts(partition)):
+            continue
         kind = _KINDS[suffix] if suffix else _sniff(location, stored)
-        if kind not in _READABLE:
-            raise TableFormatError(_no_reader(location.full_path(stored.path), kind))
-        if kind == "parquet" and compression:
-            raise TableFormatError(
-                f"{location.full_path(stored.path)} is a Parquet file inside a {compression} file, which has no reader"
-            )
-        files.append(DataFile(stored, kind, compression, suffix, _partition(location, stored.path)))
+        _check_readable(location, stored.path, kind, compression)
+        files.append(DataFile(stored, kind, compression, suffix, partition))
     return files
 
 
-def partition_columns(location: Location, files: Sequence[DataFile]) -> tuple[str, ...]:
+def partition_columns(folders: Folders, files: Sequence[DataFile]) -> tuple[str, ...]:
     """Names of all partition columns, in the order of the deepest folders; files further up lack the rest."""
-    orders = sorted(
-        {tuple(name for name, _ in file.partition) for file in files}, key=lambda names: (-len(names), names)
-    )
-    columns: list[str] = []
-    for names in orders:
+    orders = {tuple(name for name, _ in file.partition) for file in files}
+    columns = list(folders.types)
+    for names in sorted(orders, key=lambda names: (-len(names), names)):
         columns += [name for name in names if name not in columns]
     return tuple(columns)
 
 
-def _partition(location: Location, path: str) -> tuple[tuple[str, str | None], ...]:
-    items: list[tuple[str, str | None]] = []
-    for folder in path.split("/")[:-1]:
-        name, equals, value = folder.partition("=")
-        if not equals or not name:
-            continue
-        decoded = _unquote(location, path, name)
-        if decoded in dict(items):
-            raise TableFormatError(f"{location.full_path(path)} has two values of the partition column {decoded!r}")
-        items.append((decoded, None if value == NULL_VALUE else _unquote(location, path, value)))
-    return tuple(items)
-
-
-def _unquote(location: Location, path: str, text: str) -> str:
+def _items(location: Location, folders: Folders, path: str, above: Sequence[str], *, is_file: bool = False) -> Items:
     try:
-        return unquote_to_bytes(text).decode("utf-8")
-    except UnicodeDecodeError:
-        raise TableFormatError(
-            f"{location.full_path(path)}: the folder {text!r} is not percent-encoded UTF-8"
-        ) from None
+        items = folders.items(above)
+        if is_file:
+            folders.check(above)
+    except ValueError as error:
+        raise TableFormatError(f"{location.full_path(path)} has {error}") from None
+    return items
 
 
 def _check_name(location: Location, path: str) -> None:
@@ -108,6 +115,22 @@ def _check_name(location: Location, path: str) -> None:
         path.encode("utf-8")
     except UnicodeEncodeError:
         raise TableFormatError(f"{location.uri}: the name of {path!a} is not UTF-8; rename the file") from None
+
+
+def _check_readable(location: Location, path: str, kind: str, compression: str | None) -> None:
+    full_path = location.full_path(path)
+    if kind == "unknown":
+        raise TableFormatError(
+            f"{full_path} is no data file that can be told: name it .parquet, .orc, .avro, .csv or .json, "
+            "or start its name with `_` if it is no data"
+        )
+    if kind not in _READABLE:
+        raise TableFormatError(f"{full_path} is a file of the kind {kind!r}; {', '.join(_READABLE)} are read")
+    if compression and kind not in _TEXT_KINDS:
+        raise TableFormatError(f"{full_path} is of the kind {kind!r} inside a {compression} file, which has no reader")
+    if any(map(_ACID_FOLDER.fullmatch, path.split("/")[:-1])):
+        # Which of its rows are live the names of the folders tell, and a metastore that knows what was committed.
+        raise TableFormatError(f"{full_path} belongs to a transactional Hive table, which has no reader")
 
 
 def _strip(name: str, suffixes: dict[str, str]) -> tuple[str, str | None]:
@@ -119,14 +142,5 @@ def _strip(name: str, suffixes: dict[str, str]) -> tuple[str, str | None]:
 
 def _sniff(location: Location, stored: StoredFile) -> str:
     with location.open_stored(stored) as file:
-        head = file.read(4)
+        head = file.read(_MAGIC_BYTES)
     return next((kind for magic, kind in _MAGIC.items() if head.startswith(magic)), "unknown")
-
-
-def _no_reader(path: str, kind: str) -> str:
-    if kind == "unknown":
-        return (
-            f"{path} is no data file that can be told: name it .parquet or .csv, "
-            "or start its name with `_` if it is no data"
-        )
-    return f"{path} is a file of the kind {kind!r}, whose reader is not built yet; Parquet and CSV files are read"

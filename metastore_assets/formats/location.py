@@ -8,6 +8,7 @@ from __future__ import annotations
 import os
 import re
 from collections.abc import Callable, Iterator, Mapping
+from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, field
 from datetime import UTC, datetime
 from functools import lru_cache
@@ -26,6 +27,9 @@ from metastore_assets.formats.object_store import (
 
 _SCHEME = re.compile(r"[A-Za-z][A-Za-z0-9+.-]*://")
 _FILE = re.compile(r"^file:(//[^/]*)?(?=/)")
+
+_LISTINGS = 16
+"""Folders of an object store listed at a time."""
 
 
 @dataclass(frozen=True)
@@ -75,12 +79,18 @@ class Location:
         """Path or URI of a file, for messages and for people."""
         return f"{self.uri.rstrip('/')}/{path}" if path else self.uri
 
-    def list(self, skip: Callable[[str], bool] = lambda name: False) -> Iterator[StoredFile]:
+    def list(
+        self, skip: Callable[[str], bool] = lambda name: False, descend: Callable[[str], bool] | None = None
+    ) -> Iterator[StoredFile]:
         """All files below, at any depth, in no order; or the file itself when the location is one.
 
-        `skip` is asked for the name of each folder and file below the location. Nothing when nothing is there.
+        `skip` is asked for the name of each folder and file below the location. `descend` is asked for the path of
+        each folder that is left; given, an object store is listed folder by folder, and only those that are wanted.
+        Nothing when nothing is there.
         """
-        return self._list_local(skip) if self.is_local else self._list_remote(skip)
+        if self.is_local:
+            return self._list_local(skip, descend or (lambda path: True))
+        return self._list_remote(skip) if descend is None else self._list_levels(skip, descend)
 
     def names(self, folder: str, after: str = "") -> Iterator[str]:
         """Names of the files directly in a folder that sort behind `after`; nothing when there is no such folder.
@@ -149,6 +159,10 @@ class Location:
         Call `check` when done: only then it is certain that all was of that content.
         """
         self.check(stored)
+        return self.open_listed(stored)
+
+    def open_listed(self, stored: StoredFile) -> pa.NativeFile:
+        """The same for who reads little and calls `check` anyway, which tells it as well."""
         return pa.OSFile(self.full_path(stored.path), "rb") if self.is_local else self._open_object(stored)
 
     def check(self, stored: StoredFile) -> None:
@@ -170,9 +184,9 @@ class Location:
         with object_errors(root):
             return _open_store(root, self.options), prefix
 
-    def _list_local(self, skip: Callable[[str], bool]) -> Iterator[StoredFile]:
+    def _list_local(self, skip: Callable[[str], bool], descend: Callable[[str], bool]) -> Iterator[StoredFile]:
         if os.path.isdir(self.uri):
-            yield from _walk(self.uri, "", skip, frozenset())
+            yield from _walk(self.uri, "", skip, descend, frozenset())
         elif os.path.exists(self.uri):
             yield self.stat("")
 
@@ -193,6 +207,33 @@ class Location:
             except FileNotFoundError:
                 return
 
+    def _list_levels(self, skip: Callable[[str], bool], descend: Callable[[str], bool]) -> Iterator[StoredFile]:
+        store, prefix = self._store()
+        found = False
+
+        def level(folder: str) -> Any:
+            with object_errors(self.full_path(folder)):
+                return store.list_with_delimiter(_key(prefix, folder) or None)
+
+        folders = [""]
+        with ThreadPoolExecutor(_LISTINGS) as pool:
+            while folders:
+                below: list[str] = []
+                for listed in pool.map(level, folders):
+                    paths = [path[len(prefix) :].strip("/") for path in listed["common_prefixes"]]
+                    found = found or bool(paths or listed["objects"])
+                    below += [path for path in paths if not skip(path.rpartition("/")[2]) and descend(path)]
+                    for info in listed["objects"]:
+                        path = info["path"][len(prefix) :].lstrip("/")
+                        if path and path not in folders and not skip(path.rpartition("/")[2]):
+                            yield _remote_file(path, info)
+                folders = below
+        if not found and prefix:
+            try:
+                yield self.stat("")
+            except FileNotFoundError:
+                return
+
 
 def _key(prefix: str, path: str) -> str:
     return f"{prefix}/{path}".strip("/")
@@ -207,7 +248,11 @@ def _remote_file(path: str, info: Mapping[str, Any]) -> StoredFile:
 
 
 def _walk(
-    folder: str, prefix: str, skip: Callable[[str], bool], above: frozenset[tuple[int, int]]
+    folder: str,
+    prefix: str,
+    skip: Callable[[str], bool],
+    descend: Callable[[str], bool],
+    above: frozenset[tuple[int, int]],
 ) -> Iterator[StoredFile]:
     stat = os.stat(folder)
     identity = (stat.st_dev, stat.st_ino)
@@ -220,7 +265,8 @@ def _walk(
             path = prefix + entry.name
             try:
                 if entry.is_dir():
-                    yield from _walk(entry.path, f"{path}/", skip, above | {identity})
+                    if descend(path):
+                        yield from _walk(entry.path, f"{path}/", skip, descend, above | {identity})
                 else:
                     yield _local_file(path, entry.stat())
             except FileNotFoundError:

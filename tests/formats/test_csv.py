@@ -110,7 +110,7 @@ def test_texts_come_back_as_python_wrote_them(rows: list[tuple[str, str]]) -> No
     writer.writerows([("x", *row) for row in rows])
     with tempfile.TemporaryDirectory() as name:
         (Path(name) / "a.csv").write_text(buffer.getvalue(), encoding="utf-8", newline="")
-        table = _table(Path(name))
+        table = _table(Path(name), header=True)
         snapshot = table.snapshot()
         wanted = pa.schema([(column, pa.string()) for column in "nab"])
         for field, actual in zip(wanted, snapshot.schema, strict=True):
@@ -223,10 +223,10 @@ def test_partition_columns_stay_text(tmp_path: Path) -> None:
 
 def test_other_options_are_other_fragments(tmp_path: Path) -> None:
     """The same file read in another way has other rows."""
-    (tmp_path / "a.csv").write_text("a;b\n1;2\n")
+    (tmp_path / "a.csv").write_text("a;b\n1;2\n3;4\n")
     ids = {
         _table(tmp_path, **options).snapshot().fragments[0].id
-        for options in ({}, {"delimiter": ";"}, {"header": False})
+        for options in ({"delimiter": ";"}, {"delimiter": ",", "header": True}, {"delimiter": ",", "header": False})
     }
     assert len(ids) == 3
 

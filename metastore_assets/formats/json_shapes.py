@@ -1,0 +1,107 @@
+"""Types of JSON values: what occurs in each place of many objects, and the Arrow type that holds all of it."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from typing import Any
+
+import pyarrow as pa
+
+from metastore_assets.errors import TableFormatError
+
+_MOST_FIELDS = 10_000
+_EXACT = 2**53
+"""Integers up to here are floats without loss."""
+_NAMES = {bool: "a boolean", int: "a number", float: "a number", str: "a text", dict: "an object", list: "an array"}
+
+
+@dataclass
+class Shape:
+    """What was seen in one place: kinds of values, the extremes of integers, and what lies below."""
+
+    seen: dict[type, str] = field(default_factory=dict)
+    """By Python type, where it was first seen. Null is never recorded."""
+    least: int = 0
+    greatest: int = 0
+    fields: dict[str, Shape] = field(default_factory=dict)
+    """Of objects, by key, in order of first occurrence."""
+    items: Shape | None = None
+    """Of arrays."""
+
+
+def observe(shape: Shape, value: Any, line: int) -> None:
+    """Add a parsed value to what was seen."""
+    if value is None:
+        return
+    kind = type(value)
+    if kind not in shape.seen:
+        shape.seen[kind] = f"line {line}"
+    if kind is int:
+        if value < shape.least:
+            shape.least = value
+        elif value > shape.greatest:
+            shape.greatest = value
+    elif kind is dict:
+        for name, inner in value.items():
+            child = shape.fields.get(name)
+            if child is None:
+                child = shape.fields[name] = Shape()
+                if len(shape.fields) > _MOST_FIELDS:
+                    raise pa.ArrowInvalid(f"line {line}: its objects have more than {_MOST_FIELDS} different keys")
+            observe(child, inner, line)
+    elif kind is list:
+        if shape.items is None:
+            shape.items = Shape()
+        for inner in value:
+            observe(shape.items, inner, line)
+
+
+def merge(whole: Shape, part: Shape, path: str) -> None:
+    """Add what was seen in a file."""
+    for kind, place in part.seen.items():
+        whole.seen.setdefault(kind, f"{path}, {place}")
+    whole.least, whole.greatest = min(whole.least, part.least), max(whole.greatest, part.greatest)
+    for name, child in part.fields.items():
+        merge(whole.fields.setdefault(name, Shape()), child, path)
+    if part.items is not None:
+        if whole.items is None:
+            whole.items = Shape()
+        merge(whole.items, part.items, path)
+
+
+def arrow_type(table: str, column: str, shape: Shape) -> pa.DataType:
+    """The type of a place. Null when nothing but null was seen. Raises TableFormatError when no type holds all."""
+    kinds = set(shape.seen)
+    if len(kinds) > 1 and kinds != {int, float}:
+        (one, here), (other, there) = list(shape.seen.items())[:2]
+        if _NAMES[one] == _NAMES[other]:
+            other, there = list(shape.seen.items())[2]
+        raise TableFormatError(
+            f"{table}: column {column!r} is {_NAMES[one]} in {here} and {_NAMES[other]} in {there}; no type holds both"
+        )
+    if dict in kinds:
+        inner = [(name, arrow_type(table, f"{column}.{name}", child)) for name, child in shape.fields.items()]
+        return pa.struct(inner) if inner else pa.string()
+    if list in kinds and shape.items is not None:
+        return pa.list_(pa.field("element", arrow_type(table, f"{column}.element", shape.items)))
+    if int in kinds:
+        return _number_type(table, column, shape)
+    return {bool: pa.bool_(), float: pa.float64(), str: pa.string()}[kinds.pop()] if kinds else pa.null()
+
+
+def _number_type(table: str, column: str, shape: Shape) -> pa.DataType:
+    if float in shape.seen:
+        if max(-shape.least, shape.greatest) > _EXACT:
+            raise TableFormatError(
+                f"{table}: column {column!r} has numbers with a fraction ({shape.seen[float]}) and integers beyond "
+                f"2^53 ({shape.seen[int]}); no type holds both without loss"
+            )
+        return pa.float64()
+    if shape.least >= -(2**63) and shape.greatest < 2**63:
+        return pa.int64()
+    if shape.least >= 0 and shape.greatest < 2**64:
+        return pa.uint64()
+    digits = len(str(max(-shape.least, shape.greatest)))
+    if digits > 38:
+        raise TableFormatError(f"{table}: column {column!r} has integers of {digits} digits; at most 38 are read")
+    return pa.decimal128(38, 0)
