@@ -11,8 +11,10 @@ from collections.abc import Collection, Sequence
 from pathlib import Path
 from typing import Any, ClassVar
 
+import fastavro
 import pyarrow as pa
 import pyarrow.csv as pacsv
+import pyarrow.orc as orc
 import pyarrow.parquet as pq
 from deltalake import DeltaTable, write_deltalake
 
@@ -195,14 +197,50 @@ class ParquetFiles(Files):
         pq.write_table(arrow(rows).drop_columns(["day"]), path, row_group_size=3)
 
 
-class CsvFiles(Files):
+class RowFiles(Files):
+    """Files whose rows lie one behind the other."""
+
+
+class CsvFiles(RowFiles):
     suffix = ".csv"
 
     def _write(self, rows: Sequence[Row], path: Path) -> None:
         pacsv.write_csv(arrow(rows).drop_columns(["day"]), path)
 
 
-TABLES: tuple[type[Table], ...] = (DeltaCopyOnWrite, DeltaDeletionVectors, ParquetFiles, CsvFiles)
+class OrcFiles(Files):
+    suffix = ".orc"
+
+    def _write(self, rows: Sequence[Row], path: Path) -> None:
+        orc.write_table(arrow(rows).drop_columns(["day"]), path)
+
+
+class AvroFiles(RowFiles):
+    suffix = ".avro"
+
+    def _write(self, rows: Sequence[Row], path: Path) -> None:
+        fields = [{"name": "id", "type": "long"}, {"name": "text", "type": ["null", "string"]}]
+        with path.open("wb") as file:
+            records = [{"id": row[0], "text": row[1]} for row in rows]
+            fastavro.writer(file, {"type": "record", "name": "row", "fields": fields}, records, codec="deflate")
+
+
+class JsonFiles(RowFiles):
+    suffix = ".jsonl"
+
+    def _write(self, rows: Sequence[Row], path: Path) -> None:
+        path.write_text("".join(json.dumps({"id": row[0], "text": row[1]}) + "\n" for row in rows))
+
+
+TABLES: tuple[type[Table], ...] = (
+    DeltaCopyOnWrite,
+    DeltaDeletionVectors,
+    ParquetFiles,
+    OrcFiles,
+    AvroFiles,
+    CsvFiles,
+    JsonFiles,
+)
 
 
 def _log_path(table: Path, path: str) -> str:

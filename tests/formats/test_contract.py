@@ -22,11 +22,12 @@ from tests.formats.oracle import read_rows
 from tests.formats.tables import (
     DAYS,
     TABLES,
-    CsvFiles,
     DeltaCopyOnWrite,
     DeltaDeletionVectors,
     Files,
+    OrcFiles,
     Row,
+    RowFiles,
     Table,
     rows_of,
 )
@@ -204,8 +205,8 @@ def test_another_process_reads_the_same_rows(tmp_path: Path) -> None:
 
 def test_a_read_touches_the_asked_column_only(table: Table) -> None:
     """A broken column chunk is the concern of those who read that column."""
-    if isinstance(table, CsvFiles):
-        return  # A CSV file is parsed as a whole.
+    if isinstance(table, RowFiles | OrcFiles):
+        return  # Rows are read as a whole; where a column lies in an ORC file pyarrow does not tell: see test_orc.
     snapshot = table.snapshot()
     fragment = snapshot.fragments[0]
     path = Path(fragment.path)
