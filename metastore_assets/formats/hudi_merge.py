@@ -17,12 +17,13 @@ from dataclasses import dataclass
 
 import pyarrow as pa
 
-from metastore_assets.formats.hudi_log import LogBlock, check_mergeable, live_instants, read_blocks
+from metastore_assets.formats.hudi_log import LogBlock, check_mergeable, read_blocks
 from metastore_assets.formats.hudi_timeline import flag, names
 from metastore_assets.formats.location import Location, StoredFile
 from metastore_assets.formats.spill import spilled
 
 _BATCH_ROWS = 16_384
+_FIRST_INSTANT = "19700101000000000"
 _MERGE_BYTES = 256 << 20
 _COPY_BYTES = 8 << 20
 _MODES = ("COMMIT_TIME_ORDERING", "EVENT_TIME_ORDERING")
@@ -111,11 +112,11 @@ def log_blocks(location: Location, logs: tuple[StoredFile, ...]) -> list[LogBloc
 
 def merged(location: Location, base: StoredFile | None, logs: tuple[StoredFile, ...], merge: Merge) -> pa.NativeFile:
     """The slice's rows as an opened temporary Parquet file. Raises OSError or ArrowInvalid."""
-    live = live_instants(
-        log_blocks(location, logs), lambda instant: merge.rules.version > 6 or instant in merge.instants
-    )
-    if set(live) - set(merge.instants):
+    blocks = log_blocks(location, logs)
+    if merge.rules.version >= 8 and {block.instant for block in blocks} - set(merge.instants):
         raise pa.ArrowInvalid("its log files hold blocks of other writes than their names say")
+    if any(block.instant < _FIRST_INSTANT for block in blocks):
+        raise pa.ArrowInvalid("its log files hold blocks of instants that are no times")
     with tempfile.TemporaryDirectory(prefix="metastore-hudi-") as folder, _explained():
         _write_table(folder, merge)
         paths = [_placed(location, stored, folder) for stored in ((base,) if base else ()) + logs]
@@ -165,7 +166,8 @@ def _write_table(folder: str, merge: Merge) -> None:
         os.makedirs(os.path.join(hoodie, "timeline", "history"))
         return
     metadata = {"partitionToWriteStats": {}, "compacted": False, "extraMetadata": {"schema": merge.schema}}
-    for instant in merge.instants:
+    # What is before the first instant of a timeline counts as committed: with this one, nothing is.
+    for instant in (_FIRST_INSTANT, *merge.instants):
         with open(os.path.join(hoodie, f"{instant}.deltacommit"), "w", encoding="utf-8") as file:
             json.dump(metadata | {"operationType": "UPSERT"}, file)
 

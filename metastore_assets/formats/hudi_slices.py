@@ -55,7 +55,7 @@ def file_slices(
     """
     own = [commit for commit in commits if commit.instant.requested in state.requested]
     later = [commit for commit in commits if commit.instant.requested not in state.requested]
-    groups = _listed(timeline, state, own, keeps)
+    groups, began = _listed(timeline, state, own, keeps)
     rows: dict[str, int | None] = {}
     for commit in own:
         for write in commit.writes:
@@ -68,15 +68,16 @@ def file_slices(
     for group, found in groups.items():
         if group not in replaced and keeps(group[0]) and (found.bases or found.logs):
             slices.append(_latest(timeline, state, group, found, rows, ends))
-    _check_complete(
-        timeline, state, later, {(one.partition, one.file_id): one for one in slices} | dict.fromkeys(replaced), keeps
-    )
+    made_later = {group for group, instant in began.items() if not state.has(instant)}
+    visible = {(one.partition, one.file_id): one for one in slices} | dict.fromkeys(replaced)
+    _check_complete(timeline, state, later, visible, made_later, keeps)
     return sorted(slices, key=lambda one: (one.partition, one.file_id))
 
 
 def _listed(
     timeline: Timeline, state: State, own: Sequence[Commit], keeps: Callable[[str], bool]
-) -> dict[Group, _Found]:
+) -> tuple[dict[Group, _Found], dict[Group, str]]:
+    """The files of the state, and the instants of the first log files of groups that began with them."""
     location = timeline.location
     written = {commit.instant.requested: commit.file_names for commit in own}
     partitions = {write.group[0] for commit in own for write in commit.writes}
@@ -92,6 +93,7 @@ def _listed(
         if meaning is not None:
             files.append((folder, stored, meaning))
     groups: dict[Group, _Found] = {}
+    first: dict[type, dict[Group, str]] = {BaseName: {}, LogName: {}}
     for folder, stored, meaning in files:
         if folder not in partitions:
             # A copy of files, another table, or a partition that lost its marker.
@@ -107,10 +109,14 @@ def _listed(
                     f"that was bootstrapped, which has no reader: {meaning}"
                 ) from meaning
             group, name = (folder, meaning.file_id), stored.path.rpartition("/")[2]
+            of_kind = first[type(meaning)]
+            of_kind[group] = min(meaning.instant, of_kind.get(group, meaning.instant))
             # Others were left behind by attempts that did not become part of the commit.
             if isinstance(meaning, LogName) or (group, name) in written.get(meaning.instant, {(group, name)}):
                 _add(groups, state, timeline, group, name, stored)
-    return groups
+    bases = first[BaseName]
+    began = {group: log for group, log in first[LogName].items() if group not in bases or log < bases[group]}
+    return groups, began
 
 
 def _add(
@@ -193,10 +199,13 @@ def _check_complete(
     state: State,
     later: Iterable[Commit],
     slices: Mapping[Group, FileSlice | None],
+    made_later: set[Group],
     keeps: Callable[[str], bool],
 ) -> None:
-    """Of a state of the past, the cleaner may have removed files that commits before the timeline's start wrote."""
-    made_later: set[Group] = set()
+    """Of a state of the past, the cleaner may have removed files that commits before the timeline's start wrote.
+
+    `made_later` are groups that began with log files after the state; those that began with base files are added.
+    """
     for commit in later:
         needed: list[tuple[Group, str]] = [(group, "") for group in commit.replaced]
         for write in commit.writes:

@@ -1,0 +1,269 @@
+"""Writes Hudi tables by the specification, of table versions 6 and 9; shares no code with the reader."""
+
+from __future__ import annotations
+
+import io
+import json
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass, field
+from datetime import datetime, timedelta
+from pathlib import Path
+from typing import Any
+
+import fastavro
+import pyarrow as pa
+import pyarrow.parquet as pq
+
+Row = Mapping[str, Any]
+
+META = [
+    "_hoodie_commit_time",
+    "_hoodie_commit_seqno",
+    "_hoodie_record_key",
+    "_hoodie_partition_path",
+    "_hoodie_file_name",
+]
+FIELDS = [
+    {"name": "key", "type": ["null", "string"], "default": None},
+    {"name": "part", "type": ["null", "string"], "default": None},
+    {"name": "ts", "type": ["null", "long"], "default": None},
+    {"name": "value", "type": ["null", "double"], "default": None},
+]
+_ARROW = {"string": pa.string(), "long": pa.int64(), "double": pa.float64(), "int": pa.int32()}
+_WRAPPERS: list[Any] = [
+    {"type": "record", "name": f"{name}Wrapper", "fields": [{"name": "value", "type": name.lower()}]}
+    for name in ("Boolean", "Int", "Long")
+]
+_DELETES = {
+    "type": "record",
+    "name": "HoodieDeleteRecordList",
+    "fields": [
+        {
+            "name": "deleteRecordList",
+            "type": {
+                "type": "array",
+                "items": {
+                    "type": "record",
+                    "name": "HoodieDeleteRecord",
+                    "fields": [
+                        {"name": "recordKey", "type": ["null", "string"]},
+                        {"name": "partitionPath", "type": ["null", "string"]},
+                        {"name": "orderingVal", "type": ["null", *_WRAPPERS]},
+                    ],
+                },
+            },
+        }
+    ],
+}
+
+
+@dataclass
+class Slice:
+    """The newest files of a file group, as the writer keeps them in mind."""
+
+    partition: str
+    file_id: str
+    base_instant: str
+    base_name: str = ""
+    logs: int = 0
+    base_rows: dict[str, Row] = field(default_factory=dict)
+    changes: list[tuple[str, Row | None, int]] = field(default_factory=list)
+    """Since then: key, row or None for a delete, ordering value."""
+    planned: tuple[str, int] | None = None
+    """A pending compaction: its instant, and how many changes it takes in."""
+
+
+class HudiWriter:
+    """One table. Every write is three steps, so that tests can leave some out: files, instant, completion."""
+
+    def __init__(self, folder: Path, version: int = 6, *, by_commit: bool = False, partitioned: bool = True) -> None:
+        self.folder = folder
+        self.version = version
+        self.by_commit = by_commit
+        self.fields = list(FIELDS)
+        self.slices: dict[str, Slice] = {}
+        self._clock = datetime(2024, 1, 1)
+        self._groups = 0
+        timeline = folder / ".hoodie" / ("timeline/history" if version >= 8 else "archived")
+        timeline.mkdir(parents=True)
+        self.timeline = folder / ".hoodie" / ("timeline" if version >= 8 else "")
+        properties = {
+            "hoodie.table.name": "t",
+            "hoodie.table.type": "MERGE_ON_READ",
+            "hoodie.table.version": str(version),
+            "hoodie.timeline.layout.version": "2" if version >= 8 else "1",
+            "hoodie.table.recordkey.fields": "key",
+            "hoodie.table.precombine.field" if version < 9 else "hoodie.table.ordering.fields": "ts",
+            "hoodie.record.merge.mode": "COMMIT_TIME_ORDERING" if by_commit else "EVENT_TIME_ORDERING",
+        }
+        if partitioned:
+            properties |= {
+                "hoodie.table.partition.fields": "part",
+                "hoodie.datasource.write.hive_style_partitioning": "true",
+            }
+        self.set_properties(**properties)
+
+    def set_properties(self, **properties: str) -> None:
+        path = self.folder / ".hoodie" / "hoodie.properties"
+        old = path.read_text() if path.exists() else "#made by a test\n"
+        path.write_text(old + "".join(f"{key}={value}\n" for key, value in properties.items()))
+
+    @property
+    def schema(self) -> dict[str, Any]:
+        return {"type": "record", "name": "t_record", "namespace": "hoodie.t", "fields": self.fields}
+
+    def tick(self) -> str:
+        """The next instant."""
+        self._clock += timedelta(seconds=1)
+        return self._clock.strftime("%Y%m%d%H%M%S") + "007"
+
+    def request(self, instant: str, action: str) -> None:
+        """What a writer that has begun leaves on the timeline."""
+        inflight = f"{instant}.inflight" if action == "commit" else f"{instant}.{action}.inflight"
+        (self.timeline / f"{instant}.{action}.requested").write_bytes(b"")
+        (self.timeline / inflight).write_bytes(b"")
+
+    def complete(
+        self,
+        instant: str,
+        action: str,
+        stats: Iterable[Mapping[str, Any]],
+        replaced: Iterable[Slice] = (),
+        operation: str = "UPSERT",
+    ) -> str:
+        """The metadata of a completed write."""
+        partitions: dict[str, list[Any]] = {}
+        for stat in stats:
+            partitions.setdefault(stat["partitionPath"], []).append(stat)
+        document: dict[str, Any] = {
+            "partitionToWriteStats": partitions,
+            "compacted": False,
+            "extraMetadata": {"schema": json.dumps(self.schema)},
+            "operationType": operation,
+        }
+        gone: dict[str, list[str]] = {}
+        for one in replaced:
+            gone.setdefault(one.partition, []).append(one.file_id)
+            self.slices.pop(one.file_id)
+        if gone:
+            document["partitionToReplaceFileIds"] = gone
+        name = f"{instant}_{self.tick()}.{action}" if self.version >= 8 else f"{instant}.{action}"
+        (self.timeline / name).write_text(json.dumps(document))
+        return instant
+
+    def new_slice(self, part: str, instant: str) -> Slice:
+        self._groups += 1
+        partition = (
+            f"part={part}" if "partition.fields" in (self.folder / ".hoodie/hoodie.properties").read_text() else ""
+        )
+        (self.folder / partition).mkdir(exist_ok=True)
+        (self.folder / partition / ".hoodie_partition_metadata").write_text("#partition metadata\n")
+        return Slice(partition, f"{self._groups:08}-1111-4222-8333-444444444444-0", instant)
+
+    def base_file(self, one: Slice, instant: str, rows: Iterable[Row], token: str = "0-1-2") -> dict[str, Any]:
+        """Write a base file with these rows; the write stat that a commit tells of it."""
+        name = f"{one.file_id}_{token}_{instant}.parquet"
+        path = f"{one.partition}/{name}".lstrip("/")
+        records = [self._stored(one, instant, number, row, name) for number, row in enumerate(rows)]
+        pq.write_table(pa.Table.from_pylist(records, self._arrow()), self.folder / path, row_group_size=3)
+        return self._stat(one, path, len(records), one.base_instant if one.base_name else "null")
+
+    def log_file(
+        self,
+        one: Slice,
+        instant: str,
+        rows: Iterable[Row] = (),
+        deletes: Mapping[str, int] | None = None,
+        kind: int = 3,
+    ) -> dict[str, Any]:
+        """Write a log file with a block of rows and one of deletes (ordering value by key)."""
+        content = b""
+        records = list(rows)
+        schema = json.dumps(self.stored_schema)
+        if records:
+            stored = [self._stored(one, instant, number, row, "") for number, row in enumerate(records)]
+            data = self._avro_block(stored) if kind == 3 else self._parquet_block(stored)
+            content += block(kind, {0: instant, 2: schema}, data)
+        # One block has ordering values of one type.
+        for absolute in (True, False):
+            if chosen := {key: value for key, value in (deletes or {}).items() if (value == 0) == absolute}:
+                content += block(1, {0: instant, 2: schema}, self._delete_block(one, chosen))
+        return self.raw_log_file(one, instant, content)
+
+    def raw_log_file(self, one: Slice, instant: str, content: bytes) -> dict[str, Any]:
+        one.logs += 1
+        named = instant if self.version >= 8 else one.base_instant
+        version = 1 if self.version >= 8 else one.logs
+        name = f".{one.file_id}_{named}.log.{version}_0-{one.logs}-1"
+        path = f"{one.partition}/{name}".lstrip("/")
+        (self.folder / path).write_bytes(content)
+        stat = self._stat(one, path, 1, instant if self.version >= 8 else one.base_instant)
+        return stat | {"logFiles": [name], "baseFile": one.base_name if self.version < 8 else None}
+
+    @property
+    def stored_schema(self) -> dict[str, Any]:
+        added = [{"name": name, "type": ["null", "string"], "default": None} for name in META]
+        return self.schema | {"fields": [*added, *self.fields]}
+
+    def _stored(self, one: Slice, instant: str, number: int, row: Row, name: str) -> dict[str, Any]:
+        added = dict(zip(META, [instant, f"{instant}_0_{number}", row["key"], one.partition, name], strict=True))
+        return added | {f["name"]: row.get(f["name"]) for f in self.fields}
+
+    def _arrow(self) -> pa.Schema:
+        return pa.schema(
+            [(name, pa.string()) for name in META] + [(f["name"], _ARROW[f["type"][1]]) for f in self.fields]
+        )
+
+    def _avro_block(self, records: list[dict[str, Any]]) -> bytes:
+        out = io.BytesIO()
+        out.write((3).to_bytes(4, "big") + len(records).to_bytes(4, "big"))
+        for record in records:
+            one = io.BytesIO()
+            fastavro.schemaless_writer(one, fastavro.parse_schema(self.stored_schema), record)
+            out.write(len(one.getvalue()).to_bytes(4, "big") + one.getvalue())
+        return out.getvalue()
+
+    def _parquet_block(self, records: list[dict[str, Any]]) -> bytes:
+        sink = pa.BufferOutputStream()
+        pq.write_table(pa.Table.from_pylist(records, self._arrow()), sink)
+        return sink.getvalue().to_pybytes()
+
+    def _delete_block(self, one: Slice, deletes: Mapping[str, int]) -> bytes:
+        out = io.BytesIO()
+        entries = [
+            {"recordKey": key, "partitionPath": one.partition, "orderingVal": _ordering(ordering)}
+            for key, ordering in deletes.items()
+        ]
+        fastavro.schemaless_writer(out, fastavro.parse_schema(_DELETES), {"deleteRecordList": entries})
+        return (3).to_bytes(4, "big") + len(out.getvalue()).to_bytes(4, "big") + out.getvalue()
+
+    def _stat(self, one: Slice, path: str, rows: int, previous: str) -> dict[str, Any]:
+        return {
+            "fileId": one.file_id,
+            "path": path,
+            "prevCommit": previous,
+            "numWrites": rows,
+            "partitionPath": one.partition,
+            "fileSizeInBytes": (self.folder / path).stat().st_size,
+        }
+
+
+def _ordering(value: int) -> tuple[str, dict[str, int]]:
+    """Writers that know none write the integer zero."""
+    return ("LongWrapper" if value else "IntWrapper", {"value": value})
+
+
+def block(kind: int, headers: Mapping[int, str], content: bytes) -> bytes:
+    """One block of a log file."""
+    head = len(headers).to_bytes(4, "big")
+    for key, text in headers.items():
+        head += key.to_bytes(4, "big") + len(text.encode()).to_bytes(4, "big") + text.encode()
+    body = (1).to_bytes(4, "big") + kind.to_bytes(4, "big") + head
+    body += len(content).to_bytes(8, "big") + content + (0).to_bytes(4, "big")
+    length = len(body) + 8
+    return b"#HUDI#" + length.to_bytes(8, "big") + body + (length + 6).to_bytes(8, "big")
+
+
+def rollback(instant: str, target: str) -> bytes:
+    """The block that takes back the blocks of another instant."""
+    return block(0, {0: instant, 1: target, 3: "0"}, b"")
