@@ -18,6 +18,8 @@ from hypothesis import strategies as st
 
 from metastore_assets.errors import FragmentError
 from metastore_assets.formats import Snapshot, decode_partition_key
+from metastore_assets.formats.conform import identity
+from tests.formats.iceberg_tables import ICEBERG_TABLES, IcebergEqualityDeletes
 from tests.formats.oracle import read_rows
 from tests.formats.tables import (
     DAYS,
@@ -32,10 +34,12 @@ from tests.formats.tables import (
     rows_of,
 )
 
+_TABLES = (*TABLES, *ICEBERG_TABLES)
+_SCHEMA = pa.schema({"id": pa.int64(), "text": pa.string(), "day": pa.string()})
 _FIRST = [(number, f"text {number}", DAYS[number % 3]) for number in range(12)]
 
 
-@pytest.fixture(params=TABLES, ids=lambda kind: kind.__name__)
+@pytest.fixture(params=_TABLES, ids=lambda kind: kind.__name__)
 def table(request: pytest.FixtureRequest, tmp_path: Path) -> Table:
     """A table of 12 rows in 3 partitions of one file each."""
     result: Table = request.param(tmp_path / "ta ble é")
@@ -54,7 +58,7 @@ _STEPS = st.one_of(
 )
 
 
-@pytest.mark.parametrize("kind", TABLES, ids=lambda kind: kind.__name__)
+@pytest.mark.parametrize("kind", _TABLES, ids=lambda kind: kind.__name__)
 @given(steps=st.lists(_STEPS, min_size=1, max_size=6))
 @settings(max_examples=max(8, settings().max_examples // 6))
 def test_fragments_are_the_live_rows_and_an_id_means_the_same_rows_for_ever(
@@ -104,6 +108,9 @@ def test_what_a_commit_does_not_touch_keeps_its_id(table: Table) -> None:
     appended = table.snapshot()
     assert before < {fragment.id for fragment in appended.fragments}
     touched = {fragment.id for fragment, _ in table.fragments_of({100})}
+    if isinstance(table, IcebergEqualityDeletes):
+        # Which of a partition's files have a row that equals a deleted one, metadata do not tell.
+        touched |= {fragment.id for fragment in appended.fragments if fragment.partition_key == f"day={DAYS[0]}"}
     table.delete({100})
     assert {fragment.id for fragment in appended.fragments} - touched <= {f.id for f in table.snapshot().fragments}
     table.append([(102, "new", DAYS[0])])
@@ -153,7 +160,7 @@ def test_a_snapshot_is_immune_to_later_commits(table: Table) -> None:
 
 def test_overwriting_a_file_while_it_is_read_is_noticed(tmp_path: Path) -> None:
     """A fragment's reader that is open when its file is written over in place fails rather than mix two contents."""
-    for kind in TABLES:
+    for kind in _TABLES:
         if not issubclass(kind, Files):
             continue
         table = kind(tmp_path / kind.__name__)
@@ -170,9 +177,8 @@ def test_overwriting_a_file_while_it_is_read_is_noticed(tmp_path: Path) -> None:
 
 _WORKER = """
 import pickle, sys
-sources, schema = pickle.load(sys.stdin.buffer)
 result = []
-for source in sources:
+for source, schema in pickle.load(sys.stdin.buffer):
     with source.open() as reader:
         columns = [[v for chunk in reader.read(field) for v in chunk.to_pylist()] for field in schema]
         result.append((reader.row_count, sorted(reader.stored_columns), columns))
@@ -184,22 +190,24 @@ def test_another_process_reads_the_same_rows(tmp_path: Path) -> None:
     """Sources are small and pickle; a process that only has them reads what this one reads."""
     sources: list[Any] = []
     expected: list[Any] = []
-    schema: pa.Schema | None = None
-    for kind in TABLES:
+    for kind in _TABLES:
         table = kind(tmp_path / kind.__name__)
         table.append(_FIRST)
         table.delete({0, 1, 2, 5})
         snapshot = table.snapshot()
-        assert schema is None or schema.equals(snapshot.schema)
-        schema = snapshot.schema
+        assert snapshot.schema.equals(_SCHEMA)
         for fragment in snapshot.fragments:
-            sources.append(fragment.source)
+            sources.append((fragment.source, snapshot.schema))
             assert len(pickle.dumps(fragment.source)) < 2000
             rows = read_rows(snapshot, [fragment])
-            expected.append((len(rows), ["day", "id", "text"], [list(column) for column in zip(*rows, strict=True)]))
-    done = subprocess.run(
-        [sys.executable, "-c", _WORKER], input=pickle.dumps((sources, schema)), capture_output=True, check=True
-    )
+            expected.append(
+                (
+                    len(rows),
+                    sorted(map(identity, snapshot.schema)),
+                    [list(column) for column in zip(*rows, strict=True)],
+                )
+            )
+    done = subprocess.run([sys.executable, "-c", _WORKER], input=pickle.dumps(sources), capture_output=True, check=True)
     assert pickle.loads(done.stdout) == expected
 
 
@@ -240,7 +248,7 @@ def test_columns_that_a_fragment_lacks_are_null(table: Table) -> None:
     snapshot = table.snapshot()
     wanted = pa.field("added", pa.struct([pa.field("a", pa.list_(pa.int8()))]))
     with snapshot.fragments[0].source.open() as reader:
-        assert reader.stored_columns == {"id", "text", "day"}
+        assert reader.stored_columns == {identity(field) for field in snapshot.schema}
         chunks = list(reader.read(wanted))
         assert [chunk.type for chunk in chunks] == [wanted.type] * len(chunks)
         assert sum(chunk.null_count for chunk in chunks) == reader.row_count
