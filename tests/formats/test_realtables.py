@@ -12,6 +12,7 @@ import pytest
 from metastore_assets.config import TableConfig
 from metastore_assets.errors import FragmentError, TableFormatError
 from metastore_assets.formats import open_table_format
+from tests.formats.hudi_realtables import unpacked
 from tests.formats.oracle import Leaf, leaves, read_columns, read_rows
 
 _FOLDER = Path(__file__).parents[3] / "shared" / "realtables"
@@ -20,7 +21,7 @@ _TABLES = [
     for parent in ("delta", "iceberg", "listing")
     for folder in sorted((_FOLDER / parent).glob("*"))
     if folder.suffix != ".ext"
-]
+] + [f"hudi/{archive.stem}" for archive in sorted((_FOLDER / "hudi").glob("*.zip"))]
 _REFUSED = {
     "listing/csv_impala_table_missing_columns": "line 2: Expected 4 columns, got 2",
     "listing/orc_TestOrcFile_testTimestamp": "top-level struct",
@@ -54,6 +55,8 @@ def _parameters() -> list[Any]:
 
 def _config(name: str, realtables: Path, at: str | None = None) -> TableConfig:
     relocate = {}
+    if name.startswith("hudi/"):
+        return TableConfig(name="t", uri=str(unpacked(realtables, name.removeprefix("hudi/"))), at=at)
     if name in _RELOCATED:
         entries = json.loads((realtables / "manifest.json").read_text())
         pairs = next(entry["location_remap"] for entry in entries if entry["path"] == name)
