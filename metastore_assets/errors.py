@@ -88,3 +88,31 @@ class PartitionNotFoundError(MetastoreError):
 
 class NotKeptError(MetastoreError):
     """Raised when what is asked of a column is not kept of it: names the column, why, and what would keep it."""
+
+
+class GraphError(MetastoreError):
+    """Raised when stages are declared in a way that cannot run: names the stage and what is wrong."""
+
+
+class UpdateError(MetastoreError):
+    """Raised when an update breaks the rules of updates: names the root and the key. Nothing of it is applied."""
+
+
+class ProduceError(MetastoreError):
+    """Raised when a Produce function raises, or does not return the same twice: `stage` and `key` say where."""
+
+    def __init__(self, message: str, *, stage: str, key: object) -> None:
+        super().__init__(message)
+        self.stage = stage
+        self.key = key
+
+    def __reduce__(self) -> tuple[object, ...]:
+        return _produce_error, (str(self), self.stage, self.key)
+
+
+def _produce_error(message: str, stage: str, key: object) -> ProduceError:
+    return ProduceError(message, stage=stage, key=key)
+
+
+class StageChangedError(MetastoreError):
+    """Raised when a stage is declared otherwise than it was when its state was built: `rebuild` builds it anew."""

@@ -1,0 +1,155 @@
+"""Applying sorted instructions to one range of a dataset: what it holds then, and the typed update that says so."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass, replace
+
+import polars as pl
+
+from metastore_assets.produce.compaction import Pieces, write_pieces
+from metastore_assets.produce.dataset import Dataset
+from metastore_assets.produce.layout import GONE, Layout
+from metastore_assets.produce.parts import Part, Sink, Spool, joined, part_rows
+from metastore_assets.produce.preserving import preserved
+from metastore_assets.produce.rows import CHANGE, Rows
+from metastore_assets.produce.runs import KeyRange
+from metastore_assets.produce.stages import Preserve
+from metastore_assets.produce.streams import Stream, aligned
+from metastore_assets.produce.summing import Step, add_amounts
+from metastore_assets.produce.updates import ADD, DELETE, UPDATE, update_layout
+
+
+@dataclass(frozen=True)
+class ApplyTask:
+    """One range of target keys."""
+
+    stage: str
+    rows: Rows | None
+    """Keys and values of the update; None where none is asked for, as of key-mappings."""
+    dataset: Dataset
+    parts: tuple[Part, ...]
+    key_range: KeyRange
+    spool: Spool
+    bulk: bool
+    """Whether the range is written anew as a whole, or what changed as one run beside the others."""
+    suppress: bool = False
+    preserve: Preserve | None = None
+    counter: int = 0
+    """The last number that was given to a novel key."""
+
+
+@dataclass(frozen=True)
+class Applied:
+    """What came of one range."""
+
+    update: list[Part]
+    content: list[Part]
+    """What goes into the new run, unless all was written anew."""
+    pieces: Pieces
+    """The runs of the range, where all was written anew."""
+    novel: int
+    """How many target keys are new that have been given a number."""
+
+
+def apply(task: ApplyTask) -> Applied:
+    """Carry out the instructions of a range."""
+    layout, spool = task.dataset.layout, task.spool
+    updates = layout if task.rows is None else update_layout(task.rows, sums=bool(layout.amounts))
+    pieces: Pieces = []
+    novel = 0
+    with Sink(spool, updates) as update, Sink(spool, layout) as run:
+
+        def contents() -> Iterator[pl.DataFrame]:
+            nonlocal novel
+            for step in _steps(task):
+                novel += step.novel
+                if task.rows is not None:
+                    update.add(step.update)
+                if not task.bulk:
+                    run.add(step.run)
+                elif step.content.height:
+                    yield step.content
+
+        # In bulk this writes what is yielded; else nothing is, and it only drives the steps.
+        rows = task.dataset.state.rows + part_rows(task.parts)
+        pieces = write_pieces(spool.storage, spool.folder, layout, spool.settings, rows, contents())
+    return Applied(update.parts, run.parts, pieces, novel)
+
+
+def count_novel(task: ApplyTask) -> int:
+    """How many numbers a range will give to novel keys."""
+    return sum(step.novel for step in _steps(task))
+
+
+def _steps(task: ApplyTask) -> Iterator[Step]:
+    numbered = task.counter
+    for instructions, former in _met(task):
+        if task.dataset.layout.amounts:
+            step = add_amounts(task.stage, task.dataset.layout, instructions, former)
+        else:
+            step = _replaced(replace(task, counter=numbered), instructions, former)
+        numbered += step.novel
+        yield step
+
+
+def _met(task: ApplyTask) -> Iterator[tuple[pl.DataFrame, pl.DataFrame]]:
+    """Instructions with the rows that their target keys have so far; in bulk all rows of the range come along."""
+    dataset, layout = task.dataset, task.dataset.layout
+    frames = joined(dataset.storage, layout, task.parts, task.key_range)
+    if task.bulk:
+        for pair in aligned([Stream(frames, layout.empty), dataset.scan(task.key_range)], layout.group):
+            yield pair[0], pair[1]
+        return
+    for instructions in frames:
+        found = dataset.lookup(layout.group.distinct(instructions), task.key_range)
+        yield instructions, pl.concat([found.empty, *found.frames])
+
+
+def _replaced(task: ApplyTask, instructions: pl.DataFrame, former: pl.DataFrame) -> Step:
+    layout = task.dataset.layout
+    # What is gone and was never there needs no instruction.
+    gone = layout.unit.semi(instructions.filter(pl.col(GONE)), former)
+    written = instructions.filter(~pl.col(GONE))
+    novel = 0
+    if task.preserve is not None and task.rows is not None:
+        written, novel = preserved(task.preserve, task.stage, task.rows, written, former, task.counter)
+    kept = layout.unit.anti(former, instructions)
+    content = layout.order.sort(pl.concat([kept, written.drop(GONE)]))
+    run = layout.order.sort(pl.concat([written, gone])) if gone.height else written
+    update = _update(task.rows, layout, instructions, former, content, task.suppress) if task.rows else former.clear()
+    return Step(run, content, update, novel)
+
+
+def _update(
+    rows: Rows, layout: Layout, instructions: pl.DataFrame, former: pl.DataFrame, content: pl.DataFrame, suppress: bool
+) -> pl.DataFrame:
+    """Delete, Add or Update, decided when all rows of a target key are known."""
+    group = layout.group
+    touched = group.distinct(instructions)
+    before, now = group.semi(former, touched), group.semi(content, touched)
+    if suppress:
+        unchanged = _unchanged(rows, before, now)
+        before, now = group.anti(before, unchanged), group.anti(now, unchanged)
+    first = group.changes() & ~pl.col("_was")
+    was = before.select(group.columns).unique().with_columns(pl.lit(True).alias("_was"))
+    upserts = now.join(was, on=group.columns, how="left", nulls_equal=True, maintain_order="left").with_columns(
+        pl.col("_was").fill_null(False)
+    )
+    upserts = upserts.with_columns(pl.when(first).then(pl.lit(ADD)).otherwise(pl.lit(UPDATE)).alias(CHANGE))
+    deletes = group.distinct(group.anti(before, now)).with_columns(
+        pl.lit(DELETE).alias(CHANGE), *(pl.lit(None, content.schema[name]).alias(name) for name in rows.value.names)
+    )
+    columns = [CHANGE, *rows.schema.names]
+    return group.sort(pl.concat([deletes.select(columns), upserts.select(columns)]))
+
+
+def _unchanged(rows: Rows, before: pl.DataFrame, now: pl.DataFrame) -> pl.DataFrame:
+    """The target keys whose groups are the same lists of values."""
+    group, names = rows.order, rows.schema.names
+    sizes = [frame.group_by(group.columns, maintain_order=True).len() for frame in (before, now)]
+    equal = sizes[0].join(sizes[1], on=[*group.columns, "len"], how="semi", nulls_equal=True)
+    mine, other = (group.sort(group.semi(frame.select(names), equal)) for frame in (before, now))
+    pairs = mine.with_columns(other[name].alias(f"_{name}") for name in rows.value.names)
+    differ = pairs.filter(pl.any_horizontal(pl.col(name).ne_missing(pl.col(f"_{name}")) for name in rows.value.names))
+    return group.anti(equal.select(group.columns), differ)

@@ -1,0 +1,249 @@
+"""Merging runs, so that readers have few of them to merge and rows are written few times.
+
+Runs of one level are merged when there are `fan_in` of them, a shard as a whole when what came since is a good part of
+it (size-tiered compaction with a bounded share of garbage; O'Neil et al., The log-structured merge-tree, 1996). A shard
+that has grown is cut, small neighbours are joined. Nothing of this changes what the dataset holds.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass, replace
+from typing import Protocol
+
+import polars as pl
+
+from metastore_assets.produce.dataset import Dataset, Shard, State, merged
+from metastore_assets.produce.executor import Executor
+from metastore_assets.produce.layout import GONE, Layout
+from metastore_assets.produce.runs import KeyRange, Run, RunWriter
+from metastore_assets.produce.settings import Settings
+from metastore_assets.produce.storage import Storage
+
+BASE_LEVEL = 100
+"""Level of a run that holds all of its shard."""
+_GONE_WEIGHT = 4
+"""A row that only says that something is gone weighs so many rows: the sooner it is merged, the sooner it vanishes."""
+
+
+@dataclass(frozen=True)
+class Work:
+    """Where and how runs are written."""
+
+    executor: Executor
+    folder: str
+    settings: Settings
+
+
+Pieces = list[tuple[Run, pl.DataFrame]]
+"""Runs that follow each other, and the greatest key of each."""
+
+
+def compacted(dataset: Dataset, work: Work, *, unlimited: bool) -> State:
+    """The state after all merges that are due, and that the credit allows unless it is `unlimited`."""
+    state = dataset.state
+    while True:
+        job = _most_urgent(state, work.settings, unlimited=unlimited)
+        if job is None:
+            return state
+        state = replace(job.run(replace(dataset, state=state), work), credit=max(0, state.credit - job.cost))
+
+
+def rewritten(dataset: Dataset, work: Work) -> State:
+    """The state with one run per shard and none at level 0; shards cut and joined to their target size."""
+    state = dataset.state
+    ranges = _joined(state, work.settings)
+    tasks = [_RewriteTask(dataset, work.folder, work.settings, key_range) for key_range in ranges]
+    pieces = work.executor.map(_rewrite, tasks)
+    return replace(assembled(state, list(zip(pieces, ranges, strict=True))), credit=0)
+
+
+def assembled(state: State, results: Sequence[tuple[Pieces, KeyRange]]) -> State:
+    """A state whose shards are the pieces of ranges that follow each other, and that has nothing at level 0."""
+    shards: list[Shard] = []
+    bounds: list[pl.DataFrame] = []
+    for pieces, key_range in results:
+        shards += [Shard((run,)) for run, _ in pieces] or [Shard()]
+        bounds += [key for _, key in pieces[:-1]]
+        if key_range.until is not None:
+            bounds.append(key_range.until)
+    splitters = pl.concat(bounds) if bounds else state.splitters.clear()
+    return replace(state, splitters=splitters, shards=tuple(shards), level0=())
+
+
+def write_pieces(
+    storage: Storage, folder: str, layout: Layout, settings: Settings, rows: int, frames: Iterable[pl.DataFrame]
+) -> Pieces:
+    """Frames without GONE rows as runs of about the target size; `rows` is what is expected of them at most."""
+    size = rows if rows <= 2 * settings.target_rows else -(-rows // round(rows / settings.target_rows))
+    pieces: Pieces = []
+    remaining = iter(frames)
+    frame = next(remaining, None)
+    while frame is not None:
+        last = frame
+        with RunWriter(storage, folder, layout, settings.row_group_rows) as writer:
+            while frame is not None and (not writer.rows or writer.rows < size):
+                writer.write(frame)
+                last, frame = frame, next(remaining, None)
+        pieces.append((writer.run(BASE_LEVEL), last.tail(1).select(layout.group.columns)))
+    return pieces
+
+
+class _Job(Protocol):
+    @property
+    def cost(self) -> int:
+        """Rows to be written, at most."""
+
+    def run(self, dataset: Dataset, work: Work) -> State:
+        """The state with the runs merged."""
+
+
+@dataclass(frozen=True)
+class _Flush:
+    """Merge level 0 into one run per shard."""
+
+    cost: int
+
+    def run(self, dataset: Dataset, work: Work) -> State:
+        state = dataset.state
+        tasks = [
+            _MergeTask(dataset, work.folder, work.settings, state.level0, key_range, 1, keep_gone=bool(shard.runs))
+            for shard, key_range in zip(state.shards, state.ranges(), strict=True)
+        ]
+        new = work.executor.map(_merge, tasks)
+        shards = [Shard((*shard.runs, *run)) for shard, run in zip(state.shards, new, strict=True)]
+        return replace(state, shards=tuple(shards), level0=())
+
+
+@dataclass(frozen=True)
+class _Tier:
+    """Merge the newest runs of a shard, all of one level, into one of the next."""
+
+    cost: int
+    shard: int
+    count: int
+
+    def run(self, dataset: Dataset, work: Work) -> State:
+        state = dataset.state
+        runs = state.shards[self.shard].runs
+        kept, taken = runs[: -self.count], runs[-self.count :]
+        level = taken[-1].level + 1
+        key_range = state.ranges()[self.shard]
+        task = _MergeTask(dataset, work.folder, work.settings, taken, key_range, level, keep_gone=bool(kept))
+        (new,) = work.executor.map(_merge, [task])
+        return _with_shard(state, self.shard, [Shard((*kept, *new))], [])
+
+
+@dataclass(frozen=True)
+class _Base:
+    """Merge all runs of a shard, but those of level 0, into one, and cut it where it has grown."""
+
+    cost: int
+    shard: int
+
+    def run(self, dataset: Dataset, work: Work) -> State:
+        state = dataset.state
+        older = replace(dataset, state=replace(state, level0=()))
+        task = _RewriteTask(older, work.folder, work.settings, state.ranges()[self.shard])
+        (pieces,) = work.executor.map(_rewrite, [task])
+        return _with_shard(state, self.shard, [Shard((run,)) for run, _ in pieces], [key for _, key in pieces[:-1]])
+
+
+def _with_shard(state: State, number: int, shards: list[Shard], bounds: list[pl.DataFrame]) -> State:
+    """A state with a shard replaced by others that are cut at `bounds`."""
+    return replace(
+        state,
+        shards=(*state.shards[:number], *(shards or [Shard()]), *state.shards[number + 1 :]),
+        splitters=pl.concat([state.splitters[:number], *bounds, state.splitters[number:]]),
+    )
+
+
+def _most_urgent(state: State, settings: Settings, *, unlimited: bool) -> _Job | None:
+    """The next merge, or None when nothing is due or affordable."""
+    flush = _Flush(sum(run.rows for run in state.level0))
+    crowded = [
+        number for number, shard in enumerate(state.shards) if len(shard.runs) + len(state.level0) > settings.max_runs
+    ]
+    if crowded:
+        return flush if len(state.level0) > 1 else _base(state, crowded[0])
+    due: list[_Job] = [flush] if len(state.level0) >= settings.fan_in else []
+    for number, shard in enumerate(state.shards):
+        due += _due(state, number, shard, settings)
+    return next((job for job in due if unlimited or job.cost <= state.credit), None)
+
+
+def _due(state: State, number: int, shard: Shard, settings: Settings) -> list[_Job]:
+    newer = [run for run in shard.runs if run.level != BASE_LEVEL]
+    base = sum(run.rows for run in shard.runs if run.level == BASE_LEVEL)
+    weight = sum(run.rows + (_GONE_WEIGHT - 1) * run.gone for run in newer)
+    if weight > settings.base_share * base:
+        return [_base(state, number)]
+    tail = [run for run in newer if run.level == newer[-1].level]
+    if len(tail) < settings.fan_in:
+        return []
+    return [_Tier(sum(run.rows for run in tail), number, len(tail))]
+
+
+def _base(state: State, number: int) -> _Base:
+    return _Base(sum(run.rows for run in state.shards[number].runs), number)
+
+
+def _joined(state: State, settings: Settings) -> list[KeyRange]:
+    """The ranges of the shards, small neighbours as one."""
+    result: list[tuple[KeyRange, int]] = []
+    for shard, key_range in zip(state.shards, state.ranges(), strict=True):
+        rows = sum(run.rows for run in shard.runs)
+        if result and (result[-1][1] + rows) * 2 <= settings.target_rows:
+            former, so_far = result[-1]
+            result[-1] = KeyRange(former.after, key_range.until), so_far + rows
+        else:
+            result.append((key_range, rows))
+    return [key_range for key_range, _ in result]
+
+
+@dataclass(frozen=True)
+class _MergeTask:
+    dataset: Dataset
+    folder: str
+    settings: Settings
+    runs: tuple[Run, ...]
+    key_range: KeyRange
+    level: int
+    keep_gone: bool
+
+
+def _merge(task: _MergeTask) -> list[Run]:
+    """One run in place of several that follow each other; none when nothing is left."""
+    layout = task.dataset.layout
+    writer = RunWriter(task.dataset.storage, task.folder, layout, task.settings.row_group_rows)
+    with writer:
+        for frame in merged(task.dataset.storage, layout, task.runs, task.key_range):
+            writer.write(frame if layout.amounts or task.keep_gone else frame.filter(~pl.col(GONE)))
+    return [writer.run(task.level)] if writer.rows else []
+
+
+@dataclass(frozen=True)
+class _RewriteTask:
+    dataset: Dataset
+    folder: str
+    settings: Settings
+    key_range: KeyRange
+
+
+def _rewrite(task: _RewriteTask) -> Pieces:
+    """All rows of a range, in runs of about the target size."""
+    dataset, layout = task.dataset, task.dataset.layout
+    frames = dataset.scan(task.key_range).frames
+    return write_pieces(
+        dataset.storage, task.folder, layout, task.settings, _rows(dataset.state, task.key_range, layout), frames
+    )
+
+
+def _rows(state: State, key_range: KeyRange, layout: Layout) -> int:
+    """Rows of the runs of the shards that a range, made of whole shards, is of; level 0 counts where it is alone."""
+    inside = [
+        sum(run.rows for run in shard.runs)
+        for shard, own in zip(state.shards, state.ranges(), strict=True)
+        if own.until is None or key_range.filter(own.until, layout.group).height
+    ]
+    return sum(inside) + (sum(run.rows for run in state.level0) if len(inside) == len(state.shards) else 0)

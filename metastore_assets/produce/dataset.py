@@ -1,0 +1,149 @@
+"""One dataset of one version: which runs it is made of, and its rows as if it were one sorted file."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from itertools import pairwise
+
+import polars as pl
+
+from metastore_assets.produce.layout import GONE, Layout
+from metastore_assets.produce.runs import EVERYTHING, KeyRange, Run, read_run
+from metastore_assets.produce.storage import Storage
+from metastore_assets.produce.streams import Stream, aligned
+
+_RUN = "_run"
+
+
+@dataclass(frozen=True)
+class Shard:
+    """The runs of one range of keys, oldest first; the runs of level 0 are newer than all of them."""
+
+    runs: tuple[Run, ...] = ()
+
+
+@dataclass(frozen=True)
+class State:
+    """What a manifest says of a dataset."""
+
+    splitters: pl.DataFrame
+    """Greatest key of each shard but the last, ascending."""
+    shards: tuple[Shard, ...] = (Shard(),)
+    level0: tuple[Run, ...] = ()
+    """Runs over all shards, oldest first."""
+    credit: int = 0
+    """Rows that compaction may still write at the expense of former updates."""
+
+    def runs(self) -> Iterator[Run]:
+        """All runs."""
+        yield from self.level0
+        for shard in self.shards:
+            yield from shard.runs
+
+    @property
+    def rows(self) -> int:
+        """Rows in all runs: no less than the dataset has."""
+        return sum(run.rows for run in self.runs())
+
+    def ranges(self) -> list[KeyRange]:
+        """The range of keys of each shard."""
+        bounds = [None, *(self.splitters[row] for row in range(self.splitters.height)), None]
+        return [KeyRange(after, until) for after, until in pairwise(bounds)]
+
+
+@dataclass(frozen=True)
+class Dataset:
+    """A state, and where its files are. Small and picklable."""
+
+    storage: Storage
+    layout: Layout
+    state: State
+
+    def scan(self, key_range: KeyRange = EVERYTHING) -> Stream:
+        """All rows in a range of keys, sorted; no group is split between two frames."""
+        return Stream(self._scan(key_range, None), self._empty)
+
+    def lookup(self, keys: pl.DataFrame, key_range: KeyRange = EVERYTHING) -> Stream:
+        """The rows of some sorted distinct keys in a range, in the same form."""
+        return Stream(self._scan(key_range, keys) if keys.height else (), self._empty)
+
+    @property
+    def _empty(self) -> pl.DataFrame:
+        return self.layout.empty.select(self.layout.schema.names)
+
+    def _scan(self, key_range: KeyRange, keys: pl.DataFrame | None) -> Iterator[pl.DataFrame]:
+        group = self.layout.group
+        for shard, own in zip(self.state.shards, self.state.ranges(), strict=True):
+            common = _intersection(own, key_range, self.layout)
+            if common is None:
+                continue
+            wanted = None if keys is None else common.filter(keys, group)
+            if wanted is not None and not wanted.height:
+                continue
+            runs = (*shard.runs, *self.state.level0)
+            for frame in merged(self.storage, self.layout, runs, common, wanted):
+                alive = frame if self.layout.amounts else frame.filter(~pl.col(GONE)).drop(GONE)
+                if alive.height:
+                    yield alive
+
+
+def merged(
+    storage: Storage,
+    layout: Layout,
+    runs: Sequence[Run],
+    key_range: KeyRange = EVERYTHING,
+    keys: pl.DataFrame | None = None,
+) -> Iterator[pl.DataFrame]:
+    """Runs, oldest first, as one: the newest rows of each unit, GONE rows among them, or the sums that are not zero."""
+    streams = [read_run(storage, run.path, layout, key_range, keys) for run in reversed(runs)]
+    for frames in aligned(streams, layout.group):
+        frame = _summed(frames, layout) if layout.amounts else _newest(frames, layout)
+        if frame.height:
+            yield frame
+
+
+def _newest(frames: Sequence[pl.DataFrame], layout: Layout) -> pl.DataFrame:
+    """`frames` with the newest first."""
+    present = [(number, frame) for number, frame in enumerate(frames) if frame.height]
+    if len(present) == 1:
+        return present[0][1]
+    tagged = pl.concat([frame.with_columns(pl.lit(number, pl.Int32).alias(_RUN)) for number, frame in present])
+    ordered = layout.order.sort(tagged).with_columns(_unit=layout.unit.changes().cum_sum())
+    return ordered.filter(pl.col(_RUN) == pl.col(_RUN).min().over("_unit")).drop(_RUN, "_unit")
+
+
+def _summed(frames: Sequence[pl.DataFrame], layout: Layout) -> pl.DataFrame:
+    present = [frame for frame in frames if frame.height]
+    if len(present) == 1:
+        return present[0]
+    return sums(pl.concat(present), layout)
+
+
+def sums(frame: pl.DataFrame, layout: Layout) -> pl.DataFrame:
+    """One row per key, sorted, with the sums of its amounts; keys whose sums are all zero are left out."""
+    amounts = [pl.col(name) for name in layout.amounts]
+    wide = [
+        amount.cast(pl.Int128) if frame.schema[amount.meta.output_name()].is_integer() else amount for amount in amounts
+    ]
+    total = frame.group_by(layout.group.columns, maintain_order=True).agg(amount.sum() for amount in wide)
+    alive = total.filter(pl.any_horizontal(amount != 0 for amount in amounts))
+    return layout.order.sort(alive.cast({name: layout.empty.schema[name] for name in layout.amounts}))
+
+
+def _intersection(own: KeyRange, other: KeyRange, layout: Layout) -> KeyRange | None:
+    """The keys in both ranges; None when there are none for certain."""
+    group = layout.group
+    after = own.after if other.after is None else other.after
+    if own.after is not None and other.after is not None:
+        after = _greater(own.after, other.after, layout)
+    until = own.until if other.until is None else other.until
+    if own.until is not None and other.until is not None:
+        until = group.least(pl.concat([own.until, other.until]))
+    if after is not None and until is not None and not after.filter(group.before(until)).height:
+        return None
+    return KeyRange(after, until)
+
+
+def _greater(one: pl.DataFrame, other: pl.DataFrame, layout: Layout) -> pl.DataFrame:
+    return layout.group.sort(pl.concat([one, other])).tail(1)

@@ -1,0 +1,105 @@
+"""A graph of stages: checked, with the types that follow from it, in the order in which stages run."""
+
+from __future__ import annotations
+
+import hashlib
+import json
+from collections.abc import Sequence
+from dataclasses import dataclass
+from graphlib import CycleError, TopologicalSorter
+
+import pyarrow as pa
+
+from metastore_assets.errors import GraphError
+from metastore_assets.produce.layout import Layout, content_layout, mapping_layout, root_layout, sum_layout
+from metastore_assets.produce.rows import Rows
+from metastore_assets.produce.stages import Node, Root, Stage, SumStage
+
+
+@dataclass(frozen=True)
+class Typed:
+    """A node with what follows from its place in the graph."""
+
+    node: Node
+    rows: Rows
+    """Target keys and values."""
+    source: pa.Schema
+    """Source keys; of a root its keys."""
+    content: Layout
+    mappings: Layout | None
+    fingerprint: str
+    """Digest of all that its stored state depends on, but for its feeders' own declarations."""
+
+    @property
+    def name(self) -> str:
+        return self.node.name
+
+    @property
+    def feeders(self) -> tuple[str, ...]:
+        """Names of all feeders, over all ports, each once."""
+        return tuple(dict.fromkeys(name for port in ports(self.node) for name in port))
+
+
+def ports(node: Node) -> tuple[tuple[str, ...], ...]:
+    """The feeders per port."""
+    if isinstance(node, Stage):
+        return node.ports
+    return (node.feeders,) if isinstance(node, SumStage) else ()
+
+
+def typed_graph(nodes: Sequence[Node]) -> dict[str, Typed]:
+    """The nodes by name, each behind its feeders. Raises GraphError."""
+    by_name = {node.name: node for node in nodes}
+    if len(by_name) < len(nodes):
+        names = [node.name for node in nodes]
+        raise GraphError(f"two stages have the name {next(n for n in names if names.count(n) > 1)!r}")
+    for node in nodes:
+        for port in ports(node):
+            for feeder in port:
+                if feeder not in by_name:
+                    raise GraphError(f"stage {node.name!r} is fed by {feeder!r}, which is not declared")
+            if len(set(port)) < len(port):
+                raise GraphError(f"stage {node.name!r} has the same feeder twice on one port: {', '.join(port)}")
+    try:
+        order = list(TopologicalSorter({n.name: [f for port in ports(n) for f in port] for n in nodes}).static_order())
+    except CycleError as error:
+        raise GraphError(f"stages feed each other in a circle: {' → '.join(error.args[1])}") from None
+    result: dict[str, Typed] = {}
+    for name in order:
+        result[name] = _typed(by_name[name], result)
+    return result
+
+
+def _typed(node: Node, known: dict[str, Typed]) -> Typed:
+    if isinstance(node, Root):
+        node.rows.check(node.name)
+        return Typed(node, node.rows, node.rows.key, root_layout(node.rows), None, _digest(node, node.rows, []))
+    inputs = [_port_rows(node, port, known) for port in ports(node)]
+    rows = node.target(inputs[0]) if isinstance(node, SumStage) else node.rows
+    rows.check(node.name)
+    source = inputs[0].key
+    if not all(own.key.equals(source) for own in inputs):
+        raise GraphError(f"stage {node.name!r}: its ports have different keys; they meet by key")
+    fingerprint = _digest(node, rows, inputs)
+    if isinstance(node, SumStage):
+        return Typed(node, rows, source, sum_layout(rows), None, fingerprint)
+    return Typed(node, rows, source, content_layout(rows, source), mapping_layout(rows, source), fingerprint)
+
+
+def _port_rows(node: Node, port: tuple[str, ...], known: dict[str, Typed]) -> Rows:
+    first = known[port[0]].rows
+    for feeder in port[1:]:
+        other = known[feeder].rows
+        if not (other.key.equals(first.key) and other.value.equals(first.value)):
+            raise GraphError(f"stage {node.name!r}: {port[0]!r} and {feeder!r} feed one port with rows of other types")
+    return first
+
+
+def _digest(node: Node, rows: Rows, inputs: list[Rows]) -> str:
+    parts: list[object] = [type(node).__name__, [list(port) for port in ports(node)]]
+    parts += [[str(own.key), str(own.value), list(own.descending)] for own in (rows, *inputs)]
+    if isinstance(node, Stage):
+        parts.append([node.revision, node.preserve is not None])
+    if isinstance(node, SumStage):
+        parts.append([node.revision, node.key, node.amounts, node.count])
+    return hashlib.sha256(json.dumps(parts).encode()).hexdigest()[:32]

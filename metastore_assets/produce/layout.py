@@ -1,0 +1,97 @@
+"""The columns and the order of the files of one dataset: content, key-mappings, or sums."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from functools import cached_property
+
+import polars as pl
+import pyarrow as pa
+
+from metastore_assets.produce.order import Order
+from metastore_assets.produce.rows import Rows, empty_frame, source_columns
+
+GONE = "_gone"
+"""Column of a run: the unit has no rows any more. Such a row has null values."""
+
+
+@dataclass(frozen=True)
+class Layout:
+    """How rows of a dataset are stored in sorted runs.
+
+    Of several runs, the newest one that has a unit says all rows of that unit; or, where `amounts` are given, units
+    have one row in each run, and what they hold is added up.
+    """
+
+    schema: pa.Schema
+    """Columns of the dataset. Files of replaced units have the column GONE too."""
+    order: Order
+    """Of the rows in files. Rows that are equal in it stay in the order in which they were produced."""
+    group_columns: int
+    """How many columns of the order make up the key by which rows are looked up; a group is never split."""
+    unit_columns: int
+    """How many make up a unit."""
+    amounts: tuple[str, ...] = ()
+    plain: bool = False
+    """Whether the file is all there is: nothing in it replaces anything, or is added to it."""
+
+    @cached_property
+    def group(self) -> Order:
+        """The order of the keys by which rows are looked up."""
+        return self.order.first(self.group_columns)
+
+    @cached_property
+    def unit(self) -> Order:
+        """The order of the units."""
+        return self.order.first(self.unit_columns)
+
+    @cached_property
+    def file_schema(self) -> pa.Schema:
+        """Columns of the files."""
+        return self.schema.append(pa.field(GONE, pa.bool_(), nullable=False)) if self.replaces else self.schema
+
+    @property
+    def replaces(self) -> bool:
+        """Whether newer rows of a unit replace older ones."""
+        return not self.amounts and not self.plain
+
+    @cached_property
+    def empty(self) -> pl.DataFrame:
+        """No rows of a file."""
+        return empty_frame(self.file_schema)
+
+    @cached_property
+    def empty_keys(self) -> pl.DataFrame:
+        """No keys."""
+        return self.empty.select(self.group.columns)
+
+
+def root_layout(rows: Rows) -> Layout:
+    """Content of a root: its key is source and target key in one."""
+    return Layout(rows.schema, rows.order, len(rows.key), len(rows.key))
+
+
+def content_layout(rows: Rows, source: pa.Schema) -> Layout:
+    """Content of a stage: (target key, source key, value), by target key, source key, and position."""
+    fields = source_fields(source)
+    order = rows.order + Order.of([field.name for field in fields])
+    schema = pa.schema([*rows.key, *fields, *rows.value])
+    return Layout(schema, order, len(rows.key), len(order.columns))
+
+
+def mapping_layout(rows: Rows, source: pa.Schema) -> Layout:
+    """Key-mappings of a stage: the set of (source key, target key), by both. All target keys of a source are a unit."""
+    fields = source_fields(source)
+    order = Order.of([field.name for field in fields]) + rows.order
+    return Layout(pa.schema([*fields, *rows.key]), order, len(fields), len(fields))
+
+
+def sum_layout(rows: Rows) -> Layout:
+    """Totals by key."""
+    return Layout(rows.schema, rows.order, len(rows.key), len(rows.key), tuple(rows.value.names))
+
+
+def source_fields(source: pa.Schema) -> list[pa.Field]:
+    """Source key columns under the names that they have beside target keys."""
+    names = source_columns(source.names)
+    return [field.with_name(name) for field, name in zip(source, names, strict=True)]

@@ -1,0 +1,107 @@
+"""The total order of keys, on whole frames at a time: sort, compare with a bound, find groups, look up.
+
+Null comes first, NaN is equal to itself and greatest, −0.0 equals 0.0, texts compare by their UTF-8 bytes. A column may
+be declared descending, which reverses all of that. These are the order and the equality of Polars.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import polars as pl
+
+
+@dataclass(frozen=True)
+class Order:
+    """Columns to sort by, the first one first."""
+
+    columns: tuple[str, ...]
+    descending: tuple[bool, ...]
+
+    @classmethod
+    def of(cls, columns: Sequence[str], descending: Sequence[str] = ()) -> Order:
+        """Ascending but for the columns named in `descending`."""
+        return cls(tuple(columns), tuple(name in descending for name in columns))
+
+    def first(self, count: int) -> Order:
+        """The order by the first columns alone."""
+        return Order(self.columns[:count], self.descending[:count])
+
+    def __add__(self, other: Order) -> Order:
+        return Order(self.columns + other.columns, self.descending + other.descending)
+
+    def sort(self, frame: pl.DataFrame) -> pl.DataFrame:
+        """Stable: rows that are equal in this order stay as they stood."""
+        if frame.height < 2:
+            return frame
+        return frame.sort(
+            self.columns, descending=self.descending, nulls_last=list(self.descending), maintain_order=True
+        )
+
+    def before(self, bound: pl.DataFrame, *, inclusive: bool = False) -> pl.Expr:
+        """Whether a row comes before the key in a frame of one row, or is equal to it and `inclusive`."""
+        # A frame, not a tuple: Python has no timestamps of nanoseconds.
+        result = pl.lit(inclusive)
+        for column, descending in reversed(list(zip(self.columns, self.descending, strict=True))):
+            value = bound[column]
+            equal = pl.col(column).eq_missing(pl.lit(value).first())
+            result = _less(pl.col(column), value, descending) | (equal & result)
+        return result
+
+    def least(self, keys: pl.DataFrame) -> pl.DataFrame:
+        """The least of some keys, as a frame of one row."""
+        return self.sort(keys.select(self.columns)).head(1)
+
+    def changes(self) -> pl.Expr:
+        """Whether a row of a sorted frame has another key than the row before it. True for the first row."""
+        index = pl.int_range(pl.len()) == 0
+        for column in self.columns:
+            index = index | pl.col(column).ne_missing(pl.col(column).shift(1))
+        return index
+
+    def distinct(self, frame: pl.DataFrame) -> pl.DataFrame:
+        """The distinct keys of a sorted frame, sorted."""
+        return frame.select(self.columns).filter(self.changes())
+
+    def is_sorted(self, frame: pl.DataFrame) -> bool:
+        """Whether the rows do not decrease."""
+        keys = frame.select(self.columns).with_row_index("_row")
+        return bool(self.sort(keys)["_row"].is_sorted())
+
+    def semi(self, frame: pl.DataFrame, keys: pl.DataFrame) -> pl.DataFrame:
+        """The rows whose key is among `keys`, in their order."""
+        return self._join(frame, keys, "semi")
+
+    def anti(self, frame: pl.DataFrame, keys: pl.DataFrame) -> pl.DataFrame:
+        """The rows whose key is not among `keys`, in their order."""
+        return self._join(frame, keys, "anti")
+
+    def positions(self, sorted_keys: pl.DataFrame, probes: pl.DataFrame) -> list[int]:
+        """For each probe, how many of the sorted keys are equal to it or come before it."""
+        probe = pl.int_range(pl.len(), dtype=pl.Int64).alias("_probe")
+        tagged = pl.concat(
+            [
+                sorted_keys.select(*self.columns, pl.lit(None, pl.Int64).alias("_probe")),
+                probes.select(*self.columns, probe),
+            ]
+        )
+        ordered = self.sort(tagged).with_columns(_before=pl.col("_probe").is_null().cum_sum())
+        return ordered.filter(pl.col("_probe").is_not_null()).sort("_probe")["_before"].to_list()
+
+    def _join(self, frame: pl.DataFrame, keys: pl.DataFrame, how: Any) -> pl.DataFrame:
+        return frame.join(keys.select(self.columns), on=self.columns, how=how, nulls_equal=True, maintain_order="left")
+
+
+def canonical(frame: pl.DataFrame, columns: Sequence[str]) -> pl.DataFrame:
+    """The frame with one form of each key: −0.0 becomes 0.0."""
+    floats = [name for name in columns if frame.schema[name].is_float()]
+    return frame.with_columns(pl.col(name) + 0.0 for name in floats) if floats else frame
+
+
+def _less(column: pl.Expr, value: pl.Series, descending: bool) -> pl.Expr:
+    if value.null_count():
+        return column.is_not_null() if descending else pl.lit(False)
+    literal = pl.lit(value).first()
+    return (column > literal).fill_null(False) if descending else (column < literal).fill_null(True)

@@ -1,0 +1,134 @@
+"""Instructions on their way from the tasks that make them to those that apply them: sorted, in memory or spilled."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import polars as pl
+
+from metastore_assets.produce.layout import Layout
+from metastore_assets.produce.runs import EVERYTHING, KeyRange, Run, RunWriter, read_run, run_bounds
+from metastore_assets.produce.settings import Settings
+from metastore_assets.produce.storage import Storage
+from metastore_assets.produce.streams import Stream, aligned
+
+Part = pl.DataFrame | Run
+"""Sorted rows: few of them in memory, else a file that no version will name."""
+
+
+@dataclass(frozen=True)
+class Spool:
+    """Where rows go, and how many of them stay in memory."""
+
+    storage: Storage
+    folder: str
+    settings: Settings
+    in_memory: bool
+    """Whether what does not have to be spilled is handed on as it is, or as a file like the rest."""
+
+
+class Sink:
+    """Takes sorted rows one frame after the other and hands them out as one part. Use as a context manager."""
+
+    def __init__(self, spool: Spool, layout: Layout) -> None:
+        self._spool = spool
+        self._layout = layout
+        self._frames: list[pl.DataFrame] = []
+        self._writer: RunWriter | None = None
+        self.parts: list[Part] = []
+        """Once the block has ended: one part, or none when there were no rows."""
+
+    def __enter__(self) -> Sink:
+        return self
+
+    def add(self, frame: pl.DataFrame) -> None:
+        """Append rows."""
+        if not frame.height:
+            return
+        if self._spool.in_memory:
+            self._frames.append(frame)
+            return
+        if self._writer is None:
+            spool = self._spool
+            self._writer = RunWriter(spool.storage, spool.folder, self._layout, spool.settings.row_group_rows)
+            self._writer.__enter__()
+        self._writer.write(frame)
+
+    def __exit__(self, *exception: Any) -> None:
+        if self._writer is not None:
+            self._writer.__exit__(*exception)
+            self.parts = [self._writer.run(0)]
+        elif self._frames:
+            self.parts = [pl.concat(self._frames)]
+
+
+class Sorter:
+    """Takes rows in any order and hands them out as sorted parts, spilling when there are too many."""
+
+    def __init__(self, spool: Spool, layout: Layout) -> None:
+        self._spool = spool
+        self._layout = layout
+        self._waiting: list[pl.DataFrame] = []
+        self._rows = 0
+        self._parts: list[Part] = []
+
+    def add(self, frame: pl.DataFrame) -> None:
+        """Rows of one unit must come in one call."""
+        if not frame.height:
+            return
+        self._waiting.append(frame.select(self._layout.file_schema.names))
+        self._rows += frame.height
+        if self._rows >= self._spool.settings.buffer_rows:
+            self._flush(self._spool if not self._spool.in_memory else _spilling(self._spool))
+
+    def parts(self) -> list[Part]:
+        """All that was added."""
+        self._flush(self._spool)
+        return self._parts
+
+    def _flush(self, spool: Spool) -> None:
+        if self._waiting:
+            with Sink(spool, self._layout) as sink:
+                sink.add(self._layout.order.sort(pl.concat(self._waiting)))
+            self._parts += sink.parts
+        self._waiting, self._rows = [], 0
+
+
+def _spilling(spool: Spool) -> Spool:
+    return Spool(spool.storage, spool.folder, spool.settings, in_memory=False)
+
+
+def part_rows(parts: Sequence[Part]) -> int:
+    """Number of rows."""
+    return sum(part.rows if isinstance(part, Run) else part.height for part in parts)
+
+
+def part_bounds(storage: Storage, layout: Layout, parts: Sequence[Part]) -> pl.DataFrame:
+    """Some keys of the parts, spread evenly over their rows."""
+    step = 1000
+    found = [
+        run_bounds(storage, part.path)
+        if isinstance(part, Run)
+        else part.select(layout.group.columns).gather_every(step)
+        for part in parts
+    ]
+    return pl.concat([layout.empty_keys, *found])
+
+
+def joined(
+    storage: Storage, layout: Layout, parts: Sequence[Part], key_range: KeyRange = EVERYTHING
+) -> Iterator[pl.DataFrame]:
+    """The rows of all parts in a range of keys, sorted; no group is split between two frames."""
+    streams = [_stream(storage, layout, part, key_range) for part in parts]
+    for frames in aligned(streams, layout.group):
+        present = [frame for frame in frames if frame.height]
+        if present:
+            yield present[0] if len(present) == 1 else layout.order.sort(pl.concat(present))
+
+
+def _stream(storage: Storage, layout: Layout, part: Part, key_range: KeyRange) -> Stream:
+    if isinstance(part, Run):
+        return read_run(storage, part.path, layout, key_range)
+    return Stream([key_range.filter(part, layout.group)], part.clear())

@@ -1,0 +1,52 @@
+"""Carrying over what former rows of a target key had, and numbers for target keys that are new."""
+
+from __future__ import annotations
+
+import polars as pl
+import pyarrow as pa
+
+from metastore_assets.errors import ProduceError
+from metastore_assets.produce.rows import Rows, frame_of, table_of
+from metastore_assets.produce.stages import Preserve
+
+_KNOWN = "_known"
+_NOVEL = "_novel"
+
+
+def preserved(
+    hook: Preserve, stage: str, rows: Rows, written: pl.DataFrame, former: pl.DataFrame, counter: int
+) -> tuple[pl.DataFrame, int]:
+    """The written rows as the hook returns them, and how many target keys are new.
+
+    `former` are all rows that the target keys had at the last version, those that are being replaced included.
+    New target keys are numbered in key order from `counter` + 1.
+    """
+    if not written.height:
+        return written, 0
+    group, names = rows.order, rows.schema.names
+    examples = former.select(names).filter(group.changes())
+    novel = group.distinct(group.anti(written, examples))
+    novel = novel.with_row_index(_NOVEL).with_columns(pl.col(_NOVEL).cast(pl.Int64) + counter + 1)
+    found = written.select(group.columns)
+    for frame in (examples.with_columns(pl.lit(True).alias(_KNOWN)), novel):
+        found = found.join(frame, on=group.columns, how="left", nulls_equal=True, maintain_order="left")
+    given = table_of(written, rows.schema)
+    try:
+        result = hook(
+            given,
+            table_of(found, rows.schema),
+            found[_KNOWN].fill_null(False).to_arrow(),
+            found[_NOVEL].to_arrow(),
+        )
+        values = frame_of(result.select(rows.value.names).cast(pa.schema(rows.value)))
+        if values.height != written.height:
+            raise ValueError(f"it returned {values.height} rows for {written.height}")
+    except Exception as error:
+        first = written.select(group.columns).row(0)
+        raise ProduceError(
+            f"stage {stage!r}: the preserve hook raised {type(error).__name__} among the target keys from {first!r}: "
+            f"{error}",
+            stage=stage,
+            key=first,
+        ) from error
+    return written.with_columns(values.get_columns()), novel.height

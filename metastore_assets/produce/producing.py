@@ -1,0 +1,207 @@
+"""From changed source keys to instructions: what a stage's target keys get from each of them now.
+
+For every source key that any feeder's update has, the stage's Produce function is called with all its values as they
+are now. Its outputs replace, per target key, what that source key gave before.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+import polars as pl
+import pyarrow as pa
+
+from metastore_assets.errors import ProduceError
+from metastore_assets.produce.dataset import Dataset
+from metastore_assets.produce.graph import Typed
+from metastore_assets.produce.inputs import Feeder, KeyChunks, changed_keys, distinct_feeders
+from metastore_assets.produce.layout import GONE
+from metastore_assets.produce.order import canonical
+from metastore_assets.produce.parts import Part, Sorter, Spool
+from metastore_assets.produce.rows import SOURCE, frame_of, source_columns, table_of
+from metastore_assets.produce.runs import KeyRange
+from metastore_assets.produce.stages import Batch, KeyFailure, PerBatch, Stage, batches_of
+
+_PORT = "_feeder"
+
+
+@dataclass(frozen=True)
+class ProduceTask:
+    """One range of source keys of one stage."""
+
+    stage: Typed
+    ports: tuple[tuple[Feeder, ...], ...]
+    mappings: Dataset
+    key_range: KeyRange
+    spool: Spool
+    check: bool
+    """Whether Produce is called twice, to see that it gives the same."""
+
+
+@dataclass(frozen=True)
+class Instructions:
+    """Sorted parts. In content: per (target key, source key) its rows, or GONE; in mappings: per source key its set."""
+
+    content: list[Part]
+    mappings: list[Part]
+
+
+def produce(task: ProduceTask) -> Instructions:
+    """Run a stage over the changed source keys of a range."""
+    assert isinstance(task.stage.node, Stage)
+    assert task.stage.mappings is not None
+    content = Sorter(task.spool, task.stage.content)
+    mappings = Sorter(task.spool, task.stage.mappings)
+    function = batches_of(task.stage.node)
+    chunks = KeyChunks(changed_keys(distinct_feeders(task.ports), task.key_range), task.spool.settings.batch_rows)
+    for keys in chunks:
+        ports = [_port_values(port, keys) for port in task.ports]
+        chunks.told(keys.height, sum(port.height for port in ports))
+        outputs = _outputs(task, function, keys, ports)
+        former = _former(task, keys)
+        new = outputs.select(former.columns).unique(maintain_order=True)
+        pairs = task.stage.mappings.order
+        left = pairs.anti(former, new)
+        content.add(_content(task, outputs, left))
+        mappings.add(_mappings(task, new, left, pairs.anti(new, former)))
+    return Instructions(content.parts(), mappings.parts())
+
+
+def _port_values(port: Sequence[Feeder], keys: pl.DataFrame) -> pl.DataFrame:
+    """`_source` and value columns of one port, sorted by `_source`, feeder after feeder."""
+    rows = port[0].rows
+    numbered = keys.with_row_index(SOURCE).cast({SOURCE: pl.Int64})
+    found = [feeder.values(keys).with_columns(pl.lit(place).alias(_PORT)) for place, feeder in enumerate(port)]
+    joined = pl.concat(found).join(numbered, on=rows.key.names, how="left", nulls_equal=True, maintain_order="left")
+    return joined.sort(SOURCE, _PORT, maintain_order=True).select(SOURCE, *rows.value.names)
+
+
+def _outputs(task: ProduceTask, function: PerBatch, keys: pl.DataFrame, ports: list[pl.DataFrame]) -> pl.DataFrame:
+    """Source key, target key and value columns of all that is produced, in the order of emission per source."""
+    used = pl.concat([port[SOURCE] for port in ports]).unique().sort()
+    # A key without any value on any port has no outputs: Produce is not asked.
+    present = keys[used]
+    renumbered = [
+        port.with_columns(used.search_sorted(port[SOURCE]).cast(pl.Int64).alias(SOURCE)) if port.height else port
+        for port in ports
+    ]
+    outputs = _called(task, function, present, renumbered)
+    sources = present.rename(dict(zip(keys.columns, source_columns(keys.columns), strict=True)))
+    sources = sources.with_row_index(SOURCE).cast({SOURCE: pl.Int64})
+    outputs = canonical(outputs, task.stage.rows.key.names)
+    return outputs.join(sources, on=SOURCE, how="left", maintain_order="left").drop(SOURCE)
+
+
+def _called(task: ProduceTask, function: PerBatch, keys: pl.DataFrame, ports: list[pl.DataFrame]) -> pl.DataFrame:
+    if not keys.height:
+        return _empty_outputs(task)
+    outputs = _call(task, function, keys, ports, 0, keys.height)
+    if task.check:
+        # In two halves, so that what depends on other keys of the batch is seen as well.
+        middle = keys.height // 2
+        halves = [_call(task, function, keys, ports, *half) for half in ((0, middle), (middle, keys.height))]
+        again = pl.concat([halves[0], halves[1].with_columns(pl.col(SOURCE) + middle)])
+        _compare(task, keys, outputs.sort(SOURCE, maintain_order=True), again.sort(SOURCE, maintain_order=True))
+    return outputs
+
+
+def _call(
+    task: ProduceTask, function: PerBatch, keys: pl.DataFrame, ports: list[pl.DataFrame], start: int, stop: int
+) -> pl.DataFrame:
+    """One call for the source keys from `start` up to `stop`."""
+    if start == stop:
+        return _empty_outputs(task)
+    own = [
+        port.filter(pl.col(SOURCE).is_between(start, stop - 1)).with_columns(pl.col(SOURCE) - start) for port in ports
+    ]
+    batch = Batch(
+        table_of(keys[start:stop], task.stage.source),
+        tuple(table_of(port, _port_schema(feeders)) for port, feeders in zip(own, task.ports, strict=True)),
+    )
+    name = task.stage.name
+    try:
+        return _typed(task, function(batch), stop - start)
+    except KeyFailure as failure:
+        cause = failure.__cause__
+        raise ProduceError(
+            f"stage {name!r}: Produce raised {type(cause).__name__} for the source key {failure.key!r}: {cause}",
+            stage=name,
+            key=failure.key,
+        ) from cause
+    except ProduceError:
+        raise
+    except Exception as error:
+        first, last = (batch.keys.slice(row, 1).to_pylist()[0] for row in (0, batch.keys.num_rows - 1))
+        raise ProduceError(
+            f"stage {name!r}: Produce raised {type(error).__name__} in the batch of source keys {first} to {last}: "
+            f"{error}",
+            stage=name,
+            key=first,
+        ) from error
+
+
+def _port_schema(feeders: Sequence[Feeder]) -> pa.Schema:
+    return pa.schema([pa.field(SOURCE, pa.int64()), *feeders[0].rows.value])
+
+
+def _typed(task: ProduceTask, table: pa.Table, keys: int) -> pl.DataFrame:
+    """What a Produce function returned, in the declared types."""
+    schema = pa.schema([pa.field(SOURCE, pa.int64()), *task.stage.rows.schema])
+    missing = [name for name in schema.names if name not in table.schema.names]
+    if missing:
+        raise KeyError(f"its table has no column {missing[0]!r}; it needs {', '.join(schema.names)}")
+    outputs = frame_of(table.select(schema.names).cast(schema))
+    if outputs.height and not outputs[SOURCE].is_between(0, keys - 1).all():
+        raise IndexError(f"{SOURCE} is the number of a row of the batch's keys, from 0 to {keys - 1}")
+    return outputs
+
+
+def _empty_outputs(task: ProduceTask) -> pl.DataFrame:
+    return frame_of(pa.schema([pa.field(SOURCE, pa.int64()), *task.stage.rows.schema]).empty_table())
+
+
+def _compare(task: ProduceTask, keys: pl.DataFrame, once: pl.DataFrame, twice: pl.DataFrame) -> None:
+    if once.equals(twice, null_equal=True):
+        return
+    for number in range(keys.height):
+        mine, again = (frame.filter(pl.col(SOURCE) == number) for frame in (once, twice))
+        if not mine.equals(again, null_equal=True):
+            key = keys.row(number) if keys.width > 1 else keys.row(number)[0]
+            raise ProduceError(
+                f"stage {task.stage.name!r}: Produce gave {mine.height} and then other {again.height} rows for the "
+                f"source key {key!r}: it must depend on nothing but its arguments",
+                stage=task.stage.name,
+                key=key,
+            )
+
+
+def _former(task: ProduceTask, keys: pl.DataFrame) -> pl.DataFrame:
+    """The (source key, target key) pairs that the stage had for some source keys."""
+    sources = keys.rename(dict(zip(keys.columns, source_columns(keys.columns), strict=True)))
+    layout = task.mappings.layout
+    return pl.concat([layout.empty.select(layout.schema.names), *task.mappings.lookup(sources).frames])
+
+
+def _content(task: ProduceTask, outputs: pl.DataFrame, left: pl.DataFrame) -> pl.DataFrame:
+    """Rows that replace, and pairs that are gone."""
+    names = task.stage.content.file_schema.names
+    written = outputs.with_columns(pl.lit(False).alias(GONE)).select(names)
+    gone = left.with_columns(pl.lit(True).alias(GONE))
+    return pl.concat([written, _with_nulls(gone, task.stage.content.empty)])
+
+
+def _mappings(task: ProduceTask, new: pl.DataFrame, left: pl.DataFrame, come: pl.DataFrame) -> pl.DataFrame:
+    """The sets of the source keys whose set is another one than before."""
+    assert task.stage.mappings is not None
+    sources = task.stage.mappings.unit
+    changed = pl.concat([left, come]).select(sources.columns).unique()
+    sets = sources.semi(new, changed).with_columns(pl.lit(False).alias(GONE))
+    gone = sources.anti(changed, new).with_columns(pl.lit(True).alias(GONE))
+    return pl.concat([sets, _with_nulls(gone, task.stage.mappings.empty)])
+
+
+def _with_nulls(frame: pl.DataFrame, empty: pl.DataFrame) -> pl.DataFrame:
+    """The columns of `empty`; those that a frame lacks are null."""
+    lacking = [pl.lit(None, empty.schema[name]).alias(name) for name in empty.columns if name not in frame.columns]
+    return frame.with_columns(lacking).select(empty.columns)

@@ -1,0 +1,90 @@
+"""Typed rows: the key and value columns of a root or of what a stage produces."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from functools import cached_property
+
+import polars as pl
+import pyarrow as pa
+
+from metastore_assets.errors import GraphError
+from metastore_assets.produce.order import Order
+
+SOURCE = "_source"
+"""Number of the source key within a batch; and, as `_source_<name>`, a column of a source key in content."""
+CHANGE = "_change"
+"""Column of an update: `add`, `update` or `delete`."""
+
+
+@dataclass(frozen=True)
+class Rows:
+    """Keys and values by Arrow schemas. Column names are distinct and do not begin with `_`."""
+
+    key: pa.Schema
+    value: pa.Schema
+    descending: tuple[str, ...] = ()
+    """Key columns whose order is reversed: from the greatest to the least, nulls last."""
+
+    @cached_property
+    def schema(self) -> pa.Schema:
+        """Key columns, then value columns."""
+        return pa.schema([*self.key, *self.value])
+
+    @cached_property
+    def order(self) -> Order:
+        """The order of the keys."""
+        return Order.of(self.key.names, self.descending)
+
+    def check(self, name: str) -> None:
+        """Raise GraphError when columns clash, or are of a type that cannot be a key or a value."""
+        names = self.schema.names
+        if not self.key.names or not self.value.names:
+            raise GraphError(f"{name!r} needs at least one key column and one value column")
+        twice = sorted({column for column in names if names.count(column) > 1})
+        if twice:
+            raise GraphError(f"{name!r} has the column {twice[0]!r} twice; keys and values share one row")
+        reserved = [column for column in names if column.startswith("_")]
+        if reserved:
+            raise GraphError(f"{name!r}: the column name {reserved[0]!r} begins with `_`, which is reserved")
+        unknown = sorted(set(self.descending) - set(self.key.names))
+        if unknown:
+            raise GraphError(f"{name!r}: descending names {unknown[0]!r}, which is no key column")
+        for field in self.schema:
+            if not _is_storable(field.type) or (field.name in self.key.names and pa.types.is_nested(field.type)):
+                raise GraphError(
+                    f"{name!r}: the column {field.name!r} has the type {field.type}, which has no order here"
+                )
+
+
+def source_columns(names: list[str]) -> list[str]:
+    """The names that source key columns have beside target key and value columns."""
+    return [f"{SOURCE}_{name}" for name in names]
+
+
+def frame_of(table: pa.Table) -> pl.DataFrame:
+    """A table in Polars' types."""
+    frame = pl.from_arrow(table)
+    assert isinstance(frame, pl.DataFrame)
+    return frame
+
+
+def empty_frame(schema: pa.Schema) -> pl.DataFrame:
+    """No rows of these columns."""
+    return frame_of(schema.empty_table())
+
+
+def table_of(frame: pl.DataFrame, schema: pa.Schema) -> pa.Table:
+    """The columns of a schema, in its order and types."""
+    return frame.select(schema.names).to_arrow().cast(schema)
+
+
+def _is_storable(type_: pa.DataType) -> bool:
+    """Whether values of a type survive the way into Polars and back."""
+    if pa.types.is_decimal256(type_) or pa.types.is_interval(type_) or pa.types.is_union(type_):
+        return False
+    if pa.types.is_dictionary(type_) or pa.types.is_run_end_encoded(type_):
+        return False
+    if pa.types.is_nested(type_):
+        return all(_is_storable(type_.field(index).type) for index in range(type_.num_fields))
+    return True

@@ -1,0 +1,181 @@
+"""Runs: sorted, immutable Parquet files with an index of their row groups' keys, written once and read in part."""
+
+from __future__ import annotations
+
+import base64
+import uuid
+from collections.abc import Iterable, Iterator
+from dataclasses import dataclass
+from typing import Any
+
+import polars as pl
+import pyarrow as pa
+
+from metastore_assets.produce.layout import GONE, Layout
+from metastore_assets.produce.order import Order
+from metastore_assets.produce.rows import frame_of, table_of
+from metastore_assets.produce.storage import Storage
+from metastore_assets.produce.streams import Stream
+
+_INDEX = "metastore.row_groups"
+
+
+@dataclass(frozen=True)
+class Run:
+    """One file of a dataset, as a manifest names it."""
+
+    path: str
+    level: int
+    """0 for the run that a version wrote; a merge of runs is one level above the highest of them."""
+    rows: int
+    gone: int
+    """How many of the rows say that a unit is gone."""
+
+
+@dataclass(frozen=True)
+class KeyRange:
+    """The keys after `after`, up to `until` and with it. Bounds are frames of one row; None is no bound."""
+
+    after: pl.DataFrame | None = None
+    until: pl.DataFrame | None = None
+
+    def filter(self, frame: pl.DataFrame, group: Order) -> pl.DataFrame:
+        """The rows of a frame whose keys are in the range."""
+        if self.after is not None:
+            frame = frame.filter(~group.before(self.after, inclusive=True))
+        if self.until is not None:
+            frame = frame.filter(group.before(self.until, inclusive=True))
+        return frame
+
+
+EVERYTHING = KeyRange()
+
+
+class RunWriter:
+    """Writes runs: frames in, one Parquet file and its index out. Use as a context manager."""
+
+    def __init__(self, storage: Storage, folder: str, layout: Layout, row_group_rows: int) -> None:
+        self.path = f"{folder}/{uuid.uuid4().hex}.parquet"
+        self.rows = 0
+        self.gone = 0
+        self._layout = layout
+        self._row_group_rows = row_group_rows
+        self._context = storage.parquet_writer(self.path, layout.file_schema)
+        self._waiting: list[pl.DataFrame] = []
+        self._bounds: list[pl.DataFrame] = []
+
+    def __enter__(self) -> RunWriter:
+        self._writer = self._context.__enter__()
+        return self
+
+    def __exit__(self, *exception: Any) -> None:
+        if exception[0] is None:
+            self._flush()
+            bounds = pl.concat(self._bounds) if self._bounds else self._layout.empty_keys
+            self._writer.add_metadata({_INDEX: keys_text(bounds)})
+        self._context.__exit__(*exception)
+
+    def write(self, frame: pl.DataFrame) -> None:
+        """Append rows, which must not come before those written already; without the column GONE, they are not."""
+        if self._layout.replaces and GONE not in frame.columns:
+            frame = frame.with_columns(pl.lit(False).alias(GONE))
+        frame = frame.select(self._layout.file_schema.names)
+        self.rows += frame.height
+        self.gone += int(frame[GONE].sum()) if self._layout.replaces else 0
+        self._waiting.append(frame)
+        if sum(waiting.height for waiting in self._waiting) >= self._row_group_rows:
+            self._flush()
+
+    def end_group(self) -> None:
+        """Let the next row begin a new row group."""
+        self._flush()
+
+    def run(self, level: int) -> Run:
+        """What a manifest says of the file, once it is closed."""
+        return Run(self.path, level, self.rows, self.gone)
+
+    def _flush(self) -> None:
+        if not self._waiting:
+            return
+        frame = pl.concat(self._waiting)
+        self._waiting = []
+        for start in range(0, frame.height, self._row_group_rows):
+            piece = frame[start : start + self._row_group_rows]
+            self._writer.write_table(table_of(piece, self._layout.file_schema), self._row_group_rows)
+            keys = piece.select(self._layout.group.columns)
+            self._bounds += [keys.head(1), keys.tail(1)]
+
+
+def read_run(
+    storage: Storage,
+    path: str,
+    layout: Layout,
+    key_range: KeyRange = EVERYTHING,
+    keys: pl.DataFrame | None = None,
+    columns: Iterable[str] | None = None,
+) -> Stream:
+    """The rows of a run in a range of keys, or of some sorted distinct keys in it, row group by row group."""
+    names = layout.file_schema.names if columns is None else list(columns)
+    return Stream(_read(storage, path, layout, key_range, keys, names), layout.empty.select(names))
+
+
+def _read(
+    storage: Storage, path: str, layout: Layout, key_range: KeyRange, keys: pl.DataFrame | None, names: list[str]
+) -> Iterator[pl.DataFrame]:
+    group = layout.group
+    with storage.open_parquet(path) as file:
+        bounds = keys_of(file.metadata.metadata[_INDEX.encode()].decode())
+        for number in _row_groups(bounds, layout, key_range, keys):
+            frame = frame_of(file.read_row_group(number, columns=names))
+            frame = key_range.filter(frame, group)
+            if keys is not None:
+                frame = group.semi(frame, keys)
+            if frame.height:
+                yield frame
+
+
+def run_bounds(storage: Storage, path: str) -> pl.DataFrame:
+    """The first and the last key of each row group of a run."""
+    with storage.open_parquet(path) as file:
+        return keys_of(file.metadata.metadata[_INDEX.encode()].decode())
+
+
+def _row_groups(bounds: pl.DataFrame, layout: Layout, key_range: KeyRange, keys: pl.DataFrame | None) -> list[int]:
+    """The row groups that may hold what is asked for."""
+    group = layout.group
+    first, last = bounds.gather_every(2), bounds.gather_every(2, 1)
+    wanted = [True] * first.height
+    if key_range.until is not None:
+        wanted = first.select(group.before(key_range.until, inclusive=True)).to_series().to_list()
+    if key_range.after is not None:
+        too_early = last.select(group.before(key_range.after, inclusive=True)).to_series().to_list()
+        wanted = [want and not early for want, early in zip(wanted, too_early, strict=True)]
+    if keys is not None:
+        # A row group may hold a key when fewer keys end before its first key than come up to its last.
+        up_to_last = group.positions(keys, last)
+        before_first = [
+            count - own for count, own in zip(group.positions(keys, first), _equal(group, keys, first), strict=True)
+        ]
+        wanted = [want and before < upto for want, before, upto in zip(wanted, before_first, up_to_last, strict=True)]
+    return [number for number, want in enumerate(wanted) if want]
+
+
+def _equal(group: Order, keys: pl.DataFrame, probes: pl.DataFrame) -> list[bool]:
+    """For each probe, whether it is one of the distinct keys."""
+    numbered = probes.with_row_index("_probe")
+    found = set(group.semi(numbered, keys)["_probe"].to_list())
+    return [number in found for number in range(probes.height)]
+
+
+def keys_text(keys: pl.DataFrame) -> str:
+    """Some keys as text, for a file's metadata or a manifest."""
+    sink = pa.BufferOutputStream()
+    table = keys.to_arrow()
+    with pa.ipc.new_stream(sink, table.schema) as writer:
+        writer.write_table(table)
+    return base64.b64encode(sink.getvalue()).decode()
+
+
+def keys_of(text: str) -> pl.DataFrame:
+    """The inverse of `keys_text`."""
+    return frame_of(pa.ipc.open_stream(base64.b64decode(text)).read_all())

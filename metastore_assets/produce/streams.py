@@ -1,0 +1,86 @@
+"""Sorted streams of frames, brought to the same boundaries: the one way in which several of them are read together."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator, Sequence
+from dataclasses import dataclass
+
+import polars as pl
+
+from metastore_assets.produce.order import Order
+
+
+@dataclass(frozen=True)
+class Stream:
+    """Frames that follow each other in an order, each sorted in itself; to be read once."""
+
+    frames: Iterable[pl.DataFrame]
+    empty: pl.DataFrame
+    """A frame of the same columns without rows."""
+
+
+def aligned(streams: Sequence[Stream], order: Order) -> Iterator[list[pl.DataFrame]]:
+    """Read streams together: in each step one frame of each, which hold all rows of some range of keys.
+
+    Ranges follow each other in the order; a key is never split between two steps. What is in memory is one frame of
+    each stream, or all rows of one key where that is more.
+    """
+    cursors = [_Cursor(stream, order) for stream in streams]
+    while True:
+        for cursor in cursors:
+            cursor.fill()
+        # A stream that may go on holds all rows only of the keys before its last one.
+        ends = [cursor.last for cursor in cursors if not cursor.ended]
+        if not ends:
+            if any(cursor.frame.height for cursor in cursors):
+                yield [cursor.take_all() for cursor in cursors]
+            return
+        bound = order.least(pl.concat(ends))
+        frames = [cursor.take_before(bound) for cursor in cursors]
+        if any(frame.height for frame in frames):
+            yield frames
+        else:
+            # All that is there is of one key: read on until it ends.
+            for cursor in cursors:
+                cursor.extend(bound)
+
+
+class _Cursor:
+    def __init__(self, stream: Stream, order: Order) -> None:
+        self._frames = iter(stream.frames)
+        self._order = order
+        self.frame = stream.empty
+        self.ended = False
+
+    @property
+    def last(self) -> pl.DataFrame:
+        return self.frame.tail(1).select(self._order.columns)
+
+    def fill(self) -> None:
+        while not self.ended and not self.frame.height:
+            self._read()
+
+    def extend(self, bound: pl.DataFrame) -> None:
+        """Read one more frame where all that is there has the key `bound`."""
+        if not self.ended and not self.frame.tail(1).filter(~self._order.before(bound, inclusive=True)).height:
+            self._read()
+
+    def take_before(self, bound: pl.DataFrame) -> pl.DataFrame:
+        if not self.frame.height:
+            return self.frame
+        count = self.frame.select(self._order.before(bound).sum()).item()
+        return self._take(count)
+
+    def take_all(self) -> pl.DataFrame:
+        return self._take(self.frame.height)
+
+    def _take(self, count: int) -> pl.DataFrame:
+        taken, self.frame = self.frame[:count], self.frame[count:]
+        return taken
+
+    def _read(self) -> None:
+        frame = next(self._frames, None)
+        if frame is None:
+            self.ended = True
+        else:
+            self.frame = pl.concat([self.frame, frame]) if self.frame.height else frame

@@ -1,0 +1,128 @@
+"""Stages that add up: what changed rows of the feeders add and take away, and the totals that follow.
+
+A total is a sum in a commutative group, so what a source key contributed before is taken away and what it contributes
+now is added; nothing else is read. A key whose totals are all zero does not exist.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+import polars as pl
+
+from metastore_assets.errors import CorruptionError, UpdateError
+from metastore_assets.produce.dataset import sums
+from metastore_assets.produce.graph import Typed
+from metastore_assets.produce.inputs import Feeder, KeyChunks, changed_keys
+from metastore_assets.produce.layout import Layout
+from metastore_assets.produce.order import canonical
+from metastore_assets.produce.parts import Part, Sorter, Spool
+from metastore_assets.produce.rows import CHANGE
+from metastore_assets.produce.runs import KeyRange
+from metastore_assets.produce.stages import SumStage
+from metastore_assets.produce.updates import ADD, BEFORE, DELETE, UPDATE, key_text
+
+
+@dataclass(frozen=True)
+class Step:
+    """The instructions of some target keys, carried out."""
+
+    run: pl.DataFrame
+    """Instructions that have an effect, as rows of a run."""
+    content: pl.DataFrame
+    """All rows there are then: of these keys, and in bulk of those between them."""
+    update: pl.DataFrame
+    novel: int = 0
+
+
+@dataclass(frozen=True)
+class SumTask:
+    """One range of source keys of a sum stage."""
+
+    stage: Typed
+    feeders: tuple[Feeder, ...]
+    key_range: KeyRange
+    spool: Spool
+
+
+def changed_amounts(task: SumTask) -> list[Part]:
+    """What is to be added to the totals, by target key."""
+    layout = task.stage.content
+    sorter = Sorter(task.spool, layout)
+    chunks = KeyChunks(changed_keys(task.feeders, task.key_range), task.spool.settings.batch_rows)
+    for keys in chunks:
+        rows = 0
+        found = [layout.empty]
+        for feeder in task.feeders:
+            for values, sign in _signed(feeder, keys):
+                rows += values.height
+                found.append(_amounts(task.stage, values, sign))
+        chunks.told(keys.height, rows)
+        sorter.add(sums(pl.concat(found), layout))
+    return sorter.parts()
+
+
+def _signed(feeder: Feeder, keys: pl.DataFrame) -> Sequence[tuple[pl.DataFrame, int]]:
+    """The feeder's rows of some keys as they are now, and, to be taken away, those it had."""
+    if feeder.whole:
+        return [(feeder.values(keys), 1)]
+    news = feeder.news(keys)
+    now = news.filter(pl.col(CHANGE) != DELETE).select(feeder.rows.schema.names)
+    if not feeder.sums:
+        return [(now, 1), (feeder.former(feeder.rows.order.distinct(news)), -1)]
+    # The update of a sum says what was.
+    was = news.filter(pl.col(CHANGE) != ADD).with_columns(
+        pl.col(f"{BEFORE}_{name}").alias(name) for name in feeder.rows.value.names
+    )
+    return [(now, 1), (was.select(feeder.rows.schema.names), -1)]
+
+
+def _amounts(stage: Typed, values: pl.DataFrame, sign: int) -> pl.DataFrame:
+    node, layout = stage.node, stage.content
+    assert isinstance(node, SumStage)
+    for name in node.amounts:
+        if values[name].null_count():
+            key = values.filter(pl.col(name).is_null()).select(node.key)[0]
+            raise UpdateError(f"stage {stage.name!r}: the amount {name!r} of the key {key_text(key)} is null")
+    amounts = [(pl.col(name).cast(layout.empty.schema[name]) * sign).alias(name) for name in node.amounts]
+    if node.count is not None:
+        amounts.append(pl.lit(sign, pl.Int64).alias(node.count))
+    keyed = canonical(values.select(*node.key, *amounts) if values.height else layout.empty, node.key)
+    return keyed.cast(dict(layout.empty.schema))  # type: ignore[arg-type]
+
+
+def add_amounts(stage: str, layout: Layout, changes: pl.DataFrame, former: pl.DataFrame) -> Step:
+    """Totals after some changes. Raises CorruptionError when one falls below zero."""
+    changes = sums(changes, layout)
+    content = sums(pl.concat([former, changes]), layout)
+    below = content.filter(pl.any_horizontal(pl.col(name) < 0 for name in layout.amounts))
+    if below.height:
+        key = key_text(below.select(layout.group.columns)[0])
+        totals = ", ".join(f"{name} = {below[name][0]}" for name in layout.amounts)
+        raise CorruptionError(
+            f"stage {stage!r}: the totals of the key {key} would be {totals}: more was taken away than was ever added; "
+            "rebuild the stage"
+        )
+    return Step(changes, content, _update(layout, changes, former, content))
+
+
+def _update(layout: Layout, changes: pl.DataFrame, former: pl.DataFrame, content: pl.DataFrame) -> pl.DataFrame:
+    group = layout.group
+    result = changes.select(group.columns)
+    names = {"_now": content, "_was": former}
+    for mark, frame in names.items():
+        marked = frame.with_columns(pl.lit(True).alias(mark))
+        renamed = {name: f"{BEFORE}_{name}" for name in layout.amounts} if mark == "_was" else {}
+        result = result.join(
+            marked.rename(renamed), on=group.columns, how="left", nulls_equal=True, maintain_order="left"
+        )
+    change = (
+        pl.when(pl.col("_now").is_null())
+        .then(pl.lit(DELETE))
+        .when(pl.col("_was").is_null())
+        .then(pl.lit(ADD))
+        .otherwise(pl.lit(UPDATE))
+    )
+    before = [f"{BEFORE}_{name}" for name in layout.amounts]
+    return result.select(change.alias(CHANGE), *group.columns, *layout.amounts, *before)

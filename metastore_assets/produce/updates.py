@@ -1,0 +1,100 @@
+"""Updates: what changed, by key. Their rules, their checks, and their files."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator
+from typing import Any, TypeAlias
+
+import polars as pl
+import pyarrow as pa
+
+from metastore_assets.errors import UpdateError
+from metastore_assets.produce.layout import Layout
+from metastore_assets.produce.order import canonical
+from metastore_assets.produce.rows import CHANGE, Rows, frame_of, table_of
+
+ADD, UPDATE, DELETE = "add", "update", "delete"
+BEFORE = "_before"
+"""`_before_<amount>`: column of a sum stage's update with the total that was; null where there was none."""
+
+External: TypeAlias = "pa.Table | Iterable[pa.RecordBatch]"
+"""An update as a source gives it: `_change`, key columns, value columns."""
+
+
+def update_layout(rows: Rows, *, sums: bool = False) -> Layout:
+    """Files of updates: sorted by key, the rows of a key in group order."""
+    before = [field.with_name(f"{BEFORE}_{field.name}") for field in rows.value] if sums else []
+    schema = pa.schema([pa.field(CHANGE, pa.string(), nullable=False), *rows.schema, *before])
+    # Plain files of rows: what `amounts` are for is not wanted here, nor is there anything GONE.
+    return Layout(schema, rows.order, len(rows.key), len(rows.key), plain=True)
+
+
+def checked(root: str, rows: Rows, update: External, *, sort: bool) -> Iterator[pl.DataFrame]:
+    """The update as frames. Raises UpdateError where it breaks the rules, wherever in it that is.
+
+    Keys do not decrease, so that the rows of each are together; a key has one `delete`, or one or more `add` or
+    `update`, which mean the same. With `sort`, an update that is not sorted is sorted first, in memory.
+    """
+    schema = pa.schema([pa.field(CHANGE, pa.string()), *rows.schema])
+    frames: Iterator[pl.DataFrame] = (
+        canonical(frame_of(table), rows.key.names) for table in _tables(root, schema, update)
+    )
+    if sort:
+        whole = list(frames)
+        frames = iter([rows.order.sort(pl.concat(whole))] if whole else [])
+    last: pl.DataFrame | None = None
+    for frame in frames:
+        if frame.height:
+            _check(root, rows, frame if last is None else pl.concat([last, frame]))
+            yield frame.with_columns(
+                pl.when(pl.col(CHANGE) != DELETE).then(pl.col(name)).alias(name) for name in rows.value.names
+            )
+            last = frame.tail(1)
+
+
+def _tables(root: str, schema: pa.Schema, update: External) -> Iterator[pa.Table]:
+    batches = update.to_batches(max_chunksize=1 << 20) if isinstance(update, pa.Table) else update
+    for batch in batches:
+        table = pa.Table.from_batches([batch])
+        missing = [name for name in schema.names if name not in table.schema.names]
+        if missing:
+            raise UpdateError(
+                f"the update of {root!r} has no column {missing[0]!r}; it needs {', '.join(schema.names)}"
+            )
+        try:
+            yield table.select(schema.names).cast(schema)
+        except (pa.ArrowInvalid, pa.ArrowNotImplementedError) as error:
+            raise UpdateError(f"the update of {root!r} does not have the declared types: {error}") from error
+
+
+def _check(root: str, rows: Rows, frame: pl.DataFrame) -> None:
+    unknown = frame.filter(~pl.col(CHANGE).is_in([ADD, UPDATE, DELETE]).fill_null(False))
+    if unknown.height:
+        raise UpdateError(
+            f"the update of {root!r}: {CHANGE} is {unknown[CHANGE][0]!r}; it is one of add, update, delete"
+        )
+    if not rows.order.is_sorted(frame):
+        keys = frame.select(rows.key.names)
+        place = next(row for row in range(1, keys.height) if not rows.order.is_sorted(keys[row - 1 : row + 1]))
+        raise UpdateError(
+            f"the update of {root!r} is not sorted: the key {key_text(keys[place])} follows "
+            f"{key_text(keys[place - 1])}; sort it, or pass sort=True"
+        )
+    deletes = (pl.col(CHANGE) == DELETE) | (pl.col(CHANGE).shift(1) == DELETE)
+    mixed = frame.filter(~rows.order.changes() & deletes)
+    if mixed.height:
+        key = key_text(mixed.select(rows.key.names)[0])
+        raise UpdateError(
+            f"the update of {root!r}: the key {key} has a delete and another row; a key has one delete, or upserts"
+        )
+
+
+def key_text(key: pl.DataFrame) -> str:
+    """A key as a person would write it."""
+    values: tuple[Any, ...] = key.row(0)
+    return repr(values[0]) if len(values) == 1 else repr(values)
+
+
+def update_table(frame: pl.DataFrame, layout: Layout) -> pa.Table:
+    """An update as users see it."""
+    return table_of(frame, layout.schema)
