@@ -54,6 +54,16 @@ def _children(type_: pa.DataType) -> list[pa.Field]:
     return [type_.value_field.with_name("element")] if pa.types.is_list(type_) else []
 
 
+def constant_bounds(value: pa.Scalar, row_count: int | None) -> FragmentBounds:
+    """Of a partition column, which is the same in all rows of a file; `row_count` are the live ones."""
+    if not row_count:
+        return FragmentBounds()
+    if not value.is_valid:
+        return FragmentBounds(null_count=(row_count, Guarantee.EXACT))
+    told: tuple[Any, Guarantee] = _UNKNOWN if value.as_py() != value.as_py() else (value, Guarantee.EXACT)
+    return FragmentBounds((0, Guarantee.EXACT), told, told)
+
+
 def bounds_table(snapshot: Snapshot, column: str, bounds: Iterable[FragmentBounds]) -> pa.Table:
     """One row per fragment of the snapshot: its id, then null count, minimum and maximum with their guarantees.
 

@@ -17,14 +17,14 @@ import pyarrow as pa
 from metastore_assets.config import TableConfig
 from metastore_assets.errors import TableFormatError, TableNotFoundError
 from metastore_assets.formats.base import Fragment, Snapshot, SnapshotReference
-from metastore_assets.formats.bounds import FragmentBounds, bounds_table, column_path
+from metastore_assets.formats.bounds import FragmentBounds, bounds_table, column_path, constant_bounds
 from metastore_assets.formats.conform import Matcher, identity
 from metastore_assets.formats.deletion_vectors import DeletionVector
 from metastore_assets.formats.delta_actions import AddedFile, TableState, replay
 from metastore_assets.formats.delta_log import LOG, Log, commit_time, read_log, version_at
 from metastore_assets.formats.delta_protocol import MappingMode, check_readable, mapping_mode
 from metastore_assets.formats.delta_schema import arrow_schema
-from metastore_assets.formats.delta_statistics import constant_bounds, file_bounds, physical_name, statistics_column
+from metastore_assets.formats.delta_statistics import file_bounds, physical_name, statistics_column
 from metastore_assets.formats.delta_values import partition_value
 from metastore_assets.formats.location import Location
 from metastore_assets.formats.parquet import ParquetColumns

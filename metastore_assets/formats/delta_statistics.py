@@ -60,16 +60,6 @@ def physical_name(field: Mapping[str, Any]) -> str:
     return name
 
 
-def constant_bounds(value: pa.Scalar, row_count: int | None) -> FragmentBounds:
-    """Of a partition column, which is the same in all rows of a file; `row_count` are the live ones."""
-    if not row_count:
-        return FragmentBounds()
-    if not value.is_valid:
-        return FragmentBounds(null_count=(row_count, Guarantee.EXACT))
-    told = _UNKNOWN if value.as_py() != value.as_py() else (value, Guarantee.EXACT)
-    return FragmentBounds((0, Guarantee.EXACT), told, told)
-
-
 def file_bounds(add: AddedFile, column: StatisticsColumn) -> FragmentBounds:
     """Of a column that the file holds."""
     statistics = add.statistics

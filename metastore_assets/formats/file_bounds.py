@@ -2,12 +2,190 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+import math
+from collections.abc import Callable, Iterable, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from decimal import Decimal
+from typing import Any
 
-from metastore_assets.formats.base import Snapshot
-from metastore_assets.formats.bounds import FragmentBounds
+import pyarrow as pa
+import pyarrow.parquet as pq
+
+from metastore_assets.errors import FragmentError
+from metastore_assets.formats.base import Fragment, Guarantee, Snapshot
+from metastore_assets.formats.bounds import FragmentBounds, column_path, constant_bounds
+from metastore_assets.formats.conform import Matcher, conform
+from metastore_assets.formats.files_source import FilesFragmentSource
+from metastore_assets.formats.orc_tail import OrcTail, double, integer, message, signed
+from metastore_assets.formats.parquet import leaf_count, open_parquet
+from metastore_assets.formats.reader import explained
+from metastore_assets.formats.schema_union import plain_type
+from metastore_assets.formats.templates import scalar
+
+_THREADS = 16
+_ORC_VALUES, _ORC_INTEGERS, _ORC_DOUBLES, _ORC_STRINGS, _ORC_DATES = 1, 2, 3, 4, 7
+_ORC_LOWER, _ORC_UPPER = 4, 5
+_GREGORIAN_START = -141_427
+"""15 October 1582 as days from 1970."""
 
 
-def file_bounds(snapshot: Snapshot, column: str) -> Sequence[FragmentBounds]:
-    """Of each fragment of a table of plain files, in its order."""
-    return [FragmentBounds()] * len(snapshot.fragments)
+def file_bounds(snapshot: Snapshot, column: str) -> list[FragmentBounds]:
+    """Of each fragment of a table of plain files, in its order. What a file does not say for certain is absent."""
+    path = column_path(snapshot.schema, column)
+
+    def bounds(fragment: Fragment) -> FragmentBounds:
+        source = fragment.source
+        assert isinstance(source, FilesFragmentSource)
+        constants = dict(source.file.partition)
+        if path[0].name in constants:
+            return constant_bounds(scalar(constants[path[0].name]).cast(path[0].type), fragment.row_count)
+        read = _READERS.get(source.file.kind)
+        if read is None:
+            return FragmentBounds()
+        try:
+            with explained(fragment.path), source.location.open_stored(source.file.stored) as file:
+                return read(file, path)
+        except FragmentError:
+            return FragmentBounds()
+
+    with ThreadPoolExecutor(_THREADS) as pool:
+        return list(pool.map(bounds, snapshot.fragments))
+
+
+def _parquet(source: pa.NativeFile, path: Sequence[pa.Field]) -> FragmentBounds:
+    file = open_parquet(source)
+    metadata = file.metadata
+    place = _place(file.schema_arrow, path, leaf_count)
+    if place is None:
+        return _lacking(file.schema_arrow, path, metadata.num_rows)
+    leaf, stored = place[0], plain_type(place[1])
+    chunks = [metadata.row_group(group).column(leaf) for group in range(metadata.num_row_groups)]
+    statistics = [chunk.statistics for chunk in chunks if chunk.num_values]
+    if any(found is None for found in statistics):
+        return FragmentBounds()
+    nulls: tuple[int | None, Guarantee] = (None, Guarantee.ABSENT)
+    if all(found.has_null_count for found in statistics):
+        nulls = (sum(found.null_count for found in statistics), Guarantee.EXACT)
+    # A row group without any value has no extremes; they are those of the others.
+    speaking = [found for found in statistics if not (found.has_null_count and found.num_values == 0)]
+    if not speaking or not all(found.has_min_max for found in speaking):
+        return FragmentBounds(nulls)
+    extremes = [_parquet_value(found, stored) for found in speaking]
+    return _between(nulls, extremes, stored, path[-1].type)
+
+
+def _parquet_value(statistics: pq.Statistics, stored: pa.DataType) -> tuple[Any, Any]:
+    """Least and greatest as Arrow's storage has them; None where their order or meaning is not beyond doubt."""
+    pair = statistics.min_raw, statistics.max_raw
+    kind = statistics.physical_type
+    if kind in ("INT32", "INT64", "BOOLEAN") and not pa.types.is_unsigned_integer(stored):
+        return pair
+    if kind in ("FLOAT", "DOUBLE"):
+        return (None, None) if any(map(math.isnan, pair)) else pair
+    if kind == "BYTE_ARRAY" and (pa.types.is_string(stored) or pa.types.is_binary(stored)):
+        return pair
+    return None, None
+
+
+def _orc(source: pa.NativeFile, path: Sequence[pa.Field]) -> FragmentBounds:
+    import pyarrow.orc as pyarrow_orc
+
+    file = pyarrow_orc.ORCFile(source)
+    place = _place(file.schema, path, _orc_nodes, 1)
+    if place is None:
+        return _lacking(file.schema, path, file.nrows)
+    column, stored = place
+    tail = OrcTail.of(file.reader.serialized_file_tail())
+    statistics = tail.statistics(column)
+    if not statistics or _ORC_VALUES not in statistics:
+        return FragmentBounds()
+    values = integer(statistics[_ORC_VALUES][0])
+    nulls = (file.nrows - values, Guarantee.EXACT)
+    pair: tuple[Any, Any] = (None, None)
+    if values and pa.types.is_integer(stored) and _ORC_INTEGERS in statistics:
+        pair = _pair(statistics[_ORC_INTEGERS][0], 1, 2, signed)
+    elif values and pa.types.is_floating(stored) and _ORC_DOUBLES in statistics:
+        pair = _pair(statistics[_ORC_DOUBLES][0], 1, 2, double)
+        pair = (None, None) if None in pair or any(map(math.isnan, pair)) else pair
+    elif values and pa.types.is_date(stored) and _ORC_DATES in statistics:
+        pair = _pair(statistics[_ORC_DATES][0], 1, 2, signed)
+        pair = (None, None) if None in pair or (pair[0] < _GREGORIAN_START and not tail.is_proleptic) else pair
+    elif values and pa.types.is_string(stored) and _ORC_STRINGS in statistics:
+        texts: Any = statistics[_ORC_STRINGS][0]
+        found = message(texts)
+        # Long texts are cut off, and then stand under other numbers.
+        pair = found.get(1, found.get(_ORC_LOWER, [None]))[0], found.get(2, found.get(_ORC_UPPER, [None]))[0]
+    return _between(nulls, [pair], stored, path[-1].type)
+
+
+def _pair(data: Any, least: int, greatest: int, decode: Callable[[Any], Any]) -> tuple[Any, Any]:
+    found = message(data)
+    low, high = (decode(found[number][0]) if number in found else None for number in (least, greatest))
+    return low, high
+
+
+def _between(
+    nulls: tuple[int | None, Guarantee],
+    extremes: Sequence[tuple[Any, Any]],
+    stored: pa.DataType,
+    wanted: pa.DataType,
+) -> FragmentBounds:
+    # Whether an extreme is a value of the column or only near to one, pyarrow does not tell.
+    if any(value is None for pair in extremes for value in pair):
+        return FragmentBounds(nulls)
+    if pa.types.is_string(wanted) != pa.types.is_string(stored):
+        # As texts the same values are in another order.
+        return FragmentBounds(nulls)
+    # Numbers as Arrow stores them have the order of the values, and texts that of their bytes.
+    least, greatest = min(pair[0] for pair in extremes), max(pair[1] for pair in extremes)
+    try:
+        told = conform(_array([least, greatest], stored), wanted, Matcher())
+    except (pa.ArrowException, UnicodeDecodeError, OverflowError):
+        return FragmentBounds(nulls)
+    return FragmentBounds(nulls, (told[0], Guarantee.BOUND), (told[1], Guarantee.BOUND))
+
+
+def _array(values: list[Any], stored: pa.DataType) -> pa.Array:
+    if pa.types.is_string(stored):
+        return pa.array([value.decode() for value in values], stored)
+    if pa.types.is_decimal(stored):
+        return pa.array([Decimal(value).scaleb(-stored.scale) for value in values], stored)
+    if pa.types.is_temporal(stored):
+        return pa.array(values, pa.int32() if stored.bit_width == 32 else pa.int64()).view(stored)
+    return pa.array(values, stored)
+
+
+def _place(
+    fields: Iterable[pa.Field], path: Sequence[pa.Field], count: Callable[[pa.DataType], int], start: int = 0
+) -> tuple[int, pa.DataType] | None:
+    """Number and type of the leaf at a path of structs; None when the file has none that is certain."""
+    position, found = start, None
+    for field in fields:
+        if field.name == path[0].name:
+            found = position, field.type
+            break
+        position += count(field.type)
+    if found is None or len(path) == 1:
+        return None if found is None or pa.types.is_nested(found[1]) else found
+    if not (pa.types.is_struct(found[1]) and pa.types.is_struct(path[0].type)):
+        return None
+    # In ORC a struct has a number of its own.
+    return _place(list(found[1]), path[1:], count, found[0] + start)
+
+
+def _lacking(schema: pa.Schema, path: Sequence[pa.Field], rows: int) -> FragmentBounds:
+    """Of a column that the file was written without, as a whole: all null."""
+    if path[0].name in schema.names or len(path) > 1:
+        return FragmentBounds()
+    return FragmentBounds((rows, Guarantee.EXACT))
+
+
+def _orc_nodes(type_: pa.DataType) -> int:
+    if pa.types.is_map(type_):
+        return 1 + _orc_nodes(type_.key_type) + _orc_nodes(type_.item_type)
+    if not pa.types.is_nested(type_):
+        return 1
+    return 1 + sum(_orc_nodes(type_.field(index).type) for index in range(type_.num_fields))
+
+
+_READERS: dict[str, Callable[[pa.NativeFile, Sequence[pa.Field]], FragmentBounds]] = {"parquet": _parquet, "orc": _orc}

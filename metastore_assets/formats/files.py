@@ -5,8 +5,6 @@ from __future__ import annotations
 import hashlib
 import json
 from collections.abc import Sequence
-from contextlib import ExitStack
-from dataclasses import dataclass
 from typing import Any
 
 import pyarrow as pa
@@ -15,21 +13,18 @@ from metastore_assets.config import TableConfig
 from metastore_assets.errors import ConfigError, SnapshotNotFoundError, TableFormatError, TableNotFoundError
 from metastore_assets.formats.base import Fragment, Snapshot, SnapshotReference
 from metastore_assets.formats.bounds import bounds_table
-from metastore_assets.formats.conform import Matcher
 from metastore_assets.formats.csv_files import CsvReader
 from metastore_assets.formats.csv_options import OPTIONS as CSV_OPTIONS
 from metastore_assets.formats.csv_options import CsvOptions
 from metastore_assets.formats.file_bounds import file_bounds
-from metastore_assets.formats.file_columns import open_columns
-from metastore_assets.formats.file_schemas import Described, open_text, table_schema
+from metastore_assets.formats.file_schemas import Described, table_schema
+from metastore_assets.formats.files_source import FilesFragmentSource
 from metastore_assets.formats.json_lines import JsonReader
 from metastore_assets.formats.listing import DataFile, data_files, is_hidden, partition_columns, wanted_folders
 from metastore_assets.formats.location import Location
 from metastore_assets.formats.partition_filter import PartitionFilter
 from metastore_assets.formats.partition_keys import encode_partition_key
-from metastore_assets.formats.reader import FileColumns, FileFragmentReader, explained
-from metastore_assets.formats.spill import spilled
-from metastore_assets.formats.templates import Folders, HiveFolders, Items, Template, scalar, texts
+from metastore_assets.formats.templates import Folders, HiveFolders, Items, Template, texts
 from metastore_assets.formats.text_reader import TextReader
 
 _TEMPLATE = "template"
@@ -131,42 +126,6 @@ class FilesFormat:
         source = FilesFragmentSource(self._location, file, described.reader, described.types)
         path = self._location.full_path(file.stored.path)
         return Fragment(self._fragment_id(file), key, path, file.stored.size, described.row_count, source)
-
-
-@dataclass(frozen=True)
-class FilesFragmentSource:
-    """One data file as the listing showed it."""
-
-    location: Location
-    file: DataFile
-    reader: TextReader | None
-    """Of a CSV or JSON file."""
-    types: tuple[tuple[str, pa.DataType], ...]
-    """Of a CSV or JSON file's columns, by name."""
-
-    def open(self) -> FileFragmentReader:
-        """Open the file. Raises FragmentError, with `missing` when it is gone or has been overwritten since."""
-        path = self.location.full_path(self.file.stored.path)
-        with explained(path), ExitStack() as stack:
-            columns = self._columns()
-            stack.callback(columns.close)
-            reader = FileFragmentReader(
-                columns,
-                path=path,
-                matcher=Matcher(),
-                constants={name: scalar(value) for name, value in self.file.partition},
-                verify=lambda: self.location.check(self.file.stored),
-            )
-            stack.pop_all()
-        return reader
-
-    def _columns(self) -> FileColumns:
-        if self.reader is None:
-            return open_columns(self.file.kind, self.location.open_stored(self.file.stored))
-        schema, batches = self.reader.batches(lambda: open_text(self.location, self.file), dict(self.types))
-        source = spilled(schema, batches)
-        self.location.check(self.file.stored)
-        return open_columns("parquet", source)
 
 
 def _partition_keys(files: Sequence[DataFile], columns: tuple[str, ...]) -> dict[Items, str]:

@@ -68,7 +68,7 @@ def message(data: bytes) -> dict[int, list[Value]]:
 
 def signed(value: Value) -> int:
     """What a `sint` field holds."""
-    number = _integer(value)
+    number = integer(value)
     return (number >> 1) ^ -(number & 1)
 
 
@@ -115,7 +115,8 @@ def _bytes(value: Value) -> bytes:
     return value
 
 
-def _integer(value: Value) -> int:
+def integer(value: Value) -> int:
+    """What an unsigned number field holds."""
     if isinstance(value, bytes):
         raise pa.ArrowInvalid("the footer of the ORC file is broken: a message stands where a number should")
     return value

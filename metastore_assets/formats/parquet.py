@@ -99,17 +99,18 @@ def _leaf_ranges(fields: list[pa.Field]) -> list[range]:
     ranges = []
     start = 0
     for field in fields:
-        stop = start + _leaf_count(field.type)
+        stop = start + leaf_count(field.type)
         ranges.append(range(start, stop))
         start = stop
     return ranges
 
 
-def _leaf_count(type_: pa.DataType) -> int:
+def leaf_count(type_: pa.DataType) -> int:
+    """Columns of a Parquet file that hold the values of a type."""
     if isinstance(type_, pa.BaseExtensionType):
-        return _leaf_count(type_.storage_type)
+        return leaf_count(type_.storage_type)
     if pa.types.is_dictionary(type_):
-        return _leaf_count(type_.value_type)
+        return leaf_count(type_.value_type)
     if pa.types.is_nested(type_):
-        return sum(_leaf_count(type_.field(index).type) for index in range(type_.num_fields))
+        return sum(leaf_count(type_.field(index).type) for index in range(type_.num_fields))
     return 1

@@ -1,0 +1,54 @@
+"""One file of a table in folders, ready to be opened in any process."""
+
+from __future__ import annotations
+
+from contextlib import ExitStack
+from dataclasses import dataclass
+
+import pyarrow as pa
+
+from metastore_assets.formats.conform import Matcher
+from metastore_assets.formats.file_columns import open_columns
+from metastore_assets.formats.file_schemas import open_text
+from metastore_assets.formats.listing import DataFile
+from metastore_assets.formats.location import Location
+from metastore_assets.formats.reader import FileColumns, FileFragmentReader, explained
+from metastore_assets.formats.spill import spilled
+from metastore_assets.formats.templates import scalar
+from metastore_assets.formats.text_reader import TextReader
+
+
+@dataclass(frozen=True)
+class FilesFragmentSource:
+    """One data file as the listing showed it."""
+
+    location: Location
+    file: DataFile
+    reader: TextReader | None
+    """Of a CSV or JSON file."""
+    types: tuple[tuple[str, pa.DataType], ...]
+    """Of a CSV or JSON file's columns, by name."""
+
+    def open(self) -> FileFragmentReader:
+        """Open the file. Raises FragmentError, with `missing` when it is gone or has been overwritten since."""
+        path = self.location.full_path(self.file.stored.path)
+        with explained(path), ExitStack() as stack:
+            columns = self._columns()
+            stack.callback(columns.close)
+            reader = FileFragmentReader(
+                columns,
+                path=path,
+                matcher=Matcher(),
+                constants={name: scalar(value) for name, value in self.file.partition},
+                verify=lambda: self.location.check(self.file.stored),
+            )
+            stack.pop_all()
+        return reader
+
+    def _columns(self) -> FileColumns:
+        if self.reader is None:
+            return open_columns(self.file.kind, self.location.open_stored(self.file.stored))
+        schema, batches = self.reader.batches(lambda: open_text(self.location, self.file), dict(self.types))
+        source = spilled(schema, batches)
+        self.location.check(self.file.stored)
+        return open_columns("parquet", source)
