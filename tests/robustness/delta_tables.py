@@ -1,0 +1,174 @@
+"""Histories of Delta tables: those that deltalake writes, and by hand those with vectors and mapped columns."""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Hashable
+from dataclasses import dataclass
+from typing import Any, ClassVar
+
+import pyarrow as pa
+from deltalake import DeltaTable, Field, write_deltalake
+
+from tests.formats.delta_log_writer import add_file, commit, mapped, metadata, protocol, write_vector
+from tests.robustness.histories import PARTITIONS, History, Rows, condition
+
+
+class DeltaCopyOnWrite(History):
+    """By deltalake: files are rewritten."""
+
+    steps: ClassVar = (
+        *("append", "delete", "upsert", "overwrite_partition", "drop_partition"),
+        *("add_column", "compact", "vacuum", "restore"),
+    )
+
+    @property
+    def table(self) -> DeltaTable:
+        return DeltaTable(self.uri)
+
+    def vacuum(self) -> None:
+        """Remove the files that no live row is in; only the state now can be restored then."""
+        self.table.vacuum(retention_hours=0, enforce_retention_duration=False, dry_run=False)
+        self.states.clear()
+
+    def fragments(self) -> set[Hashable]:
+        return set(pa.table(self.table.get_add_actions())["path"].to_pylist())
+
+    def _create(self) -> None:
+        schema = self.model.live().schema
+        write_deltalake(self.uri, pa.RecordBatchReader.from_batches(schema, []), partition_by=["p"])
+
+    def _append(self, rows: pa.Table) -> None:
+        write_deltalake(self.uri, rows, mode="append", schema_mode="merge")
+
+    def _some_columns(self) -> Collection[str]:
+        return list(self.model.columns)[: self.draw.randrange(5, len(self.model.columns) + 1)]
+
+    def _delete(self, ids: Collection[int]) -> None:
+        self.table.delete(condition(ids))
+
+    def _upsert(self, rows: Rows) -> None:
+        source = self.model.arrow(rows)
+        every = {f"`{name}`": f"source.`{name}`" for name in source.column_names}
+        merging = self.table.merge(source, "target.id = source.id", source_alias="source", target_alias="target")
+        merging.when_matched_update(every).when_not_matched_insert(every).execute()
+
+    def _overwrite_partition(self, value: str | None, rows: Rows, gone: Collection[int]) -> None:
+        write_deltalake(self.uri, self.model.arrow(rows), mode="overwrite", predicate=_is(value), schema_mode="merge")
+
+    def _drop_partition(self, value: str | None, gone: Collection[int]) -> None:
+        self.table.delete(_is(value))
+
+    def _add_column(self, name: str, type_: pa.DataType) -> None:
+        self.table.alter.add_columns([Field(name, "long")])
+
+    def _compact(self) -> None:
+        self.table.optimize.compact()
+
+    def _token(self) -> int:
+        return self.table.version()
+
+    def _restore(self, token: int) -> None:
+        if token < self.table.version():
+            self.table.restore(token)
+
+
+def _is(value: str | None) -> str:
+    return "p is null" if value is None else f"p = '{value}'"
+
+
+class DeltaMapped(History):
+    """By hand: deletes by deletion vectors, columns that are renamed and widened, files by physical names."""
+
+    steps: ClassVar = (
+        *("append", "delete", "delete", "upsert", "drop_partition"),
+        *("add_column", "widen", "rename", "compact", "restore"),
+    )
+
+    def fragments(self) -> set[Hashable]:
+        return {(path, file.gone) for path, file in self.files.items()}
+
+    def _create(self) -> None:
+        self.files: dict[str, _LiveFile] = {}
+        self.written = 0
+        self.numbers = {key: number for number, key in enumerate(self.model.columns)}
+        commit(self.uri, protocol("columnMapping", "deletionVectors", "typeWidening"), self._metadata())
+
+    def _metadata(self) -> dict[str, Any]:
+        names = {pa.int32(): "integer", pa.int64(): "long", pa.float64(): "double", pa.string(): "string"}
+        columns = self.model.columns.items()
+        fields = [mapped(name, names[type_], self.numbers[key]) for key, (name, type_) in columns]
+        return metadata(fields, ["p"], **{"delta.columnMapping.mode": "name"})
+
+    def _append(self, rows: pa.Table) -> None:
+        commit(self.uri, *self._write(rows))
+
+    def _write(self, rows: pa.Table) -> list[dict[str, Any]]:
+        """Add actions of new files with these rows, one for each partition."""
+        physical = {name: f"p{self.numbers[key]}" for key, (name, _) in self.model.columns.items()}
+        actions = []
+        for value in PARTITIONS:
+            own = rows.filter(pa.array([other == value for other in rows["p"].to_pylist()], pa.bool_()))
+            if len(own):
+                self.written += 1
+                path = f"{self.written}.parquet"
+                data = own.drop_columns("p")
+                data = data.rename_columns([physical[name] for name in data.column_names])
+                actions.append(add_file(self.uri, data, path, **{physical["p"]: value}))
+                self.files[path] = _LiveFile(actions[-1]["add"], tuple(own["id"].to_pylist()))
+        return actions
+
+    def _delete(self, ids: Collection[int]) -> None:
+        actions = []
+        for path, file in list(self.files.items()):
+            gone = file.gone | {position for position, own in enumerate(file.ids) if own in ids}
+            if gone == file.gone:
+                continue  # a vector of the same rows under another name would be another fragment
+            actions.append(file.remove())
+            del self.files[path]
+            if len(gone) < len(file.ids):
+                vector = write_vector(self.uri, sorted(gone), self.draw.choice("uip"))
+                self.files[path] = _LiveFile(file.add | {"deletionVector": vector}, file.ids, gone)
+                actions.append({"add": self.files[path].add})
+        commit(self.uri, *actions)
+
+    def _add_column(self, name: str, type_: pa.DataType) -> None:
+        self.numbers[name] = len(self.numbers)
+
+    def _widen(self, name: str) -> None:
+        pass
+
+    def _rename(self, old: str, new: str) -> None:
+        pass
+
+    def take(self, step: str) -> None:
+        before = self._metadata()
+        super().take(step)
+        if step in ("add_column", "widen", "rename") and self._metadata() != before:
+            commit(self.uri, self._metadata())
+
+    def _compact(self) -> None:
+        removes = [file.remove() for file in self.files.values()]
+        self.files.clear()
+        commit(self.uri, *removes, *self._write(self.model.live()))
+
+    def _token(self) -> tuple[dict[str, _LiveFile], dict[str, Any]]:
+        return dict(self.files), self._metadata()
+
+    def _restore(self, token: tuple[dict[str, _LiveFile], dict[str, Any]]) -> None:
+        files, told = token
+        removes = [file.remove() for path, file in self.files.items() if files.get(path) != file]
+        adds = [{"add": file.add} for path, file in files.items() if self.files.get(path) != file]
+        self.files = dict(files)
+        commit(self.uri, told, *removes, *adds)
+
+
+@dataclass(frozen=True)
+class _LiveFile:
+    add: dict[str, Any]
+    ids: tuple[int, ...]
+    gone: frozenset[int] = frozenset()
+    """Positions of its deleted rows."""
+
+    def remove(self) -> dict[str, Any]:
+        kept = ("path", "partitionValues", "deletionVector")
+        return {"remove": {key: self.add[key] for key in kept if key in self.add}}

@@ -1,0 +1,93 @@
+"""Histories of plain Parquet files in folders: what writers do that know nothing of a table format."""
+
+from __future__ import annotations
+
+import shutil
+from collections.abc import Collection, Hashable
+from pathlib import Path
+from typing import Any, ClassVar
+from urllib.parse import quote
+
+import pyarrow as pa
+import pyarrow.parquet as pq
+
+from tests.robustness.histories import PARTITIONS, History
+
+
+class PlainFiles(History):
+    """Files in `p=…` folders, each written once and rewritten under another name."""
+
+    steps: ClassVar = (
+        *("append", "delete", "upsert", "overwrite_partition", "drop_partition"),
+        *("add_column", "widen", "compact", "restore"),
+    )
+
+    def fragments(self) -> set[Hashable]:
+        return {(path.name, path.stat().st_mtime_ns) for path in self._files()}
+
+    def live(self) -> pa.Table:
+        """Without columns that no file has any more."""
+        stored = {name for path in self._files() for name in pq.ParquetFile(path).schema_arrow.names}
+        rows = super().live()
+        return rows.select([name for name in rows.column_names if name in stored | {"p"}])
+
+    def _create(self) -> None:
+        self.uri.mkdir(parents=True)
+        self.written = 0
+
+    def _append(self, rows: pa.Table) -> None:
+        for value in PARTITIONS:
+            own = rows.filter(pa.array([other == value for other in rows["p"].to_pylist()], pa.bool_()))
+            if len(own):
+                self.written += 1
+                folder = self.uri / f"p={'__HIVE_DEFAULT_PARTITION__' if value is None else quote(value, safe='')}"
+                folder.mkdir(exist_ok=True)
+                pq.write_table(own.drop_columns("p"), folder / f"{self.written}.parquet")
+
+    def _some_columns(self) -> Collection[str]:
+        return list(self.model.columns)[: self.draw.randrange(5, len(self.model.columns) + 1)]
+
+    def _delete(self, ids: Collection[int]) -> None:
+        for path in self._files():
+            table = pq.ParquetFile(path).read()
+            kept = table.filter(pa.array([own not in ids for own in table["id"].to_pylist()], pa.bool_()))
+            if len(kept) < len(table):
+                path.unlink()
+                if len(kept):
+                    self.written += 1
+                    pq.write_table(kept, path.with_name(f"{self.written}.parquet"))
+
+    def _add_column(self, name: str, type_: pa.DataType) -> None:
+        """It is there as soon as a file has it."""
+        rows = self.drawn(1)
+        self.model.columns[name] = (name, type_)
+        for row in rows.values():
+            row[name] = 7
+        self._append(self.model.arrow(rows))
+        self.model.rows |= rows
+
+    def _widen(self, name: str) -> None:
+        """Files from now on are wider; the first of them holds what the others could not."""
+        rows = self.drawn(1)
+        self.model.columns["n"] = (name, pa.int64())
+        for row in rows.values():
+            row["n"] = 2**50
+        self._append(self.model.arrow(rows))
+        self.model.rows |= rows
+
+    def _compact(self) -> None:
+        for path in self._files():
+            path.unlink()
+        self._append(self.model.live())
+
+    def _token(self) -> Path:
+        copy = self.folder / f"copy{len(self.states)}"
+        shutil.copytree(self.uri, copy)
+        return copy
+
+    def _restore(self, token: Any) -> None:
+        shutil.rmtree(self.uri)
+        shutil.copytree(token, self.uri)
+
+    def _files(self) -> list[Path]:
+        return sorted(self.uri.rglob("*.parquet"))

@@ -1,0 +1,235 @@
+"""Tables of any format that are changed at random, with a model of the rows that they should hold.
+
+A format says how it does each step; what the step does to the rows is said here once.
+"""
+
+from __future__ import annotations
+
+import random
+from abc import ABC, abstractmethod
+from collections.abc import Collection, Hashable, Iterable, Sequence
+from copy import deepcopy
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any, ClassVar
+
+import pyarrow as pa
+
+from metastore_assets.config import MetastoreConfig, TableConfig
+
+PARTITIONS = ["a", "b", "c/d", "é%", None]
+_START = {
+    "id": ("id", pa.int64()),
+    "n": ("n", pa.int32()),
+    "v": ("v", pa.float64()),
+    "s": ("s", pa.string()),
+    "p": ("p", pa.string()),
+}
+
+Rows = dict[int, dict[str, Any]]
+"""Rows by `id`; values by column key: what is missing is null."""
+
+
+@dataclass
+class Model:
+    """What a table should hold."""
+
+    rows: Rows = field(default_factory=dict)
+    columns: dict[str, tuple[str, pa.DataType]] = field(default_factory=lambda: dict(_START))
+    """Name and type of each column, by a key that outlives a rename."""
+
+    def arrow(self, rows: Rows, only: Collection[str] = ()) -> pa.Table:
+        """Some rows under the columns' names now."""
+        columns = {key: told for key, told in self.columns.items() if not only or key in only}
+        return pa.table(
+            {name: pa.array([row.get(key) for row in rows.values()], type_) for key, (name, type_) in columns.items()}
+        )
+
+    def live(self) -> pa.Table:
+        """All rows."""
+        return self.arrow(self.rows)
+
+
+class History(ABC):
+    """A table below a folder, and the steps that its format can do. Partitioned by `p`; `id` is unique."""
+
+    steps: ClassVar[Sequence[str]]
+    """Names of methods that change the table."""
+    restores_schema: ClassVar[bool] = True
+    """Whether a restored table also has the columns that it had."""
+
+    def __init__(self, folder: Path, seed: int) -> None:
+        self.folder = folder
+        self.draw = random.Random(seed)
+        self.model = Model()
+        self.next_id = 0
+        self.states: list[tuple[Any, Model]] = []
+        self._create()
+        self.append(20)
+        self.states.append((self._token(), deepcopy(self.model)))
+
+    @property
+    def uri(self) -> Path:
+        return self.folder / "lake"
+
+    def config(self) -> MetastoreConfig:
+        """A Metastore of this table alone."""
+        table = TableConfig(name="t", uri=str(self.uri))
+        return MetastoreConfig(root=str(self.folder / "root"), tables=[table])
+
+    def live(self) -> pa.Table:
+        """The rows that the table should hold now."""
+        return self.model.live()
+
+    def take(self, step: str) -> None:
+        """Do a step."""
+        getattr(self, step)()
+        self.states.append((self._token(), deepcopy(self.model)))
+
+    def append(self, count: int | None = None) -> None:
+        rows = self.drawn(count or self.draw.randrange(1, 40))
+        self._append(self.model.arrow(rows, self._some_columns()))
+        self.model.rows |= rows
+
+    def delete(self) -> None:
+        gone = self.chosen(3)
+        self._delete(gone)
+        self._forget(gone)
+
+    def upsert(self) -> None:
+        """Change some rows, which may move to other partitions, and add some."""
+        rows = self.drawn(3) | self.drawn(0, self.chosen(6))
+        self._upsert(rows)
+        self.model.rows |= rows
+
+    def overwrite_partition(self) -> None:
+        value = self.draw.choice(PARTITIONS)
+        rows = {key: row | {"p": value} for key, row in self.drawn(10).items()}
+        gone = self.of_partition(value)
+        self._overwrite_partition(value, rows, gone)
+        self._forget(gone)
+        self.model.rows |= rows
+
+    def drop_partition(self) -> None:
+        value = self.draw.choice(PARTITIONS)
+        gone = self.of_partition(value)
+        self._drop_partition(value, gone)
+        self._forget(gone)
+
+    def add_column(self) -> None:
+        name = f"new{len(self.states)}"
+        self._add_column(name, pa.int64())
+        self.model.columns[name] = (name, pa.int64())
+
+    def widen(self) -> None:
+        """Once; then nothing is left to widen."""
+        name, type_ = self.model.columns["n"]
+        if type_ == pa.int32():
+            self._widen(name)
+            self.model.columns["n"] = (name, pa.int64())
+
+    def rename(self) -> None:
+        old, type_ = self.model.columns["s"]
+        new = f"s{len(self.states)}"
+        self._rename(old, new)
+        self.model.columns["s"] = (new, type_)
+
+    def compact(self) -> None:
+        self._compact()
+
+    def restore(self) -> None:
+        if self.states:
+            token, model = self.draw.choice(self.states)
+            self._restore(token)
+            columns = model.columns if self.restores_schema else self.model.columns
+            self.model = Model(deepcopy(model.rows), dict(columns))
+
+    def drawn(self, count: int, ids: Iterable[int] = ()) -> Rows:
+        """New rows with new ids, or those given."""
+        chosen = [*ids, *range(self.next_id, self.next_id + count)]
+        self.next_id += count
+        return {key: self._row(key) for key in chosen}
+
+    def chosen(self, divisor: int) -> set[int]:
+        """The ids of about one in so many rows."""
+        return {key for key in self.model.rows if self.draw.randrange(divisor) == 0}
+
+    def of_partition(self, value: str | None) -> set[int]:
+        return {key for key, row in self.model.rows.items() if row["p"] == value}
+
+    @abstractmethod
+    def fragments(self) -> set[Hashable]:
+        """What makes fragments now, by another route than the reader's: a file, and which of its rows are live."""
+
+    @abstractmethod
+    def _create(self) -> None: ...
+
+    @abstractmethod
+    def _append(self, rows: pa.Table) -> None: ...
+
+    @abstractmethod
+    def _delete(self, ids: Collection[int]) -> None: ...
+
+    def _upsert(self, rows: Rows) -> None:
+        self._delete(rows.keys() & self.model.rows.keys())
+        self._append(self.model.arrow(rows))
+
+    def _overwrite_partition(self, value: str | None, rows: Rows, gone: Collection[int]) -> None:
+        self._drop_partition(value, gone)
+        self._append(self.model.arrow(rows))
+
+    def _drop_partition(self, value: str | None, gone: Collection[int]) -> None:
+        self._delete(gone)
+
+    def _add_column(self, name: str, type_: pa.DataType) -> None:
+        raise NotImplementedError
+
+    def _widen(self, name: str) -> None:
+        raise NotImplementedError
+
+    def _rename(self, old: str, new: str) -> None:
+        raise NotImplementedError
+
+    @abstractmethod
+    def _compact(self) -> None: ...
+
+    @abstractmethod
+    def _token(self) -> Any:
+        """What `_restore` needs to come back to this state."""
+
+    @abstractmethod
+    def _restore(self, token: Any) -> None: ...
+
+    def _row(self, key: int) -> dict[str, Any]:
+        draw = self.draw
+        row: dict[str, Any] = {
+            "id": key,
+            "n": draw.choice([None, draw.randrange(-50, 50)]),
+            "v": draw.choice([None, 0.0, float("nan"), draw.gauss(0, 10)]),
+            "s": draw.choice([None, "", "x", "y", "🦊"]),
+            "p": draw.choice(PARTITIONS),
+        }
+        if self.model.columns["n"][1] == pa.int64() and draw.random() < 0.3:
+            row["n"] = draw.choice([2**40, -(2**62)])
+        for name in self.model.columns.keys() - row.keys():
+            row[name] = draw.choice([None, 7, 8])
+        return row
+
+    def _some_columns(self) -> Collection[str]:
+        """Keys of the columns that are written; a format may leave out those added since."""
+        return ()
+
+    def _forget(self, ids: Collection[int]) -> None:
+        self.model.rows = {key: row for key, row in self.model.rows.items() if key not in ids}
+
+
+def condition(ids: Collection[int]) -> str:
+    """SQL for rows with these ids."""
+    return f"id in ({', '.join(map(str, sorted(ids))) or 'null'})"
+
+
+def shuffled(history: History, length: int) -> list[str]:
+    """Steps of a history: each once, as far as the length allows, then any."""
+    once = list(history.steps)
+    history.draw.shuffle(once)
+    return (once + [history.draw.choice(once) for _ in range(length)])[:length]

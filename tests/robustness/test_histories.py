@@ -1,0 +1,68 @@
+"""Random histories of tables of every format: after each commit the numbers are those of the live rows, little is read.
+
+What the numbers should be DuckDB computes over a model of the rows, which no reader has touched.
+"""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import pytest
+
+from metastore_assets.lookup import Metastore
+from tests.robustness.delta_tables import DeltaCopyOnWrite, DeltaMapped
+from tests.robustness.file_tables import PlainFiles
+from tests.robustness.histories import History, shuffled
+from tests.robustness.iceberg_tables import IcebergCopyOnWrite
+from tests.robustness.live_rows import assert_tells
+from tests.robustness.support import assert_equals_scratch, refreshed
+
+if TYPE_CHECKING:
+    from pyspark.sql import SparkSession
+
+pytestmark = pytest.mark.spark
+
+_KINDS = [DeltaCopyOnWrite, DeltaMapped, IcebergCopyOnWrite, PlainFiles]
+
+
+def _histories(length: int, seeds: range) -> list[object]:
+    return [pytest.param(kind, seed, length, id=f"{kind.__name__}-{seed}") for kind in _KINDS for seed in seeds]
+
+
+@pytest.mark.parametrize(("kind", "seed", "length"), _histories(7, range(1)))
+def test_any_history(spark: SparkSession, tmp_path: Path, kind: type[History], seed: int, length: int) -> None:
+    """The last version equals one from scratch."""
+    history = _follow(kind, seed, length, tmp_path, spark)
+    assert_equals_scratch(history.config(), spark, tmp_path)
+
+
+@pytest.mark.long
+@pytest.mark.parametrize(("kind", "seed", "length"), _histories(14, range(1, 9)))
+def test_any_long_history(spark: SparkSession, tmp_path: Path, kind: type[History], seed: int, length: int) -> None:
+    """Every version equals one from scratch."""
+    _follow(kind, seed, length, tmp_path, spark, always=True)
+
+
+def _follow(
+    kind: type[History], seed: int, length: int, folder: Path, spark: SparkSession, always: bool = False
+) -> History:
+    """Refresh and compare after each step. A fragment that was ever profiled is read again only if types changed."""
+    history = kind(folder, seed)
+    config = history.config()
+    seen = set()
+    types: dict[str, object] = {}
+    for step in ["", *shuffled(history, length)]:
+        if step:
+            history.take(step)
+        now = history.fragments()
+        result = refreshed(config, spark)
+        told = Metastore(config.root).table("t")
+        assert_tells(told, history.live(), step)
+        before, types = types, {row.column: row.type for row in told.statistics()}
+        if all(types[name] == before[name] for name in types.keys() & before.keys()):
+            assert result.fragments_profiled == len(now - seen), step
+        seen |= now
+        if always:
+            assert_equals_scratch(config, spark, folder)
+    return history
