@@ -25,9 +25,12 @@ from metastore_assets.errors import ConfigError
 
 CONFIG_VARIABLE = "METASTORE_CONFIG"
 CONFIG_FILE = "metastore.yaml"
+EMBEDDED_CATALOG = "default"
+"""The Iceberg catalog that there is without being configured."""
 FREQUENCY_LIMIT = 131_072
 """Distinct values up to which `frequencies: auto` lists a column's values; beyond, they are counted only."""
 
+_SQLITE = "sqlite:///"
 _NAME = re.compile(r"[A-Za-z][A-Za-z0-9_-]{0,99}")
 _NOT_BUILT = {"repeated", "top", "on"}
 _BUILT: Mapping[str | None, tuple[str, ...]] = {"frequencies": ("auto", "all", "off"), "ranks": ("off",)}
@@ -77,11 +80,31 @@ class SensorConfig(_Model):
     interval: int = Field(default=30, ge=1)
 
 
+class CatalogConfig(_Model):
+    """An Iceberg catalog: its kind, and whatever properties pyiceberg takes for it (`uri`, `warehouse`, `token`, …)."""
+
+    model_config = ConfigDict(extra="allow", frozen=True)
+
+    type: Literal["sql", "rest", "glue", "hive"]
+    name: str = ""
+    """Its key under `catalogs`, which catalogs in SQL databases have their tables under."""
+
+    @property
+    def properties(self) -> dict[str, str]:
+        """All keys but the kind and the name, as pyiceberg takes them."""
+        return {key: str(_text(value)) for key, value in (self.model_extra or {}).items()}
+
+
 class TableConfig(_Model):
-    """One table to keep statistics of."""
+    """One table to keep statistics of: at a `uri`, or under its `identifier` in a `catalog`."""
 
     name: str
     uri: str
+    """`catalog://<catalog>/<identifier>` for a table in a catalog."""
+    catalog: str | CatalogConfig | None = None
+    """A name under `catalogs` (or `default`); its settings once the configuration is loaded."""
+    identifier: str | None = None
+    """Namespace and name in the catalog, with dots between: `db.sales`."""
     format: Literal["delta", "files", "iceberg", "hudi"] | None = None
     """Detected from what lies at `uri` when absent."""
     storage_options: dict[str, str] = Field(default_factory=dict)
@@ -98,6 +121,21 @@ class TableConfig(_Model):
     columns: dict[str, ColumnPolicy] = Field(default_factory=dict)
     """Policy by column (dotted leaf path). The key `default` is the policy of every column not named."""
     sensor: SensorConfig = SensorConfig()
+
+    @model_validator(mode="before")
+    @classmethod
+    def _one_place(cls, value: Any) -> Any:
+        if not isinstance(value, Mapping) or (value.get("catalog") is None and value.get("identifier") is None):
+            return value
+        if value.get("catalog") is None or value.get("identifier") is None:
+            raise ValueError("catalog and identifier go together: the one says where the other is a table")
+        name = getattr(value["catalog"], "name", value["catalog"])
+        uri = f"catalog://{name}/{value['identifier']}"
+        if value.get("uri") not in (None, uri):
+            raise ValueError("a table has either a uri, or a catalog and an identifier")
+        if value.get("format") not in (None, "iceberg"):
+            raise ValueError(f"tables in catalogs are Iceberg tables, not {value['format']}")
+        return {**value, "uri": uri, "format": "iceberg"}
 
     @field_validator("name")
     @classmethod
@@ -142,6 +180,8 @@ class MetastoreConfig(_Model):
     spark: dict[str, Any] = Field(default_factory=dict)
     keep_versions: int = Field(default=100, ge=1)
     """Versions kept readable; what only older ones name is removed by `metastore expire`."""
+    catalogs: dict[str, CatalogConfig] = Field(default_factory=dict)
+    """Iceberg catalogs by name. `default`, unless it is given, is an SQLite file `catalog.db` below a local `root`."""
     relocate: dict[str, str] = Field(default_factory=dict)
     """Locations that moved, for every table; see `TableConfig.relocate`, which adds to it and wins."""
     tables: list[TableConfig] = Field(default_factory=list)
@@ -153,6 +193,19 @@ class MetastoreConfig(_Model):
         clashes = [t.name for t in self.tables if counts[t.name.lower().replace("-", "_")] > 1]
         if clashes:
             raise ValueError(f"tables {', '.join(map(repr, clashes))} have the same name (case and -/_ do not count)")
+        return self
+
+    @model_validator(mode="after")
+    def _known_catalogs(self) -> MetastoreConfig:
+        for table in self.tables:
+            if isinstance(table.catalog, str) and table.catalog not in (EMBEDDED_CATALOG, *self.catalogs):
+                there = ", ".join([*self.catalogs, EMBEDDED_CATALOG])
+                raise ValueError(f"table {table.name!r} is in the catalog {table.catalog!r}; there are: {there}")
+            if table.catalog == EMBEDDED_CATALOG and EMBEDDED_CATALOG not in self.catalogs and "://" in self.root:
+                raise ValueError(
+                    f"table {table.name!r} is in the catalog {EMBEDDED_CATALOG!r}, which a root in an object store "
+                    "has not: name one under catalogs"
+                )
         return self
 
     def table(self, name: str) -> TableConfig:
@@ -218,6 +271,8 @@ def _model_at(place: tuple[int | str, ...]) -> type[BaseModel]:
         return ColumnPolicy
     if "sensor" in names[1:]:
         return SensorConfig
+    if names[:1] == ["catalogs"]:
+        return CatalogConfig
     return TableConfig if "tables" in names else MetastoreConfig
 
 
@@ -226,13 +281,31 @@ def _resolve(config: MetastoreConfig, folder: Path) -> MetastoreConfig:
         return {old: _absolute(new, folder) for old, new in relocate.items()}
 
     everywhere = resolved(config.relocate)
+    root = _absolute(config.root, folder)
+    catalogs = _catalogs(config, root, folder)
     tables = [
         table.model_copy(
-            update={"uri": _absolute(table.uri, folder), "relocate": everywhere | resolved(table.relocate)}
+            update={
+                "uri": _absolute(table.uri, folder),
+                "catalog": catalogs[table.catalog] if isinstance(table.catalog, str) else table.catalog,
+                "relocate": everywhere | resolved(table.relocate),
+            }
         )
         for table in config.tables
     ]
-    return config.model_copy(update={"root": _absolute(config.root, folder), "tables": tables})
+    return config.model_copy(update={"root": root, "catalogs": catalogs, "tables": tables})
+
+
+def _catalogs(config: MetastoreConfig, root: str, folder: Path) -> dict[str, CatalogConfig]:
+    embedded = CatalogConfig.model_validate({"type": "sql", "uri": f"{_SQLITE}{root}/catalog.db"})
+    catalogs = {EMBEDDED_CATALOG: embedded} | config.catalogs
+    for name, catalog in catalogs.items():
+        database = catalog.properties.get("uri", "")
+        update = {"name": name}
+        if database.startswith(_SQLITE) and database != _SQLITE:
+            update["uri"] = _SQLITE + _absolute(database.removeprefix(_SQLITE), folder)
+        catalogs[name] = catalog.model_copy(update=update)
+    return catalogs
 
 
 def _absolute(uri: str, folder: Path) -> str:

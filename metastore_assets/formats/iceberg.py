@@ -11,7 +11,7 @@ import fastavro
 import pyarrow as pa
 
 from metastore_assets.config import TableConfig
-from metastore_assets.errors import MetastoreError, TableFormatError
+from metastore_assets.errors import ConfigError, MetastoreError, TableFormatError
 from metastore_assets.formats.base import Snapshot, SnapshotReference
 from metastore_assets.formats.bounds import FragmentBounds, bounds_table, column_path
 from metastore_assets.formats.iceberg_bounds import fragment_bounds
@@ -89,19 +89,33 @@ class IcebergFormat:
 
     def _load(self) -> tuple[Location, TableMetadata, State]:
         """The table's folder, its metadata and the state that is meant."""
-        location = Location.of(self._table.uri, self._table.storage_options)
-        if not is_metadata_file(location.uri):
-            metadata = read_metadata(location, newest_metadata(location))
-            return location, metadata, resolve_state(self._table.uri, metadata, self._table.at)
-        metadata = read_metadata(location, "")
-        state = resolve_state(self._table.uri, metadata, self._table.at)
-        parent = location.uri.rpartition("/")[0]
-        if parent.endswith(f"/{METADATA}"):
-            folder = parent.removesuffix(f"/{METADATA}")
+        location = self._location()
+        if is_metadata_file(location.uri):
+            metadata = read_metadata(location, "")
+            folder = Location(self._folder_of(location, metadata), location.options)
         else:
-            # Metadata files may be kept elsewhere; then the recorded location is all there is.
-            folder = recorded_uri(self._relocation(metadata.location))
-        return Location.of(folder, self._table.storage_options), metadata, state
+            metadata = read_metadata(location, newest_metadata(location))
+            folder = location
+        return folder, metadata, resolve_state(self._table.uri, metadata, self._table.at)
+
+    def _location(self) -> Location:
+        """The table's folder, or a metadata file."""
+        table = self._table
+        if isinstance(table.catalog, str):
+            raise ConfigError(f"table {table.name!r}: nothing is known of the catalog {table.catalog!r}")
+        if table.catalog is None or table.identifier is None:
+            return Location.of(table.uri, table.storage_options)
+        from metastore_assets.formats.iceberg_catalog import locate_table
+
+        recorded, options = locate_table(table.catalog, table.identifier)
+        return Location.of(recorded_uri(self._relocation(recorded)), options | table.storage_options)
+
+    def _folder_of(self, file: Location, metadata: TableMetadata) -> str:
+        parent = file.uri.rpartition("/")[0]
+        if parent.endswith(f"/{METADATA}"):
+            return parent.removesuffix(f"/{METADATA}")
+        # Metadata files may be kept elsewhere; then the recorded location is all there is.
+        return Location.of(recorded_uri(self._relocation(metadata.location))).uri
 
     def _files(self, folder: Location, metadata: TableMetadata, state: State) -> TableFiles:
         return table_files(self._table.uri, folder, self._relocation, metadata, state.snapshot)
