@@ -21,7 +21,7 @@ from metastore_assets.formats.bounds import FragmentBounds, bounds_table
 from metastore_assets.formats.conform import Matcher
 from metastore_assets.formats.file_columns import open_columns
 from metastore_assets.formats.hudi_archive import archived_completions
-from metastore_assets.formats.hudi_columns import NumbersOutOfTexts
+from metastore_assets.formats.hudi_columns import HudiColumns
 from metastore_assets.formats.hudi_commits import read_commits
 from metastore_assets.formats.hudi_log import live_instants
 from metastore_assets.formats.hudi_merge import Merge, MergeRules, log_blocks, merged
@@ -144,7 +144,14 @@ class HudiFormat:
             if not files:
                 continue
             source = HudiFragmentSource(
-                self._location, one.base, one.kind, logs, constants.of(one.partition), schema.numbers, merge
+                self._location,
+                one.base,
+                one.kind,
+                logs,
+                constants.of(one.partition),
+                schema.numbers,
+                self._meta_columns,
+                merge,
             )
             key = encode_partition_key(paths.items(one.partition))
             path = self._location.full_path(files[0].path)
@@ -224,6 +231,8 @@ class HudiFragmentSource:
     constants: tuple[tuple[str, pa.Scalar], ...]
     numbers: tuple[tuple[str, pa.DataType], ...]
     """Columns that the files may hold as texts, and their types."""
+    meta_columns: bool
+    """Whether columns that Hudi adds are asked for."""
     merge: Merge | None
     """None when the base file alone is all there is, in a format that needs no hudi-rs."""
 
@@ -239,7 +248,7 @@ class HudiFragmentSource:
                 source = stack.enter_context(merged(self.location, self.base, self.logs, self.merge))
                 columns = open_columns("parquet", source)
             reader = FileFragmentReader(
-                NumbersOutOfTexts(columns, dict(self.numbers)) if self.numbers else columns,
+                HudiColumns(columns, dict(self.numbers), meta_columns=self.meta_columns),
                 path=path,
                 matcher=Matcher(),
                 constants=dict(self.constants),

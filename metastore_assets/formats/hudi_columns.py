@@ -1,4 +1,4 @@
-"""Columns of Hudi's files that some writes hold as texts though the table was made with numbers."""
+"""The columns of Hudi's files that belong to the table, with the types that it was made with."""
 
 from __future__ import annotations
 
@@ -7,28 +7,35 @@ from collections.abc import Iterator, Mapping
 import pyarrow as pa
 import pyarrow.compute as pc
 
+from metastore_assets.formats.hudi_schema import META_PREFIX
 from metastore_assets.formats.reader import FileColumns
 
 
-class NumbersOutOfTexts:
-    """The columns of a file, where those given by name and type are parsed when the file holds them as texts."""
+class HudiColumns:
+    """The columns of a file without those that Hudi adds, unless they are asked for.
 
-    def __init__(self, columns: FileColumns, types: Mapping[str, pa.DataType]) -> None:
+    Where `numbers` has a type for a column that the file holds as texts, they are parsed.
+    """
+
+    def __init__(self, columns: FileColumns, numbers: Mapping[str, pa.DataType], *, meta_columns: bool) -> None:
         self._columns = columns
-        self._parsed = {
-            index: types[field.name]
+        self._indices = [
+            index
             for index, field in enumerate(columns.fields)
-            if field.name in types and pa.types.is_string(field.type)
-        }
-        self.fields = [
-            field.with_type(self._parsed[index]) if index in self._parsed else field
-            for index, field in enumerate(columns.fields)
+            if meta_columns or not field.name.startswith(META_PREFIX)
         ]
+        stored = [columns.fields[index] for index in self._indices]
+        self._parsed = {
+            number: numbers[field.name]
+            for number, field in enumerate(stored)
+            if field.name in numbers and pa.types.is_string(field.type)
+        }
+        self.fields = [field.with_type(self._parsed.get(number, field.type)) for number, field in enumerate(stored)]
         self.row_count = columns.row_count
 
     def read(self, index: int) -> Iterator[pa.Array]:
         """All values of the column at that index. Raises ArrowInvalid for a text that is no such number."""
-        for chunk in self._columns.read(index):
+        for chunk in self._columns.read(self._indices[index]):
             yield pc.cast(chunk, self._parsed[index]) if index in self._parsed else chunk
 
     def close(self) -> None:

@@ -76,11 +76,22 @@ class Slice:
 class HudiWriter:
     """One table. Every write is three steps, so that tests can leave some out: files, instant, completion."""
 
-    def __init__(self, folder: Path, version: int = 6, *, by_commit: bool = False, partitioned: bool = True) -> None:
+    def __init__(
+        self,
+        folder: Path,
+        version: int = 6,
+        *,
+        by_commit: bool = False,
+        fields: list[dict[str, Any]] = FIELDS,
+        key: str = "key",
+        partition_field: str = "part",
+    ) -> None:
         self.folder = folder
         self.version = version
         self.by_commit = by_commit
-        self.fields = list(FIELDS)
+        self.fields = list(fields)
+        self.key = key
+        self.partition_field = partition_field
         self.slices: dict[str, Slice] = {}
         self._clock = datetime(2024, 1, 1)
         self._groups = 0
@@ -92,15 +103,13 @@ class HudiWriter:
             "hoodie.table.type": "MERGE_ON_READ",
             "hoodie.table.version": str(version),
             "hoodie.timeline.layout.version": "2" if version >= 8 else "1",
-            "hoodie.table.recordkey.fields": "key",
-            "hoodie.table.precombine.field" if version < 9 else "hoodie.table.ordering.fields": "ts",
+            "hoodie.table.recordkey.fields": key,
+            "hoodie.table.partition.fields": partition_field,
+            "hoodie.datasource.write.hive_style_partitioning": "true",
             "hoodie.record.merge.mode": "COMMIT_TIME_ORDERING" if by_commit else "EVENT_TIME_ORDERING",
         }
-        if partitioned:
-            properties |= {
-                "hoodie.table.partition.fields": "part",
-                "hoodie.datasource.write.hive_style_partitioning": "true",
-            }
+        if any(one["name"] == "ts" for one in fields):
+            properties["hoodie.table.precombine.field" if version < 9 else "hoodie.table.ordering.fields"] = "ts"
         self.set_properties(**properties)
 
     def set_properties(self, **properties: str) -> None:
@@ -153,10 +162,8 @@ class HudiWriter:
 
     def new_slice(self, part: str, instant: str) -> Slice:
         self._groups += 1
-        partition = (
-            f"part={part}" if "partition.fields" in (self.folder / ".hoodie/hoodie.properties").read_text() else ""
-        )
-        (self.folder / partition).mkdir(exist_ok=True)
+        partition = f"{self.partition_field}={part}" if self.partition_field else part
+        (self.folder / partition).mkdir(parents=True, exist_ok=True)
         (self.folder / partition / ".hoodie_partition_metadata").write_text("#partition metadata\n")
         return Slice(partition, f"{self._groups:08}-1111-4222-8333-444444444444-0", instant)
 
@@ -206,13 +213,14 @@ class HudiWriter:
         return self.schema | {"fields": [*added, *self.fields]}
 
     def _stored(self, one: Slice, instant: str, number: int, row: Row, name: str) -> dict[str, Any]:
-        added = dict(zip(META, [instant, f"{instant}_0_{number}", row["key"], one.partition, name], strict=True))
-        return added | {f["name"]: row.get(f["name"]) for f in self.fields}
+        added = dict(
+            zip(META, [instant, f"{instant}_0_{number}", str(row[self.key]), one.partition, name], strict=True)
+        )
+        return {one["name"]: row.get(one["name"]) for one in self.fields} | added
 
     def _arrow(self) -> pa.Schema:
-        return pa.schema(
-            [(name, pa.string()) for name in META] + [(f["name"], _ARROW[f["type"][1]]) for f in self.fields]
-        )
+        own = [(one["name"], _ARROW[one["type"][1]]) for one in self.fields]
+        return pa.schema([*own, *((name, pa.string()) for name in META)])
 
     def _avro_block(self, records: list[dict[str, Any]]) -> bytes:
         out = io.BytesIO()

@@ -19,6 +19,7 @@ from hypothesis import strategies as st
 from metastore_assets.errors import FragmentError
 from metastore_assets.formats import Snapshot, decode_partition_key
 from metastore_assets.formats.conform import identity
+from tests.formats.hudi_tables import HUDI_TABLES
 from tests.formats.iceberg_tables import ICEBERG_TABLES, IcebergEqualityDeletes
 from tests.formats.oracle import read_rows
 from tests.formats.tables import (
@@ -34,7 +35,7 @@ from tests.formats.tables import (
     rows_of,
 )
 
-_TABLES = (*TABLES, *ICEBERG_TABLES)
+_TABLES = (*TABLES, *ICEBERG_TABLES, *HUDI_TABLES)
 _SCHEMA = pa.schema({"id": pa.int64(), "text": pa.string(), "day": pa.string()})
 _FIRST = [(number, f"text {number}", DAYS[number % 3]) for number in range(12)]
 
