@@ -21,7 +21,11 @@ from tests.robustness.support import assert_equals_scratch, refreshed
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
-pytestmark = pytest.mark.spark
+pytestmark = [
+    pytest.mark.spark,
+    # Of pyiceberg, where a commit finds nothing to delete.
+    pytest.mark.filterwarnings("ignore:Delete operation did not match any records"),
+]
 
 _KINDS = [DeltaCopyOnWrite, DeltaMapped, IcebergCopyOnWrite, PlainFiles]
 

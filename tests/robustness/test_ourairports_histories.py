@@ -1,0 +1,213 @@
+"""Two years of a real data set's revisions as commits to a table: the statistics are those that were published with it.
+
+On one day the data set was published empty.
+"""
+
+from __future__ import annotations
+
+import csv
+import json
+import shutil
+from collections.abc import Collection, Iterator
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import pyarrow as pa
+import pyarrow.parquet as pq
+import pytest
+from deltalake import DeltaTable, write_deltalake
+from pyiceberg.catalog.sql import SqlCatalog
+from pyiceberg.expressions import In
+
+from metastore_assets.config import MetastoreConfig, TableConfig
+from metastore_assets.lookup import Metastore, TableLookup
+from tests.robustness.support import refreshed
+
+if TYPE_CHECKING:
+    from pyspark.sql import SparkSession
+
+pytestmark = [
+    pytest.mark.spark,
+    # Of pyiceberg, where a commit finds nothing to delete.
+    pytest.mark.filterwarnings("ignore:Delete operation did not match any records"),
+]
+
+_EMPTY = 144
+"""The revision without rows."""
+_Row = dict[str, Any]
+
+
+@dataclass
+class Revisions:
+    """The revisions of a data set in turn, with the rows as they are then."""
+
+    folder: Path
+    rows: dict[int, _Row] = field(default_factory=dict)
+
+    def __post_init__(self) -> None:
+        self.told: list[dict[str, Any]] = json.loads((self.folder / "revisions.json").read_text())["revisions"]
+        types = {name: column["type"] for name, column in self.told[0]["columns"].items()}
+        kinds = {name: pa.float64() if type_ == "number" else pa.string() for name, type_ in types.items()}
+        self.schema = pa.schema([(name, pa.int64() if name == "id" else kind) for name, kind in kinds.items()])
+
+    def changes(self) -> Iterator[tuple[dict[str, Any], dict[int, _Row | None]]]:
+        """Each revision, and by id what it changed: the new row, or None for one that is gone."""
+        paths = [self.folder / "base.csv", *sorted((self.folder / "changes").iterdir())]
+        for told, path in zip(self.told, paths, strict=True):
+            with path.open(encoding="utf-8", newline="") as file:
+                changed = dict(self._change(record) for record in csv.DictReader(file))
+            for key, row in changed.items():
+                if row is None:
+                    del self.rows[key]
+                else:
+                    self.rows[key] = row
+            assert len(self.rows) == told["rows"]
+            yield told, changed
+
+    def arrow(self, rows: Collection[_Row]) -> pa.Table:
+        return pa.Table.from_pylist(list(rows), schema=self.schema)
+
+    def _change(self, record: dict[str, str]) -> tuple[int, _Row | None]:
+        key = int(record["id"])
+        if record.get("op") == "D":
+            return key, None
+        row: _Row = {name: self._value(name, record[name]) for name in self.schema.names}
+        return key, row | {"id": key}
+
+    def _value(self, name: str, text: str) -> Any:
+        if text == "":
+            return None
+        return text if self.schema.field(name).type == pa.string() else float(text)
+
+
+class DeltaMerged:
+    """One merge of deltalake for each commit."""
+
+    def __init__(self, uri: Path, revisions: Revisions) -> None:
+        self.uri = uri
+        self.revisions = revisions
+        write_deltalake(uri, pa.RecordBatchReader.from_batches(revisions.schema, []))
+
+    def commit(self, changed: dict[int, _Row | None]) -> None:
+        source = self.revisions.arrow([row or {"id": key} for key, row in changed.items()])
+        source = source.append_column("op", pa.array(["D" if row is None else "U" for row in changed.values()]))
+        merging = DeltaTable(self.uri).merge(source, "target.id = source.id", "source", "target")
+        every = {f"`{name}`": f"source.`{name}`" for name in self.revisions.schema.names}
+        merging.when_matched_delete("source.op = 'D'").when_matched_update(every).when_not_matched_insert(
+            every, "source.op <> 'D'"
+        ).execute()
+
+
+class IcebergMerged:
+    """A delete by key and an append in one transaction of pyiceberg."""
+
+    def __init__(self, uri: Path, revisions: Revisions) -> None:
+        self.revisions = revisions
+        catalog = SqlCatalog("c", uri="sqlite://", warehouse=uri.parent.as_uri())
+        catalog.create_namespace("n")
+        merging = {"commit.manifest-merge.enabled": "true", "commit.manifest.min-count-to-merge": "10"}
+        self.table = catalog.create_table("n.t", revisions.schema, location=uri.as_uri(), properties=merging)
+        self.commits = 0
+
+    def commit(self, changed: dict[int, _Row | None]) -> None:
+        self.commits += 1
+        if len(changed) > len(self.revisions.rows) // 2 or self.commits % 50 == 0:
+            self.table.overwrite(self.revisions.arrow(self.revisions.rows.values()))
+            return
+        with self.table.transaction() as transaction:
+            transaction.delete(In("id", changed))
+            transaction.append(self.revisions.arrow([row for row in changed.values() if row]))
+
+
+class FilesMerged:
+    """Parquet files in a folder for each 50,000 ids, of which a commit writes anew those that it changes."""
+
+    def __init__(self, uri: Path, revisions: Revisions) -> None:
+        self.uri = uri
+        self.revisions = revisions
+        self.commits = 0
+        uri.mkdir()
+
+    def commit(self, changed: dict[int, _Row | None]) -> None:
+        self.commits += 1
+        blocks: dict[int, list[_Row]] = {key // 50_000: [] for key in changed}
+        for key, row in self.revisions.rows.items():
+            if key // 50_000 in blocks:
+                blocks[key // 50_000].append(row)
+        for block, rows in blocks.items():
+            self._write(self.uri / f"{block}", rows)
+        # The schema of a data set without rows is told by a file without rows, as its publisher has it.
+        self._write(self.uri / "empty", [] if not self.revisions.rows else None)
+
+    def _write(self, folder: Path, rows: list[_Row] | None) -> None:
+        shutil.rmtree(folder, ignore_errors=True)
+        if rows or (rows is not None and folder.name == "empty"):
+            folder.mkdir()
+            pq.write_table(self.revisions.arrow(rows), folder / f"{self.commits}.parquet")
+
+
+_KINDS = [DeltaMerged, IcebergMerged, FilesMerged]
+
+
+@pytest.mark.parametrize("kind", _KINDS, ids=lambda kind: kind.__name__)
+def test_some_revisions(spark: SparkSession, tmp_path: Path, realtables: Path, kind: type[Any]) -> None:
+    """The first, the empty one, and one after, with all that changed in between as one commit."""
+    stops = (0, _EMPTY, 150)
+    revisions, table, config = _start(kind, tmp_path, realtables)
+    waiting: dict[int, _Row | None] = {}
+    for told, changed in revisions.changes():
+        waiting |= changed
+        if told["seq"] in stops:
+            table.commit(waiting)
+            waiting = {}
+            refreshed(config, spark)
+            _assert_tells(Metastore(config.root).table("t"), told, revisions.schema)
+        if told["seq"] == stops[-1]:
+            return
+
+
+@pytest.mark.long
+@pytest.mark.timeout(3600)
+@pytest.mark.parametrize("kind", _KINDS, ids=lambda kind: kind.__name__)
+def test_all_revisions(spark: SparkSession, tmp_path: Path, realtables: Path, kind: type[Any]) -> None:
+    """Each a commit; the numbers at every 25th, on the empty day and on the days around it."""
+    revisions, table, config = _start(kind, tmp_path, realtables)
+    compared = 0
+    for told, changed in revisions.changes():
+        if changed:
+            table.commit(changed)
+        if "columns" in told or abs(told["seq"] - _EMPTY) <= 1:
+            refreshed(config, spark)
+            _assert_tells(Metastore(config.root).table("t"), told, revisions.schema)
+            compared += 1
+    assert compared == 28
+
+
+def _start(kind: type[Any], folder: Path, realtables: Path) -> tuple[Revisions, Any, MetastoreConfig]:
+    revisions = Revisions(realtables / "history" / "ourairports" / "runways")
+    table = kind(folder / "lake", revisions)
+    config = TableConfig(name="t", uri=str(folder / "lake"))
+    return revisions, table, MetastoreConfig(root=str(folder / "root"), tables=[config])
+
+
+def _assert_tells(told: TableLookup, revision: dict[str, Any], schema: pa.Schema) -> None:
+    """Rows, and of each column nulls, distinct values, minimum and maximum: all that was published."""
+    place = revision["seq"]
+    assert told.row_count() == revision["rows"], place
+    rows = {row.column: row for row in told.statistics()}
+    assert list(rows) == schema.names, place
+    nothing = {"null_count": 0, "distinct_count": 0, "min": None, "max": None}
+    columns = revision.get("columns", dict.fromkeys(schema.names, nothing) if not revision["rows"] else {})
+    for name, expected in columns.items():
+        row = rows[name]
+        least, greatest = (bound and bound.as_py() for bound in (row.minimum, row.maximum))
+        found = {
+            "null_count": row.null_count,
+            "distinct_count": row.distinct_count,
+            "min": least,
+            "max": greatest,
+        }
+        assert found == {key: expected[key] for key in found}, (place, name)
+        assert row.distinct_count_guarantee == "exact", (place, name)
+        assert row.value_count == revision["rows"] - expected["null_count"], (place, name)
