@@ -11,7 +11,7 @@ import pyarrow.csv as pacsv
 
 from metastore_assets.errors import TableFormatError
 from metastore_assets.formats.csv_header import COMPOUND, USUAL, FirstRow
-from metastore_assets.formats.csv_lines import located
+from metastore_assets.formats.csv_lines import Tail, check_closed, located
 from metastore_assets.formats.csv_options import CsvOptions
 from metastore_assets.formats.csv_types import ALL, FALSE, TRUE, fitting, preferred
 from metastore_assets.formats.reader import check_distinct
@@ -57,8 +57,9 @@ class CsvReader:
         rest = types
         nulls = _null_values(self.options)
         rows = 0
-        first: pa.RecordBatch | None = None
-        for batch in _batches(open_stream, self.options, {name: pa.string() for name in names}):
+        first = last = None
+        tail = Tail(open_stream)
+        for batch in _batches(tail.open, self.options, {name: pa.string() for name in names}):
             types = [fitting(column, known, nulls) for column, known in zip(batch.columns, types, strict=True)]
             if self.options.header is None:
                 others = batch.slice(0 if rows else 1)
@@ -67,11 +68,16 @@ class CsvReader:
                 first = batch
                 _check_delimiter(batch, self.options)
             rows += batch.num_rows
+            last = batch.column(batch.num_columns - 1)[-1].as_py() if batch.num_rows else last
+        check_closed(last, tail, self.options)
         columns = tuple(zip(names, types, strict=True))
         if self.options.header is not None or first is None:
             return CsvSummary(rows, columns)
         first_row = _first_row(first, rest, rows - 1)
-        return CsvSummary(rows, columns, first_row, first_row.is_header)
+        has_header = first_row.is_header
+        if has_header:
+            check_distinct(first_row.cells)
+        return CsvSummary(rows, columns, first_row, has_header)
 
     @staticmethod
     def plan(

@@ -83,16 +83,18 @@ class FirstRow:
         if not cells[0][1] and pa.int64() in self.rest[0] and self.rest[0] != ALL:
             # The index that pandas writes has no name.
             cells = cells[1:]
-        is_usual = any(is_usual_name(cell) and not self.has_names[place] for place, cell in cells)
+        usual = [place for place, cell in cells if is_usual_name(cell)]
         if any(self.recurs[place] for place, cell in cells if cell):
-            return None if is_usual else False
+            # Files that were put together keep their headers.
+            return None if usual else False
         typed = [cell for _, cell in cells if cell and _is_typed(_types_of(cell))]
         if typed:
-            return None if is_usual or any(map(_YEAR.fullmatch, typed)) else False
+            return None if usual or any(map(_YEAR.fullmatch, typed)) else False
         names = [cell for _, cell in cells]
         if not self.other_rows or len(set(names)) < len(names) or not all(map(_NAME.fullmatch, names)):
             return None
         # Rows that repeat each other's values would repeat the first one's, too, were it one of them.
+        is_usual = not all(self.has_names[place] for place in usual)
         return True if is_usual or (self.repeats and self.other_rows >= _ENOUGH_ROWS) else None
 
 

@@ -1,4 +1,4 @@
-"""Errors of CSV files with the line that they are in."""
+"""Errors of CSV files: the line that they are in, and a quote at the end that nothing closes."""
 
 from __future__ import annotations
 
@@ -13,6 +13,50 @@ from metastore_assets.formats.text_reader import OpenStream
 
 _ROW = re.compile(r"Row #(\d+): ")
 """Where Arrow's messages tell the row, counted from 1, the header included, blank lines not."""
+
+
+_TAIL_BYTES = 64
+
+
+class Tail(io.RawIOBase):
+    """A file's content, of which the last bytes that were read stay known."""
+
+    def __init__(self, open_stream: OpenStream) -> None:
+        super().__init__()
+        self._open_stream = open_stream
+        self._stream: pa.NativeFile | None = None
+        self.bytes = b""
+
+    def open(self) -> pa.NativeFile:
+        """The content from its beginning."""
+        self._stream = self._open_stream()
+        return pa.PythonFile(self, mode="r")
+
+    def readable(self) -> bool:
+        return True
+
+    def read(self, size: int = -1) -> bytes:
+        assert self._stream is not None
+        data: bytes = self._stream.read(size if size >= 0 else None)
+        self.bytes = (self.bytes + data[-_TAIL_BYTES:])[-_TAIL_BYTES:]
+        return data
+
+    def close(self) -> None:
+        # Itself it stays usable: a file is opened again to find the line of an error.
+        if self._stream is not None:
+            self._stream.close()
+
+
+def check_closed(last: str | None, tail: Tail, options: CsvOptions) -> None:
+    """Raise ArrowInvalid when the last value was quoted, as what is in it shows, and no quote is at the file's end.
+
+    Arrow takes all that is left for the value then: rows would be missing.
+    """
+    if options.quote is None or not last or not any(char in last for char in ("\n", "\r", options.delimiter)):
+        return
+    # The first of the bytes may be the middle of a character.
+    if not tail.bytes.decode(options.encoding, "replace").rstrip("\r\n\0").endswith(options.quote):
+        raise pa.ArrowInvalid("a quote is opened that is not closed before the file ends; set options.quote")
 
 
 def located(error: pa.ArrowInvalid, open_stream: OpenStream, options: CsvOptions) -> pa.ArrowInvalid:

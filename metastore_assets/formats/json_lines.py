@@ -127,13 +127,13 @@ def _rows(open_stream: OpenStream) -> Iterator[tuple[int, int, dict[str, Any]]]:
             except ValueError as error:
                 raise pa.ArrowInvalid(f"line {number}: {error}{_hint(text)}") from error
             if not isinstance(row, dict):
-                raise pa.ArrowInvalid(f"line {number} is no object: JSON lines hold one object each")
+                raise pa.ArrowInvalid(f"line {number} is no object{_hint(text)}")
             yield number, len(line), row
 
 
 def _hint(text: str) -> str:
     if text[0] == "[" or text in ("{", "}"):
-        return "; one object per line is read, not an array or an object over several lines"
+        return "; what is read is one object per line, not an array nor an object over several lines"
     return ""
 
 

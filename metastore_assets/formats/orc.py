@@ -44,6 +44,7 @@ class OrcColumns:
     def read(self, index: int) -> Iterator[pa.Array]:
         """All values of the top-level column at that index, in file order."""
         field = self.fields[index]
+        rows = 0
         for stripe in range(self._file.nstripes):
             if self._selectable:
                 array = self._file.read_stripe(stripe, columns=[field.name]).column(0)
@@ -54,7 +55,10 @@ class OrcColumns:
             array = _convert(array, field.type)
             if not self._is_gregorian:
                 _check_calendar(array)
+            rows += len(array)
             yield from sliced(array)
+        if rows != self.row_count:
+            raise pa.ArrowInvalid(f"column {field.name!r} has {rows} rows of the file's {self.row_count}")
 
     def close(self) -> None:
         """Let go of the file."""
