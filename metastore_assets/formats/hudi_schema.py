@@ -31,8 +31,9 @@ class HudiSchema:
     """Columns of the table, without those that Hudi adds."""
 
     avro: str
-    """As JSON, for whoever reads log files: what Hudi adds left out."""
+    """As JSON, for whoever reads log files: the columns that Hudi adds to every table left out."""
     columns: pa.Schema
+    """Without those that tell which rows are deleted, too."""
     numbers: tuple[tuple[str, pa.DataType], ...] = ()
     """Columns, by name and type, that some files hold as texts though the table was made with numbers."""
 
@@ -78,10 +79,11 @@ def parsed(location: Location, text: str, dropped: Sequence[str] = ()) -> HudiSc
     """A schema from Avro's JSON. Raises TableFormatError when it cannot be Arrow's."""
     try:
         document: dict[str, Any] = json.loads(text)
-        fields = [field for field in document["fields"] if not field["name"].startswith(META_PREFIX)]
-        # Hudi adds columns of strings only, which define no types that others may name.
+        # Hudi adds columns of primitive types only, which define no types that others may name.
+        fields = [field for field in document["fields"] if field["name"] not in META_COLUMNS]
         document = document | {"fields": fields}
-        columns = [field.with_nullable(True) for field in record_type(document).arrow]
+        arrow = record_type(document).arrow
+        columns = [field.with_nullable(True) for field in arrow if not field.name.startswith(META_PREFIX)]
     except (ValueError, KeyError, TypeError, pa.ArrowException) as error:
         raise TableFormatError(f"{location.uri}: the table's schema cannot be read: {error}") from error
     missing = [name for name in dropped if name not in {field.name for field in columns}]

@@ -21,7 +21,7 @@ class History:
 
     def rows(self) -> list[tuple[Any, ...]]:
         live = [row for one in self.slices() for row in self._merged(one, one.changes).values()]
-        return sorted(((row["key"], row["part"], row["ts"], row["value"]) for row in live), key=repr)
+        return sorted(((row["key"], row["part"], row["ts"], row.get("value")) for row in live), key=repr)
 
     def insert(self, part: str, rows: list[Row], to_log: bool = False) -> None:
         """A file group of its own: a base file, or log files alone as some indexes have it."""

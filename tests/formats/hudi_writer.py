@@ -29,7 +29,7 @@ FIELDS = [
     {"name": "ts", "type": ["null", "long"], "default": None},
     {"name": "value", "type": ["null", "double"], "default": None},
 ]
-_ARROW = {"string": pa.string(), "long": pa.int64(), "double": pa.float64(), "int": pa.int32()}
+_ARROW = {"string": pa.string(), "long": pa.int64(), "double": pa.float64(), "int": pa.int32(), "boolean": pa.bool_()}
 _WRAPPERS: list[Any] = [
     {"type": "record", "name": f"{name}Wrapper", "fields": [{"name": "value", "type": name.lower()}]}
     for name in ("Boolean", "Int", "Long")
