@@ -105,15 +105,9 @@ class CsvReader:
         self, open_stream: OpenStream, types: Mapping[str, pa.DataType]
     ) -> tuple[pa.Schema, Iterator[pa.RecordBatch]]:
         """The rows of a file, with those types by column name, block by block."""
-        options = self.options
-        if options.header is None:
-            # It could not be read when the table was planned, and fails again, unless that has passed.
-            options = replace(options, header=self.summarize(open_stream).has_header)
-            if options.header is None:
-                raise pa.ArrowInvalid(_UNKNOWN_HEADER)
-        stored = {name: types[name] for name in _names(open_stream, options) if name in types}
+        stored = {name: types[name] for name in _names(open_stream, self.options) if name in types}
         schema = pa.schema([pa.field(name, type_) for name, type_ in stored.items()])
-        return schema, (batch.select(schema.names) for batch in _batches(open_stream, options, stored))
+        return schema, (batch.select(schema.names) for batch in _batches(open_stream, self.options, stored))
 
 
 _UNKNOWN_HEADER = (

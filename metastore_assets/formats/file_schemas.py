@@ -6,7 +6,7 @@ from collections.abc import Callable, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from functools import lru_cache
-from typing import Any, cast
+from typing import Any
 
 import pyarrow as pa
 import pyarrow.parquet as pq
@@ -33,6 +33,7 @@ _SHARE = 256
 class Described:
     """What planning knows of a file."""
 
+    is_readable: bool
     row_count: int | None = None
     """None where the file could not be read, or does not tell without being read as a whole."""
     reader: TextReader | None = None
@@ -65,7 +66,9 @@ def table_schema(
         location.uri,
         [(location.full_path(files[place].stored.path), list(schema)) for schema, place in schemas.items()],
     )
-    return [Described() if isinstance(found, FragmentError) else Described(found[0]) for found in outcomes], fields
+    return [
+        Described(False) if isinstance(found, FragmentError) else Described(True, found[0]) for found in outcomes
+    ], fields
 
 
 def open_text(location: Location, file: DataFile) -> pa.NativeFile:
@@ -90,16 +93,16 @@ def _text_schema(
     if files[0].kind == "csv":
         # Read as the texts that folders' names are: 01 stays 01.
         types = tuple((name, pa.string() if name in partition_columns else type_) for name, type_ in types)
-    described = [Described(None, reader, types) for reader in readers]
+    described = [Described(False, None, reader, types) for reader in readers]
     for place, plan in zip(readable, planned, strict=True):
-        described[place] = Described(plan.row_count, plan.reader, types)
+        described[place] = Described(True, plan.row_count, plan.reader, types)
     return described, fields
 
 
 def _describe_all(location: Location, files: Sequence[DataFile], readers: Sequence[TextReader | None]) -> list[Any]:
-    def describe(pair: tuple[DataFile, TextReader | None]) -> Any:
+    def outcome(pair: tuple[DataFile, TextReader | None]) -> Any:
         try:
-            return _described(location, pair[0], cast(Any, pair[1]))
+            return describe(location, *pair)
         except FragmentError as error:
             return error
 
@@ -110,11 +113,11 @@ def _describe_all(location: Location, files: Sequence[DataFile], readers: Sequen
         threads, share = (_LOCAL_THREADS, _SHARE) if location.is_local else (_REMOTE_THREADS, 1)
     shares = [pairs[start : start + share] for start in range(0, len(pairs), share)]
     with ThreadPoolExecutor(threads) as pool:
-        return [outcome for share_ in pool.map(lambda own: list(map(describe, own)), shares) for outcome in share_]
+        return [found for own in pool.map(lambda own: list(map(outcome, own)), shares) for found in own]
 
 
 @lru_cache(maxsize=200_000)
-def _described(location: Location, file: DataFile, reader: TextReader | None) -> Any:
+def describe(location: Location, file: DataFile, reader: TextReader | None) -> Any:
     """A text file's summary; of others the row count and the schema in plain types.
 
     Cached: equal arguments, same content.

@@ -123,7 +123,7 @@ class FilesFormat:
         return _digest([stored.path, stored.size, stored.version, *reader, *by_place])
 
     def _fragment(self, file: DataFile, described: Described, key: str) -> Fragment:
-        source = FilesFragmentSource(self._location, file, described.reader, described.types)
+        source = FilesFragmentSource(self._location, file, described.reader, described.types, described.is_readable)
         path = self._location.full_path(file.stored.path)
         return Fragment(self._fragment_id(file), key, path, file.stored.size, described.row_count, source)
 

@@ -7,9 +7,10 @@ from dataclasses import dataclass
 
 import pyarrow as pa
 
+from metastore_assets.errors import FragmentError
 from metastore_assets.formats.conform import Matcher
 from metastore_assets.formats.file_columns import open_columns
-from metastore_assets.formats.file_schemas import open_text
+from metastore_assets.formats.file_schemas import describe, open_text
 from metastore_assets.formats.listing import DataFile
 from metastore_assets.formats.location import Location
 from metastore_assets.formats.reader import FileColumns, FileFragmentReader, explained
@@ -28,10 +29,15 @@ class FilesFragmentSource:
     """Of a CSV or JSON file."""
     types: tuple[tuple[str, pa.DataType], ...]
     """Of a CSV or JSON file's columns, by name."""
+    is_readable: bool
+    """Whether it could be read when the table was planned: else the schema knows nothing of it."""
 
     def open(self) -> FileFragmentReader:
         """Open the file. Raises FragmentError, with `missing` when it is gone or has been overwritten since."""
         path = self.location.full_path(self.file.stored.path)
+        if not self.is_readable:
+            describe(self.location, self.file, self.reader)
+            raise FragmentError(f"{path} could not be read when the table was planned", path=path, missing=True)
         with explained(path), ExitStack() as stack:
             columns = self._columns()
             stack.callback(columns.close)

@@ -11,6 +11,7 @@ from typing import Any
 
 import pyarrow as pa
 
+from metastore_assets.errors import TableFormatError
 from metastore_assets.formats.json_shapes import Shape, arrow_type, merge, observe
 from metastore_assets.formats.text_reader import OpenStream, PlannedFile
 
@@ -53,6 +54,8 @@ class JsonReader:
         for path, _, summary in files:
             merge(whole, summary.shape, path)
         fields = [pa.field(name, arrow_type(table, name, child)) for name, child in whole.fields.items()]
+        if not fields and any(summary.row_count for _, _, summary in files):
+            raise TableFormatError(f"{table}: none of the objects in its files has a key")
         return [PlannedFile(summary.row_count, reader) for _, reader, summary in files], fields
 
     def batches(

@@ -15,6 +15,8 @@ OpenStream = Callable[[], pa.NativeFile]
 class TextReader(Protocol):
     """How the files of a table are read. A small picklable value."""
 
+    def __hash__(self) -> int: ...
+
     def summarize(self, open_stream: OpenStream) -> Any:
         """Read a whole file and say what all its values have in common. Raises ArrowInvalid."""
 
