@@ -133,9 +133,7 @@ def _update(
         before, now = group.anti(before, unchanged), group.anti(now, unchanged)
     first = group.changes() & ~pl.col("_was")
     was = before.select(group.columns).unique().with_columns(pl.lit(True).alias("_was"))
-    upserts = now.join(was, on=group.columns, how="left", nulls_equal=True, maintain_order="left").with_columns(
-        pl.col("_was").fill_null(False)
-    )
+    upserts = group.beside(now, was).with_columns(pl.col("_was").fill_null(False))
     upserts = upserts.with_columns(pl.when(first).then(pl.lit(ADD)).otherwise(pl.lit(UPDATE)).alias(CHANGE))
     deletes = group.distinct(group.anti(before, now)).with_columns(
         pl.lit(DELETE).alias(CHANGE), *(pl.lit(None, content.schema[name]).alias(name) for name in rows.value.names)
@@ -147,8 +145,11 @@ def _update(
 def _unchanged(rows: Rows, before: pl.DataFrame, now: pl.DataFrame) -> pl.DataFrame:
     """The target keys whose groups are the same lists of values."""
     group, names = rows.order, rows.schema.names
-    sizes = [frame.group_by(group.columns, maintain_order=True).len() for frame in (before, now)]
-    equal = sizes[0].join(sizes[1], on=[*group.columns, "len"], how="semi", nulls_equal=True)
+    sizes = (
+        frame.group_by(group.columns, maintain_order=True).len(name)
+        for frame, name in ((before, "_before"), (now, "_now"))
+    )
+    equal = group.beside(*sizes).filter(pl.col("_before") == pl.col("_now"))
     mine, other = (group.sort(group.semi(frame.select(names), equal)) for frame in (before, now))
     pairs = mine.with_columns(other[name].alias(f"_{name}") for name in rows.value.names)
     differ = pairs.filter(pl.any_horizontal(pl.col(name).ne_missing(pl.col(f"_{name}")) for name in rows.value.names))

@@ -72,11 +72,15 @@ class Order:
 
     def semi(self, frame: pl.DataFrame, keys: pl.DataFrame) -> pl.DataFrame:
         """The rows whose key is among `keys`, in their order."""
-        return self._join(frame, keys, "semi")
+        return self._join(frame, keys.select(self.columns), "semi")
 
     def anti(self, frame: pl.DataFrame, keys: pl.DataFrame) -> pl.DataFrame:
         """The rows whose key is not among `keys`, in their order."""
-        return self._join(frame, keys, "anti")
+        return self._join(frame, keys.select(self.columns), "anti")
+
+    def beside(self, frame: pl.DataFrame, other: pl.DataFrame) -> pl.DataFrame:
+        """The rows of `frame` in their order, with the further columns of the rows of `other` that have their key."""
+        return self._join(frame, other, "left")
 
     def positions(self, sorted_keys: pl.DataFrame, probes: pl.DataFrame) -> list[int]:
         """For each probe, how many of the sorted keys are equal to it or come before it."""
@@ -90,14 +94,23 @@ class Order:
         ordered = self.sort(tagged).with_columns(_before=pl.col("_probe").is_null().cum_sum())
         return ordered.filter(pl.col("_probe").is_not_null()).sort("_probe")["_before"].to_list()
 
-    def _join(self, frame: pl.DataFrame, keys: pl.DataFrame, how: Any) -> pl.DataFrame:
-        return frame.join(keys.select(self.columns), on=self.columns, how=how, nulls_equal=True, maintain_order="left")
+    def _join(self, frame: pl.DataFrame, other: pl.DataFrame, how: Any) -> pl.DataFrame:
+        on = list(self.columns)
+        options: dict[str, Any] = {"how": how, "nulls_equal": True, "maintain_order": "left"}
+        if len(on) > 1 or not frame.schema[on[0]].is_float():
+            return frame.join(other, on=on, **options)
+        # A sorted float column is joined by merging, which takes NaN for unequal to NaN; two columns are hashed.
+        one = pl.lit(0, pl.Int8).alias("_one")
+        return frame.with_columns(one).join(other.with_columns(one), on=[*on, "_one"], **options).drop("_one")
 
 
 def canonical(frame: pl.DataFrame, columns: Sequence[str]) -> pl.DataFrame:
     """The frame with one form of each key: −0.0 becomes 0.0."""
     floats = [name for name in columns if frame.schema[name].is_float()]
-    return frame.with_columns(pl.col(name) + 0.0 for name in floats) if floats else frame
+    # Adding 0.0 would do, were it not simplified away.
+    return frame.with_columns(
+        pl.when(pl.col(name) == 0).then(0.0).otherwise(pl.col(name)).alias(name) for name in floats
+    )
 
 
 def _less(column: pl.Expr, value: pl.Series, descending: bool) -> pl.Expr:

@@ -29,7 +29,7 @@ def preserved(
     novel = novel.with_row_index(_NOVEL).with_columns(pl.col(_NOVEL).cast(pl.Int64) + counter + 1)
     found = written.select(group.columns)
     for frame in (examples.with_columns(pl.lit(True).alias(_KNOWN)), novel):
-        found = found.join(frame, on=group.columns, how="left", nulls_equal=True, maintain_order="left")
+        found = group.beside(found, frame)
     given = table_of(written, rows.schema)
     try:
         result = hook(

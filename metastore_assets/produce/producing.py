@@ -73,7 +73,7 @@ def _port_values(port: Sequence[Feeder], keys: pl.DataFrame) -> pl.DataFrame:
     rows = port[0].rows
     numbered = keys.with_row_index(SOURCE).cast({SOURCE: pl.Int64})
     found = [feeder.values(keys).with_columns(pl.lit(place).alias(_PORT)) for place, feeder in enumerate(port)]
-    joined = pl.concat(found).join(numbered, on=rows.key.names, how="left", nulls_equal=True, maintain_order="left")
+    joined = rows.order.beside(pl.concat(found), numbered)
     return joined.sort(SOURCE, _PORT, maintain_order=True).select(SOURCE, *rows.value.names)
 
 

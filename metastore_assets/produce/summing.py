@@ -114,9 +114,7 @@ def _update(layout: Layout, changes: pl.DataFrame, former: pl.DataFrame, content
     for mark, frame in names.items():
         marked = frame.with_columns(pl.lit(True).alias(mark))
         renamed = {name: f"{BEFORE}_{name}" for name in layout.amounts} if mark == "_was" else {}
-        result = result.join(
-            marked.rename(renamed), on=group.columns, how="left", nulls_equal=True, maintain_order="left"
-        )
+        result = group.beside(result, marked.rename(renamed))
     change = (
         pl.when(pl.col("_now").is_null())
         .then(pl.lit(DELETE))
