@@ -70,7 +70,7 @@ class PartitionPaths:
         return tuple((column, self._value(text)) for column, text in zip(self.columns, texts, strict=True))
 
     def _hive_values(self, path: str) -> tuple[str, ...] | None:
-        match = re.fullmatch("/".join(f"{re.escape(column)}=(.*)" for column in self.columns), path)
+        match = re.fullmatch("/".join(f"{re.escape(column)}=(.*)" for column in self.columns), path, re.DOTALL)
         return match.groups() if match else None
 
     def _plain_values(self, path: str) -> tuple[str, ...] | None:

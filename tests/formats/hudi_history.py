@@ -14,7 +14,7 @@ class History:
     def __init__(self, writer: HudiWriter) -> None:
         self.writer = writer
         self.states: dict[str, list[tuple[Any, ...]]] = {}
-        """Rows after each completed write."""
+        """Rows after each completed write, as long as they stay so."""
 
     def slices(self) -> list[Slice]:
         return list(self.writer.slices.values())
@@ -96,6 +96,10 @@ class History:
             stat = self.writer.base_file(one, instant, one.base_rows.values(), "9-9-9")
             one.base_name, one.base_instant, one.planned = stat["path"].rpartition("/")[2], instant, None
             self.writer.complete(instant, "commit", [stat], operation="COMPACT")
+            # It forgets deletes: records with lower ordering values that came after its plan count from now on.
+            forgetful = [] if self.writer.by_commit else [later for later in self.states if later > instant]
+            for later in forgetful:
+                del self.states[later]
 
     def replace(self, part: str, rows: list[Row]) -> None:
         """Replace a partition's file groups by one, as clustering does with the same rows."""

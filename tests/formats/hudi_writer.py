@@ -173,7 +173,8 @@ class HudiWriter:
         path = f"{one.partition}/{name}".lstrip("/")
         records = [self._stored(one, instant, number, row, name) for number, row in enumerate(rows)]
         pq.write_table(pa.Table.from_pylist(records, self._arrow()), self.folder / path, row_group_size=3)
-        return self._stat(one, path, len(records), one.base_instant if one.base_name else "null")
+        previous = one.base_name.rpartition("_")[2].removesuffix(".parquet") or "null"
+        return self._stat(one, path, len(records), previous)
 
     def log_file(
         self,
