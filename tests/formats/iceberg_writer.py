@@ -163,7 +163,7 @@ class IcebergWriter:
         elif format_ == "avro":
             self._write_avro(table, path, ids)
         else:
-            pq.write_table(with_ids(table, self.ids) if ids else table, path, row_group_size=4)
+            pq.write_table(with_ids(table, self.ids) if ids else table, path, row_group_size=4 + table.num_rows // 8)
         return self._entry(name, format_, table.num_rows)
 
     def _write_avro(self, table: pa.Table, path: Path, ids: bool) -> None:
