@@ -23,7 +23,8 @@ _PENDING_PLANS = ("compaction", "logcompaction", "clustering")
 _FILE = re.compile(r"(\d+)(?:_(\d+))?\.(?:(?:([a-z]+)\.)?(requested|inflight)|([a-z]+))")
 """Of `<instant>.inflight` the action is left out: it is a commit."""
 _STATE = re.compile(r"(\d+)(?:~(\d+(?:,\d+)*))?")
-_BEFORE_DIGITS = "/"
+BEFORE_INSTANTS = "0"
+"""A name that sorts before those of instants, and behind those of hidden folders."""
 
 
 @dataclass(frozen=True, order=True)
@@ -131,7 +132,7 @@ def load_timeline(location: Location) -> Timeline:
     completed: dict[str, Instant] = {}
     pending: dict[str, str] = {}
     savepoints = set()
-    for name in location.names(folder, _BEFORE_DIGITS):
+    for name in location.names(folder, BEFORE_INSTANTS):
         match = _FILE.fullmatch(name)
         if match is None:
             continue
