@@ -167,7 +167,10 @@ class _Blocks:
 
     def read(self, size: int = -1) -> bytes:
         data = self._buffer.read(size)
-        if not data and size and (block := next(self._blocks, None)) is not None:
+        if not data and size:
+            # To the decoder the end of a file is as good in the middle of a block.
+            with _explained():
+                block = next(self._blocks, b"")
             self._buffer = io.BytesIO(block)
             data = self._buffer.read(size)
         self._position += len(data)
