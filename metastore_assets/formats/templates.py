@@ -72,7 +72,8 @@ class HiveFolders:
 class Template:
     """Folders that say values by their place: `{year:int}/{month}/{day}`, also with fixed parts: `dt={day:date}`.
 
-    A value is text as it stands there, an integer, or a date; every file lies exactly as deep as the template.
+    A value is text as it stands there (but Hive's word for null is null), an integer, or a date. Every file lies
+    exactly as deep as the template.
     """
 
     text: str
@@ -121,8 +122,10 @@ class Template:
         try:
             if pa.types.is_integer(type_):
                 return int(pa.scalar(int(text), type_).as_py())
-            return date.fromisoformat(text) if pa.types.is_date(type_) else text
-        except (ValueError, pa.ArrowException):
+            if pa.types.is_date(type_):
+                return date.fromisoformat(text)
+            return None if text == NULL_VALUE else text
+        except (ValueError, OverflowError):
             raise ValueError(f"{text!r} where the template {self.text!r} has a value of the type {type_}") from None
 
 

@@ -143,6 +143,52 @@ def test_planning_and_reading_ask_for_little(
     assert sum(reads) < snapshot.fragments[0].bytes / 10
 
 
+def test_folders_are_listed_once_and_only_where_a_filter_leads(
+    put: Put, prefix: str, s3_options: dict[str, str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Without a filter one listing shows all; with one, each level of each folder that is meant is listed once."""
+    for year in range(2020, 2025):
+        for month in range(1, 4):
+            put(f"t/year={year}/month={month:02}/x.parquet", _parquet(a=[year * 100 + month]))
+    for marker in ("t/", "t/year=2020/", "t/year=2020/_SUCCESS", "t/_tmp/year=2020/x.parquet"):
+        put(marker, b"")
+    listed: list[str] = []
+    for name in ("list", "list_with_delimiter"):
+        original = getattr(obstore, name)
+
+        def spy(store: Any, below: Any = None, _original: Any = original, **rest: Any) -> Any:
+            listed.append(str(below).removeprefix(f"{prefix}/"))
+            return _original(store, below, **rest)
+
+        monkeypatch.setattr(f"obstore.store.obs.{name}", spy)
+
+    def plan(**partitions: tuple[str, ...]) -> tuple[list[int], list[str]]:
+        uri = f"s3://metastore/{prefix}/t"
+        table = open_table_format(
+            TableConfig(name="t", uri=uri, format="files", storage_options=s3_options, partitions=partitions)
+        )
+        listed.clear()
+        snapshot = table.snapshot()
+        asked = sorted(listed)
+        return sorted(read_columns(snapshot)["a"]), asked
+
+    assert plan() == ([year * 100 + month for year in range(2020, 2025) for month in range(1, 4)], ["t"])
+    below = ["t/year=2020", "t/year=2020/month=02"]
+    assert plan(year=("2020",), month=("02",)) == ([202002], ["t", *below])
+    assert plan(month=("03",))[0] == [year * 100 + 3 for year in range(2020, 2025)]
+    assert len(plan(month=("03",))[1]) == 1 + 5 + 5
+    assert plan(year=("202[34]",))[1] == sorted(
+        [
+            "t",
+            *(
+                f"t/year={year}{month}"
+                for year in (2023, 2024)
+                for month in ("", "/month=01", "/month=02", "/month=03")
+            ),
+        ]
+    )
+
+
 @pytest.mark.parametrize("path", ["t", ""])
 def test_nothing_there(path: str, open_table: Callable[[str], TableFormat], s3_options: dict[str, str]) -> None:
     """No object below the prefix, or no such bucket."""

@@ -1,0 +1,179 @@
+"""Folders that say partition values by their place, and filters that are applied before folders are listed."""
+
+from __future__ import annotations
+
+import os
+import tempfile
+from datetime import date
+from pathlib import Path
+from typing import Any
+
+import pyarrow as pa
+import pyarrow.parquet as pq
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from metastore_assets.config import TableConfig
+from metastore_assets.errors import ConfigError, SnapshotNotFoundError, TableFormatError, TableNotFoundError
+from metastore_assets.formats import TableFormat, decode_partition_key, open_table_format
+from metastore_assets.formats.partition_filter import PartitionFilter
+from tests.formats.oracle import read_columns
+
+
+def _table(folder: Path, template: str | None = None, **config: Any) -> TableFormat:
+    options = {} if template is None else {"template": template}
+    return open_table_format(TableConfig(name="t", uri=str(folder), options=options, **config))
+
+
+def _write(path: Path, **columns: Any) -> None:
+    path.parent.mkdir(parents=True, exist_ok=True)
+    pq.write_table(pa.table(columns), path)
+
+
+def test_folders_by_date(tmp_path: Path) -> None:
+    """Integers are numbers, everything else is the text that it is; keys are of the values."""
+    for number, day in enumerate(("2024/01/31", "2024/12/01", "2023/01/31")):
+        _write(tmp_path / day / "x.parquet", a=[number])
+    (tmp_path / "_SUCCESS").write_bytes(b"")
+    (tmp_path / "_tmp").mkdir()
+    table = _table(tmp_path, "{year:int}/{month}/{day}")
+    snapshot = table.snapshot()
+    assert table.snapshot_id() == snapshot.id
+    assert snapshot.partition_columns == ("year", "month", "day")
+    assert snapshot.schema == pa.schema(
+        [("a", pa.int64()), ("year", pa.int64()), ("month", pa.string()), ("day", pa.string())]
+    )
+    assert sorted(zip(*read_columns(snapshot).values(), strict=True)) == [
+        (0, 2024, "01", "31"),
+        (1, 2024, "12", "01"),
+        (2, 2023, "01", "31"),
+    ]
+    keys = ["year=2023/month=01/day=31", "year=2024/month=01/day=31", "year=2024/month=12/day=01"]
+    assert [fragment.partition_key for fragment in snapshot.fragments] == keys
+    bounds = table.bounds(snapshot, "year")
+    assert bounds["minimum"].to_pylist() == bounds["maximum"].to_pylist() == [2023, 2024, 2024]
+
+
+@pytest.mark.parametrize(
+    ("template", "path", "values"),
+    [
+        ("data/{country}/{year:int}", "data/fr/-05", {"country": "fr", "year": -5}),
+        ("dt={day:date}", "dt=2024-01-31", {"day": date(2024, 1, 31)}),
+        ("{year:int}-{month:int}/h{hour}", "2024-07/h09", {"year": 2024, "month": 7, "hour": "09"}),
+        ("/{a.b}/", "x=y%20é", {"a.b": "x=y%20é"}),
+        ("v(1)/{x}", "v(1)/.5", None),
+        ("x={x:text}", "x=__HIVE_DEFAULT_PARTITION__", {"x": None}),
+    ],
+)
+def test_templates(tmp_path: Path, template: str, path: str, values: dict[str, Any] | None) -> None:
+    """Fixed parts around placeholders are themselves; values are as they stand there; hidden folders are hidden."""
+    _write(tmp_path / path / "x.parquet", a=[1])
+    if values is None:
+        with pytest.raises(TableNotFoundError):
+            _table(tmp_path, template).snapshot()
+        return
+    snapshot = _table(tmp_path, template).snapshot()
+    assert read_columns(snapshot) == {"a": [1]} | {name: [value] for name, value in values.items()}
+    key = snapshot.fragments[0].partition_key
+    assert dict(decode_partition_key(key)) == {name: value and str(value) for name, value in values.items()}
+
+
+@pytest.mark.parametrize(
+    ("path", "message"),
+    [
+        ("2024/01", "not as deep as the template '{year:int}/{month}/{day}'"),
+        ("2024/01/31/12", "deeper than the template"),
+        ("x/01/31", "the folder 'x' where the template '{year:int}/{month}/{day}' has '{year:int}'"),
+        ("99999999999999999999/01/31", "'{year:int}'"),
+        ("9999999999999999999/01/31", "a value of the type int64"),
+        (".", "not as deep"),
+    ],
+)
+def test_a_folder_that_does_not_fit_is_named(tmp_path: Path, path: str, message: str) -> None:
+    """With the path and the template: left out silently, its rows would be missing."""
+    _write(tmp_path / "2024/01/31/x.parquet", a=[1])
+    _write(tmp_path / path / "y.parquet", a=[1])
+    with pytest.raises(TableFormatError, match=rf"y\.parquet has .*{message}"):
+        _table(tmp_path, "{year:int}/{month}/{day}").snapshot()
+
+
+@pytest.mark.parametrize(
+    ("template", "message"),
+    [
+        ("", "folders such as"),
+        (5, "folders such as"),
+        ("fixed", "placeholders are"),
+        ("{a}{b}", "something fixed between"),
+        ("{a}/{a}", "a name of its own"),
+        ("{}", "a name of its own"),
+        ("{a:float}", "'float' is no type of a placeholder: text, int, date"),
+        ("{a", "placeholders are"),
+        ("{a}//{b}", "placeholders are"),
+    ],
+)
+def test_wrong_templates_are_named(tmp_path: Path, template: Any, message: str) -> None:
+    """When the table is opened."""
+    _write(tmp_path / "x.parquet", a=[1])
+    with pytest.raises(ConfigError, match=rf"table 't': options\.template = .*{message}"):
+        _table(tmp_path, template)
+
+
+def test_another_template_is_another_fragment(tmp_path: Path) -> None:
+    """The same file has other values in its rows."""
+    _write(tmp_path / "1" / "x.parquet", a=[1])
+    ids = {_table(tmp_path, template).snapshot().fragments[0].id for template in ("{a}", "{b}", None)}
+    assert len(ids) == 3
+
+
+def test_files_have_no_history(tmp_path: Path) -> None:
+    """What they held at another time nobody knows."""
+    _write(tmp_path / "x.parquet", a=[1])
+    table = _table(tmp_path, at="2024-01-01")
+    for ask in (table.snapshot, table.snapshot_id, table.current):
+        with pytest.raises(SnapshotNotFoundError, match="no state '2024-01-01': plain files have no history"):
+            ask()
+
+
+_TEXTS = st.sampled_from(["a", "b", "ab", "a-1", "x%2Fy", "__HIVE_DEFAULT_PARTITION__"])
+_PATTERNS = st.lists(st.sampled_from(["a", "a*", "*", "?b", "x/y", "__HIVE_DEFAULT_PARTITION__", "z"]), min_size=1)
+
+
+@given(
+    st.sets(st.tuples(_TEXTS, _TEXTS), min_size=1, max_size=6),
+    st.dictionaries(st.sampled_from(["p", "q"]), _PATTERNS, max_size=2),
+    st.booleans(),
+)
+def test_a_filter_before_listing_leaves_what_one_afterwards_leaves(
+    folders: set[tuple[str, str]], patterns: dict[str, list[str]], by_template: bool
+) -> None:
+    """With the same ids, and without a look into folders that are left out."""
+    template = "p={p}/q={q}" if by_template else None
+    with tempfile.TemporaryDirectory() as name:
+        for number, (p, q) in enumerate(sorted(folders)):
+            _write(Path(name) / f"p={p}" / f"q={q}" / "x.parquet", a=[number])
+        whole = _table(Path(name), template).snapshot()
+        filter_ = PartitionFilter.of({column: tuple(texts) for column, texts in patterns.items()})
+        wanted = [
+            fragment for fragment in whole.fragments if filter_.keeps(decode_partition_key(fragment.partition_key))
+        ]
+        table = _table(Path(name), template, partitions=patterns)
+        if not wanted:
+            with pytest.raises(TableNotFoundError, match="in the partitions that are meant"):
+                table.snapshot()
+            return
+        snapshot = table.snapshot()
+        assert [(f.id, f.partition_key) for f in snapshot.fragments] == [(f.id, f.partition_key) for f in wanted]
+        assert table.snapshot_id() == snapshot.id
+        assert read_columns(snapshot) == read_columns(whole, wanted)
+
+
+def test_folders_that_are_left_out_are_not_looked_into(tmp_path: Path) -> None:
+    """Broken files and unreadable folders below are no concern; a column that is none is told."""
+    _write(tmp_path / "day=1" / "x.parquet", a=[1])
+    (tmp_path / "day=2").mkdir()
+    (tmp_path / "day=2" / "README").write_text("no data")
+    os.symlink(tmp_path, tmp_path / "day=3")
+    assert read_columns(_table(tmp_path, partitions={"day": "1"}).snapshot()) == {"a": [1], "day": ["1"]}
+    with pytest.raises(TableFormatError, match=r"no partition column 'dya', by which it is filtered"):
+        _table(tmp_path, partitions={"dya": "1", "day": "1"}).snapshot()
