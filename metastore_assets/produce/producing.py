@@ -152,7 +152,7 @@ def _typed(task: ProduceTask, table: pa.Table, keys: int) -> pl.DataFrame:
     if missing:
         raise KeyError(f"its table has no column {missing[0]!r}; it needs {', '.join(schema.names)}")
     outputs = frame_of(table.select(schema.names).cast(schema))
-    if outputs.height and not outputs[SOURCE].is_between(0, keys - 1).all():
+    if outputs.height and not outputs[SOURCE].is_between(0, keys - 1).fill_null(False).all():
         raise IndexError(f"{SOURCE} is the number of a row of the batch's keys, from 0 to {keys - 1}")
     return outputs
 

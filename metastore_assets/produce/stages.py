@@ -166,9 +166,21 @@ class _PerKeyAdapter:
                     values.append(value)
             except Exception as error:
                 raise KeyFailure(key) from error
-        columns = [pa.array(sources, pa.int64())]
-        columns += _columns(targets, self.rows.key) + _columns(values, self.rows.value)
-        return pa.table(columns, names=[SOURCE, *self.rows.schema.names])
+        try:
+            columns = _columns(targets, self.rows.key) + _columns(values, self.rows.value)
+        except Exception as error:
+            raise KeyFailure(keys[sources[self._first_wrong(targets, values)]]) from error
+        return pa.table([pa.array(sources, pa.int64()), *columns], names=[SOURCE, *self.rows.schema.names])
+
+    def _first_wrong(self, targets: list[Any], values: list[Any]) -> int:
+        """The number of the first output that does not have the declared types, when there is one."""
+        for number, (target, value) in enumerate(zip(targets, values, strict=True)):
+            try:
+                _columns([target], self.rows.key)
+                _columns([value], self.rows.value)
+            except Exception:  # noqa: BLE001 (whatever it is, the caller has the error)
+                return number
+        return 0
 
 
 class KeyFailure(Exception):
@@ -204,4 +216,6 @@ def _values(values: pa.Table, start: int, stop: int, step: int = 1024) -> Iterat
 def _columns(rows: list[Any], schema: pa.Schema) -> list[pa.Array]:
     if len(schema) == 1:
         return [pa.array(rows, schema.field(0).type)]
+    if any(len(row) != len(schema) for row in rows):
+        raise ValueError(f"a tuple does not have one value for each of the columns {', '.join(schema.names)}")
     return [pa.array([row[number] for row in rows], field.type) for number, field in enumerate(schema)]
