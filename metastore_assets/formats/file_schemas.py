@@ -133,31 +133,23 @@ def describe(location: Location, file: DataFile, reader: TextReader | None) -> A
     return found
 
 
-@dataclass(frozen=True)
-class _Known:
-    """A schema that some Parquet file has."""
-
-    parquet: pq.ParquetSchema
-    arrow: bytes | None
-    """What Arrow writes into a footer on top of it."""
-    plain: pa.Schema
-
-
-_KNOWN: list[_Known] = []
-"""A table has many files and few schemas: to compare two is much cheaper than to derive one."""
-_MOST_KNOWN = 64
+_KNOWN: dict[tuple[str, bytes | None], pa.Schema] = {}
+"""Schemas in plain types by what Parquet footers say: a table has many files, few schemas, and these cost most."""
+_MOST_KNOWN = 4096
 _ARROW_SCHEMA = b"ARROW:schema"
 
 
 def _describe_parquet(source: pa.NativeFile) -> tuple[int, pa.Schema]:
     metadata = _parquet_metadata(source)
-    parquet, arrow = metadata.schema, (metadata.metadata or {}).get(_ARROW_SCHEMA)
-    for known in tuple(_KNOWN):
-        if known.arrow == arrow and known.parquet.equals(parquet):
-            return metadata.num_rows, known.plain
-    plain = _plain_schema(open_parquet(source, metadata).schema_arrow)
-    _KNOWN.insert(0, _Known(parquet, arrow, plain))
-    del _KNOWN[_MOST_KNOWN:]
+    # All of the schema as text. Arrow's own comparison takes struct columns of any names for equal.
+    text = repr(metadata.schema).partition("\n")[2]
+    key = text, (metadata.metadata or {}).get(_ARROW_SCHEMA)
+    plain = _KNOWN.get(key)
+    if plain is None:
+        plain = _plain_schema(open_parquet(source, metadata).schema_arrow)
+        if len(_KNOWN) >= _MOST_KNOWN:
+            _KNOWN.clear()
+        _KNOWN[key] = plain
     return metadata.num_rows, plain
 
 

@@ -163,6 +163,25 @@ def test_one_schema_for_all_files(tmp_path: Path) -> None:
     ]
 
 
+def test_schemas_that_differ_anywhere_are_told_apart(tmp_path: Path) -> None:
+    """By names above a leaf, units, or lengths: footers that were seen before are not read twice."""
+    columns = [
+        pa.array([{"x": 1}]),
+        pa.array([{"x": 1}], pa.struct([("x", pa.int32())])),
+        pa.array([datetime(2024, 1, 1)], pa.timestamp("ms")),
+        pa.array([datetime(2024, 1, 1)], pa.timestamp("us")),
+        pa.array([b"ab"], pa.binary(2)),
+        pa.array([b"abc"], pa.binary(3)),
+    ]
+    for number, column in enumerate(columns):
+        for name in "st":
+            path = tmp_path / f"{number}{name}" / "a.parquet"
+            path.parent.mkdir()
+            pq.write_table(pa.table({name: column}), path, store_schema=False)
+            schema = _snapshot(path.parent).schema
+            assert schema == pa.schema([(name, column.type)])
+
+
 _VALUES: list[tuple[pa.DataType, list[Any], pa.DataType | None]] = [
     (pa.dictionary(pa.int8(), pa.string()), ["a", None, "b", "a"], pa.string()),
     (pa.dictionary(pa.int32(), pa.large_binary()), [b"a", None], pa.binary()),
