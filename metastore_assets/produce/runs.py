@@ -142,6 +142,8 @@ def run_bounds(storage: Storage, path: str) -> pl.DataFrame:
 
 def _row_groups(bounds: pl.DataFrame, layout: Layout, key_range: KeyRange, keys: pl.DataFrame | None) -> list[int]:
     """The row groups that may hold what is asked for."""
+    if bounds.height <= 2:
+        return list(range(bounds.height // 2))
     group = layout.group
     first, last = bounds.gather_every(2), bounds.gather_every(2, 1)
     wanted = [True] * first.height

@@ -50,7 +50,9 @@ class _Cursor:
         self._frames = iter(stream.frames)
         self._order = order
         self.frame = stream.empty
-        self.ended = False
+        # One frame ahead: to know the end when it comes spares comparing keys, above all where frames are few.
+        self._ahead = next(self._frames, None)
+        self.ended = self._ahead is None
 
     @property
     def last(self) -> pl.DataFrame:
@@ -79,8 +81,7 @@ class _Cursor:
         return taken
 
     def _read(self) -> None:
-        frame = next(self._frames, None)
-        if frame is None:
-            self.ended = True
-        else:
-            self.frame = pl.concat([self.frame, frame]) if self.frame.height else frame
+        assert self._ahead is not None
+        self.frame = pl.concat([self.frame, self._ahead]) if self.frame.height else self._ahead
+        self._ahead = next(self._frames, None)
+        self.ended = self._ahead is None

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
+from typing import NamedTuple
 
 import polars as pl
 import pyarrow as pa
@@ -19,8 +20,17 @@ from metastore_assets.produce.stages import SumStage
 from metastore_assets.produce.storage import Storage
 from metastore_assets.produce.updates import update_layout
 
-RunInfo = tuple[str, int | None, int, int, str]
-"""Dataset, number of the shard (None at level 0, which is of all shards), level, rows, path."""
+
+class RunInfo(NamedTuple):
+    """One file that a stage's content or key-mappings are made of."""
+
+    dataset: str
+    """`content` or `mappings`."""
+    shard: int | None
+    """Number of the range of keys that it is of; None at level 0, which is of all."""
+    level: int
+    rows: int
+    path: str
 
 
 class View:
@@ -102,7 +112,9 @@ class View:
             if own is not None:
                 shards = [(number, run) for number, shard in enumerate(own.shards) for run in shard.runs]
                 everywhere = [(None, run) for run in own.level0]
-                found += [(name, number, run.level, run.rows, run.path) for number, run in (*shards, *everywhere)]
+                found += [
+                    RunInfo(name, number, run.level, run.rows, run.path) for number, run in (*shards, *everywhere)
+                ]
         return found
 
     def _typed(self, stage: str) -> Typed:
