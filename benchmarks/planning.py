@@ -15,7 +15,7 @@ from statistics import median
 
 from benchmarks.data import FOLDER
 from benchmarks.measure import ratio
-from benchmarks.planning_tables import make_delta, make_files
+from benchmarks.planning_tables import make_delta, make_files, make_iceberg
 from benchmarks.report import Row
 
 FILES = 50_000
@@ -31,6 +31,12 @@ count = len(open_table_format(TableConfig(name="t", uri=uri)).snapshot().fragmen
 _DELTALAKE = """
 from deltalake import DeltaTable
 count = DeltaTable(uri).get_add_actions().num_rows
+"""
+_PYICEBERG = """
+from pathlib import Path
+from pyiceberg.table import StaticTable
+metadata = max((Path(uri) / "metadata").glob("*.metadata.json"))
+count = sum(1 for _ in StaticTable.from_metadata(str(metadata)).scan().plan_files())
 """
 _POLARS = """
 import polars
@@ -63,6 +69,7 @@ class Planned:
 TABLES = [
     Planned("Delta with a checkpoint", make_delta, "deltalake", _DELTALAKE),
     Planned("Delta without one", partial(make_delta, checkpoint=False), "deltalake", _DELTALAKE),
+    Planned("Iceberg", make_iceberg, "pyiceberg", _PYICEBERG),
     Planned("files by day", make_files, "polars reading all footers", _POLARS),
 ]
 

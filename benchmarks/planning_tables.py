@@ -5,13 +5,22 @@ from __future__ import annotations
 import json
 from datetime import date, timedelta
 from pathlib import Path
+from struct import pack
 
 import pyarrow as pa
 import pyarrow.parquet as pq
 from deltalake import DeltaTable
+from pyiceberg.catalog.memory import InMemoryCatalog
+from pyiceberg.manifest import DataFile, DataFileContent, FileFormat
+from pyiceberg.partitioning import PartitionField, PartitionSpec
+from pyiceberg.schema import Schema
+from pyiceberg.transforms import IdentityTransform
+from pyiceberg.typedef import Record
+from pyiceberg.types import DateType, DoubleType, LongType, NestedField, StringType
 
 _FILES_PER_DAY = 100
 _VARIANTS = 50
+_FILES_PER_MANIFEST = 5_000
 
 
 def make_files(folder: Path, files: int) -> str:
@@ -55,6 +64,62 @@ def make_delta(folder: Path, files: int, checkpoint: bool = True) -> str:
     if checkpoint:
         DeltaTable(str(folder)).create_checkpoint()
     return str(folder)
+
+
+def make_iceberg(folder: Path, files: int) -> str:
+    """Write an Iceberg table of that many files of ten rows, by day, in manifests of 5,000; returns its URI.
+
+    Each file has counts and bounds of all columns in its manifest, as pyiceberg writes them.
+    """
+    folder.mkdir(parents=True)
+    catalog = InMemoryCatalog("benchmark", warehouse=str(folder.parent))
+    catalog.create_namespace("benchmark")
+    schema = Schema(
+        NestedField(1, "id", LongType()),
+        NestedField(2, "text", StringType()),
+        NestedField(3, "price", DoubleType()),
+        NestedField(4, "shop", StringType()),
+        NestedField(5, "day", DateType()),
+    )
+    by_day = PartitionSpec(PartitionField(5, 1000, IdentityTransform(), "day"))
+    table = catalog.create_table("benchmark.t", schema, str(folder), by_day)
+    contents = [_parquet(number) for number in range(_VARIANTS)]
+    for first in range(0, files, _FILES_PER_MANIFEST):
+        with table.transaction() as transaction, transaction.update_snapshot().fast_append() as append:
+            for number in range(first, min(files, first + _FILES_PER_MANIFEST)):
+                append.append_data_file(
+                    _iceberg_file(folder, number, contents[number % _VARIANTS], table.spec().spec_id)
+                )
+    return str(folder)
+
+
+def _iceberg_file(folder: Path, number: int, content: bytes, spec_id: int) -> DataFile:
+    day = 19_723 + number // _FILES_PER_DAY
+    path = folder / "data" / f"day={day}" / f"part-{number:05}.parquet"
+    path.parent.mkdir(parents=True, exist_ok=True)
+    path.write_bytes(content)
+    ids = (number % _VARIANTS * 10, number % _VARIANTS * 10 + 9)
+    lower, upper = (
+        {1: pack("<q", id_), 2: f"text {id_}".encode(), 3: pack("<d", id_ / 4), 4: b"shop 0", 5: pack("<i", day)}
+        for id_ in ids
+    )
+    return DataFile.from_args(
+        content=DataFileContent.DATA,
+        file_path=str(path),
+        file_format=FileFormat.PARQUET,
+        partition=Record(day),
+        record_count=10,
+        file_size_in_bytes=len(content),
+        column_sizes=dict.fromkeys(range(1, 6), 80),
+        value_counts=dict.fromkeys(range(1, 6), 10),
+        null_value_counts=dict.fromkeys(range(1, 6), 0),
+        nan_value_counts={3: 0},
+        lower_bounds=lower,
+        upper_bounds=upper,
+        split_offsets=[4],
+        sort_order_id=0,
+        spec_id=spec_id,
+    )
 
 
 _DELTA_SCHEMA = {

@@ -34,6 +34,9 @@ class Deletes:
         return data.record_count - self.files[0].record_count if only_vector else None
 
 
+_NOTHING = Deletes()
+
+
 class DeleteIndex:
     """The delete files of a snapshot, to be asked for each of its data files.
 
@@ -63,9 +66,11 @@ class DeleteIndex:
 
     def of(self, data: FileEntry) -> Deletes:
         """What applies to a data file. Raises ValueError when it has no sequence number to tell by."""
+        if not (self._by_path or self._by_partition or self._everywhere):
+            return _NOTHING
         own = self._by_path.get(self._key(data.path), ())
         if not own and not self._by_partition and not self._everywhere:
-            return Deletes()
+            return _NOTHING
         if data.sequence_number is None:
             raise ValueError(f"{data.path} has no sequence number in its manifest, and there are delete files")
         own = [entry for entry in own if _applies(entry, data.sequence_number)]

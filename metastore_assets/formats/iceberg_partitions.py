@@ -7,6 +7,7 @@ import uuid
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from decimal import Decimal
+from functools import cached_property
 from typing import Any
 
 import numpy as np
@@ -31,6 +32,11 @@ class Partition:
     """(partition field, text) pairs of the key."""
     constants: tuple[tuple[str, pa.Scalar], ...]
     """Field id and value of the top-level columns that are the same in all rows, by identity transforms."""
+
+    @cached_property
+    def constant_texts(self) -> tuple[tuple[str, str | None], ...]:
+        """The constants, in what tells them from others."""
+        return tuple((field_id, value_text(value)) for field_id, value in self.constants)
 
 
 class Partitions:

@@ -32,7 +32,6 @@ from metastore_assets.formats.iceberg_names import FallbackIds
 from metastore_assets.formats.iceberg_partitions import Partitions
 from metastore_assets.formats.iceberg_schema import arrow_field, fields_by_id
 from metastore_assets.formats.partition_filter import PartitionFilter
-from metastore_assets.formats.values import value_text
 
 _READ_AT_ONCE = 8
 """Manifests fetched at a time: most of it is waiting for the store."""
@@ -150,8 +149,7 @@ class Planner:
             ),
             fallback=self._fallback,
         )
-        constants = [(field_id, value_text(value)) for field_id, value in partition.constants]
-        parts = [entry.path, entry.size, entry.record_count, constants, deletes.digest]
+        parts = [entry.path, entry.size, entry.record_count, partition.constant_texts, deletes.digest]
         fragment_id = _digest(parts)
         while fragment_id in seen:
             # A file that was added twice has its rows twice.

@@ -49,7 +49,7 @@ class IcebergWriter:
         partition_types: Mapping[int, Any] | None = None,
         version: int = 2,
         location: str | None = None,
-        **properties: str,
+        properties: Mapping[str, str] | None = None,
     ) -> None:
         self.folder = folder
         self.location = location or str(folder)
@@ -57,7 +57,7 @@ class IcebergWriter:
         self.specs = {0: ()} if specs is None else dict(specs)
         self.partition_types = partition_types or {}
         self.version = version
-        self.properties = properties
+        self.properties = dict(properties or {})
         self.sequence = 0
         self.live: list[Entry] = []
         self.snapshots: list[dict[str, Any]] = []
@@ -143,7 +143,7 @@ class IcebergWriter:
             "current-schema-id": len(self.schemas) - 1,
             "partition-specs": [{"spec-id": key, "fields": list(fields)} for key, fields in self.specs.items()],
             "default-spec-id": max(self.specs),
-            "properties": {key.replace("_", "-"): value for key, value in self.properties.items()},
+            "properties": self.properties,
             "current-snapshot-id": current,
             "snapshots": self.snapshots,
             "snapshot-log": [
