@@ -30,7 +30,7 @@ from metastore_assets.statistics.column import ColumnStatistics
 from metastore_assets.statistics.histogram import Histogram
 from metastore_assets.statistics.leaves import LeafColumn
 from metastore_assets.statistics.merge import apply_facts, lists_frequencies, merge_histograms, merge_statistics
-from metastore_assets.statistics.profile import all_null_statistics
+from metastore_assets.statistics.profile import all_null_statistics, value_width
 from metastore_assets.store.manifest import NodeEntry, ProfileFiles
 from metastore_assets.store.objects import ObjectStore
 
@@ -233,6 +233,9 @@ def _merge_column(
 ) -> ColumnStatistics:
     own = [found or all_null_statistics(leaf, rows, policy) for rows, found in inputs]
     merged = merge_statistics(own) if own else all_null_statistics(leaf, 0, policy)
+    if merged.total_bytes is not None and (width := value_width(leaf.type)):
+        # Profiles made before the column was widened counted narrower values.
+        merged = replace(merged, total_bytes=merged.value_count * width)
     return replace(merged, position=position, column=leaf.path, field_id=leaf.field_id, type=str(leaf.type))
 
 

@@ -119,7 +119,7 @@ class _LeafProfiler:
         except UnsupportedTypeError as error:
             return ColumnProfile(replace(row, type_class=None, reason=str(error)), None, None)
         state: FrequencyState = "off" if policy.frequencies == "off" else "counted" if kept is None else "listed"
-        row = replace(describer.finish(row, _width(leaf.type)), frequencies=state)
+        row = replace(describer.finish(row, value_width(leaf.type)), frequencies=state)
         frequencies = None if kept is None else _joined(kept, self.type_class)
         return ColumnProfile(row, frequencies, describer.histogram())
 
@@ -143,8 +143,8 @@ def _joined(blocks: Sequence[Frequencies], cls: TypeClass) -> Frequencies:
     return blocks[0] if len(blocks) == 1 else Frequencies(pa.concat_arrays(values), pa.concat_arrays(counts))
 
 
-def _width(type: pa.DataType) -> int:
-    """Bytes of one value of fixed width; a boolean counts as one."""
+def value_width(type: pa.DataType) -> int:
+    """Bytes of one value of a type of fixed width, 0 for others; a boolean counts as one."""
     plain = plain_type(type)
     if t.is_null(plain) or (type_class(type).kind == "bytes" and plain != pa.uuid()):
         return 0

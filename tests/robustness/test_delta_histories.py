@@ -14,6 +14,7 @@ from metastore_assets.lookup import Metastore
 from metastore_assets.pipeline.refresh import RefreshResult, refresh
 from tests.formats.delta_log_writer import add_file, commit, mapped, metadata, protocol
 from tests.pipeline.support import Lake, assert_same, everything
+from tests.robustness.delta_tables import DeltaMapped
 from tests.robustness.support import assert_equals_scratch, no_spark, refreshed
 
 if TYPE_CHECKING:
@@ -120,6 +121,15 @@ def test_renamed_dropped_and_moved_columns_read_nothing(spark: SparkSession, tmp
     assert partition.fragments_profiled == 0
     assert set(partition.partitions_changed) == {"sort=k0", "sort=k1", "sort=k2"}
     assert_equals_scratch(config, spark, tmp_path)
+
+
+def test_a_widened_column_reads_nothing(spark: SparkSession, tmp_path: Path) -> None:
+    """What was counted of narrower values holds for the wider type, their size in bytes too."""
+    history = DeltaMapped(tmp_path, 0)
+    refreshed(history.config(), spark)
+    history.take("widen")
+    assert refreshed(history.config(), spark).fragments_profiled == 0
+    assert_equals_scratch(history.config(), spark, tmp_path)
 
 
 def told(config: Any) -> dict[str, tuple[int, str | None, str | None]]:
