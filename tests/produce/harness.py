@@ -1,0 +1,249 @@
+"""Runs a graph and its oracle side by side, and compares everything there is after every version."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping, Sequence
+from datetime import timedelta
+from typing import Any
+
+import pyarrow as pa
+
+from metastore_assets.produce import Dataflow, Settings
+from metastore_assets.store.objects import ObjectStore
+from tests.produce import oracle
+from tests.produce.model import Graph, RootNode, StageNode, SumNode, changes_table, tuples
+from tests.produce.oracle import Change, Groups, Key, State, Step, Value
+
+Edit = tuple[Key, list[Value] | None]
+"""A key and its new rows, None to delete it."""
+
+SMALL = Settings(
+    target_rows=6, row_group_rows=3, buffer_rows=3, batch_rows=4, fan_in=2, max_runs=6, inline_budget=4, small_rows=0
+)
+"""So small that a handful of rows makes runs, spills, splits and compactions."""
+
+
+def U(key: Key, *values: Value) -> Edit:
+    """The key has these rows from now on."""
+    return key, list(values)
+
+
+def D(key: Key) -> Edit:
+    """The key is gone."""
+    return key, None
+
+
+def changes(edits: Iterable[Edit]) -> list[Change]:
+    """The rows of an update that says so."""
+    return [
+        ("delete", key, None) if values is None else ("update", key, value)
+        for key, values in edits
+        for value in (values or [None])
+    ]
+
+
+class Seen:
+    """What a view of the room shows, as plain rows."""
+
+    def __init__(self, graph: Graph, flow: Dataflow, number: int | None = None) -> None:
+        self.graph = graph
+        self.view = flow.version(number)
+        self.number = self.view.number
+
+    def content(self, name: str) -> list[tuple[Key, Key, Value]]:
+        table = self.view.content(name)
+        key, value, _ = self.graph.rows(name)
+        names = [*key.names, *self._sources(name), *value.names]
+        assert table.column_names == names
+        assert table.schema.field(value.names[0]).type == value[0].type
+        sources = tuples(table, self._sources(name)) or [None] * table.num_rows
+        return list(zip(tuples(table, key.names), sources, tuples(table, value.names), strict=True))
+
+    def mappings(self, name: str) -> list[tuple[Key, Key]]:
+        table = self.view.mappings(name)
+        key = self.graph.rows(name)[0].names
+        assert table.column_names == [*self._sources(name), *key]
+        return list(zip(tuples(table, self._sources(name)), tuples(table, key), strict=True))
+
+    def update(self, name: str) -> list[Change]:
+        table = self.view.update(name)
+        key, value, _ = self.graph.rows(name)
+        rows = list(
+            zip(table["_change"].to_pylist(), tuples(table, key.names), tuples(table, value.names), strict=True)
+        )
+        nothing = oracle.plain((None,) * len(value))
+        assert all(row[2] == nothing for row in rows if row[0] == "delete"), "values of deletes are null"
+        return [(change, one_key, None if change == "delete" else row) for change, one_key, row in rows]
+
+    def before(self, name: str) -> list[Value]:
+        """The totals before the update, per row of the update of a sum."""
+        table = self.view.update(name)
+        return tuples(table, [f"_before_{column}" for column in self.graph.rows(name)[1].names])
+
+    def groups(self, name: str, keys: Sequence[Key] | None = None) -> Groups:
+        """The group view; of all keys, or of some."""
+        key, value, _ = self.graph.rows(name)
+        wanted = None
+        if keys is not None:
+            wanted = pa.table(
+                [pa.array([oracle.parts(one_key)[n] for one_key in keys], field.type) for n, field in enumerate(key)],
+                schema=key,
+            )
+        table = self.view.groups(name, wanted)
+        found: Groups = {}
+        for one_key, row in zip(tuples(table, key.names), tuples(table, value.names), strict=True):
+            found.setdefault(one_key, []).append(row)
+        return found
+
+    def state(self) -> State:
+        """Everything, in the form of the oracle."""
+        state = State()
+        for node in self.graph.nodes:
+            state.content[node.name] = self.content(node.name)
+            state.groups[node.name] = {}
+            for key, _, value in state.content[node.name]:
+                state.groups[node.name].setdefault(key, []).append(value)
+            if isinstance(node, StageNode):
+                state.mappings[node.name] = self.mappings(node.name)
+        return state
+
+    def _sources(self, name: str) -> list[str]:
+        if not isinstance(self.graph[name], StageNode):
+            return []
+        return [f"_source_{column}" for column in self.graph.source(name).names]
+
+
+class Pair:
+    """A graph in a storage, and its oracle. Every version is checked against it."""
+
+    def __init__(
+        self, store: ObjectStore, graph: Graph, *, settings: Settings | None = None, check: bool = False
+    ) -> None:
+        self.store, self.graph, self.settings, self.check = store, graph, settings, check
+        self.nodes = graph.oracle()
+        self.roots = [node for node in graph.nodes if isinstance(node, RootNode)]
+        self.sources: dict[str, Groups] = {node.name: {} for node in self.roots}
+        self.state = oracle.evaluate(self.nodes, self.sources)
+        self.number = 0
+        self.reopen()
+
+    def reopen(self) -> None:
+        """As a new process would."""
+        options = {} if self.settings is None else {"settings": self.settings}
+        self.flow = Dataflow(self.store, self.graph.declaration(), check=self.check, **options)
+
+    def table(self, root: str, rows: Iterable[Change]) -> pa.Table:
+        """An update of a root."""
+        key, value, _ = self.graph.rows(root)
+        return changes_table(key, value, rows)
+
+    def advance(self, updates: Mapping[str, Sequence[Edit]], *, exact_work: bool = True, **options: Any) -> Step:
+        """Publish a version of edits in the order of keys, and check it. Returns what the oracle says of it."""
+        tables = {root: self.table(root, changes(edits)) for root, edits in updates.items()}
+        return self.publish(tables, {root: dict(edits) for root, edits in updates.items()}, exact_work, **options)
+
+    def publish(
+        self,
+        tables: Mapping[str, Any],
+        edits: Mapping[str, Mapping[Key, list[Value] | None]],
+        exact_work: bool = True,
+        **options: Any,
+    ) -> Step:
+        """Publish a version given as tables, which say the same as `edits`."""
+        step = self.expected(edits)
+        self.graph.calls.clear()
+        number = self.flow.advance(dict(tables), **options)
+        assert number == self.number + 1
+        self.accept(step, edits)
+        if exact_work:
+            self.check_calls(step)
+        self.verify(step)
+        return step
+
+    def expected(self, edits: Mapping[str, Mapping[Key, list[Value] | None]]) -> Step:
+        """What the oracle says of a version that is not there yet."""
+        state = oracle.evaluate(self.nodes, oracle.applied(self.sources, edits))
+        return oracle.advance(self.nodes, self.state, state, edits)
+
+    def accept(self, step: Step, edits: Mapping[str, Mapping[Key, list[Value] | None]]) -> None:
+        """The version was published."""
+        self.sources = oracle.applied(self.sources, edits)
+        self.former, self.state = self.state, step.state
+        self.number += 1
+
+    def check_calls(self, step: Step) -> None:
+        """I8: the functions were called for the keys of the incoming updates, for each once, and for no other."""
+        for name, keys in step.calls.items():
+            called = [oracle.one(call.key) for call in self.graph.calls if call.stage == name]
+            assert oracle.ordered(set(called) if self.check else called) == keys, f"calls of {name}"
+
+    def seen(self, number: int | None = None) -> Seen:
+        return Seen(self.graph, self.flow, number)
+
+    def verify(self, step: Step) -> None:
+        """The newest version is what the oracle says, and keeps the invariants on its own account."""
+        seen = self.seen()
+        assert seen.number == self.number
+        state = self.verify_state(seen)
+        for node in self.graph.nodes:
+            update = seen.update(node.name)
+            assert update == step.updates[node.name], f"update of {node.name}"
+            check_update(self.graph, node.name, self.former.groups[node.name], state.groups[node.name], update)
+            if isinstance(node, SumNode):
+                former = self.former.groups[node.name]
+                none = oracle.plain((None,) * len(self.graph.rows(node.name)[1]))
+                assert seen.before(node.name) == [former.get(key, [none])[0] for _, key, _ in update]
+
+    def verify_state(self, seen: Seen | None = None) -> State:
+        """Content and mappings of the newest version are what the oracle says (I1, I2, I7, I10)."""
+        state = (seen or self.seen()).state()
+        for node in self.graph.nodes:
+            assert state.content[node.name] == self.state.content[node.name], f"content of {node.name}"
+            assert list(state.groups[node.name]) == list(self.state.groups[node.name]), f"keys of {node.name}"
+            if isinstance(node, StageNode):
+                assert state.mappings[node.name] == self.state.mappings[node.name], f"mappings of {node.name}"
+                pairs = {(key, target) for target, key, _ in state.content[node.name]}
+                assert len(pairs) == len(state.mappings[node.name])
+                assert pairs == set(state.mappings[node.name])
+        return state
+
+    def compact(self, *, full: bool = False) -> bool:
+        """Compact, and check that nothing is to be seen of it."""
+        number = self.seen().number
+        updates = {node.name: self.seen().update(node.name) for node in self.graph.nodes}
+        done = self.flow.compact(full=full)
+        assert self.seen().number == number
+        self.verify_state()
+        assert updates == {node.name: self.seen().update(node.name) for node in self.graph.nodes}
+        return done
+
+    def expire(self, keep: int) -> None:
+        self.flow.expire(keep=keep, grace=timedelta(0))
+        self.verify_state()
+
+
+def check_update(graph: Graph, name: str, before: Groups, after: Groups, update: Sequence[Change]) -> None:
+    """I2 to I6 and I9 of an update, given the groups before and after it."""
+    key_schema, _, descending = graph.rows(name)
+    flags = [column in descending for column in key_schema.names]
+    keys = [key for _, key, _ in update]
+    for key, following in zip(keys, keys[1:], strict=False):
+        assert oracle.compare(key, following, flags) <= 0, "I2: sorted"
+    by_key: dict[Key, list[Change]] = {}
+    for row in update:
+        by_key.setdefault(row[1], []).append(row)
+    view = {key: list(values) for key, values in before.items()}
+    for key, rows in by_key.items():
+        kinds = [change for change, _, _ in rows]
+        assert kinds == ["delete"] or ("delete" not in kinds and "add" not in kinds[1:]), "I3: types"
+        assert (kinds == ["delete"]) == (key in before and key not in after), "I4: delete"
+        assert (kinds[0] == "add") == (key not in before and key in after), "I4: add"
+        values = [value for change, _, value in rows if change != "delete"]
+        assert values == after.get(key, []), "I5: whole groups"
+        view.pop(key, None)
+        if values:
+            view[key] = values
+        node = graph[name]
+        if isinstance(node, SumNode) or (isinstance(node, StageNode) and node.suppress):
+            assert before.get(key, []) != after.get(key, []), "I9: unchanged groups are suppressed"
+    assert view == after, "I6: the update leads from one version to the next"

@@ -1,0 +1,228 @@
+"""What a graph of stages must give, evaluated plainly over dictionaries: no code shared with what is tested.
+
+A state is computed from the sources alone, every time. Updates are told from two successive states. Keys and values
+are plain Python values, or tuples of them where there are several columns.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import dataclass, field
+from decimal import Decimal
+from functools import cmp_to_key
+from math import isnan
+from typing import Any
+
+NAN = float("nan")
+"""The one NaN of this module: equal to itself by identity, in tuples and as a key of a dictionary too."""
+
+Key = Any
+Value = Any
+Groups = dict[Key, list[Value]]
+Change = tuple[str, Key, Value]
+
+
+@dataclass(frozen=True)
+class Source:
+    """An identity stage over rows from outside."""
+
+    name: str
+    descending: tuple[bool, ...] = (False,)
+
+
+@dataclass(frozen=True)
+class Produced:
+    """A stage: per port its feeders, and the function of a key and one list per port."""
+
+    name: str
+    ports: tuple[tuple[str, ...], ...]
+    function: Callable[..., Iterable[tuple[Key, Value]]]
+    descending: tuple[bool, ...] = (False,)
+    suppress: bool = False
+
+    @property
+    def feeders(self) -> tuple[str, ...]:
+        return tuple(feeder for port in self.ports for feeder in port)
+
+
+@dataclass(frozen=True)
+class Summed:
+    """Totals by key: `select` gives of a key and a value the key of the total and what is added to each total."""
+
+    name: str
+    feeders: tuple[str, ...]
+    select: Callable[[Key, Value], tuple[Key, tuple[int | Decimal, ...]]]
+    descending: tuple[bool, ...] = (False,)
+
+
+Node = Source | Produced | Summed
+
+
+@dataclass
+class State:
+    """Everything there is of a graph at one version."""
+
+    groups: dict[str, Groups] = field(default_factory=dict)
+    content: dict[str, list[tuple[Key, Key, Value]]] = field(default_factory=dict)
+    """(target key, source key, value) of stages; of the others (key, None, value)."""
+    mappings: dict[str, list[tuple[Key, Key]]] = field(default_factory=dict)
+    """(source key, target key) of stages, a set in order."""
+
+
+@dataclass
+class Step:
+    """What happens between two states."""
+
+    state: State
+    updates: dict[str, list[Change]] = field(default_factory=dict)
+    affected: dict[str, set[Key]] = field(default_factory=dict)
+    calls: dict[str, list[Key]] = field(default_factory=dict)
+    """Keys for which a stage's function must be called, in order; no other key may be."""
+
+
+def one(value: Any) -> Any:
+    """One form of each value: there is one NaN, and −0.0 is 0.0."""
+    if isinstance(value, tuple):
+        return tuple(one(part) for part in value)
+    if isinstance(value, float):
+        return NAN if isnan(value) else value + 0.0
+    return value
+
+
+def parts(key: Key) -> tuple[Any, ...]:
+    return key if isinstance(key, tuple) else (key,)
+
+
+def _compare_parts(left: Any, right: Any) -> int:
+    if left is None or right is None:
+        return (left is not None) - (right is not None)
+    if isinstance(left, float):
+        if isnan(left) or isnan(right):
+            return int(isnan(left)) - int(isnan(right))
+    if isinstance(left, str):
+        left, right = left.encode(), right.encode()
+    return int(left > right) - int(left < right)
+
+
+def compare(left: Key, right: Key, descending: Sequence[bool] = ()) -> int:
+    """Negative, zero or positive: the total order of keys. Without `descending` all parts ascend."""
+    for number, (one_part, other) in enumerate(zip(parts(left), parts(right), strict=True)):
+        found = _compare_parts(one_part, other)
+        if found:
+            return -found if number < len(descending) and descending[number] else found
+    return 0
+
+
+def ordered(keys: Iterable[Key], descending: Sequence[bool] = ()) -> list[Key]:
+    return sorted(keys, key=cmp_to_key(lambda left, right: compare(left, right, descending)))
+
+
+def applied(
+    sources: Mapping[str, Groups], updates: Mapping[str, Mapping[Key, list[Value] | None]]
+) -> dict[str, Groups]:
+    """The sources after an update: per key its new rows, None to delete it."""
+    after = {name: dict(groups) for name, groups in sources.items()}
+    for name, changes in updates.items():
+        for key, values in changes.items():
+            after[name].pop(one(key), None)
+            if values is not None:
+                after[name][one(key)] = [one(value) for value in values]
+    return after
+
+
+def evaluate(nodes: Sequence[Node], sources: Mapping[str, Groups]) -> State:
+    """The state that sources give. Nodes come after their feeders."""
+    state = State()
+    for node in nodes:
+        if isinstance(node, Source):
+            groups = {key: list(sources[node.name][key]) for key in ordered(sources[node.name], node.descending)}
+            state.groups[node.name] = groups
+            state.content[node.name] = [(key, None, value) for key, values in groups.items() for value in values]
+        elif isinstance(node, Produced):
+            _evaluate_stage(node, state)
+        else:
+            _evaluate_sum(node, state)
+    return state
+
+
+def inputs(node: Produced, groups: Mapping[str, Groups], key: Key) -> list[list[Value]]:
+    """Per port the values of a key: those of its feeders, one feeder after another."""
+    return [[value for feeder in port for value in groups[feeder].get(key, [])] for port in node.ports]
+
+
+def _evaluate_stage(node: Produced, state: State) -> None:
+    keys = ordered({key for feeder in node.feeders for key in state.groups[feeder]})
+    rows: list[tuple[Key, Key, Value]] = []
+    for key in keys:
+        outputs = node.function(key, *(iter(values) for values in inputs(node, state.groups, key)))
+        rows += [(one(target), key, one(value)) for target, value in outputs]
+    groups: Groups = {target: [] for target in ordered({row[0] for row in rows}, node.descending)}
+    by_target: dict[Key, list[tuple[Key, Key, Value]]] = {target: [] for target in groups}
+    for row in rows:
+        by_target[row[0]].append(row)
+        groups[row[0]].append(row[2])
+    state.groups[node.name] = groups
+    state.content[node.name] = [row for found in by_target.values() for row in found]
+    pairs: dict[Key, set[Key]] = {}
+    for target, key, _ in rows:
+        pairs.setdefault(key, set()).add(target)
+    state.mappings[node.name] = [
+        (key, target) for key in keys for target in ordered(pairs.get(key, ()), node.descending)
+    ]
+
+
+def _evaluate_sum(node: Summed, state: State) -> None:
+    totals: dict[Key, list[Any]] = {}
+    for feeder in node.feeders:
+        for key, values in state.groups[feeder].items():
+            for value in values:
+                group, amounts = node.select(key, value)
+                found = totals.setdefault(one(group), [0] * len(amounts))
+                for number, amount in enumerate(amounts):
+                    found[number] += amount
+    live = ordered((key for key, found in totals.items() if any(found)), node.descending)
+    state.groups[node.name] = {key: [plain(tuple(totals[key]))] for key in live}
+    state.content[node.name] = [(key, None, plain(tuple(totals[key]))) for key in live]
+
+
+def plain(values: tuple[Any, ...]) -> Any:
+    return values[0] if len(values) == 1 else values
+
+
+def advance(
+    nodes: Sequence[Node], old: State, new: State, changes: Mapping[str, Mapping[Key, list[Value] | None]]
+) -> Step:
+    """The typed updates that lead from one state to the next, given the changes of the sources."""
+    step = Step(new)
+    for node in nodes:
+        before, after = old.groups[node.name], new.groups[node.name]
+        if isinstance(node, Summed):
+            both = set(before) | set(after)
+            affected = {key for key in both if before.get(key) != after.get(key)}
+        elif isinstance(node, Source):
+            affected = {one(key) for key in changes.get(node.name, ()) if one(key) in before or one(key) in after}
+        else:
+            keys = {key for feeder in node.feeders for _, key, _ in step.updates[feeder]}
+            pairs = old.mappings[node.name] + new.mappings[node.name]
+            affected = {target for key, target in pairs if key in keys}
+            live = (key for key in keys if any(inputs(node, new.groups, key)))
+            step.calls[node.name] = ordered(live)
+        step.affected[node.name] = affected
+        suppress = isinstance(node, Produced) and node.suppress
+        step.updates[node.name] = typed(before, after, ordered(affected, node.descending), suppress=suppress)
+    return step
+
+
+def typed(before: Groups, after: Groups, affected: Sequence[Key], *, suppress: bool = False) -> list[Change]:
+    """The rows of an update for affected keys, in the order of the keys."""
+    rows: list[Change] = []
+    for key in affected:
+        old, new = before.get(key, []), after.get(key, [])
+        if not new:
+            assert old, f"{key!r} is affected, but there neither was nor is anything of it"
+            rows.append(("delete", key, None))
+        elif not old:
+            rows += [("add" if number == 0 else "update", key, value) for number, value in enumerate(new)]
+        elif not (suppress and old == new):
+            rows += [("update", key, value) for value in new]
+    return rows

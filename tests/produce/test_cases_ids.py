@@ -1,0 +1,140 @@
+"""Cases T24 and T25: surrogate keys that live as long as their key, and are never used again."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import Any
+
+import pytest
+
+from metastore_assets.produce import Dataflow, Settings, SurrogateKey
+from metastore_assets.store.objects import ObjectStore
+from tests.produce.cases import A, V, X
+from tests.produce.harness import SMALL, D, Edit, Seen, U, changes
+from tests.produce.model import Graph, RootNode, StageNode, changes_table, columns
+
+
+def names(key: int, rows: Iterator[str]) -> Iterator[Any]:
+    """The owner of each animal, whose id is filled in later."""
+    return ((name, (None, key)) for name in rows)
+
+
+GRAPH = Graph(
+    (
+        RootNode("source", columns(k="int64"), columns(name="string")),
+        StageNode(
+            "animals",
+            (("source",),),
+            columns(name="string"),
+            columns(id="int64", owner="int64"),
+            names,
+            options=(("preserve", SurrogateKey("id")),),
+        ),
+    )
+)
+FIRST = [U(1, "dog", "budgie"), U(2, "dog", "cat"), U(3, "eagle", "dog", "cat")]
+
+
+class Animals:
+    """A flow that gives ids to animals."""
+
+    def __init__(self, store: ObjectStore, settings: Settings) -> None:
+        self.store, self.settings = store, settings
+
+    def advance(self, *edits: Edit) -> list[Any]:
+        """Publish a version in a process of its own; its update."""
+        flow = Dataflow(self.store, GRAPH.declaration(), settings=self.settings)
+        key, value, _ = GRAPH.rows("source")
+        flow.advance({"source": changes_table(key, value, changes(edits))})
+        return self.seen().update("animals")
+
+    def seen(self) -> Seen:
+        return Seen(GRAPH, Dataflow(self.store, GRAPH.declaration(), settings=self.settings))
+
+    def ids(self) -> dict[str, int]:
+        """The id of each live animal, which is the same in all its rows."""
+        found: dict[str, set[int]] = {}
+        for name, _, (number, _) in self.seen().content("animals"):
+            found.setdefault(name, set()).add(number)
+        assert all(len(numbers) == 1 for numbers in found.values())
+        return {name: numbers.pop() for name, numbers in found.items()}
+
+
+@pytest.fixture(params=[Settings(), SMALL], ids=["default", "small"])
+def animals(request: pytest.FixtureRequest, store: ObjectStore) -> Animals:
+    return Animals(store, request.param)
+
+
+def test_T24_ids_of_the_first_version(animals: Animals) -> None:
+    update = animals.advance(*FIRST)
+    assert update == [
+        A("budgie", (1, 1)),
+        *(A("cat", (2, 2)), V("cat", (2, 3))),
+        *(A("dog", (3, 1)), V("dog", (3, 2)), V("dog", (3, 3))),
+        A("eagle", (4, 3)),
+    ]
+
+
+def test_T25_ids_of_later_versions(animals: Animals) -> None:
+    animals.advance(*FIRST)
+    assert animals.advance(U(2, "frog", "eagle", "ant")) == [
+        A("ant", (5, 2)),
+        V("cat", (2, 3)),
+        *(V("dog", (3, 1)), V("dog", (3, 3))),
+        *(V("eagle", (4, 2)), V("eagle", (4, 3))),
+        A("frog", (6, 2)),
+    ]
+    assert animals.advance(U(1, "dog", "frog")) == [
+        X("budgie"),
+        *(V("dog", (3, 1)), V("dog", (3, 3))),
+        *(V("frog", (6, 1)), V("frog", (6, 2))),
+    ]
+    assert animals.advance(U(1, "dog", "budgie")) == [
+        A("budgie", (7, 1)),
+        *(V("dog", (3, 1)), V("dog", (3, 3))),
+        V("frog", (6, 2)),
+    ]
+
+
+def test_an_id_survives_a_move_within_one_version(animals: Animals) -> None:
+    animals.advance(*FIRST)
+    assert animals.advance(D(1), U(4, "budgie")) == [V("budgie", (1, 4)), V("dog", (3, 2)), V("dog", (3, 3))]
+
+
+def test_ids_are_never_used_again(animals: Animals) -> None:
+    animals.advance(*FIRST)
+    animals.advance(D(1), D(2), D(3))
+    assert animals.ids() == {}
+    animals.advance(U(9, "eagle", "ant"))
+    assert animals.ids() == {"ant": 5, "eagle": 6}
+
+
+def test_a_compaction_keeps_ids(animals: Animals) -> None:
+    animals.advance(*FIRST)
+    animals.advance(U(2, "frog"), D(3))
+    before = animals.ids()
+    Dataflow(animals.store, GRAPH.declaration(), settings=animals.settings).compact(full=True)
+    assert animals.ids() == before
+    animals.advance(U(4, "new", "frog"))
+    assert animals.ids() == {**before, "new": 1 + max(4, *before.values())}
+
+
+@pytest.mark.parametrize("seed", range(10))
+def test_ids_are_constant_while_a_key_lives_and_distinct(animals: Animals, seed: int) -> None:
+    from random import Random
+
+    random = Random(seed)
+    ever: set[int] = set()
+    before: dict[str, int] = {}
+    for _ in range(6):
+        keys = sorted(random.sample(range(6), random.randint(1, 4)))
+        edits = [D(key) if random.random() < 0.35 else U(key, *random.choices("abcdefgh", k=3)) for key in keys]
+        animals.advance(*edits)
+        after = animals.ids()
+        assert len(set(after.values())) == len(after)
+        assert all(after[name] == number for name, number in before.items() if name in after)
+        novel = {number for name, number in after.items() if name not in before}
+        assert not novel & ever, "an id that was used before"
+        assert [after[name] for name in sorted(after) if name not in before] == sorted(novel), "ids follow the keys"
+        ever |= novel
+        before = after

@@ -1,0 +1,264 @@
+"""Produce functions that fail or cheat, and stages that are declared otherwise than they were."""
+
+from __future__ import annotations
+
+import pickle
+from collections.abc import Iterator
+from itertools import count
+from typing import Any
+
+import pyarrow as pa
+import pytest
+
+from metastore_assets.errors import ProduceError, StageChangedError
+from metastore_assets.produce import Batch, Dataflow, Root, Rows, Settings, Stage
+from metastore_assets.store.objects import ObjectStore
+from tests.produce.cases import BASE_CONTENT, Base
+from tests.produce.harness import SMALL, U, changes
+from tests.produce.model import changes_table, columns
+
+KEY, VALUE = columns(k="int64"), columns(x="int64")
+ROOT = Root("root", Rows(KEY, VALUE))
+
+
+def flow_of(store: ObjectStore, *, check: bool = False, settings: Settings | None = None, **form: Any) -> Dataflow:
+    """A root and one stage."""
+    stage = Stage("stage", ports=(("root",),), rows=form.pop("rows", Rows(KEY, VALUE)), **form)
+    return Dataflow(store, [ROOT, stage], check=check, settings=settings or Settings())
+
+
+def load(flow: Dataflow, *keys: int) -> int:
+    return flow.advance({"root": changes_table(KEY, VALUE, changes(U(key, 10 * key) for key in keys))})
+
+
+def raising(bad: Any) -> Any:
+    def produce(key: Any, rows: Iterator[Any]) -> Iterator[Any]:
+        yield key, next(rows)
+        if key == bad:
+            raise ZeroDivisionError("by hand")
+
+    return produce
+
+
+@pytest.mark.parametrize("settings", [Settings(), SMALL], ids=["default", "small"])
+def test_the_error_names_stage_and_key(store: ObjectStore, settings: Settings) -> None:
+    flow = flow_of(store, produce=raising(7), settings=settings)
+    assert load(flow, *range(6)) == 1
+    before = flow.version().content("stage")
+    with pytest.raises(ProduceError, match=r"'stage'.*7.*by hand") as caught:
+        load(flow, *range(3, 12))
+    assert (caught.value.stage, caught.value.key) == ("stage", 7)
+    assert isinstance(caught.value.__cause__, ZeroDivisionError)
+    assert flow.version().number == 1
+    assert flow.version().content("stage").equals(before)
+    assert load(flow, 3, 4) == 2
+
+
+def test_the_error_names_a_compound_key(store: ObjectStore) -> None:
+    key = columns(c="string", n="int64")
+    root = Root("root", Rows(key, VALUE))
+    stage = Stage("stage", ports=(("root",),), rows=Rows(key, VALUE), produce=raising(("b", None)))
+    table = changes_table(key, VALUE, changes([U(("a", 1), 1), U(("b", None), 2), U(("b", 2), 3)]))
+    with pytest.raises(ProduceError) as caught:
+        Dataflow(store, [root, stage]).advance({"root": table})
+    assert caught.value.key == ("b", None)
+
+
+def test_the_error_survives_a_process_boundary() -> None:
+    error = pickle.loads(pickle.dumps(ProduceError("message", stage="stage", key=("a", 1))))
+    assert (str(error), error.stage, error.key) == ("message", "stage", ("a", 1))
+
+
+@pytest.mark.parametrize("wrong", [(1, "text"), ("text", 1), 5, (1,), (1, 2, 3), None, (1, 2**70)])
+def test_outputs_of_other_types_are_refused(store: ObjectStore, wrong: Any) -> None:
+    def produce(key: int, rows: Iterator[int]) -> Iterator[Any]:
+        yield wrong if key == 4 else (key, 1)
+
+    flow = flow_of(store, produce=produce)
+    with pytest.raises(ProduceError, match="'stage'") as caught:
+        load(flow, 3, 4, 5)
+    assert caught.value.stage == "stage"
+    assert caught.value.key == 4, "the key whose output it was"
+    assert flow.version().number == 0
+
+
+@pytest.mark.parametrize("wrong", [(1, (1,)), (1, (1, 2, 3)), (1, 1), (1, None), (1, ("text", 2))])
+def test_values_of_another_width_are_refused(store: ObjectStore, wrong: Any) -> None:
+    def produce(key: int, rows: Iterator[int]) -> Iterator[Any]:
+        yield wrong if key == 4 else (key, (1, 2))
+
+    with pytest.raises(ProduceError, match="'stage'") as caught:
+        load(flow_of(store, produce=produce, rows=Rows(KEY, columns(x="int64", y="int64"))), 3, 4, 5)
+    assert caught.value.key == 4
+
+
+def test_a_vectorised_function_that_raises(store: ObjectStore) -> None:
+    def produce_batch(batch: Batch) -> pa.Table:
+        raise ZeroDivisionError("by hand")
+
+    with pytest.raises(ProduceError, match=r"'stage'.*by hand") as caught:
+        load(flow_of(store, produce_batch=produce_batch), 3, 4)
+    assert caught.value.stage == "stage"
+
+
+def _table(source: list[Any], k: list[Any], x: list[Any], **more: list[Any]) -> pa.Table:
+    return pa.table({"_source": pa.array(source, pa.int64()), "k": k, "x": x, **more})
+
+
+@pytest.mark.parametrize(
+    "wrong",
+    [
+        _table([0], [1], [1]).drop_columns(["_source"]),
+        _table([0], [1], [1]).drop_columns(["x"]),
+        _table([2], [1], [1]),
+        _table([-1], [1], [1]),
+        _table([None], [1], [1]),
+        _table([0], ["text"], [1]),
+        "not a table",
+        None,
+    ],
+    ids=["no source", "no value", "source too large", "source below zero", "source null", "type", "text", "nothing"],
+)
+def test_tables_that_a_vectorised_function_must_not_return(store: ObjectStore, wrong: Any) -> None:
+    flow = flow_of(store, produce_batch=lambda batch: wrong)
+    with pytest.raises(ProduceError, match="'stage'"):
+        load(flow, 3, 4)
+    assert flow.version().number == 0
+
+
+def test_a_vectorised_function_may_return_rows_in_any_order_of_sources(store: ObjectStore) -> None:
+    flow = flow_of(store, produce_batch=lambda batch: _table([1, 0, 1, 0], [9, 9, 9, 9], [1, 2, 3, 4], more=[0] * 4))
+    load(flow, 3, 4)
+    rows = flow.version().content("stage").to_pylist()
+    assert [(row["_source_k"], row["x"]) for row in rows] == [(3, 2), (3, 4), (4, 1), (4, 3)]
+
+
+def test_a_batch_holds_whole_groups(store: ObjectStore) -> None:
+    batches: list[Batch] = []
+
+    def produce_batch(batch: Batch) -> pa.Table:
+        batches.append(batch)
+        return _table([], pa.array([], pa.int64()), pa.array([], pa.int64()))  # type: ignore[arg-type]
+
+    flow = flow_of(store, produce_batch=produce_batch, settings=Settings(batch_rows=3))
+    edits = [U(key, *range(1 + key % 5)) for key in range(40)]
+    flow.advance({"root": changes_table(KEY, VALUE, changes(edits))})
+    keys = [key for batch in batches for key in batch.keys["k"].to_pylist()]
+    assert sorted(keys) == list(range(40))
+    assert len(batches) > 5
+    for batch in batches:
+        assert batch.keys["k"].to_pylist() == sorted(batch.keys["k"].to_pylist())
+        (port,) = batch.ports
+        assert port.column_names == ["_source", "x"]
+        assert port.schema.field("_source").type == pa.int64()
+        groups: dict[int, list[int]] = {}
+        for row in port.to_pylist():
+            groups.setdefault(batch.keys["k"][row["_source"]].as_py(), []).append(row["x"])
+        assert groups == {key: list(range(1 + key % 5)) for key in batch.keys["k"].to_pylist()}
+
+
+def test_random_outputs_are_detected_when_asked_for(store: ObjectStore) -> None:
+    numbers = count()
+
+    def produce(key: int, rows: Iterator[int]) -> Iterator[Any]:
+        yield key, next(numbers) if key == 4 else 0
+
+    with pytest.raises(ProduceError, match="'stage'") as caught:
+        load(flow_of(store, produce=produce, check=True), 3, 4, 5)
+    assert (caught.value.stage, caught.value.key) == ("stage", 4)
+    load(flow_of(ObjectStore(store.uri("other")), produce=produce), 3, 4, 5)
+
+
+def test_another_number_of_outputs_is_detected(store: ObjectStore) -> None:
+    calls = count()
+
+    def produce(key: int, rows: Iterator[int]) -> Iterator[Any]:
+        yield key, 1
+        if key == 5 and next(calls) % 2:
+            yield key, 1
+
+    with pytest.raises(ProduceError) as caught:
+        load(flow_of(store, produce=produce, check=True), 3, 4, 5)
+    assert caught.value.key == 5
+
+
+def test_another_order_of_outputs_is_detected(store: ObjectStore) -> None:
+    calls = count()
+
+    def produce(key: int, rows: Iterator[int]) -> Iterator[Any]:
+        yield from ((key, value) for value in ((1, 2) if next(calls) % 2 else (2, 1)))
+
+    with pytest.raises(ProduceError):
+        load(flow_of(store, produce=produce, check=True), 3)
+
+
+def test_a_vectorised_function_that_looks_beyond_its_groups_is_detected(store: ObjectStore) -> None:
+    def produce_batch(batch: Batch) -> pa.Table:
+        size = batch.keys.num_rows
+        return _table(list(range(size)), batch.keys["k"].to_pylist(), [size] * size)
+
+    with pytest.raises(ProduceError, match="'stage'"):
+        load(flow_of(store, produce_batch=produce_batch, check=True), 3, 4, 5)
+
+
+def test_checking_lets_deterministic_functions_pass(store: ObjectStore) -> None:
+    base = Base(store)
+    base.check = True
+    base.reopen()
+    base.edit(U(6, (105, "a"), (105, float("nan").hex()), (104, "b")))
+    nan = flow_of(
+        ObjectStore(store.uri("nan")),
+        produce=lambda key, rows: ((float("nan"), None if row % 20 else float("nan")) for row in rows),
+        rows=Rows(columns(t="float64"), columns(y="float64")),
+        check=True,
+    )
+    load(nan, 1, 2, 3)
+
+
+OTHER_SCHEMAS = {
+    "value type": {"rows": Rows(KEY, columns(x="string"))},
+    "value name": {"rows": Rows(KEY, columns(y="int64"))},
+    "more values": {"rows": Rows(KEY, columns(x="int64", y="int64"))},
+    "key type": {"rows": Rows(columns(k="string"), VALUE)},
+    "order": {"rows": Rows(KEY, VALUE, descending=("k",))},
+    "revision": {"revision": "2"},
+    "ports": {"ports": (("root",), ("root",))},
+}
+
+
+@pytest.mark.parametrize("change", OTHER_SCHEMAS.values(), ids=OTHER_SCHEMAS.keys())
+def test_a_changed_stage_is_refused_until_it_is_rebuilt(store: ObjectStore, change: dict[str, Any]) -> None:
+    def produce(key: int, *ports: Iterator[int]) -> Iterator[Any]:
+        names = declared["rows"]
+        for row in ports[0]:
+            number = row + (1 if declared["revision"] == "2" else 0)
+            value: Any = str(number) if names.value[0].type == pa.string() else number
+            target: Any = str(key) if names.key[0].type == pa.string() else key
+            yield target, value if len(names.value) == 1 else (value, 0)
+
+    def flow() -> Dataflow:
+        return Dataflow(store, [ROOT, Stage("stage", produce=produce, **declared)])
+
+    declared: dict[str, Any] = {"ports": (("root",),), "rows": Rows(KEY, VALUE), "revision": "1"}
+    load(flow(), 1, 2, 3)
+    before = flow().version().content("stage")
+    declared |= change
+    with pytest.raises(StageChangedError, match=r"'stage'.*rebuild"):
+        load(flow(), 2)
+    assert flow().rebuild("stage") == 2
+    fresh = Dataflow(ObjectStore(store.uri("fresh")), [ROOT, Stage("stage", produce=produce, **declared)])
+    load(fresh, 1, 2, 3)
+    assert flow().version().content("stage").equals(fresh.version().content("stage"))
+    assert flow().version().mappings("stage").equals(fresh.version().mappings("stage"))
+    assert load(flow(), 2, 4) == 3
+    load(fresh, 2, 4)
+    assert flow().version().content("stage").equals(fresh.version().content("stage"))
+    assert flow().version().update("stage").equals(fresh.version().update("stage"))
+    assert before.num_rows == 3
+
+
+def test_an_unchanged_stage_is_not_refused(store: ObjectStore) -> None:
+    base = Base(store)
+    base.reopen()
+    base.edit(U(1, (1, "x")))
+    base.expect(content=[(1, 1, "x"), *BASE_CONTENT])

@@ -1,0 +1,172 @@
+"""Declarations that cannot run are refused, before anything is read or written, in words that name the stage."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pyarrow as pa
+import pytest
+
+from metastore_assets.errors import GraphError
+from metastore_assets.produce import Dataflow, Root, Rows, Stage, SumStage
+from metastore_assets.store.objects import ObjectStore
+from tests.produce.model import columns
+
+KEY, VALUE = columns(k="int64"), columns(x="int64")
+ROWS = Rows(KEY, VALUE)
+
+
+def same(key: Any, *ports: Any) -> Any:
+    return ((key, value) for port in ports for value in port)
+
+
+def stage(name: str, *ports: tuple[str, ...], rows: Rows = ROWS) -> Stage:
+    return Stage(name, ports=ports, rows=rows, produce=same)
+
+
+def refused(store: ObjectStore, match: str, *nodes: Any) -> None:
+    with pytest.raises(GraphError, match=match):
+        Dataflow(store, nodes)
+    assert not store.list()
+
+
+def test_unknown_feeder(store: ObjectStore) -> None:
+    refused(store, "'first'.*'missing'", Root("root", ROWS), stage("first", ("root", "missing")))
+
+
+def test_cycle(store: ObjectStore) -> None:
+    nodes = [Root("root", ROWS), stage("one", ("root", "two")), stage("two", ("one",))]
+    refused(store, "one.*two|two.*one", *nodes)
+
+
+def test_a_stage_that_feeds_itself(store: ObjectStore) -> None:
+    refused(store, "'?one'?", Root("root", ROWS), stage("one", ("root",), ("one",)))
+
+
+@pytest.mark.parametrize(
+    "other",
+    [
+        Rows(columns(k="int32"), VALUE),
+        Rows(columns(id="int64"), VALUE),
+        Rows(KEY, columns(x="string")),
+        Rows(KEY, columns(x="int64", y="int64")),
+        Rows(columns(k="int64", l="int64"), VALUE),
+    ],
+)
+def test_feeders_of_one_port_with_other_types(store: ObjectStore, other: Rows) -> None:
+    refused(store, "'merged'", Root("a", ROWS), Root("b", other), stage("merged", ("a", "b")))
+    sums = SumStage("merged", feeders=("a", "b"), key=("k",), amounts=("x",))
+    refused(store, "'merged'", Root("a", ROWS), Root("b", other), sums)
+
+
+def test_ports_with_other_keys(store: ObjectStore) -> None:
+    refused(
+        store, "'join'", Root("a", ROWS), Root("b", Rows(columns(k="string"), VALUE)), stage("join", ("a",), ("b",))
+    )
+
+
+def test_feeders_that_differ_in_order_alone(store: ObjectStore) -> None:
+    nodes = [Root("a", ROWS), Root("b", Rows(KEY, VALUE, descending=("k",))), stage("merged", ("a", "b"))]
+    assert Dataflow(store, nodes).version().number == 0
+
+
+def test_the_same_feeder_twice_on_one_port(store: ObjectStore) -> None:
+    refused(store, "'twice'", Root("a", ROWS), stage("twice", ("a", "a")))
+    refused(store, "'total'", Root("a", ROWS), SumStage("total", feeders=("a", "a"), key=("k",), amounts=("x",)))
+
+
+@pytest.mark.parametrize(
+    "rows",
+    [
+        Rows(columns(_k="int64"), VALUE),
+        Rows(KEY, columns(_change="string")),
+        Rows(KEY, columns(_source_k="int64")),
+        Rows(KEY, columns(k="int64")),
+        Rows(pa.schema([KEY[0], KEY[0]]), VALUE),
+        Rows(pa.schema([]), VALUE),
+        Rows(KEY, VALUE, descending=("x",)),
+        Rows(KEY, VALUE, descending=("unknown",)),
+        Rows(columns(k=pa.list_(pa.int64())), VALUE),
+        Rows(columns(k=pa.struct([pa.field("a", pa.int64())])), VALUE),
+    ],
+    ids=[
+        "underscore in a key",
+        "underscore in a value",
+        "source column",
+        "name in key and value",
+        "name twice in the key",
+        "no key",
+        "descending value",
+        "descending nothing",
+        "key of a list",
+        "key of a struct",
+    ],
+)
+def test_columns_that_cannot_be(store: ObjectStore, rows: Rows) -> None:
+    refused(store, "'root'", Root("root", rows))
+    refused(store, "'first'", Root("root", ROWS), stage("first", ("root",), rows=rows))
+
+
+def test_duplicate_names(store: ObjectStore) -> None:
+    refused(store, "'root'", Root("root", ROWS), Root("root", ROWS))
+    refused(store, "'root'", Root("root", ROWS), stage("root", ("root",)))
+    refused(store, "'one'", Root("root", ROWS), stage("one", ("root",)), stage("one", ("root",)))
+
+
+def test_exactly_one_produce_function() -> None:
+    with pytest.raises(GraphError, match="'none'"):
+        Stage("none", ports=(("root",),), rows=ROWS)
+    with pytest.raises(GraphError, match="'both'"):
+        Stage("both", ports=(("root",),), rows=ROWS, produce=same, produce_batch=lambda batch: batch.keys)
+
+
+@pytest.mark.parametrize("ports", [(), ((),), (("root",), ())])
+def test_every_stage_has_ports_and_every_port_a_feeder(ports: Any) -> None:
+    with pytest.raises(GraphError, match="'empty'"):
+        Stage("empty", ports=ports, rows=ROWS, produce=same)
+
+
+@pytest.mark.parametrize(
+    ("options", "match"),
+    [
+        ({"key": ("k",), "amounts": ("missing",)}, "missing"),
+        ({"key": ("missing",), "amounts": ("x",)}, "missing"),
+        ({"key": ("k",), "amounts": ("f",)}, "'f'"),
+        ({"key": ("k",), "amounts": ("s",)}, "'s'"),
+        ({"key": ("k",), "amounts": ("x",), "count": "x"}, "x"),
+        ({"key": ("k",), "amounts": ("x",), "count": "_n"}, "_n"),
+        ({"key": ("k", "k"), "amounts": ("x",)}, "k"),
+        ({"key": ("k",), "amounts": ()}, "total"),
+        ({"key": (), "amounts": ("x",)}, "total"),
+        ({"key": ("k",), "amounts": ("x",), "descending": ("x",)}, "x"),
+    ],
+)
+def test_sums_that_cannot_be(store: ObjectStore, options: dict[str, Any], match: str) -> None:
+    """Floats would drift, texts do not add up, and names are names of one column each."""
+    root = Root("root", Rows(KEY, columns(x="int64", f="float64", s="string")))
+    with pytest.raises(GraphError, match=match):
+        Dataflow(store, [root, SumStage("total", feeders=("root",), **options)])
+
+
+def test_stages_may_be_declared_in_any_order(store: ObjectStore) -> None:
+    nodes = [stage("last", ("middle",)), stage("middle", ("root",)), Root("root", ROWS)]
+    flow = Dataflow(store, nodes)
+    flow.advance({"root": pa.table({"_change": ["add"], "k": [1], "x": [2]})})
+    assert flow.version().content("last").to_pylist() == [{"k": 1, "_source_k": 1, "x": 2}]
+
+
+def test_questions_about_what_is_not_declared(store: ObjectStore) -> None:
+    view = Dataflow(store, [Root("root", ROWS), SumStage("total", feeders=("root",), key=("k",), count="n")]).version()
+    for ask in (view.content, view.mappings, view.update, view.groups, view.runs):
+        with pytest.raises(GraphError, match="'unknown'"):
+            ask("unknown")
+    for name in ("root", "total"):
+        with pytest.raises(GraphError, match=name):
+            view.mappings(name)
+
+
+@pytest.mark.parametrize("name", ["with space", "ä/ö", "..", "a.b", "'quoted'", "x" * 300])
+def test_names_of_stages_are_free(store: ObjectStore, name: str) -> None:
+    flow = Dataflow(store, [Root("root", ROWS), stage(name, ("root",))])
+    flow.advance({"root": pa.table({"_change": ["add"], "k": [1], "x": [2]})})
+    assert flow.version().groups(name, None).to_pylist() == [{"k": 1, "x": 2}]

@@ -1,0 +1,183 @@
+"""Killed between any two writes: the old version stands, and running again gives what no kill would have changed."""
+
+from __future__ import annotations
+
+import copy
+import shutil
+import subprocess
+import sys
+from collections.abc import Callable
+from datetime import timedelta
+from itertools import count
+from pathlib import Path
+from random import Random
+
+import pytest
+
+from metastore_assets.produce import Dataflow
+from metastore_assets.store.objects import ObjectStore
+from tests.produce.harness import Pair
+from tests.produce.mortal import KilledError, MortalStore
+from tests.produce.plans import Commit, Plan, plan
+
+REPOSITORY = Path(__file__).parents[2]
+COMMITS = 5
+QUICK = range(3)
+"""Random graphs that are killed at every write in each run of the tests."""
+
+
+def prepared(drawn: Plan, folder: Path, commits: int) -> None:
+    """Storage that holds the first commits of a plan."""
+    store = ObjectStore(str(folder))
+    for commit in drawn.commits[:commits]:
+        assert drawn.publish(store, commit) == commit.number
+
+
+def killed(
+    drawn: Plan, folder: Path, fuse: int, work: Callable[[Dataflow], object], *, after: bool = False, only: str = ""
+) -> bool:
+    """Do some work on a storage that dies at its n-th change; whether it came to that."""
+    store = MortalStore(str(folder), fuse, after=after, only=only)
+    flow = Dataflow(store, drawn.case.graph.declaration(), settings=drawn.case.settings)
+    try:
+        work(flow)
+    except KilledError:
+        assert store.dead
+        return True
+    assert not store.dead, "a kill was swallowed"
+    return False
+
+
+def committing(commit: Commit) -> Callable[[Dataflow], object]:
+    return lambda flow: flow.advance(dict(commit.tables), versions=commit.versions)
+
+
+def finish(drawn: Plan, pair: Pair, commit: Commit) -> None:
+    """Publish a commit after a kill; everything is as if there had been none."""
+    assert pair.flow.advance(dict(commit.tables), versions=commit.versions) == commit.number
+    step = copy.copy(drawn.steps[commit.number - 1])
+    pair.former = drawn.states[commit.number - 1]
+    pair.state, pair.number = step.state, commit.number
+    pair.verify(step)
+    again = pair.flow.advance(dict(commit.tables), versions=commit.versions)
+    assert again == commit.number, "what is applied is not applied twice"
+    pair.verify(step)
+
+
+def every_kill(seed: int, folder: Path) -> None:
+    drawn = plan(seed, COMMITS)
+    before = folder / "before"
+    prepared(drawn, before, COMMITS - 1)
+    commit = drawn.commits[-1]
+    for fuse in count():
+        here = folder / str(fuse)
+        shutil.copytree(before, here) if before.exists() else here.mkdir()
+        if not killed(drawn, here, fuse, committing(commit)):
+            assert fuse >= 1
+            break
+        pair = drawn.pair(ObjectStore(str(here)), COMMITS - 1)
+        assert pair.seen().number == COMMITS - 1, "an interrupted version leaves no trace"
+        pair.verify(drawn.steps[COMMITS - 2])
+        finish(drawn, pair, commit)
+        shutil.rmtree(here)
+    last = folder / "after"
+    shutil.copytree(before, last)
+    assert killed(drawn, last, 0, committing(commit), after=True, only="versions/")
+    pair = drawn.pair(ObjectStore(str(last)), COMMITS)
+    pair.verify(drawn.steps[-1])
+    finish(drawn, pair, commit)
+
+
+@pytest.mark.parametrize("seed", QUICK)
+def test_killed_at_every_write_of_a_version(seed: int, tmp_path: Path) -> None:
+    every_kill(seed, tmp_path)
+
+
+@pytest.mark.long
+@pytest.mark.parametrize("seed", range(100, 160))
+def test_killed_at_every_write_of_more_versions(seed: int, tmp_path: Path) -> None:
+    every_kill(seed, tmp_path)
+
+
+@pytest.mark.parametrize("full", [False, True])
+@pytest.mark.parametrize("seed", QUICK)
+def test_killed_at_every_write_of_a_compaction(seed: int, full: bool, tmp_path: Path) -> None:
+    drawn = plan(seed, COMMITS)
+    before = tmp_path / "before"
+    prepared(drawn, before, COMMITS)
+    for fuse in count():
+        here = tmp_path / str(fuse)
+        shutil.copytree(before, here)
+        done = not killed(drawn, here, fuse, lambda flow: flow.compact(full=full))
+        pair = drawn.pair(ObjectStore(str(here)), COMMITS)
+        pair.verify(drawn.steps[-1])
+        pair.compact(full=full)
+        shutil.rmtree(here)
+        if done:
+            break
+
+
+@pytest.mark.parametrize("seed", QUICK)
+def test_killed_at_every_removal_of_old_files(seed: int, tmp_path: Path) -> None:
+    drawn = plan(seed, COMMITS)
+    before = tmp_path / "before"
+    prepared(drawn, before, COMMITS)
+    for fuse in count():
+        here = tmp_path / str(fuse)
+        shutil.copytree(before, here)
+        done = not killed(drawn, here, fuse, lambda flow: flow.expire(keep=2, grace=timedelta(0)))
+        pair = drawn.pair(ObjectStore(str(here)), COMMITS)
+        pair.verify(drawn.steps[-1])
+        pair.expire(keep=1)
+        pair.verify(drawn.steps[-1])
+        shutil.rmtree(here)
+        if done:
+            assert fuse > 0
+            break
+
+
+def random_kills(seed: int, folder: Path, commits: int) -> None:
+    """Each commit is tried until it is not killed; in between, compactions and removals are killed too."""
+    drawn, random = plan(seed, commits), Random(seed)
+    store = ObjectStore(str(folder))
+    for commit in drawn.commits:
+        number = commit.number
+        while killed(drawn, folder, random.randrange(25), committing(commit), after=random.random() < 0.3):
+            newest = drawn.pair(store, number - 1).seen().number
+            assert newest in (number - 1, number)
+            drawn.pair(store, newest).verify_state()
+        pair = drawn.pair(store, number)
+        pair.verify(drawn.steps[number - 1])
+        if random.random() < 0.4:
+            full = random.random() < 0.5
+            killed(drawn, folder, random.randrange(8), lambda flow, full=full: flow.compact(full=full))
+        if random.random() < 0.3:
+            killed(drawn, folder, random.randrange(12), lambda flow: flow.expire(keep=2, grace=timedelta(0)))
+        pair.verify(drawn.steps[number - 1])
+
+
+@pytest.mark.parametrize("seed", range(10, 16))
+def test_random_kills(seed: int, tmp_path: Path) -> None:
+    random_kills(seed, tmp_path / "flow", 8)
+
+
+@pytest.mark.long
+@pytest.mark.parametrize("seed", range(200, 400))
+def test_more_random_kills(seed: int, tmp_path: Path) -> None:
+    random_kills(seed, tmp_path / "flow", 12)
+
+
+@pytest.mark.parametrize(
+    "fuse", [1, 4, pytest.param(7, marks=pytest.mark.long), pytest.param(12, marks=pytest.mark.long)]
+)
+def test_a_process_that_ends_without_farewell(fuse: int, tmp_path: Path) -> None:
+    command = [sys.executable, "-m", "tests.produce.publisher", str(tmp_path / "flow"), "3", "3", str(fuse)]
+    ended = subprocess.run(command, cwd=REPOSITORY, input="go\n", capture_output=True, text=True, timeout=120)
+    assert ended.returncode == 9, ended.stderr
+    drawn = plan(3, 3)
+    store = ObjectStore(str(tmp_path / "flow"))
+    newest = drawn.pair(store, 0).seen().number
+    assert newest == len(ended.stdout.split()) - 1, "one number is printed for each version there is"
+    drawn.pair(store, newest).verify_state()
+    for commit in drawn.commits[newest:]:
+        finish(drawn, drawn.pair(store, commit.number - 1), commit)

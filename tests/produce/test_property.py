@@ -1,0 +1,76 @@
+"""The property: after every version of a random graph, everything is what an evaluation from scratch gives."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from metastore_assets.store.objects import ObjectStore
+from tests.produce import oracle
+from tests.produce.dags import Case, random_case, random_edits, random_rows, shuffled
+from tests.produce.harness import Pair
+
+VERSIONS = 12
+DEFAULT_SEEDS = range(100)
+LONG_SEEDS = range(100, 2_100)
+BLOCK = 10
+
+
+def run(case: Case, folder: Path, versions: int = VERSIONS) -> None:
+    """Publish random versions, and check each; compact, expire and start anew now and then."""
+    pair = Pair(ObjectStore(str(folder)), case.graph, settings=case.settings)
+    random = case.random
+    for _ in range(versions):
+        edits = random_edits(case)
+        tables, options = {}, {}
+        for root, own in edits.items():
+            rows = random_rows(case, root, own)
+            if random.random() < 0.2:
+                options["sort"] = True
+                rows = shuffled(case, rows)
+            table = pair.table(root, rows)
+            tables[root] = table if random.random() < 0.8 else iter(table.to_batches(max_chunksize=2))
+        pair.publish(tables, edits, **options)
+        if random.random() < 0.2:
+            pair.compact(full=random.random() < 0.3)
+        if random.random() < 0.3:
+            pair.reopen()
+        if random.random() < 0.1:
+            pair.expire(keep=random.randint(1, 3))
+        _look_up(case, pair)
+
+
+def _look_up(case: Case, pair: Pair) -> None:
+    """Groups of some keys, live ones and others."""
+    node = case.random.choice(case.graph.nodes)
+    live = list(pair.state.groups[node.name])
+    gone = [key for key in pair.former.groups[node.name] if key not in pair.state.groups[node.name]]
+    keys = case.random.sample(live, min(2, len(live))) + gone[:1]
+    keys = oracle.ordered(keys, [name in case.graph.rows(node.name)[2] for name in case.graph.rows(node.name)[0].names])
+    assert pair.seen().groups(node.name, keys) == {
+        key: pair.state.groups[node.name][key] for key in keys if key in live
+    }
+
+
+def check(seed: int, folder: Path, versions: int = VERSIONS) -> None:
+    """One random graph. A failure tells the seed and the graph."""
+    case = random_case(seed)
+    try:
+        run(case, folder / str(seed), versions)
+    except BaseException as error:
+        error.add_note(f"tests.produce.test_property.check({seed}, folder)\n{case!r}")
+        raise
+
+
+@pytest.mark.parametrize("first", DEFAULT_SEEDS[::BLOCK])
+def test_random_graphs(first: int, tmp_path: Path) -> None:
+    for seed in range(first, first + BLOCK):
+        check(seed, tmp_path)
+
+
+@pytest.mark.long
+@pytest.mark.parametrize("first", LONG_SEEDS[::BLOCK])
+def test_many_random_graphs(first: int, tmp_path: Path) -> None:
+    for seed in range(first, first + BLOCK):
+        check(seed, tmp_path)

@@ -1,0 +1,237 @@
+"""Several publishers of one storage: each version has one winner, nothing is lost, nothing is applied twice."""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+from collections import Counter
+from collections.abc import Callable
+from concurrent.futures import ThreadPoolExecutor
+from datetime import timedelta
+from pathlib import Path
+from threading import Barrier, Event
+from typing import Any
+
+import pytest
+
+from metastore_assets.errors import ObjectExistsError, VersionConflictError
+from metastore_assets.produce import Dataflow
+from metastore_assets.store.objects import ObjectStore
+from tests.produce import oracle
+from tests.produce.harness import Pair, U
+from tests.produce.model import Graph, RootNode, StageNode, SumNode, columns
+from tests.produce.plans import Plan, plan
+
+REPOSITORY = Path(__file__).parents[2]
+
+
+def check_all(drawn: Plan, store: ObjectStore) -> None:
+    """Every version that is there is what the oracle says of so many commits, each published once."""
+    versions = [info.path.split("/")[1].split(".") for info in store.list("versions")]
+    first = Counter(int(number) for number, revision, *_ in versions if int(revision) == 0)
+    assert first == Counter(range(1, len(drawn.commits) + 1))
+    pair = drawn.pair(store, len(drawn.commits))
+    pair.verify(drawn.steps[-1])
+    for number in range(1, len(drawn.commits) + 1):
+        seen = pair.seen(number)
+        for node in drawn.case.graph.nodes:
+            assert seen.content(node.name) == drawn.states[number].content[node.name]
+            assert seen.update(node.name) == drawn.steps[number - 1].updates[node.name]
+
+
+class MeetingStore(ObjectStore):
+    """Publishers wait for each other before they first publish: both are ready, and one is too late."""
+
+    def __init__(self, uri: str, barrier: Barrier) -> None:
+        super().__init__(uri)
+        self._barrier = barrier
+        self.attempts = 0
+
+    def write(self, path: str, data: bytes, *, create: bool = False) -> None:
+        if create:
+            self.attempts += 1
+            if self.attempts == 1:
+                self._barrier.wait(60)
+        super().write(path, data, create=create)
+
+
+def meeting(drawn: Plan, folder: Path, *, counted: bool) -> tuple[list[int], int]:
+    """Two publishers of one commit that both made the same version: its numbers, and how often one was published."""
+    (commit,) = drawn.commits
+    barrier = Barrier(2)
+    stores = [MeetingStore(str(folder), barrier) for _ in range(2)]
+
+    def publish(store: ObjectStore) -> int:
+        flow = Dataflow(store, drawn.case.graph.declaration(), settings=drawn.case.settings)
+        return flow.advance(dict(commit.tables), versions=commit.versions if counted else None)
+
+    with ThreadPoolExecutor(2) as pool:
+        numbers = sorted(pool.map(publish, stores))
+    return numbers, sum(store.attempts for store in stores)
+
+
+@pytest.mark.parametrize("seed", range(4))
+def test_two_publishers_that_are_ready_at_once(seed: int, tmp_path: Path) -> None:
+    """The one that is too late looks again, and finds that there is nothing left to do."""
+    drawn = plan(seed, 1)
+    assert meeting(drawn, tmp_path, counted=True) == ([1, 1], 2)
+    check_all(drawn, ObjectStore(str(tmp_path)))
+
+
+@pytest.mark.parametrize("seed", range(4))
+def test_two_publishers_that_do_not_count_are_both_applied(seed: int, tmp_path: Path) -> None:
+    """The one that is too late publishes the next version, made of the one that was first: a replay."""
+    drawn = plan(seed, 1)
+    assert meeting(drawn, tmp_path, counted=False) == ([1, 2], 3)
+    pair = drawn.pair(ObjectStore(str(tmp_path)), 1)
+    pair.number = 2
+    pair.verify_state()
+    replay = oracle.advance(pair.nodes, drawn.states[1], drawn.states[1], drawn.commits[0].edits)
+    for node in drawn.case.graph.nodes:
+        assert pair.seen(1).update(node.name) == drawn.steps[0].updates[node.name]
+        assert pair.seen(2).update(node.name) == replay.updates[node.name]
+
+
+class StaleStore(ObjectStore):
+    """Says that each version it is asked to create is there already."""
+
+    def write(self, path: str, data: bytes, *, create: bool = False) -> None:
+        super().write(path, b"{}" if create else data, create=create)
+        if create:
+            self.delete([path])
+            raise ObjectExistsError(path)
+
+    def read(self, path: str) -> bytes:
+        return b"another publisher's"
+
+
+def test_a_publisher_that_never_wins_gives_up(tmp_path: Path) -> None:
+    drawn = plan(0, 1)
+    flow = Dataflow(StaleStore(str(tmp_path)), drawn.case.graph.declaration())
+    with pytest.raises(VersionConflictError):
+        flow.advance(dict(drawn.commits[0].tables))
+    assert drawn.pair(ObjectStore(str(tmp_path)), 0).seen().number == 0
+
+
+@pytest.mark.parametrize("seed", range(20, 24))
+def test_two_threads_publish_the_same_commits(seed: int, tmp_path: Path) -> None:
+    drawn = plan(seed, 6)
+    barrier = Barrier(2)
+
+    def publish(_: int) -> list[int]:
+        numbers = []
+        for commit in drawn.commits:
+            barrier.wait(60)
+            numbers.append(drawn.publish(ObjectStore(str(tmp_path)), commit))
+        return numbers
+
+    with ThreadPoolExecutor(2) as pool:
+        for numbers in pool.map(publish, range(2)):
+            assert numbers == [commit.number for commit in drawn.commits]
+    check_all(drawn, ObjectStore(str(tmp_path)))
+
+
+def test_two_processes_publish_the_same_commits(tmp_path: Path) -> None:
+    command = [sys.executable, "-m", "tests.produce.publisher", str(tmp_path), "30", "10", "-1"]
+    pipes: dict[str, Any] = {"stdin": subprocess.PIPE, "stdout": subprocess.PIPE, "stderr": subprocess.PIPE}
+    running = [subprocess.Popen(command, cwd=REPOSITORY, text=True, **pipes) for _ in range(2)]
+    try:
+        for process in running:
+            assert process.stdout
+            assert process.stdout.readline() == "ready\n"
+        for process in running:
+            assert process.stdin
+            process.stdin.write("go\n")
+            process.stdin.flush()
+        for process in running:
+            output, errors = process.communicate(timeout=120)
+            assert process.returncode == 0, errors
+            assert [int(line) for line in output.split()] == sorted(int(line) for line in output.split())
+    finally:
+        for process in running:
+            process.kill()
+            process.wait()
+    check_all(plan(30, 10), ObjectStore(str(tmp_path)))
+
+
+def two_roots() -> Graph:
+    key, value = columns(k="int64"), columns(x="int64")
+    return Graph(
+        (
+            RootNode("left", key, value),
+            RootNode("right", key, value),
+            StageNode("both", (("left", "right"),), key, value, lambda k, rows: ((k, row) for row in rows)),
+            SumNode("totals", ("both",), ("k",), ("x",), "n"),
+        )
+    )
+
+
+def test_publishers_of_different_roots(store: ObjectStore) -> None:
+    """Each waits for no other; all that either published is there, once."""
+    graph = two_roots()
+    barrier = Barrier(2)
+
+    def publish(root: str) -> None:
+        pair = Pair(store, graph)
+        for number in range(1, 9):
+            barrier.wait(60)
+            table = pair.table(root, [("update", number % 3, number)])
+            _insist(lambda table=table, number=number: pair.flow.advance({root: table}, versions={root: number}))
+
+    with ThreadPoolExecutor(2) as pool:
+        list(pool.map(publish, ("left", "right")))
+    pair = Pair(store, graph)
+    assert pair.seen().number == 16
+    assert pair.seen().groups("both") == {0: [6, 6], 1: [7, 7], 2: [8, 8]}
+    assert pair.seen().groups("totals") == {0: [(12, 2)], 1: [(14, 2)], 2: [(16, 2)]}
+
+
+@pytest.mark.parametrize("seed", range(40, 43))
+def test_a_publisher_beside_compactions_and_removals(seed: int, tmp_path: Path) -> None:
+    drawn = plan(seed, 10)
+    store = ObjectStore(str(tmp_path))
+    done = Event()
+
+    def tidy() -> int:
+        rounds = 0
+        while not done.is_set() or rounds < 2:
+            flow = Dataflow(store, drawn.case.graph.declaration(), settings=drawn.case.settings)
+            _insist(lambda flow=flow: flow.compact(full=True))
+            flow.expire(keep=3, grace=timedelta(minutes=5))
+            rounds += 1
+        return rounds
+
+    with ThreadPoolExecutor(1) as pool:
+        tidying = pool.submit(tidy)
+        try:
+            for commit in drawn.commits:
+                assert drawn.publish(store, commit) == commit.number
+                drawn.pair(store, commit.number).verify(drawn.steps[commit.number - 1])
+        finally:
+            done.set()
+        assert tidying.result() >= 2
+    drawn.pair(store, 10).verify(drawn.steps[-1])
+
+
+def test_replay_of_an_applied_source_version_is_nothing(store: ObjectStore) -> None:
+    pair = Pair(store, two_roots())
+    edits = {"left": [U(1, 10)], "right": [U(1, 20)]}
+    pair.advance(edits, versions={"left": 5, "right": 9})
+    tables = {root: pair.table(root, [("update", 1, 99)]) for root in edits}
+    for versions in ({"left": 5, "right": 9}, {"left": 4, "right": 1}):
+        assert pair.flow.advance(tables, versions=versions) == 1
+    pair.reopen()
+    assert pair.flow.advance(tables, versions={"left": 5, "right": 9}) == 1
+    assert pair.seen().number == 1
+    assert pair.flow.advance(tables, versions={"left": 5, "right": 10}) == 2, "the one that is not applied counts"
+    assert pair.seen().groups("both") == {1: [10, 99]}
+
+
+def _insist(work: Callable[[], object]) -> None:
+    """Until no other publisher is in the way."""
+    while True:
+        try:
+            work()
+        except VersionConflictError:
+            continue
+        return

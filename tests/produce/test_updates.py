@@ -1,0 +1,180 @@
+"""Updates from outside: what is refused, as a whole and without a trace, and what is put right."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import Any
+
+import pyarrow as pa
+import pytest
+
+from metastore_assets.errors import GraphError, UpdateError
+from metastore_assets.store.objects import ObjectStore
+from tests.produce.cases import BASE_LOAD, A, Base, V
+from tests.produce.harness import Pair, Seen, U, changes
+from tests.produce.model import Graph, RootNode, StageNode, columns
+
+
+@pytest.fixture
+def pair(store: ObjectStore) -> Pair:
+    """Two roots, a stage that merges them, and one version."""
+    key, value = columns(k="int64"), columns(x="string")
+    stage = StageNode("both", (("good", "bad"),), key, value, lambda k, rows: ((k, row) for row in rows))
+    found = Pair(store, Graph((RootNode("good", key, value), RootNode("bad", key, value), stage)))
+    found.advance({"good": [U(1, "a"), U(2, "b")], "bad": [U(2, "c")]})
+    return found
+
+
+def refused(pair: Pair, update: Any, match: str, *, error: type[Exception] = UpdateError, **options: Any) -> None:
+    """The whole version is rejected: nothing of it can be seen, and the next one is as if it had never been tried."""
+    objects = {info.path for info in pair.store.list()}
+    good = pair.table("good", [("update", 1, "never"), ("delete", 2, None)])
+    with pytest.raises(error, match=match):
+        pair.flow.advance({"good": good, "bad": update}, versions={"good": 9, "bad": 9}, **options)
+    assert {info.path for info in pair.store.list("versions")} == {
+        path for path in objects if path.startswith("versions")
+    }
+    for _ in range(2):
+        assert pair.seen().number == 1
+        pair.verify_state()
+        pair.reopen()
+    pair.advance({"good": [U(1, "new")], "bad": [U(3, "d")]}, versions={"good": 9, "bad": 9})
+
+
+ROWS = {
+    "decreasing": [("update", 9, "x"), ("update", 6, "x")],
+    "apart": [("update", 6, "x"), ("update", 9, "x"), ("update", 6, "y")],
+    "null_last": [("update", 6, "x"), ("update", None, "x")],
+    "late": [("update", key, "x") for key in range(50)] + [("delete", 48, None)],
+    "upsert_and_delete": [("update", 6, "x"), ("delete", 6, None)],
+    "delete_and_upsert": [("delete", 6, None), ("update", 6, "x")],
+    "two_deletes": [("delete", 6, None), ("delete", 6, None)],
+    "delete_between": [("add", 6, "x"), ("update", 6, "x"), ("delete", 6, None), ("update", 7, "x")],
+    "unknown_change": [("update", 6, "x"), ("remove", 7, None)],
+    "no_change": [("update", 6, "x"), (None, 7, "x")],
+    "capitals": [("Update", 6, "x")],
+}
+
+
+@pytest.mark.parametrize("batched", [False, True], ids=["table", "batches"])
+@pytest.mark.parametrize("rows", ROWS.values(), ids=ROWS.keys())
+def test_malformed_updates_are_refused(pair: Pair, rows: list[Any], batched: bool) -> None:
+    table = pair.table("bad", rows)
+    refused(pair, iter(table.to_batches(max_chunksize=1)) if batched else table, "'bad'")
+
+
+@pytest.mark.parametrize(
+    "name", ["upsert_and_delete", "delete_and_upsert", "two_deletes", "unknown_change", "no_change"]
+)
+def test_sorting_does_not_put_those_right(pair: Pair, name: str) -> None:
+    refused(pair, pair.table("bad", ROWS[name]), "'bad'", sort=True)
+
+
+def test_what_is_mixed_is_refused_even_when_it_is_apart(pair: Pair) -> None:
+    rows = [("update", 6, "x"), ("update", 9, "x"), ("delete", 6, None)]
+    refused(pair, pair.table("bad", rows), "6", sort=True)
+
+
+@pytest.mark.parametrize("name", ["decreasing", "apart", "null_last"])
+def test_sorting_puts_those_right(pair: Pair, name: str) -> None:
+    edits: dict[Any, list[Any]] = {}
+    for _, key, value in ROWS[name]:
+        edits.setdefault(key, []).append(value)
+    pair.publish({"bad": pair.table("bad", ROWS[name])}, {"bad": edits}, sort=True)
+
+
+def test_the_message_names_root_and_keys(pair: Pair) -> None:
+    for rows, keys in (
+        (ROWS["decreasing"], ("9", "6")),
+        (ROWS["two_deletes"], ("6",)),
+        ([("update", 6, "x"), ("delete", 6, None), ("update", 7, "x")], ("6",)),
+    ):
+        with pytest.raises(UpdateError) as caught:
+            pair.flow.advance({"bad": pair.table("bad", rows)})
+        assert "'bad'" in str(caught.value)
+        assert all(key in str(caught.value) for key in keys)
+
+
+def test_columns_and_types_are_checked(pair: Pair) -> None:
+    table = pair.table("bad", [("update", 6, "x")])
+    refused(pair, table.drop_columns(["x"]), "'x'")
+    pair.seen()
+
+
+@pytest.mark.parametrize("column", ["_change", "k"])
+def test_missing_columns_are_refused(pair: Pair, column: str) -> None:
+    refused(pair, pair.table("bad", [("update", 6, "x")]).drop_columns([column]), column)
+
+
+def test_other_types_are_refused(pair: Pair) -> None:
+    table = pa.table({"_change": ["update"], "k": ["six"], "x": ["x"]})
+    refused(pair, table, "'bad'")
+
+
+def test_types_that_hold_the_same_are_accepted(pair: Pair) -> None:
+    table = pa.table(
+        {
+            "x": pa.array(["x"]).dictionary_encode(),
+            "k": pa.array([6], pa.int8()),
+            "_change": pa.array(["add"], pa.large_string()),
+            "more": [1],
+        }
+    )
+    pair.publish({"bad": table}, {"bad": {6: ["x"]}})
+    assert pair.seen().update("both") == [A(6, "x")]
+
+
+def test_an_update_of_what_is_no_root_is_refused(pair: Pair) -> None:
+    table = pair.table("bad", [("update", 6, "x")])
+    for name in ("unknown", "both"):
+        with pytest.raises((UpdateError, GraphError), match=name):
+            pair.flow.advance({name: table})
+    assert pair.seen().number == 1
+
+
+def test_batches_cut_anywhere_are_one_update(pair: Pair) -> None:
+    rows = changes([U(3, "a", "b", "c"), U(4, "d"), U(5, "e", "f")])
+    table = pair.table("good", rows)
+    empty = pair.table("good", []).to_batches() or [pa.RecordBatch.from_pylist([], table.schema)]
+
+    def batches() -> Iterator[pa.RecordBatch]:
+        for batch in table.to_batches(max_chunksize=2):
+            yield from (*empty, batch, *empty)
+
+    pair.publish({"good": batches()}, {"good": {3: ["a", "b", "c"], 4: ["d"], 5: ["e", "f"]}})
+    assert pair.seen().update("good") == [A(3, "a"), V(3, "b"), V(3, "c"), A(4, "d"), A(5, "e"), V(5, "f")]
+
+
+@pytest.mark.parametrize("form", ["table", "iterator"])
+def test_an_update_of_no_rows(pair: Pair, form: str) -> None:
+    table = pair.table("good", [])
+    pair.publish({"good": table if form == "table" else iter(())}, {"good": {}})
+    assert pair.seen().update("both") == []
+
+
+def test_a_version_without_any_update(pair: Pair) -> None:
+    pair.publish({}, {})
+    assert pair.seen().number == 2
+
+
+def test_the_value_of_a_delete_is_ignored(store: ObjectStore) -> None:
+    base = Base(store)
+    schema = base.table("source", []).schema
+    table = pa.table([["delete", "delete"], [4, 6], [999, None], ["ignored", None]], schema=schema)
+    base.publish({"source": table}, {"source": {4: None, 6: None}})
+    assert base.seen().update("stage") == [V(105, "banana"), ("delete", 108, None)]
+
+
+def test_an_update_that_fails_while_it_is_read(pair: Pair) -> None:
+    def broken() -> Iterator[pa.RecordBatch]:
+        yield from pair.table("bad", [("update", 6, "x")]).to_batches()
+        raise ConnectionError("the source went away")
+
+    refused(pair, broken(), "went away", error=ConnectionError)
+
+
+def test_an_update_may_be_large(store: ObjectStore) -> None:
+    base = Base(store)
+    keys = range(10, 30_000)
+    base.edit(*BASE_LOAD, *(U(key, (key % 1000, str(key))) for key in keys), exact_work=False)
+    assert Seen(base.graph, base.flow).view.content("stage").num_rows == len(keys) + 3
