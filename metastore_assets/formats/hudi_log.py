@@ -13,6 +13,7 @@ _COMMAND, _DELETE, _CORRUPT, _AVRO, _HFILE, _PARQUET, _CHANGES = range(7)
 _INSTANT, _TARGET, _SCHEMA, _COMMAND_TYPE, _COMPACTED, _POSITIONS, _IDENTIFIER, _PARTIAL, _BASE = range(9)
 _MOST_ENTRIES = 100
 _MOST_BYTES = 64 << 20
+_WINDOW = 64 << 10
 
 
 @dataclass(frozen=True)
@@ -31,13 +32,36 @@ class LogBlock:
 def read_blocks(file: pa.NativeFile) -> list[LogBlock]:
     """The headers of all blocks. Raises ArrowInvalid for a file that is cut off or broken, and closes it."""
     with file:
-        size = file.size()
+        cursor = _Cursor(file)
         blocks = []
-        position = 0
-        while position < size:
-            block, position = _read_block(file, position, size)
-            blocks.append(block)
+        while cursor.position < cursor.size:
+            blocks.append(_read_block(cursor))
     return blocks
+
+
+class _Cursor:
+    """Reads forward, and in an object store with one request where many small pieces lie together."""
+
+    def __init__(self, file: pa.NativeFile) -> None:
+        self._file = file
+        self._start = 0
+        self._data = b""
+        self.size: int = file.size()
+        self.position = 0
+
+    def read(self, length: int) -> bytes:
+        end = self.position + length
+        if end > self.size:
+            raise pa.ArrowInvalid("the log file is cut off")
+        if self.position < self._start or end > self._start + len(self._data):
+            self._file.seek(self.position)
+            self._start, self._data = self.position, self._file.read(max(length, _WINDOW))
+        data = self._data[self.position - self._start : end - self._start]
+        self.position = end
+        return data
+
+    def number(self, width: int) -> int:
+        return int.from_bytes(self.read(width), "big")
 
 
 def check_mergeable(blocks: Iterable[LogBlock]) -> None:
@@ -68,41 +92,30 @@ def live_instants(blocks: Iterable[LogBlock], has: Callable[[str], bool]) -> tup
     return tuple(live)
 
 
-def _read_block(file: pa.NativeFile, position: int, size: int) -> tuple[LogBlock, int]:
-    file.seek(position)
-    if file.read(len(_MAGIC)) != _MAGIC:
-        raise pa.ArrowInvalid(f"the log file is broken at byte {position}")
-    length = _number(file, 8)
-    end = position + len(_MAGIC) + 8 + length
-    if length < 8 or end > size:
-        raise pa.ArrowInvalid(f"the log file ends inside the block at byte {position}")
-    version = _number(file, 4)
+def _read_block(cursor: _Cursor) -> LogBlock:
+    start = cursor.position
+    if cursor.read(len(_MAGIC)) != _MAGIC:
+        raise pa.ArrowInvalid(f"the log file is broken at byte {start}")
+    length = cursor.number(8)
+    end = cursor.position + length
+    if length < 8 or end > cursor.size:
+        raise pa.ArrowInvalid(f"the log file ends inside the block at byte {start}")
+    version = cursor.number(4)
     if version != _FORMAT:
         raise pa.ArrowInvalid(f"log files of format {version} have no reader")
-    kind = _number(file, 4)
-    headers = _entries(file, position)
-    file.seek(end - 8)
+    kind = cursor.number(4)
+    headers = {}
+    for _ in range(_checked(cursor.number(4), _MOST_ENTRIES, start)):
+        key = cursor.number(4)
+        headers[key] = cursor.read(_checked(cursor.number(4), _MOST_BYTES, start)).decode()
+    cursor.position = end - 8
     # The length is repeated behind the block, to be found from its end.
-    if _number(file, 8) != length + len(_MAGIC):
-        raise pa.ArrowInvalid(f"the log file's block at byte {position} is broken")
-    return LogBlock(kind, headers), end
+    if cursor.number(8) != length + len(_MAGIC):
+        raise pa.ArrowInvalid(f"the log file's block at byte {start} is broken")
+    return LogBlock(kind, headers)
 
 
-def _entries(file: pa.NativeFile, position: int) -> dict[int, str]:
-    entries = {}
-    count = _number(file, 4)
-    if count > _MOST_ENTRIES:
-        raise pa.ArrowInvalid(f"the log file's block at byte {position} is broken")
-    for _ in range(count):
-        key, length = _number(file, 4), _number(file, 4)
-        if length > _MOST_BYTES:
-            raise pa.ArrowInvalid(f"the log file's block at byte {position} is broken")
-        entries[key] = file.read(length).decode()
-    return entries
-
-
-def _number(file: pa.NativeFile, width: int) -> int:
-    data = file.read(width)
-    if len(data) < width:
-        raise pa.ArrowInvalid("the log file is cut off")
-    return int.from_bytes(data, "big")
+def _checked(number: int, most: int, start: int) -> int:
+    if number > most:
+        raise pa.ArrowInvalid(f"the log file's block at byte {start} is broken")
+    return number
