@@ -82,17 +82,16 @@ class Order:
         """The rows of `frame` in their order, with the further columns of the rows of `other` that have their key."""
         return self._join(frame, other, "left")
 
-    def positions(self, sorted_keys: pl.DataFrame, probes: pl.DataFrame) -> list[int]:
-        """For each probe, how many of the sorted keys are equal to it or come before it."""
-        probe = pl.int_range(pl.len(), dtype=pl.Int64).alias("_probe")
-        tagged = pl.concat(
-            [
-                sorted_keys.select(*self.columns, pl.lit(None, pl.Int64).alias("_probe")),
-                probes.select(*self.columns, probe),
-            ]
-        )
-        ordered = self.sort(tagged).with_columns(_before=pl.col("_probe").is_null().cum_sum())
-        return ordered.filter(pl.col("_probe").is_not_null()).sort("_probe")["_before"].to_list()
+    def counts(self, keys: pl.DataFrame, first: pl.DataFrame, last: pl.DataFrame) -> list[int]:
+        """How many of some keys lie in each range from a row of `first` to the same row of `last`, both inclusive."""
+        number = pl.int_range(pl.len(), dtype=pl.Int64).alias("_range")
+        no_number = pl.lit(None, pl.Int64).alias("_range")
+        # Sorting is stable: what is equal to an end of a range stays inside of it.
+        tagged = [first.select(*self.columns, number), keys.select(*self.columns, no_number)]
+        ordered = self.sort(pl.concat([*tagged, last.select(*self.columns, number)]))
+        ends = ordered.with_columns(_seen=pl.col("_range").is_null().cum_sum()).filter(pl.col("_range").is_not_null())
+        seen = ends.sort("_range", maintain_order=True)["_seen"].to_list()
+        return [after - before for before, after in zip(seen[::2], seen[1::2], strict=True)]
 
     def _join(self, frame: pl.DataFrame, other: pl.DataFrame, how: Any) -> pl.DataFrame:
         on = list(self.columns)

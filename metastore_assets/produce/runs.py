@@ -10,6 +10,7 @@ from typing import Any
 
 import polars as pl
 import pyarrow as pa
+import pyarrow.parquet as pq
 
 from metastore_assets.produce.layout import GONE, Layout
 from metastore_assets.produce.order import Order
@@ -17,7 +18,9 @@ from metastore_assets.produce.rows import frame_of, table_of
 from metastore_assets.produce.storage import Storage
 from metastore_assets.produce.streams import Stream
 
-_INDEX = "metastore.row_groups"
+_FIRST = "metastore.first_keys"
+_LAST = "metastore.last_keys"
+"""Metadata of a file: the first and the last key of each of its row groups."""
 
 
 @dataclass(frozen=True)
@@ -38,6 +41,11 @@ class KeyRange:
 
     after: pl.DataFrame | None = None
     until: pl.DataFrame | None = None
+
+    @property
+    def is_everything(self) -> bool:
+        """Whether there are no bounds."""
+        return self.after is None and self.until is None
 
     def filter(self, frame: pl.DataFrame, group: Order) -> pl.DataFrame:
         """The rows of a frame whose keys are in the range."""
@@ -62,7 +70,8 @@ class RunWriter:
         self._row_group_rows = row_group_rows
         self._context = storage.parquet_writer(self.path, layout.file_schema)
         self._waiting: list[pl.DataFrame] = []
-        self._bounds: list[pl.DataFrame] = []
+        self._first: list[pl.DataFrame] = []
+        self._last: list[pl.DataFrame] = []
 
     def __enter__(self) -> RunWriter:
         self._writer = self._context.__enter__()
@@ -71,8 +80,8 @@ class RunWriter:
     def __exit__(self, *exception: Any) -> None:
         if exception[0] is None:
             self._flush()
-            bounds = pl.concat(self._bounds) if self._bounds else self._layout.empty_keys
-            self._writer.add_metadata({_INDEX: keys_text(bounds)})
+            index = ((_FIRST, self._first), (_LAST, self._last))
+            self._writer.add_metadata({name: keys_text(pl.concat([self._layout.empty_keys, *k])) for name, k in index})
         self._context.__exit__(*exception)
 
     def write(self, frame: pl.DataFrame) -> None:
@@ -103,7 +112,8 @@ class RunWriter:
             piece = frame[start : start + self._row_group_rows]
             self._writer.write_table(table_of(piece, self._layout.file_schema), self._row_group_rows)
             keys = piece.select(self._layout.group.columns)
-            self._bounds += [keys.head(1), keys.tail(1)]
+            self._first.append(keys.head(1))
+            self._last.append(keys.tail(1))
 
 
 def read_run(
@@ -114,7 +124,7 @@ def read_run(
     keys: pl.DataFrame | None = None,
     columns: Iterable[str] | None = None,
 ) -> Stream:
-    """The rows of a run in a range of keys, or of some sorted distinct keys in it, row group by row group."""
+    """The rows of a run in a range of keys, or of some keys in it, row group by row group."""
     names = layout.file_schema.names if columns is None else list(columns)
     return Stream(_read(storage, path, layout, key_range, keys, names), layout.empty.select(names))
 
@@ -124,8 +134,7 @@ def _read(
 ) -> Iterator[pl.DataFrame]:
     group = layout.group
     with storage.open_parquet(path) as file:
-        bounds = keys_of(file.metadata.metadata[_INDEX.encode()].decode())
-        for number in _row_groups(bounds, layout, key_range, keys):
+        for number in _row_groups(file, layout, key_range, keys):
             frame = frame_of(file.read_row_group(number, columns=names))
             frame = key_range.filter(frame, group)
             if keys is not None:
@@ -135,17 +144,23 @@ def _read(
 
 
 def run_bounds(storage: Storage, path: str) -> pl.DataFrame:
-    """The first and the last key of each row group of a run."""
+    """The first and the last key of each row group of a run, in no order."""
     with storage.open_parquet(path) as file:
-        return keys_of(file.metadata.metadata[_INDEX.encode()].decode())
+        return pl.concat(_index(file))
 
 
-def _row_groups(bounds: pl.DataFrame, layout: Layout, key_range: KeyRange, keys: pl.DataFrame | None) -> list[int]:
+def _index(file: pq.ParquetFile) -> tuple[pl.DataFrame, pl.DataFrame]:
+    """The first and the last key of each row group."""
+    metadata = file.metadata.metadata
+    return keys_of(metadata[_FIRST.encode()].decode()), keys_of(metadata[_LAST.encode()].decode())
+
+
+def _row_groups(file: pq.ParquetFile, layout: Layout, key_range: KeyRange, keys: pl.DataFrame | None) -> list[int]:
     """The row groups that may hold what is asked for."""
-    if bounds.height <= 2:
-        return list(range(bounds.height // 2))
+    if file.num_row_groups < 2 or (key_range.is_everything and keys is None):
+        return list(range(file.num_row_groups))
     group = layout.group
-    first, last = bounds.gather_every(2), bounds.gather_every(2, 1)
+    first, last = _index(file)
     wanted = [True] * first.height
     if key_range.until is not None:
         wanted = first.select(group.before(key_range.until, inclusive=True)).to_series().to_list()
@@ -153,20 +168,8 @@ def _row_groups(bounds: pl.DataFrame, layout: Layout, key_range: KeyRange, keys:
         too_early = last.select(group.before(key_range.after, inclusive=True)).to_series().to_list()
         wanted = [want and not early for want, early in zip(wanted, too_early, strict=True)]
     if keys is not None:
-        # A row group may hold a key when fewer keys end before its first key than come up to its last.
-        up_to_last = group.positions(keys, last)
-        before_first = [
-            count - own for count, own in zip(group.positions(keys, first), _equal(group, keys, first), strict=True)
-        ]
-        wanted = [want and before < upto for want, before, upto in zip(wanted, before_first, up_to_last, strict=True)]
+        wanted = [want and count > 0 for want, count in zip(wanted, group.counts(keys, first, last), strict=True)]
     return [number for number, want in enumerate(wanted) if want]
-
-
-def _equal(group: Order, keys: pl.DataFrame, probes: pl.DataFrame) -> list[bool]:
-    """For each probe, whether it is one of the distinct keys."""
-    numbered = probes.with_row_index("_probe")
-    found = set(group.semi(numbered, keys)["_probe"].to_list())
-    return [number in found for number in range(probes.height)]
 
 
 def keys_text(keys: pl.DataFrame) -> str:
