@@ -117,7 +117,8 @@ class TableConfig(_Model):
     relocate: dict[str, str] = Field(default_factory=dict)
     """Of a moved table: recorded location prefixes and where the files lie now. The longest one that fits counts."""
     options: dict[str, Any] = Field(default_factory=dict)
-    """Reader options of the format; for CSV files: `header`, `delimiter`, `quote`, `encoding`, `null_values`."""
+    """Reader options of the format. Files: `template` (`{year:int}/{month}`); of CSV files also `header`, `delimiter`,
+    `quote`, `escape`, `encoding`, `null_values`."""
     columns: dict[str, ColumnPolicy] = Field(default_factory=dict)
     """Policy by column (dotted leaf path). The key `default` is the policy of every column not named."""
     sensor: SensorConfig = SensorConfig()
