@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import hashlib
 import json
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass
@@ -195,6 +195,9 @@ class _Merger:
             rules = self._rules = self._rules or MergeRules.of(self._timeline.version, self._timeline.properties)
         except ValueError as error:
             raise TableFormatError(f"{uri} has log files that merge by {error}, which has no reader") from error
+        if _has_local_times(self._schema.columns):
+            what = "log files" if one.logs else "base files in Lance"
+            raise TableFormatError(f"{uri} has timestamps without time zone and {what}, which has no reader")
         if not one.in_order and rules.mode == "COMMIT_TIME_ORDERING":
             raise TableFormatError(
                 f"{uri}: the file group {one.file_id} has log files of concurrent writes, whose order is not defined"
@@ -260,6 +263,14 @@ class HudiFragmentSource:
     def _verify(self) -> None:
         if self.base is not None:
             self.location.check(self.base)
+
+
+def _has_local_times(fields: Iterable[pa.Field]) -> bool:
+    return any(
+        (pa.types.is_timestamp(field.type) and field.type.tz is None)
+        or _has_local_times(field.type.field(index) for index in range(field.type.num_fields))
+        for field in fields
+    )
 
 
 def _check_features(timeline: Timeline) -> None:

@@ -92,6 +92,8 @@ class HudiWriter:
         self.fields = list(fields)
         self.key = key
         self.partition_field = partition_field
+        self.types: dict[str, pa.DataType] = {}
+        """Of columns in Parquet, where Avro's type is no simple one."""
         self.slices: dict[str, Slice] = {}
         self._clock = datetime(2024, 1, 1)
         self._groups = 0
@@ -220,7 +222,7 @@ class HudiWriter:
         return {one["name"]: row.get(one["name"]) for one in self.fields} | added
 
     def _arrow(self) -> pa.Schema:
-        own = [(one["name"], _ARROW[one["type"][1]]) for one in self.fields]
+        own = [(one["name"], self.types.get(one["name"]) or _ARROW[one["type"][1]]) for one in self.fields]
         return pa.schema([*own, *((name, pa.string()) for name in META)])
 
     def _avro_block(self, records: list[dict[str, Any]]) -> bytes:
