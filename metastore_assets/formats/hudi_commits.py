@@ -15,8 +15,7 @@ from metastore_assets.formats.location import Location
 
 _AVRO = b"Obj\x01"
 _THREADS = 8
-_KEEP_SCHEMA = ("CLUSTER", "COMPACT", "INDEX", "LOG_COMPACT")
-"""Operations that rewrite rows, and whose schema may be older than the table's."""
+_REWRITES = ("CLUSTER", "COMPACT", "INDEX", "LOG_COMPACT")
 
 Group = tuple[str, str]
 """Of files: partition path and file id."""
@@ -44,6 +43,8 @@ class Commit:
     """File groups that hold no rows of the table any more."""
     schema: str | None
     """Of the table, in Avro's JSON."""
+    rewrites: bool
+    """Whether it left rows as they were: then its schema may be older than the table's."""
     evolved_by_id: bool
     """Whether the table has a schema whose fields are told apart by number: columns may have been renamed."""
 
@@ -65,8 +66,6 @@ def _commit(location: Location, instant: Instant) -> Commit:
         metadata = _decoded(location.read(instant.path))
         partitions = (metadata.get("partitionToWriteStats") or {}).items()
         extra = metadata.get("extraMetadata") or {}
-        operation = str(metadata.get("operationType") or "")
-        schema = extra.get("schema") if operation not in _KEEP_SCHEMA else None
         return Commit(
             instant,
             tuple(write for partition, stats in partitions for stat in stats for write in _writes(partition, stat)),
@@ -75,7 +74,8 @@ def _commit(location: Location, instant: Instant) -> Commit:
                 for partition, ids in (metadata.get("partitionToReplaceFileIds") or {}).items()
                 for file_id in ids
             ),
-            schema or None,
+            extra.get("schema") or None,
+            metadata.get("operationType") in _REWRITES,
             bool(extra.get("latest_schema")),
         )
     except (ValueError, KeyError, TypeError, AttributeError, EOFError, IndexError) as error:

@@ -51,7 +51,9 @@ def table_schema(
     whose values are formatted as dates to make folders. Raises TableFormatError.
     """
     created = properties.get(_CREATED)
-    text = next((commit.schema for commit in reversed(commits) if commit.schema), None) or created
+    telling = [commit for commit in commits if commit.schema]
+    telling.sort(key=lambda commit: (not commit.rewrites, commit.instant.requested))
+    text = telling[-1].schema if telling else created
     if text is None:
         return None
     if any(commit.evolved_by_id for commit in commits):

@@ -164,7 +164,11 @@ def load_properties(location: Location) -> dict[str, str]:
     try:
         text = location.read(_PROPERTIES).decode()
     except FileNotFoundError as error:
-        raise TableNotFoundError(f"{location.uri} holds no Hudi table: there is no {_PROPERTIES}") from error
+        try:
+            # While a writer changes the properties there is only a copy of them.
+            text = location.read(f"{_PROPERTIES}.backup").decode()
+        except FileNotFoundError:
+            raise TableNotFoundError(f"{location.uri} holds no Hudi table: there is no {_PROPERTIES}") from error
     properties = {}
     for line in text.splitlines():
         if not line.lstrip().startswith(("#", "!")) and "=" in line:

@@ -238,6 +238,28 @@ def test_schema_evolution(history: History) -> None:
     assert second.partition == "part=y"
 
 
+def test_the_schema_is_that_of_the_newest_write_of_rows(history: History) -> None:
+    """A compaction was planned with the schema of its time; without other commits it has the best there is."""
+    writer, one = history.writer, _group(history)
+    history.plan_compaction(one)
+    writer.fields.append({"name": "extra", "type": ["null", "string"], "default": None})
+    history.upsert(one, [_A | {"ts": 2}], {}, 3)
+    writer.fields.pop()
+    history.compact(one)
+    assert _open(writer.folder).schema.names == ["key", "part", "ts", "value", "extra"]
+    for path in list(writer.timeline.iterdir()):
+        if _done(path) and "COMPACT" not in path.read_text():
+            path.unlink()
+    assert _open(writer.folder).schema.names == ["key", "part", "ts", "value"]
+
+
+def test_properties_that_are_being_changed(history: History) -> None:
+    """For a moment there is only their backup."""
+    path = history.writer.folder / ".hoodie" / "hoodie.properties"
+    path.rename(path.with_name("hoodie.properties.backup"))
+    assert _rows(_open(history.writer.folder)) == history.rows()
+
+
 def test_renamed_columns_are_refused(history: History) -> None:
     """Old files hold old names; without a rename, schemas by number do not matter."""
     writer = history.writer
