@@ -20,8 +20,7 @@ from metastore_assets.config import FREQUENCY_LIMIT
 from metastore_assets.errors import CorruptionError, MetastoreError
 from metastore_assets.pipeline.files import FrequencyReader, FrequencyWriter
 from metastore_assets.pipeline.plan import Layout
-from metastore_assets.pipeline.session import parallelism
-from metastore_assets.pipeline.tasks import balanced_bins, failure, limit_threads, results
+from metastore_assets.produce.spark import balanced_bins, failure, limit_threads, parallelism, results
 from metastore_assets.statistics.frequencies import (
     EMPTY,
     Frequencies,

@@ -106,10 +106,3 @@ def _reason(error: Exception, log: Path | None) -> str:
     # Lines that start with a blank are those of a Java stack trace.
     lines = [line for line in written if line.strip() and not line[0].isspace()]
     return " ".join([*str(error).split(), *(lines[-1:])])
-
-
-def parallelism(spark: SparkSession) -> int:
-    """Number of tasks that the cluster runs at once, as far as Spark tells; at least 1."""
-    if type(spark).__module__.startswith("pyspark.sql.connect"):
-        return max(1, int(spark.conf.get("spark.default.parallelism", None) or 8))
-    return max(1, spark.sparkContext.defaultParallelism)

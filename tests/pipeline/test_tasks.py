@@ -9,7 +9,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from metastore_assets.errors import FragmentError
-from metastore_assets.pipeline.tasks import balanced_bins, run_tasks
+from metastore_assets.produce.spark import balanced_bins, run_tasks
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession

@@ -1,4 +1,8 @@
-"""Run a function over picklable tasks on Spark: one Python task per bin of work, results back as values."""
+"""Run functions of tasks on Spark: one Python task per bin of work, results back as values.
+
+A frame of tasks drives `mapInArrow`; no row of data crosses from a JVM to Python. Needs no other package on the
+workers than this one.
+"""
 
 from __future__ import annotations
 
@@ -6,12 +10,12 @@ import heapq
 import pickle
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass
+from functools import partial
 from typing import TYPE_CHECKING, Any, TypeVar
 
 import pyarrow as pa
 
 from metastore_assets.errors import MetastoreError
-from metastore_assets.pipeline.session import parallelism
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -29,6 +33,33 @@ _BINS_PER_SLOT = 4
 """Bins of work per parallel slot: enough to even out tasks of unknown length, few enough to launch at once."""
 
 
+def parallelism(spark: SparkSession) -> int:
+    """Number of tasks that the cluster runs at once, as far as Spark tells; at least 1."""
+    if type(spark).__module__.startswith("pyspark.sql.connect"):
+        return max(1, int(spark.conf.get("spark.default.parallelism", None) or 8))
+    return max(1, spark.sparkContext.defaultParallelism)
+
+
+class SparkExecutor:
+    """Runs tasks on Spark, in one job per call. What a task that is run twice leaves behind, no version names."""
+
+    def __init__(self, spark: SparkSession) -> None:
+        self._spark = spark
+
+    def map(self, function: Callable[[T], R], tasks: Sequence[T]) -> list[R]:
+        """`[function(task) for task in tasks]`, in that order. Raises what the first failed one raised."""
+        numbered = run_tasks(self._spark, partial(_numbered, function), list(enumerate(tasks)))
+        return [result for _, result in sorted(numbered, key=lambda item: item[0])]
+
+    def slots(self) -> int:
+        """How many tasks run at a time."""
+        return parallelism(self._spark)
+
+
+def _numbered(function: Callable[[T], R], task: tuple[int, T]) -> tuple[int, R]:
+    return task[0], function(task[1])
+
+
 def run_tasks(
     spark: SparkSession,
     function: Callable[[T], R],
@@ -42,8 +73,11 @@ def run_tasks(
     """
     if not tasks:
         return []
+    from pyspark import cloudpickle
+
     bins = balanced_bins(weights or [1.0] * len(tasks), parallelism(spark) * _BINS_PER_SLOT)
-    packed = [pickle.dumps([tasks[index] for index in group]) for group in bins]
+    # Tasks may hold functions that were defined where only the driver knows them.
+    packed = [cloudpickle.dumps([tasks[index] for index in group]) for group in bins]  # type: ignore[no-untyped-call]
 
     def run(batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
         limit_threads()
