@@ -36,6 +36,9 @@ def check_readable(table: str, protocol: Mapping[str, Any], metadata: Mapping[st
     provider = (metadata.get("format") or {}).get("provider", "parquet")
     if provider != "parquet":
         raise _unreadable(table, f"data files of the format {provider}")
+    coordinator = (metadata.get("configuration") or {}).get("delta.coordinatedCommits.commitCoordinator-preview")
+    if coordinator:
+        raise _unreadable(table, f"commits coordinated by {coordinator}, the newest of which may not be in the log,")
 
 
 def mapping_mode(table: str, protocol: Mapping[str, Any], metadata: Mapping[str, Any]) -> MappingMode:

@@ -1,4 +1,4 @@
-"""Delta tables: column mapping, type widening, partition values, paths, features, and the log's forms."""
+"""Delta tables: how columns and files are found, and what makes a fragment another one."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ import pytest
 from deltalake import write_deltalake
 
 from metastore_assets.config import TableConfig
-from metastore_assets.errors import FragmentError, TableFormatError
+from metastore_assets.errors import FragmentError
 from metastore_assets.formats import Snapshot, open_table_format
 from metastore_assets.formats.base import FIELD_ID
 from tests.formats.delta_log_writer import (
@@ -221,22 +221,6 @@ def test_columns_that_a_file_lacks_are_null_and_dropped_ones_are_known(tmp_path:
     with snapshot.fragments[0].source.open() as reader:
         assert reader.stored_columns == {"a", "gone", "s"}
         assert [chunk.to_pylist() for chunk in reader.read(pa.field("gone", pa.string()))] == [["x"]]
-
-
-@pytest.mark.parametrize("feature", ["variantShredding-preview", "catalog", "someThingNew"])
-def test_a_feature_without_a_reader_is_named(tmp_path: Path, feature: str) -> None:
-    """Reading on would give wrong rows."""
-    needed = protocol(f"{feature}Managed" if feature == "catalog" else feature)
-    commit(tmp_path, needed, metadata([field("a", "long")]), add_file(tmp_path, pa.table({"a": [1]})))
-    with pytest.raises(TableFormatError, match=feature):
-        _snapshot(tmp_path)
-
-
-def test_an_unknown_column_type_is_named(tmp_path: Path) -> None:
-    """With the table and the column."""
-    commit(tmp_path, protocol(), metadata([field("a", "interval year")]))
-    with pytest.raises(TableFormatError, match="interval year"):
-        _snapshot(tmp_path)
 
 
 def test_files_of_one_name_in_tables_written_anew_have_different_ids(tmp_path: Path) -> None:

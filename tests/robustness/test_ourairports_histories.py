@@ -181,7 +181,7 @@ def test_all_revisions(spark: SparkSession, tmp_path: Path, realtables: Path, ki
             refreshed(config, spark)
             _assert_tells(Metastore(config.root).table("t"), told, revisions.schema)
             compared += 1
-    assert compared == 28
+    assert compared == 29
 
 
 def _start(kind: type[Any], folder: Path, realtables: Path) -> tuple[Revisions, Any, MetastoreConfig]:
