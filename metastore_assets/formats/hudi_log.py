@@ -9,8 +9,8 @@ import pyarrow as pa
 
 _MAGIC = b"#HUDI#"
 _FORMAT = 1
-_COMMAND, _DELETE, _CORRUPT, _AVRO, _HFILE, _PARQUET, _CHANGES = range(7)
-_INSTANT, _TARGET, _SCHEMA, _COMMAND_TYPE, _COMPACTED, _POSITIONS, _IDENTIFIER, _PARTIAL, _BASE = range(9)
+_COMMAND, _DELETE, _CORRUPT, AVRO_BLOCK, _HFILE, PARQUET_BLOCK, _CHANGES = range(7)
+_INSTANT, _TARGET, SCHEMA_HEADER, _COMMAND_TYPE, _COMPACTED, _POSITIONS, _IDENTIFIER, _PARTIAL, _BASE = range(9)
 _MOST_ENTRIES = 100
 _MOST_BYTES = 64 << 20
 _WINDOW = 64 << 10
@@ -22,6 +22,8 @@ class LogBlock:
 
     kind: int
     headers: Mapping[int, str]
+    place: tuple[int, int]
+    """Of the content in the file: position and length."""
 
     @property
     def instant(self) -> str:
@@ -69,7 +71,7 @@ def check_mergeable(blocks: Iterable[LogBlock]) -> None:
     for block in blocks:
         if block.kind == _HFILE:
             raise pa.ArrowInvalid("HFile log blocks have no reader")
-        if block.kind not in (_COMMAND, _DELETE, _AVRO, _PARQUET):
+        if block.kind not in (_COMMAND, _DELETE, AVRO_BLOCK, PARQUET_BLOCK):
             raise pa.ArrowInvalid(f"log blocks of type {block.kind} have no reader")
         if block.headers.get(_PARTIAL, "").lower() == "true":
             raise pa.ArrowInvalid("log blocks with partial updates have no reader")
@@ -92,6 +94,16 @@ def live_instants(blocks: Iterable[LogBlock], has: Callable[[str], bool]) -> tup
     return tuple(live)
 
 
+def written_block(kind: int, headers: Mapping[int, str], content: bytes) -> bytes:
+    """A block as it stands in a log file."""
+    body = _FORMAT.to_bytes(4, "big") + kind.to_bytes(4, "big") + len(headers).to_bytes(4, "big")
+    for key, text in headers.items():
+        body += key.to_bytes(4, "big") + len(text.encode()).to_bytes(4, "big") + text.encode()
+    body += len(content).to_bytes(8, "big") + content + (0).to_bytes(4, "big")
+    length = len(body) + 8
+    return _MAGIC + length.to_bytes(8, "big") + body + (length + len(_MAGIC)).to_bytes(8, "big")
+
+
 def _read_block(cursor: _Cursor) -> LogBlock:
     start = cursor.position
     if cursor.read(len(_MAGIC)) != _MAGIC:
@@ -108,11 +120,13 @@ def _read_block(cursor: _Cursor) -> LogBlock:
     for _ in range(_checked(cursor.number(4), _MOST_ENTRIES, start)):
         key = cursor.number(4)
         headers[key] = cursor.read(_checked(cursor.number(4), _MOST_BYTES, start)).decode()
+    size = cursor.number(8)
+    place = (cursor.position, _checked(size, end - cursor.position, start))
     cursor.position = end - 8
     # The length is repeated behind the block, to be found from its end.
     if cursor.number(8) != length + len(_MAGIC):
         raise pa.ArrowInvalid(f"the log file's block at byte {start} is broken")
-    return LogBlock(kind, headers)
+    return LogBlock(kind, headers, place)
 
 
 def _checked(number: int, most: int, start: int) -> int:

@@ -19,6 +19,7 @@ import pyarrow as pa
 
 from metastore_assets.formats.hudi_log import LogBlock, check_mergeable, read_blocks
 from metastore_assets.formats.hudi_timeline import flag, names
+from metastore_assets.formats.hudi_transcode import needs_transcoding, transcoded
 from metastore_assets.formats.location import Location, StoredFile
 from metastore_assets.formats.spill import spilled
 
@@ -120,6 +121,9 @@ def merged(location: Location, base: StoredFile | None, logs: tuple[StoredFile, 
     with tempfile.TemporaryDirectory(prefix="metastore-hudi-") as folder, _explained():
         _write_table(folder, merge)
         paths = [_placed(location, stored, folder) for stored in ((base,) if base else ()) + logs]
+        if needs_transcoding(merge.schema):
+            for path in paths[1 if base else 0 :]:
+                _transcode(os.path.join(folder, path))
         base_path = paths.pop(0) if base else ""
         batches = _batches(folder, base_path, paths)
         first = next(batches, None)
@@ -183,6 +187,16 @@ def _placed(location: Location, stored: StoredFile, folder: str) -> str:
         with location.open_stored(stored) as source, open(target, "wb") as file:
             shutil.copyfileobj(source, file, _COPY_BYTES)
     return name
+
+
+def _transcode(path: str) -> None:
+    with open(path, "rb") as file:
+        data = file.read()
+    blocks = read_blocks(pa.BufferReader(data))
+    # A link to the table's own file is replaced, not written through.
+    os.unlink(path)
+    with open(path, "wb") as file:
+        file.write(transcoded(data, blocks))
 
 
 def _batches(folder: str, base: str, logs: list[str]) -> Iterator[pa.RecordBatch]:

@@ -9,7 +9,7 @@ _BASE = re.compile(r"(?P<id>[^_.][^_]*)_(?P<token>[^_]*)_(?P<instant>\d+)\.(?P<k
 _LOG = re.compile(
     r"\.(?P<id>.+)_(?P<instant>\d+)\.log\.(?P<version>\d+)(?:_(?P<token>\d+-\d+-\d+))?(?P<changes>\.cdc)?"
 )
-_DATA = (".parquet", ".orc", ".hfile", ".lance")
+_DATA = (".parquet", ".orc", ".hfile", ".lance", "_hudiext")
 
 
 @dataclass(frozen=True, slots=True)

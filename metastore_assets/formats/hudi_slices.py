@@ -59,7 +59,10 @@ def file_slices(
     rows: dict[str, int | None] = {}
     for commit in own:
         for write in commit.writes:
-            _add(groups, state, timeline, write.group, write.name, None)
+            try:
+                _add(groups, state, timeline, write.group, write.name, None)
+            except ValueError as error:
+                raise _foreign(timeline, f"{write.group[0]}/{write.name}".lstrip("/"), error) from error
             if write.rows is not None:
                 rows[write.name] = write.rows
     replaced = {group for commit in own for group in commit.replaced}
@@ -104,10 +107,7 @@ def _listed(
                 )
         elif keeps(folder):
             if isinstance(meaning, ValueError):
-                raise TableFormatError(
-                    f"{location.full_path(stored.path)} is a data file that another tool made part of the table or "
-                    f"that was bootstrapped, which has no reader: {meaning}"
-                ) from meaning
+                raise _foreign(timeline, stored.path, meaning)
             group, name = (folder, meaning.file_id), stored.path.rpartition("/")[2]
             of_kind = first[type(meaning)]
             of_kind[group] = min(meaning.instant, of_kind.get(group, meaning.instant))
@@ -221,6 +221,13 @@ def _check_complete(
             too_old = isinstance(base, BaseName) and base.instant < previous
             if group not in slices or too_old:
                 raise _gone(timeline, state, f"the file group {group[1]} has been cleaned")
+
+
+def _foreign(timeline: Timeline, path: str, error: ValueError) -> TableFormatError:
+    return TableFormatError(
+        f"{timeline.location.full_path(path)} is a data file that another tool made part of the table or that was "
+        f"bootstrapped, which has no reader: {error}"
+    )
 
 
 def _gone(timeline: Timeline, state: State, what: str) -> TableFormatError | SnapshotNotFoundError:

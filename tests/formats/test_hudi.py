@@ -206,6 +206,15 @@ def test_files_that_are_not_hudis(history: History) -> None:
     assert _rows(_open(folder)) == history.rows()
 
 
+def test_files_that_another_tool_registered(history: History) -> None:
+    """Known from the commit alone, by a name of their own."""
+    writer, instant = history.writer, history.writer.tick()
+    stat = {"fileId": "part-0", "path": f"part=x/part-0.parquet_{instant}_hudiext", "partitionPath": "part=x"}
+    writer.complete(instant, "commit", [stat])
+    with pytest.raises(TableFormatError, match="another tool"):
+        _open(writer.folder)
+
+
 def test_rows_that_say_that_they_are_deleted(history: History) -> None:
     """The column `_hoodie_is_deleted` is no column of the table."""
     writer = history.writer

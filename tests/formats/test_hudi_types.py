@@ -11,7 +11,7 @@ import pyarrow as pa
 import pytest
 
 from metastore_assets.config import TableConfig
-from metastore_assets.errors import FragmentError, TableFormatError
+from metastore_assets.errors import TableFormatError
 from metastore_assets.formats import Snapshot, open_table_format
 from tests.formats.hudi_writer import FIELDS, HudiWriter
 from tests.formats.oracle import read_columns
@@ -27,6 +27,7 @@ _EVENT = {
     "name": "event",
     "fields": [{"name": "at", "type": ["null", {"type": "long", "logicalType": "timestamp-micros"}]}],
 }
+_EVENT_TYPE = pa.struct([("at", pa.timestamp("us", "UTC"))])
 _DECIMAL = {"type": "fixed", "size": 9, "name": "d", "logicalType": "decimal", "precision": 20, "scale": 4}
 _MILLIS = {"type": "long", "logicalType": "timestamp-millis"}
 _MICROS = {"type": "long", "logicalType": "timestamp-micros"}
@@ -63,6 +64,10 @@ _TYPES: list[tuple[Any, pa.DataType, Any, Any]] = [
         [],
     ),
     (_PAIR, _PAIR_TYPE, {"x": "a", "y": None}, {"x": None, "y": 9}),
+    (_EVENT, _EVENT_TYPE, {"at": _MOMENT}, {"at": None}),
+    ({"type": "array", "items": ["null", _EVENT]}, pa.list_(_EVENT_TYPE), [{"at": _MOMENT}, None], []),
+    ({"type": "array", "items": _MILLIS}, pa.list_(pa.timestamp("ms", "UTC")), [_MOMENT, _MOMENT], []),
+    ({"type": "enum", "name": "e", "symbols": ["A", "B"]}, pa.string(), "A", "B"),
 ]
 
 
@@ -96,12 +101,29 @@ def test_a_type(tmp_path: Path, version: int, kind: int, avro: Any, arrow: pa.Da
     [
         (_LOCAL, pa.timestamp("us"), datetime(2024, 1, 1)),
         ({"type": "array", "items": ["null", _LOCAL]}, pa.list_(pa.timestamp("us")), [datetime(2024, 1, 1)]),
-        (_EVENT, pa.struct([("at", pa.timestamp("us", "UTC"))]), {"at": _MOMENT}),
-        ({"type": "enum", "name": "e", "symbols": ["A", "B"]}, pa.string(), "A"),
     ],
-    ids=["local", "local in list", "timestamp in struct", "enum"],
+    ids=["local", "local in list"],
 )
 def test_types_that_are_refused_in_log_files(tmp_path: Path, avro: Any, arrow: pa.DataType, value: Any) -> None:
-    """hudi-rs merges them not at all or not for sure; in base files alone they are read."""
-    with pytest.raises((TableFormatError, FragmentError), match=r"without time zone|cannot read it: reconcile"):
+    """hudi-rs does not know them."""
+    with pytest.raises(TableFormatError, match="without time zone"):
         read_columns(_written(tmp_path / "t", 9, 3, avro, arrow, value, value))
+
+
+def test_a_struct_of_timestamps_that_was_added_later(tmp_path: Path) -> None:
+    """A log file from before the column existed, and one from behind."""
+    writer = HudiWriter(tmp_path / "t", 9, fields=FIELDS[:3])
+    instant = writer.tick()
+    one = writer.new_slice("x", instant)
+    stat = writer.base_file(one, instant, [{"key": "a", "ts": 1}, {"key": "b", "ts": 1}])
+    one.base_name = stat["path"].rpartition("/")[2]
+    writer.complete(instant, "deltacommit", [stat])
+    instant = writer.tick()
+    writer.complete(instant, "deltacommit", [writer.log_file(one, instant, [{"key": "a", "ts": 2}])])
+    writer.fields.append({"name": "v", "type": ["null", _EVENT], "default": None})
+    instant = writer.tick()
+    stat = writer.log_file(one, instant, [{"key": "b", "ts": 2, "v": {"at": _MOMENT}}], {"x": 1})
+    writer.complete(instant, "deltacommit", [stat])
+    columns = read_columns(open_table_format(TableConfig(name="t", uri=str(tmp_path / "t"))).snapshot())
+    assert dict(zip(columns["key"], columns["ts"], strict=True)) == {"a": 2, "b": 2}
+    assert dict(zip(columns["key"], columns["v"], strict=True)) == {"a": None, "b": {"at": _MOMENT}}
