@@ -171,10 +171,12 @@ def _has_names(texts: pa.StringArray) -> bool:
 
 def _check_delimiter(batch: pa.RecordBatch, options: CsvOptions) -> None:
     """Raise ArrowInvalid for a file of one column that seems to be several with another delimiter between them."""
-    if options.has_delimiter or batch.num_columns > 1 or batch.num_rows < 2:
+    if options.has_delimiter or batch.num_columns > 1:
         return
-    for delimiter, spelled in _DELIMITERS.items():
-        counts = pc.min_max(pc.count_substring(batch.column(0), delimiter)).as_py()
+    header = [pa.array(batch.schema.names)] if options.header else []
+    texts = pa.chunked_array([*header, batch.column(0)])
+    for delimiter, spelled in _DELIMITERS.items() if len(texts) > 1 else ():
+        counts = pc.min_max(pc.count_substring(texts, delimiter)).as_py()
         if delimiter != options.delimiter and counts["min"] == counts["max"] and counts["min"]:
             raise pa.ArrowInvalid(
                 f"every row has {counts['min']} {spelled!r} and no {options.delimiter!r}; set options.delimiter"

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Sequence
 from dataclasses import dataclass
 from itertools import pairwise
 
@@ -26,6 +25,7 @@ USUAL = frozenset(_USUAL_WORDS.split())
 _NULLS = frozenset(["", "na", "n/a", "#n/a", "nan", "null", "none", "nil", r"\n", "-", "--", "?", "."])
 _YEAR = re.compile(r"(18|19|20)\d\d")
 _ENOUGH_ROWS = 20
+_NAME_LIKE, _VALUE_LIKE, _UNLIKE, _SILENT = "name", "value", "neither", "silent"
 
 
 @dataclass(frozen=True)
@@ -55,28 +55,38 @@ class FirstRow:
         What tells: columns of numbers, dates, times or booleans which the cell above does not fit (names), or does
         (values). Where all columns are texts only names that look like names do.
         """
-        typed = [place for place, types in enumerate(self.rest) if _is_typed(types)]
-        fits = [place for place in typed if self._fits(place)]
-        differs = [place for place in typed if not self._fits(place) and not self._is_null(place)]
-        if fits and differs:
-            return None
-        if differs:
+        evidence = [self._compared(place) for place, types in enumerate(self.rest) if _is_typed(types)]
+        told = {one for one in evidence if one != _SILENT}
+        if not told:
+            return self._looks_like_names()
+        if told == {_NAME_LIKE}:
             return True
-        if fits:
-            return None if self._names_years(fits) else False
-        return self._looks_like_names()
+        return False if told == {_VALUE_LIKE} and not self._may_be_numbered() else None
 
-    def _fits(self, place: int) -> bool:
-        cell = self.cells[place]
-        return not self._is_null(place) and bool(_types_of(cell) & {preferred(self.rest[place])})
+    def _compared(self, place: int) -> str:
+        """What the cell above a column of numbers, dates, times or booleans looks like."""
+        cell, below = self.cells[place], preferred(self.rest[place])
+        if self._is_null(place):
+            return _SILENT
+        types = _types_of(cell)
+        if _is_typed(types):
+            return _VALUE_LIKE if _are_alike(preferred(types), below) else _UNLIKE
+        # `1,234` and `12/31` are no names.
+        return _NAME_LIKE if any(map(str.isalpha, cell)) else _UNLIKE
 
     def _is_null(self, place: int) -> bool:
         return self.cells[place].strip().lower() in _NULLS
 
-    def _names_years(self, places: Sequence[int]) -> bool:
-        """Whether some neighbours are years in a row, which as names of columns are as common as numbers."""
-        years = [(place, int(self.cells[place])) for place in places if _YEAR.fullmatch(self.cells[place].strip())]
-        return any(b[0] - a[0] == 1 and abs(b[1] - a[1]) == 1 for a, b in pairwise(years))
+    def _may_be_numbered(self) -> bool:
+        """Whether the cells may be names although they are numbers: years beside each other or a name; 0, 1, 2."""
+        cells = [cell.strip() for cell in self.cells]
+        years = [place for place, cell in enumerate(cells) if _YEAR.fullmatch(cell)]
+        if years and any(map(is_usual_name, cells)):
+            return True
+        if any(b - a == 1 and abs(int(cells[b]) - int(cells[a])) == 1 for a, b in pairwise(years)):
+            return True
+        counted = cells if cells[0] else cells[1:]
+        return len(cells) > 1 and counted == [str(number) for number in range(len(counted))]
 
     def _looks_like_names(self) -> bool | None:
         cells = [(place, cell.strip()) for place, cell in enumerate(self.cells)]
@@ -101,6 +111,14 @@ class FirstRow:
 def is_usual_name(cell: str) -> bool:
     """Whether a text looks like the name of a column more than like a value: `unit_price`, `First name`, `city`."""
     return bool(re.match(COMPOUND, cell)) or not USUAL.isdisjoint(word.lower() for word in _WORD.findall(cell))
+
+
+def _are_alike(one: pa.DataType, other: pa.DataType) -> bool:
+    """Whether values of both may be in one column: a fraction above integers, a time above dates."""
+    kinds = (pa.types.is_boolean, pa.types.is_time)
+    if any(kind(one) or kind(other) for kind in kinds):
+        return one == other
+    return pa.types.is_temporal(one) == pa.types.is_temporal(other)
 
 
 def _types_of(cell: str) -> frozenset[pa.DataType]:

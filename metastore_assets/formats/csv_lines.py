@@ -50,9 +50,11 @@ class Tail(io.RawIOBase):
 def check_closed(last: str | None, tail: Tail, options: CsvOptions) -> None:
     """Raise ArrowInvalid when the last value was quoted, as what is in it shows, and no quote is at the file's end.
 
-    Arrow takes all that is left for the value then: rows would be missing.
+    Arrow takes all that is left for the value then: rows would be missing. With an escape character nothing shows it.
     """
-    if options.quote is None or not last or not any(char in last for char in ("\n", "\r", options.delimiter)):
+    if options.quote is None or options.escape is not None or not last:
+        return
+    if not any(char in last for char in ("\n", "\r", options.delimiter)):
         return
     # The first of the bytes may be the middle of a character.
     if not tail.bytes.decode(options.encoding, "replace").rstrip("\r\n\0").endswith(options.quote):

@@ -61,9 +61,13 @@ def _fits(values: pa.StringArray, type_: pa.DataType) -> bool:
         # Beyond 2^53 not every integer is a float: two different ones would become equal.
         return False
     try:
-        pc.cast(values, type_)
+        parsed = pc.cast(values, type_)
     except pa.ArrowInvalid:
         return False
+    if pa.types.is_floating(type_):
+        # 1e400 is not infinite.
+        infinite = values.filter(pc.is_inf(parsed))
+        return not len(infinite) or _all_match(infinite, "(?i)inf")
     return True
 
 

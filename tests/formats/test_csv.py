@@ -48,6 +48,8 @@ _TYPED = [
     (["true", "False", ""], pa.bool_(), [True, False, None]),
     (["0", "true"], pa.string(), ["0", "true"]),
     (["0x10", "1"], pa.string(), ["0x10", "1"]),
+    (["1e400", "1.5"], pa.string(), ["1e400", "1.5"]),
+    (["Infinity", "-inf"], pa.float64(), [float("inf"), float("-inf")]),
     (["2024-01-01", "0001-12-31", ""], pa.date32(), [date(2024, 1, 1), date(1, 12, 31), None]),
     ([_NAIVE, "2024-01-02"], pa.timestamp("us"), [datetime(2024, 1, 1, 10), datetime(2024, 1, 2)]),
     (
@@ -136,6 +138,32 @@ def test_delimiter_and_quote(tmp_path: Path, name: str) -> None:
     if name == "a.tsv":
         (tmp_path / name).write_text("a\tb\n1\t2\n")
         assert _read(tmp_path) == {"a": [1], "b": [2]}
+
+
+def test_an_escape_takes_the_next_character_as_it_is(tmp_path: Path) -> None:
+    """Delimiters, quotes and line ends."""
+    (tmp_path / "a.csv").write_text('a,b\n1,x\\,y\n2,"q\\"r"\n3,s\\\nt\n')
+    assert _read(tmp_path, escape="\\") == {"a": [1, 2, 3], "b": ["x,y", 'q"r', "s\nt"]}
+
+
+@pytest.mark.parametrize("content", ['a,b\n1,"x\n2,y\n', 'a,b\n1,"x, y', 'a,b\n1,z\n2,"x\n3,y\n\n'])
+def test_a_quote_that_nothing_closes_is_told(tmp_path: Path, content: str) -> None:
+    """All that is left of the file would be one value."""
+    (tmp_path / "a.csv").write_text(content)
+    with pytest.raises(TableFormatError, match=r"a\.csv.*a quote is opened that is not closed.*options\.quote"):
+        _table(tmp_path).snapshot()
+    (tmp_path / "a.csv").write_text(content.rstrip("\n") + '"')
+    assert _table(tmp_path).snapshot().fragments[0].row_count in (1, 2)
+
+
+@pytest.mark.parametrize(
+    ("content", "spelled"), [("a;b\n1;2\n", "';'"), ("x|y\nz|\n", r"'\|'"), ("a\tb\n1\t2\n", r"'\\\\t'")]
+)
+def test_another_delimiter_is_asked_for(tmp_path: Path, content: str, spelled: str) -> None:
+    """One column of texts that all have as many of them would be no wrong numbers, but of what nobody means."""
+    (tmp_path / "a.csv").write_text(content)
+    with pytest.raises(TableFormatError, match=f"every row has 1 {spelled} and no ','; set options.delimiter"):
+        _table(tmp_path, header=True).snapshot()
 
 
 def test_null_values(tmp_path: Path) -> None:
