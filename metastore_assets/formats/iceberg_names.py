@@ -41,12 +41,13 @@ class FallbackIds:
         A mapping that has a field's id in another place than the schemas was made for other ids (Hive's migration
         numbers nested fields in another order than the table gets): it says nothing of this table.
         """
-        places = {place for schema in metadata.schemas.values() for place in _places(_struct(schema["fields"]))}
+        places: dict[int | None, set[tuple[int | None, ...]]] = {}
+        for place in (place for schema in metadata.schemas.values() for place in _places(_struct(schema["fields"]))):
+            places.setdefault(place[-1], set()).add(place)
         text = metadata.properties.get(NAME_MAPPING)
         if text:
             mapping = tuple(map(_mapped, json.loads(text)))
-            known = {place[-1] for place in places}
-            if all(place in places for place in _places(mapping) if place[-1] in known):
+            if all(_is_among(place, places.get(place[-1])) for place in _places(mapping)):
                 return cls(mapping, by_position=False)
         return cls(_positions(metadata.schemas[min(metadata.schemas)]["fields"]), by_position=True)
 
@@ -148,6 +149,14 @@ def _type(type_: Any) -> _Tree:
         return _struct(type_["fields"])
     parts = ("element",) if type_["type"] == "list" else ("key", "value")
     return tuple(Node((part,), type_[f"{part}-id"], _type(type_[part])) for part in parts)
+
+
+def _is_among(mapped: tuple[int | None, ...], places: set[tuple[int | None, ...]] | None) -> bool:
+    """Whether a mapping has a field where a schema has it; None in a mapping, and a field that is gone, fit any."""
+    return places is None or any(
+        len(place) == len(mapped) and all(own in (None, known) for own, known in zip(mapped, place, strict=True))
+        for place in places
+    )
 
 
 def _places(nodes: _Tree, above: tuple[int | None, ...] = ()) -> Iterator[tuple[int | None, ...]]:

@@ -83,7 +83,8 @@ class FileFragmentReader:
         if key in self._constants:
             yield from _repeat(self._constants[key].cast(field.type), self.row_count)
             return
-        index = self._find(field)
+        with explained(self._path, f"column {field.name!r}"):
+            index = self._find(field)
         if index is None:
             yield from _repeat(default_of(field), self.row_count)
             return
