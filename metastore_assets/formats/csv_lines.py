@@ -56,6 +56,8 @@ def check_closed(last: str | None, tail: Tail, options: CsvOptions) -> None:
         return
     if not any(char in last for char in ("\n", "\r", options.delimiter)):
         return
+    if len(options.quote.encode(options.encoding)) > 1:
+        return  # In UTF-16 and its like the last bytes alone cannot be read.
     # The first of the bytes may be the middle of a character.
     if not tail.bytes.decode(options.encoding, "replace").rstrip("\r\n\0").endswith(options.quote):
         raise pa.ArrowInvalid("a quote is opened that is not closed before the file ends; set options.quote")

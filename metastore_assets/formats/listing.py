@@ -29,7 +29,8 @@ _MAGIC = {b"PAR1": "parquet", b"PARE": "parquet", b"ORC": "orc", b"Obj\x01": "av
 _MAGIC_BYTES = 4
 _TEXT_KINDS = ("csv", "json")
 _READABLE = ("parquet", "orc", "avro", *_TEXT_KINDS)
-_ACID_FOLDER = re.compile(r"(base|delta|delete_delta)_[0-9]{7,}(_[0-9]{7,}(_[0-9]{4})?)?(_v[0-9]+)?")
+_ACID_FOLDER = re.compile(r"(base|delta|delete_delta)_0[0-9]{6}(_0[0-9]{6}(_[0-9]{4})?)?(_v[0-9]+)?")
+"""As Hive names what its transactions wrote: numbers of seven digits."""
 
 
 @dataclass(frozen=True)

@@ -177,11 +177,13 @@ def test_null_values(tmp_path: Path) -> None:
     assert _read(tmp_path, null_values=["", "NA", "-"])["c"] == ["x", None, "z"]
 
 
-@pytest.mark.parametrize("encoding", ["latin-1", "utf-16", "cp1252", "utf-8-sig"])
+@pytest.mark.parametrize("encoding", ["latin-1", "utf-16", "utf-16-be", "cp1252", "utf-8-sig"])
 def test_encodings(tmp_path: Path, encoding: str) -> None:
-    """Of names and of values."""
-    (tmp_path / "a.csv").write_text("né,b\nfaçon,1\n", encoding=encoding)
-    assert _read(tmp_path, encoding="utf8" if encoding == "utf-8-sig" else encoding) == {"né": ["façon"], "b": [1]}
+    """Of names and of values, quoted ones at the end of a long file included."""
+    content = "b,né\n" + "1,façon\n" * 100 + '2,"x, y"\n'
+    (tmp_path / "a.csv").write_text(content, encoding=encoding)
+    columns = _read(tmp_path, encoding="utf8" if encoding == "utf-8-sig" else encoding)
+    assert columns == {"b": [1] * 100 + [2], "né": ["façon"] * 100 + ["x, y"]}
 
 
 def test_an_encoding_that_is_not_set_is_told_with_the_line(tmp_path: Path) -> None:
