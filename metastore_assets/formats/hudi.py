@@ -195,9 +195,8 @@ class _Merger:
             rules = self._rules = self._rules or MergeRules.of(self._timeline.version, self._timeline.properties)
         except ValueError as error:
             raise TableFormatError(f"{uri} has log files that merge by {error}, which has no reader") from error
-        if _has_local_times(self._schema.columns):
-            what = "log files" if one.logs else "base files in Lance"
-            raise TableFormatError(f"{uri} has timestamps without time zone and {what}, which has no reader")
+        if one.kind == "lance" and _has_local_times(self._schema.columns):
+            raise TableFormatError(f"{uri} has timestamps without time zone in Lance, which has no reader")
         if not one.in_order and rules.mode == "COMMIT_TIME_ORDERING":
             raise TableFormatError(
                 f"{uri}: the file group {one.file_id} has log files of concurrent writes, whose order is not defined"

@@ -19,7 +19,7 @@ import pyarrow as pa
 
 from metastore_assets.formats.hudi_log import LogBlock, check_mergeable, read_blocks
 from metastore_assets.formats.hudi_timeline import flag, names
-from metastore_assets.formats.hudi_transcode import needs_transcoding, transcoded
+from metastore_assets.formats.hudi_transcode import in_utc, needs_transcoding, transcode_base, transcode_log
 from metastore_assets.formats.location import Location, StoredFile
 from metastore_assets.formats.spill import spilled
 
@@ -121,10 +121,12 @@ def merged(location: Location, base: StoredFile | None, logs: tuple[StoredFile, 
     with tempfile.TemporaryDirectory(prefix="metastore-hudi-") as folder, _explained():
         _write_table(folder, merge)
         paths = [_placed(location, stored, folder) for stored in ((base,) if base else ()) + logs]
-        if needs_transcoding(merge.schema):
-            for path in paths[1 if base else 0 :]:
-                _transcode(os.path.join(folder, path))
         base_path = paths.pop(0) if base else ""
+        if needs_transcoding(merge.schema):
+            for path in paths:
+                transcode_log(os.path.join(folder, path))
+            if base and in_utc(merge.schema) != merge.schema:
+                transcode_base(os.path.join(folder, base_path))
         batches = _batches(folder, base_path, paths)
         first = next(batches, None)
         if first is None:
@@ -158,7 +160,7 @@ def _write_table(folder: str, merge: Merge) -> None:
         "hoodie.populate.meta.fields": str(rules.meta_fields).lower(),
         "hoodie.table.recordkey.fields": ",".join(rules.record_key),
         "hoodie.record.merge.mode": rules.mode,
-        "hoodie.table.create.schema": merge.schema,
+        "hoodie.table.create.schema": in_utc(merge.schema),
     }
     if rules.ordering:
         properties["hoodie.table.ordering.fields"] = ",".join(rules.ordering)
@@ -169,7 +171,7 @@ def _write_table(folder: str, merge: Merge) -> None:
         # The names of log files tell their writes: hudi-rs asks no timeline which blocks apply.
         os.makedirs(os.path.join(hoodie, "timeline", "history"))
         return
-    metadata = {"partitionToWriteStats": {}, "compacted": False, "extraMetadata": {"schema": merge.schema}}
+    metadata = {"partitionToWriteStats": {}, "compacted": False, "extraMetadata": {"schema": in_utc(merge.schema)}}
     # What is before the first instant of a timeline counts as committed: with this one, nothing is.
     for instant in (_FIRST_INSTANT, *merge.instants):
         with open(os.path.join(hoodie, f"{instant}.deltacommit"), "w", encoding="utf-8") as file:
@@ -187,16 +189,6 @@ def _placed(location: Location, stored: StoredFile, folder: str) -> str:
         with location.open_stored(stored) as source, open(target, "wb") as file:
             shutil.copyfileobj(source, file, _COPY_BYTES)
     return name
-
-
-def _transcode(path: str) -> None:
-    with open(path, "rb") as file:
-        data = file.read()
-    blocks = read_blocks(pa.BufferReader(data))
-    # A link to the table's own file is replaced, not written through.
-    os.unlink(path)
-    with open(path, "wb") as file:
-        file.write(transcoded(data, blocks))
 
 
 def _batches(folder: str, base: str, logs: list[str]) -> Iterator[pa.RecordBatch]:

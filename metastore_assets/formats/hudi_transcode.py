@@ -1,35 +1,64 @@
-"""Log files of Hudi with the rows of their Avro blocks in Parquet: hudi-rs reads more types from there."""
+"""Files of Hudi in types that hudi-rs merges: Avro blocks as Parquet, local timestamps as instants in UTC."""
 
 from __future__ import annotations
 
 import json
-from collections.abc import Iterable, Mapping
+import os
+from collections.abc import Mapping
 
 import pyarrow as pa
 import pyarrow.parquet as pq
 
 from metastore_assets.formats.avro import AvroColumns
-from metastore_assets.formats.hudi_log import AVRO_BLOCK, PARQUET_BLOCK, SCHEMA_HEADER, LogBlock, written_block
+from metastore_assets.formats.conform import Matcher, conform
+from metastore_assets.formats.hudi_log import AVRO_BLOCK, PARQUET_BLOCK, SCHEMA_HEADER, read_blocks, written_block
+from metastore_assets.formats.parquet import open_parquet
 
 _BLOCK_VERSION = 3
 _SYNC = b"\0" * 16
+_LOCAL = "local-timestamp-"
+_BATCH_ROWS = 16_384
 
 
 def needs_transcoding(avro_schema: str) -> bool:
-    """Whether a schema has enumerations, or timestamps inside of other types."""
+    """Whether a schema has enumerations, local timestamps, or timestamps inside of other types."""
     return any(_is_hard(field["type"], nested=False) for field in json.loads(avro_schema)["fields"])
 
 
-def transcoded(data: bytes, blocks: Iterable[LogBlock]) -> bytes:
-    """The log file with these blocks. Raises ArrowInvalid for content that is broken."""
+def in_utc(avro_schema: str) -> str:
+    """The schema with instants in the place of timestamps without time zone: the same numbers."""
+    return avro_schema.replace(f'"{_LOCAL}', '"timestamp-')
+
+
+def transcode_base(path: str) -> None:
+    """Replace a Parquet file, or a link to one. Raises ArrowInvalid for content that is broken."""
+    target = f"{path}.new"
+    with pa.OSFile(path, "rb") as source:
+        file = open_parquet(source)
+        with pq.ParquetWriter(target, _schema_in_utc(file.schema_arrow), compression="zstd") as writer:
+            for batch in file.iter_batches(_BATCH_ROWS):
+                writer.write_table(_table_in_utc(pa.table(batch)))
+    os.replace(target, path)
+
+
+def transcode_log(path: str) -> None:
+    """Replace a log file, or a link to one, by one with its rows in Parquet. Raises ArrowInvalid."""
+    with open(path, "rb") as file:
+        data = file.read()
     result = b""
-    for block in blocks:
+    for block in read_blocks(pa.BufferReader(data)):
         start, length = block.place
         content, kind = data[start : start + length], block.kind
+        headers = {key: in_utc(text) if key == SCHEMA_HEADER else text for key, text in block.headers.items()}
         if kind == AVRO_BLOCK:
-            content, kind = _parquet(content, block.headers), PARQUET_BLOCK
-        result += written_block(kind, block.headers, content)
-    return result
+            content, kind = _parquet(_avro_rows(content, block.headers)), PARQUET_BLOCK
+        elif kind == PARQUET_BLOCK:
+            content = _parquet(open_parquet(pa.BufferReader(content)).read())
+        result += written_block(kind, headers, content)
+    # A link to the table's own file is replaced, not written through.
+    os.unlink(path)
+    with open(path, "wb") as file:
+        file.write(result)
 
 
 def _is_hard(type_: object, *, nested: bool) -> bool:
@@ -37,13 +66,45 @@ def _is_hard(type_: object, *, nested: bool) -> bool:
         return any(_is_hard(branch, nested=nested) for branch in type_)
     if not isinstance(type_, Mapping):
         return False
-    if type_["type"] == "enum" or (nested and "timestamp" in str(type_.get("logicalType"))):
+    logical = str(type_.get("logicalType"))
+    if type_["type"] == "enum" or logical.startswith(_LOCAL) or (nested and "timestamp" in logical):
         return True
     below = [type_["type"], type_.get("items"), type_.get("values"), *(one["type"] for one in type_.get("fields", ()))]
     return any(_is_hard(part, nested=True) for part in below)
 
 
-def _parquet(content: bytes, headers: Mapping[int, str]) -> bytes:
+def _parquet(table: pa.Table) -> bytes:
+    sink = pa.BufferOutputStream()
+    pq.write_table(_table_in_utc(table), sink)
+    return sink.getvalue().to_pybytes()
+
+
+def _table_in_utc(table: pa.Table) -> pa.Table:
+    schema = _schema_in_utc(table.schema)
+    columns = [
+        pa.chunked_array([conform(chunk, field.type, Matcher()) for chunk in column.chunks], field.type)
+        for column, field in zip(table.columns, schema, strict=True)
+    ]
+    return pa.table(columns, schema=schema)
+
+
+def _schema_in_utc(schema: pa.Schema) -> pa.Schema:
+    return pa.schema([field.with_type(_type_in_utc(field.type)) for field in schema])
+
+
+def _type_in_utc(type_: pa.DataType) -> pa.DataType:
+    if pa.types.is_timestamp(type_):
+        return pa.timestamp(type_.unit, "UTC")
+    if pa.types.is_struct(type_):
+        return pa.struct([field.with_type(_type_in_utc(field.type)) for field in type_])
+    if pa.types.is_map(type_):
+        return pa.map_(_type_in_utc(type_.key_type), type_.item_field.with_type(_type_in_utc(type_.item_type)))
+    if pa.types.is_list(type_):
+        return pa.list_(type_.value_field.with_type(_type_in_utc(type_.value_type)))
+    return type_
+
+
+def _avro_rows(content: bytes, headers: Mapping[int, str]) -> pa.Table:
     """An Avro block's rows: behind version and number of rows, the length and the bytes of each."""
     version, count = int.from_bytes(content[:4], "big"), int.from_bytes(content[4:8], "big")
     if version != _BLOCK_VERSION:
@@ -62,9 +123,7 @@ def _parquet(content: bytes, headers: Mapping[int, str]) -> bytes:
         schema=pa.schema(columns.fields),
     )
     columns.close()
-    sink = pa.BufferOutputStream()
-    pq.write_table(table, sink)
-    return sink.getvalue().to_pybytes()
+    return table
 
 
 def _container(schema: str, rows: list[bytes]) -> bytes:

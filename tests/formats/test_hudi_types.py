@@ -11,7 +11,6 @@ import pyarrow as pa
 import pytest
 
 from metastore_assets.config import TableConfig
-from metastore_assets.errors import TableFormatError
 from metastore_assets.formats import Snapshot, open_table_format
 from tests.formats.hudi_writer import FIELDS, HudiWriter
 from tests.formats.oracle import read_columns
@@ -67,6 +66,8 @@ _TYPES: list[tuple[Any, pa.DataType, Any, Any]] = [
     (_EVENT, _EVENT_TYPE, {"at": _MOMENT}, {"at": None}),
     ({"type": "array", "items": ["null", _EVENT]}, pa.list_(_EVENT_TYPE), [{"at": _MOMENT}, None], []),
     ({"type": "array", "items": _MILLIS}, pa.list_(pa.timestamp("ms", "UTC")), [_MOMENT, _MOMENT], []),
+    (_LOCAL, pa.timestamp("us"), datetime(2024, 1, 1, 0, 0, 0, 5), datetime(1950, 1, 1)),
+    ({"type": "array", "items": ["null", _LOCAL]}, pa.list_(pa.timestamp("us")), [datetime(2024, 1, 1), None], []),
     ({"type": "enum", "name": "e", "symbols": ["A", "B"]}, pa.string(), "A", "B"),
 ]
 
@@ -94,20 +95,6 @@ def test_a_type(tmp_path: Path, version: int, kind: int, avro: Any, arrow: pa.Da
     """Values and nulls come back as they were written, whichever kind of file holds them."""
     columns = read_columns(_written(tmp_path / "t", version, kind, avro, arrow, old, new))
     assert dict(zip(columns["key"], columns["v"], strict=True)) == {"a": old, "b": old, "c": new, "n": None}
-
-
-@pytest.mark.parametrize(
-    ("avro", "arrow", "value"),
-    [
-        (_LOCAL, pa.timestamp("us"), datetime(2024, 1, 1)),
-        ({"type": "array", "items": ["null", _LOCAL]}, pa.list_(pa.timestamp("us")), [datetime(2024, 1, 1)]),
-    ],
-    ids=["local", "local in list"],
-)
-def test_types_that_are_refused_in_log_files(tmp_path: Path, avro: Any, arrow: pa.DataType, value: Any) -> None:
-    """hudi-rs does not know them."""
-    with pytest.raises(TableFormatError, match="without time zone"):
-        read_columns(_written(tmp_path / "t", 9, 3, avro, arrow, value, value))
 
 
 def test_a_struct_of_timestamps_that_was_added_later(tmp_path: Path) -> None:
