@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import io
 import json
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
 from typing import Any, cast
 
@@ -127,11 +127,12 @@ def read_manifest(
     spec_id: int,
     spec: tuple[PartitionField, ...],
     *,
+    normal: Callable[[int, tuple[Any, ...]], tuple[Any, ...]] = lambda spec_id, raw: raw,
     statistics: bool = False,
 ) -> Iterator[FileEntry]:
-    """The live entries of a manifest. `statistics` are only read on demand: they are most of it.
+    """The live entries of a manifest, with partitions made `normal`.
 
-    Of delete files they always are: their bounds tell which data file is meant.
+    `statistics` are only read on demand, because they are most of a manifest. Of delete files they always are: their bounds tell which data file is meant.
     """
     with_statistics = statistics or manifest.content == 1
     names = _ENTRY_FIELDS | _FILE_FIELDS | (_STATISTICS_FIELDS if with_statistics else {})
@@ -149,7 +150,7 @@ def read_manifest(
             path=file["file_path"],
             format=file["file_format"].lower(),
             spec_id=spec_id,
-            partition=tuple(partition.get(_partition_name(index)) for index in range(len(spec))),
+            partition=normal(spec_id, tuple(partition.get(_partition_name(index)) for index in range(len(spec)))),
             record_count=file["record_count"],
             size=file["file_size_in_bytes"],
             sequence_number=sequence_number,

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import re
 import uuid
 from collections.abc import Mapping, Sequence
@@ -20,6 +21,8 @@ from metastore_assets.formats.partition_keys import encode_partition_key
 from metastore_assets.formats.values import value_text
 
 _UNITS: Mapping[str, Any] = {"year": "Y", "month": "M", "day": "D", "hour": "h"}
+_NAN = math.nan
+"""One object: it is not equal to itself, but tuples that hold it are."""
 _BUCKET = re.compile(r"bucket\b.*")
 
 
@@ -53,6 +56,8 @@ class Partitions:
         for path in (path for one in schemas for path in fields_by_id(one["fields"])):
             self._sources.setdefault(path[-1]["id"], (path[-1]["name"], path[-1]["type"]))
         self._top_level = {field["id"] for one in schemas for field in one["fields"]}
+        types = {spec_id: tuple(map(self._type, spec)) for spec_id, spec in self.specs.items()}
+        self._variable = {spec_id: own for spec_id, own in types.items() if any(map(_is_variable, own))}
         self._known: dict[tuple[int, tuple[Any, ...]], Partition] = {}
 
     def columns(self) -> tuple[str, ...]:
@@ -71,6 +76,14 @@ class Partitions:
         if known is None:
             known = self._known[spec_id, raw] = self._describe(self.specs[spec_id], raw)
         return known
+
+    def normal(self, spec_id: int, raw: tuple[Any, ...]) -> tuple[Any, ...]:
+        """The raw values such that those of one partition are equal, whichever manifest they are from.
+
+        NaN is not, and of a decimal the number of bytes depends on the precision that the column had then.
+        """
+        types = self._variable.get(spec_id)
+        return raw if types is None else tuple(map(_normal, raw, types))
 
     def text(self, field: PartitionField, raw: Any) -> str | None:
         """A raw value as in a partition key: `2024-01-01-08` for an hour, `3` for a bucket; None for null."""
@@ -110,13 +123,22 @@ class Partitions:
         return None if type_ is None else primitive_type(self._table, name, type_)
 
 
+def _is_variable(type_: pa.DataType | None) -> bool:
+    return type_ is not None and (pa.types.is_floating(type_) or pa.types.is_decimal(type_))
+
+
+def _normal(raw: Any, type_: pa.DataType | None) -> Any:
+    if isinstance(raw, bytes) and type_ is not None and pa.types.is_decimal(type_):
+        return int.from_bytes(raw, "big", signed=True)
+    return _NAN if isinstance(raw, float) and math.isnan(raw) else raw
+
+
 def _scalar(raw: Any, type_: pa.DataType | None) -> pa.Scalar:
     """A value of a manifest, in which dates and times are numbers and decimals bytes, as the type that it is of."""
     if raw is None or type_ is None:
         return pa.scalar(raw, type_)
-    if pa.types.is_decimal(type_) and isinstance(raw, bytes):
-        unscaled = int.from_bytes(raw, "big", signed=True)
-        return pa.scalar(Decimal(f"{unscaled}e{-type_.scale}"), type_)
+    if pa.types.is_decimal(type_):
+        return pa.scalar(Decimal(f"{raw}e{-type_.scale}"), type_)
     if pa.types.is_temporal(type_):
         storage = pa.int32() if type_.bit_width == 32 else pa.int64()
         return pa.array([raw], storage).view(type_)[0]

@@ -96,7 +96,8 @@ class Planner:
         if spec_id not in self.partitions.specs:
             raise TableFormatError(f"{self._files.name}: the metadata file lacks the partition spec {spec_id}")
         spec = self.partitions.specs[spec_id]
-        for entry in read_manifest(data, manifest, spec_id, spec, statistics=statistics):
+        entries = read_manifest(data, manifest, spec_id, spec, normal=self.partitions.normal, statistics=statistics)
+        for entry in entries:
             if entry.content != DATA or self._keeps(entry):
                 yield entry
 

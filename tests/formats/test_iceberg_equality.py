@@ -193,3 +193,24 @@ def test_a_delete_file_without_field_ids_has_its_columns_by_the_name_mapping(tmp
         else:
             with pytest.raises(FragmentError, match="lacks the column 'a'"):
                 _ids(writer)
+
+
+def test_partitions_that_manifests_spell_otherwise(tmp_path: Path) -> None:
+    """NaN is the same partition as NaN, and a decimal stays one when its column gets more digits."""
+    fields = [
+        {"name": name, "field-id": 1000 + source, "source-id": source, "transform": "identity"}
+        for name, source in (("f", 2), ("d", 3))
+    ]
+    schema = [column(1, "id", "long"), column(2, "f", "double"), column(3, "d", "decimal(9,2)")]
+    writer = IcebergWriter(tmp_path / "t", schema, specs={0: fields}, partition_types={1002: "double", 1003: "bytes"})
+    partitions = [(_NAN, b"\xff"), (1.5, b"\xff"), (_NAN, b"\x01\x00")]
+    rows = [pa.table({"id": [number]}) for number in range(3)]
+    writer.commit(*(writer.data(row, partition=partition) for row, partition in zip(rows, partitions, strict=True)))
+    everything = pa.table({"id": [0, 1, 2]})
+    writer.commit(writer.equality_deletes(everything, "id", partition=(float("-nan"), b"\xff\xff\xff")))
+    assert _ids(writer) == [1, 2]
+    keys = [
+        fragment.partition_key
+        for fragment in open_table_format(TableConfig(name="t", uri=str(writer.folder))).snapshot().fragments
+    ]
+    assert sorted(keys) == ["f=1.5/d=-0.01", "f=nan/d=-0.01", "f=nan/d=2.56"]
