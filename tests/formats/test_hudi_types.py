@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from datetime import UTC, date, datetime, time
 from decimal import Decimal
 from pathlib import Path
@@ -114,3 +115,31 @@ def test_a_struct_of_timestamps_that_was_added_later(tmp_path: Path) -> None:
     columns = read_columns(open_table_format(TableConfig(name="t", uri=str(tmp_path / "t"))).snapshot())
     assert dict(zip(columns["key"], columns["ts"], strict=True)) == {"a": 2, "b": 2}
     assert dict(zip(columns["key"], columns["v"], strict=True)) == {"a": None, "b": {"at": _MOMENT}}
+
+
+@pytest.mark.parametrize("version", [6, 9])
+def test_numbers_that_an_update_wrote_as_texts(tmp_path: Path, version: int) -> None:
+    """Of a column that makes partitions of dates: it stays the number that the table was created with."""
+    number = {"name": "at", "type": ["null", "long"], "default": None}
+    text = {"name": "at", "type": ["null", "string"], "default": None}
+    writer = HudiWriter(tmp_path / "t", version, fields=[*FIELDS[:3], number], partition_field="at")
+    writer.set_properties(
+        **{
+            "hoodie.table.keygenerator.type": "TIMESTAMP",
+            "hoodie.keygen.timebased.output.dateformat": "yyyy/MM/dd",
+            "hoodie.table.create.schema": json.dumps(writer.schema),
+        }
+    )
+    instant = writer.tick()
+    one = writer.new_slice("2024/01/15", instant)
+    stat = writer.base_file(one, instant, [{"key": "a", "ts": 1, "at": 1705311000}, {"key": "b", "ts": 1, "at": 5}])
+    one.base_name = stat["path"].rpartition("/")[2]
+    writer.complete(instant, "deltacommit", [stat])
+    instant = writer.tick()
+    writer.fields[3] = text
+    stat = writer.log_file(one, instant, [{"key": "a", "ts": 2, "at": "1705311001"}])
+    writer.complete(instant, "deltacommit", [stat])
+    snapshot = open_table_format(TableConfig(name="t", uri=str(tmp_path / "t"))).snapshot()
+    assert [fragment.partition_key for fragment in snapshot.fragments] == ["at=2024%2F01%2F15"]
+    columns = read_columns(snapshot)
+    assert dict(zip(columns["key"], columns["at"], strict=True)) == {"a": 1705311001, "b": 5}
