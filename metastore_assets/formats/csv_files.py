@@ -54,30 +54,29 @@ class CsvReader:
         """Read a whole file in blocks of text and find what types its values fit. ArrowInvalid for a broken row."""
         names = _names(open_stream, self.options)
         types = [ALL] * len(names)
-        rest = types
         nulls = _null_values(self.options)
         rows = 0
         first = last = None
         tail = Tail(open_stream)
         for batch in _batches(tail.open, self.options, {name: pa.string() for name in names}):
-            types = [fitting(column, known, nulls) for column, known in zip(batch.columns, types, strict=True)]
-            if self.options.header is None:
-                others = batch.slice(0 if rows else 1)
-                rest = [fitting(column, known, nulls) for column, known in zip(others.columns, rest, strict=True)]
+            # What may be a header waits until it is known how the other rows are.
+            others = batch.slice(1) if self.options.header is None and rows == 0 else batch
+            types = [fitting(column, known, nulls) for column, known in zip(others.columns, types, strict=True)]
             if rows == 0:
                 first = batch
                 _check_delimiter(batch, self.options)
             rows += batch.num_rows
             last = batch.column(batch.num_columns - 1)[-1].as_py() if batch.num_rows else last
         check_closed(last, tail, self.options)
-        columns = tuple(zip(names, types, strict=True))
         if self.options.header is not None or first is None:
-            return CsvSummary(rows, columns)
-        first_row = _first_row(first, rest, rows - 1)
+            return CsvSummary(rows, tuple(zip(names, types, strict=True)))
+        first_row = _first_row(first, types, rows - 1)
         has_header = first_row.is_header
         if has_header:
             check_distinct(first_row.cells)
-        return CsvSummary(rows, columns, first_row, has_header)
+        heads = first.slice(0, 1).columns
+        types = [fitting(column, known, nulls) for column, known in zip(heads, types, strict=True)]
+        return CsvSummary(rows, tuple(zip(names, types, strict=True)), first_row, has_header)
 
     @staticmethod
     def plan(
