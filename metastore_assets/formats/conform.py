@@ -12,6 +12,9 @@ import pyarrow.compute as pc
 from metastore_assets.formats.base import FIELD_ID, INITIAL_DEFAULT
 
 PARQUET_FIELD_ID = b"PARQUET:field_id"
+_VARIANT = ["metadata", "value"]
+_SHREDDED = "typed_value"
+"""Where a file has the values of a variant that are all of one type."""
 
 
 def identity(field: pa.Field) -> str:
@@ -110,6 +113,8 @@ def _conform_struct(array: pa.Array, wanted: pa.StructType, matcher: Matcher) ->
         raise _unlike(array.type, wanted)
     find = matcher.among(list(array.type))
     fields = list(wanted)
+    if [field.name for field in fields] == _VARIANT and array.type.get_field_index(_SHREDDED) >= 0:
+        raise pa.ArrowInvalid("it holds a shredded variant, which has no reader")
     children = []
     for field in fields:
         index = find(field)

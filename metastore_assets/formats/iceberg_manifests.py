@@ -132,7 +132,8 @@ def read_manifest(
 ) -> Iterator[FileEntry]:
     """The live entries of a manifest, with partitions made `normal`.
 
-    `statistics` are only read on demand, because they are most of a manifest. Of delete files they always are: their bounds tell which data file is meant.
+    `statistics` are only read on demand, because they are most of a manifest. Of delete files they always are: their
+    bounds tell which data file is meant.
     """
     with_statistics = statistics or manifest.content == 1
     names = _ENTRY_FIELDS | _FILE_FIELDS | (_STATISTICS_FIELDS if with_statistics else {})

@@ -7,6 +7,7 @@ from decimal import Decimal
 
 import numpy as np
 import pyarrow as pa
+import pyarrow.compute as pc
 
 
 def value_text(value: pa.Scalar) -> str | None:
@@ -34,6 +35,8 @@ def value_text(value: pa.Scalar) -> str | None:
 
 
 def _timestamp_text(value: pa.Scalar) -> str:
-    moment: datetime = value.cast(pa.timestamp("us")).as_py()
-    text = moment.replace(tzinfo=None).isoformat(sep=" ")
+    finer = value.value % 1000 if value.type.unit == "ns" else 0
+    moment: datetime = pc.floor_temporal(value, unit="microsecond").cast(pa.timestamp("us")).as_py()
+    text = moment.replace(tzinfo=None).isoformat(sep=" ", timespec="microseconds" if finer else "auto")
+    text += f"{finer:03}" if finer else ""
     return f"{text}Z" if value.type.tz else text

@@ -158,6 +158,10 @@ def test_types_that_others_do_not_have(tmp_path: Path) -> None:
     assert columns["u"] == [None, None]
     assert columns["g"] == [b"wkb", None]
     assert columns["v"] == variants.to_pylist()
+    shredded = pa.array([{"metadata": b"\x01\x00", "value": None, "typed_value": 5}])
+    writer.commit(writer.data(pa.table({"id": [3], "v": shredded})))
+    with pytest.raises(FragmentError, match="'v' cannot be read: it holds a shredded variant"):
+        read_columns(_snapshot(writer.folder))
 
 
 _NESTED = pa.array(
@@ -258,6 +262,7 @@ def test_hidden_partitions_and_specs_that_evolve(tmp_path: Path) -> None:
             (474080, None),
             "hour=2024-01-31-08/n=__HIVE_DEFAULT_PARTITION__",
         ),
+        ([_field(1011, 6, "identity", "ns")], (1_700_000_000_000_000_007,), "ns=2023-11-14 22:13:20.000000007"),
         ([_field(1007, 2, "bucket[16]", "bucket"), _field(1008, 3, "void", "gone")], (3, None), "bucket=3"),
         (
             [_field(1009, 4, "identity", "price"), _field(1010, 5, "identity", "raw")],
@@ -266,9 +271,13 @@ def test_hidden_partitions_and_specs_that_evolve(tmp_path: Path) -> None:
         ),
     ]
     types: dict[int, Any] = dict.fromkeys(range(1000, 1009), "int") | {1004: "string", 1006: "long", 1008: "string"}
-    types |= {1009: {"type": "bytes", "logicalType": "decimal", "precision": 9, "scale": 2}, 1010: "bytes"}
+    types |= {
+        1009: {"type": "bytes", "logicalType": "decimal", "precision": 9, "scale": 2},
+        1010: "bytes",
+        1011: "long",
+    }
     schema = [column(1, "ts", "timestamp"), column(2, "n", "long"), column(3, "s", "string")]
-    schema += [column(4, "price", "decimal(9,2)"), column(5, "raw", "binary")]
+    schema += [column(4, "price", "decimal(9,2)"), column(5, "raw", "binary"), column(6, "at", "timestamp_ns")]
     specs: dict[int, list[dict[str, Any]]] = {}
     for fields, _, _ in written:
         if fields not in specs.values():
@@ -281,7 +290,19 @@ def test_hidden_partitions_and_specs_that_evolve(tmp_path: Path) -> None:
     writer.commit(*entries)
     snapshot = _snapshot(writer.folder)
     assert {fragment.partition_key for fragment in snapshot.fragments} == {key for _, _, key in written}
-    assert snapshot.partition_columns == ("price", "raw", "year", "month", "ten", "day", "two", "hour", "n", "bucket")
+    assert snapshot.partition_columns == (
+        "price",
+        "raw",
+        "year",
+        "month",
+        "ten",
+        "day",
+        "two",
+        "hour",
+        "n",
+        "ns",
+        "bucket",
+    )
     assert sorted(read_columns(snapshot)["n"]) == list(range(len(written)))
     filtered = _snapshot(writer.folder, partitions={"hour": ("1969-*",), "year": ("2024",)})
     left = {fragment.partition_key for fragment in snapshot.fragments} - {
