@@ -8,6 +8,7 @@ import pytest
 from metastore_assets.config import TableConfig
 from metastore_assets.errors import ConfigError, PartitionNotFoundError
 from metastore_assets.formats.base import FIELD_ID, Fragment, Snapshot
+from metastore_assets.formats.conform import with_default
 from metastore_assets.pipeline.plan import Layout, Plan, make_plan, table_layout
 from metastore_assets.store.manifest import FragmentEntry, PartitionEntry, ProfileFiles, Version
 
@@ -186,3 +187,14 @@ def test_a_full_plan_made_again_takes_what_was_just_read() -> None:
     again = plan(base, now, full=True, fresh=[fresh])
     assert (ids(again), again.changed_partitions) == (["b"], ("k=1", "k=2"))
     assert again.reused["a"] == fresh
+
+
+def test_an_added_column_with_a_default_is_read_from_all() -> None:
+    """Without one it is null in what was written before; with one, no profile that is stored knows."""
+    first = published(plan(None, snapshot(fragment("a"))))
+    added = pa.field("new", pa.int64())
+    assert ids(plan(first, snapshot(fragment("a"), schema=SCHEMA.append(added)))) == []
+    default = with_default(added, pa.scalar(7, pa.int64()))
+    second = plan(first, snapshot(fragment("a"), schema=SCHEMA.append(default)))
+    assert ids(second) == ["a"]
+    assert ids(plan(published(second), snapshot(fragment("a"), schema=SCHEMA.append(default)))) == []
