@@ -273,9 +273,10 @@ def _settings(random: Random) -> Settings:
         return Settings()
     return Settings(
         target_rows=random.choice((4, 8, 20)),
-        row_group_rows=random.choice((2, 3, 7)),
-        batch_rows=random.choice((1, 3, 10)),
+        row_group_rows=random.choice((2, 5, 20)),
+        batch_rows=random.choice((1, 4, 10, 30)),
         buffer_rows=random.choice((2, 5, 100)),
+        task_rows=random.choice((3, 10, 1000)),
         bulk_share=random.choice((0.05, 0.2, 0.5, 1.0)),
         fan_in=random.choice((2, 3, 8)),
         max_runs=random.choice((3, 6, 24)),

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
 from datetime import timedelta
+from itertools import pairwise
 from typing import Any
 
 import pyarrow as pa
@@ -227,7 +228,7 @@ def check_update(graph: Graph, name: str, before: Groups, after: Groups, update:
     key_schema, _, descending = graph.rows(name)
     flags = [column in descending for column in key_schema.names]
     keys = [key for _, key, _ in update]
-    for key, following in zip(keys, keys[1:], strict=False):
+    for key, following in pairwise(keys):
         assert oracle.compare(key, following, flags) <= 0, "I2: sorted"
     by_key: dict[Key, list[Change]] = {}
     for row in update:

@@ -96,9 +96,8 @@ def parts(key: Key) -> tuple[Any, ...]:
 def _compare_parts(left: Any, right: Any) -> int:
     if left is None or right is None:
         return (left is not None) - (right is not None)
-    if isinstance(left, float):
-        if isnan(left) or isnan(right):
-            return int(isnan(left)) - int(isnan(right))
+    if isinstance(left, float) and (isnan(left) or isnan(right)):
+        return int(isnan(left)) - int(isnan(right))
     if isinstance(left, str):
         left, right = left.encode(), right.encode()
     return int(left > right) - int(left < right)

@@ -47,8 +47,7 @@ def test_T46_idempotent_commit(store: ObjectStore, after: bool) -> None:
     [
         Settings(buffer_rows=3),
         Settings(buffer_rows=3, batch_rows=10),
-        Settings(buffer_rows=3, batch_rows=1, row_group_rows=2, target_rows=40, bulk_share=0.01),
-        Settings(buffer_rows=3, bulk_share=1e9, small_rows=0),
+        Settings(buffer_rows=3, batch_rows=20, row_group_rows=20, target_rows=100, bulk_share=1e9, small_rows=0),
     ],
 )
 def test_T47_spill_and_merge(tmp_path: Any, small: Settings) -> None:
@@ -219,9 +218,7 @@ SCRIPT: list[list[Edit]] = [
 """What T01 to T16 do, one after another."""
 
 
-@pytest.mark.parametrize("suppress", [False, True])
-@pytest.mark.parametrize("fan_in", [2, 3])
-@pytest.mark.parametrize("full", [None, False, True])
+@pytest.mark.parametrize(("full", "fan_in", "suppress"), [(None, 2, True), (False, 2, False), (True, 3, False)])
 def test_T49_runs_equal_plain_files(tmp_path: Any, suppress: bool, fan_in: int, full: bool | None) -> None:
     """Beside a storage that is rewritten each time, and the oracle: one of many runs, merged now and then."""
     plain_files = Settings(bulk_share=0.0)
