@@ -77,12 +77,13 @@ class IcebergFormat:
         path = column_path(snapshot.schema, column)
         found: dict[str, FragmentBounds] = {}
         with self._explained():
-            folder, metadata, _ = self._load()
-            state = resolve_state(self._table.uri, metadata, snapshot.id) if snapshot.id else None
-            if state is not None:
-                planner = Planner(self._files(folder, metadata, state), metadata, state, self._filter)
-                for planned in planner.fragments(statistics=True):
-                    found[planned.fragment.id] = fragment_bounds(path, planned.entry, has_deletes=planned.has_deletes)
+            folder, metadata, state = self._load()
+            if state.id != snapshot.id:
+                # The table has gone on since.
+                state = resolve_state(self._table.uri, metadata, snapshot.id or None)
+            planner = Planner(self._files(folder, metadata, state), metadata, state, self._filter)
+            for planned in planner.fragments(statistics=True) if snapshot.id else ():
+                found[planned.fragment.id] = fragment_bounds(path, planned.entry, has_deletes=planned.has_deletes)
         return bounds_table(
             snapshot, column, (found.get(fragment.id, FragmentBounds()) for fragment in snapshot.fragments)
         )
