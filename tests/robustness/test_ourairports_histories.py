@@ -112,7 +112,7 @@ class IcebergMerged:
 
     def commit(self, changed: dict[int, _Row | None]) -> None:
         self.commits += 1
-        if len(changed) > len(self.revisions.rows) // 2 or self.commits % 50 == 0:
+        if len(changed) > len(self.revisions.rows) // 2 or self.commits % 10 == 0:
             self.table.overwrite(self.revisions.arrow(self.revisions.rows.values()))
             return
         with self.table.transaction() as transaction:
