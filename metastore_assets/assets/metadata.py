@@ -11,7 +11,7 @@ from metastore_assets.assets.names import Kind
 from metastore_assets.assets.picture import ColumnPicture, fitting, fitting_picture
 from metastore_assets.assets.text import count_text, number_text, short
 from metastore_assets.statistics.column import ColumnStatistics
-from metastore_assets.statistics.types import leaf_columns
+from metastore_assets.statistics.types import leaf_columns, type_text
 
 Metadata = Mapping[str, MetadataValue]  # type: ignore[type-arg]
 
@@ -53,7 +53,7 @@ def column_schema(schema: pa.Schema, rows: Sequence[ColumnStatistics] = ()) -> T
         columns=[
             TableColumn(
                 name=field.name,
-                type=str(field.type),
+                type=type_text(field.type),
                 description=described.get(leaf_columns(field)[0].path),
                 constraints=TableColumnConstraints(nullable=field.nullable),
             )

@@ -31,6 +31,7 @@ from metastore_assets.statistics.histogram import Histogram
 from metastore_assets.statistics.leaves import LeafColumn
 from metastore_assets.statistics.merge import apply_facts, lists_frequencies, merge_histograms, merge_statistics
 from metastore_assets.statistics.profile import all_null_statistics, value_width
+from metastore_assets.statistics.types import type_text
 from metastore_assets.store.manifest import NodeEntry, ProfileFiles
 from metastore_assets.store.objects import ObjectStore
 
@@ -236,7 +237,7 @@ def _merge_column(
     if merged.total_bytes is not None and (width := value_width(leaf.type)):
         # Profiles made before the column was widened counted narrower values.
         merged = replace(merged, total_bytes=merged.value_count * width)
-    return replace(merged, position=position, column=leaf.path, field_id=leaf.field_id, type=str(leaf.type))
+    return replace(merged, position=position, column=leaf.path, field_id=leaf.field_id, type=type_text(leaf.type))
 
 
 def _by_field_id(

@@ -18,7 +18,7 @@ from metastore_assets.statistics.describe import Describer
 from metastore_assets.statistics.frequencies import Frequencies, frequencies_of_run
 from metastore_assets.statistics.histogram import Histogram
 from metastore_assets.statistics.leaves import LeafColumn, is_list, leaf_columns, plain_type, split_leaves
-from metastore_assets.statistics.types import TypeClass, type_class
+from metastore_assets.statistics.types import TypeClass, type_class, type_text
 
 
 @dataclass(frozen=True)
@@ -96,7 +96,7 @@ class _LeafProfiler:
             position=0,
             column=leaf.path,
             field_id=leaf.field_id,
-            type=str(leaf.type),
+            type=type_text(leaf.type),
             type_class=None if self.type_class is None else self.type_class.name,
             value_count=self.value_count,
             null_count=self.null_count,

@@ -191,7 +191,9 @@ def _pack_percentiles(held: Sequence[Percentiles | None], union: pa.StructType) 
 
 
 def _unpack_percentiles(column: pa.ListArray) -> list[Percentiles | None]:
-    entries = column.flatten()
+    # Not flattened: Arrow has no kernel for that where a list is null and there are UUIDs in the values.
+    first, last = column.offsets[0].as_py(), column.offsets[len(column)].as_py()
+    entries = column.values.slice(first, last - first)
     fractions = pc.struct_field(entries, "fraction").to_pylist()
     pairs = list(zip(fractions, unpack_scalars(pc.struct_field(entries, "value")), strict=True))
     result: list[Percentiles | None] = []

@@ -90,6 +90,11 @@ _DECIMAL_NAME = re.compile(r"decimal_(\d{1,2})")
 
 
 @lru_cache(maxsize=4096)
+def type_text(type: pa.DataType) -> str:
+    """A type as people write it."""
+    return str(type).replace("extension<arrow.uuid>", "uuid")
+
+
 def type_class(type: pa.DataType) -> TypeClass:
     """The class that values of `type` widen into. Dictionary, run-end and extension types count as what they encode.
 

@@ -32,9 +32,17 @@ def pack_scalars(scalars: Sequence[pa.Scalar | None], union: pa.StructType) -> p
     arrays = []
     for field in union:
         held = [scalar if name == field.name else None for scalar, name in zip(scalars, names, strict=True)]
-        arrays.append(pa.array(held, field.type))
+        arrays.append(_array(held, field.type))
     missing = pa.array([name is None for name in names], pa.bool_())
     return pa.StructArray.from_arrays(arrays, fields=list(union), mask=missing)
+
+
+def _array(scalars: Sequence[pa.Scalar | None], type: pa.DataType) -> pa.Array:
+    if not isinstance(type, pa.BaseExtensionType):
+        return pa.array(scalars, type)
+    # Arrow builds no arrays of extension types, only of what they are stored as.
+    stored = [None if scalar is None or not scalar.is_valid else scalar.value for scalar in scalars]
+    return pa.ExtensionArray.from_storage(type, pa.array(stored, type.storage_type))
 
 
 def unpack_scalars(values: pa.StructArray) -> list[pa.Scalar | None]:

@@ -34,8 +34,8 @@ def real_tables(folder: Path, unpacked: Path) -> list[RealTable]:
 
 def _table(folder: Path, unpacked: Path, entry: dict[str, Any]) -> RealTable:
     path = folder / entry["path"]
-    if path.suffix == ".zip":
-        with zipfile.ZipFile(path) as archive:
+    if "packed" in entry:
+        with zipfile.ZipFile(folder / entry["packed"]) as archive:
             archive.extractall(unpacked / entry["format"])
         path = unpacked / entry["format"] / entry["name"]
     truth = json.loads((folder / "truth" / f"{entry['format']}__{entry['name']}.json").read_text())
