@@ -12,7 +12,7 @@ ARGS ?=
 # Expands to a shell prefix: stops when there is no Java for Spark and it cannot be installed either.
 WITH_JAVA = home="$$(scripts/ensure-java)" && export JAVA_HOME="$$home" &&
 
-.PHONY: help setup demo ui test test-long test-browser lint format formats bench lock clean
+.PHONY: help setup demo ui test test-long test-browser lint format formats mutants bench lock clean
 
 help: ## List the commands
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / {printf "  make %-14s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
@@ -53,6 +53,9 @@ format: $(INSTALLED) ## Format the code and sort its imports
 
 formats: $(INSTALLED) ## Profile real tables of every format, compare with what is known of them, write docs/formats.md
 	@$(WITH_JAVA) $(BIN)/python -m scripts.realtables $(ARGS)
+
+mutants: $(INSTALLED) ## Make mistakes in a copy of the produce/reduce layer, and see that its tests find each
+	@$(BIN)/python -m scripts.mutants $(ARGS)
 
 bench: $(INSTALLED) ## Measure against Spark's ANALYZE TABLE and DuckDB's SUMMARIZE
 	@$(WITH_JAVA) $(BIN)/python -m benchmarks $(ARGS)

@@ -137,6 +137,7 @@ class Graph:
         def produce_batch(batch: Batch) -> pa.Table:
             out: list[tuple[Any, ...]] = []
             keys = tuples(batch.keys, self.source(node.name).names)
+            assert keys == oracle.ordered(set(keys)), "the distinct source keys ascend"
             groups: list[list[list[Value]]] = [[[] for _ in batch.ports] for _ in keys]
             for number, (port, names) in enumerate(zip(batch.ports, values, strict=True)):
                 sources = port["_source"].to_pylist()

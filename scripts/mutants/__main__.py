@@ -1,0 +1,66 @@
+"""`make mutants`: put each mistake into a copy of the code, and see that the property of tests/produce finds it."""
+
+from __future__ import annotations
+
+import argparse
+import os
+import shutil
+import subprocess
+import sys
+import tempfile
+from collections.abc import Sequence
+from pathlib import Path
+
+from scripts.mutants.mutants import MUTANTS, Mutant
+
+_REPOSITORY = Path(__file__).parents[2]
+
+
+def main() -> int:
+    """Exit status 0 when the code as it is passes, and every mutant is found."""
+    parser = argparse.ArgumentParser(prog="make mutants", description=__doc__)
+    parser.add_argument("--graphs", type=int, default=400, help="random graphs until a mutant counts as not found")
+    parser.add_argument("--control", type=int, default=25, help="random graphs that the code as it is has to pass")
+    parser.add_argument("--only", default="", metavar="TEXT", help="mutants whose name has this in it")
+    arguments = parser.parse_args()
+    with tempfile.TemporaryDirectory() as folder:
+        found = hunted(Path(folder) / "control", None, arguments.control)
+        if found:
+            print(f"the code as it is fails already: {found}", file=sys.stderr)
+            return 1
+        print(f"as it is: {arguments.control} graphs pass", flush=True)
+        survivors = judge([m for m in MUTANTS if arguments.only in m.name], Path(folder), arguments.graphs)
+    print(f"{len(survivors)} mutants survive" if survivors else "every mutant is found")
+    return 1 if survivors else 0
+
+
+def judge(mutants: Sequence[Mutant], folder: Path, graphs: int) -> list[Mutant]:
+    """The mutants that were not found. Tells of each as it comes."""
+    survivors = []
+    for number, mutant in enumerate(mutants):
+        found = hunted(folder / str(number), mutant, graphs)
+        if not found:
+            survivors.append(mutant)
+        print(f"{'found   ' if found else 'SURVIVES'} {mutant.name}{f' ({found})' if found else ''}", flush=True)
+    return survivors
+
+
+def hunted(folder: Path, mutant: Mutant | None, graphs: int) -> str:
+    """What the property says of the code with a mistake; empty when all graphs pass."""
+    package = folder / "metastore_assets"
+    shutil.copytree(_REPOSITORY / "metastore_assets", package, ignore=shutil.ignore_patterns("__pycache__"))
+    (folder / "tests").symlink_to(_REPOSITORY / "tests")
+    if mutant is not None:
+        mutant.apply(package)
+    # The folder comes first in the path, before the package as it is installed.
+    environment = {**os.environ, "PYTHONPATH": str(folder), "PYTHONDONTWRITEBYTECODE": "1"}
+    command = [sys.executable, "-m", "tests.produce.hunt", str(package), str(graphs)]
+    ended = subprocess.run(command, cwd=folder, env=environment, capture_output=True, text=True, check=False)
+    told = ended.stdout.strip()
+    if ended.returncode not in (0, 1) or (ended.returncode == 1) != told.startswith("graph "):
+        raise RuntimeError(f"the hunt itself failed with status {ended.returncode}:\n{ended.stderr}")
+    return told
+
+
+if __name__ == "__main__":
+    sys.exit(main())

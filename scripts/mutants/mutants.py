@@ -1,0 +1,128 @@
+"""The mistakes: exact pieces of the code, and what is put in their place."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from pathlib import Path
+
+
+class SnippetNotFoundError(Exception):
+    """Raised when the code has changed, and a mutant has to be written anew."""
+
+
+@dataclass(frozen=True)
+class Mutant:
+    """One mistake."""
+
+    name: str
+    module: str
+    """Of the room, without its suffix."""
+    snippet: str
+    replacement: str
+
+    def apply(self, package: Path) -> None:
+        """Make the mistake in a copy of the package. Raises SnippetNotFoundError."""
+        path = package / "produce" / f"{self.module}.py"
+        text = path.read_text()
+        if text.count(self.snippet) != 1:
+            raise SnippetNotFoundError(
+                f"{self.name!r}: {path.name} has {text.count(self.snippet)} times what is to be replaced, not once:\n"
+                f"{self.snippet}\nAdapt the mutant in {Path(__file__).name}."
+            )
+        path.write_text(text.replace(self.snippet, self.replacement))
+
+
+MUTANTS = (
+    Mutant(
+        "no augmentation: feeders without an update are not read",
+        "inputs",
+        "return pl.concat([upserts, self.former(untouched)]) if untouched.height else upserts",
+        "return upserts",
+    ),
+    Mutant(
+        "old key-mappings are not deleted",
+        "producing",
+        "sets = sources.semi(new, changed)",
+        "sets = sources.semi(pl.concat([new, left]), changed)",
+    ),
+    Mutant(
+        "stale key-mapping when Produce emits nothing",
+        "producing",
+        "gone = sources.anti(changed, new)",
+        "gone = sources.anti(changed, new).clear()",
+    ),
+    Mutant(
+        "every row of a new key is typed Add",
+        "applying",
+        'first = group.changes() & ~pl.col("_was")',
+        'first = ~pl.col("_was")',
+    ),
+    Mutant(
+        "any port empty: no call",
+        "producing",
+        "    used = pl.concat([port[SOURCE] for port in ports]).unique().sort()\n",
+        "    every = set.intersection(*(set(port[SOURCE]) for port in ports))\n"
+        "    ports = [port.filter(pl.col(SOURCE).is_in(list(every))) for port in ports]\n"
+        "    used = pl.concat([port[SOURCE] for port in ports]).unique().sort()\n",
+    ),
+    Mutant(
+        "the update carries changed rows only",
+        "applying",
+        "before, now = group.semi(former, touched), group.semi(content, touched)",
+        "before, now = group.semi(former, touched), layout.unit.semi(content, instructions)",
+    ),
+    Mutant(
+        "the affected set misses old targets",
+        "applying",
+        "touched = group.distinct(instructions)",
+        "touched = group.distinct(instructions.filter(~pl.col(GONE)))",
+    ),
+    Mutant(
+        "what a source key gave before stays in the content",
+        "producing",
+        "content.add(_content(task, outputs, left))",
+        "content.add(_content(task, outputs, left.clear()))",
+    ),
+    Mutant(
+        "outputs with equal keys are a set",
+        "producing",
+        "content.add(_content(task, outputs, left))",
+        "content.add(_content(task, outputs.unique(maintain_order=True), left))",
+    ),
+    Mutant(
+        "sums do not take away what was",
+        "summing",
+        "return [(now, 1), (feeder.former(feeder.rows.order.distinct(news)), -1)]",
+        "return [(now, 1)]",
+    ),
+    Mutant(
+        "of several runs the oldest wins",
+        "dataset",
+        "pl.col(_RUN).min()",
+        "pl.col(_RUN).max()",
+    ),
+    Mutant(
+        "a merge drops what says that a unit is gone too early",
+        "compaction",
+        "keep_gone=bool(shard.runs)",
+        "keep_gone=False",
+    ),
+    Mutant(
+        "a merge of the newest runs of a shard drops it too early",
+        "compaction",
+        "keep_gone=bool(kept)",
+        "keep_gone=False",
+    ),
+    Mutant(
+        "unchanged groups are compared by their sizes",
+        "applying",
+        "return group.anti(equal.select(group.columns), differ)",
+        "return equal.select(group.columns)",
+    ),
+    Mutant(
+        "source keys are in their feeder's order",
+        "inputs",
+        "return Order.of(feeder.rows.key.names)\n",
+        "return feeder.rows.order\n",
+    ),
+)
