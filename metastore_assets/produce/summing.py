@@ -59,7 +59,7 @@ def changed_amounts(task: SumTask) -> list[Part]:
                 rows += values.height
                 found.append(_amounts(task.stage, values, sign))
         chunks.told(keys.height, rows)
-        sorter.add(sums(pl.concat(found), layout))
+        sorter.add(_added(task.stage.name, pl.concat(found), layout))
     return sorter.parts()
 
 
@@ -94,8 +94,8 @@ def _amounts(stage: Typed, values: pl.DataFrame, sign: int) -> pl.DataFrame:
 
 def add_amounts(stage: str, layout: Layout, changes: pl.DataFrame, former: pl.DataFrame) -> Step:
     """Totals after some changes. Raises CorruptionError when one falls below zero."""
-    changes = sums(changes, layout)
-    content = sums(pl.concat([former, changes]), layout)
+    changes = _added(stage, changes, layout)
+    content = _added(stage, pl.concat([former, changes]), layout)
     below = content.filter(pl.any_horizontal(pl.col(name) < 0 for name in layout.amounts))
     if below.height:
         key = key_text(below.select(layout.group.columns)[0])
@@ -105,6 +105,16 @@ def add_amounts(stage: str, layout: Layout, changes: pl.DataFrame, former: pl.Da
             "rebuild the stage"
         )
     return Step(changes, content, _update(layout, changes, former, content))
+
+
+def _added(stage: str, frame: pl.DataFrame, layout: Layout) -> pl.DataFrame:
+    try:
+        return sums(frame, layout)
+    except pl.exceptions.InvalidOperationError as error:
+        names = ", ".join(layout.amounts)
+        raise UpdateError(
+            f"stage {stage!r}: a total ({names}) does not fit 64 bits; add up decimals instead"
+        ) from error
 
 
 def _update(layout: Layout, changes: pl.DataFrame, former: pl.DataFrame, content: pl.DataFrame) -> pl.DataFrame:
