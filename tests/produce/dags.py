@@ -271,13 +271,16 @@ def _settings(random: Random) -> Settings:
     """Mostly so small that shards, row groups, batches, spills and compactions come with a dozen of rows."""
     if random.random() < 0.3:
         return Settings()
+    if random.random() < 0.3:
+        # Every version adds runs, which are merged tier by tier.
+        return Settings(fan_in=2, bulk_share=100.0, base_share=100.0, inline_budget=100, row_group_rows=8)
     return Settings(
         target_rows=random.choice((4, 8, 20)),
         row_group_rows=random.choice((2, 6, 20)),
         batch_rows=random.choice((2, 5, 30)),
         buffer_rows=random.choice((2, 5, 100)),
         task_rows=random.choice((3, 10, 1000)),
-        bulk_share=random.choice((0.05, 0.2, 0.5, 1.0)),
+        bulk_share=random.choice((0.05, 0.2, 1.0, 100.0)),
         fan_in=random.choice((2, 3, 8)),
         base_share=random.choice((0.5, 0.5, 100.0)),
         max_runs=random.choice((3, 6, 24)),

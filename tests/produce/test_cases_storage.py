@@ -218,12 +218,24 @@ SCRIPT: list[list[Edit]] = [
 """What T01 to T16 do, one after another."""
 
 
-@pytest.mark.parametrize(("full", "fan_in", "suppress"), [(None, 2, True), (False, 2, False), (True, 3, False)])
-def test_T49_runs_equal_plain_files(tmp_path: Any, suppress: bool, fan_in: int, full: bool | None) -> None:
+@pytest.mark.parametrize(
+    ("full", "fan_in", "base_share", "suppress"),
+    [(None, 2, 0.5, True), (None, 2, 100.0, False), (False, 2, 0.5, False), (True, 3, 0.5, False)],
+)
+def test_T49_runs_equal_plain_files(
+    tmp_path: Any, suppress: bool, fan_in: int, base_share: float, full: bool | None
+) -> None:
     """Beside a storage that is rewritten each time, and the oracle: one of many runs, merged now and then."""
     plain_files = Settings(bulk_share=0.0)
     runs = Settings(
-        target_rows=4, row_group_rows=2, buffer_rows=3, batch_rows=2, bulk_share=1e9, fan_in=fan_in, max_runs=5
+        target_rows=4,
+        row_group_rows=2,
+        buffer_rows=3,
+        batch_rows=2,
+        bulk_share=1e9,
+        base_share=base_share,
+        fan_in=fan_in,
+        max_runs=6,
     )
     plain = Base(ObjectStore(str(tmp_path / "plain")), skipping, settings=plain_files, load=False, suppress=suppress)
     tiered = Base(ObjectStore(str(tmp_path / "runs")), skipping, settings=runs, load=False, suppress=suppress)

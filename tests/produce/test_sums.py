@@ -1,0 +1,162 @@
+"""Stages that add up: exact totals, keys that vanish at zero, and what cannot be a total."""
+
+from __future__ import annotations
+
+from decimal import Decimal
+from typing import Any
+
+import pyarrow as pa
+import pytest
+
+from metastore_assets.errors import CorruptionError, UpdateError
+from metastore_assets.produce import Settings
+from metastore_assets.store.objects import ObjectStore
+from tests.produce.cases import A, V, X
+from tests.produce.harness import SMALL, D, Pair, U
+from tests.produce.model import Graph, RootNode, StageNode, SumNode, columns
+
+FILE, ROW = columns(file="int64"), columns(v="string", n="int64")
+
+
+def counts(amounts: tuple[str, ...] = ("n",), count: str | None = None, **options: Any) -> Graph:
+    """Values with their counts in each file, added up by value."""
+    return Graph((RootNode("files", FILE, ROW), SumNode("totals", ("files",), ("v",), amounts, count, **options)))
+
+
+@pytest.fixture(params=[Settings(), SMALL], ids=["default", "small"])
+def settings(request: pytest.FixtureRequest) -> Settings:
+    return request.param
+
+
+def test_add_update_and_delete_with_what_was_before(store: ObjectStore, settings: Settings) -> None:
+    pair = Pair(store, counts(), settings=settings)
+    pair.advance({"files": [U(1, ("a", 2), ("b", 1)), U(2, ("a", 3))]})
+    assert pair.seen().update("totals") == [A("a", 5), A("b", 1)]
+    assert pair.seen().before("totals") == [None, None]
+    pair.advance({"files": [U(1, ("a", 1), ("c", 4))]})
+    assert pair.seen().update("totals") == [V("a", 4), X("b"), A("c", 4)]
+    assert pair.seen().before("totals") == [5, 1, None]
+    pair.advance({"files": [D(1), D(2)]})
+    assert pair.seen().update("totals") == [X("a"), X("c")]
+    assert pair.seen().content("totals") == []
+
+
+def test_what_adds_up_to_the_same_is_no_update(store: ObjectStore, settings: Settings) -> None:
+    pair = Pair(store, counts(), settings=settings)
+    pair.advance({"files": [U(1, ("a", 2)), U(2, ("a", 3), ("b", 1))]})
+    pair.advance({"files": [U(1, ("a", 3)), U(2, ("a", 1), ("a", 1), ("b", 1))]})
+    assert pair.seen().update("totals") == []
+    pair.advance({"files": [D(1), U(3, ("a", 3))]})
+    assert pair.seen().update("totals") == [], "one file in place of another"
+
+
+def test_counts_and_totals_live_together(store: ObjectStore, settings: Settings) -> None:
+    """A key is alive while any of its totals is not zero."""
+    pair = Pair(store, counts(count="rows"), settings=settings)
+    pair.advance({"files": [U(1, ("a", 0), ("a", 0)), U(2, (None, 7))]})
+    assert pair.seen().content("totals") == [(None, None, (7, 1)), ("a", None, (0, 2))]
+    pair.advance({"files": [D(1)]})
+    assert pair.seen().update("totals") == [X("a")]
+    alone = Pair(ObjectStore(store.uri("alone")), counts(), settings=settings)
+    alone.advance({"files": [U(1, ("a", 0)), U(2, ("b", 1))]})
+    assert alone.seen().update("totals") == [A("b", 1)], "a total of zero is no key"
+
+
+def test_counting_alone(store: ObjectStore, settings: Settings) -> None:
+    pair = Pair(store, counts(amounts=(), count="rows", descending=("v",)), settings=settings)
+    pair.advance({"files": [U(1, ("a", 9), ("b", 9)), U(2, ("b", 9), (None, 9))]})
+    assert pair.seen().update("totals") == [A("b", 2), A("a", 1), A(None, 1)]
+
+
+def test_totals_below_zero_are_corruption(store: ObjectStore, settings: Settings) -> None:
+    pair = Pair(store, counts(), settings=settings)
+    pair.advance({"files": [U(1, ("a", 2), ("b", 5)), U(2, ("b", 1))]})
+    bad = pair.table("files", [("update", 2, ("b", -6))])
+    with pytest.raises(CorruptionError, match=r"'totals'.*'b'.*-1"):
+        pair.flow.advance({"files": bad})
+    assert pair.seen().number == 1
+    pair.verify_state()
+    pair.advance({"files": [U(2, ("b", -5))]})
+    assert pair.seen().update("totals") == [X("b")], "down to zero is no corruption"
+
+
+def test_null_amounts_are_refused(store: ObjectStore, settings: Settings) -> None:
+    pair = Pair(store, counts(), settings=settings)
+    pair.advance({"files": [U(1, ("a", 2))]})
+    with pytest.raises(UpdateError, match=r"'totals'.*'n'.*'b'"):
+        pair.flow.advance({"files": pair.table("files", [("update", 2, ("b", None))])})
+    assert pair.seen().number == 1
+    pair.advance({"files": [U(2, ("b", 1))]})
+
+
+def test_a_total_that_is_too_large_is_refused(store: ObjectStore, settings: Settings) -> None:
+    pair = Pair(store, counts(), settings=settings)
+    pair.advance({"files": [U(1, ("a", 2**63 - 1))]})
+    with pytest.raises(UpdateError, match=r"'totals'.*n.*64 bits"):
+        pair.flow.advance({"files": pair.table("files", [("update", 2, ("a", 1))])})
+    assert pair.seen().number == 1
+    pair.verify_state()
+
+
+def test_decimals_add_up_exactly(store: ObjectStore, settings: Settings) -> None:
+    graph = Graph(
+        (
+            RootNode("files", FILE, columns(v="string", price=pa.decimal128(12, 3))),
+            SumNode("totals", ("files",), ("v",), ("price",)),
+        )
+    )
+    pair = Pair(store, graph, settings=settings)
+    pair.advance({"files": [U(key, ("a", Decimal("0.001")), ("b", Decimal("999999999.999"))) for key in range(100)]})
+    assert pair.seen().update("totals") == [A("a", Decimal("0.100")), A("b", Decimal("99999999999.900"))]
+    assert pair.flow.version().content("totals").schema.field("price").type == pa.decimal128(38, 3)
+    pair.advance({"files": [D(key) for key in range(99)]})
+    assert pair.seen().update("totals") == [V("a", Decimal("0.001")), V("b", Decimal("999999999.999"))]
+
+
+@pytest.mark.parametrize("kind", ["int8", "uint8", "int16", "uint32", "int64"])
+def test_totals_of_narrow_integers_are_wide(store: ObjectStore, kind: str) -> None:
+    graph = Graph((RootNode("files", FILE, columns(v="string", n=kind)), SumNode("totals", ("files",), ("v",), ("n",))))
+    pair = Pair(store, graph)
+    pair.advance({"files": [U(key, ("a", 127)) for key in range(100)]})
+    pair.advance({"files": [D(key) for key in range(50)]})
+    assert pair.seen().update("totals") == [V("a", 50 * 127)]
+
+
+def test_sums_of_sums_and_stages_behind_sums(store: ObjectStore, settings: Settings) -> None:
+    """From counts per file over counts per value to values by their counts, and a total of all."""
+    graph = Graph(
+        (
+            RootNode("files", FILE, ROW),
+            RootNode("more", FILE, ROW),
+            SumNode("totals", ("files", "more"), ("v",), ("n",)),
+            SumNode("histogram", ("totals",), ("n",), (), "values"),
+            StageNode(
+                "top",
+                (("totals",),),
+                columns(n="int64", v="string"),
+                columns(x="int64"),
+                lambda value, totals: (((total, value), 1) for total in totals),
+                descending=("n",),
+            ),
+        )
+    )
+    pair = Pair(store, graph, settings=settings)
+    pair.advance({"files": [U(1, ("a", 2), ("b", 1))], "more": [U(1, ("b", 1), ("c", 9))]})
+    assert pair.seen().groups("histogram") == {2: [2], 9: [1]}
+    assert list(pair.seen().groups("top")) == [(9, "c"), (2, "a"), (2, "b")]
+    pair.advance({"more": [D(1)]})
+    assert pair.seen().update("histogram") == [A(1, 1), V(2, 1), X(9)]
+    assert pair.seen().update("top") == [X((9, "c")), X((2, "b")), A((1, "b"), 1)]
+    assert {call.key for call in pair.graph.calls} == {"b"}
+
+
+def test_runs_of_sums_are_merged(store: ObjectStore) -> None:
+    pair = Pair(store, counts(count="rows"), settings=SMALL)
+    for version in range(12):
+        edits = [
+            D(key) if (key + version) % 4 == 0 else U(key, *((f"{(key * version) % 11:02}", key) for _ in range(2)))
+            for key in range(version % 3, 12, 3)
+        ]
+        pair.advance({"files": edits})
+        if version % 4 == 3:
+            pair.compact(full=version % 8 == 7)

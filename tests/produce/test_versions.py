@@ -1,0 +1,125 @@
+"""Versions: atomic, numbered, readable until they are expired; and the files that they are made of."""
+
+from __future__ import annotations
+
+from datetime import timedelta
+from pathlib import Path
+
+import pytest
+
+from metastore_assets.errors import VersionNotFoundError
+from metastore_assets.produce import Dataflow, Settings
+from metastore_assets.store.objects import ObjectStore
+from tests.produce.cases import BASE_LOAD, Base
+from tests.produce.harness import SMALL, D, Pair, U
+from tests.produce.model import Graph, RootNode, StageNode, columns
+from tests.produce.plans import plan
+from tests.produce.test_publishers import check_all
+
+
+def test_the_empty_version(store: ObjectStore) -> None:
+    pair = Base(store, load=False)
+    for view in (pair.flow.version(), pair.flow.version(0)):
+        assert view.number == 0
+        for table in (view.content("stage"), view.mappings("stage"), view.update("stage"), view.groups("stage", None)):
+            assert table.num_rows == 0
+        assert view.runs("stage") == []
+    assert not pair.flow.compact(full=True)
+    assert not store.list()
+
+
+@pytest.mark.parametrize("seed", range(50, 54))
+def test_old_versions_stay_readable(seed: int, tmp_path: Path) -> None:
+    drawn = plan(seed, 6)
+    store = ObjectStore(str(tmp_path))
+    views = []
+    for commit in drawn.commits:
+        drawn.publish(store, commit)
+        flow = Dataflow(store, drawn.case.graph.declaration(), settings=drawn.case.settings)
+        views.append((flow.version(), flow.version().content(drawn.case.graph.nodes[-1].name)))
+        flow.compact(full=True)
+    check_all(drawn, store)
+    for view, content in views:
+        assert view.content(drawn.case.graph.nodes[-1].name).equals(content), "a view that is open stays what it was"
+
+
+def test_expired_versions_are_gone_with_their_files(store: ObjectStore) -> None:
+    base = Base(store, settings=SMALL)
+    for number in range(8):
+        base.edit(D(number - 2), U(number, (number, "x")))
+    before = len(store.list("data"))
+    base.expire(keep=2)
+    assert len(store.list("data")) < before
+    for number in (8, 9):
+        assert base.flow.version(number).number == number
+        base.flow.version(number).content("stage")
+    for number in (1, 7):
+        with pytest.raises(VersionNotFoundError, match=str(number)):
+            base.flow.version(number)
+    with pytest.raises(VersionNotFoundError):
+        base.flow.version(10)
+    base.edit(*BASE_LOAD)
+    assert base.number == 10
+
+
+def test_files_of_no_version_go_after_the_grace(store: ObjectStore) -> None:
+    base = Base(store)
+    store.write("data/stray.parquet", b"left by a process that was killed")
+    base.flow.expire(keep=1, grace=timedelta(hours=1))
+    assert "data/stray.parquet" in {info.path for info in store.list()}
+    base.expire(keep=1)
+    assert "data/stray.parquet" not in {info.path for info in store.list()}
+    base.edit(U(1, (1, "x")))
+
+
+@pytest.mark.parametrize("settings", [Settings(), SMALL], ids=["default", "small"])
+def test_a_version_leaves_no_file_that_it_does_not_name(store: ObjectStore, settings: Settings) -> None:
+    """What tasks wrote for each other is removed at once; only what is replaced waits to be expired."""
+    base = Base(store, settings=settings, load=False)
+    base.edit(*(U(key, *((key * n % 7, f"{n}") for n in range(4))) for key in range(20)))
+    files = {info.path for info in store.list("data")}
+    base.expire(keep=1)
+    assert {info.path for info in store.list("data")} == files
+
+
+def test_a_stage_that_is_not_touched_keeps_its_files(store: ObjectStore) -> None:
+    key, value = columns(k="int64"), columns(x="int64")
+    nodes = [RootNode(name, key, value) for name in ("one", "other")]
+    stages = [
+        StageNode(f"of_{node.name}", ((node.name,),), key, value, lambda k, rows: ((k, row) for row in rows))
+        for node in nodes
+    ]
+    pair = Pair(store, Graph((*nodes, *stages)))
+    pair.advance({"one": [U(1, 1)], "other": [U(1, 2)]})
+    before = pair.flow.version()
+    pair.advance({"one": [U(1, 3)]})
+    after = pair.flow.version()
+    assert before.runs("other") == after.runs("other")
+    assert before.runs("of_other") == after.runs("of_other")
+    assert before.runs("of_one") != after.runs("of_one")
+
+
+def test_a_large_table_is_cut_and_small_changes_are_runs(store: ObjectStore) -> None:
+    settings = Settings(target_rows=100, row_group_rows=20, buffer_rows=1000, fan_in=4, small_rows=0)
+    pair = Base(store, settings=settings, load=False)
+    pair.edit(*(U(key, (key, "x")) for key in range(1000)), exact_work=False)
+    runs = pair.flow.version().runs("stage")
+    assert len({run[1] for run in runs if run[0] == "content"}) >= 5, "shards"
+    pair.edit(U(500, (500, "y")))
+    added = set(pair.flow.version().runs("stage")) - set(runs)
+    assert sum(run[3] for run in added if run[0] == "content") <= 4, "a change of one row writes few"
+    assert all(run in pair.flow.version().runs("stage") for run in runs if run[0] == "content")
+    for key in range(0, 1000, 200):
+        pair.edit(D(key), exact_work=True)
+    pair.compact()
+    pair.compact(full=True)
+    assert all(run[1] is not None for run in pair.flow.version().runs("stage")), "nothing is left at level 0"
+
+
+def test_tables_that_vanish_and_return(store: ObjectStore) -> None:
+    pair = Base(store, settings=SMALL, load=False)
+    for _ in range(3):
+        pair.edit(*(U(key, (key % 5, "x")) for key in range(20)))
+        pair.edit(*(D(key) for key in range(20)))
+        pair.compact(full=True)
+        assert pair.flow.version().content("stage").num_rows == 0
