@@ -5,6 +5,8 @@ from __future__ import annotations
 import os
 from pathlib import Path
 
+os.environ.setdefault("POLARS_MAX_THREADS", "1")  # frames of a few rows gain nothing from threads, but wait for them
+
 import pytest
 
 from metastore_assets.store.objects import ObjectStore

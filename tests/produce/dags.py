@@ -269,9 +269,10 @@ def _descending(random: Random, form: Form) -> tuple[str, ...]:
 
 def _settings(random: Random) -> Settings:
     """Mostly so small that shards, row groups, batches, spills and compactions come with a dozen of rows."""
-    if random.random() < 0.3:
+    kind = random.random()
+    if kind < 0.4:
         return Settings()
-    if random.random() < 0.3:
+    if kind < 0.7:
         # Every version adds runs, which are merged tier by tier.
         return Settings(fan_in=2, bulk_share=100.0, base_share=100.0, inline_budget=100, row_group_rows=8)
     return Settings(

@@ -106,10 +106,10 @@ def test_decimals_add_up_exactly(store: ObjectStore, settings: Settings) -> None
         )
     )
     pair = Pair(store, graph, settings=settings)
-    pair.advance({"files": [U(key, ("a", Decimal("0.001")), ("b", Decimal("999999999.999"))) for key in range(100)]})
-    assert pair.seen().update("totals") == [A("a", Decimal("0.100")), A("b", Decimal("99999999999.900"))]
+    pair.advance({"files": [U(key, ("a", Decimal("0.001")), ("b", Decimal("999999999.999"))) for key in range(20)]})
+    assert pair.seen().update("totals") == [A("a", Decimal("0.020")), A("b", Decimal("19999999999.980"))]
     assert pair.flow.version().content("totals").schema.field("price").type == pa.decimal128(38, 3)
-    pair.advance({"files": [D(key) for key in range(99)]})
+    pair.advance({"files": [D(key) for key in range(19)]})
     assert pair.seen().update("totals") == [V("a", Decimal("0.001")), V("b", Decimal("999999999.999"))]
 
 
