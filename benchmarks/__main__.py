@@ -1,13 +1,19 @@
-"""`python -m benchmarks [full] [incremental] [cold] [planning]`: measure, and print ratios to peers in the same run."""
+"""`python -m benchmarks [cold] [incremental] [full] [planning] [produce]`: measure, and print ratios to peers."""
 
 from __future__ import annotations
 
 import sys
 
-from benchmarks import cold, full, incremental, planning
+from benchmarks import cold, full, incremental, planning, produce
 from benchmarks.report import Row, show
 
-BENCHMARKS = {"cold": cold.run, "incremental": incremental.run, "full": full.run, "planning": planning.run}
+BENCHMARKS = {
+    "cold": cold.run,
+    "incremental": incremental.run,
+    "full": full.run,
+    "planning": planning.run,
+    "produce": produce.run,
+}
 
 
 def main(names: list[str]) -> int:

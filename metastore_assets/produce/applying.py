@@ -12,7 +12,7 @@ from metastore_assets.produce.dataset import Dataset
 from metastore_assets.produce.layout import GONE, Layout
 from metastore_assets.produce.parts import Part, Sink, Spool, joined, part_rows
 from metastore_assets.produce.preserving import preserved
-from metastore_assets.produce.rows import CHANGE, Rows
+from metastore_assets.produce.rows import CHANGE, Rows, with_nulls
 from metastore_assets.produce.runs import KeyRange
 from metastore_assets.produce.stages import Preserve
 from metastore_assets.produce.streams import Stream, aligned
@@ -101,15 +101,24 @@ def _met(task: ApplyTask) -> Iterator[tuple[pl.DataFrame, pl.DataFrame]]:
         for pair in aligned([Stream(frames, layout.empty), dataset.scan(task.key_range)], layout.group):
             yield pair[0], pair[1]
         return
+    empty = layout.empty.drop(GONE, strict=False)
+    # Of a root it only matters whether it had a key, whose rows are replaced together.
+    columns = layout.group.columns if layout.replaces and layout.order == layout.group else layout.schema.names
     for instructions in frames:
-        found = dataset.lookup(layout.group.distinct(instructions), task.key_range)
-        yield instructions, pl.concat([found.empty, *found.frames])
+        if task.rows is None:
+            # Key-mappings have no update, and are only told to go where they are.
+            yield instructions, empty
+        else:
+            found = dataset.lookup(layout.group.distinct(instructions), task.key_range, columns)
+            yield instructions, with_nulls(pl.concat([found.empty, *found.frames]), empty)
 
 
 def _replaced(task: ApplyTask, instructions: pl.DataFrame, former: pl.DataFrame) -> Step:
     layout = task.dataset.layout
-    # What is gone and was never there needs no instruction.
-    gone = layout.unit.semi(instructions.filter(pl.col(GONE)), former)
+    gone = instructions.filter(pl.col(GONE))
+    if task.rows is not None:
+        # What is gone and was never there needs no instruction.
+        gone = layout.unit.semi(gone, former)
     written = instructions.filter(~pl.col(GONE))
     novel = 0
     if task.preserve is not None and task.rows is not None:

@@ -16,7 +16,7 @@ import polars as pl
 from metastore_assets.produce.dataset import Dataset, Shard, State, merged
 from metastore_assets.produce.executor import Executor
 from metastore_assets.produce.layout import GONE, Layout
-from metastore_assets.produce.runs import KeyRange, Run, RunWriter
+from metastore_assets.produce.runs import KeyRange, Run, RunWriter, read_run
 from metastore_assets.produce.settings import Settings
 from metastore_assets.produce.storage import Storage
 
@@ -217,7 +217,9 @@ def _merge(task: _MergeTask) -> list[Run]:
     layout = task.dataset.layout
     writer = RunWriter(task.dataset.storage, task.folder, layout, task.settings.row_group_rows)
     with writer:
-        for frame in merged(task.dataset.storage, layout, task.runs, task.key_range):
+        runs = reversed(task.runs)
+        streams = [read_run(task.dataset.storage, run.path, layout, task.key_range) for run in runs]
+        for frame in merged(streams, layout):
             writer.write(frame if layout.amounts or task.keep_gone else frame.filter(~pl.col(GONE)))
     return [writer.run(task.level)] if writer.rows else []
 

@@ -64,16 +64,23 @@ class Dataset:
         """All rows in a range of keys, sorted; no group is split between two frames."""
         return Stream(self._scan(key_range, None), self._empty)
 
-    def lookup(self, keys: pl.DataFrame, key_range: KeyRange = EVERYTHING) -> Stream:
-        """The rows of some sorted distinct keys in a range, in the same form."""
-        return Stream(self._scan(key_range, keys) if keys.height else (), self._empty)
+    def lookup(
+        self, keys: pl.DataFrame, key_range: KeyRange = EVERYTHING, columns: Sequence[str] | None = None
+    ) -> Stream:
+        """The rows of some sorted distinct keys in a range, in the same form; some columns, those of units included."""
+        names = self.layout.schema.names if columns is None else list(columns)
+        return Stream(self._scan(key_range, keys, names) if keys.height else (), self._empty.select(names))
 
     @property
     def _empty(self) -> pl.DataFrame:
         return self.layout.empty.select(self.layout.schema.names)
 
-    def _scan(self, key_range: KeyRange, keys: pl.DataFrame | None) -> Iterator[pl.DataFrame]:
+    def _scan(
+        self, key_range: KeyRange, keys: pl.DataFrame | None, columns: Sequence[str] | None = None
+    ) -> Iterator[pl.DataFrame]:
         group = self.layout.group
+        names = [name for name in self.layout.file_schema.names if columns is None or name in (*columns, GONE)]
+        newest = None if keys is None else self._level0(key_range, keys, names)
         for shard, own in zip(self.state.shards, self.state.ranges(), strict=True):
             common = _intersection(own, key_range, self.layout)
             if common is None:
@@ -81,22 +88,24 @@ class Dataset:
             wanted = None if keys is None else common.filter(keys, group)
             if wanted is not None and not wanted.height:
                 continue
-            runs = (*shard.runs, *self.state.level0)
-            for frame in merged(self.storage, self.layout, runs, common, wanted):
+            runs = shard.runs if newest is not None else (*shard.runs, *self.state.level0)
+            streams = [read_run(self.storage, run.path, self.layout, common, wanted, names) for run in reversed(runs)]
+            if newest is not None and newest.height:
+                streams.insert(0, Stream([common.filter(newest, group)], newest.clear()))
+            for frame in merged(streams, self.layout):
                 alive = frame if self.layout.amounts else frame.filter(~pl.col(GONE)).drop(GONE)
                 if alive.height:
                     yield alive
 
+    def _level0(self, key_range: KeyRange, keys: pl.DataFrame, names: Sequence[str]) -> pl.DataFrame:
+        """What the runs of level 0 say of some keys: read once, whatever the number of shards."""
+        runs = reversed(self.state.level0)
+        streams = [read_run(self.storage, run.path, self.layout, key_range, keys, names) for run in runs]
+        return pl.concat([self.layout.empty.select(names), *merged(streams, self.layout)])
 
-def merged(
-    storage: Storage,
-    layout: Layout,
-    runs: Sequence[Run],
-    key_range: KeyRange = EVERYTHING,
-    keys: pl.DataFrame | None = None,
-) -> Iterator[pl.DataFrame]:
-    """Runs, oldest first, as one: the newest rows of each unit, GONE rows among them, or the sums that are not zero."""
-    streams = [read_run(storage, run.path, layout, key_range, keys) for run in reversed(runs)]
+
+def merged(streams: Sequence[Stream], layout: Layout) -> Iterator[pl.DataFrame]:
+    """Runs, newest first, as one: the newest rows of each unit, GONE rows among them, or the sums that are not zero."""
     for frames in aligned(streams, layout.group):
         frame = _summed(frames, layout) if layout.amounts else _newest(frames, layout)
         if frame.height:

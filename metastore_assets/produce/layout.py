@@ -56,6 +56,11 @@ class Layout:
         return not self.amounts and not self.plain
 
     @cached_property
+    def delta_columns(self) -> tuple[str, ...]:
+        """Columns of keys whose values are stored as differences: sorted, they are small, and quick to read."""
+        return tuple(name for name in self.order.columns if _is_integral(self.schema.field(name).type))
+
+    @cached_property
     def empty(self) -> pl.DataFrame:
         """No rows of a file."""
         return empty_frame(self.file_schema)
@@ -95,3 +100,10 @@ def source_fields(source: pa.Schema) -> list[pa.Field]:
     """Source key columns under the names that they have beside target keys."""
     names = source_columns(source.names)
     return [field.with_name(name) for field, name in zip(source, names, strict=True)]
+
+
+def _is_integral(type_: pa.DataType) -> bool:
+    """Whether Parquet stores a type as integers."""
+    return (
+        pa.types.is_integer(type_) or pa.types.is_date(type_) or pa.types.is_time(type_) or pa.types.is_timestamp(type_)
+    )

@@ -19,7 +19,7 @@ from metastore_assets.produce.inputs import Feeder, KeyChunks, changed_keys, dis
 from metastore_assets.produce.layout import GONE
 from metastore_assets.produce.order import canonical
 from metastore_assets.produce.parts import Part, Sorter, Spool
-from metastore_assets.produce.rows import SOURCE, frame_of, source_columns, table_of
+from metastore_assets.produce.rows import SOURCE, frame_of, source_columns, table_of, with_nulls
 from metastore_assets.produce.runs import KeyRange
 from metastore_assets.produce.stages import Batch, KeyFailure, PerBatch, Stage, batches_of
 
@@ -188,7 +188,7 @@ def _content(task: ProduceTask, outputs: pl.DataFrame, left: pl.DataFrame) -> pl
     names = task.stage.content.file_schema.names
     written = outputs.with_columns(pl.lit(False).alias(GONE)).select(names)
     gone = left.with_columns(pl.lit(True).alias(GONE))
-    return pl.concat([written, _with_nulls(gone, task.stage.content.empty)])
+    return pl.concat([written, with_nulls(gone, task.stage.content.empty)])
 
 
 def _mappings(task: ProduceTask, new: pl.DataFrame, left: pl.DataFrame, come: pl.DataFrame) -> pl.DataFrame:
@@ -198,10 +198,4 @@ def _mappings(task: ProduceTask, new: pl.DataFrame, left: pl.DataFrame, come: pl
     changed = pl.concat([left, come]).select(sources.columns).unique()
     sets = sources.semi(new, changed).with_columns(pl.lit(False).alias(GONE))
     gone = sources.anti(changed, new).with_columns(pl.lit(True).alias(GONE))
-    return pl.concat([sets, _with_nulls(gone, task.stage.mappings.empty)])
-
-
-def _with_nulls(frame: pl.DataFrame, empty: pl.DataFrame) -> pl.DataFrame:
-    """The columns of `empty`; those that a frame lacks are null."""
-    lacking = [pl.lit(None, empty.schema[name]).alias(name) for name in empty.columns if name not in frame.columns]
-    return frame.with_columns(lacking).select(empty.columns)
+    return pl.concat([sets, with_nulls(gone, task.stage.mappings.empty)])

@@ -68,7 +68,7 @@ class RunWriter:
         self.gone = 0
         self._layout = layout
         self._row_group_rows = row_group_rows
-        self._context = storage.parquet_writer(self.path, layout.file_schema)
+        self._context = storage.parquet_writer(self.path, layout.file_schema, delta=layout.delta_columns)
         self._waiting: list[pl.DataFrame] = []
         self._first: list[pl.DataFrame] = []
         self._last: list[pl.DataFrame] = []
@@ -133,14 +133,24 @@ def _read(
     storage: Storage, path: str, layout: Layout, key_range: KeyRange, keys: pl.DataFrame | None, names: list[str]
 ) -> Iterator[pl.DataFrame]:
     group = layout.group
+    # A few rows of each row group come together: every frame costs whoever reads it, however small it is.
+    waiting: list[pl.DataFrame] = []
+    rows = largest = 0
     with storage.open_parquet(path) as file:
-        for number in _row_groups(file, layout, key_range, keys):
+        for number, inside in _row_groups(file, layout, key_range, keys):
             frame = frame_of(file.read_row_group(number, columns=names))
-            frame = key_range.filter(frame, group)
+            largest = max(largest, frame.height)
+            frame = frame if inside else key_range.filter(frame, group)
             if keys is not None:
                 frame = group.semi(frame, keys)
+            if waiting and rows + frame.height > largest:
+                yield pl.concat(waiting)
+                waiting, rows = [], 0
             if frame.height:
-                yield frame
+                waiting.append(frame)
+                rows += frame.height
+    if waiting:
+        yield pl.concat(waiting) if len(waiting) > 1 else waiting[0]
 
 
 def run_bounds(storage: Storage, path: str) -> pl.DataFrame:
@@ -155,21 +165,26 @@ def _index(file: pq.ParquetFile) -> tuple[pl.DataFrame, pl.DataFrame]:
     return keys_of(metadata[_FIRST.encode()].decode()), keys_of(metadata[_LAST.encode()].decode())
 
 
-def _row_groups(file: pq.ParquetFile, layout: Layout, key_range: KeyRange, keys: pl.DataFrame | None) -> list[int]:
-    """The row groups that may hold what is asked for."""
-    if file.num_row_groups < 2 or (key_range.is_everything and keys is None):
-        return list(range(file.num_row_groups))
+def _row_groups(
+    file: pq.ParquetFile, layout: Layout, key_range: KeyRange, keys: pl.DataFrame | None
+) -> list[tuple[int, bool]]:
+    """The row groups that may hold what is asked for, and whether all of their rows are in the range."""
+    if key_range.is_everything and (keys is None or file.num_row_groups < 2):
+        return [(number, True) for number in range(file.num_row_groups)]
     group = layout.group
     first, last = _index(file)
-    wanted = [True] * first.height
-    if key_range.until is not None:
-        wanted = first.select(group.before(key_range.until, inclusive=True)).to_series().to_list()
-    if key_range.after is not None:
-        too_early = last.select(group.before(key_range.after, inclusive=True)).to_series().to_list()
-        wanted = [want and not early for want, early in zip(wanted, too_early, strict=True)]
-    if keys is not None:
-        wanted = [want and count > 0 for want, count in zip(wanted, group.counts(keys, first, last), strict=True)]
-    return [number for number, want in enumerate(wanted) if want]
+    ends = pl.concat([first, last])
+    late = _flags(ends, None if key_range.until is None else ~group.before(key_range.until, inclusive=True))
+    early = _flags(ends, None if key_range.after is None else group.before(key_range.after, inclusive=True))
+    count = first.height
+    wanted = [not late[number] and not early[count + number] for number in range(count)]
+    if keys is not None and any(wanted):
+        wanted = [want and found > 0 for want, found in zip(wanted, group.counts(keys, first, last), strict=True)]
+    return [(number, not early[number] and not late[count + number]) for number, want in enumerate(wanted) if want]
+
+
+def _flags(frame: pl.DataFrame, condition: pl.Expr | None) -> list[bool]:
+    return [False] * frame.height if condition is None else frame.select(condition).to_series().to_list()
 
 
 def keys_text(keys: pl.DataFrame) -> str:

@@ -57,5 +57,5 @@ class Storage(Protocol):
     def open_parquet(self, path: str) -> pq.ParquetFile:
         """A Parquet object for ranged reads, closed by its `with` block."""
 
-    def parquet_writer(self, path: str, schema: pa.Schema) -> AbstractContextManager[Any]:
-        """A TableWriter; the object is visible when the block ends well."""
+    def parquet_writer(self, path: str, schema: pa.Schema, *, delta: Sequence[str] = ()) -> AbstractContextManager[Any]:
+        """A TableWriter; the object is visible when the block ends well. `delta` columns are stored as differences."""

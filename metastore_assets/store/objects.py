@@ -91,9 +91,14 @@ class ObjectStore:
             return file.read(columns=None if columns is None else list(columns))
 
     @contextmanager
-    def parquet_writer(self, path: str, schema: pa.Schema) -> Iterator[ParquetTableWriter]:
-        """Write one Parquet object table by table; visible when the block ends well, never when it raises."""
-        with self._backend.create_output(_checked(path)) as sink, parquet_writer(sink, schema) as writer:
+    def parquet_writer(
+        self, path: str, schema: pa.Schema, *, delta: Sequence[str] = ()
+    ) -> Iterator[ParquetTableWriter]:
+        """Write one Parquet object table by table; visible when the block ends well, never when it raises.
+
+        `delta` names columns of integers, dates or times that are stored as differences, which suits sorted ones.
+        """
+        with self._backend.create_output(_checked(path)) as sink, parquet_writer(sink, schema, delta) as writer:
             yield writer
 
     def write_parquet(self, path: str, table: pa.Table) -> None:

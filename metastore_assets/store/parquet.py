@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
 
 import pyarrow as pa
@@ -34,11 +34,19 @@ class ParquetTableWriter:
 
 
 @contextmanager
-def parquet_writer(sink: Output, schema: pa.Schema) -> Iterator[ParquetTableWriter]:
+def parquet_writer(sink: Output, schema: pa.Schema, delta: Sequence[str] = ()) -> Iterator[ParquetTableWriter]:
     """Write Parquet (zstd) to a sink; the footer is written when the block ends."""
     bounded = [path for field in schema for path in _bounded(field, field.name)]
     # Checksums, because a page that was damaged may still decompress: to other numbers.
-    writer = pq.ParquetWriter(sink, schema, compression="zstd", write_statistics=bounded, write_page_checksum=True)
+    writer = pq.ParquetWriter(
+        sink,
+        schema,
+        compression="zstd",
+        write_statistics=bounded,
+        write_page_checksum=True,
+        use_dictionary=[name for name in schema.names if name not in delta] if delta else True,
+        column_encoding=dict.fromkeys(delta, "DELTA_BINARY_PACKED") or None,
+    )
     try:
         yield ParquetTableWriter(writer)
     except BaseException:

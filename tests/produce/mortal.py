@@ -63,8 +63,8 @@ class MortalStore(ObjectStore):
             super().write(path, data, create=create)
 
     @contextmanager
-    def parquet_writer(self, path: str, schema: pa.Schema) -> Iterator[Any]:
-        with self._change(path), super().parquet_writer(path, schema) as writer:
+    def parquet_writer(self, path: str, schema: pa.Schema, **options: Any) -> Iterator[Any]:
+        with self._change(path), super().parquet_writer(path, schema, **options) as writer:
             yield writer
             self._alive()
 

@@ -40,7 +40,8 @@ def test_old_versions_stay_readable(seed: int, tmp_path: Path) -> None:
         flow.compact(full=True)
     check_all(drawn, store)
     for view, content in views:
-        assert view.content(drawn.case.graph.nodes[-1].name).equals(content), "a view that is open stays what it was"
+        # As texts: to Arrow, NaN is not equal to itself.
+        assert str(view.content(drawn.case.graph.nodes[-1].name).to_pylist()) == str(content.to_pylist())
 
 
 def test_expired_versions_are_gone_with_their_files(store: ObjectStore) -> None:

@@ -1,0 +1,177 @@
+"""The produce layer: what a commit of 1,000 random keys writes and takes, and a version of a graph against a rebuild."""
+
+from __future__ import annotations
+
+import shutil
+import tempfile
+import time
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from statistics import median
+
+import numpy as np
+import numpy.typing as npt
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from benchmarks.report import Row
+from metastore_assets.produce import Batch, Dataflow, LocalExecutor, Root, Rows, Stage, SumStage
+from metastore_assets.store.objects import ObjectStore
+
+SUM_KEYS = 10_000_000
+REPLACE_ROWS = 5_000_000
+COMMITS = 200
+CHANGED = 1_000
+GRAPH_ROWS = 2_000_000
+AMPLIFICATION = 6.0
+"""Most rows written per changed row."""
+RUNS = 24
+"""Most runs that the reader of a shard has to merge."""
+_PIECE = 100_000
+
+_KEY = pa.schema([("key", pa.int64())])
+_PAIRS = Rows(_KEY, pa.schema([("group", pa.int64()), ("amount", pa.int64())]))
+
+
+def run() -> list[Row]:
+    """A sum stage of 10 million keys, a replace stage of 5 million rows, and a graph of three stages."""
+    return [*_sums(), *_replaced(), *_graph()]
+
+
+def _sums() -> list[Row]:
+    """Each commit adds a file of 1,000 rows, half of them of known keys."""
+    rows = Rows(pa.schema([("file", pa.int64())]), pa.schema([("key", pa.int64()), ("amount", pa.int64())]))
+    random = np.random.default_rng(1)
+    keys = random.permutation(SUM_KEYS) * 1_000
+
+    def file(number: int, own: npt.NDArray[np.int64]) -> pa.RecordBatch:
+        ones = np.ones(len(own), np.int64)
+        return _batch({"file": np.full(len(own), number), "key": own, "amount": ones})
+
+    def commit(number: int) -> pa.RecordBatch:
+        known, new = random.choice(keys, CHANGED // 2), random.integers(0, SUM_KEYS * 1_000, CHANGED // 2)
+        return file(SUM_KEYS + number, np.concatenate([known, new]))
+
+    with _flow([Root("files", rows), SumStage("totals", ("files",), ("key",), ("amount",))]) as flow:
+        flow.advance({"files": (file(at, keys[at : at + _PIECE]) for at in range(0, SUM_KEYS, _PIECE))})
+        return _commits(
+            flow, "totals", f"sum of {SUM_KEYS // 1_000_000} M keys", lambda n: {"files": _table(commit(n))}
+        )
+
+
+def _replaced() -> list[Row]:
+    """Each commit gives 1,000 known source keys other values, so that their rows move to other target keys."""
+    target = Rows(pa.schema([("group", pa.int64())]), pa.schema([("amount", pa.int64())]))
+    random = np.random.default_rng(2)
+
+    def commit(number: int) -> pa.Table:
+        keys = np.sort(random.choice(REPLACE_ROWS, CHANGED, replace=False))
+        return _table(_pairs(keys, random.integers(0, REPLACE_ROWS, CHANGED)))
+
+    stage = Stage("moved", (("pairs",),), target, produce_batch=_by_group)
+    with _flow([Root("pairs", _PAIRS), stage]) as flow:
+        flow.advance({"pairs": _all_pairs(REPLACE_ROWS, random)})
+        return _commits(flow, "moved", f"replace of {REPLACE_ROWS // 1_000_000} M rows", lambda n: {"pairs": commit(n)})
+
+
+def _commits(flow: Dataflow, stage: str, name: str, update: Callable[[int], dict[str, pa.Table]]) -> list[Row]:
+    """Commit after commit; then a rewriting of everything as the peer."""
+    taken: list[float] = []
+    written = changed = crowd = 0
+    known = {run.path for run in flow.version().runs(stage)}
+    for number in range(COMMITS):
+        given = update(number)
+        started = time.perf_counter()
+        flow.advance(given)
+        taken.append(time.perf_counter() - started)
+        runs = [run for run in flow.version().runs(stage) if run.dataset == "content"]
+        fresh = [run for run in runs if run.path not in known]
+        changed += sum(run.rows for run in fresh if run.level == 0) or 2 * CHANGED
+        written += sum(run.rows for run in fresh)
+        known |= {run.path for run in fresh}
+        shards = {run.shard for run in runs} - {None}
+        crowd = max(crowd, *(sum(run.shard in (shard, None) for run in runs) for shard in shards))
+    rewriting = []
+    started = time.perf_counter()
+    flow.compact(full=True)
+    rewriting.append(time.perf_counter() - started)
+    print(f"{name}: {written / changed:.1f} rows written per changed row (at most {AMPLIFICATION:g}), "
+          f"{crowd} runs to read (at most {RUNS}), {median(taken):.2f} s a commit, slowest {max(taken):.2f} s")  # fmt: skip
+    return [
+        Row(f"{name}: rows written per changed row, against {AMPLIFICATION:g}", [written / changed], [AMPLIFICATION],
+            AMPLIFICATION * changed / written, 1.0),
+        Row(f"{name}: runs to read, against {RUNS}", [crowd], [RUNS], RUNS / crowd, 1.0),
+        Row(f"{name}: commit of {CHANGED} random keys, against rewriting everything", taken, rewriting,
+            rewriting[0] / median(taken), 1.0),
+    ]  # fmt: skip
+
+
+def _graph() -> list[Row]:
+    """Three stages over 2 million rows; 0.1 % of them change."""
+    by_group = Rows(pa.schema([("group", pa.int64())]), pa.schema([("amount", pa.int64())]))
+    per_group = Rows(pa.schema([("group", pa.int64())]), pa.schema([("total", pa.int64()), ("size", pa.int64())]))
+    random = np.random.default_rng(3)
+    nodes = [
+        Root("pairs", _PAIRS),
+        Stage("grouped", (("pairs",),), by_group, produce_batch=_by_group),
+        Stage("folded", (("grouped",),), per_group, produce_batch=_fold),
+        SumStage("sizes", ("folded",), ("size",), ("total",), count="groups"),
+    ]
+    versions = []
+    with _flow(nodes) as flow:
+        started = time.perf_counter()
+        flow.advance({"pairs": _all_pairs(GRAPH_ROWS, random)})
+        scratch = time.perf_counter() - started
+        for _ in range(6):
+            keys = np.sort(random.choice(GRAPH_ROWS, GRAPH_ROWS // 1_000, replace=False))
+            update = _table(_pairs(keys, random.integers(0, GRAPH_ROWS // 4, len(keys))))
+            started = time.perf_counter()
+            flow.advance({"pairs": update})
+            versions.append(time.perf_counter() - started)
+    return [Row("version of three stages with 0.1 % changed, against from scratch", versions[1:], [scratch],
+                scratch / median(versions[1:]), 50.0)]  # fmt: skip
+
+
+def _by_group(batch: Batch) -> pa.Table:
+    return batch.ports[0]
+
+
+def _fold(batch: Batch) -> pa.Table:
+    folded = batch.ports[0].group_by("_source").aggregate([("amount", "sum"), ("amount", "count")])
+    keys = batch.keys.take(folded["_source"])
+    return pa.table(
+        {
+            "_source": folded["_source"],
+            "group": keys["group"],
+            "total": folded["amount_sum"],
+            "size": pc.cast(folded["amount_count"], pa.int64()),
+        }
+    )
+
+
+def _all_pairs(rows: int, random: np.random.Generator) -> Iterator[pa.RecordBatch]:
+    for start in range(0, rows, _PIECE):
+        yield _pairs(np.arange(start, start + _PIECE), random.integers(0, rows // 4, _PIECE))
+
+
+def _pairs(keys: npt.NDArray[np.int64], groups: npt.NDArray[np.int64]) -> pa.RecordBatch:
+    return _batch({"key": keys, "group": groups, "amount": keys % 97})
+
+
+def _batch(columns: dict[str, npt.NDArray[np.int64]]) -> pa.RecordBatch:
+    rows = len(next(iter(columns.values())))
+    return pa.RecordBatch.from_pydict({"_change": pa.repeat("update", rows), **columns})
+
+
+def _table(batch: pa.RecordBatch) -> pa.Table:
+    return pa.Table.from_batches([batch])
+
+
+@contextmanager
+def _flow(nodes: list[Root | Stage | SumStage]) -> Iterator[Dataflow]:
+    folder = Path(tempfile.mkdtemp(prefix="metastore-bench-produce-"))
+    try:
+        yield Dataflow(ObjectStore(str(folder)), nodes, executor=LocalExecutor(2))
+    finally:
+        shutil.rmtree(folder)
