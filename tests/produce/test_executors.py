@@ -1,0 +1,133 @@
+"""Wherever tasks run, and however often, the versions are the same."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, TypeVar
+
+import numpy as np
+import pyarrow as pa
+import pytest
+
+from metastore_assets.errors import ProduceError
+from metastore_assets.produce import (
+    Dataflow,
+    Executor,
+    LocalExecutor,
+    Root,
+    Rows,
+    Settings,
+    Stage,
+    SumStage,
+    SurrogateKey,
+)
+from metastore_assets.store.objects import ObjectStore
+
+if TYPE_CHECKING:
+    from pyspark.sql import SparkSession
+
+T = TypeVar("T")
+R = TypeVar("R")
+
+_SMALL = Settings(
+    target_rows=100,
+    row_group_rows=40,
+    batch_rows=40,
+    buffer_rows=60,
+    task_rows=40,
+    small_rows=0,
+    bulk_share=0.9,
+    fan_in=3,
+    max_runs=6,
+)
+"""Every commit becomes several tasks of the executor."""
+_PAIRS = Rows(pa.schema([("key", pa.int64())]), pa.schema([("word", pa.string())]))
+_WORDS = Rows(pa.schema([("word", pa.string())]), pa.schema([("id", pa.int64()), ("key", pa.int64())]), ("word",))
+
+
+class _Twice:
+    """Runs every task twice and takes what the second attempt said, as after a lost worker."""
+
+    def map(self, function: Callable[[T], R], tasks: Sequence[T]) -> list[R]:
+        for task in tasks:
+            function(task)
+        return [function(task) for task in tasks]
+
+    def slots(self) -> int:
+        return 3
+
+
+def _flow(folder: Path, executor: Executor) -> Dataflow:
+    stage = Stage(
+        "words",
+        (("pairs",),),
+        _WORDS,
+        produce=lambda key, words: [(letter, (None, key)) for word in words for letter in word],
+        preserve=SurrogateKey("id"),
+    )
+    counts = SumStage("counts", ("words",), ("word",), ("key",), count="uses")
+    return Dataflow(
+        ObjectStore(str(folder)), [Root("pairs", _PAIRS), stage, counts], executor=executor, settings=_SMALL
+    )
+
+
+def _commits() -> list[pa.Table]:
+    random = np.random.default_rng(7)
+    commits = []
+    for _ in range(3):
+        keys = np.sort(random.choice(200, 90, replace=False))
+        words = ["".join(random.choice(list("abcdefghijkläöü"), random.integers(0, 4))) for _ in keys]
+        changes = ["delete" if random.random() < 0.3 else "update" for _ in keys]
+        commits.append(pa.table({"_change": changes, "key": keys, "word": words}))
+    return commits
+
+
+def _everything(flow: Dataflow) -> list[Any]:
+    found: list[Any] = []
+    for number in range(1, flow.version().number + 1):
+        view = flow.version(number)
+        for name in ("pairs", "words", "counts"):
+            found += [view.content(name).to_pylist(), view.update(name).to_pylist()]
+        found.append(view.mappings("words").to_pylist())
+    return found
+
+
+def _published(folder: Path, executor: Executor) -> Dataflow:
+    flow = _flow(folder, executor)
+    for commit in _commits():
+        flow.advance({"pairs": commit})
+    return flow
+
+
+@pytest.mark.parametrize("executor", [LocalExecutor(3), _Twice()], ids=["threads", "twice"])
+def test_threads_and_retries_change_nothing(executor: Executor, tmp_path: Path) -> None:
+    flow = _published(tmp_path / "own", executor)
+    assert _everything(flow) == _everything(_published(tmp_path / "plain", LocalExecutor()))
+    assert any(run.shard for run in flow.version().runs("words")), "there are several shards"
+
+
+@pytest.mark.spark
+def test_spark_changes_nothing(spark: SparkSession, tmp_path: Path) -> None:
+    from metastore_assets.produce.spark import SparkExecutor
+
+    flow = _published(tmp_path / "spark", SparkExecutor(spark))
+    assert _everything(flow) == _everything(_published(tmp_path / "plain", LocalExecutor()))
+    before = _everything(flow)
+    assert flow.compact(full=True)
+    assert _everything(flow) == before
+
+
+@pytest.mark.spark
+def test_what_produce_raises_on_spark_names_the_key(spark: SparkSession, tmp_path: Path) -> None:
+    from metastore_assets.produce.spark import SparkExecutor
+
+    def fails(key: int, words: Any) -> list[Any]:
+        raise ZeroDivisionError(f"on {key}")
+
+    nodes = [Root("pairs", _PAIRS), Stage("words", (("pairs",),), _WORDS, produce=fails)]
+    flow = Dataflow(ObjectStore(str(tmp_path)), nodes, executor=SparkExecutor(spark), settings=_SMALL)
+    with pytest.raises(ProduceError, match=r"stage 'words'.*source key 5: on 5") as caught:
+        flow.advance({"pairs": pa.table({"_change": ["add"], "key": [5], "word": ["x"]})})
+    assert (caught.value.stage, caught.value.key) == ("words", 5)
+    assert flow.version().number == 0
