@@ -9,6 +9,8 @@ INSTALLED := .venv/.installed
 DEMO := $(CURDIR)/demo
 PORT ?= 3000
 ARGS ?=
+# Tests run in so many processes, each with a Spark session of its own; 0 runs them in one.
+PROCESSES ?= 2
 # Expands to a shell prefix: stops when there is no Java for Spark and it cannot be installed either.
 WITH_JAVA = home="$$(scripts/ensure-java)" && export JAVA_HOME="$$home" &&
 
@@ -32,7 +34,7 @@ ui: $(INSTALLED) ## Open Dagster's UI and daemon on the demo's result (PORT=3000
 	  PYTHONWARNINGS=ignore $(BIN)/dagster dev --workspace workspace.yaml --port $(PORT)
 
 test: $(INSTALLED) ## Run the tests (ARGS="-k name" for some of them)
-	@$(WITH_JAVA) $(BIN)/python -m pytest $(ARGS)
+	@$(WITH_JAVA) $(BIN)/python -m pytest -n $(PROCESSES) --dist loadfile --no-loadscope-reorder $(ARGS)
 
 test-long: $(INSTALLED) ## Run the long tests too, with many more examples each
 	@$(WITH_JAVA) HYPOTHESIS_PROFILE=long $(BIN)/python -m pytest -m "not browser" --timeout 3600 $(ARGS)

@@ -54,7 +54,7 @@ def test_what_is_not_there(published: Path, arguments: list[str], said: list[str
         (["refresh", "orders", "--all"], "--all"),
         (["refresh", "orders", "gone", "--partition", "x"], "one table"),
         (["profile"], "'URI...'"),
-        (["profile", "x", "--option", "header"], "KEY=VALUE"),
+        (["profile", "x", "--option", "header"], "has no `=` behind a name"),
         (["expire", "orders", "--keep", "0"], "0 is not in the range"),
     ],
 )

@@ -34,7 +34,7 @@ def test_profile_of_every_type(name: str, data: st.DataObject) -> None:
     expected = Facts([None if value is None else widened(name, value) for value in values])
     row = found.statistics
 
-    assert row.type == str(kind.type)
+    assert row.type == ("uuid" if name == "uuid" else str(kind.type))
     assert row.type_class == kind.type_class
     assert (row.value_count, row.null_count) == (expected.value_count, expected.null_count)
     assert row.nan_count == (expected.nan_count if kind.type_class == "float64" else None)
