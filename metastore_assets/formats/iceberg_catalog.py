@@ -47,10 +47,10 @@ class LocatingFileIO(FileIO):
         raise _Located(location)
 
     def new_output(self, location: str) -> OutputFile:
-        raise NotImplementedError(location)
+        raise PermissionError(f"{location}: tables are only read")
 
     def delete(self, location: str | InputFile | OutputFile) -> None:
-        raise NotImplementedError(location)
+        raise PermissionError(f"{location}: tables are only read")
 
 
 def locate_table(config: CatalogConfig, identifier: str) -> tuple[str, dict[str, str]]:

@@ -182,13 +182,13 @@ class History(ABC):
         self._delete(gone)
 
     def _add_column(self, name: str, type_: pa.DataType) -> None:
-        raise NotImplementedError
+        raise AssertionError("this kind of table has no such step")
 
     def _widen(self, name: str) -> None:
-        raise NotImplementedError
+        raise AssertionError("this kind of table has no such step")
 
     def _rename(self, old: str, new: str) -> None:
-        raise NotImplementedError
+        raise AssertionError("this kind of table has no such step")
 
     @abstractmethod
     def _compact(self) -> None: ...
