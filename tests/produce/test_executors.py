@@ -58,7 +58,7 @@ class _Twice:
         return 3
 
 
-def _flow(folder: Path, executor: Executor) -> Dataflow:
+def _flow(store: ObjectStore, executor: Executor) -> Dataflow:
     stage = Stage(
         "words",
         (("pairs",),),
@@ -67,9 +67,7 @@ def _flow(folder: Path, executor: Executor) -> Dataflow:
         preserve=SurrogateKey("id"),
     )
     counts = SumStage("counts", ("words",), ("word",), ("key",), count="uses")
-    return Dataflow(
-        ObjectStore(str(folder)), [Root("pairs", _PAIRS), stage, counts], executor=executor, settings=_SMALL
-    )
+    return Dataflow(store, [Root("pairs", _PAIRS), stage, counts], executor=executor, settings=_SMALL)
 
 
 def _commits() -> list[pa.Table]:
@@ -93,8 +91,8 @@ def _everything(flow: Dataflow) -> list[Any]:
     return found
 
 
-def _published(folder: Path, executor: Executor) -> Dataflow:
-    flow = _flow(folder, executor)
+def _published(place: Path | ObjectStore, executor: Executor) -> Dataflow:
+    flow = _flow(ObjectStore(str(place)) if isinstance(place, Path) else place, executor)
     for commit in _commits():
         flow.advance({"pairs": commit})
     return flow
@@ -116,6 +114,16 @@ def test_spark_changes_nothing(spark: SparkSession, tmp_path: Path) -> None:
     before = _everything(flow)
     assert flow.compact(full=True)
     assert _everything(flow) == before
+
+
+@pytest.mark.spark
+@pytest.mark.s3
+def test_spark_changes_nothing_in_a_bucket(spark: SparkSession, s3_store: ObjectStore, tmp_path: Path) -> None:
+    """Tasks open the bucket themselves, with the options that the storage was given."""
+    from metastore_assets.produce.spark import SparkExecutor
+
+    flow = _published(s3_store, SparkExecutor(spark))
+    assert _everything(flow) == _everything(_published(tmp_path, LocalExecutor()))
 
 
 @pytest.mark.spark

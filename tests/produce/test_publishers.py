@@ -5,7 +5,7 @@ from __future__ import annotations
 import subprocess
 import sys
 from collections import Counter
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from concurrent.futures import ThreadPoolExecutor
 from datetime import timedelta
 from pathlib import Path
@@ -42,8 +42,8 @@ def check_all(drawn: Plan, store: ObjectStore) -> None:
 class MeetingStore(ObjectStore):
     """Publishers wait for each other before they first publish: both are ready, and one is too late."""
 
-    def __init__(self, uri: str, barrier: Barrier) -> None:
-        super().__init__(uri)
+    def __init__(self, uri: str, options: Mapping[str, str], barrier: Barrier) -> None:
+        super().__init__(uri, options)
         self._barrier = barrier
         self.attempts = 0
 
@@ -55,11 +55,11 @@ class MeetingStore(ObjectStore):
         super().write(path, data, create=create)
 
 
-def meeting(drawn: Plan, folder: Path, *, counted: bool) -> tuple[list[int], int]:
+def meeting(drawn: Plan, uri: str, options: Mapping[str, str] = {}, *, counted: bool) -> tuple[list[int], int]:
     """Two publishers of one commit that both made the same version: its numbers, and how often one was published."""
     (commit,) = drawn.commits
     barrier = Barrier(2)
-    stores = [MeetingStore(str(folder), barrier) for _ in range(2)]
+    stores = [MeetingStore(uri, options, barrier) for _ in range(2)]
 
     def publish(store: ObjectStore) -> int:
         flow = Dataflow(store, drawn.case.graph.declaration(), settings=drawn.case.settings)
@@ -74,7 +74,7 @@ def meeting(drawn: Plan, folder: Path, *, counted: bool) -> tuple[list[int], int
 def test_two_publishers_that_are_ready_at_once(seed: int, tmp_path: Path) -> None:
     """The one that is too late looks again, and finds that there is nothing left to do."""
     drawn = plan(seed, 1)
-    assert meeting(drawn, tmp_path, counted=True) == ([1, 1], 2)
+    assert meeting(drawn, str(tmp_path), counted=True) == ([1, 1], 2)
     check_all(drawn, ObjectStore(str(tmp_path)))
 
 
@@ -82,7 +82,7 @@ def test_two_publishers_that_are_ready_at_once(seed: int, tmp_path: Path) -> Non
 def test_two_publishers_that_do_not_count_are_both_applied(seed: int, tmp_path: Path) -> None:
     """The one that is too late publishes the next version, made of the one that was first: a replay."""
     drawn = plan(seed, 1)
-    assert meeting(drawn, tmp_path, counted=False) == ([1, 2], 3)
+    assert meeting(drawn, str(tmp_path), counted=False) == ([1, 2], 3)
     pair = drawn.pair(ObjectStore(str(tmp_path)), 1)
     pair.number = 2
     pair.verify_state()

@@ -1,0 +1,322 @@
+"""The same in an object store as on local disk: every request goes over HTTP to a server of its own process."""
+
+from __future__ import annotations
+
+import http.client
+import threading
+from collections.abc import Iterator
+from contextlib import contextmanager
+from datetime import timedelta
+from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
+from random import Random
+from typing import Any
+
+import pyarrow as pa
+import pytest
+
+from metastore_assets.errors import ObjectNotFoundError, VersionConflictError, VersionNotFoundError
+from metastore_assets.produce import Dataflow, Settings
+from metastore_assets.store.objects import ObjectInfo, ObjectStore
+from tests.produce.harness import SMALL, D, Edit, Pair, U, changes
+from tests.produce.model import Graph, RootNode, StageNode, SumNode, columns
+from tests.produce.plans import plan
+from tests.produce.test_publishers import check_all, meeting
+
+pytestmark = pytest.mark.s3
+
+ROOTS = ("orders", "prices")
+NAMES = (*ROOTS, "paid", "by_shop", "totals")
+LAZY = Settings(bulk_share=100.0, base_share=100.0)
+"""Every version adds runs, so that a compaction finds something to do."""
+
+
+def shop_graph() -> Graph:
+    """Orders are joined with prices, brought under the key of their shop, and added up."""
+    item, paid = columns(item="int64"), columns(shop="string", amount="int64")
+
+    def join(item: int, orders: Iterator[Any], prices: Iterator[int]) -> Iterator[Any]:
+        price = sum(prices)
+        return ((item, (shop, pieces * price)) for shop, pieces in orders if price)
+
+    def re_key(item: int, rows: Iterator[Any]) -> Iterator[Any]:
+        return ((shop, (item, amount)) for shop, amount in rows)
+
+    return Graph(
+        (
+            RootNode("orders", item, columns(shop="string", pieces="int64")),
+            RootNode("prices", item, columns(price="int64")),
+            StageNode("paid", (("orders",), ("prices",)), item, paid, join),
+            StageNode("by_shop", (("paid",),), columns(shop="string"), columns(item="int64", amount="int64"), re_key),
+            SumNode("totals", ("by_shop",), ("shop",), ("amount",), "rows"),
+        )
+    )
+
+
+def drawn(random: Random) -> dict[str, list[Edit]]:
+    """An update of both roots, in which items come, change and go."""
+
+    def edits(rows: Any) -> list[Edit]:
+        items = sorted(random.sample(range(12), random.randint(1, 6)))
+        return [D(item) if random.random() < 0.3 else U(item, *rows()) for item in items]
+
+    return {
+        "orders": edits(lambda: [(random.choice("abä"), random.randint(0, 9)) for _ in range(random.randint(1, 3))]),
+        "prices": edits(lambda: [random.randint(0, 4)]),
+    }
+
+
+def everything(view: Any) -> dict[str, list[pa.Table]]:
+    """All tables that a version can be asked for."""
+    found = {name: [view.content(name), view.groups(name), view.update(name)] for name in NAMES}
+    for name in ("paid", "by_shop"):
+        found[name].append(view.mappings(name))
+    return found
+
+
+@pytest.fixture
+def pair(s3_store: ObjectStore) -> Pair:
+    """The graph in a bucket, beside its oracle."""
+    return Pair(s3_store, shop_graph(), settings=LAZY)
+
+
+@pytest.mark.parametrize("settings", [Settings(), SMALL], ids=["default", "small"])
+def test_every_version_is_the_one_on_local_disk(store: ObjectStore, s3_store: ObjectStore, settings: Settings) -> None:
+    """Row by row: content, groups, update and key-mappings, of each version when it is new and when it is old."""
+    pairs = [Pair(own, shop_graph(), settings=settings) for own in (store, s3_store)]
+    random = Random(1)
+    for number in range(1, 7):
+        edits = drawn(random)
+        for pair in pairs:
+            pair.advance(edits)
+            if number == 3:
+                pair.reopen()
+            if number == 4:
+                pair.compact(full=True)
+        local, remote = (everything(pair.seen().view) for pair in pairs)
+        assert local == remote
+    for number in range(1, 7):
+        local, remote = (everything(pair.seen(number).view) for pair in pairs)
+        assert local == remote
+    assert remote["totals"][0].num_rows, "there is something to compare"
+
+
+def test_a_replayed_version_changes_nothing(pair: Pair) -> None:
+    """Neither a version nor a file comes of an update that has been applied, from this process or another."""
+    edits = drawn(Random(2))
+    pair.advance(edits, versions=dict.fromkeys(ROOTS, 7))
+    before = pair.store.list()
+    for _ in range(2):
+        tables = {root: pair.table(root, changes(edits[root])) for root in ROOTS}
+        assert pair.flow.advance(tables, versions=dict.fromkeys(ROOTS, 7)) == 1
+        assert pair.store.list() == before
+        pair.reopen()
+
+
+@pytest.mark.parametrize("seed", range(2))
+def test_of_two_publishers_one_wins(s3_store: ObjectStore, s3_options: dict[str, str], seed: int) -> None:
+    """The conditional put lets one through; the other looks again, and finds that there is nothing left to do."""
+    commits = plan(seed, 1)
+    assert meeting(commits, s3_store.uri(), s3_options, counted=True) == ([1, 1], 2)
+    check_all(commits, s3_store)
+
+
+def test_the_publisher_that_is_too_late_plans_anew(s3_store: ObjectStore, s3_options: dict[str, str]) -> None:
+    """Where versions are not counted, it publishes the next one, made of the one that was first."""
+    commits = plan(0, 1)
+    assert meeting(commits, s3_store.uri(), s3_options, counted=False) == ([1, 2], 3)
+    replayed = commits.pair(s3_store, 1)
+    replayed.number = 2
+    replayed.verify_state()
+
+
+class Overtaken(ObjectStore):
+    """Another publisher puts a version just before this one does, once."""
+
+    def __init__(self, store: ObjectStore, options: dict[str, str], pair: Pair, edits: dict[str, list[Edit]]) -> None:
+        super().__init__(store.uri(), options)
+        self.pair, self.edits, self.puts = pair, edits, 0
+
+    def write(self, path: str, data: bytes, *, create: bool = False) -> None:
+        self.puts += create
+        if create and self.puts == 1:
+            self.pair.advance(self.edits)
+        super().write(path, data, create=create)
+
+
+def test_a_late_publisher_builds_on_what_the_first_one_published(pair: Pair, s3_options: dict[str, str]) -> None:
+    """Nothing of the first is lost, and the files of the attempt that was too late are gone."""
+    store = Overtaken(pair.store, s3_options, pair, {"orders": [U(1, ("a", 2))], "prices": [U(1, 3)]})
+    late = {"orders": [U(2, ("a", 1))], "prices": [U(2, 10)]}
+    tables = {root: pair.table(root, changes(edits)) for root, edits in late.items()}
+    assert Dataflow(store, pair.graph.declaration(), settings=LAZY).advance(tables) == 2
+    assert store.puts == 2
+    own = {root: dict(edits) for root, edits in late.items()}
+    step = pair.expected(own)
+    pair.accept(step, own)
+    pair.verify(step)
+    assert pair.seen().groups("totals") == {"a": [(16, 2)]}
+    files = pair.store.list("data")
+    pair.flow.expire(keep=2, grace=timedelta(0))
+    assert pair.store.list("data") == files
+
+
+def test_a_compaction_that_is_overtaken_is_without_effect(pair: Pair, s3_options: dict[str, str]) -> None:
+    """Of two compactions of one version, one is published; the other leaves no file."""
+    for seed in range(3):
+        pair.advance(drawn(Random(seed)))
+
+    class Twice(ObjectStore):
+        def write(self, path: str, data: bytes, *, create: bool = False) -> None:
+            assert pair.flow.compact(full=True)
+            files.extend(pair.store.list("data"))
+            super().write(path, data, create=create)
+
+    files: list[ObjectInfo] = []
+    before = {info.path for info in pair.store.list("data")}
+    assert not Dataflow(Twice(pair.store.uri(), s3_options), pair.graph.declaration(), settings=LAZY).compact(full=True)
+    assert len(files) > len(before), "it had work to do, and had done it"
+    named = {path for name in NAMES for *_, path in pair.seen().view.runs(name)}
+    assert {info.path for info in pair.store.list("data")} == before | named
+    pair.verify_state()
+
+
+def test_a_full_compaction_leaves_one_run_of_each_dataset(pair: Pair) -> None:
+    for seed in range(4):
+        pair.advance(drawn(Random(seed)))
+    assert len(pair.seen().view.runs("by_shop")) > 2
+    assert pair.compact(full=True)
+    assert [(run.dataset, run.shard) for run in pair.seen().view.runs("by_shop")] == [("content", 0), ("mappings", 0)]
+    assert not pair.compact(full=True), "nothing is left to do"
+    pair.advance(drawn(Random(9)))
+
+
+def test_expire_leaves_what_the_kept_versions_name(pair: Pair) -> None:
+    """The files of other versions, and strays, are gone from the bucket; the next version builds on the rest."""
+    for seed in range(5):
+        pair.advance(drawn(Random(seed)))
+    pair.compact(full=True)
+    kept = [everything(pair.seen(number).view) for number in (4, 5)]
+    pair.store.write("data/stray.parquet", b"of a process that was killed")
+    before = len(pair.store.list("data"))
+    pair.flow.expire(keep=2, grace=timedelta(hours=1))
+    assert len(pair.store.list("data")) == before, "nothing is old enough"
+    expired = pair.flow.expire(keep=2, grace=timedelta(0))
+    assert expired.versions == 3
+    assert len(pair.store.list("data")) == before - expired.files
+    assert "data/stray.parquet" not in {info.path for info in pair.store.list()}
+    assert kept == [everything(pair.seen(number).view) for number in (4, 5)]
+    with pytest.raises(VersionNotFoundError, match="no version 3; there are: 4 to 5"):
+        pair.flow.version(3)
+    pair.advance(drawn(Random(9)))
+
+
+def test_a_reader_keeps_its_version_until_it_is_expired(pair: Pair) -> None:
+    """Versions and compactions change nothing for it; then an error names the file that is gone."""
+    pair.advance({"orders": [U(1, ("a", 2)), U(2, ("b", 1))], "prices": [U(1, 3), U(2, 10)]})
+    view = pair.seen().view
+    former = everything(view)
+    assert all(table.num_rows for tables in former.values() for table in tables)
+    for seed in range(4, 8):
+        pair.advance(drawn(Random(seed)))
+        pair.compact(full=True)
+        assert everything(view) == former
+    pair.expire(keep=1)
+    for name in NAMES:
+        with pytest.raises(ObjectNotFoundError, match=rf"{pair.store.uri()}/data/\w+\.parquet does not exist"):
+            view.content(name)
+        with pytest.raises(ObjectNotFoundError, match=rf"{pair.store.uri()}/data/\w+\.parquet does not exist"):
+            view.update(name)
+    with pytest.raises(VersionNotFoundError, match="no version 1"):
+        pair.flow.version(view.number)
+
+
+class Repeated(ObjectStore):
+    """A put whose answer is lost and that the client repeats: the second one is refused by the server."""
+
+    def write(self, path: str, data: bytes, *, create: bool = False) -> None:
+        super().write(path, data, create=create)
+        if create:
+            super().write(path, data, create=create)
+
+
+def test_a_put_that_finds_its_own_object_is_a_success(pair: Pair, s3_options: dict[str, str]) -> None:
+    pair.flow = Dataflow(Repeated(pair.store.uri(), s3_options), pair.graph.declaration(), settings=LAZY)
+    for seed in range(2):
+        pair.advance(drawn(Random(seed)))
+    pair.compact(full=True)
+    assert [info.path.split("/")[1] for info in pair.store.list("versions")] == [
+        "0000000001.0000.json",
+        "0000000002.0000.json",
+        "0000000002.0001.json",
+    ]
+
+
+def test_another_publishers_object_is_no_success(pair: Pair, s3_options: dict[str, str]) -> None:
+    """Not even when it says the same but for who wrote it: an update must not count as applied twice."""
+
+    class Preceded(ObjectStore):
+        def write(self, path: str, data: bytes, *, create: bool = False) -> None:
+            if create:
+                super().write(path, data.replace(b'"publisher": "', b'"publisher": "f'))
+            super().write(path, data, create=create)
+
+    flow = Dataflow(Preceded(pair.store.uri(), s3_options), pair.graph.declaration(), settings=LAZY)
+    with pytest.raises(VersionConflictError, match="try again"):
+        flow.advance({"orders": pair.table("orders", changes([U(1, ("a", 1))]))})
+
+
+@contextmanager
+def losing_answers(endpoint: str, lost: list[str]) -> Iterator[str]:
+    """An endpoint in front of another, which hangs up instead of answering the first put of each manifest."""
+
+    class Handler(BaseHTTPRequestHandler):
+        protocol_version = "HTTP/1.1"
+
+        def forward(self) -> None:
+            body = self.rfile.read(int(self.headers.get("Content-Length", 0)))
+            behind = http.client.HTTPConnection(endpoint.removeprefix("http://"))
+            behind.request(self.command, self.path, body, dict(self.headers))
+            answer = behind.getresponse()
+            data = answer.read()
+            behind.close()
+            if self.command == "PUT" and "/versions/" in self.path and self.path not in lost:
+                lost.append(self.path)
+                self.close_connection = True
+                return
+            self.send_response_only(answer.status, answer.reason)
+            for key, value in answer.getheaders():
+                if key.lower() not in ("content-length", "transfer-encoding", "connection"):
+                    self.send_header(key, value)
+            size = answer.getheader("Content-Length", "0") if self.command == "HEAD" else str(len(data))
+            self.send_header("Content-Length", size)
+            self.end_headers()
+            self.wfile.write(data)
+
+        do_GET = do_PUT = do_POST = do_HEAD = do_DELETE = forward
+
+        def log_message(self, *arguments: Any) -> None:
+            """Nothing."""
+
+    server = ThreadingHTTPServer(("127.0.0.1", 0), Handler)
+    serving = threading.Thread(target=server.serve_forever)
+    serving.start()
+    try:
+        yield f"http://127.0.0.1:{server.server_port}"
+    finally:
+        server.shutdown()
+        serving.join()
+        server.server_close()
+
+
+def test_a_manifest_whose_answer_is_lost_on_the_way(pair: Pair, s3_options: dict[str, str]) -> None:
+    """The server has it, the client was never told: the version counts, once."""
+    lost: list[str] = []
+    with losing_answers(s3_options["aws_endpoint"], lost) as endpoint:
+        store = ObjectStore(pair.store.uri(), {**s3_options, "aws_endpoint": endpoint})
+        pair.flow = Dataflow(store, pair.graph.declaration(), settings=LAZY)
+        for seed in range(2):
+            pair.advance(drawn(Random(seed)))
+    assert len(lost) == 2
+    assert len(pair.store.list("versions")) == 2
+    pair.reopen()
+    pair.verify_state()
