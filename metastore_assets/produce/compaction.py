@@ -218,7 +218,7 @@ def _merge(task: _MergeTask) -> list[Run]:
     writer = RunWriter(task.dataset.storage, task.folder, layout, task.settings.row_group_rows)
     with writer:
         runs = reversed(task.runs)
-        streams = [read_run(task.dataset.storage, run.path, layout, task.key_range) for run in runs]
+        streams = [read_run(task.dataset.storage, run, layout, task.key_range) for run in runs]
         for frame in merged(streams, layout):
             writer.write(frame if layout.amounts or task.keep_gone else frame.filter(~pl.col(GONE)))
     return [writer.run(task.level)] if writer.rows else []

@@ -69,11 +69,11 @@ class Dataset:
     ) -> Stream:
         """The rows of some sorted distinct keys in a range, in the same form; some columns, those of units included."""
         names = self.layout.schema.names if columns is None else list(columns)
-        return Stream(self._scan(key_range, keys, names) if keys.height else (), self._empty.select(names))
+        return Stream(self._scan(key_range, keys, names) if keys.height else (), self._empty[names])
 
     @property
     def _empty(self) -> pl.DataFrame:
-        return self.layout.empty.select(self.layout.schema.names)
+        return self.layout.empty[self.layout.schema.names]
 
     def _scan(
         self, key_range: KeyRange, keys: pl.DataFrame | None, columns: Sequence[str] | None = None
@@ -89,7 +89,7 @@ class Dataset:
             if wanted is not None and not wanted.height:
                 continue
             runs = shard.runs if newest is not None else (*shard.runs, *self.state.level0)
-            streams = [read_run(self.storage, run.path, self.layout, common, wanted, names) for run in reversed(runs)]
+            streams = [read_run(self.storage, run, self.layout, common, wanted, names) for run in reversed(runs)]
             if newest is not None and newest.height:
                 streams.insert(0, Stream([common.filter(newest, group)], newest.clear()))
             for frame in merged(streams, self.layout):
@@ -100,8 +100,8 @@ class Dataset:
     def _level0(self, key_range: KeyRange, keys: pl.DataFrame, names: Sequence[str]) -> pl.DataFrame:
         """What the runs of level 0 say of some keys: read once, whatever the number of shards."""
         runs = reversed(self.state.level0)
-        streams = [read_run(self.storage, run.path, self.layout, key_range, keys, names) for run in runs]
-        return pl.concat([self.layout.empty.select(names), *merged(streams, self.layout)])
+        streams = [read_run(self.storage, run, self.layout, key_range, keys, names) for run in runs]
+        return pl.concat([self.layout.empty[list(names)], *merged(streams, self.layout)])
 
 
 def merged(streams: Sequence[Stream], layout: Layout) -> Iterator[pl.DataFrame]:

@@ -54,11 +54,11 @@ class Feeder:
                 frame
                 for run in self.update
                 for frame in read_run(
-                    self.content.storage, run.path, self.layout, self._own(key_range, order), columns=names
+                    self.content.storage, run, self.layout, self._own(key_range, order), columns=names
                 ).frames
             )
         for frame in frames:
-            yield key_range.filter(frame.select(names).filter(self.rows.order.changes()), order)
+            yield key_range.filter(frame[names].filter(self.rows.order.changes()), order)
 
     def values(self, keys: pl.DataFrame) -> pl.DataFrame:
         """Key and value columns of some keys as they are now, in group order within a key."""
@@ -67,26 +67,26 @@ class Feeder:
             return self.former(keys)
         new = self.news(keys)
         untouched = self.rows.order.anti(keys, new)
-        upserts = new.filter(pl.col(CHANGE) != DELETE).select(names)
+        upserts = new.filter(pl.col(CHANGE) != DELETE)[names]
         return pl.concat([upserts, self.former(untouched)]) if untouched.height else upserts
 
     def news(self, keys: pl.DataFrame) -> pl.DataFrame:
         """The rows of the update with some keys."""
         wanted = self.rows.order.sort(keys)
         storage, layout = self.content.storage, self.layout
-        found = [frame for run in self.update for frame in read_run(storage, run.path, layout, keys=wanted).frames]
+        found = [frame for run in self.update for frame in read_run(storage, run, layout, keys=wanted).frames]
         return pl.concat([layout.empty, *found])
 
     def former(self, keys: pl.DataFrame) -> pl.DataFrame:
         """Key and value columns of some keys in the content, in group order within a key."""
         found = list(self.content.lookup(self.rows.order.sort(keys)).frames)
         empty = self.content.layout.empty
-        return pl.concat([empty.select(self.rows.schema.names), *(f.select(self.rows.schema.names) for f in found)])
+        return pl.concat([frame[self.rows.schema.names] for frame in (empty, *found)])
 
     def bounds(self) -> pl.DataFrame:
         """Some changed keys, spread over the update."""
         runs = tuple(self.content.state.runs()) if self.whole else self.update
-        found = [run_bounds(self.content.storage, run.path) for run in runs]
+        found = [run_bounds(self.content.storage, run) for run in runs]
         return pl.concat([self.content.layout.empty_keys, *found])
 
     def _own(self, key_range: KeyRange, order: Order) -> KeyRange:
@@ -124,9 +124,9 @@ def changed_keys(feeders: Sequence[Feeder], key_range: KeyRange) -> pl.DataFrame
     """The distinct keys that any update has in a range, ascending."""
     order = source_order(feeders[0])
     names = feeders[0].rows.key.names
-    frames = [feeders[0].content.layout.empty.select(names)]
+    frames = [feeders[0].content.layout.empty[names]]
     for feeder in feeders:
-        frames += [frame.select(names) for frame in feeder.changed(key_range, order)]
+        frames += [frame[names] for frame in feeder.changed(key_range, order)]
     return order.distinct(order.sort(pl.concat(frames)))
 
 

@@ -10,7 +10,12 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any
 
+import numpy as np
+import numpy.typing as npt
 import polars as pl
+
+_FEW = 4
+"""A frame is searched where that leaves no more than one of so many rows."""
 
 
 @dataclass(frozen=True)
@@ -52,7 +57,7 @@ class Order:
 
     def least(self, keys: pl.DataFrame) -> pl.DataFrame:
         """The least of some keys, as a frame of one row."""
-        return self.sort(keys.select(self.columns)).head(1)
+        return self.sort(keys[list(self.columns)]).head(1)
 
     def changes(self) -> pl.Expr:
         """Whether a row of a sorted frame has another key than the row before it. True for the first row."""
@@ -63,7 +68,7 @@ class Order:
 
     def distinct(self, frame: pl.DataFrame) -> pl.DataFrame:
         """The distinct keys of a sorted frame, sorted."""
-        return frame.select(self.columns).filter(self.changes())
+        return frame[list(self.columns)].filter(self.changes())
 
     def is_sorted(self, frame: pl.DataFrame) -> bool:
         """Whether the rows do not decrease."""
@@ -72,18 +77,40 @@ class Order:
 
     def semi(self, frame: pl.DataFrame, keys: pl.DataFrame) -> pl.DataFrame:
         """The rows whose key is among `keys`, in their order."""
-        return self._join(frame, keys.select(self.columns), "semi")
+        return self._join(frame, keys[list(self.columns)], "semi")
+
+    def near(self, frame: pl.DataFrame, keys: pl.DataFrame) -> npt.NDArray[np.int64] | None:
+        """The rows of a sorted frame whose first key column is that of one of some sorted keys, found by searching.
+
+        None where that is not possible, or would not leave much out.
+        """
+        rows, wanted = self._numbers(frame), self._numbers(keys)
+        if rows is None or wanted is None or not len(rows):
+            return None
+        wanted = wanted[np.searchsorted(wanted, rows[0]) : np.searchsorted(wanted, rows[-1], "right")]
+        if len(self.columns) > 1:
+            wanted = np.unique(wanted)
+        start = np.searchsorted(rows, wanted)
+        counts = np.searchsorted(rows, wanted, "right") - start
+        ends = counts.cumsum()
+        count = int(ends[-1]) if len(ends) else 0
+        if count * _FEW > len(rows):
+            return None
+        return np.repeat(start - ends + counts, counts) + np.arange(count)
 
     def anti(self, frame: pl.DataFrame, keys: pl.DataFrame) -> pl.DataFrame:
         """The rows whose key is not among `keys`, in their order."""
-        return self._join(frame, keys.select(self.columns), "anti")
+        return self._join(frame, keys[list(self.columns)], "anti")
 
     def beside(self, frame: pl.DataFrame, other: pl.DataFrame) -> pl.DataFrame:
         """The rows of `frame` in their order, with the further columns of the rows of `other` that have their key."""
         return self._join(frame, other, "left")
 
     def counts(self, keys: pl.DataFrame, first: pl.DataFrame, last: pl.DataFrame) -> list[int]:
-        """How many of some keys lie in each range from a row of `first` to the same row of `last`, both inclusive."""
+        """How many of some sorted keys lie in each range, from a row of `first` to that of `last`, both inclusive."""
+        wanted, least, greatest = (self._numbers(frame) for frame in (keys, first, last))
+        if len(self.columns) == 1 and wanted is not None and least is not None and greatest is not None:
+            return list(np.searchsorted(wanted, greatest, "right") - np.searchsorted(wanted, least))
         number = pl.int_range(pl.len(), dtype=pl.Int64).alias("_range")
         no_number = pl.lit(None, pl.Int64).alias("_range")
         # Sorting is stable: what is equal to an end of a range stays inside of it.
@@ -92,6 +119,13 @@ class Order:
         ends = ordered.with_columns(_seen=pl.col("_range").is_null().cum_sum()).filter(pl.col("_range").is_not_null())
         seen = ends.sort("_range", maintain_order=True)["_seen"].to_list()
         return [after - before for before, after in zip(seen[::2], seen[1::2], strict=True)]
+
+    def _numbers(self, frame: pl.DataFrame) -> npt.NDArray[Any] | None:
+        """The first column, where it is ascending integers, or stored as such, without nulls."""
+        column = frame[self.columns[0]]
+        if self.descending[0] or column.null_count() or not (column.dtype.is_integer() or column.dtype.is_temporal()):
+            return None
+        return (column if column.dtype.is_integer() else column.to_physical()).to_numpy()
 
     def _join(self, frame: pl.DataFrame, other: pl.DataFrame, how: Any) -> pl.DataFrame:
         on = list(self.columns)

@@ -78,7 +78,7 @@ class Sorter:
         """Rows of one unit must come in one call."""
         if not frame.height:
             return
-        self._waiting.append(frame.select(self._layout.file_schema.names))
+        self._waiting.append(frame[self._layout.file_schema.names])
         self._rows += frame.height
         if self._rows >= self._spool.settings.buffer_rows:
             self._flush(self._spool if not self._spool.in_memory else _spilling(self._spool))
@@ -109,9 +109,7 @@ def part_bounds(storage: Storage, layout: Layout, parts: Sequence[Part]) -> pl.D
     """Some keys of the parts, spread evenly over their rows."""
     step = 1000
     found = [
-        run_bounds(storage, part.path)
-        if isinstance(part, Run)
-        else part.select(layout.group.columns).gather_every(step)
+        run_bounds(storage, part) if isinstance(part, Run) else part.select(layout.group.columns).gather_every(step)
         for part in parts
     ]
     return pl.concat([layout.empty_keys, *found])
@@ -130,5 +128,5 @@ def joined(
 
 def _stream(storage: Storage, layout: Layout, part: Part, key_range: KeyRange) -> Stream:
     if isinstance(part, Run):
-        return read_run(storage, part.path, layout, key_range)
+        return read_run(storage, part, layout, key_range)
     return Stream([key_range.filter(part, layout.group)], part.clear())

@@ -180,13 +180,13 @@ def _former(task: ProduceTask, keys: pl.DataFrame) -> pl.DataFrame:
     """The (source key, target key) pairs that the stage had for some source keys."""
     sources = keys.rename(dict(zip(keys.columns, source_columns(keys.columns), strict=True)))
     layout = task.mappings.layout
-    return pl.concat([layout.empty.select(layout.schema.names), *task.mappings.lookup(sources).frames])
+    return pl.concat([layout.empty[layout.schema.names], *task.mappings.lookup(sources).frames])
 
 
 def _content(task: ProduceTask, outputs: pl.DataFrame, left: pl.DataFrame) -> pl.DataFrame:
     """Rows that replace, and pairs that are gone."""
     names = task.stage.content.file_schema.names
-    written = outputs.with_columns(pl.lit(False).alias(GONE)).select(names)
+    written = outputs.with_columns(pl.lit(False).alias(GONE))[names]
     gone = left.with_columns(pl.lit(True).alias(GONE))
     return pl.concat([written, with_nulls(gone, task.stage.content.empty)])
 

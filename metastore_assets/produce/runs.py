@@ -4,8 +4,10 @@ from __future__ import annotations
 
 import base64
 import uuid
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Sequence
+from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
+from functools import lru_cache
 from typing import Any
 
 import polars as pl
@@ -21,6 +23,8 @@ from metastore_assets.produce.streams import Stream
 _FIRST = "metastore.first_keys"
 _LAST = "metastore.last_keys"
 """Metadata of a file: the first and the last key of each of its row groups."""
+_FOOTERS = 256
+"""Files whose footers a process keeps: those of a few datasets, some 50 kB each at most."""
 
 
 @dataclass(frozen=True)
@@ -88,7 +92,7 @@ class RunWriter:
         """Append rows, which must not come before those written already; without the column GONE, they are not."""
         if self._layout.replaces and GONE not in frame.columns:
             frame = frame.with_columns(pl.lit(False).alias(GONE))
-        frame = frame.select(self._layout.file_schema.names)
+        frame = frame[self._layout.file_schema.names]
         self.rows += frame.height
         self.gone += int(frame[GONE].sum()) if self._layout.replaces else 0
         self._waiting.append(frame)
@@ -111,14 +115,14 @@ class RunWriter:
         for start in range(0, frame.height, self._row_group_rows):
             piece = frame[start : start + self._row_group_rows]
             self._writer.write_table(table_of(piece, self._layout.file_schema), self._row_group_rows)
-            keys = piece.select(self._layout.group.columns)
+            keys = piece[list(self._layout.group.columns)]
             self._first.append(keys.head(1))
             self._last.append(keys.tail(1))
 
 
 def read_run(
     storage: Storage,
-    path: str,
+    run: Run,
     layout: Layout,
     key_range: KeyRange = EVERYTHING,
     keys: pl.DataFrame | None = None,
@@ -126,53 +130,96 @@ def read_run(
 ) -> Stream:
     """The rows of a run in a range of keys, or of some keys in it, row group by row group."""
     names = layout.file_schema.names if columns is None else list(columns)
-    return Stream(_read(storage, path, layout, key_range, keys, names), layout.empty.select(names))
+    return Stream(_read(storage, run, layout, key_range, keys, names), layout.empty[names])
 
 
 def _read(
-    storage: Storage, path: str, layout: Layout, key_range: KeyRange, keys: pl.DataFrame | None, names: list[str]
+    storage: Storage, run: Run, layout: Layout, key_range: KeyRange, keys: pl.DataFrame | None, names: list[str]
 ) -> Iterator[pl.DataFrame]:
     group = layout.group
     # A few rows of each row group come together: every frame costs whoever reads it, however small it is.
     waiting: list[pl.DataFrame] = []
     rows = largest = 0
-    with storage.open_parquet(path) as file:
-        for number, inside in _row_groups(file, layout, key_range, keys):
-            frame = frame_of(file.read_row_group(number, columns=names))
-            largest = max(largest, frame.height)
+    # What is nowhere true need not be read.
+    stored = names if run.gone else [name for name in names if name != GONE]
+    footer = _footer(storage, run.path)
+    wanted = _row_groups(footer, layout, key_range, keys)
+    if not wanted:
+        return
+    with storage.open_parquet(run.path, footer.metadata) as file:
+        tables = _read_ahead(file, [number for number, _ in wanted], stored)
+        for (_, inside), table in zip(wanted, tables, strict=True):
+            largest = max(largest, table.num_rows)
+            frame = frame_of(table) if keys is None else _matching(table, group, keys)
             frame = frame if inside else key_range.filter(frame, group)
-            if keys is not None:
-                frame = group.semi(frame, keys)
             if waiting and rows + frame.height > largest:
-                yield pl.concat(waiting)
+                yield _together(waiting, names)
                 waiting, rows = [], 0
             if frame.height:
                 waiting.append(frame)
                 rows += frame.height
     if waiting:
-        yield pl.concat(waiting) if len(waiting) > 1 else waiting[0]
+        yield _together(waiting, names)
 
 
-def run_bounds(storage: Storage, path: str) -> pl.DataFrame:
+def _matching(table: pa.Table, group: Order, keys: pl.DataFrame) -> pl.DataFrame:
+    """The rows of a row group that have one of some sorted keys."""
+    places = group.near(frame_of(table.select(group.columns)), keys)
+    if places is None:
+        return group.semi(frame_of(table), keys)
+    near = frame_of(table.take(pa.array(places)))
+    return near if len(group.columns) == 1 else group.semi(near, keys)
+
+
+def _together(frames: list[pl.DataFrame], names: list[str]) -> pl.DataFrame:
+    frame = pl.concat(frames) if len(frames) > 1 else frames[0]
+    return frame if frame.width == len(names) else frame.with_columns(pl.lit(False).alias(GONE))[names]
+
+
+def _read_ahead(file: pq.ParquetFile, numbers: Sequence[int], names: list[str]) -> Iterator[pa.Table]:
+    """Row groups, each read while the one before it is worked on."""
+    if len(numbers) < 2:
+        yield from (file.read_row_group(number, columns=names) for number in numbers)
+        return
+    with ThreadPoolExecutor(1) as reader:
+        ahead = reader.submit(file.read_row_group, numbers[0], columns=names)
+        for number in numbers[1:]:
+            table = ahead.result()
+            ahead = reader.submit(file.read_row_group, number, columns=names)
+            yield table
+        yield ahead.result()
+
+
+def run_bounds(storage: Storage, run: Run) -> pl.DataFrame:
     """The first and the last key of each row group of a run, in no order."""
+    footer = _footer(storage, run.path)
+    return pl.concat([footer.first, footer.last])
+
+
+@dataclass(frozen=True)
+class _Footer:
+    metadata: pq.FileMetaData
+    first: pl.DataFrame
+    """The first key of each row group."""
+    last: pl.DataFrame
+
+
+@lru_cache(maxsize=_FOOTERS)
+def _footer(storage: Storage, path: str) -> _Footer:
     with storage.open_parquet(path) as file:
-        return pl.concat(_index(file))
-
-
-def _index(file: pq.ParquetFile) -> tuple[pl.DataFrame, pl.DataFrame]:
-    """The first and the last key of each row group."""
-    metadata = file.metadata.metadata
-    return keys_of(metadata[_FIRST.encode()].decode()), keys_of(metadata[_LAST.encode()].decode())
+        metadata = file.metadata
+    first, last = (keys_of(metadata.metadata[name.encode()].decode()) for name in (_FIRST, _LAST))
+    return _Footer(metadata, first, last)
 
 
 def _row_groups(
-    file: pq.ParquetFile, layout: Layout, key_range: KeyRange, keys: pl.DataFrame | None
+    footer: _Footer, layout: Layout, key_range: KeyRange, keys: pl.DataFrame | None
 ) -> list[tuple[int, bool]]:
     """The row groups that may hold what is asked for, and whether all of their rows are in the range."""
-    if key_range.is_everything and (keys is None or file.num_row_groups < 2):
-        return [(number, True) for number in range(file.num_row_groups)]
+    if key_range.is_everything and keys is None:
+        return [(number, True) for number in range(footer.metadata.num_row_groups)]
     group = layout.group
-    first, last = _index(file)
+    first, last = footer.first, footer.last
     ends = pl.concat([first, last])
     late = _flags(ends, None if key_range.until is None else ~group.before(key_range.until, inclusive=True))
     early = _flags(ends, None if key_range.after is None else group.before(key_range.after, inclusive=True))

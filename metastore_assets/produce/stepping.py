@@ -165,7 +165,7 @@ class _Job:
         if not bulk:
             return state.ranges()
         count = max(-(-(rows + state.rows) // settings.target_rows), self.env.executor.slots())
-        stored = [run_bounds(self.env.storage, run.path) for run in state.runs()]
+        stored = [run_bounds(self.env.storage, run) for run in state.runs()]
         sample = pl.concat([part_bounds(self.env.storage, layout, parts), *stored])
         return even_ranges(sample, layout.group, count)
 
@@ -190,7 +190,7 @@ class _Job:
                 for part in parts:
                     if isinstance(part, Run):
                         self.env.scratch.append(part.path)
-                        for frame in read_run(storage, part.path, layout).frames:
+                        for frame in read_run(storage, part, layout).frames:
                             writer.write(frame)
                     else:
                         for own in self.dataset.state.ranges():

@@ -34,10 +34,13 @@ class TableWriter(Protocol):
 
 
 class Storage(Protocol):
-    """A folder of objects, picklable; `metastore_assets.store.objects.ObjectStore` is one.
+    """A folder of objects, hashable and picklable; `metastore_assets.store.objects.ObjectStore` is one.
 
     What is written is visible whole or not at all. Failures are StoreErrors.
     """
+
+    def __hash__(self) -> int:
+        """Equal for what is the same folder."""
 
     def uri(self, path: str = "") -> str:
         """The object as a person would name it."""
@@ -54,8 +57,8 @@ class Storage(Protocol):
     def delete(self, paths: Sequence[str]) -> None:
         """Remove objects; those already gone are no error."""
 
-    def open_parquet(self, path: str) -> pq.ParquetFile:
-        """A Parquet object for ranged reads, closed by its `with` block."""
+    def open_parquet(self, path: str, metadata: pq.FileMetaData | None = None) -> pq.ParquetFile:
+        """A Parquet object for ranged reads, closed by its `with` block; its footer is not read where it is known."""
 
     def parquet_writer(self, path: str, schema: pa.Schema, *, delta: Sequence[str] = ()) -> AbstractContextManager[Any]:
         """A TableWriter; the object is visible when the block ends well. `delta` columns are stored as differences."""

@@ -56,7 +56,7 @@ class _Cursor:
 
     @property
     def last(self) -> pl.DataFrame:
-        return self.frame.tail(1).select(self._order.columns)
+        return self.frame[-1:][list(self._order.columns)]
 
     def fill(self) -> None:
         while not self.ended and not self.frame.height:

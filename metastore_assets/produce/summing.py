@@ -68,14 +68,14 @@ def _signed(feeder: Feeder, keys: pl.DataFrame) -> Sequence[tuple[pl.DataFrame, 
     if feeder.whole:
         return [(feeder.values(keys), 1)]
     news = feeder.news(keys)
-    now = news.filter(pl.col(CHANGE) != DELETE).select(feeder.rows.schema.names)
+    now = news.filter(pl.col(CHANGE) != DELETE)[feeder.rows.schema.names]
     if not feeder.sums:
         return [(now, 1), (feeder.former(feeder.rows.order.distinct(news)), -1)]
     # The update of a sum says what was.
     was = news.filter(pl.col(CHANGE) != ADD).with_columns(
         pl.col(f"{BEFORE}_{name}").alias(name) for name in feeder.rows.value.names
     )
-    return [(now, 1), (was.select(feeder.rows.schema.names), -1)]
+    return [(now, 1), (was[feeder.rows.schema.names], -1)]
 
 
 def _amounts(stage: Typed, values: pl.DataFrame, sign: int) -> pl.DataFrame:

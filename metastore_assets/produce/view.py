@@ -80,7 +80,7 @@ class View:
         layout = self._update_layout(stage)
         state = self._manifest.stages.get(stage)
         for run in state.update if state else ():
-            for frame in read_run(self._storage, run.path, layout).frames:
+            for frame in read_run(self._storage, run, layout).frames:
                 yield from table_of(frame, layout.schema).to_batches()
 
     def is_reset(self, stage: str) -> bool:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
+from typing import Any
 
 import pyarrow as pa
 import pyarrow.parquet as pq
@@ -57,10 +58,24 @@ def parquet_writer(sink: Output, schema: pa.Schema, delta: Sequence[str] = ()) -
     writer.close()
 
 
-def open_parquet(source: pa.NativeFile, uri: str, *, remote: bool) -> pq.ParquetFile:
+class _ParquetReader(pq.ParquetFile):  # type: ignore[misc]
+    """Names the object when one of its row groups is damaged, whoever reads it."""
+
+    def __init__(self, source: pa.NativeFile, uri: str, remote: bool, metadata: pq.FileMetaData | None) -> None:
+        super().__init__(source, metadata=metadata, pre_buffer=remote, page_checksum_verification=True)
+        self._uri = uri
+
+    def read_row_group(self, *arguments: Any, **options: Any) -> pa.Table:
+        with parquet_errors(self._uri):
+            return super().read_row_group(*arguments, **options)
+
+
+def open_parquet(
+    source: pa.NativeFile, uri: str, remote: bool, metadata: pq.FileMetaData | None = None
+) -> pq.ParquetFile:
     """Open Parquet for ranged reads. Raises CorruptionError when it is not Parquet or is cut short."""
     with parquet_errors(uri):
-        return pq.ParquetFile(source, pre_buffer=remote, page_checksum_verification=True)
+        return _ParquetReader(source, uri, remote, metadata)
 
 
 @contextmanager

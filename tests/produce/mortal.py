@@ -81,6 +81,6 @@ class MortalStore(ObjectStore):
         self._alive()
         return super().list(prefix)
 
-    def open_parquet(self, path: str) -> Any:
+    def open_parquet(self, path: str, metadata: Any = None) -> Any:
         self._alive()
-        return super().open_parquet(path)
+        return super().open_parquet(path, metadata)
