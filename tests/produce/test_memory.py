@@ -1,0 +1,41 @@
+"""A stage of fifty million rows is built, updated and compacted by workers that may have two gigabytes."""
+
+from __future__ import annotations
+
+import json
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+pytestmark = [pytest.mark.spark, pytest.mark.long]
+
+ROWS = 50_000_000
+PROJECT = Path(__file__).parents[2]
+
+
+def _large(folder: Path, limit: str) -> subprocess.CompletedProcess[str]:
+    command = [sys.executable, "-m", "tests.produce.large", str(folder / limit), str(ROWS), limit]
+    return subprocess.run(command, cwd=PROJECT, capture_output=True, text=True, check=False)
+
+
+def _expected(updated: bool) -> list[int]:
+    """Rows, sum of groups and sum of amounts, as `large.pairs` says, without the stage."""
+    groups = ((key * 7_919 + 13 * (updated and key % 150 == 0)) % (ROWS // 5) for key in range(ROWS))
+    amounts = sum(key % 1_000 for key in range(ROWS))
+    return [ROWS, sum(groups), amounts + (-(-ROWS // 150) if updated else 0)]
+
+
+def test_fifty_million_rows_in_two_gigabytes(tmp_path: Path) -> None:
+    done = _large(tmp_path, "2g")
+    assert done.returncode == 0, done.stderr[-4000:]
+    said = {name: value for line in done.stdout.splitlines() for name, value in json.loads(line).items()}
+    assert said["built"] == _expected(updated=False)
+    assert said["updated"] == said["compacted"] == _expected(updated=True)
+    assert said["driver"] < 2 * 2**30
+
+
+def test_the_limit_limits(tmp_path: Path) -> None:
+    """Else the test above shows nothing."""
+    assert _large(tmp_path, "600m").returncode != 0
