@@ -7,6 +7,7 @@ import os
 import resource
 import sys
 from collections.abc import Iterator
+from typing import Any
 
 import numpy as np
 import numpy.typing as npt
@@ -53,16 +54,21 @@ def main(folder: str, rows: int, limit: str) -> None:
     stage = Stage("groups", (("pairs",),), _BY_GROUP, produce_batch=by_group)
     flow = Dataflow(ObjectStore(folder), [Root("pairs", _PAIRS), stage], executor=SparkExecutor(spark))
     flow.advance({"pairs": whole(rows)})
-    print(json.dumps({"built": _held(flow)}), flush=True)
+    _say(built=_held(flow))
     # More than is done in the calling process, of all shards.
     keys = np.arange(0, rows, 150)
     flow.advance({"pairs": pa.Table.from_batches([pairs(keys, rows, 1)])})
-    print(json.dumps({"updated": _held(flow), "runs": len(flow.version().runs("groups"))}), flush=True)
+    _say(updated=_held(flow))
     flow.compact(full=True)
-    print(json.dumps({"compacted": _held(flow), "runs": len(flow.version().runs("groups"))}), flush=True)
+    _say(compacted=_held(flow))
     peak = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
-    print(json.dumps({"driver": peak * 1024}), flush=True)
+    _say(driver=peak * 1024)
     spark.stop()
+
+
+def _say(**said: Any) -> None:
+    sys.stdout.write(json.dumps(said) + "\n")
+    sys.stdout.flush()
 
 
 def _held(flow: Dataflow) -> list[int]:
