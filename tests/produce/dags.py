@@ -2,168 +2,18 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
-from itertools import islice, zip_longest
 from random import Random
-from typing import Any
 
 import pyarrow as pa
 
 from metastore_assets.produce import Settings
 from tests.produce import oracle
-from tests.produce.model import Graph, Node, RootNode, StageNode, SumNode, columns
+from tests.produce.forms import ID_FORMS, KEY_FORMS, VALUE_FORMS, Form, Function
+from tests.produce.model import Graph, Node, RootNode, StageNode, SumNode
+from tests.produce.numbers import ANY_PORTS, JOINS, KEYS
 from tests.produce.oracle import Change, Groups, Key, Value
-
-KEYS = 8
-"""How many source keys a root may have."""
-MOST = 12
-"""Outputs of one call, at most: joins of joins would explode."""
-
-Numbers = Callable[..., Iterable[tuple[int, int]]]
-"""A function over numbers: a key and per port a list, to (target key, value)."""
-
-
-@dataclass(frozen=True)
-class Form:
-    """How small numbers are written as keys or values, so that all types meet all functions."""
-
-    name: str
-    schema: pa.Schema
-    write: Callable[[int], Any]
-    read: Callable[[Any], int]
-
-
-_TEXTS = ("", "B", "a", "aa", "ä", "z", "é\u0301", "\U0001f34e")
-_FLOATS = (0.0, float("nan"), -1.5, 2.0, float("inf"), float("-inf"), -0.0, 1e300)
-
-
-def _pair(number: int) -> tuple[int | None, str | None]:
-    low = number % 4
-    return (None if low == 3 else low, None if number % 8 > 5 else _TEXTS[number // 4 % 2])
-
-
-def _number_of_pair(pair: tuple[int | None, str | None]) -> int:
-    low, text = pair
-    return (3 if low is None else low) + (8 if text is None else 4 * _TEXTS.index(text))
-
-
-def _number_of_float(value: float | None) -> int:
-    return 9 if value is None else next(n for n, found in enumerate(_FLOATS) if oracle.compare(found, value) == 0)
-
-
-KEY_FORMS = (
-    Form("integer", columns(k="int64"), lambda n: None if n % KEYS == 7 else n % KEYS, lambda k: 7 if k is None else k),
-    Form(
-        "text",
-        columns(k="string"),
-        lambda n: None if n % 9 == 8 else _TEXTS[n % 9],
-        lambda k: 8 if k is None else _TEXTS.index(k),
-    ),
-    Form("float", columns(k="float64"), lambda n: None if n % 9 == 8 else _FLOATS[n % 9], _number_of_float),
-    Form("pair", columns(c="int32", v="string"), _pair, _number_of_pair),
-)
-VALUE_FORMS = (
-    Form("integer", columns(x="int64"), lambda n: n % 50, lambda v: v),
-    Form("nullable", columns(x="int64"), lambda n: None if n % 50 == 13 else n % 50, lambda v: 13 if v is None else v),
-    Form(
-        "struct",
-        columns(x="int64", note="string"),
-        lambda n: (n % 50, _TEXTS[n % 7] if n % 3 else None),
-        lambda v: v[0],
-    ),
-)
-
-
-def identity(key: int, *ports: list[int]) -> Iterator[tuple[int, int]]:
-    return ((key, value) for port in ports for value in port)
-
-
-def modulo(key: int, *ports: list[int]) -> Iterator[tuple[int, int]]:
-    return ((key % 3, value) for port in ports for value in port)
-
-
-def by_value(key: int, *ports: list[int]) -> Iterator[tuple[int, int]]:
-    return ((value % 5, key) for port in ports for value in port)
-
-
-def count(key: int, *ports: list[int]) -> Iterator[tuple[int, int]]:
-    """The key depends on how many there are: it moves."""
-    yield sum(map(len, ports)) % 6, key
-
-
-def aggregate(key: int, *ports: list[int]) -> Iterator[tuple[int, int]]:
-    yield key % 2, sum(sum(port) for port in ports)
-
-
-def filtered(key: int, *ports: list[int]) -> Iterator[tuple[int, int]]:
-    return ((key, value) for port in ports for value in port if value % 3)
-
-
-def fan_out(key: int, *ports: list[int]) -> Iterator[tuple[int, int]]:
-    for port in ports:
-        for value in port:
-            yield from (((key + 3 * copy) % KEYS, value + copy) for copy in range(value % 3))
-
-
-def first_only(key: int, *ports: list[int]) -> Iterator[tuple[int, int]]:
-    return ((key, port[0]) for port in ports[:1] if port)
-
-
-def presence(key: int, *ports: list[int]) -> Iterator[tuple[int, int]]:
-    yield key, sum(bool(port) << number for number, port in enumerate(ports))
-
-
-def inner_join(key: int, left: list[int], right: list[int], *more: list[int]) -> Iterator[tuple[int, int]]:
-    if not all(more):
-        return iter(())
-    return ((key, one + 7 * other) for one in left for other in right)
-
-
-def left_join(key: int, left: list[int], right: list[int], *more: list[int]) -> Iterator[tuple[int, int]]:
-    return ((key, one + 7 * other) for one in left for other in right or [11])
-
-
-def full_join(key: int, *ports: list[int]) -> Iterator[tuple[int, int]]:
-    return ((key, sum(row)) for row in zip_longest(*ports, fillvalue=5))
-
-
-def anti_join(key: int, left: list[int], right: list[int], *more: list[int]) -> Iterator[tuple[int, int]]:
-    return iter(()) if right or any(more) else ((key, value) for value in left)
-
-
-ANY_PORTS: tuple[Numbers, ...] = (
-    identity,
-    modulo,
-    by_value,
-    count,
-    aggregate,
-    filtered,
-    fan_out,
-    first_only,
-    presence,
-)
-JOINS: tuple[Numbers, ...] = (inner_join, left_join, full_join, anti_join)
-
-
-@dataclass(frozen=True)
-class Function:
-    """A function over numbers, in the types of its stage. Prints as its name."""
-
-    numbers: Numbers
-    source: Form
-    inputs: tuple[Form, ...]
-    target: Form
-    output: Form
-
-    def __call__(self, key: Key, *ports: Iterator[Value]) -> Iterator[tuple[Key, Value]]:
-        lists = [[form.read(value) for value in port] for form, port in zip(self.inputs, ports, strict=True)]
-        for target, value in islice(self.numbers(self.source.read(key), *lists), MOST):
-            yield self.target.write(target), self.output.write(value)
-
-    def __repr__(self) -> str:
-        forms = "+".join(form.name for form in self.inputs)
-        return f"{self.numbers.__name__}({self.source.name}/{forms} → {self.target.name}/{self.output.name})"
 
 
 @dataclass
@@ -187,6 +37,7 @@ class Case:
                     lines.append(
                         f"  {node.name}: {node.function!r} of {node.ports} descending={node.descending}"
                         f"{' suppress' if node.suppress else ''}{' batch' if node.batch else ''}"
+                        f"{' numbered' if node.numbered else ''}"
                     )
                 case SumNode():
                     lines.append(
@@ -196,8 +47,14 @@ class Case:
 
 
 def random_case(seed: int) -> Case:
-    """1–3 roots, 1–5 stages of 1–3 ports of 1–2 feeders, drawn from all earlier nodes."""
+    """1–3 roots, 1–5 stages of 1–3 ports of 1–2 feeders, drawn from all earlier nodes.
+
+    In a part of the graphs, most stages give surrogate keys.
+    """
     random = Random(seed)
+    # Drawn apart, so that the graphs without ids are the same as they would be if there were none at all.
+    ids = Random(f"ids of {seed}")
+    share = 0.7 if ids.random() < 0.2 else 0.0
     nodes: list[Node] = []
     forms: dict[str, tuple[Form, Form]] = {}
     key_form = random.choice(KEY_FORMS)
@@ -211,17 +68,20 @@ def random_case(seed: int) -> Case:
     for number in range(random.randint(1, 5)):
         name = f"stage{number}"
         if random.random() < 0.15:
-            total = _sum(random, name, forms)
+            total = _sum(random, ids, name, forms)
             nodes.append(total)
             source = forms[total.feeders[0]][0]
-            if total.group == tuple(source.schema.names) and total.amounts and not total.count:
+            if total.group == tuple(source.schema.names) and total.amounts == ("x",) and not total.count:
                 forms[name] = source, VALUE_FORMS[0]  # others may be fed by it
         else:
-            nodes.append(_stage(random, name, forms, key_form))
+            values = ID_FORMS if ids.random() < share else VALUE_FORMS
+            nodes.append(_stage(random, name, forms, key_form, values))
     return Case(seed, Graph(tuple(nodes)), _settings(random), forms, random)
 
 
-def _stage(random: Random, name: str, forms: dict[str, tuple[Form, Form]], usual: Form) -> StageNode:
+def _stage(
+    random: Random, name: str, forms: dict[str, tuple[Form, Form]], usual: Form, values: Sequence[Form]
+) -> StageNode:
     first = random.choice(list(forms))
     source = forms[first][0]
     fitting = [other for other, (key, _) in forms.items() if key is source]
@@ -232,7 +92,7 @@ def _stage(random: Random, name: str, forms: dict[str, tuple[Form, Form]], usual
         ports.append((feeder, random.choice(same)) if same and random.random() < 0.5 else (feeder,))
     numbers = random.choice(JOINS if len(ports) > 1 and random.random() < 0.6 else ANY_PORTS)
     target = usual if random.random() < 0.6 else random.choice(KEY_FORMS)
-    output = random.choice(VALUE_FORMS)
+    output = random.choice(values)
     forms[name] = target, output
     inputs = tuple(forms[port[0]][1] for port in ports)
     return StageNode(
@@ -244,18 +104,20 @@ def _stage(random: Random, name: str, forms: dict[str, tuple[Form, Form]], usual
         descending=_descending(random, target),
         suppress=random.random() < 0.4,
         batch=random.random() < 0.3,
+        numbered="id" if output in ID_FORMS else None,
     )
 
 
-def _sum(random: Random, name: str, forms: dict[str, tuple[Form, Form]]) -> SumNode:
+def _sum(random: Random, ids: Random, name: str, forms: dict[str, tuple[Form, Form]]) -> SumNode:
     # Amounts are not null: a null is no number to add.
     fitting = [other for other, (_, value) in forms.items() if value is not VALUE_FORMS[1]]
     first = random.choice(fitting or list(forms))
     feeders = [other for other in forms if forms[other] == forms[first]]
     random.shuffle(feeders)
     key = forms[first][0].schema.names
-    group = random.choice((key, key[:1], key[-1:], ["x"]))
-    amounts = () if group == ["x"] or not fitting else ("x",)
+    column = ids.choice(forms[first][1].schema.names) if forms[first][1] in ID_FORMS else "x"
+    group = random.choice((key, key[:1], key[-1:], [column]))
+    amounts = () if group == [column] or not fitting else (column,)
     counted = not amounts or random.random() < 0.4
     by = pa.schema([field for schema in (forms[first][0].schema, forms[first][1].schema) for field in schema])
     descending = [column for column in group if random.random() < 0.3 and column in by.names]

@@ -126,6 +126,8 @@ class Pair:
         self.sources: dict[str, Groups] = {node.name: {} for node in self.roots}
         self.state = oracle.evaluate(self.nodes, self.sources)
         self.number = 0
+        self.given: dict[tuple[str, int], int] = {}
+        """By stage and surrogate key, the version that gave it."""
         self.reopen()
 
     def reopen(self) -> None:
@@ -163,7 +165,7 @@ class Pair:
 
     def expected(self, edits: Mapping[str, Mapping[Key, list[Value] | None]]) -> Step:
         """What the oracle says of a version that is not there yet."""
-        state = oracle.evaluate(self.nodes, oracle.applied(self.sources, edits))
+        state = oracle.evaluate(self.nodes, oracle.applied(self.sources, edits), self.state)
         return oracle.advance(self.nodes, self.state, state, edits)
 
     def accept(self, step: Step, edits: Mapping[str, Mapping[Key, list[Value] | None]]) -> None:
@@ -190,10 +192,28 @@ class Pair:
             update = seen.update(node.name)
             assert update == step.updates[node.name], f"update of {node.name}"
             check_update(self.graph, node.name, self.former.groups[node.name], state.groups[node.name], update)
+            if isinstance(node, StageNode) and node.numbered:
+                self.check_ids(node, self.former.groups[node.name], state.groups[node.name])
             if isinstance(node, SumNode):
                 former = self.former.groups[node.name]
                 none = oracle.plain((None,) * len(self.graph.rows(node.name)[1]))
                 assert seen.before(node.name) == [former.get(key, [none])[0] for _, key, _ in update]
+
+    def check_ids(self, node: StageNode, before: Groups, after: Groups) -> None:
+        """The laws of surrogate keys, whatever the oracle says of them."""
+        assert node.numbered is not None
+        place = node.value.names.index(node.numbered)
+
+        def of(values: list[Value]) -> int:
+            (number,) = {oracle.parts(value)[place] for value in values}  # the same in all rows of a key
+            return number
+
+        assert len({of(values) for values in after.values()}) == len(after), "ids are distinct"
+        assert all(of(after[key]) == of(before[key]) for key in after if key in before), "ids live as long as the key"
+        novel = [of(values) for key, values in after.items() if key not in before]
+        assert novel == sorted(novel), "new ids are in the order of the keys"
+        for number in novel:
+            assert self.given.setdefault((node.name, number), self.number) == self.number, "ids are never used again"
 
     def verify_state(self, seen: Seen | None = None) -> State:
         """Content and mappings of the newest version are what the oracle says (I1, I2, I7, I10)."""

@@ -8,7 +8,7 @@ from typing import Any, NamedTuple
 
 import pyarrow as pa
 
-from metastore_assets.produce import Batch, Root, Rows, Stage, SumStage
+from metastore_assets.produce import Batch, Root, Rows, Stage, SumStage, SurrogateKey
 from tests.produce import oracle
 from tests.produce.oracle import Change, Key, Value
 
@@ -41,7 +41,8 @@ class StageNode:
     suppress: bool = False
     batch: bool = False
     """Declare the vectorised form, which calls the function row by row all the same."""
-    options: tuple[tuple[str, Any], ...] = ()
+    numbered: str | None = None
+    """The value column, of type int64, that holds a surrogate key."""
 
 
 @dataclass(frozen=True)
@@ -127,8 +128,8 @@ class Graph:
             ports=node.ports,
             rows=rows,
             suppress_unchanged=node.suppress,
+            preserve=SurrogateKey(node.numbered) if node.numbered else None,
             **form,
-            **dict(node.options),
         )
 
     def _batched(self, node: StageNode, produce: Function) -> Callable[[Batch], pa.Table]:
@@ -157,7 +158,8 @@ class Graph:
         if isinstance(node, RootNode):
             return oracle.Source(node.name, flags)
         if isinstance(node, StageNode):
-            return oracle.Produced(node.name, node.ports, node.function, flags, node.suppress)
+            place = node.value.names.index(node.numbered) if node.numbered else None
+            return oracle.Produced(node.name, node.ports, node.function, flags, node.suppress, place)
         names = [name for schema in self.rows(node.feeders[0])[:2] for name in schema.names]
         group, amounts, ones = node.group, node.amounts, (1,) if node.count else ()
 

@@ -1,7 +1,8 @@
 """What a graph of stages must give, evaluated plainly over dictionaries: no code shared with what is tested.
 
-A state is computed from the sources alone, every time. Updates are told from two successive states. Keys and values
-are plain Python values, or tuples of them where there are several columns.
+A state is computed from the sources alone, every time; but for surrogate keys, which a target key keeps from the state
+before. Updates are told from two successive states. Keys and values are plain Python values, or tuples of them where
+there are several columns.
 """
 
 from __future__ import annotations
@@ -39,6 +40,8 @@ class Produced:
     function: Callable[..., Iterable[tuple[Key, Value]]]
     descending: tuple[bool, ...] = (False,)
     suppress: bool = False
+    numbered: int | None = None
+    """The place of the surrogate key in values."""
 
     @property
     def feeders(self) -> tuple[str, ...]:
@@ -67,6 +70,10 @@ class State:
     """(target key, source key, value) of stages; of the others (key, None, value)."""
     mappings: dict[str, list[tuple[Key, Key]]] = field(default_factory=dict)
     """(source key, target key) of stages, a set in order."""
+    ids: dict[str, dict[Key, int]] = field(default_factory=dict)
+    """The surrogate keys of live target keys, of the stages that have them."""
+    counters: dict[str, int] = field(default_factory=dict)
+    """The greatest id that was ever given."""
 
 
 @dataclass
@@ -129,8 +136,8 @@ def applied(
     return after
 
 
-def evaluate(nodes: Sequence[Node], sources: Mapping[str, Groups]) -> State:
-    """The state that sources give. Nodes come after their feeders."""
+def evaluate(nodes: Sequence[Node], sources: Mapping[str, Groups], former: State | None = None) -> State:
+    """The state that sources give, after another one. Nodes come after their feeders."""
     state = State()
     for node in nodes:
         if isinstance(node, Source):
@@ -138,7 +145,7 @@ def evaluate(nodes: Sequence[Node], sources: Mapping[str, Groups]) -> State:
             state.groups[node.name] = groups
             state.content[node.name] = [(key, None, value) for key, values in groups.items() for value in values]
         elif isinstance(node, Produced):
-            _evaluate_stage(node, state)
+            _evaluate_stage(node, state, former or State())
         else:
             _evaluate_sum(node, state)
     return state
@@ -149,12 +156,15 @@ def inputs(node: Produced, groups: Mapping[str, Groups], key: Key) -> list[list[
     return [[value for feeder in port for value in groups[feeder].get(key, [])] for port in node.ports]
 
 
-def _evaluate_stage(node: Produced, state: State) -> None:
+def _evaluate_stage(node: Produced, state: State, former: State) -> None:
     keys = ordered({key for feeder in node.feeders for key in state.groups[feeder]})
     rows: list[tuple[Key, Key, Value]] = []
     for key in keys:
         outputs = node.function(key, *(iter(values) for values in inputs(node, state.groups, key)))
         rows += [(one(target), key, one(value)) for target, value in outputs]
+    if node.numbered is not None:
+        ids = _ids(node, {row[0] for row in rows}, state, former)
+        rows = [(target, key, _with(value, node.numbered, ids[target])) for target, key, value in rows]
     groups: Groups = {target: [] for target in ordered({row[0] for row in rows}, node.descending)}
     by_target: dict[Key, list[tuple[Key, Key, Value]]] = {target: [] for target in groups}
     for row in rows:
@@ -168,6 +178,24 @@ def _evaluate_stage(node: Produced, state: State) -> None:
     state.mappings[node.name] = [
         (key, target) for key in keys for target in ordered(pairs.get(key, ()), node.descending)
     ]
+
+
+def _ids(node: Produced, live: set[Key], state: State, former: State) -> dict[Key, int]:
+    """Those of the state before; and for new target keys, in their order, the next numbers that were never given."""
+    ids, last = {}, former.counters.get(node.name, 0)
+    known = former.ids.get(node.name, {})
+    for target in ordered(live, node.descending):
+        if target not in known:
+            last += 1
+        ids[target] = known.get(target, last)
+    state.ids[node.name], state.counters[node.name] = ids, last
+    return ids
+
+
+def _with(value: Value, place: int, number: int) -> Value:
+    found = list(parts(value))
+    found[place] = number
+    return plain(tuple(found))
 
 
 def _evaluate_sum(node: Summed, state: State) -> None:

@@ -73,7 +73,7 @@ def plan(seed: int, commits: int) -> Plan:
             for root in roots
         }
         sources = oracle.applied(sources, edits)
-        state = oracle.evaluate(nodes, sources)
+        state = oracle.evaluate(nodes, sources, result.states[-1])
         result.steps.append(oracle.advance(nodes, result.states[-1], state, edits))
         result.states.append(state)
         result.commits.append(Commit(number, edits, tables))

@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from metastore_assets.produce import Dataflow, Settings, SurrogateKey
+from metastore_assets.produce import Dataflow, Settings
 from metastore_assets.store.objects import ObjectStore
 from tests.produce.cases import A, V, X
 from tests.produce.harness import SMALL, D, Edit, Seen, U, changes
@@ -28,7 +28,7 @@ GRAPH = Graph(
             columns(name="string"),
             columns(id="int64", owner="int64"),
             names,
-            options=(("preserve", SurrogateKey("id")),),
+            numbered="id",
         ),
     )
 )
