@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from random import Random
 
 import pyarrow as pa
@@ -76,7 +76,11 @@ def random_case(seed: int) -> Case:
         else:
             values = ID_FORMS if ids.random() < share else VALUE_FORMS
             nodes.append(_stage(random, name, forms, key_form, values))
-    return Case(seed, Graph(tuple(nodes)), _settings(random), forms, random)
+    settings = _settings(random)
+    if share and ids.random() < 0.6:
+        # So that the novel keys of one version are met in several ranges, and in several pieces of each.
+        settings = replace(settings, target_rows=4, row_group_rows=2, buffer_rows=2, small_rows=0)
+    return Case(seed, Graph(tuple(nodes)), settings, forms, random)
 
 
 def _stage(

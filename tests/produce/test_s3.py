@@ -2,12 +2,8 @@
 
 from __future__ import annotations
 
-import http.client
-import threading
 from collections.abc import Iterator
-from contextlib import contextmanager
 from datetime import timedelta
-from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from random import Random
 from typing import Any
 
@@ -17,6 +13,7 @@ import pytest
 from metastore_assets.errors import ObjectNotFoundError, VersionConflictError, VersionNotFoundError
 from metastore_assets.produce import Dataflow, Settings
 from metastore_assets.store.objects import ObjectInfo, ObjectStore
+from tests.produce.answers import losing_answers
 from tests.produce.harness import SMALL, D, Edit, Pair, U, changes
 from tests.produce.model import Graph, RootNode, StageNode, SumNode, columns
 from tests.produce.plans import plan
@@ -263,49 +260,6 @@ def test_another_publishers_object_is_no_success(pair: Pair, s3_options: dict[st
     flow = Dataflow(Preceded(pair.store.uri(), s3_options), pair.graph.declaration(), settings=LAZY)
     with pytest.raises(VersionConflictError, match="try again"):
         flow.advance({"orders": pair.table("orders", changes([U(1, ("a", 1))]))})
-
-
-@contextmanager
-def losing_answers(endpoint: str, lost: list[str]) -> Iterator[str]:
-    """An endpoint in front of another, which hangs up instead of answering the first put of each manifest."""
-
-    class Handler(BaseHTTPRequestHandler):
-        protocol_version = "HTTP/1.1"
-
-        def forward(self) -> None:
-            body = self.rfile.read(int(self.headers.get("Content-Length", 0)))
-            behind = http.client.HTTPConnection(endpoint.removeprefix("http://"))
-            behind.request(self.command, self.path, body, dict(self.headers))
-            answer = behind.getresponse()
-            data = answer.read()
-            behind.close()
-            if self.command == "PUT" and "/versions/" in self.path and self.path not in lost:
-                lost.append(self.path)
-                self.close_connection = True
-                return
-            self.send_response_only(answer.status, answer.reason)
-            for key, value in answer.getheaders():
-                if key.lower() not in ("content-length", "transfer-encoding", "connection"):
-                    self.send_header(key, value)
-            size = answer.getheader("Content-Length", "0") if self.command == "HEAD" else str(len(data))
-            self.send_header("Content-Length", size)
-            self.end_headers()
-            self.wfile.write(data)
-
-        do_GET = do_PUT = do_POST = do_HEAD = do_DELETE = forward
-
-        def log_message(self, *arguments: Any) -> None:
-            """Nothing."""
-
-    server = ThreadingHTTPServer(("127.0.0.1", 0), Handler)
-    serving = threading.Thread(target=server.serve_forever)
-    serving.start()
-    try:
-        yield f"http://127.0.0.1:{server.server_port}"
-    finally:
-        server.shutdown()
-        serving.join()
-        server.server_close()
 
 
 def test_a_manifest_whose_answer_is_lost_on_the_way(pair: Pair, s3_options: dict[str, str]) -> None:
