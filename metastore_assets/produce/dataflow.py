@@ -108,9 +108,10 @@ class Dataflow:
         """Merge all runs that are due, or with `full` every shard into one run; whether there was anything to do.
 
         Changes neither the version's number nor what it holds. Of two compactions, or one and a publisher, at once, one
-        is without effect.
+        is without effect. Raises StageChangedError.
         """
         base = self._manifests.latest()
+        self._check_declared(base)
         work = Work(self._executor, DATA, self._settings)
 
         def merged(layout: Layout, state: State) -> State:
@@ -168,9 +169,9 @@ class Dataflow:
             for name, run in incoming.items()
             if name not in sources or sources[name] > base.sources.get(name, sources[name] - 1)
         }
-        if updates and not fresh:
-            return None
         ahead = {name: version for name, version in sources.items() if version > base.sources.get(name, version - 1)}
+        if (updates or sources) and not fresh and not ahead:
+            return None
         return self._stepped(base, fresh, ahead, set(), scratch)
 
     def _stepped(
@@ -184,21 +185,26 @@ class Dataflow:
         """All nodes in the order of the graph, each once."""
         self._check_declared(base, rebuilt)
         env = Environment(self._storage, self._executor, self._settings, self._check, scratch)
-        former = {
-            name: base.stages.get(name, empty_state(typed)) if name not in rebuilt else empty_state(typed)
-            for name, typed in self._graph.items()
-        }
+        former = {name: base.stages.get(name, empty_state(typed)) for name, typed in self._graph.items()}
+        for name in rebuilt:
+            # Numbers go on: an id that is out in the world never comes to mean something else.
+            former[name] = replace(empty_state(self._graph[name]), counter=former[name].counter)
         now: dict[str, StageState] = {}
-        for name, typed in self._graph.items():
-            new = base.number > 0 and name not in base.stages
-            if isinstance(typed.node, Root):
-                now[name] = replace(former[name], update=(), reset=name in rebuilt)
-                if name in incoming:
-                    now[name] = step_root(env, typed, former[name], incoming[name])
-            else:
-                whole = new or name in rebuilt
-                now[name] = step_stage(env, typed, self._graph, former[name], former, now, whole=whole)
-        kept = {name: version for name, version in base.sources.items() if name not in rebuilt}
+        try:
+            for name, typed in self._graph.items():
+                new = base.number > 0 and name not in base.stages
+                if isinstance(typed.node, Root):
+                    now[name] = replace(former[name], update=(), reset=name in rebuilt)
+                    if name in incoming:
+                        now[name] = step_root(env, typed, now[name], incoming[name])
+                else:
+                    whole = new or name in rebuilt
+                    now[name] = step_stage(env, typed, self._graph, former[name], former, now, whole=whole)
+        except BaseException:
+            scratch += {path for state in now.values() for path in state.paths()} - base.paths()
+            raise
+        # A root that is left out of the graph is forgotten as a whole: what its source gave is not there any more.
+        kept = {name: version for name, version in base.sources.items() if name in self._graph and name not in rebuilt}
         return Manifest(base.number + 1, 0, now, {**kept, **sources})
 
     def _received(self, name: str, update: External, *, sort: bool) -> Run:

@@ -7,6 +7,7 @@ import json
 from collections.abc import Sequence
 from dataclasses import dataclass
 from graphlib import CycleError, TopologicalSorter
+from typing import Any
 
 import pyarrow as pa
 
@@ -29,6 +30,8 @@ class Typed:
     mappings: Layout | None
     fingerprint: str
     """Digest of all that its stored state depends on, but for its feeders' own declarations."""
+    form: str
+    """Digest of what its files look like: columns, types and order."""
 
     @property
     def name(self) -> str:
@@ -73,17 +76,17 @@ def typed_graph(nodes: Sequence[Node]) -> dict[str, Typed]:
 def _typed(node: Node, known: dict[str, Typed]) -> Typed:
     if isinstance(node, Root):
         node.rows.check(node.name)
-        return Typed(node, node.rows, node.rows.key, root_layout(node.rows), None, _digest(node, node.rows, []))
+        return Typed(node, node.rows, node.rows.key, root_layout(node.rows), None, *_digests(node, node.rows, []))
     inputs = [_port_rows(node, port, known) for port in ports(node)]
     rows = node.target(inputs[0]) if isinstance(node, SumStage) else node.rows
     rows.check(node.name)
     source = inputs[0].key
     if not all(own.key.equals(source) for own in inputs):
         raise GraphError(f"stage {node.name!r}: its ports have different keys; they meet by key")
-    fingerprint = _digest(node, rows, inputs)
+    digests = _digests(node, rows, inputs)
     if isinstance(node, SumStage):
-        return Typed(node, rows, source, sum_layout(rows), None, fingerprint)
-    return Typed(node, rows, source, content_layout(rows, source), mapping_layout(rows, source), fingerprint)
+        return Typed(node, rows, source, sum_layout(rows), None, *digests)
+    return Typed(node, rows, source, content_layout(rows, source), mapping_layout(rows, source), *digests)
 
 
 def _port_rows(node: Node, port: tuple[str, ...], known: dict[str, Typed]) -> Rows:
@@ -95,11 +98,18 @@ def _port_rows(node: Node, port: tuple[str, ...], known: dict[str, Typed]) -> Ro
     return first
 
 
-def _digest(node: Node, rows: Rows, inputs: list[Rows]) -> str:
-    parts: list[object] = [type(node).__name__, [list(port) for port in ports(node)]]
+def _digests(node: Node, rows: Rows, inputs: list[Rows]) -> tuple[str, str]:
+    """Fingerprint and form."""
+    kind = type(node).__name__
+    parts: list[object] = [kind, [list(port) for port in ports(node)]]
     parts += [[str(own.key), str(own.value), list(own.descending)] for own in (rows, *inputs)]
+    form = [kind, str(rows.key), str(rows.value), list(rows.descending), *(str(own.key) for own in inputs[:1])]
     if isinstance(node, Stage):
         parts.append([node.revision, node.preserve is not None])
     if isinstance(node, SumStage):
         parts.append([node.revision, node.key, node.amounts, node.count])
+    return _digest(parts), _digest(form)
+
+
+def _digest(parts: list[Any]) -> str:
     return hashlib.sha256(json.dumps(parts).encode()).hexdigest()[:32]

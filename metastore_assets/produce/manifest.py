@@ -30,7 +30,7 @@ from metastore_assets.produce.storage import Storage
 FORMAT = 1
 DATA = "data"
 _FOLDER = "versions"
-_NAME = re.compile(r"versions/(\d{10})\.(\d{4})\.json")
+_NAME = re.compile(r"versions/(\d{10,})\.(\d{4,})\.json")
 
 
 @dataclass(frozen=True)
@@ -38,6 +38,8 @@ class StageState:
     """What a version says of one node."""
 
     fingerprint: str
+    form: str
+    """What its files look like, as a digest."""
     content: State
     mappings: State | None
     update: tuple[Run, ...]
@@ -153,6 +155,7 @@ def _encoded(manifest: Manifest) -> bytes:
 def _stage_json(stage: StageState) -> dict[str, Any]:
     return {
         "fingerprint": stage.fingerprint,
+        "form": stage.form,
         "content": _state_json(stage.content),
         "mappings": _state_json(stage.mappings) if stage.mappings else None,
         "update": [asdict(run) for run in stage.update],
@@ -184,6 +187,7 @@ def _decoded(fields: dict[str, Any], uri: str) -> Manifest:
 def _stage(fields: dict[str, Any]) -> StageState:
     return StageState(
         fingerprint=fields["fingerprint"],
+        form=fields["form"],
         content=_state(fields["content"]),
         mappings=_state(fields["mappings"]) if fields["mappings"] else None,
         update=_runs(fields["update"]),

@@ -29,12 +29,17 @@ class Spool:
     """Whether what does not have to be spilled is handed on as it is, or as a file like the rest."""
 
 
+_PART_SHARE = 8
+"""A row group of sorted instructions has one of so many rows of one of a run."""
+
+
 class Sink:
     """Takes sorted rows one frame after the other and hands them out as one part. Use as a context manager."""
 
-    def __init__(self, spool: Spool, layout: Layout) -> None:
+    def __init__(self, spool: Spool, layout: Layout, row_group_rows: int | None = None) -> None:
         self._spool = spool
         self._layout = layout
+        self._row_group_rows = row_group_rows or spool.settings.row_group_rows
         self._frames: list[pl.DataFrame] = []
         self._writer: RunWriter | None = None
         self.parts: list[Part] = []
@@ -52,7 +57,7 @@ class Sink:
             return
         if self._writer is None:
             spool = self._spool
-            self._writer = RunWriter(spool.storage, spool.folder, self._layout, spool.settings.row_group_rows)
+            self._writer = RunWriter(spool.storage, spool.folder, self._layout, self._row_group_rows)
             self._writer.__enter__()
         self._writer.write(frame)
 
@@ -90,7 +95,8 @@ class Sorter:
 
     def _flush(self, spool: Spool) -> None:
         if self._waiting:
-            with Sink(spool, self._layout) as sink:
+            # Hundreds of parts may be merged at once, of each of which a row group is held.
+            with Sink(spool, self._layout, max(1, spool.settings.row_group_rows // _PART_SHARE)) as sink:
                 sink.add(self._layout.order.sort(pl.concat(self._waiting)))
             self._parts += sink.parts
         self._waiting, self._rows = [], 0

@@ -22,6 +22,7 @@ from metastore_assets.produce.parts import Part, Sorter, Spool
 from metastore_assets.produce.rows import SOURCE, frame_of, source_columns, table_of, with_nulls
 from metastore_assets.produce.runs import KeyRange
 from metastore_assets.produce.stages import Batch, KeyFailure, PerBatch, Stage, batches_of
+from metastore_assets.produce.updates import key_text
 
 _PORT = "_feeder"
 
@@ -132,7 +133,7 @@ def _call(
     except ProduceError:
         raise
     except Exception as error:
-        first, last = (batch.keys.slice(row, 1).to_pylist()[0] for row in (0, batch.keys.num_rows - 1))
+        first, last = (key_text(keys[row]) for row in (start, stop - 1))
         raise ProduceError(
             f"stage {name!r}: Produce raised {type(error).__name__} in the batch of source keys {first} to {last}: "
             f"{error}",

@@ -47,6 +47,15 @@ class Rows:
         reserved = [column for column in names if column.startswith("_")]
         if reserved:
             raise GraphError(f"{name!r}: the column name {reserved[0]!r} begins with `_`, which is reserved")
+        patterns = [column for column in names if column in {"", "*"} or (column[0], column[-1]) == ("^", "$")]
+        if patterns:
+            raise GraphError(f"{name!r}: the column name {patterns[0]!r} stands for others in queries; rename it")
+        required = [field.name for field in self.schema if not field.nullable]
+        if required:
+            raise GraphError(
+                f"{name!r}: the column {required[0]!r} is declared not nullable; a key that is deleted has no values, "
+                "so declare it nullable"
+            )
         unknown = sorted(set(self.descending) - set(self.key.names))
         if unknown:
             raise GraphError(f"{name!r}: descending names {unknown[0]!r}, which is no key column")
@@ -89,7 +98,15 @@ def _is_storable(type_: pa.DataType) -> bool:
     """Whether values of a type survive the way into Polars and back."""
     if pa.types.is_decimal256(type_) or pa.types.is_interval(type_) or pa.types.is_union(type_):
         return False
-    if pa.types.is_dictionary(type_) or pa.types.is_run_end_encoded(type_):
+    if pa.types.is_dictionary(type_) or pa.types.is_run_end_encoded(type_) or pa.types.is_date64(type_):
+        return False
+    if pa.types.is_decimal(type_) and type_.scale < 0:
+        return False
+    if pa.types.is_list_view(type_) or pa.types.is_large_list_view(type_):
+        return False
+    if isinstance(type_, pa.BaseExtensionType):
+        return bool(type_ == pa.uuid())
+    if pa.types.is_struct(type_) and not type_.num_fields:
         return False
     if pa.types.is_nested(type_):
         return all(_is_storable(type_.field(index).type) for index in range(type_.num_fields))

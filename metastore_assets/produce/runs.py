@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import base64
+import sys
 import uuid
 from collections.abc import Iterable, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
@@ -83,9 +84,14 @@ class RunWriter:
 
     def __exit__(self, *exception: Any) -> None:
         if exception[0] is None:
-            self._flush()
-            index = ((_FIRST, self._first), (_LAST, self._last))
-            self._writer.add_metadata({name: keys_text(pl.concat([self._layout.empty_keys, *k])) for name, k in index})
+            try:
+                self._flush()
+                index = ((_FIRST, self._first), (_LAST, self._last))
+                metadata = {name: keys_text(pl.concat([self._layout.empty_keys, *keys])) for name, keys in index}
+                self._writer.add_metadata(metadata)
+            except BaseException:
+                self._context.__exit__(*sys.exc_info())
+                raise
         self._context.__exit__(*exception)
 
     def write(self, frame: pl.DataFrame) -> None:
@@ -147,7 +153,13 @@ def _read(
     if not wanted:
         return
     with storage.open_parquet(run.path, footer.metadata) as file:
-        tables = _read_ahead(file, [number for number, _ in wanted], stored)
+        numbers = [number for number, _ in wanted]
+        # Ahead only for keys: whole runs are merged by the hundred, and each would hold a row group more.
+        tables = (
+            _read_ahead(file, numbers, stored)
+            if keys is not None and len(numbers) > 1
+            else (file.read_row_group(number, columns=stored) for number in numbers)
+        )
         for (_, inside), table in zip(wanted, tables, strict=True):
             largest = max(largest, table.num_rows)
             frame = frame_of(table) if keys is None else _matching(table, group, keys)
@@ -178,9 +190,6 @@ def _together(frames: list[pl.DataFrame], names: list[str]) -> pl.DataFrame:
 
 def _read_ahead(file: pq.ParquetFile, numbers: Sequence[int], names: list[str]) -> Iterator[pa.Table]:
     """Row groups, each read while the one before it is worked on."""
-    if len(numbers) < 2:
-        yield from (file.read_row_group(number, columns=names) for number in numbers)
-        return
     with ThreadPoolExecutor(1) as reader:
         ahead = reader.submit(file.read_row_group, numbers[0], columns=names)
         for number in numbers[1:]:

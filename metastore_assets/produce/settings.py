@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, fields
 
 
 @dataclass(frozen=True)
@@ -31,3 +31,10 @@ class Settings:
     """Runs that a reader of any shard may have to merge: beyond, they are merged whatever it costs."""
     inline_budget: int = 4
     """Rows that compaction may write per row of an update within `advance`; what is not used up is saved."""
+
+    def __post_init__(self) -> None:
+        least = {"fan_in": 2, "max_runs": 2, "small_rows": 0, "bulk_share": 0, "base_share": 0, "inline_budget": 0}
+        for field in fields(self):
+            value = getattr(self, field.name)
+            if value < least.get(field.name, 1):
+                raise ValueError(f"{field.name} is {value!r}; it has to be at least {least.get(field.name, 1)}")

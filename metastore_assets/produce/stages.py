@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass
+from datetime import date, time, timedelta
+from math import isinf
 from typing import Any, Protocol
 
 import pyarrow as pa
@@ -215,7 +217,22 @@ def _values(values: pa.Table, start: int, stop: int, step: int = 1024) -> Iterat
 
 def _columns(rows: list[Any], schema: pa.Schema) -> list[pa.Array]:
     if len(schema) == 1:
-        return [pa.array(rows, schema.field(0).type)]
-    if any(len(row) != len(schema) for row in rows):
-        raise ValueError(f"a tuple does not have one value for each of the columns {', '.join(schema.names)}")
-    return [pa.array([row[number] for row in rows], field.type) for number, field in enumerate(schema)]
+        return [_exact(rows, schema.field(0).type)]
+    if not all(isinstance(row, tuple | list) and len(row) == len(schema) for row in rows):
+        raise ValueError(f"it needs a tuple of one value for each of the columns {', '.join(schema.names)}")
+    return [_exact([row[number] for row in rows], field.type) for number, field in enumerate(schema)]
+
+
+def _exact(values: list[Any], type_: pa.DataType) -> pa.Array:
+    """An array of the values. Raises ValueError where a number or a time would not be the same in its type."""
+    array = pa.array(values, type_)
+    kinds: Any = (object,) if pa.types.is_integer(type_) else (date, time, timedelta)
+    if pa.types.is_integer(type_) or pa.types.is_temporal(type_):
+        for given, stored in zip(values, array.to_pylist(), strict=True):
+            if given is not None and isinstance(given, kinds) and given != stored:
+                raise ValueError(f"{given!r} would become {stored!r} in a column of type {type_}")
+    elif pa.types.is_floating(type_):
+        for given, stored in zip(values, array.to_pylist(), strict=True):
+            if given is not None and isinf(stored) and not isinf(given):
+                raise ValueError(f"{given!r} is too large for a column of type {type_}")
+    return array

@@ -30,7 +30,7 @@ def empty_state(typed: Typed) -> StageState:
     """What a node has before its first version."""
     content = State(typed.content.empty_keys)
     mappings = State(typed.mappings.empty_keys) if typed.mappings else None
-    return StageState(typed.fingerprint, content, mappings, ())
+    return StageState(typed.fingerprint, typed.form, content, mappings, ())
 
 
 @dataclass(frozen=True)
@@ -156,7 +156,10 @@ class _Job:
             credit = state.credit + settings.inline_budget * sum(run.rows for run in level0)
             new = replace(state, level0=(*state.level0, *level0), credit=credit)
         work = Work(self.env.executor_for(rows), DATA, settings)
-        return compacted(replace(self.dataset, state=new), work, unlimited=False), update, sum(o.novel for o in done)
+        tidy = compacted(replace(self.dataset, state=new), work, unlimited=False)
+        written = {run.path for run in new.runs()} - {run.path for run in state.runs()}
+        self.env.scratch.extend(written - {run.path for run in tidy.runs()})
+        return tidy, update, sum(one.novel for one in done)
 
     def _ranges(self, parts: Sequence[Part], rows: int, *, bulk: bool) -> list[KeyRange]:
         state, layout, settings = self.dataset.state, self.dataset.layout, self.env.settings

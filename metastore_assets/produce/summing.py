@@ -85,11 +85,19 @@ def _amounts(stage: Typed, values: pl.DataFrame, sign: int) -> pl.DataFrame:
         if values[name].null_count():
             key = values.filter(pl.col(name).is_null()).select(node.key)[0]
             raise UpdateError(f"stage {stage.name!r}: the amount {name!r} of the key {key_text(key)} is null")
-    amounts = [(pl.col(name).cast(layout.empty.schema[name]) * sign).alias(name) for name in node.amounts]
+    types = {name: values.schema[name] for name in node.amounts}
+    wide = [pl.col(name).cast(pl.Int128) if types[name].is_integer() else pl.col(name) for name in node.amounts]
+    amounts = [
+        (amount.cast(layout.empty.schema[name]) if not types[name].is_integer() else amount) * sign
+        for name, amount in zip(node.amounts, wide, strict=True)
+    ]
     if node.count is not None:
         amounts.append(pl.lit(sign, pl.Int64).alias(node.count))
     keyed = canonical(values.select(*node.key, *amounts) if values.height else layout.empty, node.key)
-    return keyed.cast(dict(layout.empty.schema))  # type: ignore[arg-type]
+    try:
+        return keyed.cast(dict(layout.empty.schema))  # type: ignore[arg-type]
+    except pl.exceptions.InvalidOperationError as error:
+        raise _too_wide(stage.name, layout) from error
 
 
 def add_amounts(stage: str, layout: Layout, changes: pl.DataFrame, former: pl.DataFrame) -> Step:
@@ -111,10 +119,15 @@ def _added(stage: str, frame: pl.DataFrame, layout: Layout) -> pl.DataFrame:
     try:
         return sums(frame, layout)
     except pl.exceptions.InvalidOperationError as error:
-        names = ", ".join(layout.amounts)
-        raise UpdateError(
-            f"stage {stage!r}: a total ({names}) does not fit 64 bits; add up decimals instead"
-        ) from error
+        raise _too_wide(stage, layout) from error
+
+
+def _too_wide(stage: str, layout: Layout) -> UpdateError:
+    totals = ", ".join(f"{name}: {layout.schema.field(name).type}" for name in layout.amounts)
+    return UpdateError(
+        f"stage {stage!r}: an amount, or a sum of amounts, does not fit the type of its total ({totals}); "
+        "integers that are too wide can be added up as decimals"
+    )
 
 
 def _update(layout: Layout, changes: pl.DataFrame, former: pl.DataFrame, content: pl.DataFrame) -> pl.DataFrame:

@@ -17,7 +17,7 @@ ADD, UPDATE, DELETE = "add", "update", "delete"
 BEFORE = "_before"
 """`_before_<amount>`: column of a sum stage's update with the total that was; null where there was none."""
 
-External: TypeAlias = "pa.Table | Iterable[pa.RecordBatch]"
+External: TypeAlias = "pa.Table | pa.RecordBatch | Iterable[pa.RecordBatch]"
 """An update as a source gives it: `_change`, key columns, value columns."""
 
 
@@ -53,9 +53,16 @@ def checked(root: str, rows: Rows, update: External, *, sort: bool) -> Iterator[
 
 
 def _tables(root: str, schema: pa.Schema, update: External) -> Iterator[pa.Table]:
-    batches = update.to_batches(max_chunksize=1 << 20) if isinstance(update, pa.Table) else update
-    for batch in batches:
+    if isinstance(update, pa.RecordBatch):
+        update = pa.Table.from_batches([update])
+    if isinstance(update, pa.Table):
+        # One without rows has its columns checked all the same.
+        update = update.to_batches(max_chunksize=1 << 20) or [pa.RecordBatch.from_pylist([], schema=update.schema)]
+    for batch in update:
         table = pa.Table.from_batches([batch])
+        twice = [name for name in schema.names if table.schema.names.count(name) > 1]
+        if twice:
+            raise UpdateError(f"the update of {root!r} has the column {twice[0]!r} twice")
         missing = [name for name in schema.names if name not in table.schema.names]
         if missing:
             raise UpdateError(
@@ -91,7 +98,11 @@ def _check(root: str, rows: Rows, frame: pl.DataFrame) -> None:
 
 def key_text(key: pl.DataFrame) -> str:
     """A key as a person would write it."""
-    values: tuple[Any, ...] = key.row(0)
+    values: tuple[Any, ...]
+    try:
+        values = key.row(0)
+    except (OverflowError, ValueError):  # a time that Python does not have
+        values = key.select(pl.all().cast(pl.String)).row(0)
     return repr(values[0]) if len(values) == 1 else repr(values)
 
 

@@ -8,7 +8,7 @@ from typing import NamedTuple
 import polars as pl
 import pyarrow as pa
 
-from metastore_assets.errors import GraphError
+from metastore_assets.errors import GraphError, StageChangedError
 from metastore_assets.produce.dataset import Dataset, State
 from metastore_assets.produce.graph import Typed
 from metastore_assets.produce.layout import Layout
@@ -124,18 +124,29 @@ class View:
 
     def _update_layout(self, stage: str) -> Layout:
         typed = self._typed(stage)
+        self._check_form(stage)
         return update_layout(typed.rows, sums=isinstance(typed.node, SumStage))
 
     def _dataset(self, stage: str, layout: Layout, name: str) -> list[Dataset]:
         """The dataset, or none where the stage has no state yet."""
+        self._check_form(stage)
         state: StageState | None = self._manifest.stages.get(stage)
         own: State | None = getattr(state, name) if state else None
         return [] if own is None else [Dataset(self._storage, layout, own)]
 
+    def _check_form(self, stage: str) -> None:
+        state = self._manifest.stages.get(stage)
+        if state is not None and state.form != self._graph[stage].form:
+            raise StageChangedError(
+                f"stage {stage!r} had other columns, or another order, in version {self.number} of "
+                f"{self._storage.uri()}: open the graph as it was declared then to read it"
+            )
+
     def _batches(self, stage: str, layout: Layout, name: str) -> Iterator[pa.RecordBatch]:
         for dataset in self._dataset(stage, layout, name):
             for frame in dataset.scan().frames:
-                yield from table_of(frame, layout.schema).to_batches()
+                # As one piece, so that no target key is split, however many frames it came in.
+                yield from table_of(frame, layout.schema).combine_chunks().to_batches()
 
 
 def _whole(batches: Iterator[pa.RecordBatch], schema: pa.Schema) -> pa.Table:
