@@ -47,8 +47,9 @@ def by_group(batch: Batch) -> pa.Table:
 def main(folder: str, rows: int, limit: str) -> None:
     """Prints what the stage holds after the build, after an update, and after a compaction."""
     os.environ["PYSPARK_PYTHON"] = sys.executable
-    # The limit is on addresses, of which Arrow's own allocator reserves a gigabyte that it does not use.
+    # The limit is on addresses, of which allocators reserve a gigabyte, or some for each thread, that they do not use.
     os.environ["ARROW_DEFAULT_MEMORY_POOL"] = "system"
+    os.environ["MALLOC_ARENA_MAX"] = "2"
     builder = SparkSession.builder.master("local[1]").config("spark.ui.enabled", "false")
     spark = builder.config("spark.executor.pyspark.memory", limit).getOrCreate()
     stage = Stage("groups", (("pairs",),), _BY_GROUP, produce_batch=by_group)
