@@ -50,6 +50,8 @@ class Applied:
     """The runs of the range, where all was written anew."""
     novel: int
     """How many target keys are new that have been given a number."""
+    former: pl.DataFrame | None
+    """Rows that the target keys of the update had, where that is little, and had to be read."""
 
 
 def apply(task: ApplyTask) -> Applied:
@@ -58,31 +60,36 @@ def apply(task: ApplyTask) -> Applied:
     updates = layout if task.rows is None else update_layout(task.rows, sums=bool(layout.amounts))
     pieces: Pieces = []
     novel = 0
+    read: list[pl.DataFrame] = []
     with Sink(spool, updates) as update, Sink(spool, layout) as run:
 
         def contents() -> Iterator[pl.DataFrame]:
             nonlocal novel
-            for step in _steps(task):
+            for step, former in _steps(task):
                 novel += step.novel
                 if task.rows is not None:
                     update.add(step.update)
+                if keeps:
+                    read.append(former)
                 if not task.bulk:
                     run.add(step.run)
                 elif step.content.height:
                     yield step.content
 
+        keeps = task.rows is not None and spool.in_memory and not task.bulk and not _is_root(layout)
         # In bulk this writes what is yielded; else nothing is, and it only drives the steps.
         rows = task.dataset.state.rows + part_rows(task.parts)
         pieces = write_pieces(spool.storage, spool.folder, layout, spool.settings, rows, contents())
-    return Applied(update.parts, run.parts, pieces, novel)
+    return Applied(update.parts, run.parts, pieces, novel, pl.concat(read) if read else None)
 
 
 def count_novel(task: ApplyTask) -> int:
     """How many numbers a range will give to novel keys."""
-    return sum(step.novel for step in _steps(task))
+    return sum(step.novel for step, _ in _steps(task))
 
 
-def _steps(task: ApplyTask) -> Iterator[Step]:
+def _steps(task: ApplyTask) -> Iterator[tuple[Step, pl.DataFrame]]:
+    """What is done, and the rows that there were."""
     numbered = task.counter
     for instructions, former in _met(task):
         if task.dataset.layout.amounts:
@@ -90,7 +97,7 @@ def _steps(task: ApplyTask) -> Iterator[Step]:
         else:
             step = _replaced(replace(task, counter=numbered), instructions, former)
         numbered += step.novel
-        yield step
+        yield step, former
 
 
 def _met(task: ApplyTask) -> Iterator[tuple[pl.DataFrame, pl.DataFrame]]:
@@ -102,8 +109,7 @@ def _met(task: ApplyTask) -> Iterator[tuple[pl.DataFrame, pl.DataFrame]]:
             yield pair[0], pair[1]
         return
     empty = layout.empty.drop(GONE, strict=False)
-    # Of a root it only matters whether it had a key, whose rows are replaced together.
-    columns = layout.group.columns if layout.replaces and layout.order == layout.group else layout.schema.names
+    columns = layout.group.columns if _is_root(layout) else layout.schema.names
     for instructions in frames:
         if task.rows is None:
             # Key-mappings have no update, and are only told to go where they are.
@@ -111,6 +117,11 @@ def _met(task: ApplyTask) -> Iterator[tuple[pl.DataFrame, pl.DataFrame]]:
         else:
             found = dataset.lookup(layout.group.distinct(instructions), task.key_range, columns)
             yield instructions, with_nulls(pl.concat([found.empty, *found.frames]), empty)
+
+
+def _is_root(layout: Layout) -> bool:
+    """Whether all rows of a key are replaced together, so that it only matters which keys there were."""
+    return layout.replaces and layout.order == layout.group
 
 
 def _replaced(task: ApplyTask, instructions: pl.DataFrame, former: pl.DataFrame) -> Step:

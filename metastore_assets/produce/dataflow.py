@@ -6,6 +6,7 @@ from collections.abc import Callable, Mapping, Sequence
 from collections.abc import Set as AbstractSet
 from dataclasses import replace
 from datetime import timedelta
+from itertools import chain
 
 import polars as pl
 
@@ -17,8 +18,9 @@ from metastore_assets.produce.expiry import Expired, expire
 from metastore_assets.produce.graph import Typed, typed_graph
 from metastore_assets.produce.layout import GONE, Layout
 from metastore_assets.produce.manifest import DATA, Manifest, Manifests, StageState
+from metastore_assets.produce.parts import Part
 from metastore_assets.produce.rows import CHANGE
-from metastore_assets.produce.runs import Run, RunWriter
+from metastore_assets.produce.runs import RunWriter
 from metastore_assets.produce.settings import Settings
 from metastore_assets.produce.stages import Node, Root
 from metastore_assets.produce.stepping import Environment, empty_state, step_root, step_stage
@@ -77,13 +79,12 @@ class Dataflow:
                 raise GraphError(f"{name!r} is a stage; updates are of roots")
         self._check_declared(self._manifests.latest())
         applied = self._manifests.latest().sources
-        incoming: dict[str, Run] = {}
+        incoming: dict[str, Part] = {}
         scratch: list[str] = []
         try:
             for name, update in updates.items():
                 if name not in sources or sources[name] > applied.get(name, sources[name] - 1):
-                    incoming[name] = self._received(name, update, sort=sort)
-                    scratch.append(incoming[name].path)
+                    incoming[name] = self._received(name, update, scratch, sort=sort)
             return self._publish(lambda base: self._next(base, incoming, sources, bool(updates), scratch), scratch)
         finally:
             self._clean(scratch)
@@ -161,12 +162,17 @@ class Dataflow:
         )
 
     def _next(
-        self, base: Manifest, incoming: Mapping[str, Run], sources: Mapping[str, int], updates: bool, scratch: list[str]
+        self,
+        base: Manifest,
+        incoming: Mapping[str, Part],
+        sources: Mapping[str, int],
+        updates: bool,
+        scratch: list[str],
     ) -> Manifest | None:
         """The version behind `base`; None when all that was given has been applied by then."""
         fresh = {
-            name: run
-            for name, run in incoming.items()
+            name: update
+            for name, update in incoming.items()
             if name not in sources or sources[name] > base.sources.get(name, sources[name] - 1)
         }
         ahead = {name: version for name, version in sources.items() if version > base.sources.get(name, version - 1)}
@@ -177,7 +183,7 @@ class Dataflow:
     def _stepped(
         self,
         base: Manifest,
-        incoming: Mapping[str, Run],
+        incoming: Mapping[str, Part],
         sources: Mapping[str, int],
         rebuilt: set[str],
         scratch: list[str],
@@ -207,12 +213,26 @@ class Dataflow:
         kept = {name: version for name, version in base.sources.items() if name in self._graph and name not in rebuilt}
         return Manifest(base.number + 1, 0, now, {**kept, **sources})
 
-    def _received(self, name: str, update: External, *, sort: bool) -> Run:
-        """A checked update of a root as a run of instructions."""
-        typed = self._typed(name)
-        with RunWriter(self._storage, DATA, typed.content, self._settings.row_group_rows) as writer:
-            for frame in checked(name, typed.rows, update, sort=sort):
-                writer.write(frame.with_columns((pl.col(CHANGE) == DELETE).alias(GONE)))
+    def _received(self, name: str, update: External, scratch: list[str], *, sort: bool) -> Part:
+        """A checked update of a root as instructions: in memory, or as a file where they are many."""
+        typed, settings = self._typed(name), self._settings
+        frames = (
+            frame.with_columns((pl.col(CHANGE) == DELETE).alias(GONE))[typed.content.file_schema.names]
+            for frame in checked(name, typed.rows, update, sort=sort)
+        )
+        first = [typed.content.empty]
+        rows = 0
+        for frame in frames:
+            first.append(frame)
+            rows += frame.height
+            if rows > settings.small_rows:
+                break
+        else:
+            return pl.concat(first)
+        with RunWriter(self._storage, DATA, typed.content, settings.row_group_rows) as writer:
+            scratch.append(writer.path)
+            for frame in chain(first, frames):
+                writer.write(frame)
         return writer.run(0)
 
     def _check_declared(self, manifest: Manifest, rebuilt: AbstractSet[str] = frozenset()) -> None:

@@ -6,9 +6,11 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from itertools import pairwise
 
+import numpy as np
 import polars as pl
 
 from metastore_assets.produce.layout import GONE, Layout
+from metastore_assets.produce.lookup import find_in_run
 from metastore_assets.produce.runs import EVERYTHING, KeyRange, Run, read_run
 from metastore_assets.produce.storage import Storage
 from metastore_assets.produce.streams import Stream, aligned
@@ -63,46 +65,50 @@ class Dataset:
 
     def scan(self, key_range: KeyRange = EVERYTHING) -> Stream:
         """All rows in a range of keys, sorted; no group is split between two frames."""
-        return Stream(self._scan(key_range, None), self._empty)
+        return Stream(self._scan(key_range), self._empty)
 
     def lookup(
         self, keys: pl.DataFrame, key_range: KeyRange = EVERYTHING, columns: Sequence[str] | None = None
     ) -> Stream:
         """The rows of some sorted distinct keys in a range, in the same form; some columns, those of units included."""
         names = self.layout.schema.names if columns is None else list(columns)
-        return Stream(self._scan(key_range, keys, names) if keys.height else (), self._empty[names])
+        return Stream(self._found(key_range, keys, names), self._empty[names])
 
     @property
     def _empty(self) -> pl.DataFrame:
         return self.layout.empty[self.layout.schema.names]
 
-    def _scan(
-        self, key_range: KeyRange, keys: pl.DataFrame | None, columns: Sequence[str] | None = None
-    ) -> Iterator[pl.DataFrame]:
-        group = self.layout.group
-        names = [name for name in self.layout.file_schema.names if columns is None or name in (*columns, GONE)]
-        newest = None if keys is None else self._level0(key_range, keys, names)
+    def _scan(self, key_range: KeyRange) -> Iterator[pl.DataFrame]:
         for shard, own in zip(self.state.shards, self.state.ranges(), strict=True):
             common = _intersection(own, key_range, self.layout)
-            if common is None:
-                continue
-            wanted = None if keys is None else common.filter(keys, group)
-            if wanted is not None and not wanted.height:
-                continue
-            runs = shard.runs if newest is not None else (*shard.runs, *self.state.level0)
-            streams = [read_run(self.storage, run, self.layout, common, wanted, names) for run in reversed(runs)]
-            if newest is not None and newest.height:
-                streams.insert(0, Stream([common.filter(newest, group)], newest.clear()))
-            for frame in merged(streams, self.layout):
-                alive = frame if self.layout.amounts else frame.filter(~pl.col(GONE)).drop(GONE)
-                if alive.height:
-                    yield alive
+            if common is not None:
+                runs = reversed((*shard.runs, *self.state.level0))
+                yield from self._merged([read_run(self.storage, run, self.layout, common) for run in runs])
 
-    def _level0(self, key_range: KeyRange, keys: pl.DataFrame, names: Sequence[str]) -> pl.DataFrame:
-        """What the runs of level 0 say of some keys: read once, whatever the number of shards."""
-        runs = reversed(self.state.level0)
-        streams = [read_run(self.storage, run, self.layout, key_range, keys, names) for run in runs]
-        return pl.concat([self.layout.empty[list(names)], *merged(streams, self.layout)])
+    def _found(self, key_range: KeyRange, keys: pl.DataFrame, columns: Sequence[str]) -> Iterator[pl.DataFrame]:
+        keys = key_range.filter(keys, self.layout.group)
+        if not keys.height:
+            return
+        names = [name for name in self.layout.file_schema.names if name in (*columns, GONE)]
+
+        def found(runs: Sequence[Run], keys: pl.DataFrame) -> list[Stream]:
+            return [find_in_run(self.storage, run, self.layout, keys, names) for run in reversed(runs)]
+
+        # What the runs of level 0 say is read once, whatever the number of shards.
+        newest = pl.concat([self.layout.empty[names], *merged(found(self.state.level0, keys), self.layout)])
+        for shard, own in zip(self.state.shards, self.state.ranges(), strict=True):
+            wanted = own.filter(keys, self.layout.group)
+            if wanted.height:
+                newer = Stream([own.filter(newest, self.layout.group)], newest.clear())
+                yield from self._merged(
+                    [newer, *found(shard.runs, wanted)] if newest.height else found(shard.runs, wanted)
+                )
+
+    def _merged(self, streams: Sequence[Stream]) -> Iterator[pl.DataFrame]:
+        for frame in merged(streams, self.layout):
+            alive = frame if self.layout.amounts else frame.filter(~pl.col(GONE)).drop(GONE)
+            if alive.height:
+                yield alive
 
 
 def merged(streams: Sequence[Stream], layout: Layout) -> Iterator[pl.DataFrame]:
@@ -119,8 +125,11 @@ def _newest(frames: Sequence[pl.DataFrame], layout: Layout) -> pl.DataFrame:
     if len(present) == 1:
         return present[0][1]
     tagged = pl.concat([frame.with_columns(pl.lit(number, pl.Int32).alias(_RUN)) for number, frame in present])
-    ordered = layout.order.sort(tagged).with_columns(_unit=layout.unit.changes().cum_sum())
-    return ordered.filter(pl.col(_RUN) == pl.col(_RUN).min().over("_unit")).drop(_RUN, "_unit")
+    ordered = layout.order.sort(tagged)
+    runs = ordered[_RUN].to_numpy()
+    starts = np.flatnonzero(ordered.select(layout.unit.changes()).to_series().to_numpy())
+    newest = np.repeat(np.minimum.reduceat(runs, starts), np.diff(starts, append=len(runs)))
+    return ordered.filter(pl.Series(runs == newest)).drop(_RUN)
 
 
 def _summed(frames: Sequence[pl.DataFrame], layout: Layout) -> pl.DataFrame:

@@ -11,8 +11,9 @@ import polars as pl
 from metastore_assets.produce.dataset import Dataset
 from metastore_assets.produce.layout import Layout
 from metastore_assets.produce.order import Order
+from metastore_assets.produce.parts import Part, find_in_part, part_bounds, part_rows, scan_part
 from metastore_assets.produce.rows import CHANGE, Rows
-from metastore_assets.produce.runs import EVERYTHING, KeyRange, Run, read_run, run_bounds
+from metastore_assets.produce.runs import EVERYTHING, KeyRange
 from metastore_assets.produce.settings import Settings
 from metastore_assets.produce.storage import Storage
 from metastore_assets.produce.updates import DELETE, update_layout
@@ -28,20 +29,22 @@ class Feeder:
     name: str
     rows: Rows
     content: Dataset
-    update: tuple[Run, ...]
-    """Files of its update, in key order. None when nothing has changed."""
+    update: tuple[Part, ...]
+    """Its update, in key order. None when nothing has changed."""
     sums: bool
+    replaced: pl.DataFrame | None = None
+    """All former rows of the keys of the update, where they have been read before."""
     whole: bool = False
     """Whether all that it holds counts as new: the stage is built from nothing, on the content as it is now."""
 
     @property
     def update_rows(self) -> int:
         """Rows of the update."""
-        return self.content.state.rows if self.whole else sum(run.rows for run in self.update)
+        return self.content.state.rows if self.whole else part_rows(self.update)
 
     @property
     def layout(self) -> Layout:
-        """Of the update's files."""
+        """Of the update."""
         return update_layout(self.rows, sums=self.sums)
 
     def changed(self, key_range: KeyRange, order: Order) -> Iterator[pl.DataFrame]:
@@ -52,9 +55,9 @@ class Feeder:
         else:
             frames = (
                 frame
-                for run in self.update
-                for frame in read_run(
-                    self.content.storage, run, self.layout, self._own(key_range, order), columns=names
+                for part in self.update
+                for frame in scan_part(
+                    self.content.storage, self.layout, part, self._own(key_range, order), names
                 ).frames
             )
         for frame in frames:
@@ -74,7 +77,7 @@ class Feeder:
         """The rows of the update with some keys."""
         wanted = self.rows.order.sort(keys)
         storage, layout = self.content.storage, self.layout
-        found = [frame for run in self.update for frame in read_run(storage, run, layout, keys=wanted).frames]
+        found = [frame for part in self.update for frame in find_in_part(storage, layout, part, wanted).frames]
         return pl.concat([layout.empty, *found])
 
     def former(self, keys: pl.DataFrame) -> pl.DataFrame:
@@ -83,11 +86,17 @@ class Feeder:
         empty = self.content.layout.empty
         return pl.concat([frame[self.rows.schema.names] for frame in (empty, *found)])
 
+    def outdated(self, news: pl.DataFrame) -> pl.DataFrame:
+        """Key and value columns that keys of the update had before it, in group order within a key."""
+        keys = self.rows.order.distinct(news)
+        if self.replaced is None:
+            return self.former(keys)
+        return self.rows.order.semi(self.replaced, keys)[self.rows.schema.names]
+
     def bounds(self) -> pl.DataFrame:
         """Some changed keys, spread over the update."""
-        runs = tuple(self.content.state.runs()) if self.whole else self.update
-        found = [run_bounds(self.content.storage, run) for run in runs]
-        return pl.concat([self.content.layout.empty_keys, *found])
+        parts = tuple(self.content.state.runs()) if self.whole else self.update
+        return part_bounds(self.content.storage, self.content.layout, parts)
 
     def _own(self, key_range: KeyRange, order: Order) -> KeyRange:
         """The range, where it is one of the feeder's own order too."""

@@ -14,9 +14,6 @@ import numpy as np
 import numpy.typing as npt
 import polars as pl
 
-_FEW = 4
-"""A frame is searched where that leaves no more than one of so many rows."""
-
 
 @dataclass(frozen=True)
 class Order:
@@ -79,24 +76,10 @@ class Order:
         """The rows whose key is among `keys`, in their order."""
         return self._join(frame, keys[list(self.columns)], "semi")
 
-    def near(self, frame: pl.DataFrame, keys: pl.DataFrame) -> npt.NDArray[np.int64] | None:
-        """The rows of a sorted frame whose first key column is that of one of some sorted keys, found by searching.
-
-        None where that is not possible, or would not leave much out.
-        """
-        rows, wanted = self._numbers(frame), self._numbers(keys)
-        if rows is None or wanted is None or not len(rows):
-            return None
-        wanted = wanted[np.searchsorted(wanted, rows[0]) : np.searchsorted(wanted, rows[-1], "right")]
-        if len(self.columns) > 1:
-            wanted = np.unique(wanted)
-        start = np.searchsorted(rows, wanted)
-        counts = np.searchsorted(rows, wanted, "right") - start
-        ends = counts.cumsum()
-        count = int(ends[-1]) if len(ends) else 0
-        if count * _FEW > len(rows):
-            return None
-        return np.repeat(start - ends + counts, counts) + np.arange(count)
+    def places(self, frame: pl.DataFrame, keys: pl.DataFrame) -> npt.NDArray[np.int64]:
+        """The numbers of the rows whose key is among `keys`, ascending."""
+        numbered = frame[list(self.columns)].with_row_index("_row")
+        return self.semi(numbered, keys)["_row"].cast(pl.Int64).to_numpy()
 
     def anti(self, frame: pl.DataFrame, keys: pl.DataFrame) -> pl.DataFrame:
         """The rows whose key is not among `keys`, in their order."""
@@ -108,7 +91,7 @@ class Order:
 
     def counts(self, keys: pl.DataFrame, first: pl.DataFrame, last: pl.DataFrame) -> list[int]:
         """How many of some sorted keys lie in each range, from a row of `first` to that of `last`, both inclusive."""
-        wanted, least, greatest = (self._numbers(frame) for frame in (keys, first, last))
+        wanted, least, greatest = (self.numbers(frame[self.columns[0]]) for frame in (keys, first, last))
         if len(self.columns) == 1 and wanted is not None and least is not None and greatest is not None:
             return list(np.searchsorted(wanted, greatest, "right") - np.searchsorted(wanted, least))
         number = pl.int_range(pl.len(), dtype=pl.Int64).alias("_range")
@@ -120,9 +103,8 @@ class Order:
         seen = ends.sort("_range", maintain_order=True)["_seen"].to_list()
         return [after - before for before, after in zip(seen[::2], seen[1::2], strict=True)]
 
-    def _numbers(self, frame: pl.DataFrame) -> npt.NDArray[Any] | None:
-        """The first column, where it is ascending integers, or stored as such, without nulls."""
-        column = frame[self.columns[0]]
+    def numbers(self, column: pl.Series) -> npt.NDArray[Any] | None:
+        """Values of the first column, where they are ascending integers, or stored as such, without nulls."""
         if self.descending[0] or column.null_count() or not (column.dtype.is_integer() or column.dtype.is_temporal()):
             return None
         return (column if column.dtype.is_integer() else column.to_physical()).to_numpy()

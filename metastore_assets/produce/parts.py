@@ -9,6 +9,7 @@ from typing import Any
 import polars as pl
 
 from metastore_assets.produce.layout import Layout
+from metastore_assets.produce.lookup import find_in_run
 from metastore_assets.produce.runs import EVERYTHING, KeyRange, Run, RunWriter, read_run, run_bounds
 from metastore_assets.produce.settings import Settings
 from metastore_assets.produce.storage import Storage
@@ -125,14 +126,25 @@ def joined(
     storage: Storage, layout: Layout, parts: Sequence[Part], key_range: KeyRange = EVERYTHING
 ) -> Iterator[pl.DataFrame]:
     """The rows of all parts in a range of keys, sorted; no group is split between two frames."""
-    streams = [_stream(storage, layout, part, key_range) for part in parts]
+    streams = [scan_part(storage, layout, part, key_range) for part in parts]
     for frames in aligned(streams, layout.group):
         present = [frame for frame in frames if frame.height]
         if present:
             yield present[0] if len(present) == 1 else layout.order.sort(pl.concat(present))
 
 
-def _stream(storage: Storage, layout: Layout, part: Part, key_range: KeyRange) -> Stream:
+def scan_part(
+    storage: Storage, layout: Layout, part: Part, key_range: KeyRange = EVERYTHING, columns: Sequence[str] | None = None
+) -> Stream:
+    """The rows of a part in a range of keys."""
     if isinstance(part, Run):
-        return read_run(storage, part, layout, key_range)
-    return Stream([key_range.filter(part, layout.group)], part.clear())
+        return read_run(storage, part, layout, key_range, columns)
+    names = part.columns if columns is None else list(columns)
+    return Stream([key_range.filter(part, layout.group)[names]], part.clear()[names])
+
+
+def find_in_part(storage: Storage, layout: Layout, part: Part, keys: pl.DataFrame) -> Stream:
+    """The rows of a part that have one of some sorted keys."""
+    if isinstance(part, Run):
+        return find_in_run(storage, part, layout, keys, layout.file_schema.names)
+    return Stream([layout.group.semi(part, keys)], part.clear())

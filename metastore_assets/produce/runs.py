@@ -5,8 +5,7 @@ from __future__ import annotations
 import base64
 import sys
 import uuid
-from collections.abc import Iterable, Iterator, Sequence
-from concurrent.futures import ThreadPoolExecutor
+from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 from functools import lru_cache
 from typing import Any
@@ -131,82 +130,44 @@ def read_run(
     run: Run,
     layout: Layout,
     key_range: KeyRange = EVERYTHING,
-    keys: pl.DataFrame | None = None,
     columns: Iterable[str] | None = None,
 ) -> Stream:
-    """The rows of a run in a range of keys, or of some keys in it, row group by row group."""
+    """The rows of a run in a range of keys, row group by row group."""
     names = layout.file_schema.names if columns is None else list(columns)
-    return Stream(_read(storage, run, layout, key_range, keys, names), layout.empty[names])
+    return Stream(_read(storage, run, layout, key_range, names), layout.empty[names])
 
 
-def _read(
-    storage: Storage, run: Run, layout: Layout, key_range: KeyRange, keys: pl.DataFrame | None, names: list[str]
-) -> Iterator[pl.DataFrame]:
-    group = layout.group
-    # A few rows of each row group come together: every frame costs whoever reads it, however small it is.
-    waiting: list[pl.DataFrame] = []
-    rows = largest = 0
-    # What is nowhere true need not be read.
-    stored = names if run.gone else [name for name in names if name != GONE]
-    footer = _footer(storage, run.path)
-    wanted = _row_groups(footer, layout, key_range, keys)
+def _read(storage: Storage, run: Run, layout: Layout, key_range: KeyRange, names: list[str]) -> Iterator[pl.DataFrame]:
+    footer = footer_of(storage, run.path)
+    wanted = _row_groups(footer, layout, key_range)
     if not wanted:
         return
     with storage.open_parquet(run.path, footer.metadata) as file:
-        numbers = [number for number, _ in wanted]
-        # Ahead only for keys: whole runs are merged by the hundred, and each would hold a row group more.
-        tables = (
-            _read_ahead(file, numbers, stored)
-            if keys is not None and len(numbers) > 1
-            else (file.read_row_group(number, columns=stored) for number in numbers)
-        )
-        for (_, inside), table in zip(wanted, tables, strict=True):
-            largest = max(largest, table.num_rows)
-            frame = frame_of(table) if keys is None else _matching(table, group, keys)
-            frame = frame if inside else key_range.filter(frame, group)
-            if waiting and rows + frame.height > largest:
-                yield _together(waiting, names)
-                waiting, rows = [], 0
-            if frame.height:
-                waiting.append(frame)
-                rows += frame.height
-    if waiting:
-        yield _together(waiting, names)
+        for number, inside in wanted:
+            frame = completed(frame_of(file.read_row_group(number, columns=stored_columns(run, names))), names)
+            yield frame if inside else key_range.filter(frame, layout.group)
 
 
-def _matching(table: pa.Table, group: Order, keys: pl.DataFrame) -> pl.DataFrame:
-    """The rows of a row group that have one of some sorted keys."""
-    places = group.near(frame_of(table.select(group.columns)), keys)
-    if places is None:
-        return group.semi(frame_of(table), keys)
-    near = frame_of(table.take(pa.array(places)))
-    return near if len(group.columns) == 1 else group.semi(near, keys)
+def stored_columns(run: Run, names: list[str]) -> list[str]:
+    """Those of the columns that have to be read: what is nowhere true need not be."""
+    return names if run.gone else [name for name in names if name != GONE]
 
 
-def _together(frames: list[pl.DataFrame], names: list[str]) -> pl.DataFrame:
-    frame = pl.concat(frames) if len(frames) > 1 else frames[0]
+def completed(frame: pl.DataFrame, names: list[str]) -> pl.DataFrame:
+    """With the column that did not have to be read."""
     return frame if frame.width == len(names) else frame.with_columns(pl.lit(False).alias(GONE))[names]
-
-
-def _read_ahead(file: pq.ParquetFile, numbers: Sequence[int], names: list[str]) -> Iterator[pa.Table]:
-    """Row groups, each read while the one before it is worked on."""
-    with ThreadPoolExecutor(1) as reader:
-        ahead = reader.submit(file.read_row_group, numbers[0], columns=names)
-        for number in numbers[1:]:
-            table = ahead.result()
-            ahead = reader.submit(file.read_row_group, number, columns=names)
-            yield table
-        yield ahead.result()
 
 
 def run_bounds(storage: Storage, run: Run) -> pl.DataFrame:
     """The first and the last key of each row group of a run, in no order."""
-    footer = _footer(storage, run.path)
+    footer = footer_of(storage, run.path)
     return pl.concat([footer.first, footer.last])
 
 
 @dataclass(frozen=True)
-class _Footer:
+class Footer:
+    """What is known of a file before its rows are read."""
+
     metadata: pq.FileMetaData
     first: pl.DataFrame
     """The first key of each row group."""
@@ -214,29 +175,25 @@ class _Footer:
 
 
 @lru_cache(maxsize=_FOOTERS)
-def _footer(storage: Storage, path: str) -> _Footer:
+def footer_of(storage: Storage, path: str) -> Footer:
+    """The footer of a run's file, read once: files do not change."""
     with storage.open_parquet(path) as file:
         metadata = file.metadata
     first, last = (keys_of(metadata.metadata[name.encode()].decode()) for name in (_FIRST, _LAST))
-    return _Footer(metadata, first, last)
+    return Footer(metadata, first, last)
 
 
-def _row_groups(
-    footer: _Footer, layout: Layout, key_range: KeyRange, keys: pl.DataFrame | None
-) -> list[tuple[int, bool]]:
-    """The row groups that may hold what is asked for, and whether all of their rows are in the range."""
-    if key_range.is_everything and keys is None:
+def _row_groups(footer: Footer, layout: Layout, key_range: KeyRange) -> list[tuple[int, bool]]:
+    """The row groups that may have rows in the range, and whether all of their rows are."""
+    if key_range.is_everything:
         return [(number, True) for number in range(footer.metadata.num_row_groups)]
     group = layout.group
-    first, last = footer.first, footer.last
-    ends = pl.concat([first, last])
+    ends = pl.concat([footer.first, footer.last])
     late = _flags(ends, None if key_range.until is None else ~group.before(key_range.until, inclusive=True))
     early = _flags(ends, None if key_range.after is None else group.before(key_range.after, inclusive=True))
-    count = first.height
-    wanted = [not late[number] and not early[count + number] for number in range(count)]
-    if keys is not None and any(wanted):
-        wanted = [want and found > 0 for want, found in zip(wanted, group.counts(keys, first, last), strict=True)]
-    return [(number, not early[number] and not late[count + number]) for number, want in enumerate(wanted) if want]
+    count = footer.first.height
+    wanted = [number for number in range(count) if not late[number] and not early[count + number]]
+    return [(number, not early[number] and not late[count + number]) for number in wanted]
 
 
 def _flags(frame: pl.DataFrame, condition: pl.Expr | None) -> list[bool]:

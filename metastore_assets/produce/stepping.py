@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 
 import polars as pl
 
@@ -43,6 +43,10 @@ class Environment:
     check: bool
     scratch: list[str]
     """Files that tasks wrote for each other: no version names them, unless one of them became a run."""
+    updates: dict[str, Part] = field(default_factory=dict)
+    """By node: its update, where that is in memory."""
+    replaced: dict[str, pl.DataFrame] = field(default_factory=dict)
+    """By node: all rows that the keys of its update had, where they are few and were read."""
 
     def spool(self, rows: int) -> Spool:
         """Where the instructions that come of so many rows go."""
@@ -53,9 +57,9 @@ class Environment:
         return LocalExecutor() if rows <= self.settings.small_rows else self.executor
 
 
-def step_root(env: Environment, root: Typed, before: StageState, incoming: Run) -> StageState:
-    """A root with an update, which has been checked and written as a run of instructions."""
-    return _apply(env, root, before, [incoming], [], env.spool(incoming.rows))
+def step_root(env: Environment, root: Typed, before: StageState, incoming: Part) -> StageState:
+    """A root with an update, which has been checked and brought into the form of instructions."""
+    return _apply(env, root, before, [incoming], [], env.spool(part_rows([incoming])))
 
 
 def step_stage(
@@ -78,8 +82,11 @@ def step_stage(
         typed = graph[name]
         state = now[name] if whole else former[name]
         content = Dataset(env.storage, typed.content, state.content)
-        update = () if whole else now[name].update
-        return Feeder(name, typed.rows, content, update, isinstance(typed.node, SumStage), whole)
+        written: tuple[Part, ...] = () if whole else now[name].update
+        update = (env.updates[name],) if written and name in env.updates else written
+        return Feeder(
+            name, typed.rows, content, update, isinstance(typed.node, SumStage), env.replaced.get(name), whole
+        )
 
     fed = tuple(tuple(feeder(name) for name in port) for port in ports(stage.node))
     feeders = distinct_feeders(fed)
@@ -148,6 +155,8 @@ class _Job:
             for number, novel in enumerate(executor.map(count_novel, tasks)[:-1]):
                 tasks[number + 1] = replace(tasks[number + 1], counter=tasks[number].counter + novel)
         done = executor.map(apply, tasks)
+        if len(done) == 1 and done[0].former is not None:
+            self.env.replaced[self.stage] = done[0].former
         update = self._written(update_layout(self.rows, sums=bool(layout.amounts)), done) if self.rows else ()
         if bulk:
             new = assembled(state, [(one.pieces, own) for one, own in zip(done, ranges, strict=True)])
@@ -177,10 +186,10 @@ class _Job:
         parts = _flat([one.update for one in done])
         if all(isinstance(part, Run) for part in parts):
             return tuple(part for part in parts if isinstance(part, Run))
+        update = pl.concat([part for part in parts if isinstance(part, pl.DataFrame)])
+        self.env.updates[self.stage] = update
         with Sink(replace(self.spool, in_memory=False), layout) as sink:
-            for part in parts:
-                assert isinstance(part, pl.DataFrame)
-                sink.add(part)
+            sink.add(update)
         return tuple(part for part in sink.parts if isinstance(part, Run))
 
     def _level0(self, contents: Sequence[Sequence[Part]], ranges: Sequence[KeyRange]) -> list[Run]:

@@ -70,7 +70,7 @@ def _signed(feeder: Feeder, keys: pl.DataFrame) -> Sequence[tuple[pl.DataFrame, 
     news = feeder.news(keys)
     now = news.filter(pl.col(CHANGE) != DELETE)[feeder.rows.schema.names]
     if not feeder.sums:
-        return [(now, 1), (feeder.former(feeder.rows.order.distinct(news)), -1)]
+        return [(now, 1), (feeder.outdated(news), -1)]
     # The update of a sum says what was.
     was = news.filter(pl.col(CHANGE) != ADD).with_columns(
         pl.col(f"{BEFORE}_{name}").alias(name) for name in feeder.rows.value.names

@@ -92,14 +92,14 @@ MUTANTS = (
     Mutant(
         "sums do not take away what was",
         "summing",
-        "return [(now, 1), (feeder.former(feeder.rows.order.distinct(news)), -1)]",
+        "return [(now, 1), (feeder.outdated(news), -1)]",
         "return [(now, 1)]",
     ),
     Mutant(
         "of several runs the oldest wins",
         "dataset",
-        "pl.col(_RUN).min()",
-        "pl.col(_RUN).max()",
+        "np.minimum.reduceat",
+        "np.maximum.reduceat",
     ),
     Mutant(
         "a merge drops what says that a unit is gone too early",
@@ -124,5 +124,41 @@ MUTANTS = (
         "inputs",
         "return Order.of(feeder.rows.key.names)\n",
         "return feeder.rows.order\n",
+    ),
+    Mutant(
+        "former rows are handed on with those of unchanged keys",
+        "inputs",
+        "return self.rows.order.semi(self.replaced, keys)[self.rows.schema.names]",
+        "return self.replaced[self.rows.schema.names]",
+    ),
+    Mutant(
+        "keys are looked up by their first column",
+        "lookup",
+        "return self._order.semi(candidates, self._keys)",
+        "return candidates",
+    ),
+    Mutant(
+        "a row that is being replaced is no example for its key",
+        "applying",
+        "preserved(task.preserve, task.stage, task.rows, written, former, task.counter)",
+        "preserved(task.preserve, task.stage, task.rows, written, layout.unit.anti(former, instructions), task.counter)",
+    ),
+    Mutant(
+        "the version forgets which numbers were given",
+        "stepping",
+        "counter=before.counter + novel",
+        "counter=before.counter",
+    ),
+    Mutant(
+        "numbers start again with every piece of a range",
+        "applying",
+        "replace(task, counter=numbered)",
+        "task",
+    ),
+    Mutant(
+        "numbers start again with every range",
+        "stepping",
+        "counter=tasks[number].counter + novel",
+        "counter=counter",
     ),
 )
