@@ -11,6 +11,7 @@ import polars as pl
 
 from metastore_assets.produce.layout import GONE, Layout
 from metastore_assets.produce.lookup import find_in_run
+from metastore_assets.produce.order import Order
 from metastore_assets.produce.runs import EVERYTHING, KeyRange, Run, read_run
 from metastore_assets.produce.storage import Storage
 from metastore_assets.produce.streams import Stream, aligned
@@ -54,6 +55,17 @@ class State:
         bounds = [None, *(self.splitters[row] for row in range(self.splitters.height)), None]
         return [KeyRange(after, until) for after, until in pairwise(bounds)]
 
+    def split(self, frame: pl.DataFrame, group: Order) -> list[pl.DataFrame]:
+        """The rows of a sorted frame that belong to each shard."""
+        if not self.splitters.height:
+            return [frame]
+        counts = (
+            group.before(self.splitters[row], inclusive=True).sum().alias(str(row))
+            for row in range(len(self.shards) - 1)
+        )
+        cuts = [0, *frame.select(counts).row(0), frame.height]
+        return [frame[start:stop] for start, stop in pairwise(cuts)]
+
 
 @dataclass(frozen=True)
 class Dataset:
@@ -96,17 +108,18 @@ class Dataset:
 
         # What the runs of level 0 say is read once, whatever the number of shards.
         newest = pl.concat([self.layout.empty[names], *merged(found(self.state.level0, keys), self.layout)])
-        for shard, own in zip(self.state.shards, self.state.ranges(), strict=True):
-            wanted = own.filter(keys, self.layout.group)
+        group = self.layout.group
+        split = zip(self.state.shards, self.state.split(keys, group), self.state.split(newest, group), strict=True)
+        for shard, wanted, newer in split:
             if wanted.height:
-                newer = Stream([own.filter(newest, self.layout.group)], newest.clear())
-                yield from self._merged(
-                    [newer, *found(shard.runs, wanted)] if newest.height else found(shard.runs, wanted)
-                )
+                yield from self._merged([Stream([newer], newest.clear()), *found(shard.runs, wanted)])
 
     def _merged(self, streams: Sequence[Stream]) -> Iterator[pl.DataFrame]:
         for frame in merged(streams, self.layout):
-            alive = frame if self.layout.amounts else frame.filter(~pl.col(GONE)).drop(GONE)
+            alive = frame
+            if not self.layout.amounts:
+                alive = frame.filter(~pl.col(GONE)) if frame[GONE].any() else frame
+                alive = alive[[name for name in frame.columns if name != GONE]]
             if alive.height:
                 yield alive
 
@@ -121,15 +134,15 @@ def merged(streams: Sequence[Stream], layout: Layout) -> Iterator[pl.DataFrame]:
 
 def _newest(frames: Sequence[pl.DataFrame], layout: Layout) -> pl.DataFrame:
     """`frames` with the newest first."""
-    present = [(number, frame) for number, frame in enumerate(frames) if frame.height]
+    present = [frame for frame in frames if frame.height]
     if len(present) == 1:
-        return present[0][1]
-    tagged = pl.concat([frame.with_columns(pl.lit(number, pl.Int32).alias(_RUN)) for number, frame in present])
-    ordered = layout.order.sort(tagged)
+        return present[0]
+    numbers = np.repeat(np.arange(len(present)), [frame.height for frame in present])
+    ordered = layout.order.sort(pl.concat(present).hstack([pl.Series(_RUN, numbers)]))
     runs = ordered[_RUN].to_numpy()
     starts = np.flatnonzero(ordered.select(layout.unit.changes()).to_series().to_numpy())
     newest = np.repeat(np.minimum.reduceat(runs, starts), np.diff(starts, append=len(runs)))
-    return ordered.filter(pl.Series(runs == newest)).drop(_RUN)
+    return ordered.filter(pl.Series(runs == newest))[frames[0].columns]
 
 
 def _summed(frames: Sequence[pl.DataFrame], layout: Layout) -> pl.DataFrame:

@@ -205,8 +205,8 @@ class _Job:
                         for frame in read_run(storage, part, layout).frames:
                             writer.write(frame)
                     else:
-                        for own in self.dataset.state.ranges():
-                            writer.write(own.filter(part, layout.group))
+                        for own in self.dataset.state.split(part, layout.group):
+                            writer.write(own)
                             writer.end_group()
                 writer.end_group()
         return [writer.run(0)]

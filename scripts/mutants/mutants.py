@@ -140,8 +140,8 @@ MUTANTS = (
     Mutant(
         "a row that is being replaced is no example for its key",
         "applying",
-        "preserved(task.preserve, task.stage, task.rows, written, former, task.counter)",
-        "preserved(task.preserve, task.stage, task.rows, written, layout.unit.anti(former, instructions), task.counter)",
+        "task.rows, written, former, task.counter)",
+        "task.rows, written, layout.unit.anti(former, instructions), task.counter)",
     ),
     Mutant(
         "the version forgets which numbers were given",
