@@ -99,7 +99,10 @@ class UpdateError(MetastoreError):
 
 
 class ProduceError(MetastoreError):
-    """Raised when a Produce function raises, or does not return the same twice: `stage` and `key` say where."""
+    """Raised when a Produce function raises, or does not return the same twice: `stage` and `key` say where.
+
+    Where a function of whole batches raises, `key` is the first key of the batch, as text.
+    """
 
     def __init__(self, message: str, *, stage: str, key: object) -> None:
         super().__init__(message)

@@ -14,7 +14,7 @@ class Executor(Protocol):
     """Runs functions of picklable tasks. A task may be run twice, or twice at once: what it writes has unique names."""
 
     def map(self, function: Callable[[T], R], tasks: Sequence[T]) -> list[R]:
-        """`[function(task) for task in tasks]`, in that order. Raises what the first failed one raised."""
+        """`[function(task) for task in tasks]`, in that order. Raises what one of the failed ones raised."""
 
     def slots(self) -> int:
         """How many tasks run at a time."""

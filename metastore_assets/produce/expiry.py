@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+from contextlib import suppress
 from dataclasses import dataclass
 from datetime import UTC, datetime, timedelta
 
+from metastore_assets.errors import VersionNotFoundError
 from metastore_assets.produce.manifest import DATA, Manifests, manifest_path
 from metastore_assets.produce.storage import Storage
 
@@ -39,7 +41,11 @@ def expire(storage: Storage, keep: int, grace: timedelta) -> Expired:
         wanted = number in newest and revision == last[number]
         (stay if recent or wanted else go).append(((number, revision), info.path))
     manifests = Manifests(storage)
-    named = {path for place, _ in stay for path in manifests.read_revision(*place).paths()}
+    named: set[str] = set()
+    for place, _ in stay:
+        # One that another `expire` has just removed names nothing any more.
+        with suppress(VersionNotFoundError):
+            named |= manifests.read_revision(*place).paths()
     storage.delete([path for _, path in go])
     garbage = [info.path for info in files if info.path not in named and info.modified <= before]
     storage.delete(garbage)

@@ -3,16 +3,17 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
 from typing import NamedTuple
 
 import polars as pl
 import pyarrow as pa
 
-from metastore_assets.errors import GraphError, StageChangedError
+from metastore_assets.errors import GraphError, ObjectNotFoundError, StageChangedError, VersionNotFoundError
 from metastore_assets.produce.dataset import Dataset, State
 from metastore_assets.produce.graph import Typed
 from metastore_assets.produce.layout import Layout
-from metastore_assets.produce.manifest import Manifest, StageState
+from metastore_assets.produce.manifest import Manifest, Manifests, StageState
 from metastore_assets.produce.order import canonical
 from metastore_assets.produce.rows import frame_of, table_of
 from metastore_assets.produce.runs import read_run
@@ -34,7 +35,10 @@ class RunInfo(NamedTuple):
 
 
 class View:
-    """One version. Stays readable until it is expired, whatever is published in the meantime."""
+    """One version. Stays readable until it is expired, whatever is published in the meantime.
+
+    Reading it after that raises VersionNotFoundError.
+    """
 
     def __init__(self, storage: Storage, graph: Mapping[str, Typed], manifest: Manifest) -> None:
         self._storage = storage
@@ -80,8 +84,9 @@ class View:
         layout = self._update_layout(stage)
         state = self._manifest.stages.get(stage)
         for run in state.update if state else ():
-            for frame in read_run(self._storage, run, layout).frames:
-                yield from table_of(frame, layout.schema).to_batches()
+            with self._there():
+                for frame in read_run(self._storage, run, layout).frames:
+                    yield from table_of(frame, layout.schema).to_batches()
 
     def is_reset(self, stage: str) -> bool:
         """Whether the stage was built anew in this version, so that its update adds all there is."""
@@ -95,11 +100,9 @@ class View:
             return self.content(stage).select(typed.rows.schema.names)
         wanted = canonical(frame_of(keys.select(typed.rows.key.names).cast(typed.rows.key)), typed.rows.key.names)
         wanted = typed.rows.order.distinct(typed.rows.order.sort(wanted))
-        frames = [
-            frame
-            for dataset in self._dataset(stage, typed.content, "content")
-            for frame in dataset.lookup(wanted).frames
-        ]
+        with self._there():
+            datasets = self._dataset(stage, typed.content, "content")
+            frames = [frame for dataset in datasets for frame in dataset.lookup(wanted).frames]
         whole = pl.concat([typed.content.empty.select(typed.content.schema.names), *frames])
         return table_of(whole, typed.rows.schema)
 
@@ -144,9 +147,25 @@ class View:
 
     def _batches(self, stage: str, layout: Layout, name: str) -> Iterator[pa.RecordBatch]:
         for dataset in self._dataset(stage, layout, name):
-            for frame in dataset.scan().frames:
-                # As one piece, so that no target key is split, however many frames it came in.
-                yield from table_of(frame, layout.schema).combine_chunks().to_batches()
+            with self._there():
+                for frame in dataset.scan().frames:
+                    # As one piece, so that no target key is split, however many frames it came in.
+                    yield from table_of(frame, layout.schema).combine_chunks().to_batches()
+
+    @contextmanager
+    def _there(self) -> Iterator[None]:
+        """Tells a version that has been expired from a file that is missing."""
+        try:
+            yield
+        except ObjectNotFoundError as error:
+            # Raises where the whole version is gone.
+            newest = Manifests(self._storage).read(self.number)
+            if newest.revision == self._manifest.revision:
+                raise
+            raise VersionNotFoundError(
+                f"version {self.number} of {self._storage.uri()} has been compacted since it was opened, and its "
+                f"former files have been expired: open it anew ({error})"
+            ) from error
 
 
 def _whole(batches: Iterator[pa.RecordBatch], schema: pa.Schema) -> pa.Table:

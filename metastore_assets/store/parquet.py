@@ -135,4 +135,7 @@ def _leaves(field: pa.Field, path: str) -> Iterator[str]:
 
 def _corrupt(uri: str, error: Exception) -> CorruptionError:
     cause = str(error).split("\n", 1)[0]
-    return CorruptionError(f"{uri} is damaged ({cause}); rebuild with `metastore refresh --full`")
+    return CorruptionError(
+        f"{uri} is damaged ({cause}); restore it, or rebuild what it is part of: a table with "
+        "`metastore refresh --full`, a stage with `rebuild`"
+    )

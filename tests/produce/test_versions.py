@@ -7,8 +7,10 @@ from pathlib import Path
 
 import pytest
 
-from metastore_assets.errors import VersionNotFoundError
+from metastore_assets.errors import ObjectNotFoundError, VersionNotFoundError
 from metastore_assets.produce import Dataflow, Settings
+from metastore_assets.produce.expiry import expire
+from metastore_assets.produce.manifest import manifest_path
 from metastore_assets.store.objects import ObjectStore
 from tests.produce.cases import BASE_LOAD, Base
 from tests.produce.harness import SMALL, D, Pair, U
@@ -81,6 +83,48 @@ def test_a_version_leaves_no_file_that_it_does_not_name(store: ObjectStore, sett
     files = {info.path for info in store.list("data")}
     base.expire(keep=1)
     assert {info.path for info in store.list("data")} == files
+
+
+def test_a_view_whose_files_are_gone_says_why(store: ObjectStore) -> None:
+    base = Base(store, settings=Settings(bulk_share=1e9))
+    base.edit(U(1, (105, "fig")))
+    view = base.flow.version()
+    assert base.flow.compact(full=True)
+    assert view.content("stage").num_rows == 4
+    base.flow.expire(1, timedelta(0))
+    with pytest.raises(VersionNotFoundError, match=r"version 2 of .* has been compacted since .*: open it anew"):
+        view.content("stage")
+    with pytest.raises(VersionNotFoundError, match="open it anew"):
+        view.groups("stage")
+    assert base.flow.version().content("stage").num_rows == 4
+
+
+def test_a_file_that_was_lost_is_no_expired_version(store: ObjectStore) -> None:
+    base = Base(store)
+    run = base.flow.version().runs("stage")[0]
+    store.delete([run.path])
+    with pytest.raises(ObjectNotFoundError, match=run.path):
+        base.flow.version().content("stage")
+
+
+class Raced(ObjectStore):
+    """Expires all but the newest version when a version is first read."""
+
+    def read(self, path: str) -> bytes:
+        if manifest_path(path) == (1, 0):
+            expire(ObjectStore(self.uri()), 1, timedelta(0))
+        return super().read(path)
+
+
+def test_two_that_expire_at_once(tmp_path: Path) -> None:
+    base = Base(ObjectStore(str(tmp_path)))
+    base.edit(U(1, (105, "fig")))
+    base.edit(U(2, (105, "fig")))
+    done = expire(Raced(str(tmp_path)), 3, timedelta(0))
+    assert done.versions == 0
+    base.verify_state()
+    with pytest.raises(VersionNotFoundError, match="no version 1; there are: 3 to 3"):
+        base.flow.version(1)
 
 
 def test_a_stage_that_is_not_touched_keeps_its_files(store: ObjectStore) -> None:
