@@ -1,10 +1,10 @@
-"""`python -m benchmarks [cold] [incremental] [full] [planning] [produce]`: measure, and print ratios to peers."""
+"""`python -m benchmarks [NAME …]`: measure, and print ratios to peers; all of them without a name."""
 
 from __future__ import annotations
 
 import sys
 
-from benchmarks import cold, full, incremental, planning, produce
+from benchmarks import cold, full, incremental, planning, produce, produce_share
 from benchmarks.report import Row, show
 
 BENCHMARKS = {
@@ -13,6 +13,7 @@ BENCHMARKS = {
     "full": full.run,
     "planning": planning.run,
     "produce": produce.run,
+    "shares": produce_share.run,
 }
 
 

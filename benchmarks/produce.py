@@ -2,12 +2,8 @@
 
 from __future__ import annotations
 
-import shutil
-import tempfile
 import time
-from collections.abc import Callable, Iterator
-from contextlib import contextmanager
-from pathlib import Path
+from collections.abc import Callable
 from statistics import median
 
 import numpy as np
@@ -15,9 +11,9 @@ import numpy.typing as npt
 import pyarrow as pa
 import pyarrow.compute as pc
 
+from benchmarks.produce_data import PAIRS, PIECE, all_pairs, batch, by_group, flow_of, key_ranges, pairs, table
 from benchmarks.report import Row
-from metastore_assets.produce import Batch, Dataflow, LocalExecutor, Root, Rows, Stage, SumStage
-from metastore_assets.store.objects import ObjectStore
+from metastore_assets.produce import Batch, Dataflow, Root, Rows, Stage, SumStage
 
 SUM_KEYS = 10_000_000
 REPLACE_ROWS = 5_000_000
@@ -28,10 +24,6 @@ AMPLIFICATION = 6.0
 """Most rows written per changed row."""
 RUNS = 24
 """Most runs that the reader of a shard has to merge."""
-_PIECE = 100_000
-
-_KEY = pa.schema([("key", pa.int64())])
-_PAIRS = Rows(_KEY, pa.schema([("group", pa.int64()), ("amount", pa.int64())]))
 
 
 def run() -> list[Row]:
@@ -47,17 +39,15 @@ def _sums() -> list[Row]:
 
     def file(number: int, own: npt.NDArray[np.int64]) -> pa.RecordBatch:
         ones = np.ones(len(own), np.int64)
-        return _batch({"file": np.full(len(own), number), "key": own, "amount": ones})
+        return batch({"file": np.full(len(own), number), "key": own, "amount": ones})
 
     def commit(number: int) -> pa.RecordBatch:
         known, new = random.choice(keys, CHANGED // 2), random.integers(0, SUM_KEYS * 1_000, CHANGED // 2)
         return file(SUM_KEYS + number, np.concatenate([known, new]))
 
-    with _flow([Root("files", rows), SumStage("totals", ("files",), ("key",), ("amount",))]) as flow:
-        flow.advance({"files": (file(at, keys[at : at + _PIECE]) for at in range(0, SUM_KEYS, _PIECE))})
-        return _commits(
-            flow, "totals", f"sum of {SUM_KEYS // 1_000_000} M keys", lambda n: {"files": _table(commit(n))}
-        )
+    with flow_of([Root("files", rows), SumStage("totals", ("files",), ("key",), ("amount",))]) as flow:
+        flow.advance({"files": (file(at, keys[at : at + PIECE]) for at in range(0, SUM_KEYS, PIECE))})
+        return _commits(flow, "totals", f"sum of {SUM_KEYS // 1_000_000} M keys", lambda n: {"files": table(commit(n))})
 
 
 def _replaced() -> list[Row]:
@@ -67,11 +57,11 @@ def _replaced() -> list[Row]:
 
     def commit(number: int) -> pa.Table:
         keys = np.sort(random.choice(REPLACE_ROWS, CHANGED, replace=False))
-        return _table(_pairs(keys, random.integers(0, REPLACE_ROWS, CHANGED)))
+        return table(pairs(keys, random.integers(0, REPLACE_ROWS, CHANGED)))
 
-    stage = Stage("moved", (("pairs",),), target, produce_batch=_by_group)
-    with _flow([Root("pairs", _PAIRS), stage]) as flow:
-        flow.advance({"pairs": _all_pairs(REPLACE_ROWS, random)})
+    stage = Stage("moved", (("pairs",),), target, produce_batch=by_group)
+    with flow_of([Root("pairs", PAIRS), stage]) as flow:
+        flow.advance({"pairs": all_pairs(REPLACE_ROWS, random)})
         return _commits(flow, "moved", f"replace of {REPLACE_ROWS // 1_000_000} M rows", lambda n: {"pairs": commit(n)})
 
 
@@ -125,14 +115,14 @@ def _graph() -> list[Row]:
 
     rows = []
     for name, draw in (("neighbouring", together), ("random", scattered)):
-        with _flow(_three_stages()) as flow:
+        with flow_of(_three_stages()) as flow:
             started = time.perf_counter()
-            flow.advance({"pairs": (_pairs(own, near(own)) for own in _key_ranges(GRAPH_ROWS))})
+            flow.advance({"pairs": (pairs(own, near(own)) for own in key_ranges(GRAPH_ROWS))})
             scratch = time.perf_counter() - started
             taken = []
             for _ in range(6):
                 keys = draw()
-                update = _table(_pairs(keys, near(keys)))
+                update = table(pairs(keys, near(keys)))
                 started = time.perf_counter()
                 flow.advance({"pairs": update})
                 taken.append(time.perf_counter() - started)
@@ -145,15 +135,11 @@ def _three_stages() -> list[Root | Stage | SumStage]:
     by_group = Rows(pa.schema([("group", pa.int64())]), pa.schema([("amount", pa.int64())]))
     per_group = Rows(pa.schema([("group", pa.int64())]), pa.schema([("total", pa.int64()), ("size", pa.int64())]))
     return [
-        Root("pairs", _PAIRS),
-        Stage("grouped", (("pairs",),), by_group, produce_batch=_by_group),
+        Root("pairs", PAIRS),
+        Stage("grouped", (("pairs",),), by_group, produce_batch=by_group),
         Stage("folded", (("grouped",),), per_group, produce_batch=_fold),
         SumStage("sizes", ("folded",), ("size",), ("total",), count="groups"),
     ]
-
-
-def _by_group(batch: Batch) -> pa.Table:
-    return batch.ports[0]
 
 
 def _fold(batch: Batch) -> pa.Table:
@@ -167,35 +153,3 @@ def _fold(batch: Batch) -> pa.Table:
             "size": pc.cast(folded["amount_count"], pa.int64()),
         }
     )
-
-
-def _all_pairs(rows: int, random: np.random.Generator) -> Iterator[pa.RecordBatch]:
-    for keys in _key_ranges(rows):
-        yield _pairs(keys, random.integers(0, rows // 4, len(keys)))
-
-
-def _key_ranges(rows: int) -> Iterator[npt.NDArray[np.int64]]:
-    for start in range(0, rows, _PIECE):
-        yield np.arange(start, min(start + _PIECE, rows))
-
-
-def _pairs(keys: npt.NDArray[np.int64], groups: npt.NDArray[np.int64]) -> pa.RecordBatch:
-    return _batch({"key": keys, "group": groups, "amount": keys % 97})
-
-
-def _batch(columns: dict[str, npt.NDArray[np.int64]]) -> pa.RecordBatch:
-    rows = len(next(iter(columns.values())))
-    return pa.RecordBatch.from_pydict({"_change": pa.repeat("update", rows), **columns})
-
-
-def _table(batch: pa.RecordBatch) -> pa.Table:
-    return pa.Table.from_batches([batch])
-
-
-@contextmanager
-def _flow(nodes: list[Root | Stage | SumStage]) -> Iterator[Dataflow]:
-    folder = Path(tempfile.mkdtemp(prefix="metastore-bench-produce-"))
-    try:
-        yield Dataflow(ObjectStore(str(folder)), nodes, executor=LocalExecutor(2))
-    finally:
-        shutil.rmtree(folder)

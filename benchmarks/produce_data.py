@@ -1,0 +1,64 @@
+"""Rows for the benchmarks of the produce layer, and graphs over them in a folder of their own."""
+
+from __future__ import annotations
+
+import shutil
+import tempfile
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+
+import numpy as np
+import numpy.typing as npt
+import pyarrow as pa
+
+from metastore_assets.produce import Batch, Dataflow, LocalExecutor, Root, Rows, Settings, Stage, SumStage
+from metastore_assets.store.objects import ObjectStore
+
+PIECE = 100_000
+
+_KEY = pa.schema([("key", pa.int64())])
+PAIRS = Rows(_KEY, pa.schema([("group", pa.int64()), ("amount", pa.int64())]))
+
+
+def by_group(batch: Batch) -> pa.Table:
+    """Produce: every value goes to the group that it names."""
+    return batch.ports[0]
+
+
+def all_pairs(rows: int, random: np.random.Generator) -> Iterator[pa.RecordBatch]:
+    """So many rows, in pieces."""
+    for keys in key_ranges(rows):
+        yield pairs(keys, random.integers(0, rows // 4, len(keys)))
+
+
+def key_ranges(rows: int) -> Iterator[npt.NDArray[np.int64]]:
+    """The keys from 0, in pieces."""
+    for start in range(0, rows, PIECE):
+        yield np.arange(start, min(start + PIECE, rows))
+
+
+def pairs(keys: npt.NDArray[np.int64], groups: npt.NDArray[np.int64]) -> pa.RecordBatch:
+    """Rows of some keys that go to some groups."""
+    return batch({"key": keys, "group": groups, "amount": keys % 97})
+
+
+def batch(columns: dict[str, npt.NDArray[np.int64]]) -> pa.RecordBatch:
+    """An update of these columns."""
+    rows = len(next(iter(columns.values())))
+    return pa.RecordBatch.from_pydict({"_change": pa.repeat("update", rows), **columns})
+
+
+def table(batch: pa.RecordBatch) -> pa.Table:
+    """A batch as a table."""
+    return pa.Table.from_batches([batch])
+
+
+@contextmanager
+def flow_of(nodes: list[Root | Stage | SumStage], settings: Settings | None = None) -> Iterator[Dataflow]:
+    """A graph in a folder that is removed afterwards."""
+    folder = Path(tempfile.mkdtemp(prefix="metastore-bench-produce-"))
+    try:
+        yield Dataflow(ObjectStore(str(folder)), nodes, executor=LocalExecutor(2), settings=settings)
+    finally:
+        shutil.rmtree(folder)

@@ -1,0 +1,57 @@
+"""From which share of changed rows on it is better to write a dataset anew than to add runs to it.
+
+The same change is applied both ways: to a stage whose rows move to other keys, and to a sum. Then all rows are read.
+This is where `Settings.bulk_share` comes from.
+"""
+
+from __future__ import annotations
+
+import time
+from statistics import median
+
+import numpy as np
+import pyarrow as pa
+
+from benchmarks.produce_data import PAIRS, all_pairs, by_group, flow_of, key_ranges, pairs
+from benchmarks.report import Row
+from metastore_assets.produce import Root, Rows, Settings, Stage, SumStage
+
+ROWS = 2_000_000
+SHARES = (0.05, 0.1, 0.2, 0.4, 0.8)
+TIMES = 3
+_ALWAYS, _NEVER = 0.0, 1e9
+
+
+def run() -> list[Row]:
+    """By kind of stage and share of changed rows: written anew, against runs that are added."""
+    target = Rows(pa.schema([("group", pa.int64())]), pa.schema([("amount", pa.int64())]))
+    kinds: dict[str, Stage | SumStage] = {
+        "stage": Stage("own", (("pairs",),), target, produce_batch=by_group),
+        "sum": SumStage("own", ("pairs",), ("group",), ("amount",)),
+    }
+    rows = []
+    for kind, stage in kinds.items():
+        for share in SHARES:
+            taken = {
+                setting: [_taken(stage, share, setting, seed) for seed in range(TIMES)] for setting in (_ALWAYS, _NEVER)
+            }
+            for number, what in enumerate(("advance", "read all")):
+                own, peer = ([times[number] for times in taken[setting]] for setting in (_ALWAYS, _NEVER))
+                name = f"{kind} with {share:.0%} of its rows changed: {what}, rewritten against runs added"
+                rows.append(Row(name, own, peer, median(peer) / median(own), 0.0))
+    return rows
+
+
+def _taken(stage: Stage | SumStage, share: float, bulk_share: float, seed: int) -> tuple[float, float]:
+    """Seconds of a commit, and of reading the rows of the stage then."""
+    random = np.random.default_rng(seed)
+    with flow_of([Root("pairs", PAIRS), stage], Settings(bulk_share=bulk_share)) as flow:
+        flow.advance({"pairs": all_pairs(ROWS, random)})
+        keys = np.sort(random.choice(ROWS, int(ROWS * share), replace=False))
+        update = [pairs(keys[at], random.integers(0, ROWS // 4, len(at))) for at in key_ranges(len(keys))]
+        started = time.perf_counter()
+        flow.advance({"pairs": iter(update)})
+        advanced = time.perf_counter()
+        for _ in flow.version().content_batches("own"):
+            pass
+        return advanced - started, time.perf_counter() - advanced
