@@ -77,8 +77,9 @@ class Dataflow:
         for name in {*updates, *sources}:
             if not isinstance(self._typed(name).node, Root):
                 raise GraphError(f"{name!r} is a stage; updates are of roots")
-        self._check_declared(self._manifests.latest())
-        applied = self._manifests.latest().sources
+        latest = self._manifests.latest()
+        self._check_declared(latest)
+        applied = latest.sources
         incoming: dict[str, Part] = {}
         scratch: list[str] = []
         try:
