@@ -80,20 +80,21 @@ def step_stage(
 
     def feeder(name: str) -> Feeder:
         typed = graph[name]
-        state = now[name] if whole else former[name]
-        content = Dataset(env.storage, typed.content, state.content)
-        written: tuple[Part, ...] = () if whole else now[name].update
-        update = (env.updates[name],) if written and name in env.updates else written
-        return Feeder(
-            name, typed.rows, content, update, isinstance(typed.node, SumStage), env.replaced.get(name), whole
-        )
+        content = Dataset(env.storage, typed.content, (now[name] if whole else former[name]).content)
+        update: tuple[Part, ...] = () if whole else now[name].update
+        replaced = None
+        if spool.in_memory and update:
+            # Only then: what is sent to other processes is to be small, and they can read the files.
+            update = (env.updates[name],) if name in env.updates else update
+            replaced = env.replaced.get(name)
+        return Feeder(name, typed.rows, content, update, isinstance(typed.node, SumStage), replaced, whole)
 
-    fed = tuple(tuple(feeder(name) for name in port) for port in ports(stage.node))
-    feeders = distinct_feeders(fed)
-    rows = sum(one.update_rows for one in feeders)
+    rows = sum(now[name].content.rows if whole else part_rows(now[name].update) for name in stage.feeders)
     if not rows:
         return replace(before, update=(), reset=whole)
     spool = env.spool(rows)
+    fed = tuple(tuple(feeder(name) for name in port) for port in ports(stage.node))
+    feeders = distinct_feeders(fed)
     ranges = [EVERYTHING] if spool.in_memory else task_ranges(feeders, env.settings)
     executor = env.executor_for(rows)
     if isinstance(stage.node, SumStage):
