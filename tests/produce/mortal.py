@@ -5,11 +5,14 @@ from __future__ import annotations
 import os
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
+from pathlib import Path
 from typing import Any
 
 import pyarrow as pa
 
+from metastore_assets.produce import Dataflow
 from metastore_assets.store.objects import ObjectStore
+from tests.produce.plans import Commit, Plan
 
 
 class KilledError(BaseException):
@@ -84,3 +87,23 @@ class MortalStore(ObjectStore):
     def open_parquet(self, path: str, metadata: Any = None) -> Any:
         self._alive()
         return super().open_parquet(path, metadata)
+
+
+def killed(
+    drawn: Plan, folder: Path, fuse: int, work: Callable[[Dataflow], object], *, after: bool = False, only: str = ""
+) -> bool:
+    """Do some work on a storage that dies at its n-th change; whether it came to that."""
+    store = MortalStore(str(folder), fuse, after=after, only=only)
+    flow = Dataflow(store, drawn.case.graph.declaration(), settings=drawn.case.settings)
+    try:
+        work(flow)
+    except KilledError:
+        assert store.dead
+        return True
+    assert not store.dead, "a kill was swallowed"
+    return False
+
+
+def committing(commit: Commit) -> Callable[[Dataflow], object]:
+    """Work for `killed`: publish a commit."""
+    return lambda flow: flow.advance(dict(commit.tables), versions=commit.versions)

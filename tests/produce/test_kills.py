@@ -6,7 +6,6 @@ import copy
 import shutil
 import subprocess
 import sys
-from collections.abc import Callable
 from datetime import timedelta
 from itertools import count
 from pathlib import Path
@@ -14,10 +13,9 @@ from random import Random
 
 import pytest
 
-from metastore_assets.produce import Dataflow
 from metastore_assets.store.objects import ObjectStore
 from tests.produce.harness import Pair
-from tests.produce.mortal import KilledError, MortalStore
+from tests.produce.mortal import committing, killed
 from tests.produce.plans import Commit, Plan, plan
 
 REPOSITORY = Path(__file__).parents[2]
@@ -31,25 +29,6 @@ def prepared(drawn: Plan, folder: Path, commits: int) -> None:
     store = ObjectStore(str(folder))
     for commit in drawn.commits[:commits]:
         assert drawn.publish(store, commit) == commit.number
-
-
-def killed(
-    drawn: Plan, folder: Path, fuse: int, work: Callable[[Dataflow], object], *, after: bool = False, only: str = ""
-) -> bool:
-    """Do some work on a storage that dies at its n-th change; whether it came to that."""
-    store = MortalStore(str(folder), fuse, after=after, only=only)
-    flow = Dataflow(store, drawn.case.graph.declaration(), settings=drawn.case.settings)
-    try:
-        work(flow)
-    except KilledError:
-        assert store.dead
-        return True
-    assert not store.dead, "a kill was swallowed"
-    return False
-
-
-def committing(commit: Commit) -> Callable[[Dataflow], object]:
-    return lambda flow: flow.advance(dict(commit.tables), versions=commit.versions)
 
 
 def finish(drawn: Plan, pair: Pair, commit: Commit) -> None:

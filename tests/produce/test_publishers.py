@@ -9,6 +9,7 @@ from collections.abc import Callable, Mapping
 from concurrent.futures import ThreadPoolExecutor
 from datetime import timedelta
 from pathlib import Path
+from random import Random
 from threading import Barrier, Event
 from typing import Any
 
@@ -20,9 +21,15 @@ from metastore_assets.store.objects import ObjectStore
 from tests.produce import oracle
 from tests.produce.harness import Pair, U
 from tests.produce.model import Graph, RootNode, StageNode, SumNode, columns
+from tests.produce.mortal import committing, killed
 from tests.produce.plans import Plan, plan
 
 REPOSITORY = Path(__file__).parents[2]
+
+
+def _long(start: int, stop: int) -> list[Any]:
+    """Random graphs for the long run."""
+    return [pytest.param(seed, marks=pytest.mark.long) for seed in range(start, stop)]
 
 
 def check_all(drawn: Plan, store: ObjectStore) -> None:
@@ -113,7 +120,7 @@ def test_a_publisher_that_never_wins_gives_up(tmp_path: Path) -> None:
     assert drawn.pair(ObjectStore(str(tmp_path)), 0).seen().number == 0
 
 
-@pytest.mark.parametrize("seed", range(20, 24))
+@pytest.mark.parametrize("seed", [*range(20, 24), *_long(1_000, 1_200)])
 def test_two_threads_publish_the_same_commits(seed: int, tmp_path: Path) -> None:
     drawn = plan(seed, 6)
     barrier = Barrier(2)
@@ -128,6 +135,22 @@ def test_two_threads_publish_the_same_commits(seed: int, tmp_path: Path) -> None
     with ThreadPoolExecutor(2) as pool:
         for numbers in pool.map(publish, range(2)):
             assert numbers == [commit.number for commit in drawn.commits]
+    check_all(drawn, ObjectStore(str(tmp_path)))
+
+
+@pytest.mark.parametrize("seed", [*range(60, 62), *_long(1_200, 1_400)])
+def test_two_publishers_that_are_killed_again_and_again(seed: int, tmp_path: Path) -> None:
+    drawn = plan(seed, 6)
+
+    def publish(number: int) -> None:
+        random = Random(seed * 2 + number)
+        for commit in drawn.commits:
+            reach = 15
+            while killed(drawn, tmp_path, random.randrange(reach), committing(commit), after=random.random() < 0.3):
+                reach *= 2  # so that it ends
+
+    with ThreadPoolExecutor(2) as pool:
+        list(pool.map(publish, range(2)))
     check_all(drawn, ObjectStore(str(tmp_path)))
 
 
@@ -186,7 +209,7 @@ def test_publishers_of_different_roots(store: ObjectStore) -> None:
     assert pair.seen().groups("totals") == {0: [(12, 2)], 1: [(14, 2)], 2: [(16, 2)]}
 
 
-@pytest.mark.parametrize("seed", range(40, 43))
+@pytest.mark.parametrize("seed", [*range(40, 43), *_long(1_400, 1_450)])
 def test_a_publisher_beside_compactions_and_removals(seed: int, tmp_path: Path) -> None:
     drawn = plan(seed, 10)
     store = ObjectStore(str(tmp_path))
