@@ -132,11 +132,11 @@ def _graph() -> list[Row]:
 
 
 def _three_stages() -> list[Root | Stage | SumStage]:
-    by_group = Rows(pa.schema([("group", pa.int64())]), pa.schema([("amount", pa.int64())]))
+    amounts = Rows(pa.schema([("group", pa.int64())]), pa.schema([("amount", pa.int64())]))
     per_group = Rows(pa.schema([("group", pa.int64())]), pa.schema([("total", pa.int64()), ("size", pa.int64())]))
     return [
         Root("pairs", PAIRS),
-        Stage("grouped", (("pairs",),), by_group, produce_batch=by_group),
+        Stage("grouped", (("pairs",),), amounts, produce_batch=by_group),
         Stage("folded", (("grouped",),), per_group, produce_batch=_fold),
         SumStage("sizes", ("folded",), ("size",), ("total",), count="groups"),
     ]
