@@ -116,7 +116,7 @@ def _met(task: ApplyTask) -> Iterator[tuple[pl.DataFrame, pl.DataFrame]]:
             yield instructions, empty
         else:
             found = dataset.lookup(layout.group.distinct(instructions), task.key_range, columns)
-            yield instructions, with_nulls(pl.concat([found.empty, *found.frames]), empty)
+            yield instructions, with_nulls(found, empty)
 
 
 def _is_root(layout: Layout) -> bool:

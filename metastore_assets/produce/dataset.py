@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
-from itertools import pairwise
+from itertools import chain, pairwise
 
 import numpy as np
 import polars as pl
@@ -81,10 +81,25 @@ class Dataset:
 
     def lookup(
         self, keys: pl.DataFrame, key_range: KeyRange = EVERYTHING, columns: Sequence[str] | None = None
-    ) -> Stream:
-        """The rows of some sorted distinct keys in a range, in the same form; some columns, those of units included."""
-        names = self.layout.schema.names if columns is None else list(columns)
-        return Stream(self._found(key_range, keys, names), self._empty[names])
+    ) -> pl.DataFrame:
+        """The rows of some sorted distinct keys in a range, sorted; of some columns, those of units included."""
+        layout, group = self.layout, self.layout.group
+        columns = layout.schema.names if columns is None else columns
+        names = [name for name in layout.file_schema.names if name in (*columns, GONE)]
+        keys = key_range.filter(keys, group)
+
+        def found(runs: Sequence[Run], keys: pl.DataFrame) -> list[Stream]:
+            return [find_in_run(self.storage, run, layout, keys, names) for run in reversed(runs)]
+
+        def of_shard(shard: Shard, keys: pl.DataFrame, newer: pl.DataFrame) -> list[pl.DataFrame]:
+            return list(self._merged([Stream([newer], newer.clear()), *found(shard.runs, keys)])) if keys.height else []
+
+        # What the runs of level 0 say is read once, whatever the number of shards.
+        newest = pl.concat(
+            [layout.empty[names], *(merged(found(self.state.level0, keys), layout) if keys.height else ())]
+        )
+        split = self.state.shards, self.state.split(keys, group), self.state.split(newest, group)
+        return pl.concat([self._empty[list(columns)], *chain.from_iterable(map(of_shard, *split))])
 
     @property
     def _empty(self) -> pl.DataFrame:
@@ -96,23 +111,6 @@ class Dataset:
             if common is not None:
                 runs = reversed((*shard.runs, *self.state.level0))
                 yield from self._merged([read_run(self.storage, run, self.layout, common) for run in runs])
-
-    def _found(self, key_range: KeyRange, keys: pl.DataFrame, columns: Sequence[str]) -> Iterator[pl.DataFrame]:
-        keys = key_range.filter(keys, self.layout.group)
-        if not keys.height:
-            return
-        names = [name for name in self.layout.file_schema.names if name in (*columns, GONE)]
-
-        def found(runs: Sequence[Run], keys: pl.DataFrame) -> list[Stream]:
-            return [find_in_run(self.storage, run, self.layout, keys, names) for run in reversed(runs)]
-
-        # What the runs of level 0 say is read once, whatever the number of shards.
-        newest = pl.concat([self.layout.empty[names], *merged(found(self.state.level0, keys), self.layout)])
-        group = self.layout.group
-        split = zip(self.state.shards, self.state.split(keys, group), self.state.split(newest, group), strict=True)
-        for shard, wanted, newer in split:
-            if wanted.height:
-                yield from self._merged([Stream([newer], newest.clear()), *found(shard.runs, wanted)])
 
     def _merged(self, streams: Sequence[Stream]) -> Iterator[pl.DataFrame]:
         for frame in merged(streams, self.layout):

@@ -82,9 +82,7 @@ class Feeder:
 
     def former(self, keys: pl.DataFrame) -> pl.DataFrame:
         """Key and value columns of some keys in the content, in group order within a key."""
-        found = list(self.content.lookup(self.rows.order.sort(keys)).frames)
-        empty = self.content.layout.empty
-        return pl.concat([frame[self.rows.schema.names] for frame in (empty, *found)])
+        return self.content.lookup(self.rows.order.sort(keys))[self.rows.schema.names]
 
     def outdated(self, news: pl.DataFrame) -> pl.DataFrame:
         """Key and value columns that keys of the update had before it, in group order within a key."""

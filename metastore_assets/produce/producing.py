@@ -180,8 +180,7 @@ def _compare(task: ProduceTask, keys: pl.DataFrame, once: pl.DataFrame, twice: p
 def _former(task: ProduceTask, keys: pl.DataFrame) -> pl.DataFrame:
     """The (source key, target key) pairs that the stage had for some source keys."""
     sources = keys.rename(dict(zip(keys.columns, source_columns(keys.columns), strict=True)))
-    layout = task.mappings.layout
-    return pl.concat([layout.empty[layout.schema.names], *task.mappings.lookup(sources).frames])
+    return task.mappings.lookup(sources)
 
 
 def _content(task: ProduceTask, outputs: pl.DataFrame, left: pl.DataFrame) -> pl.DataFrame:

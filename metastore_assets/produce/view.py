@@ -101,8 +101,7 @@ class View:
         wanted = canonical(frame_of(keys.select(typed.rows.key.names).cast(typed.rows.key)), typed.rows.key.names)
         wanted = typed.rows.order.distinct(typed.rows.order.sort(wanted))
         with self._there():
-            datasets = self._dataset(stage, typed.content, "content")
-            frames = [frame for dataset in datasets for frame in dataset.lookup(wanted).frames]
+            frames = [dataset.lookup(wanted) for dataset in self._dataset(stage, typed.content, "content")]
         whole = pl.concat([typed.content.empty.select(typed.content.schema.names), *frames])
         return table_of(whole, typed.rows.schema)
 
