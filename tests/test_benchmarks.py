@@ -1,0 +1,30 @@
+"""The benchmarks of the produce layer run, in small; what they say of so few rows means nothing."""
+
+from __future__ import annotations
+
+import pytest
+
+from benchmarks import produce, produce_share
+from benchmarks.report import Row, show
+
+
+def test_produce(monkeypatch: pytest.MonkeyPatch) -> None:
+    sizes = {"SUM_KEYS": 3_000, "REPLACE_ROWS": 3_000, "COMMITS": 3, "CHANGED": 50, "GRAPH_ROWS": 5_000}
+    for name, size in sizes.items():
+        monkeypatch.setattr(produce, name, size)
+    rows = produce.run()
+    assert len({row.name for row in rows}) == len(rows) == 8
+    assert all(time > 0 for row in rows for time in (*row.own, *row.peer))
+
+
+def test_produce_share(monkeypatch: pytest.MonkeyPatch) -> None:
+    for name, size in {"ROWS": 2_000, "TIMES": 1, "SHARES": (0.1, 0.5)}.items():
+        monkeypatch.setattr(produce_share, name, size)
+    rows = produce_share.run()
+    assert len({row.name for row in rows}) == len(rows) == 8
+
+
+def test_a_missed_goal_is_told(capsys: pytest.CaptureFixture[str]) -> None:
+    assert show([Row("fast", [1.0], [2.0], 2.0, 2.0)])
+    assert not show([Row("slow", [1.0], [2.0], 2.0, 2.1)])
+    assert "missed" in capsys.readouterr().out
