@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from decimal import Decimal
 from typing import Any
 
@@ -48,6 +49,24 @@ def test_what_adds_up_to_the_same_is_no_update(store: ObjectStore, settings: Set
     assert pair.seen().update("totals") == []
     pair.advance({"files": [D(1), U(3, ("a", 3))]})
     assert pair.seen().update("totals") == [], "one file in place of another"
+
+
+RUNS = Settings(bulk_share=1e9)
+"""Updates add runs, and go to the next stage in memory, with the former rows of their keys."""
+
+
+@pytest.mark.parametrize("settings", [RUNS, replace(RUNS, batch_rows=1, small_rows=1000), SMALL])
+def test_a_sum_of_a_stage_that_leaves_unchanged_groups_out(store: ObjectStore, settings: Settings) -> None:
+    """What was is taken away for the keys that the stage says have changed, not for those it was asked about."""
+    key, value = columns(k="int64"), columns(v="string", n="int64")
+    stage = StageNode("kept", (("files",),), key, value, lambda k, rows: ((k, row) for row in rows), suppress=True)
+    graph = Graph((RootNode("files", key, value), stage, SumNode("totals", ("kept",), ("v",), ("n",), "rows")))
+    pair = Pair(store, graph, settings=settings)
+    pair.advance({"files": [U(k, ("a", 1), ("b", k)) for k in range(6)]})
+    pair.advance({"files": [U(1, ("a", 1), ("b", 1)), U(2, ("a", 7)), D(3), U(4, ("a", 1), ("b", 4))]})
+    assert pair.seen().content("totals") == [("a", None, (11, 5)), ("b", None, (10, 4))]
+    pair.advance({"files": [U(k, ("a", 1), ("b", k)) for k in (4, 5)]})
+    assert pair.seen().update("totals") == []
 
 
 def test_counts_and_totals_live_together(store: ObjectStore, settings: Settings) -> None:
