@@ -5,10 +5,12 @@ from __future__ import annotations
 from collections.abc import Iterator
 from dataclasses import dataclass, replace
 
+import numpy as np
 import polars as pl
 
 from metastore_assets.produce.compaction import Pieces, write_pieces
 from metastore_assets.produce.dataset import Dataset
+from metastore_assets.produce.inputs import KeyChunks
 from metastore_assets.produce.layout import GONE, Layout
 from metastore_assets.produce.parts import Part, Sink, Spool, joined, part_rows
 from metastore_assets.produce.preserving import preserved
@@ -60,23 +62,26 @@ def apply(task: ApplyTask) -> Applied:
     updates = layout if task.rows is None else update_layout(task.rows, sums=bool(layout.amounts))
     pieces: Pieces = []
     novel = 0
-    read: list[pl.DataFrame] = []
+    read: list[pl.DataFrame] | None = None
+    if task.rows is not None and spool.in_memory and not task.bulk and not _is_root(layout):
+        read = []
     with Sink(spool, updates) as update, Sink(spool, layout) as run:
 
         def contents() -> Iterator[pl.DataFrame]:
-            nonlocal novel
+            nonlocal novel, read
             for step, former in _steps(task):
                 novel += step.novel
                 if task.rows is not None:
                     update.add(step.update)
-                if keeps:
+                if read is not None:
                     read.append(former)
+                    if sum(frame.height for frame in read) > spool.settings.buffer_rows:
+                        read = None
                 if not task.bulk:
                     run.add(step.run)
                 elif step.content.height:
                     yield step.content
 
-        keeps = task.rows is not None and spool.in_memory and not task.bulk and not _is_root(layout)
         # In bulk this writes what is yielded; else nothing is, and it only drives the steps.
         rows = task.dataset.state.rows + part_rows(task.parts)
         pieces = write_pieces(spool.storage, spool.folder, layout, spool.settings, rows, contents())
@@ -110,13 +115,21 @@ def _met(task: ApplyTask) -> Iterator[tuple[pl.DataFrame, pl.DataFrame]]:
         return
     empty = layout.empty.drop(GONE, strict=False)
     columns = layout.group.columns if _is_root(layout) else layout.schema.names
-    for instructions in frames:
+    for frame in frames:
         if task.rows is None:
             # Key-mappings have no update, and are only told to go where they are.
-            yield instructions, empty
-        else:
-            found = dataset.lookup(layout.group.distinct(instructions), task.key_range, columns)
-            yield instructions, with_nulls(found, empty)
+            yield frame, empty
+            continue
+        # A few keys may have many rows.
+        starts = np.flatnonzero(frame.select(layout.group.changes()).to_series().to_numpy())
+        ends = np.append(starts[1:], frame.height)
+        chunks = KeyChunks(frame[starts][list(layout.group.columns)], task.spool.settings.buffer_rows)
+        done = 0
+        for keys in chunks:
+            former = with_nulls(dataset.lookup(keys, task.key_range, columns), empty)
+            chunks.told(keys.height, former.height)
+            yield frame[starts[done] : ends[done + keys.height - 1]], former
+            done += keys.height
 
 
 def _is_root(layout: Layout) -> bool:

@@ -18,7 +18,7 @@ from metastore_assets.produce.settings import Settings
 from metastore_assets.produce.storage import Storage
 from metastore_assets.produce.updates import DELETE, update_layout
 
-_FIRST_KEYS = 8192
+_FIRST_KEYS = 16_384
 """Keys looked up at first, before it is known how many rows a key has."""
 
 

@@ -35,13 +35,17 @@ _PART_SHARE = 8
 
 
 class Sink:
-    """Takes sorted rows one frame after the other and hands them out as one part. Use as a context manager."""
+    """Takes sorted rows one frame after the other and hands them out as one part. Use as a context manager.
+
+    In memory they are only while they are no more than `Settings.buffer_rows`.
+    """
 
     def __init__(self, spool: Spool, layout: Layout, row_group_rows: int | None = None) -> None:
         self._spool = spool
         self._layout = layout
         self._row_group_rows = row_group_rows or spool.settings.row_group_rows
         self._frames: list[pl.DataFrame] = []
+        self._rows = 0
         self._writer: RunWriter | None = None
         self.parts: list[Part] = []
         """Once the block has ended: one part, or none when there were no rows."""
@@ -53,14 +57,17 @@ class Sink:
         """Append rows."""
         if not frame.height:
             return
-        if self._spool.in_memory:
-            self._frames.append(frame)
+        self._frames.append(frame)
+        self._rows += frame.height
+        if self._spool.in_memory and self._rows <= self._spool.settings.buffer_rows:
             return
         if self._writer is None:
             spool = self._spool
             self._writer = RunWriter(spool.storage, spool.folder, self._layout, self._row_group_rows)
             self._writer.__enter__()
-        self._writer.write(frame)
+        for waiting in self._frames:
+            self._writer.write(waiting)
+        self._frames = []
 
     def __exit__(self, *exception: Any) -> None:
         if self._writer is not None:

@@ -15,10 +15,10 @@ from metastore_assets.produce.graph import Typed, ports
 from metastore_assets.produce.inputs import Feeder, distinct_feeders, even_ranges, task_ranges
 from metastore_assets.produce.layout import Layout
 from metastore_assets.produce.manifest import DATA, StageState
-from metastore_assets.produce.parts import Part, Sink, Spool, part_bounds, part_rows
+from metastore_assets.produce.parts import Part, Sink, Spool, part_bounds, part_rows, scan_part
 from metastore_assets.produce.producing import ProduceTask, produce
 from metastore_assets.produce.rows import Rows
-from metastore_assets.produce.runs import EVERYTHING, KeyRange, Run, RunWriter, read_run, run_bounds
+from metastore_assets.produce.runs import EVERYTHING, KeyRange, Run, RunWriter, run_bounds
 from metastore_assets.produce.settings import Settings
 from metastore_assets.produce.stages import Preserve, Stage, SumStage
 from metastore_assets.produce.storage import Storage
@@ -162,7 +162,7 @@ class _Job:
         if bulk:
             new = assembled(state, [(one.pieces, own) for one, own in zip(done, ranges, strict=True)])
         else:
-            level0 = self._level0([one.content for one in done], ranges)
+            level0 = self._level0([one.content for one in done])
             credit = state.credit + settings.inline_budget * sum(run.rows for run in level0)
             new = replace(state, level0=(*state.level0, *level0), credit=credit)
         work = Work(self.env.executor_for(rows), DATA, settings)
@@ -193,23 +193,23 @@ class _Job:
             sink.add(update)
         return tuple(part for part in sink.parts if isinstance(part, Run))
 
-    def _level0(self, contents: Sequence[Sequence[Part]], ranges: Sequence[KeyRange]) -> list[Run]:
+    def _level0(self, contents: Sequence[Sequence[Part]]) -> list[Run]:
         """One run over all shards, whose row groups end where shards do."""
         layout, storage = self.dataset.layout, self.env.storage
         if not any(contents):
             return []
         with RunWriter(storage, DATA, layout, self.env.settings.row_group_rows) as writer:
-            for parts in contents:
-                for part in parts:
-                    if isinstance(part, Run):
-                        self.env.scratch.append(part.path)
-                        for frame in read_run(storage, part, layout).frames:
-                            writer.write(frame)
-                    else:
-                        for own in self.dataset.state.split(part, layout.group):
+            shard = 0
+            for part in _flat(contents):
+                if isinstance(part, Run):
+                    self.env.scratch.append(part.path)
+                for frame in scan_part(storage, layout, part).frames:
+                    for number, own in enumerate(self.dataset.state.split(frame, layout.group)):
+                        if own.height:
+                            if number != shard:
+                                writer.end_group()
                             writer.write(own)
-                            writer.end_group()
-                writer.end_group()
+                            shard = number
         return [writer.run(0)]
 
 
