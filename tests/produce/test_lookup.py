@@ -1,0 +1,94 @@
+"""What a small change reads: keys are looked up in pieces, however many rows they have, and nothing is read twice."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import replace
+from typing import Any
+
+import polars as pl
+import pytest
+
+from metastore_assets.errors import CorruptionError
+from metastore_assets.produce import Settings
+from metastore_assets.produce import lookup as module
+from metastore_assets.produce.dataset import Dataset
+from metastore_assets.store.objects import ObjectStore
+from tests.produce.harness import D, Pair, U
+from tests.produce.model import Graph, RootNode, StageNode, SumNode, columns
+
+RUNS = Settings(bulk_share=1e9, row_group_rows=50)
+KEYS, GROUPS = 600, 40
+
+
+@pytest.fixture
+def looked_up(monkeypatch: pytest.MonkeyPatch) -> list[int]:
+    """Rows that each lookup gave."""
+    rows: list[int] = []
+    lookup = Dataset.lookup
+
+    def counted(self: Dataset, *arguments: Any) -> pl.DataFrame:
+        found = lookup(self, *arguments)
+        rows.append(found.height)
+        return found
+
+    monkeypatch.setattr(Dataset, "lookup", counted)
+    return rows
+
+
+def grouped(store: ObjectStore, settings: Settings) -> Pair:
+    """Keys that fall into groups, and the sizes of the groups."""
+    key, value = columns(k="int64"), columns(x="int64")
+    stage = StageNode("grouped", (("keys",),), key, value, lambda k, rows: ((k % GROUPS, row) for row in rows))
+    sizes = SumNode("sizes", ("grouped",), ("k",), (), "rows")
+    pair = Pair(store, Graph((RootNode("keys", key, value), stage, sizes)), settings=settings)
+    pair.advance({"keys": [U(k, k) for k in range(KEYS)]})
+    return pair
+
+
+@pytest.mark.parametrize("buffer_rows", [4, 60, 1_000_000])
+def test_groups_are_looked_up_in_pieces(store: ObjectStore, looked_up: list[int], buffer_rows: int) -> None:
+    pair = grouped(store, replace(RUNS, buffer_rows=buffer_rows, batch_rows=buffer_rows))
+    size = KEYS // GROUPS
+    looked_up.clear()
+    pair.flow.advance({"keys": pair.table("keys", [("update", k, -k) for k in range(GROUPS)])})
+    # The first piece has so many keys, not knowing how many rows they have.
+    assert max(looked_up) <= min(buffer_rows, GROUPS) * size
+    assert looked_up.count(size) >= (GROUPS - buffer_rows if buffer_rows < GROUPS else 0)
+    assert pair.seen().groups("grouped", [1, 41]) == {1: [-1, *range(41, KEYS, GROUPS)]}
+
+
+def test_former_rows_are_read_once(store: ObjectStore, looked_up: list[int]) -> None:
+    pair = grouped(store, RUNS)
+    looked_up.clear()
+    pair.advance({"keys": [U(1, 7), D(2)]})
+    root, mappings, content, sizes = looked_up
+    assert (root, mappings, content) == (2, 2, 2 * KEYS // GROUPS)
+    assert sizes == 1, "one group has as many rows as before"
+
+
+@pytest.mark.parametrize("some", [lambda k: k == 7, lambda k: k % 3 == 0, lambda k: True, lambda k: k > KEYS])
+@pytest.mark.parametrize("value", ["int64", "string"])
+def test_a_view_looks_up_few_keys_and_many(store: ObjectStore, some: Callable[[int], bool], value: str) -> None:
+    """By two key columns, of which the first is the same for many rows; in several row groups that are read at once."""
+    key = columns(a="int64", b=value)
+    pair = Pair(store, Graph((RootNode("keys", key, columns(x="int64")),)), settings=RUNS)
+    names = {k: (k // 100, k if value == "int64" else f"{k:05}") for k in range(KEYS + 5)}
+    pair.advance({"keys": [U(names[k], k) for k in range(KEYS)]})
+    pair.advance({"keys": [D(names[k]) for k in range(0, KEYS, 9)]})
+    wanted = [names[k] for k in names if some(k)]
+    found = pair.seen().groups("keys", wanted)
+    assert found == {names[k]: [k] for k in range(KEYS) if some(k) and k % 9}
+
+
+def test_a_damaged_row_group_is_named(store: ObjectStore, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Read ahead by another thread, its error comes out all the same."""
+    pair = grouped(store, RUNS)
+    run = next(run for run in pair.flow.version().runs("grouped") if run.dataset == "content")
+    path = store.uri(run.path)
+    with open(path, "r+b") as file:
+        file.seek(2000)
+        file.write(bytes(60))
+    monkeypatch.setattr(module, "_ROW_GROUPS", 2)
+    with pytest.raises(CorruptionError, match=run.path):
+        pair.seen().groups("grouped", list(range(GROUPS)))
