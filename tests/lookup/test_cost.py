@@ -1,11 +1,10 @@
-"""What a lookup costs: milliseconds when warm, few kilobytes when cold; and an import costs nothing."""
+"""What a lookup costs: few kilobytes, fewer when it is warm; and an import costs nothing."""
 
 from __future__ import annotations
 
 import random
 import subprocess
 import sys
-import time
 from collections.abc import Callable
 
 import pyarrow as pa
@@ -26,34 +25,6 @@ def wide(rows: int) -> pa.Table:
         numbers = [DRAW.getrandbits(50) for _ in range(rows)]
         columns[f"c{i}"] = pa.array([str(number) for number in numbers]) if i % 3 == 0 else pa.array(numbers)
     return pa.table(columns)
-
-
-@pytest.fixture(scope="module")
-def table(tmp_path_factory: pytest.TempPathFactory) -> TableLookup:
-    return publish(ObjectStore(str(tmp_path_factory.mktemp("root"))), wide(4200))
-
-
-@pytest.mark.parametrize(
-    "ask",
-    [
-        lambda table: table.statistics(["c150"]),
-        lambda table: table.top("c150"),
-        lambda table: table.top("c151"),
-        lambda table: table.histogram("c151"),
-        lambda table: table.histogram("c151", 50),
-    ],
-    ids=["statistics", "top text", "top numbers", "histogram", "50 bins"],
-)
-def test_a_warm_lookup_takes_less_than_ten_milliseconds(
-    table: TableLookup, ask: Callable[[TableLookup], object]
-) -> None:
-    ask(table)
-    seconds = []
-    for _ in range(15):
-        started = time.perf_counter()
-        ask(table)
-        seconds.append(time.perf_counter() - started)
-    assert min(seconds) < 0.010, seconds
 
 
 @pytest.mark.s3

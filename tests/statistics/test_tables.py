@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import math
-import time
 from dataclasses import fields, replace
 from pathlib import Path
 from typing import Any
@@ -129,15 +128,10 @@ def test_other_engines_read_statistics(tmp_path: Path) -> None:
     assert frame["percentiles"].list.len().max() == 9
 
 
-def test_wide_tables_are_quick() -> None:
-    """5,000 columns, back and forth: under two seconds of this process."""
+def test_wide_tables_go_back_and_forth() -> None:
     base = [profile_one(KINDS[name].array(values)).statistics for name, values in EVERYTHING.items()]
     rows = [replace(base[at % len(base)], position=at, column=f"c{at}") for at in range(5000)]
-    start = time.process_time()
-    table = statistics_table(rows)
-    found = statistics_rows(table)
-    assert time.process_time() - start < 2
-    assert found == rows
+    assert statistics_rows(statistics_table(rows)) == rows
 
 
 @pytest.mark.parametrize("name", KINDS)

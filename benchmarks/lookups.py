@@ -1,0 +1,76 @@
+"""Answers of a table's statistics, warm, against DuckDB over the data; `metastore show` against its imports alone."""
+
+from __future__ import annotations
+
+import os
+import shutil
+import subprocess
+import sys
+import tempfile
+from collections.abc import Callable
+from pathlib import Path
+
+import duckdb
+import yaml
+
+from benchmarks.data import FOLDER, lineitem
+from benchmarks.measure import paired, ratio
+from benchmarks.report import Row
+from metastore_assets.lookup import Metastore
+
+RUNS = 15
+SCALE = 0.1
+_COMMAND = [sys.executable, "-m", "metastore_assets"]
+
+
+def run() -> list[Row]:
+    """600,000 rows of TPC-H's lineitem."""
+    lake = lineitem(SCALE, 4)
+    folder = Path(tempfile.mkdtemp(prefix="metastore-bench-", dir=FOLDER))
+    try:
+        config = {"root": "./root", "tables": [{"name": "lineitem", "uri": str(lake)}]}
+        (folder / "metastore.yaml").write_text(yaml.safe_dump(config))
+        environment = {**os.environ, "PYSPARK_PYTHON": sys.executable}
+        subprocess.run(
+            [*_COMMAND, "refresh", "lineitem", "--json"], cwd=folder, check=True, capture_output=True, env=environment
+        )
+        return [*_answers(folder, lake), _show(folder)]
+    finally:
+        shutil.rmtree(folder)
+
+
+def _answers(folder: Path, lake: Path) -> list[Row]:
+    """Once warm; the peer counts again each time."""
+    table = Metastore(str(folder / "root")).table("lineitem")
+    data = f"read_parquet('{lake}/*.parquet')"
+
+    def query(text: str) -> Callable[[], object]:
+        return lambda: duckdb.sql(f"select {text} from {data} {'group by all' if ',' in text else ''}").fetchall()
+
+    asked: dict[str, tuple[Callable[[], object], Callable[[], object]]] = {
+        "minimum and maximum": (
+            lambda: table.statistics(["l_orderkey"]),
+            query("struct_pack(a := min(l_orderkey), b := max(l_orderkey))"),
+        ),
+        "frequencies of texts": (lambda: table.top("l_shipmode"), query("l_shipmode, count(*)")),
+        "a histogram of 50 bins": (
+            lambda: table.histogram("l_extendedprice", 50),
+            query("floor(l_extendedprice / 2000), count(*)"),
+        ),
+    }
+    rows = []
+    for what, actions in asked.items():
+        own, peer = paired(RUNS + 1, *actions)
+        rows.append(Row(f"{what}, against DuckDB over the data", own[1:], peer[1:], ratio(peer[1:], own[1:]), 1.0))
+    return rows
+
+
+def _show(folder: Path) -> Row:
+    def show() -> None:
+        subprocess.run([*_COMMAND, "show", "lineitem"], cwd=folder, check=True, capture_output=True)
+
+    def imports() -> None:
+        subprocess.run([sys.executable, "-c", "import polars, pyarrow.parquet"], check=True, capture_output=True)
+
+    own, peer = paired(5, show, imports)
+    return Row("`metastore show` against importing polars and pyarrow", own, peer, ratio(peer, own), 0.33)
