@@ -24,8 +24,8 @@ class Settings:
     bulk_share: float = 0.2
     """A dataset is rewritten as a whole when an update brings more than this share of its rows, else a run is added.
 
-    Measured by `benchmarks/produce_share.py`: at a fifth, rewriting takes 1.1 to 1.3 times as long, and saves more than
-    that at the first compaction, or the next few readings of all rows.
+    At a fifth, rewriting takes 1.1 to 1.3 times as long, and saves that at the next few readings of all rows or at the
+    first compaction; `benchmarks/produce_share.py` measures it.
     """
     fan_in: int = 8
     """Runs of one level that are merged into one of the next."""
