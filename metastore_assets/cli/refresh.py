@@ -54,7 +54,7 @@ def refresh(
     chosen = config.tables if every else [config.table(name) for name in names]
     output = make_output(as_json)
 
-    from metastore_assets.pipeline.refresh import plan_refresh
+    from metastore_assets.pipeline.refresh import Progress, plan_refresh
     from metastore_assets.pipeline.refresh import refresh as refresh_table
 
     status = 0
@@ -62,6 +62,7 @@ def refresh(
 
         def result_of(table: TableConfig) -> dict[str, Any]:
             if dry_run:
+                watcher(Progress(table.name, "plan"))
                 return _planned(plan_refresh(config, table, full=full, partitions=partitions), full or bool(partitions))
             return refresh_table(config, table, spark, full=full, partitions=partitions, progress=watcher).to_json()
 
