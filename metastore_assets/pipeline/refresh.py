@@ -281,10 +281,9 @@ def _profile_error(table: TableConfig, failures: list[FragmentFailure], finished
 
 
 def _nothing_to_do(latest: Version, profiled: int, started: float) -> RefreshResult:
-    live = sum(entry.retired is None for entry in latest.fragments)
     return RefreshResult(
-        latest.table, latest.number, latest.snapshot, False, 0, 0, live, profiled, (), (), len(latest.partitions),
-        time.monotonic() - started,
+        latest.table, latest.number, latest.snapshot, False, 0, 0, latest.fragment_count, profiled, (), (),
+        len(latest.partitions), time.monotonic() - started,
     )  # fmt: skip
 
 
