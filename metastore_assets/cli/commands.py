@@ -91,7 +91,7 @@ def show(
     if partitions:
         output.partitions(answer, partition_answers(table))
     else:
-        output.statistics(answer, pictures)
+        output.statistics(answer, pictures, chosen=columns is not None)
 
 
 @cli.command()

@@ -143,6 +143,13 @@ def test_for_people(lakehouse: Lakehouse, arguments: list[str], expected: list[s
     assert all(part in done.stdout for part in expected), done.stdout
 
 
+def test_statistics_on_a_terminal_of_usual_width(lakehouse: Lakehouse) -> None:
+    """Of an ordinary table, 100 cells hold what a person asks for first."""
+    shown = re.sub(r"\x1b\[[0-9;]*m", "", on_terminal("show", "events", folder=lakehouse.folder, width=100))
+    assert "nulls NaN distinct minimum    median     maximum        mean distribution" in shown
+    assert "not shown: 5 %, 95 %, std dev (see --columns A,B or --json)" in shown
+
+
 def test_an_unchanged_table_is_refreshed_without_spark(lakehouse: Lakehouse) -> None:
     """In under a second, and so without even importing it."""
     [result] = documents(execute("refresh", "events", "--json", folder=lakehouse.folder))
