@@ -21,12 +21,12 @@ from pydantic import (
 )
 
 from metastore_assets.config_errors import explain
+from metastore_assets.config_file import CONFIG_VARIABLE as CONFIG_VARIABLE
+from metastore_assets.config_file import config_path as config_path
 from metastore_assets.config_file import read_mapping
 from metastore_assets.errors import ConfigError
 from metastore_assets.messages import close_names
 
-CONFIG_VARIABLE = "METASTORE_CONFIG"
-CONFIG_FILE = "metastore.yaml"
 EMBEDDED_CATALOG = "default"
 """The Iceberg catalog that there is without being configured."""
 FREQUENCY_LIMIT = 131_072
@@ -231,21 +231,10 @@ def _text(value: Any) -> Any:
     return str(value) if isinstance(value, int | float | date) else value
 
 
-def config_path(explicit: str | os.PathLike[str] | None = None) -> Path:
-    """The configuration file: the one given, else `$METASTORE_CONFIG`, else `./metastore.yaml`."""
-    chosen = explicit or os.environ.get(CONFIG_VARIABLE) or CONFIG_FILE
-    return Path(chosen).absolute()
-
-
 def load_config(explicit: str | os.PathLike[str] | None = None) -> MetastoreConfig:
     """Read and validate the configuration. Relative paths in it are relative to the file. Raises ConfigError."""
     path = config_path(explicit)
-    try:
-        raw = read_mapping(path)
-    except FileNotFoundError:
-        raise ConfigError(
-            f"no configuration at {path}; write one, pass --config FILE, or set {CONFIG_VARIABLE}"
-        ) from None
+    raw = read_mapping(path)
     try:
         config = MetastoreConfig.model_validate(raw)
     except ValidationError as error:

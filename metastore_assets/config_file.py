@@ -1,7 +1,8 @@
-"""Reading the YAML of a configuration, with an error for whatever YAML itself would let pass without a word."""
+"""Where the configuration is, and reading its YAML, with errors for what YAML itself would let pass without a word."""
 
 from __future__ import annotations
 
+import os
 from pathlib import Path
 from typing import Any
 
@@ -9,16 +10,27 @@ import yaml
 
 from metastore_assets.errors import ConfigError
 
+CONFIG_VARIABLE = "METASTORE_CONFIG"
+CONFIG_FILE = "metastore.yaml"
+
+
+def config_path(explicit: str | os.PathLike[str] | None = None) -> Path:
+    """The configuration file: the one given, else `$METASTORE_CONFIG`, else `./metastore.yaml`."""
+    chosen = explicit or os.environ.get(CONFIG_VARIABLE) or CONFIG_FILE
+    return Path(chosen).absolute()
+
 
 def read_mapping(path: Path) -> dict[Any, Any]:
     """The mapping that a file holds. A key without a value counts as absent, at the top and in a table.
 
-    Raises ConfigError, or FileNotFoundError.
+    Raises ConfigError.
     """
     try:
         raw = yaml.load(path.read_text(encoding="utf-8"), _Loader)
     except FileNotFoundError:
-        raise
+        raise ConfigError(
+            f"no configuration at {path}; write one, pass --config FILE, or set {CONFIG_VARIABLE}"
+        ) from None
     except OSError as error:
         raise ConfigError(f"{path} cannot be read: {error.strerror}") from error
     except yaml.MarkedYAMLError as error:

@@ -66,7 +66,6 @@ def headings(line: str) -> set[str]:
 )
 def test_statistics_fit_the_terminal(published: Path, width: int, shown: list[str]) -> None:
     """No line is longer than the terminal is wide; what is left out for that is said, with how to see it."""
-    columns = "id,price,ratio,state,day,at,blob"
     plain = _STYLE.sub("", on_terminal("show", "orders", folder=published.parent, width=width))
     lines = plain.splitlines()
     assert max(map(len, lines)) <= width
@@ -74,7 +73,11 @@ def test_statistics_fit_the_terminal(published: Path, width: int, shown: list[st
     assert {*ALWAYS, *shown} <= there
     missing = " ".join(plain.partition("not shown: ")[2].split()).partition(" (see --columns A,B or --json)")[0]
     assert set(filter(None, missing.split(", "))) == set(EVERYTHING) - there
-    # Of columns that are named, all is shown, in several tables if need be.
+
+
+def test_of_columns_that_are_named_all_is_shown(published: Path) -> None:
+    """In several tables if need be."""
+    columns, width = "id,price,ratio,state,day,at,blob", 80
     named = _STYLE.sub("", on_terminal("show", "orders", "--columns", columns, folder=published.parent, width=width))
     assert "not shown" not in named
     assert max(map(len, named.splitlines())) <= width
