@@ -42,9 +42,8 @@ def table_answers(config: MetastoreConfig) -> list[Json]:
     return parallel_map(answer, config.tables, _READERS)
 
 
-def version_answers(metastore: Metastore, name: str) -> list[Json]:
-    """The published versions of a table, the newest first. Raises VersionNotFoundError when there is none."""
-    newest = metastore.table(name).version
+def version_answers(metastore: Metastore, name: str, newest: Version) -> list[Json]:
+    """The published versions of a table up to its newest, which comes first."""
     numbers = [number for number in metastore.versions(name) if number < newest.number]
 
     def answer(number: int) -> Json | None:
