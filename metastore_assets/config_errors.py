@@ -7,7 +7,7 @@ from typing import Any, get_args
 
 from pydantic import BaseModel, ValidationError
 
-from metastore_assets.messages import close_names
+from metastore_assets.messages import close_names, listed
 
 Place = tuple[int | str, ...]
 Problem = Mapping[str, Any]
@@ -83,7 +83,7 @@ def _reason(problems: list[Problem], place: Place, model: type[BaseModel]) -> st
     problem = problems[0]
     if problem["type"] == "extra_forbidden":
         keys = list(_model_at(place[:-1], model).model_fields)
-        return "no such key" + close_names(str(place[-1]), keys, "; there are: {}")
+        return f"no such key; there are: {listed(keys)}" + close_names(str(place[-1]), keys, "")
     if problem["type"] == "invalid_key" or problem["loc"][-1:] == ("[key]",):
         return "a key must be text: write it in quotes"
     expected = [_expected(one, place, model) for one in problems]

@@ -70,7 +70,10 @@ def test_a_column_inherits_what_it_does_not_say(tmp_path: Path) -> None:
     ("text", "said"),
     [
         ("tables: []", r": root is missing$"),
-        ("root: r\nrot: 1", r": rot = 1: no such key; did you mean 'root'\?$"),
+        (
+            "root: r\nrot: 1",
+            r": rot = 1: no such key; there are: root, .*; did you mean 'root'\?$",
+        ),
         ("root: r\nxyz: 1", r": xyz = 1: no such key; there are: root, storage_options, spark"),
         (
             "root: r\nkeep_versions: 0\nspark: x",
@@ -92,7 +95,7 @@ def test_a_column_inherits_what_it_does_not_say(tmp_path: Path) -> None:
         ("root: r\ntables: [{name: a, uri: x, zzz: 1}]", r": table 'a': zzz = 1: no such key; there are: name, uri"),
         (
             "root: r\ntables: [{name: a, uri: x, colums: {}}]",
-            r": table 'a': colums = {}: no such key; did you mean 'columns'",
+            r": table 'a': colums = {}: .*; did you mean 'columns'\?$",
         ),
         ("root: r\ntables: [{name: a/b, uri: x}]", r": table 'a/b': name = 'a/b': a letter, then"),
         (
@@ -128,7 +131,7 @@ def test_a_column_inherits_what_it_does_not_say(tmp_path: Path) -> None:
         ),
         (
             "root: r\ntables: [{name: a, uri: x, columns: {c: {histgram: 5}}}]",
-            r": table 'a': columns\.c\.histgram = 5: no such key; did you mean 'histogram'\?$",
+            r": table 'a': columns\.c\.histgram = 5: .*ranks, quantiles; did you mean 'histogram'\?$",
         ),
         (
             "root: r\ntables: [{name: a, uri: x, columns: {sensor: {interval: 5}, histogram: {name: 5}}}]",

@@ -20,7 +20,7 @@ from metastore_assets.cli.options import (
 from metastore_assets.cli.output import make_output
 from metastore_assets.cli.profile import profile
 from metastore_assets.cli.refresh import refresh
-from metastore_assets.errors import PartitionNotFoundError, VersionNotFoundError
+from metastore_assets.errors import VersionNotFoundError
 
 if TYPE_CHECKING:
     from metastore_assets.cli.output import Answer
@@ -223,11 +223,7 @@ def _partition_key(table: TableLookup, text: str | None) -> str | None:
         return text
     from metastore_assets.formats.partition_choice import one_partition
 
-    name = table.version.table
-    try:
-        return one_partition(name, text, keys)
-    except PartitionNotFoundError as error:
-        raise PartitionNotFoundError(f"{error}; `metastore show {name} --partitions` lists what there is") from None
+    return one_partition(table.version.table, text, keys)
 
 
 def _column(table: TableLookup, column: str, partition: str | None) -> Answer:

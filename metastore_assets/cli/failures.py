@@ -103,11 +103,13 @@ def raise_interrupt(error: Exception) -> None:
         seen = seen.__cause__ or seen.__context__
 
 
-def report(error: Exception, invocation: Invocation, subject: str = "") -> None:
-    """Print a failure as one line; with --debug, its traceback before it."""
+def report(error: Exception, invocation: Invocation, subject: str = "") -> str:
+    """Print a failure as one line, with --debug its traceback before it, and return the line."""
     if invocation.debug:
         traceback.print_exception(error)
-    say(f"{subject}: {explained(error)}" if subject else explained(error))
+    message = f"{subject}: {explained(error)}" if subject else explained(error)
+    say(message)
+    return message
 
 
 def explained(error: Exception) -> str:

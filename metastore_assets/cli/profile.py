@@ -87,7 +87,7 @@ def profile(invocation: Invocation, /, uris: tuple[str, ...], as_json: bool, **s
                 raise_interrupt(error)
                 spark.explain(error)
                 watcher.hide()
-                report(error, invocation, "" if explained(error).startswith(uri) else uri)
+                report(error, invocation, uri)
                 output.failed({"uri": uri}, explained(error))
                 status = 1
             else:

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from metastore_assets.cli.completion import partition_key, table_names
-from metastore_assets.cli.failures import Invocation, explained, note, raise_interrupt, report
+from metastore_assets.cli.failures import Invocation, note, raise_interrupt, report
 from metastore_assets.cli.options import answering
 from metastore_assets.cli.output import make_output
 from metastore_assets.cli.progress import watching
@@ -78,8 +78,8 @@ def refresh(
                 spark.explain(error)
                 watcher.hide()
                 # Of a place that holds no table, the error knows only the place.
-                report(error, invocation, "" if repr(table.name) in str(error) else f"table {table.name!r}")
-                output.failed({"table": table.name}, explained(error))
+                subject = "" if repr(table.name) in str(error) else f"table {table.name!r}"
+                output.failed({"table": table.name}, report(error, invocation, subject))
                 status = 1
             else:
                 watcher.hide()

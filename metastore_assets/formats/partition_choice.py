@@ -41,7 +41,8 @@ def one_partition(table: str, text: str, keys: Collection[str]) -> str:
     chosen = sorted(chosen_partitions(table, [text], keys))
     if len(chosen) > 1:
         raise PartitionNotFoundError(
-            f"{text!r} means {len(chosen):,} partitions of table {table!r}: name one of them, such as {chosen[0]!r}"
+            f"{text!r} means {len(chosen):,} partitions of table {table!r}: name one of them, such as {chosen[0]!r}; "
+            f"list them with `metastore show {table} --partitions`"
         )
     return chosen[0]
 
@@ -91,14 +92,14 @@ def _none_fits(table: str, text: str, keys: Sequence[str], columns: Sequence[str
         return f"{has_none}: it has none at all, for it has no rows"
     if not columns:
         return f"{has_none}: it is not partitioned, and its one partition is {keys[0]!r}"
+    how = f"; list them with `metastore show {table} --partitions`"
     form = f"name a key, or a pattern such as `{'/'.join(f'{column}=…' for column in columns)}`"
     if "=" not in text:
-        return f"{has_none}; {form}" + near_names(f"{columns[0]}={text}", keys)
+        return f"{has_none}; {form}" + near_names(f"{columns[0]}={text}", keys) + how
     named = [unquote(part.partition("=")[0]) for part in text.split("/") if "=" in part]
     unknown = [name for name in named if name not in columns]
     if unknown:
         by = " and ".join(map(repr, columns))
-        return f"{has_none}: it is partitioned by {by}, not by {unknown[0]!r}; {form}" + close_names(
-            unknown[0], columns, ""
-        )
-    return has_none + near_names(text, keys)
+        said = f"{has_none}: it is partitioned by {by}, not by {unknown[0]!r}; {form}"
+        return said + how + close_names(unknown[0], columns, "")
+    return has_none + near_names(text, keys) + how

@@ -176,13 +176,13 @@ def test_patterns_name_partitions() -> None:
 
 
 def test_an_unknown_partition_is_refused_by_name() -> None:
-    with pytest.raises(PartitionNotFoundError, match="no partition 'k=9'; the nearest is 'k=1'"):
+    with pytest.raises(PartitionNotFoundError, match="no partition 'k=9'; the nearest is 'k=1'; list"):
         plan(None, snapshot(fragment("a", "k=1")), partitions=["k=9"])
 
 
 def test_a_policy_for_an_unknown_column_is_refused_by_name() -> None:
     table = TableConfig.model_validate({"name": "t", "uri": "/lake/t", "columns": {"nmae": {"frequencies": "off"}}})
-    with pytest.raises(ConfigError, match=r"columns\.nmae .*did you mean 'name'\?$"):
+    with pytest.raises(ConfigError, match=r"columns\.nmae .*: id, name; did you mean 'name'\?$"):
         table_layout(SCHEMA, table)
 
 
