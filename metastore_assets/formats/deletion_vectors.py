@@ -6,12 +6,13 @@ import struct
 import uuid
 import zlib
 from dataclasses import dataclass
+from urllib.parse import unquote
 
 import numpy as np
 import numpy.typing as npt
 
 from metastore_assets.formats.location import Location
-from metastore_assets.formats.relocation import Relocation
+from metastore_assets.formats.reach import Reach
 
 Positions = npt.NDArray[np.uint64]
 
@@ -23,7 +24,6 @@ _COOKIE_WITHOUT_RUNS = 12346
 _NO_OFFSETS_BELOW = 4
 _ARRAY_LIMIT = 4096
 """Up to so many values a container lists them; above, it is 65,536 bits."""
-_UNMOVED = Relocation()
 
 
 @dataclass(frozen=True)
@@ -43,29 +43,32 @@ class DeletionVector:
         """Unique id within the table, as the protocol builds it."""
         return f"{self.storage}{self.path_or_inline}@{self.offset}"
 
-    def file(self, table: Location, relocation: Relocation = _UNMOVED) -> tuple[Location, str] | None:
-        """The file that holds it: a location and the path below; None for an inline one."""
+    def file(self, reach: Reach) -> tuple[Location, str] | None:
+        """The file that holds it: a location and the path below; None for an inline one.
+
+        Raises TableFormatError when the table does not reach so far, ValueError for a name that is none.
+        """
         if self.storage == "i":
             return None
         if self.storage == "u":
             prefix, encoded = self.path_or_inline[:-20], self.path_or_inline[-20:]
             name = f"deletion_vector_{uuid.UUID(bytes=_decode_z85(encoded))}.bin"
-            return table, f"{prefix}/{name}" if prefix else name
+            return reach.below(reach.table, f"{prefix}/{name}" if prefix else name)
         if self.storage == "p":
-            return Location.of_encoded(self.path_or_inline, dict(table.options), relocation), ""
+            return reach.to(unquote(self.path_or_inline))
         raise ValueError(f"deletion vector of unknown storage type {self.storage!r}")
 
-    def positions(self, table: Location, relocation: Relocation = _UNMOVED) -> Positions:
+    def positions(self, reach: Reach) -> Positions:
         """Ascending positions of the deleted rows. Raises ValueError when what is stored contradicts itself."""
-        positions = decode_bitmap_array(self._data(table, relocation))
+        positions = decode_bitmap_array(self._data(reach))
         if len(positions) != self.cardinality:
             raise ValueError(
                 f"deletion vector {self.id} deletes {len(positions)} rows, the log says {self.cardinality}"
             )
         return positions
 
-    def _data(self, table: Location, relocation: Relocation) -> bytes:
-        file = self.file(table, relocation)
+    def _data(self, reach: Reach) -> bytes:
+        file = self.file(reach)
         if file is None:
             return _decode_z85(self.path_or_inline)[: self.size]
         location, path = file

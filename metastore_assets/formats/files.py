@@ -21,9 +21,9 @@ from metastore_assets.formats.file_schemas import Described, table_schema
 from metastore_assets.formats.files_source import FilesFragmentSource
 from metastore_assets.formats.json_lines import JsonReader
 from metastore_assets.formats.listing import DataFile, data_files, list_files, partition_columns
-from metastore_assets.formats.location import Location
 from metastore_assets.formats.partition_filter import PartitionFilter
 from metastore_assets.formats.partition_keys import encode_partition_key
+from metastore_assets.formats.reach import own_location
 from metastore_assets.formats.templates import Folders, HiveFolders, Items, Template, texts
 from metastore_assets.formats.text_reader import TextReader
 
@@ -45,7 +45,7 @@ class FilesFormat:
         template = table.options.get(_TEMPLATE)
         self._folders: Folders = HiveFolders() if template is None else Template.of(table.name, template)
         self._filter = PartitionFilter.of(table.partitions)
-        self._location = Location.of(table.uri, table.storage_options)
+        self._location = own_location(table)
 
     def snapshot_id(self) -> str:
         """A digest of the fragments' ids, from one listing."""

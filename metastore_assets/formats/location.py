@@ -64,16 +64,6 @@ class Location:
             uri = os.path.abspath(uri)
         return cls(uri.rstrip("/") or "/", tuple(sorted((options or {}).items())), confined)
 
-    @classmethod
-    def of_encoded(
-        cls, uri: str, options: Mapping[str, str], moved: Callable[[str], str] = lambda recorded: recorded
-    ) -> Location:
-        """The location that a table's metadata name: a percent-encoded URI, or an absolute path encoded like one.
-
-        `moved` tells where a recorded location, decoded, lies now.
-        """
-        return cls.of(_FILE.sub("", moved(unquote(uri))), options)
-
     def below(self, folder: str) -> Location:
         """A folder in this one."""
         return replace(self, uri=self.full_path(folder))
