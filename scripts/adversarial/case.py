@@ -13,6 +13,8 @@ from typing import Any
 from uuid import UUID
 
 _TIME = re.compile(r"((?:.+T)?\d\d:\d\d:\d\d)(\.\d+)?(?:Z|\+00:00)?")
+_JSON_INTEGER = 2**53 - 1
+"""Integers beyond are told as texts: JSON readers would round them."""
 
 Columns = Mapping[str, Any]
 """What a table holds: lists of Python values by column."""
@@ -137,6 +139,8 @@ def plain(value: Any) -> Any:
         return value.hex()
     if isinstance(value, Decimal):
         return format(value, "f")
+    if isinstance(value, int) and abs(value) > _JSON_INTEGER:
+        return str(value)
     if value is None or isinstance(value, bool | int):
         return value
     text = value.isoformat() if isinstance(value, datetime | date | time) else str(value)

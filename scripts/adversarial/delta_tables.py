@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from datetime import date
+from datetime import date, datetime
+from decimal import Decimal
 from pathlib import Path
 from typing import Any
 
@@ -132,3 +133,49 @@ def _(folder: Path) -> Refused:
     path = next(folder.glob("*.parquet"))
     log.write_text(log.read_text().replace(path.name, "http://127.0.0.1:9/x.parquet"))
     return Refused.with_words("http://127.0.0.1:9", "allow")
+
+
+@case("delta/typed-partitions", "deltalake", "partitions by numbers, booleans, decimals, bytes and timestamps")
+def _(folder: Path) -> Columns:
+    columns: dict[str, list[Any]] = {
+        "id": [1, 2],
+        "n": [-7, 8],
+        "b": [True, False],
+        "x": [1.5, -0.25],
+        "d": [Decimal("1.10"), Decimal("2.01")],
+        "t": ["2024-01-31T12:00:00.123456+00:00", "1969-12-31T23:59:59.5+00:00"],
+    }
+    times = pa.array([datetime.fromisoformat(text) for text in columns["t"]], pa.timestamp("us", "UTC"))
+    table = pa.table(columns | {"t": times, "d": pa.array(columns["d"], pa.decimal128(9, 2))})
+    write_deltalake(folder, table, partition_by=["n", "b", "x", "d", "t"])
+    return columns
+
+
+@case("delta/empty", "deltalake", "a table whose rows were all deleted")
+def _(folder: Path) -> Columns:
+    _delta(folder).delete()
+    return {name: [] for name in COLUMNS}
+
+
+@case("delta/merged", "deltalake", "a merge that updates, deletes and inserts, with change data")
+def _(folder: Path) -> Columns:
+    table = _delta(folder, configuration={"delta.enableChangeDataFeed": "true"})
+    source = pa.table({"id": [1, 2, 9], "s": ["A", "gone", "new"], "x": [10.0, 0.0, 9.5]})
+    merge = table.merge(source, "t.id = s.id", source_alias="s", target_alias="t")
+    merge = merge.when_matched_delete("s.s = 'gone'").when_matched_update_all()
+    merge.when_not_matched_insert_all().execute()
+    return {"id": [1, 3, 4, 9], "s": ["A", "b", "a", "new"], "x": [10.0, None, 4.5, 9.5]}
+
+
+@case("delta/earlier", "deltalake", "the state of an earlier version")
+def _(folder: Path) -> Written:
+    _delta(folder).delete("id > 2")
+    write_deltalake(folder, pa.table({"id": [9], "s": ["q"], "x": [9.0]}), mode="overwrite")
+    return Written({name: values[:2] for name, values in COLUMNS.items()}, options=("--at", "1"))
+
+
+@case("delta/odd-names", "deltalake", "columns named with spaces, dots, quotes and unicode")
+def _(folder: Path) -> Columns:
+    columns = {"a b": [1], "c'd": [2], "é": [3], "e-f/g": [4], "SELECT": [5]}
+    write_deltalake(folder, pa.table(columns))
+    return columns

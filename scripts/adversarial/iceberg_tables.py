@@ -16,14 +16,17 @@ from pyiceberg.schema import Schema
 from pyiceberg.table import Table
 from pyiceberg.transforms import BucketTransform, DayTransform, IdentityTransform, TruncateTransform, VoidTransform
 from pyiceberg.types import (
+    BooleanType,
     DateType,
     DecimalType,
     DoubleType,
     FloatType,
     IntegerType,
+    ListType,
     LongType,
     NestedField,
     StringType,
+    StructType,
     TimestampType,
     TimeType,
 )
@@ -162,3 +165,67 @@ def _(folder: Path) -> Written:
     table.upsert(pa.table({"id": [2, 4], "s": ["B", "d"]}, arrow))
     table.dynamic_partition_overwrite(pa.table({"id": [7], "s": ["a"]}, arrow))
     return Written({"id": [7, 2, 3, 4], "s": ["a", "B", "c", "d"]}, "t")
+
+
+@case("iceberg/typed-partitions", "pyiceberg", "identity partitions by every kind of value")
+def _(folder: Path) -> Written:
+    schema = Schema(
+        NestedField(1, "id", LongType()),
+        NestedField(2, "d", DateType()),
+        NestedField(3, "t", TimestampType()),
+        NestedField(4, "n", DecimalType(9, 2)),
+        NestedField(5, "b", BooleanType()),
+        NestedField(6, "m", TimeType()),
+    )
+    spec = PartitionSpec(*(PartitionField(i, 998 + i, IdentityTransform(), f"p{i}") for i in range(2, 7)))
+    columns: dict[str, list[Any]] = {
+        "id": [1, 2],
+        "d": [date(1969, 12, 31), None],
+        "t": [datetime(2024, 1, 31, 12, 0, 0, 123456), None],
+        "n": [Decimal("-0.01"), None],
+        "b": [False, None],
+        "m": [time(0, 0, 0, 1), None],
+    }
+    created(folder, schema, spec).append(pa.table(columns, schema.as_arrow()))
+    return Written(columns, "t")
+
+
+@case("iceberg/no-snapshot", "pyiceberg", "a table without any commit")
+def _(folder: Path) -> Written:
+    created(folder, PLAIN)
+    return Written({name: [] for name in COLUMNS}, "t")
+
+
+@case("iceberg/all-deleted", "pyiceberg", "a table whose rows were all deleted")
+def _(folder: Path) -> Written:
+    table = created(folder, PLAIN)
+    table.append(pa.table(COLUMNS))
+    table.delete()
+    return Written({name: [] for name in COLUMNS}, "t")
+
+
+@case("iceberg/nested", "pyiceberg", "fields of structs and of list elements that were added and renamed")
+def _(folder: Path) -> Written:
+    schema = Schema(
+        NestedField(1, "id", LongType()),
+        NestedField(2, "s", StructType(NestedField(3, "a", LongType()), NestedField(4, "b", StringType()))),
+        NestedField(5, "l", ListType(6, StructType(NestedField(7, "x", LongType())), element_required=False)),
+    )
+    table = created(folder, schema)
+    table.append(pa.table({"id": [1], "s": [{"a": 1, "b": "x"}], "l": [[{"x": 1}]]}, table.schema().as_arrow()))
+    with table.update_schema() as update:
+        update.rename_column("s.a", "c")
+        update.add_column(("s", "d"), DoubleType())
+        update.add_column(("l", "y"), StringType())
+    after = table.schema().as_arrow()
+    rows = {"id": [2], "s": [{"c": 2, "b": None, "d": 2.5}], "l": [[{"x": None, "y": "n"}]]}
+    table.append(pa.table(rows, after))
+    told = {"id": [1, 2], "s": [{}, {}], "s.c": [1, 2], "s.b": ["x", None], "s.d": [None, 2.5], "l": [[], []]}
+    return Written(told, "t")
+
+
+@case("iceberg/object-storage", "pyiceberg", "data files under hashed folders, metadata under a folder of another name")
+def _(folder: Path) -> Written:
+    properties: dict[str, Any] = {"write.object-storage.enabled": "true"}
+    created(folder, PLAIN, **properties).append(pa.table(COLUMNS))
+    return Written(COLUMNS, "t")

@@ -24,9 +24,9 @@ def section(verdicts: Sequence[Verdict]) -> str:
     lines = [
         "## Adversarial tables",
         "",
-        "Tables that other libraries write, or that were damaged on purpose, each in a way that readers are easily wrong",
-        "about. `refused` is expected where no answer would be right without being told more, or the file is broken: the",
-        "error then names the file and says what to do. `python -m scripts.adversarial` writes and judges them again.",
+        "Tables that other libraries write, or that were damaged on purpose, each in a way that readers are easily",
+        "wrong about. `refused` is expected where no answer would be right without being told more, or where a file is",
+        "broken: the error names the file and says what to do. `python -m scripts.adversarial` writes and judges them.",
         "",
         f"{sum(verdict.as_expected for verdict in verdicts)} of {len(verdicts)} come out as expected.",
     ]

@@ -7,6 +7,7 @@ import csv
 import gzip
 import json
 import math
+import zipfile
 from datetime import date, datetime
 from pathlib import Path
 from typing import Any
@@ -365,3 +366,67 @@ def _(folder: Path) -> Columns:
 def _(folder: Path) -> Refused:
     (folder / "a.json").write_text('{"x": ' + "[" * 10_000 + "]" * 10_000 + "}\n")
     return Refused.with_words("a.json")
+
+
+@case("csv/backslash-n", "Python", "\\\\N for null, as MySQL and Hive write it, told by options.null_values")
+def _(folder: Path) -> Written:
+    (folder / "a.csv").write_text("id,x,t\n1,2.5,a\n2,\\N,\\N\n")
+    return Written({"id": [1, 2], "x": [2.5, None], "t": ["a", None]}, options=("--option", 'null_values=["\\\\N"]'))
+
+
+@case("csv/zip", "Python", "a zip archive")
+def _(folder: Path) -> Refused:
+    with zipfile.ZipFile(folder / "a.csv.zip", "w") as archive:
+        archive.writestr("a.csv", "id,x\n1,2.5\n")
+    return Refused.with_words("a.csv.zip")
+
+
+@case("csv/other-order", "pandas", "the same columns in another order, and one more")
+def _(folder: Path) -> Columns:
+    (folder / "a.csv").write_text("id,x\n1,2.5\n")
+    (folder / "b.csv").write_text("x,id,new\n3.5,2,true\n")
+    return {"id": [1, 2], "x": [2.5, 3.5], "new": [None, True]}
+
+
+@case("csv/exponents", "Python", "numbers with exponents and signs")
+def _(folder: Path) -> Columns:
+    (folder / "a.csv").write_text("id,x\n1,1e3\n2,-2.5E-2\n3,+7\n")
+    return {"id": [1, 2, 3], "x": [1000.0, -0.025, 7.0]}
+
+
+@case("csv/hash-lines", "Python", "a comment in the first line")
+def _(folder: Path) -> Refused:
+    (folder / "a.csv").write_text("# made by hand\nid,x\n1,2.5\n2,3.5\n")
+    return Refused.with_words("a.csv")
+
+
+@case("csv/escaped-by-python", "Python", "backslashes before delimiters, without quotes, told by options.escape")
+def _(folder: Path) -> Written:
+    columns = {"id": [1, 2], "t": ["a,b", "c\\d"]}
+    rows = [list(columns), *(list(row) for row in zip(*columns.values(), strict=True))]
+    _rows(folder / "a.csv", rows, quoting=csv.QUOTE_NONE, escapechar="\\")
+    return Written(columns, options=("--option", "escape=\\", "--option", "quote="))
+
+
+@case("csv/quoted-numbers", "pandas", "numbers in quotes")
+def _(folder: Path) -> Columns:
+    columns = {"id": [1, 2], "x": [1.5, None]}
+    pd.DataFrame(columns).to_csv(folder / "a.csv", index=False, quoting=csv.QUOTE_ALL)
+    return columns
+
+
+@case("json/duckdb", "DuckDB", "JSON lines with times, huge numbers and nested lists")
+def _(folder: Path) -> Columns:
+    query = """
+        select * from (values (1, timestamp '2024-01-31 12:00:00', [[1], [2, 3]], 'é"\\'), (2, null, [], null))
+        as t(id, ts, l, s)
+    """
+    duckdb.sql(f"copy ({query}) to '{folder}/a.json'")
+    return {"id": [1, 2], "ts": ["2024-01-31 12:00:00", None], "l": [[[1], [2, 3]], []], "s": ['é"\\', None]}
+
+
+@case("json/late-key", "Python", "a key that only the last of many lines has")
+def _(folder: Path) -> Columns:
+    lines = [json.dumps({"id": number}) for number in range(50_000)]
+    (folder / "a.json").write_text("\n".join([*lines, '{"id": -1, "late": "x"}']))
+    return {"id": [*range(50_000), -1], "late": [*([None] * 50_000), "x"]}

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import gzip
 import io
 import math
 import uuid
@@ -181,14 +182,14 @@ def _(folder: Path) -> Columns:
     return {"h": [1.5, math.nan, -65504.0]}
 
 
-@case("parquet/wide-decimals", "PyArrow", "decimals of 38 and of 76 digits")
+@case("parquet/wide-decimals", "PyArrow", "decimals of 38 digits")
 def _(folder: Path) -> Columns:
-    small, large = Decimal("-" + "9" * 36 + ".99"), Decimal("9" * 38)
+    small, large, least = Decimal("-" + "9" * 36 + ".99"), Decimal("9" * 38), Decimal("-" + "9" * 38)
     pq.write_table(
-        pa.table({"a": pa.array([small, Decimal("0.01")], pa.decimal128(38, 2)), "b": [large, -large]}),
+        pa.table({"a": pa.array([small, Decimal("0.01")], pa.decimal128(38, 2)), "b": [large, least]}),
         folder / "a.parquet",
     )
-    return {"a": [small, Decimal("0.01")], "b": [large, -large]}
+    return {"a": [small, Decimal("0.01")], "b": [large, least]}
 
 
 @case("parquet/nothing-but-nulls", "pandas", "a column without a value in one file, and with some in another")
@@ -295,3 +296,124 @@ def _(folder: Path) -> Refused:
 def _(folder: Path) -> Columns:
     pl.DataFrame({"id": [1], "d": [timedelta(microseconds=5)]}).write_parquet(folder / "a.parquet")
     return {"id": [1], "d": [{}]}
+
+
+@case("parquet/polars-types", "Polars", "enums, arrays of a fixed size, decimals, times and timestamps in nanoseconds")
+def _(folder: Path) -> Columns:
+    columns: dict[str, Any] = {
+        "e": ["b", "a", None],
+        "d": [Decimal("1.10"), None, Decimal("-0.01")],
+        "t": [time(23, 59, 59, 999999), time(0), None],
+        "ts": [datetime(2262, 4, 11), datetime(1677, 9, 22), None],
+        "a": [[1, 2], [3, 4], None],
+        "empty": [None, None, None],
+    }
+    schema: dict[str, Any] = {
+        "e": pl.Enum(["b", "a"]),
+        "d": pl.Decimal(10, 2),
+        "t": pl.Time,
+        "ts": pl.Datetime("ns"),
+        "a": pl.Array(pl.Int64, 2),
+        "empty": pl.Null,
+    }
+    for number in range(2):
+        pl.DataFrame(columns, schema=schema).write_parquet(folder / f"{number}.parquet")
+    return {name: values * 2 for name, values in columns.items()}
+
+
+@case("parquet/zones", "pandas", "timestamps in two time zones, one file each: the same moments")
+def _(folder: Path) -> Columns:
+    times = pd.to_datetime(["2024-07-01 12:00:00.0", "1969-12-31 23:59:59.5"])
+    for number, zone in enumerate(("Asia/Kolkata", "America/New_York")):
+        pd.DataFrame({"t": times.tz_localize("UTC").tz_convert(zone)}).to_parquet(folder / f"{number}.parquet")
+    return {"t": ["2024-07-01T12:00:00", "1969-12-31T23:59:59.5"] * 2}
+
+
+@case("parquet/with-and-without-zone", "pandas", "timestamps with a zone in one file and without in another")
+def _(folder: Path) -> Refused:
+    times = pd.to_datetime(["2024-07-01 12:00:00"])
+    pd.DataFrame({"t": times}).to_parquet(folder / "a.parquet")
+    pd.DataFrame({"t": times.tz_localize("UTC")}).to_parquet(folder / "b.parquet")
+    return Refused.with_words("'t'", "a.parquet", "b.parquet")
+
+
+@case("parquet/index", "pandas", "an index with a name, and one without, that pandas writes as columns")
+def _(folder: Path) -> Columns:
+    frame = pd.DataFrame({"x": [1.5, 2.5]}, index=pd.Index(["a", "b"], name="key"))
+    frame.to_parquet(folder / "a.parquet")
+    return {"x": [1.5, 2.5], "key": ["a", "b"]}
+
+
+@case("parquet/mixed-objects", "pandas", "booleans with nulls, nullable integers, and strings of NUL bytes")
+def _(folder: Path) -> Columns:
+    columns: dict[str, Any] = {"b": [True, None, False], "n": [2**62, None, -1], "s": ["\0", "a\0b", ""]}
+    frame = pd.DataFrame({"b": columns["b"], "n": pd.array(columns["n"], "Int64"), "s": columns["s"]})
+    frame.to_parquet(folder / "a.parquet")
+    return columns
+
+
+@case("parquet/written-partitions", "DuckDB", "partition columns that are in the files as well")
+def _(folder: Path) -> Columns:
+    query = "select * from (values (1, 'a', 7), (2, 'b', 8)) t(id, p, n)"
+    settings = "format parquet, partition_by (p, n), write_partition_columns, overwrite_or_ignore"
+    duckdb.sql(f"copy ({query}) to '{folder}' ({settings})")
+    return {"id": [1, 2], "p": ["a", "b"], "n": ["7", "8"]}
+
+
+@case("parquet/nested-nulls", "PyArrow", "null structs, null fields, empty and null lists, maps with null values")
+def _(folder: Path) -> Columns:
+    inner = pa.struct([("x", pa.int64()), ("y", pa.list_(pa.string()))])
+    columns: dict[str, Any] = {
+        "s": [{"x": 1, "y": ["a", None]}, {"x": None, "y": []}, None, {"x": 2, "y": None}],
+        "m": [[("k", 1), ("l", None)], [], None, [("k", 2)]],
+    }
+    table = pa.table(
+        {"s": pa.array(columns["s"], inner), "m": pa.array(columns["m"], pa.map_(pa.string(), pa.int64()))}
+    )
+    pq.write_table(table, folder / "a.parquet")
+    return columns | {"s.x": [1, None, None, 2]}
+
+
+@case("parquet/long-texts", "PyArrow", "texts of a megabyte that differ at their ends")
+def _(folder: Path) -> Columns:
+    texts = ["x" * 1_000_000 + end for end in "ab"]
+    pq.write_table(pa.table({"id": [1, 2, 3], "t": [*texts, "y"]}), folder / "a.parquet")
+    return {"id": [1, 2, 3], "t": [{}]}
+
+
+@case("parquet/not-unicode", "PyArrow", "a text column with bytes that are no UTF-8: counted, and the reason told")
+def _(folder: Path) -> Columns:
+    data = pa.array([b"ok", b"\xff\xfe"], pa.binary())
+    text = pa.Array.from_buffers(pa.string(), len(data), data.buffers())
+    pq.write_table(pa.table({"t": text}), folder / "a.parquet")
+    return {"t": [{}, {}]}
+
+
+@case("parquet/arrow-file", "Polars", "an Arrow file beside Parquet files")
+def _(folder: Path) -> Refused:
+    pl.DataFrame({"n": [1]}).write_parquet(folder / "a.parquet")
+    pl.DataFrame({"n": [2]}).write_ipc(folder / "b.arrow")
+    return Refused.with_words("b.arrow")
+
+
+@case("parquet/compressed-whole", "Python", "a Parquet file inside a gzip file")
+def _(folder: Path) -> Refused:
+    buffer = io.BytesIO()
+    pq.write_table(pa.table({"n": [1]}), buffer)
+    (folder / "a.parquet.gz").write_bytes(gzip.compress(buffer.getvalue()))
+    return Refused.with_words("a.parquet.gz", "gzip")
+
+
+@case("parquet/csv-in-disguise", "Python", "a CSV file that is named .parquet, beside Parquet files")
+def _(folder: Path) -> Refused:
+    pq.write_table(pa.table({"n": [1]}), folder / "a.parquet")
+    (folder / "b.parquet").write_text("n\n2\n3\n4\n5\n")
+    return Refused.with_words("b.parquet")
+
+
+@case("parquet/encrypted", "PyArrow", "a file whose footer is not what its end says: PARE, as of encrypted files")
+def _(folder: Path) -> Refused:
+    pq.write_table(pa.table({"n": [1]}), folder / "a.parquet")
+    data = (folder / "a.parquet").read_bytes()
+    (folder / "a.parquet").write_bytes(data[:-4] + b"PARE")
+    return Refused.with_words("a.parquet")
