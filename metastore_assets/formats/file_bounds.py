@@ -104,6 +104,8 @@ def _orc(source: pa.NativeFile, path: Sequence[pa.Field]) -> FragmentBounds:
     pair: tuple[Any, Any] = (None, None)
     if values and pa.types.is_integer(stored) and _ORC_INTEGERS in statistics:
         pair = _pair(statistics[_ORC_INTEGERS][0], 1, 2, signed)
+        if pa.types.is_timestamp(path[-1].type):
+            stored = pa.timestamp("us")  # as Spark writes those without a zone
     elif values and pa.types.is_floating(stored) and _ORC_DOUBLES in statistics:
         pair = _pair(statistics[_ORC_DOUBLES][0], 1, 2, double)
         pair = (None, None) if None in pair or any(map(math.isnan, pair)) else pair
