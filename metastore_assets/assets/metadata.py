@@ -85,8 +85,9 @@ def guarantee(kind: Kind, rows: Sequence[ColumnStatistics]) -> str:
     """What the numbers in one kind of file are worth, exceptions by name."""
     if kind == "frequencies":
         named = {
-            "counted, not listed": [row.column for row in rows if row.frequencies == "counted"],
-            "off": [row.column for row in rows if row.frequencies == "off"],
+            "counted, not listed": _where(rows, lambda row: row.frequencies == "counted" and not _is_estimated(row)),
+            "estimated, not listed": _where(rows, lambda row: row.frequencies == "counted" and _is_estimated(row)),
+            "off": _where(rows, lambda row: row.frequencies == "off"),
         }
         listed = sum(row.frequencies == "listed" for row in rows)
         return _with_exceptions(f"exact: {listed} of {len(rows)} columns are listed", named)
@@ -95,7 +96,7 @@ def guarantee(kind: Kind, rows: Sequence[ColumnStatistics]) -> str:
     return _with_exceptions(
         "exact",
         {
-            "distinct_count is an estimate": _where(rows, lambda row: row.distinct_count_guarantee == "estimate"),
+            "distinct_count is an estimate": _where(rows, _is_estimated),
             "percentiles are estimates": _where(rows, lambda row: row.percentiles_guarantee == "estimate"),
             "minimum or maximum is a bound": _where(
                 rows,
@@ -111,6 +112,10 @@ def guarantee(kind: Kind, rows: Sequence[ColumnStatistics]) -> str:
 
 def _described(row: ColumnStatistics) -> str:
     return short(" · ".join(part for part in (*facts_of(row), range_text(row)) if part), 120)
+
+
+def _is_estimated(row: ColumnStatistics) -> bool:
+    return row.distinct_count_guarantee == "estimate"
 
 
 def _where(rows: Sequence[ColumnStatistics], matches: Callable[[ColumnStatistics], bool]) -> list[str]:
