@@ -25,6 +25,8 @@ _SCHEMA = 13_000
 _STATISTICS = 7_000
 _PICTURE = 22_000
 _MOST_FILES = 10
+_CELL = 36
+"""Characters of a cell: a UUID, or a time to the nanosecond."""
 
 
 def profile_metadata(kind: Kind, glance: Glance, title: str, uris: Sequence[str], schema: pa.Schema) -> Metadata:
@@ -154,4 +156,4 @@ def _markdown_row(row: ColumnStatistics) -> str:
 
 def _cell(text: str) -> str:
     """The text as one Markdown cell that shows it literally."""
-    return "".join(f"\\{c}" if c in "\\`*_{}[]<>()#+-!|~&$" else c for c in short(text, 28))
+    return "".join(f"\\{c}" if c in "\\`*_{}[]<>()#+-!|~&$" else c for c in short(text, _CELL))

@@ -7,7 +7,7 @@ and comes back without its nanoseconds, or not at all when it is of a year after
 from __future__ import annotations
 
 from decimal import Decimal
-from typing import Any
+from typing import Any, TypeAlias
 
 import numpy as np
 import pyarrow as pa
@@ -15,7 +15,7 @@ import pyarrow.compute as pc
 
 from metastore_assets.iso8601 import temporal_text
 
-Constant = pa.Array
+Constant: TypeAlias = pa.Array
 """One value, which may be null, as an array of length one."""
 
 _PLACES = (6, 9)

@@ -110,7 +110,7 @@ def _pickler() -> Callable[..., pickle.Pickler]:
         def reducer_override(self, obj: Any) -> Any:
             if isinstance(obj, pa.Scalar):
                 return _scalar_of, (pa.repeat(obj, 1),)
-            return super().reducer_override(obj)
+            return super().reducer_override(obj)  # type: ignore[no-untyped-call]
 
     return Pickler
 
