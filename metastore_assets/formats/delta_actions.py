@@ -17,6 +17,7 @@ from metastore_assets.formats.deletion_vectors import DeletionVector
 from metastore_assets.formats.delta_log import LOG, Log
 from metastore_assets.formats.location import Location
 from metastore_assets.formats.relocation import path_of
+from metastore_assets.formats.values import dates_as_text
 
 _VECTOR_FIELDS = ("storageType", "pathOrInlineDv", "offset", "sizeInBytes", "cardinality")
 _ADD_FIELDS = ("path", "partitionValues", "size", "modificationTime", "deletionVector")
@@ -127,7 +128,7 @@ def _parquet_actions(location: Location, path: str, with_statistics: bool) -> It
                 if kind in batch.schema.names:
                     # Most rows are actions of another kind.
                     rows = batch[kind].filter(pc.is_valid(pc.struct_field(batch[kind], key)))
-                    yield from ((kind, row) for row in rows.to_pylist(maps_as_pydicts="strict"))
+                    yield from ((kind, row) for row in dates_as_text(rows).to_pylist(maps_as_pydicts="strict"))
 
 
 def _key(action: Mapping[str, Any]) -> _Key:

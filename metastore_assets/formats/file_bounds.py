@@ -20,7 +20,7 @@ from metastore_assets.formats.orc_tail import OrcTail, double, integer, message,
 from metastore_assets.formats.parquet import leaf_count, open_parquet
 from metastore_assets.formats.reader import explained
 from metastore_assets.formats.schema_union import plain_type
-from metastore_assets.formats.templates import scalar
+from metastore_assets.formats.templates import typed
 
 _THREADS = 16
 _ORC_VALUES, _ORC_INTEGERS, _ORC_DOUBLES, _ORC_STRINGS, _ORC_DATES = 1, 2, 3, 4, 7
@@ -38,7 +38,7 @@ def file_bounds(snapshot: Snapshot, column: str) -> list[FragmentBounds]:
         assert isinstance(source, FilesFragmentSource)
         constants = dict(source.file.partition)
         if path[0].name in constants:
-            return constant_bounds(scalar(constants[path[0].name]).cast(path[0].type), fragment.row_count)
+            return constant_bounds(typed(constants[path[0].name]).cast(path[0].type), fragment.row_count)
         read = _READERS.get(source.file.kind)
         if read is None:
             return FragmentBounds()

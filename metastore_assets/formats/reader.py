@@ -15,6 +15,7 @@ from metastore_assets.errors import FragmentError
 from metastore_assets.formats.conform import Matcher, conform, default_of, identity
 from metastore_assets.formats.object_store import OverwrittenError
 from metastore_assets.formats.parquet import CHUNK_BYTES, CHUNK_ROWS
+from metastore_assets.formats.values import Constant, repeated
 
 _CONSTANT_ROWS = 16_384
 """Rows of a made-up chunk: a partition value may be a long text."""
@@ -52,7 +53,7 @@ class FileFragmentReader:
         *,
         path: str,
         matcher: Matcher,
-        constants: Mapping[str, pa.Scalar],
+        constants: Mapping[str, Constant],
         deleted: npt.NDArray[np.uint64] | None = None,
         verify: Callable[[], None] = lambda: None,
     ) -> None:
@@ -151,8 +152,7 @@ def check_distinct(names: Sequence[str]) -> None:
         raise pa.ArrowInvalid(f"two columns are named {repeated[0]!r}")
 
 
-def _repeat(value: pa.Scalar, count: int) -> Iterator[pa.Array]:
-    rows = CHUNK_ROWS if not value.is_valid else _CONSTANT_ROWS
+def _repeat(value: Constant, count: int) -> Iterator[pa.Array]:
+    rows = CHUNK_ROWS if value.null_count else _CONSTANT_ROWS
     for start in range(0, count, rows):
-        length = min(rows, count - start)
-        yield pa.repeat(value, length) if value.is_valid else pa.nulls(length, value.type)
+        yield repeated(value, min(rows, count - start))
