@@ -101,14 +101,13 @@ def test_nanoseconds_and_far_years_are_told_without_pandas(lakehouse: Lakehouse)
         percentiles = {one["fraction"]: one["value"] for one in row["percentiles"]}
         assert (row["minimum"], percentiles[0.5], row["maximum"]) == (least, median, greatest)
         assert (percentiles[0.01], percentiles[0.99], row["percentiles_guarantee"]) == (least, greatest, "exact")
-        assert {one["value"] for one in asked(lakehouse, "top", "instants", name)} >= {least, median, greatest}
     assert columns["lasted"]["reason"] == "duration[ns] is not a type that values are profiled of"
     shown = execute("show", "instants", folder=lakehouse.folder).stdout
-    assert all(
-        value.replace("T", " ") in shown for least, _, greatest in expected.values() for value in (least, greatest)
-    )
-    edges = [row["minimum"] for row in asked(lakehouse, "histogram", "instants", "time", "--bins", "3")]
-    assert edges[0].startswith("00:00:00.000000")
+    assert all(least.replace("T", " ") in shown for least, _, _ in expected.values())
+    assert [one["value"] for one in asked(lakehouse, "top", "instants", "at", "-n", "2")] == [
+        "1970-01-01T00:00:00.000000001",
+        "1970-01-01T00:00:00.000000005",
+    ]
 
 
 @pytest.mark.parametrize("bins", [None, "7"])
