@@ -43,8 +43,9 @@ class Preserve(Protocol):
     def __call__(self, rows: pa.Table, former: pa.Table, known: pa.Array, novel: pa.Array) -> pa.Table:
         """Rows of target key and value columns, with what is to be preserved filled in.
 
-        `former` holds, row by row, one former row of the same target key, where `known` (boolean) is true; `novel`
-        (int64) is a number that is new and the same for all rows of one target key, where there was none.
+        `former` holds, row by row, where `known` (boolean) is true, another row of the same target key: one of the last
+        version, though it may be going, or else, for all rows of a new target key but its first, that first row as
+        this hook has returned it. `novel` (int64) is, for the first row of a new target key, a number that is new.
         """
 
 
