@@ -51,9 +51,29 @@ class Preserve(Protocol):
 
 @dataclass(frozen=True)
 class SurrogateKey:
-    """Fills an int64 value column: the former id of a target key while it lives, else the next number never used."""
+    """Fills a value column of integers: the former id of a target key while it lives, else the next one never used.
+
+    Whatever Produce emits for the column is replaced.
+    """
 
     column: str
+
+    def check(self, stage: str, rows: Rows) -> None:
+        """Raise GraphError when the stage has no column that can hold the ids."""
+        name = self.column
+        if name in rows.key.names:
+            raise GraphError(
+                f"stage {stage!r}: the surrogate key {name!r} is a column of its target key; it is given to a target "
+                "key, so make it a value column"
+            )
+        if name not in rows.value.names:
+            raise GraphError(
+                f"stage {stage!r} has no value column {name!r} for its surrogate key; there are: "
+                f"{', '.join(rows.value.names)}"
+            )
+        type_ = rows.value.field(name).type
+        if not pa.types.is_integer(type_):
+            raise GraphError(f"stage {stage!r}: its surrogate key {name!r} is declared {type_}; make it int64")
 
     def __call__(self, rows: pa.Table, former: pa.Table, known: pa.Array, novel: pa.Array) -> pa.Table:
         import pyarrow.compute as pc
@@ -89,13 +109,15 @@ class Stage:
     """Leave groups that came out as they were out of the update."""
     preserve: Preserve | None = None
     revision: str = "1"
-    """To be changed when the function changes: the stage then has to be rebuilt."""
+    """To be changed when what the functions do changes, `preserve` included: the stage then has to be rebuilt."""
 
     def __post_init__(self) -> None:
         if (self.produce is None) == (self.produce_batch is None):
             raise GraphError(f"stage {self.name!r} needs either `produce` or `produce_batch`")
         if not self.ports or not all(self.ports):
             raise GraphError(f"stage {self.name!r} needs at least one port, and each port a feeder")
+        if self.preserve is not None and (not callable(self.preserve) or isinstance(self.preserve, type)):
+            raise GraphError(f"stage {self.name!r}: preserve is {self.preserve!r}; give a hook: SurrogateKey('id')")
 
 
 @dataclass(frozen=True)
