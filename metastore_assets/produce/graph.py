@@ -91,7 +91,7 @@ def _typed(node: Node, known: dict[str, Typed]) -> Typed:
         raise GraphError(f"stage {node.name!r}: its ports have different keys; they meet by key")
     digests = _digests(node, rows, inputs)
     if isinstance(node, SumStage):
-        return Typed(node, rows, source, sum_layout(rows), None, *digests)
+        return Typed(node, rows, source, sum_layout(rows, node.unsigned), None, *digests)
     return Typed(node, rows, source, content_layout(rows, source), mapping_layout(rows, source), *digests)
 
 
@@ -114,7 +114,7 @@ def _digests(node: Node, rows: Rows, inputs: list[Rows]) -> tuple[str, str]:
     if isinstance(node, Stage):
         parts.append([node.revision, _hook(node.preserve)])
     if isinstance(node, SumStage):
-        parts.append([node.revision, node.key, node.amounts, node.count])
+        parts.append([node.revision, node.key, node.amounts, node.count, *(["signed"] if node.signed else [])])
     return _digest(parts), _digest(form)
 
 

@@ -122,10 +122,10 @@ class Stage:
 
 @dataclass(frozen=True)
 class SumStage:
-    """Adds up amounts by key. Keys whose totals are all zero vanish; a total below zero is a corruption.
+    """Adds up amounts by key. Keys whose totals are all zero vanish.
 
     `key` and `amounts` name columns of the feeders' rows, keys or values. Integer totals are int64, decimal ones
-    decimal128(38, scale). `count` names an additional total, of rows.
+    decimal128(38, scale). `count` names an additional total, of rows: with it, a key lives while it has rows.
     """
 
     name: str
@@ -135,6 +135,14 @@ class SumStage:
     count: str | None = None
     descending: tuple[str, ...] = ()
     revision: str = "1"
+    signed: bool = False
+    """Whether totals of amounts may be below zero, as balances are. Else that is a corruption; a count's always is."""
+
+    @property
+    def unsigned(self) -> tuple[str, ...]:
+        """The totals that are never below zero."""
+        counts = () if self.count is None else (self.count,)
+        return counts if self.signed else (*self.amounts, *counts)
 
     def __post_init__(self) -> None:
         if not self.feeders or not self.key or not (self.amounts or self.count):

@@ -128,6 +128,7 @@ class Graph:
                 amounts=node.amounts,
                 count=node.count,
                 descending=node.descending,
+                signed=node.signed,
             )
         rows = Rows(node.key, node.value, node.descending)
 
@@ -187,7 +188,6 @@ class Graph:
         return oracle.Summed(node.name, node.feeders, select, flags)
 
 
-def _noted(values: Iterator[Value], read: list[Value]) -> Iterator[Value]:
 def _hook(node: StageNode) -> SurrogateKey | Founder | None:
     assert not (node.numbered and node.founded), "a stage has one hook"
     if node.numbered:
@@ -195,6 +195,7 @@ def _hook(node: StageNode) -> SurrogateKey | Founder | None:
     return Founder(*node.founded) if node.founded else None
 
 
+def _noted(values: Iterator[Value], read: list[Value]) -> Iterator[Value]:
     for value in values:
         read.append(value)
         yield value

@@ -80,6 +80,8 @@ CHANGED: dict[str, tuple[Node, Node]] = {
     "order of keys": (STAGE, replace(STAGE, rows=_DESCENDING)),
     "types": (STAGE, replace(STAGE, rows=_WIDER)),
     "a sum in place of a stage": (STAGE, SUM),
+    "signed": (SUM, replace(SUM, signed=True)),
+    "not signed": (replace(SUM, signed=True), SUM),
     "count": (SUM, replace(SUM, count="rows")),
     "amounts": (replace(SUM, count="rows"), replace(SUM, amounts=(), count="rows")),
     "key of a sum": (SUM, replace(SUM, key=("k",))),
@@ -160,6 +162,7 @@ SAME: dict[str, tuple[Node, Node]] = {
     "the code of a function": (STAGE, replace(STAGE, produce=lambda key, *ports: by_word(key, *ports))),
     "unchanged groups are left out": (STAGE, replace(STAGE, suppress_unchanged=True)),
     "metadata of columns": (STAGE, replace(STAGE, rows=_marked(WORDS))),
+    "the same sum": (replace(SUM, signed=True), replace(SUM, signed=True, revision="1")),
 }
 
 

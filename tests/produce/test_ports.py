@@ -15,7 +15,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from metastore_assets.produce import Dataflow, Root, Rows, Settings, Stage
+from metastore_assets.produce import Dataflow, Root, Rows, Settings, Stage, SumStage
 from metastore_assets.produce.perkey import Port
 from metastore_assets.store.objects import ObjectStore
 from tests.produce.harness import SMALL
@@ -99,6 +99,55 @@ def test_joins_of_the_page(store: ObjectStore, settings: Settings) -> None:
                 assert [tuple(row.values()) for row in found] == expected, name
         most = max([most, *(len(left.rows[k]) * len(right.rows[k]) for k in left.rows.keys() & right.rows.keys())])
     assert most >= 4, "some key has two values on each side"
+
+
+@pytest.mark.parametrize("settings", [Settings(), SMALL], ids=["default", "small"])
+def test_the_sum_behind_a_join_of_the_page(store: ObjectStore, settings: Settings) -> None:
+    """What is bought and sold at changing prices, against DuckDB; balances may be below zero, and zero."""
+    share, worth = columns(share="string"), Rows(columns(account="string"), columns(amount="int64"))
+    trade = columns(account="string", share="string", pieces="int64")
+    held = columns(account="string", pieces="int64")
+    nodes = [
+        Root("trades", Rows(columns(number="int64"), trade)),
+        Root("prices", Rows(share, columns(price="int64"))),
+        Stage("by_share", (("trades",),), Rows(share, held), produce=FUNCTIONS["by_share"]),
+        Stage("worth", (("by_share",), ("prices",)), worth, produce=FUNCTIONS["worth"]),
+        SumStage("balances", ("worth",), ("account",), ("amount",), count="trades", signed=True),
+    ]
+    flow, random = Dataflow(store, nodes, settings=settings), Random(4)
+    trades: dict[int, tuple[str, str, int]] = {}
+    prices: dict[str, list[int]] = {}
+    signs = set()
+    for _ in range(5):
+        drawn = random.sample(range(9), 4)
+        mine = {n: (random.choice("AB"), random.choice("xyz"), random.randint(-2, 2)) for n in drawn}
+        own = {name: random.choices(range(3), k=2) for name in random.sample("xyz", 2)}
+        trades |= mine
+        prices |= own
+        flow.advance({"trades": _trades(mine), "prices": _prices(own)})
+        with duckdb.connect() as database:
+            database.register("trades", _trades(trades))
+            database.register("prices", _prices(prices))
+            query = """
+                SELECT account, sum(pieces * price)::BIGINT, count(*) FROM trades JOIN prices USING (share)
+                GROUP BY account ORDER BY account
+            """
+            expected = database.execute(query).fetchall()
+        found = [tuple(row.values()) for row in flow.version().groups("balances").to_pylist()]
+        assert found == expected
+        signs |= {(total > 0) - (total < 0) for _, total, _ in found}
+    assert signs == {-1, 0, 1}
+
+
+def _trades(rows: dict[int, tuple[str, str, int]]) -> pa.Table:
+    account, share, pieces = zip(*(rows[number] for number in sorted(rows)), strict=True)
+    names = ["_change", "number", "account", "share", "pieces"]
+    return pa.table([["update"] * len(rows), sorted(rows), account, share, pieces], names)
+
+
+def _prices(rows: dict[str, list[int]]) -> pa.Table:
+    pairs = [(share, price) for share in sorted(rows) for price in rows[share]]
+    return pa.table([["update"] * len(pairs), *map(list, zip(*pairs, strict=True))], ["_change", "share", "price"])
 
 
 def test_a_port_is_read_again_in_the_inner_loop(store: ObjectStore) -> None:
