@@ -45,6 +45,7 @@ _FILE_FIELDS = {
 }
 _STATISTICS_FIELDS = {109: "value_counts", 110: "null_value_counts", 125: "lower_bounds", 128: "upper_bounds"}
 _UNWANTED = "unwanted_"
+_MISSING = object()
 
 
 @dataclass(frozen=True, slots=True)
@@ -142,13 +143,12 @@ def read_manifest(
         if sequence_number is None and (manifest.sequence_number == 0 or record["status"] == _ADDED):
             # Inherited: the number is not known before the commit, the manifest is written before.
             sequence_number = manifest.sequence_number
-        partition = file.get("partition") or {}
         yield FileEntry(
             content=file.get("content") or DATA,
             path=file["file_path"],
             format=file["file_format"].lower(),
             spec_id=spec_id,
-            partition=normal(spec_id, tuple(partition.get(_partition_name(index)) for index in range(len(spec)))),
+            partition=normal(spec_id, _partition(file.get("partition") or {}, spec)),
             record_count=file["record_count"],
             size=file["file_size_in_bytes"],
             sequence_number=sequence_number,
@@ -159,6 +159,17 @@ def read_manifest(
             content_size=file.get("content_size_in_bytes"),
             statistics=_statistics(file) if with_statistics else None,
         )
+
+
+def _partition(record: Mapping[str, Any], spec: tuple[PartitionField, ...]) -> tuple[Any, ...]:
+    """The raw value of each field of a spec. Raises ValueError where there is none: null would be a guess."""
+    values = tuple(record.get(_partition_name(index), _MISSING) for index in range(len(spec)))
+    if _MISSING not in values:
+        return values
+    for field, value in zip(spec, values, strict=True):
+        if value is _MISSING and field.transform != "void":
+            raise ValueError(f"it has no value of the partition field {field.name!r}")
+    return tuple(None if value is _MISSING else value for value in values)
 
 
 def _summary(record: Mapping[str, Any]) -> tuple[bytes | None, bytes | None, bool]:
