@@ -19,7 +19,7 @@ from metastore_assets.errors import TableFormatError, TableNotFoundError
 from metastore_assets.formats.base import Fragment, Snapshot, SnapshotReference
 from metastore_assets.formats.bounds import FragmentBounds, bounds_table, column_path, constant_bounds
 from metastore_assets.formats.conform import Matcher, identity
-from metastore_assets.formats.deletion_vectors import DeletionVector
+from metastore_assets.formats.deletion_vectors import DeletionVector, check_within
 from metastore_assets.formats.delta_actions import AddedFile, TableState, replay
 from metastore_assets.formats.delta_log import LOG, Log, commit_time, read_log, version_at
 from metastore_assets.formats.delta_protocol import MappingMode, check_readable, mapping_mode
@@ -218,7 +218,10 @@ class DeltaFragmentSource:
         deleted = None
         if self.vector is not None:
             with explained(full_path, "its deletion vector"):
+                file = self.vector.file(self.table, self.relocation)
+            with explained(full_path, "its deletion vector", file and file[0].full_path(file[1])):
                 deleted = self.vector.positions(self.table, self.relocation)
+                check_within(deleted, columns.row_count)
         return FileFragmentReader(
             columns,
             path=full_path,

@@ -174,4 +174,6 @@ def _vector(descriptor: Mapping[str, Any] | None) -> DeletionVector | None:
     if not descriptor or descriptor.get("storageType") is None:
         return None
     storage, path, offset, size, cardinality = (descriptor.get(name) for name in _VECTOR_FIELDS)
+    if path is None or size is None or cardinality is None:
+        raise ValueError(f"a deletion vector lacks one of {', '.join(_VECTOR_FIELDS)}: {dict(descriptor)}")
     return DeletionVector(storage, path, offset or 0, size, cardinality)  # type: ignore[arg-type]

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import struct
-import zlib
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 
@@ -12,7 +11,7 @@ import numpy.typing as npt
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from metastore_assets.formats.deletion_vectors import decode_bitmap_array
+from metastore_assets.formats.deletion_vectors import checked, decode_vector, read_part
 from metastore_assets.formats.file_columns import open_columns
 from metastore_assets.formats.iceberg_locations import plain_path
 from metastore_assets.formats.location import Location
@@ -57,25 +56,18 @@ class PositionDeletes:
         return np.concatenate(parts) if parts else np.empty(0, np.uint64)
 
     def _vector(self) -> Positions:
-        full_path = self.location.full_path(self.path)
         if self.offset is None or self.size is None or self.size < _LEAST_VECTOR:
-            raise ValueError(f"the manifest does not say where in {full_path} the deletion vector is")
-        with self.location.open(self.path) as source:
-            source.seek(self.offset)
-            stored = source.read(self.size)
-        (length,) = struct.unpack_from(">I", stored) if len(stored) == self.size else (0,)
-        data = stored[4 : 4 + length]
-        if length != self.size - 8:
-            raise ValueError(f"{full_path} has no deletion vector of {self.size} bytes at {self.offset}")
-        if zlib.crc32(data) != struct.unpack_from(">I", stored, 4 + length)[0]:
-            raise ValueError(f"{full_path}: the deletion vector at {self.offset} has a wrong checksum")
-        positions = decode_bitmap_array(data)
-        if len(positions) != self.record_count:
             raise ValueError(
-                f"{full_path}: the deletion vector at {self.offset} deletes {len(positions)} rows, "
-                f"the manifest says {self.record_count}"
+                f"the manifest does not say where it is: content_offset is {self.offset}, "
+                f"content_size_in_bytes is {self.size}"
             )
-        return positions
+        stored = read_part(self.location, self.path, self.offset, self.size)
+        (length,) = struct.unpack_from(">I", stored)
+        if length != self.size - 8:
+            raise ValueError(
+                f"the manifest says that it has {self.size} bytes, its own length at {self.offset} is {length}"
+            )
+        return decode_vector(checked(stored[4:]), self.record_count, "manifest")
 
 
 def aligned(columns: Sequence[Iterator[pa.Array]]) -> Iterator[tuple[pa.Array, ...]]:

@@ -5,14 +5,11 @@ Read by the field ids of their Avro schemas. What Avro headers say beyond that i
 
 from __future__ import annotations
 
-import io
-import json
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
-from typing import Any, cast
+from typing import Any
 
-import fastavro
-
+from metastore_assets.formats.avro import avro_header, avro_records
 from metastore_assets.formats.iceberg_metadata import PartitionField
 
 DATA, POSITION_DELETES, EQUALITY_DELETES = 0, 1, 2
@@ -48,6 +45,7 @@ _FILE_FIELDS = {
 }
 _STATISTICS_FIELDS = {109: "value_counts", 110: "null_value_counts", 125: "lower_bounds", 128: "upper_bounds"}
 _UNWANTED = "unwanted_"
+_MISSING = object()
 
 
 @dataclass(frozen=True, slots=True)
@@ -117,7 +115,7 @@ def read_manifest_list(data: bytes) -> list[Manifest]:
 
 def spec_id_of(data: bytes) -> int | None:
     """The id of the partition spec that the header of a manifest names."""
-    text = fastavro.reader(io.BytesIO(data)).metadata.get("partition-spec-id")
+    text = avro_header(data).metadata.get("partition-spec-id")
     return None if text is None else int(text)
 
 
@@ -145,13 +143,12 @@ def read_manifest(
         if sequence_number is None and (manifest.sequence_number == 0 or record["status"] == _ADDED):
             # Inherited: the number is not known before the commit, the manifest is written before.
             sequence_number = manifest.sequence_number
-        partition = file.get("partition") or {}
         yield FileEntry(
             content=file.get("content") or DATA,
             path=file["file_path"],
             format=file["file_format"].lower(),
             spec_id=spec_id,
-            partition=normal(spec_id, tuple(partition.get(_partition_name(index)) for index in range(len(spec)))),
+            partition=normal(spec_id, _partition(file.get("partition") or {}, spec)),
             record_count=file["record_count"],
             size=file["file_size_in_bytes"],
             sequence_number=sequence_number,
@@ -162,6 +159,17 @@ def read_manifest(
             content_size=file.get("content_size_in_bytes"),
             statistics=_statistics(file) if with_statistics else None,
         )
+
+
+def _partition(record: Mapping[str, Any], spec: tuple[PartitionField, ...]) -> tuple[Any, ...]:
+    """The raw value of each field of a spec. Raises ValueError where there is none: null would be a guess."""
+    values = tuple(record.get(_partition_name(index), _MISSING) for index in range(len(spec)))
+    if _MISSING not in values:
+        return values
+    for field, value in zip(spec, values, strict=True):
+        if value is _MISSING and field.transform != "void":
+            raise ValueError(f"it has no value of the partition field {field.name!r}")
+    return tuple(None if value is _MISSING else value for value in values)
 
 
 def _summary(record: Mapping[str, Any]) -> tuple[bytes | None, bytes | None, bool]:
@@ -185,12 +193,12 @@ def _partition_name(index: int) -> str:
 
 def _records(data: bytes, names: Mapping[int, str], spec: tuple[PartitionField, ...] = ()) -> Iterator[dict[str, Any]]:
     """The records of an Avro file with their fields named by id, without those that are not asked for."""
-    blocks = fastavro.block_reader(io.BytesIO(data))
-    written = _named(json.loads(blocks.metadata["avro.schema"]), _Naming(names, spec))
-    written_schema, wanted_schema = fastavro.parse_schema(written), fastavro.parse_schema(_pruned(written))
-    for block in cast(Any, blocks):
-        for _ in range(block.num_records):
-            yield cast(dict[str, Any], fastavro.schemaless_reader(block.bytes_, written_schema, wanted_schema))
+
+    def schemas(own: Any) -> tuple[Any, Any]:
+        written = _named(own, _Naming(names, spec))
+        return written, _pruned(written)
+
+    return avro_records(data, schemas)
 
 
 @dataclass(frozen=True)
