@@ -1,4 +1,4 @@
-"""Read Avro container files: their header, and their rows as a temporary Parquet file, read column by column."""
+"""Read Avro container files: their header, their records one by one, or as a temporary Parquet file by column."""
 
 from __future__ import annotations
 
@@ -8,9 +8,10 @@ import json
 import lzma
 import struct
 import zlib
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass
+from functools import cached_property
 from typing import Any, cast
 
 import fastavro
@@ -24,6 +25,7 @@ from metastore_assets.formats.spill import spilled
 _MAGIC = b"Obj\x01"
 _SYNC_BYTES = 16
 _CRC_BYTES = 4
+_SIZE_BYTES = 4
 _BUFFER = 4 << 20
 _BATCH_ROWS = 16_384
 _BATCH_BYTES = 16 << 20
@@ -37,6 +39,7 @@ class AvroColumns:
         with _explained():
             stream = io.BufferedReader(source, _BUFFER)
             header = read_header(stream)
+            check_distinct(header.arrow_schema.names)
             self._parquet = ParquetColumns(spilled(header.arrow_schema, _batches(stream, header)))
         source.close()
         self.fields = self._parquet.fields
@@ -55,9 +58,16 @@ class AvroColumns:
 class AvroHeader:
     """What stands before the blocks of an Avro file."""
 
-    type: AvroType
+    schema: Any
+    """Of the records, as JSON."""
+    metadata: Mapping[str, bytes]
     codec: str
     sync: bytes
+
+    @cached_property
+    def type(self) -> AvroType:
+        """Of the records. Raises ArrowInvalid for a schema that is broken or cannot be Arrow's."""
+        return record_type(self.schema)
 
     @property
     def arrow_schema(self) -> pa.Schema:
@@ -68,7 +78,29 @@ class AvroHeader:
 def avro_fields(source: pa.NativeFile) -> list[pa.Field]:
     """The columns of an Avro file, from its header alone. Raises ArrowInvalid."""
     with _explained():
-        return list(read_header(io.BufferedReader(source, 1 << 16)).arrow_schema)
+        schema = read_header(io.BufferedReader(source, 1 << 16)).arrow_schema
+        check_distinct(schema.names)
+        return list(schema)
+
+
+def avro_header(data: bytes) -> AvroHeader:
+    """The header of an Avro file's content. Raises ArrowInvalid."""
+    with _explained():
+        return read_header(_stream(data))
+
+
+def avro_records(data: bytes, schemas: Callable[[Any], tuple[Any, Any]] = lambda own: (own, own)) -> Iterator[Any]:
+    """The records of an Avro file's content as plain Python values.
+
+    `schemas` gets the file's schema as JSON, and gives the one to decode by, which may name fields otherwise, and the
+    one that is asked for, which may lack some of them. Raises ArrowInvalid.
+    """
+    with _explained():
+        stream = _stream(data)
+        header = read_header(stream)
+        written, wanted = schemas(header.schema)
+        blocks = _Blocks(stream, header, written)
+        yield from _checked(fastavro.block_reader(cast(Any, blocks), wanted))
 
 
 def read_header(stream: io.BufferedReader) -> AvroHeader:
@@ -82,30 +114,35 @@ def read_header(stream: io.BufferedReader) -> AvroHeader:
         for _ in range(abs(count)):
             key = _exactly(stream, _long(stream)).decode()
             metadata[key] = _exactly(stream, _long(stream))
-    codec = metadata.get("avro.codec", b"null").decode() or "null"
+    named = metadata.get("avro.codec", b"").decode()
+    codec = _ALIASES.get(named.lower(), named.lower())
     if codec not in _CODECS:
-        raise pa.ArrowInvalid(f"the Avro codec {codec!r} has no reader; {', '.join(_CODECS)} have")
-    type_ = record_type(json.loads(metadata["avro.schema"]))
-    check_distinct([field.name for field in type_.arrow])
-    return AvroHeader(type_, codec, _exactly(stream, _SYNC_BYTES))
+        raise pa.ArrowInvalid(f"the Avro codec {named!r} has no reader; {', '.join(_CODECS)} have")
+    return AvroHeader(json.loads(metadata["avro.schema"]), metadata, codec, _exactly(stream, _SYNC_BYTES))
 
 
 def _batches(stream: io.BufferedReader, header: AvroHeader) -> Iterator[pa.RecordBatch]:
-    blocks = _Blocks(stream, header)
+    blocks = _Blocks(stream, header, header.type.written)
     rows: list[Any] = []
     size = 0.0
     for block in fastavro.block_reader(cast(Any, blocks), return_named_type=True):
         average = blocks.block_bytes / max(1, block.num_records)
-        for record in block:
+        for record in _checked([block]):
             rows.append(record)
             size += average
             if len(rows) >= _BATCH_ROWS or size >= _BATCH_BYTES:
                 yield _batch(rows, header)
                 rows, size = [], 0.0
-        if cast(Any, block).bytes_.read(1):
-            raise pa.ArrowInvalid("a block of the Avro file is longer than its records")
     if rows:
         yield _batch(rows, header)
+
+
+def _checked(blocks: Iterable[Any]) -> Iterator[Any]:
+    """The records of blocks that hold nothing else."""
+    for block in blocks:
+        yield from block
+        if block.bytes_.read(1):
+            raise pa.ArrowInvalid("a block of the Avro file is longer than its records")
 
 
 def _batch(rows: list[Any], header: AvroHeader) -> pa.RecordBatch:
@@ -157,10 +194,9 @@ def _decimals(array: pa.Array, wanted: pa.DataType) -> pa.Array:
 class _Blocks:
     """A file of the same blocks, decompressed, under a schema of our own: what the decoder reads."""
 
-    def __init__(self, stream: io.BufferedReader, header: AvroHeader) -> None:
+    def __init__(self, stream: io.BufferedReader, header: AvroHeader, schema: Any) -> None:
         self._blocks = self._decompressed(stream, header)
-        self._sync = header.sync
-        self._buffer = io.BytesIO(_container_header(header))
+        self._buffer = io.BytesIO(_container_header(schema, header.sync))
         self._position = 0
         self.block_bytes = 0
         """Size of the newest block."""
@@ -192,11 +228,14 @@ class _Blocks:
             yield _zigzag(count) + _zigzag(len(data)) + data + header.sync
 
 
-def _container_header(header: AvroHeader) -> bytes:
-    schema = json.dumps(header.type.written).encode()
-    items = [(b"avro.schema", schema), (b"avro.codec", b"null")]
+def _container_header(schema: Any, sync: bytes) -> bytes:
+    items = [(b"avro.schema", json.dumps(schema).encode()), (b"avro.codec", b"null")]
     texts = b"".join(_zigzag(len(text)) + text for item in items for text in item)
-    return _MAGIC + _zigzag(len(items)) + texts + b"\0" + header.sync
+    return _MAGIC + _zigzag(len(items)) + texts + b"\0" + sync
+
+
+def _stream(data: bytes) -> io.BufferedReader:
+    return io.BufferedReader(cast(Any, io.BytesIO(data)), _BUFFER)
 
 
 def _exactly(stream: io.BufferedReader, size: int) -> bytes:
@@ -239,6 +278,13 @@ def _snappy(data: bytes) -> bytes:
     return result
 
 
+def _lz4(data: bytes) -> bytes:
+    """Of fastavro alone: the size, least significant byte first, and a block without a frame."""
+    size = int.from_bytes(data[:_SIZE_BYTES], "little")
+    result: bytes = pa.decompress(data[_SIZE_BYTES:], size, codec="lz4_raw", asbytes=True)
+    return result
+
+
 def _zstandard(data: bytes) -> bytes:
     with pa.CompressedInputStream(pa.BufferReader(data), "zstd") as stream:
         return bytes(stream.read())
@@ -250,8 +296,12 @@ _CODECS: Mapping[str, Callable[[bytes], bytes]] = {
     "snappy": _snappy,
     "zstandard": _zstandard,
     "bzip2": bz2.decompress,
+    "lz4": _lz4,
     "xz": lzma.decompress,
 }
+
+_ALIASES = {"": "null", "uncompressed": "null", "gzip": "deflate", "zstd": "zstandard"}
+"""What table formats call these codecs, which some writers put into the files."""
 
 
 @contextmanager

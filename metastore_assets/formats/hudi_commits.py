@@ -2,14 +2,16 @@
 
 from __future__ import annotations
 
-import io
 import json
 from collections.abc import Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from typing import Any, cast
 
+import pyarrow as pa
+
 from metastore_assets.errors import TableFormatError
+from metastore_assets.formats.avro import avro_records
 from metastore_assets.formats.hudi_timeline import Instant
 from metastore_assets.formats.location import Location
 
@@ -78,7 +80,7 @@ def _commit(location: Location, instant: Instant) -> Commit:
             metadata.get("operationType") in _REWRITES,
             bool(extra.get("latest_schema")),
         )
-    except (ValueError, KeyError, TypeError, AttributeError, EOFError, IndexError) as error:
+    except (ValueError, KeyError, TypeError, AttributeError, pa.ArrowException) as error:
         raise TableFormatError(f"{path} is no metadata of a Hudi commit that can be read: {error!r}") from error
 
 
@@ -87,9 +89,10 @@ def _decoded(data: bytes) -> Mapping[str, Any]:
         return {}
     if not data.startswith(_AVRO):
         return cast(Mapping[str, Any], json.loads(data))
-    import fastavro
-
-    return cast(Mapping[str, Any], next(iter(fastavro.reader(io.BytesIO(data)))))
+    record = next(avro_records(data), None)
+    if record is None:
+        raise ValueError("it has no record")
+    return cast(Mapping[str, Any], record)
 
 
 def _writes(partition: str, stat: Mapping[str, Any]) -> list[Write]:

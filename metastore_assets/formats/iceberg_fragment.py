@@ -42,7 +42,7 @@ class IcebergFragmentSource:
             with explained(full_path):
                 columns = open_columns(self.format, self.location.open(self.path))
                 stack.callback(columns.close)
-                matcher = self.fallback.matcher(columns.fields)
+                matcher = self.fallback.matcher(self.format, columns.fields)
                 reader = self._reader(columns, matcher, full_path, None)
             deleted = self._deleted(reader, full_path)
             stack.pop_all()

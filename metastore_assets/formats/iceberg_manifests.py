@@ -5,14 +5,11 @@ Read by the field ids of their Avro schemas. What Avro headers say beyond that i
 
 from __future__ import annotations
 
-import io
-import json
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
-from typing import Any, cast
+from typing import Any
 
-import fastavro
-
+from metastore_assets.formats.avro import avro_header, avro_records
 from metastore_assets.formats.iceberg_metadata import PartitionField
 
 DATA, POSITION_DELETES, EQUALITY_DELETES = 0, 1, 2
@@ -117,7 +114,7 @@ def read_manifest_list(data: bytes) -> list[Manifest]:
 
 def spec_id_of(data: bytes) -> int | None:
     """The id of the partition spec that the header of a manifest names."""
-    text = fastavro.reader(io.BytesIO(data)).metadata.get("partition-spec-id")
+    text = avro_header(data).metadata.get("partition-spec-id")
     return None if text is None else int(text)
 
 
@@ -185,12 +182,12 @@ def _partition_name(index: int) -> str:
 
 def _records(data: bytes, names: Mapping[int, str], spec: tuple[PartitionField, ...] = ()) -> Iterator[dict[str, Any]]:
     """The records of an Avro file with their fields named by id, without those that are not asked for."""
-    blocks = fastavro.block_reader(io.BytesIO(data))
-    written = _named(json.loads(blocks.metadata["avro.schema"]), _Naming(names, spec))
-    written_schema, wanted_schema = fastavro.parse_schema(written), fastavro.parse_schema(_pruned(written))
-    for block in cast(Any, blocks):
-        for _ in range(block.num_records):
-            yield cast(dict[str, Any], fastavro.schemaless_reader(block.bytes_, written_schema, wanted_schema))
+
+    def schemas(own: Any) -> tuple[Any, Any]:
+        written = _named(own, _Naming(names, spec))
+        return written, _pruned(written)
+
+    return avro_records(data, schemas)
 
 
 @dataclass(frozen=True)

@@ -6,6 +6,7 @@ import hashlib
 import json
 from collections.abc import Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
+from contextlib import contextmanager
 from dataclasses import dataclass
 
 import pyarrow as pa
@@ -91,23 +92,36 @@ class Planner:
                     yield from self._read(manifest, data, statistics)
 
     def _read(self, manifest: Manifest, data: bytes, statistics: bool) -> Iterator[FileEntry]:
-        spec_id = spec_id_of(data) if manifest.spec_id is None else manifest.spec_id
-        spec_id = self._metadata.default_spec_id if spec_id is None else spec_id
-        if spec_id not in self.partitions.specs:
-            raise TableFormatError(f"{self._files.name}: the metadata file lacks the partition spec {spec_id}")
-        spec = self.partitions.specs[spec_id]
-        entries = read_manifest(data, manifest, spec_id, spec, normal=self.partitions.normal, statistics=statistics)
-        for entry in entries:
-            if entry.content != DATA or self._keeps(entry):
-                yield entry
+        with self._explained("manifest", manifest.path):
+            spec_id = spec_id_of(data) if manifest.spec_id is None else manifest.spec_id
+            spec_id = self._metadata.default_spec_id if spec_id is None else spec_id
+            if spec_id not in self.partitions.specs:
+                raise TableFormatError(f"{self._files.name}: the metadata file lacks the partition spec {spec_id}")
+            spec = self.partitions.specs[spec_id]
+            entries = read_manifest(data, manifest, spec_id, spec, normal=self.partitions.normal, statistics=statistics)
+            for entry in entries:
+                if entry.content != DATA or self._keeps(entry):
+                    yield entry
 
     def _manifests(self) -> list[Manifest]:
         snapshot = self._state.snapshot
         if snapshot is None:
             return []
         if snapshot.manifest_list is not None:
-            return read_manifest_list(self._files.read(snapshot.manifest_list))
+            data = self._files.read(snapshot.manifest_list)
+            with self._explained("manifest list", snapshot.manifest_list):
+                return read_manifest_list(data)
         return [Manifest(path, None, 0, 0, None) for path in snapshot.manifests]
+
+    @contextmanager
+    def _explained(self, what: str, path: str) -> Iterator[None]:
+        """Name the file in what goes wrong with its content."""
+        try:
+            yield
+        except KeyError as error:
+            raise TableFormatError(f"{self._files.name}: the {what} {path} lacks the field {error}") from error
+        except (ValueError, TypeError, ArithmeticError, LookupError, AttributeError, pa.ArrowException) as error:
+            raise TableFormatError(f"{self._files.name}: the {what} {path} cannot be read: {error}") from error
 
     def _may_keep(self, manifest: Manifest) -> bool:
         """Whether a manifest may hold anything that the filter leaves: not when all of it is in another partition."""
