@@ -9,18 +9,23 @@ from dataclasses import dataclass
 
 import numpy as np
 import numpy.typing as npt
+import pyarrow as pa
 
+from metastore_assets.formats.damage import refuse_beyond
+from metastore_assets.formats.limits import DELETED_ROWS
 from metastore_assets.formats.location import Location
 from metastore_assets.formats.relocation import Relocation
 
 Positions = npt.NDArray[np.uint64]
 
 _Z85 = "0123456789abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ.-:+=^!/*?&<>()[]{}@%$#"
-_DIGITS = {digit: value for value, digit in enumerate(_Z85)}
+_DIGITS = np.array([_Z85.find(chr(code)) for code in range(256)], np.int64)
 _MAGIC = 1681511377
 _COOKIE = 12347
 _COOKIE_WITHOUT_RUNS = 12346
 _NO_OFFSETS_BELOW = 4
+_BITMAP_VALUES = 1 << 32
+_CONTAINERS = _CONTAINER_VALUES = 1 << 16
 _ARRAY_LIMIT = 4096
 """Up to so many values a container lists them; above, it is 65,536 bits."""
 _UNMOVED = Relocation()
@@ -55,81 +60,138 @@ class DeletionVector:
             return Location.of_encoded(self.path_or_inline, dict(table.options), relocation), ""
         raise ValueError(f"deletion vector of unknown storage type {self.storage!r}")
 
-    def positions(self, table: Location, relocation: Relocation = _UNMOVED) -> Positions:
-        """Ascending positions of the deleted rows. Raises ValueError when what is stored contradicts itself."""
-        positions = decode_bitmap_array(self._data(table, relocation))
-        if len(positions) != self.cardinality:
-            raise ValueError(
-                f"deletion vector {self.id} deletes {len(positions)} rows, the log says {self.cardinality}"
-            )
-        return positions
+    def positions(self, table: Location, rows: int, relocation: Relocation = _UNMOVED) -> Positions:
+        """Ascending positions of the deleted rows of a file of so many. Raises ValueError, ArrowException or OSError.
+
+        So it does for what contradicts itself, the log, or the file; before anything is unpacked.
+        """
+        return decode_bitmap_array(self._data(table, relocation), rows, self.cardinality)
 
     def _data(self, table: Location, relocation: Relocation) -> bytes:
         file = self.file(table, relocation)
         if file is None:
-            return _decode_z85(self.path_or_inline)[: self.size]
+            data = _decode_z85(self.path_or_inline)
+            if len(data) < self.size:
+                raise ValueError(f"it is cut off: there are {len(data):,} of its {self.size:,} bytes")
+            return data[: self.size]
         location, path = file
+        full_path = location.full_path(path)
         with location.open(path) as source:
-            source.seek(self.offset)
-            stored = source.read(self.size + 8)
+            stored = read_part(source, full_path, self.offset, self.size + 8)
         (size,) = struct.unpack_from(">i", stored)
         data = stored[4 : 4 + self.size]
-        if size != self.size or len(stored) != self.size + 8:
-            raise ValueError(f"{location.full_path(path)} has no deletion vector of {self.size} bytes at {self.offset}")
+        if size != self.size:
+            raise ValueError(f"{full_path} has no deletion vector of {self.size:,} bytes at {self.offset:,}")
         if zlib.crc32(data) != struct.unpack_from(">I", stored, 4 + size)[0]:
-            raise ValueError(f"{location.full_path(path)}: the deletion vector at {self.offset} has a wrong checksum")
+            raise ValueError(f"{full_path}: the deletion vector at {self.offset:,} has a wrong checksum")
         return data
 
 
-def decode_bitmap_array(data: bytes) -> Positions:
-    """Ascending values of a RoaringBitmapArray in its portable form."""
+def read_part(source: pa.NativeFile, full_path: str, offset: int, size: int) -> bytes:
+    """So many bytes of a file from there on. Raises ValueError when it does not have them."""
+    if offset + size > source.size():
+        raise ValueError(
+            f"{full_path} has {source.size():,} bytes, and no deletion vector of {size:,} bytes at {offset:,}"
+        )
+    source.seek(offset)
+    return bytes(source.read(size))
+
+
+def decode_bitmap_array(data: bytes, rows: int, cardinality: int) -> Positions:
+    """Ascending values of a RoaringBitmapArray in its portable form: as many as are said, all below `rows`.
+
+    A run of values takes four bytes, whatever its length. What a bitmap says that it holds is compared with the two
+    numbers before it is unpacked. Raises ValueError.
+    """
+    refuse_beyond(DELETED_ROWS, cardinality, "deleted rows of one file")
+    if cardinality > rows:
+        raise ValueError(f"it deletes {cardinality:,} rows of a file of {rows:,}")
     try:
         magic, count = struct.unpack_from("<Iq", data)
         if magic != _MAGIC:
             raise ValueError(f"deletion vector with unknown magic number {magic}")
+        if not 0 <= count <= rows // _BITMAP_VALUES + 1:
+            raise ValueError(f"it has {count:,} bitmaps for a file of {rows:,} rows")
         at = 12
-        parts = []
+        parts: list[Positions] = []
+        left = cardinality
         for _ in range(count):
             (key,) = struct.unpack_from("<I", data, at)
-            values, at = _decode_bitmap(data, at + 4)
+            bitmap = _Bitmap(data, at + 4)
+            bitmap.check(key, rows, left)
+            left -= bitmap.cardinality
+            values, at = bitmap.values()
             parts.append(values | np.uint64(key << 32))
     except (struct.error, IndexError) as error:
         raise ValueError(f"deletion vector is cut off: {error}") from error
-    return np.concatenate(parts) if parts else np.empty(0, np.uint64)
+    positions = np.concatenate(parts) if parts else np.empty(0, np.uint64)
+    if len(positions) != cardinality:
+        raise ValueError(f"it deletes {len(positions):,} rows, and {cardinality:,} by the table's metadata")
+    if np.any(positions[1:] <= positions[:-1]):
+        raise ValueError("its positions do not ascend")
+    if len(positions):
+        _check_row(int(positions[-1]), rows)
+    return positions
 
 
-def _decode_bitmap(data: bytes, at: int) -> tuple[Positions, int]:
-    """One 32-bit Roaring bitmap in the portable format of the Roaring specification, and where it ends."""
-    (cookie,) = struct.unpack_from("<I", data, at)
-    if cookie & 0xFFFF == _COOKIE:
-        size = (cookie >> 16) + 1
-        at += 4
-        bits = np.frombuffer(data, np.uint8, (size + 7) // 8, at)
-        runs = np.unpackbits(bits, bitorder="little")[:size].astype(bool)
-        at += (size + 7) // 8
-        has_offsets = size >= _NO_OFFSETS_BELOW
-    elif cookie == _COOKIE_WITHOUT_RUNS:
-        (size,) = struct.unpack_from("<I", data, at + 4)
-        at += 8
-        runs = np.zeros(size, bool)
-        has_offsets = True
-    else:
-        raise ValueError(f"deletion vector with unknown bitmap format {cookie}")
-    header = np.frombuffer(data, "<u2", size * 2, at).reshape(size, 2)
-    at += 4 * size + (4 * size if has_offsets else 0)
-    parts = []
-    for (key, count), is_run in zip(header.tolist(), runs.tolist(), strict=True):
-        values, at = _decode_container(data, at, count + 1, is_run)
-        parts.append(values.astype(np.uint64) | np.uint64(key << 16))
-    return np.concatenate(parts) if parts else np.empty(0, np.uint64), at
+def _check_row(position: int, rows: int) -> None:
+    if position >= rows:
+        raise ValueError(f"it deletes row {position:,}, counted from 0, of a file of {rows:,}")
+
+
+class _Bitmap:
+    """One 32-bit Roaring bitmap in the portable format of the Roaring specification."""
+
+    def __init__(self, data: bytes, at: int) -> None:
+        self._data = data
+        (cookie,) = struct.unpack_from("<I", data, at)
+        if cookie & 0xFFFF == _COOKIE:
+            size = (cookie >> 16) + 1
+            at += 4
+            bits = np.frombuffer(data, np.uint8, (size + 7) // 8, at)
+            self._runs = np.unpackbits(bits, bitorder="little")[:size].astype(bool)
+            at += (size + 7) // 8
+            has_offsets = size >= _NO_OFFSETS_BELOW
+        elif cookie == _COOKIE_WITHOUT_RUNS:
+            (size,) = struct.unpack_from("<I", data, at + 4)
+            if size > _CONTAINERS:
+                raise ValueError(f"deletion vector with a bitmap of {size:,} containers")
+            at += 8
+            self._runs = np.zeros(size, bool)
+            has_offsets = True
+        else:
+            raise ValueError(f"deletion vector with unknown bitmap format {cookie}")
+        header = np.frombuffer(data, "<u2", size * 2, at).reshape(size, 2).astype(np.int64)
+        self._keys, self._counts = header[:, 0], header[:, 1] + 1
+        self._at = at + 4 * size + (4 * size if has_offsets else 0)
+        self.cardinality = int(self._counts.sum())
+
+    def check(self, key: int, rows: int, left: int) -> None:
+        """Raise ValueError when it claims more values than are left, or some that no row of the file has."""
+        if self.cardinality > left:
+            raise ValueError(f"it deletes {self.cardinality - left:,} rows more than by the table's metadata")
+        if len(self._keys):
+            _check_row((key << 32) + (int(self._keys.max()) << 16), rows)
+
+    def values(self) -> tuple[Positions, int]:
+        """Its values, and where it ends."""
+        at = self._at
+        parts = []
+        for key, count, is_run in zip(self._keys.tolist(), self._counts.tolist(), self._runs.tolist(), strict=True):
+            values, at = _decode_container(self._data, at, count, is_run)
+            parts.append(values.astype(np.uint64) | np.uint64(key << 16))
+        return np.concatenate(parts) if parts else np.empty(0, np.uint64), at
 
 
 def _decode_container(data: bytes, at: int, count: int, is_run: bool) -> tuple[npt.NDArray[np.uint16], int]:
     if is_run:
         (size,) = struct.unpack_from("<H", data, at)
         pairs = np.frombuffer(data, "<u2", size * 2, at + 2).reshape(size, 2).astype(np.int64)
-        values = [np.arange(start, start + length + 1) for start, length in pairs.tolist()]
-        return np.concatenate(values).astype(np.uint16) if values else np.empty(0, np.uint16), at + 2 + 4 * size
+        lengths = pairs[:, 1] + 1
+        if int(lengths.sum()) != count or (size and int((pairs[:, 0] + lengths).max()) > _CONTAINER_VALUES):
+            raise ValueError(f"deletion vector with runs that do not hold the {count:,} values that they should")
+        values = [np.arange(start, start + length) for start, length in zip(pairs[:, 0], lengths, strict=True)]
+        return np.concatenate(values).astype(np.uint16), at + 2 + 4 * size
     if count <= _ARRAY_LIMIT:
         return np.frombuffer(data, "<u2", count, at), at + 2 * count
     bits = np.unpackbits(np.frombuffer(data, np.uint8, 8192, at), bitorder="little")
@@ -138,9 +200,15 @@ def _decode_container(data: bytes, at: int, count: int, is_run: bool) -> tuple[n
 
 def _decode_z85(text: str) -> bytes:
     try:
-        digits = [_DIGITS[char] for char in text]
-    except KeyError as error:
-        raise ValueError(f"deletion vector with the character {error}, which Base85 does not have") from None
-    groups = [digits[start : start + 5] for start in range(0, len(digits), 5)]
-    values = [((((a * 85 + b) * 85 + c) * 85 + d) * 85) + e for a, b, c, d, e in groups]
-    return struct.pack(f">{len(values)}I", *values)
+        digits = _DIGITS[np.frombuffer(text.encode("latin-1"), np.uint8)]
+    except UnicodeEncodeError:
+        digits = np.array([-1])
+    if (digits < 0).any():
+        wrong = next(char for char in text if char not in _Z85)
+        raise ValueError(f"deletion vector with the character {wrong!r}, which Base85 does not have")
+    if len(digits) % 5:
+        raise ValueError(f"deletion vector of {len(digits):,} characters, which is no multiple of five")
+    values = digits.reshape(-1, 5) @ np.array([85**4, 85**3, 85**2, 85, 1], np.int64)
+    if len(values) and int(values.max()) >= 1 << 32:
+        raise ValueError("deletion vector with five characters that are more than 32 bits")
+    return values.astype(">u4").tobytes()

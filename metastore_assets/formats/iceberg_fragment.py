@@ -62,7 +62,7 @@ class IcebergFragmentSource:
         found: list[Positions] = []
         for deletes in self.position_deletes:
             with explained(deletes.location.full_path(deletes.path), "the delete file"):
-                found.append(deletes.positions(self.recorded_path, exact=self.exact_path))
+                found.append(deletes.positions(self.recorded_path, reader.row_count, exact=self.exact_path))
         if self.equality_deletes:
             with explained(full_path, "an equality delete file"):
                 found.append(equal_rows(reader, self.equality_deletes, self.fallback))

@@ -6,13 +6,13 @@ import hashlib
 import json
 from collections.abc import Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
-from contextlib import contextmanager
 from dataclasses import dataclass
 
 import pyarrow as pa
 
 from metastore_assets.errors import TableFormatError
 from metastore_assets.formats.base import Fragment
+from metastore_assets.formats.damage import naming
 from metastore_assets.formats.file_columns import KINDS
 from metastore_assets.formats.iceberg_delete_files import PositionDeletes
 from metastore_assets.formats.iceberg_deletes import DeleteIndex, Deletes
@@ -92,7 +92,7 @@ class Planner:
                     yield from self._read(manifest, data, statistics)
 
     def _read(self, manifest: Manifest, data: bytes, statistics: bool) -> Iterator[FileEntry]:
-        with self._explained("manifest", manifest.path):
+        with naming(manifest.path, f"{self._files.name}: the manifest"):
             spec_id = spec_id_of(data) if manifest.spec_id is None else manifest.spec_id
             spec_id = self._metadata.default_spec_id if spec_id is None else spec_id
             if spec_id not in self.partitions.specs:
@@ -108,20 +108,9 @@ class Planner:
         if snapshot is None:
             return []
         if snapshot.manifest_list is not None:
-            data = self._files.read(snapshot.manifest_list)
-            with self._explained("manifest list", snapshot.manifest_list):
-                return read_manifest_list(data)
+            with naming(snapshot.manifest_list, f"{self._files.name}: the manifest list"):
+                return read_manifest_list(self._files.read(snapshot.manifest_list))
         return [Manifest(path, None, 0, 0, None) for path in snapshot.manifests]
-
-    @contextmanager
-    def _explained(self, what: str, path: str) -> Iterator[None]:
-        """Name the file in what goes wrong with its content."""
-        try:
-            yield
-        except KeyError as error:
-            raise TableFormatError(f"{self._files.name}: the {what} {path} lacks the field {error}") from error
-        except (ValueError, TypeError, ArithmeticError, LookupError, AttributeError, pa.ArrowException) as error:
-            raise TableFormatError(f"{self._files.name}: the {what} {path} cannot be read: {error}") from error
 
     def _may_keep(self, manifest: Manifest) -> bool:
         """Whether a manifest may hold anything that the filter leaves: not when all of it is in another partition."""

@@ -218,7 +218,7 @@ def test_vectors_with_and_without_a_puffin_frame(writer: IcebergWriter, padding:
 @pytest.mark.parametrize(
     ("broken", "message"),
     [
-        ({"record_count": 3}, "deletes 2 rows, the manifest says 3"),
+        ({"record_count": 3}, "deletes 2 rows, and 3 by the table's metadata"),
         ({"content_size_in_bytes": 10}, "does not say where"),
         ({"content_offset": None}, "does not say where"),
         ({"content_offset": 5}, "no deletion vector of"),
