@@ -122,7 +122,7 @@ def test_a_wrong_cardinality_is_refused(table: Path) -> None:
 def test_a_vector_beyond_the_file_is_refused(table: Path) -> None:
     """It belongs to another file."""
     delete_rows(table, newest(table, "add")["path"], [0, 10], "i")
-    with pytest.raises(FragmentError, match="deletion vector .* deletes row 10, counted from 0, of a file of 10"):
+    with pytest.raises(FragmentError, match=r"deletion vector .* deletes row 10, counted from 0, of a file of 10"):
         _snapshot(table).fragments[0].source.open()
 
 
