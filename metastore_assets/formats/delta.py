@@ -222,6 +222,8 @@ class DeltaFragmentSource:
         deleted = None
         if self.vector is not None:
             with explained(full_path, "its deletion vector"):
+                file = self.vector.file(self.table, self.relocation)
+            with explained(full_path, "its deletion vector", file and file[0].full_path(file[1])):
                 deleted = self.vector.positions(self.table, columns.row_count, self.relocation)
         return FileFragmentReader(
             columns,

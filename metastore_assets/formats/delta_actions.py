@@ -21,6 +21,7 @@ from metastore_assets.formats.location import Location
 from metastore_assets.formats.metadata_json import parsed, parsed_line
 from metastore_assets.formats.relocation import path_of
 
+_VECTOR_FIELDS = ("storageType", "pathOrInlineDv", "offset", "sizeInBytes", "cardinality")
 _ADD_FIELDS = ("path", "partitionValues", "size", "modificationTime", "deletionVector")
 _REQUIRED = {"protocol": "minReaderVersion", "metaData": "schemaString", "sidecar": "path", "add": "path"}
 """Actions in checkpoints, and a field without which a row holds none of that kind."""
@@ -176,10 +177,14 @@ def _row_count(told: str | None, parsed_: Mapping[str, Any] | None) -> int | Non
 def _vector(descriptor: Mapping[str, Any] | None) -> DeletionVector | None:
     if not descriptor or record(descriptor, "deletionVector").get("storageType") is None:
         return None
+    storage, path, offset, size, cardinality = (descriptor.get(name) for name in _VECTOR_FIELDS)
+    if path is None or size is None or cardinality is None:
+        raise ValueError(f"a deletion vector lacks one of {', '.join(_VECTOR_FIELDS)}")
+    # What the numbers mean, whoever reads the vector compares with what is there.
     return DeletionVector(
-        text(descriptor["storageType"], "storageType"),
-        text(descriptor.get("pathOrInlineDv"), "pathOrInlineDv"),
-        number(descriptor.get("offset") or 0, "offset", least=0),
-        number(descriptor.get("sizeInBytes"), "sizeInBytes", least=0),
-        number(descriptor.get("cardinality"), "cardinality", least=0),
+        text(storage, "storageType"),
+        text(path, "pathOrInlineDv") if path else "",
+        number(offset or 0, "offset"),
+        number(size, "sizeInBytes"),
+        number(cardinality, "cardinality", least=0),
     )

@@ -49,6 +49,7 @@ _FILE_FIELDS = {
 _STATISTICS_FIELDS = {109: "value_counts", 110: "null_value_counts", 125: "lower_bounds", 128: "upper_bounds"}
 _VECTOR_FIELDS = ("referenced_data_file", "content_offset", "content_size_in_bytes")
 _UNWANTED = "unwanted_"
+_MISSING = object()
 
 
 @dataclass(frozen=True, slots=True)
@@ -148,11 +149,8 @@ def read_manifest(
         if sequence_number is None and (manifest.sequence_number == 0 or record["status"] == _ADDED):
             # Inherited: the number is not known before the commit, the manifest is written before.
             sequence_number = manifest.sequence_number
-        partition = file.get("partition") or {}
-        raw = tuple(partition.get(_partition_name(index)) for index in range(len(spec)))
-        yield _entry(
-            file, spec_id, normal(spec_id, raw), sequence_number, _statistics(file) if with_statistics else None
-        )
+        partition = normal(spec_id, _partition(file.get("partition") or {}, spec))
+        yield _entry(file, spec_id, partition, sequence_number, _statistics(file) if with_statistics else None)
 
 
 def _entry(
@@ -179,10 +177,21 @@ def _entry(
         is_encrypted=bool(file.get("key_metadata")),
         equality_ids=tuple(number(one, "equality_ids") for one in file.get("equality_ids") or ()),
         referenced_data_file=None if referenced is None else text(referenced, "referenced_data_file"),
-        content_offset=None if offset is None else number(offset, "content_offset", least=0),
-        content_size=None if size is None else number(size, "content_size_in_bytes", least=0),
+        content_offset=None if offset is None else number(offset, "content_offset"),
+        content_size=None if size is None else number(size, "content_size_in_bytes"),
         statistics=statistics,
     )
+
+
+def _partition(record: Mapping[str, Any], spec: tuple[PartitionField, ...]) -> tuple[Any, ...]:
+    """The raw value of each field of a spec. Raises ValueError where there is none: null would be a guess."""
+    values = tuple(record.get(_partition_name(index), _MISSING) for index in range(len(spec)))
+    if _MISSING not in values:
+        return values
+    for field, value in zip(spec, values, strict=True):
+        if value is _MISSING and field.transform != "void":
+            raise ValueError(f"it has no value of the partition field {field.name!r}")
+    return tuple(None if value is _MISSING else value for value in values)
 
 
 def _summary(record: Mapping[str, Any]) -> tuple[bytes | None, bytes | None, bool]:

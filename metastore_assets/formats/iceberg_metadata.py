@@ -20,6 +20,7 @@ METADATA = "metadata"
 """The folder of a table that holds its metadata files."""
 _NAME = re.compile(r"(?P<stem>.+?)(\.gz)?\.metadata\.json(\.gz)?")
 _NUMBER = re.compile(r"v(\d+)|(\d+)(?:-.*)?")
+_TRANSFORM = re.compile(r"(identity|void|year|month|day|hour)|(bucket|truncate)\[\s*\d+\s*\]", re.IGNORECASE)
 _HINTS = ("version-hint.text", "version-hint.txt")
 _MAIN = "main"
 _NEWEST_FORMAT = 3
@@ -32,9 +33,10 @@ class PartitionField:
 
     name: str
     field_id: int
-    source_id: int
-    """Field id of the column that the transform is of; the first one when it is of several."""
+    source_id: int | None
+    """Field id of the column that the transform is of; None when it is of several, or of none that is told."""
     transform: str
+    """`identity`, `void`, `year`, `month`, `day`, `hour`, `bucket`, `truncate`, or `unknown`."""
 
 
 @dataclass(frozen=True)
@@ -279,11 +281,24 @@ def _spec(fields: Sequence[Mapping[str, Any]]) -> tuple[PartitionField, ...]:
         PartitionField(
             name=field["name"],
             field_id=field.get("field-id", _FIRST_PARTITION_ID + index),
-            source_id=field["source-id"] if "source-id" in field else field["source-ids"][0],
-            transform=field["transform"],
+            source_id=(source_id := _source_id(field)),
+            transform=_transform(field["transform"], source_id),
         )
         for index, field in enumerate(fields)
     )
+
+
+def _source_id(field: Mapping[str, Any]) -> int | None:
+    ids = field.get("source-ids") or [field.get("source-id")]
+    return ids[0] if len(ids) == 1 else None
+
+
+def _transform(name: str, source_id: int | None) -> str:
+    """What is known of a transform. Any may be added to the specification: then readers do without."""
+    match = _TRANSFORM.fullmatch(name.strip())
+    kind = "unknown" if match is None else (match[1] or match[2]).lower()
+    # Of the transforms of one column, those of several may have other results.
+    return "unknown" if source_id is None and kind not in ("void", "bucket") else kind
 
 
 def _parse_snapshot(raw: Mapping[str, Any]) -> IcebergSnapshot:

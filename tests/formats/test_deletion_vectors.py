@@ -45,14 +45,14 @@ _POSITIONS = st.one_of(
 @given(_POSITIONS)
 def test_decoding_gives_the_positions_that_were_encoded(positions: set[int]) -> None:
     """Array and bitmap containers, and positions beyond 32 bits, in ascending order."""
-    assert decode_bitmap_array(encode_array(sorted(positions)), 2**41, len(positions)).tolist() == sorted(positions)
+    assert decode_bitmap_array(encode_array(sorted(positions))).tolist() == sorted(positions)
 
 
 @given(st.sets(st.integers(0, 400_000), min_size=1, max_size=40) | _DENSE.filter(bool))
 def test_run_containers_are_decoded(positions: set[int]) -> None:
     """As Spark writes them after optimizing a bitmap."""
     data = struct.pack("<Iq", 1681511377, 1) + struct.pack("<I", 0) + encode_bitmap(sorted(positions), runs=True)
-    assert decode_bitmap_array(data, max(positions) + 1, len(positions)).tolist() == sorted(positions)
+    assert decode_bitmap_array(data).tolist() == sorted(positions)
 
 
 @given(_POSITIONS.filter(bool), st.integers(1, 200))
@@ -60,7 +60,7 @@ def test_a_vector_cut_off_is_refused(positions: set[int], missing: int) -> None:
     """Never fewer deleted rows than there are."""
     data = encode_array(sorted(positions))
     with pytest.raises(ValueError):
-        decode_bitmap_array(data[:-missing] if missing < len(data) else b"", 2**41, len(positions))
+        decode_bitmap_array(data[:-missing] if missing < len(data) else b"")
 
 
 @pytest.fixture
@@ -115,14 +115,14 @@ def test_a_wrong_cardinality_is_refused(table: Path) -> None:
     """The log and the vector must agree, else a row count would be wrong."""
     delete_rows(table, newest(table, "add")["path"], [0, 3], "i")
     _spoil(table, cardinality=3)
-    with pytest.raises(FragmentError, match="deletes 2 rows, and 3 by the table's metadata"):
+    with pytest.raises(FragmentError, match="deletes 2 rows, the log says 3"):
         _snapshot(table).fragments[0].source.open()
 
 
 def test_a_vector_beyond_the_file_is_refused(table: Path) -> None:
     """It belongs to another file."""
     delete_rows(table, newest(table, "add")["path"], [0, 10], "i")
-    with pytest.raises(FragmentError, match=r"deletion vector .* deletes row 10, counted from 0, of a file of 10"):
+    with pytest.raises(FragmentError, match="it deletes row 10, but the data file has 10 rows"):
         _snapshot(table).fragments[0].source.open()
 
 
@@ -142,7 +142,7 @@ def test_a_vector_that_was_vacuumed_is_missing(table: Path) -> None:
     delete_rows(table, newest(table, "add")["path"], [0, 3], "u")
     snapshot = _snapshot(table)
     next(table.rglob("deletion_vector_*.bin")).unlink()
-    with pytest.raises(FragmentError) as caught:
+    with pytest.raises(FragmentError, match=r"\.bin is gone since .*: .*\.parquet cannot be read without it") as caught:
         snapshot.fragments[0].source.open()
     assert caught.value.missing
 
