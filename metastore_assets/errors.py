@@ -48,6 +48,10 @@ def _fragment_error(message: str, path: str, missing: bool) -> FragmentError:
     return FragmentError(message, path=path, missing=missing)
 
 
+class FatalFileError(FragmentError):
+    """Raised when reading a file ended the process that read it: says how. `path` is the file."""
+
+
 class PartitionKeyError(MetastoreError):
     """Raised when a string is not a partition key that this package wrote."""
 

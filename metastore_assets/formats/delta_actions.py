@@ -8,10 +8,12 @@ from dataclasses import dataclass, field
 from typing import Any
 from urllib.parse import unquote
 
+import pyarrow as pa
 import pyarrow.compute as pc
 import pyarrow.parquet as pq
 
 from metastore_assets.errors import TableFormatError
+from metastore_assets.formats.apart import read_parts
 from metastore_assets.formats.checked import distinct, number, record, shown, text
 from metastore_assets.formats.damage import naming, reason
 from metastore_assets.formats.deletion_vectors import DeletionVector
@@ -127,6 +129,12 @@ def _checkpoint_actions(location: Location, name: str, with_statistics: bool) ->
 
 
 def _parquet_actions(location: Location, path: str, with_statistics: bool) -> Iterator[tuple[str, dict[str, Any]]]:
+    for kind, rows in read_parts(_parquet_rows, location.full_path(path), location, path, with_statistics):
+        yield from ((kind, row) for row in rows.to_pylist(maps_as_pydicts="strict"))
+
+
+def _parquet_rows(location: Location, path: str, with_statistics: bool) -> Iterator[tuple[str, pa.StructArray]]:
+    """Actions of one kind, again and again. Runs in a child process."""
     with location.open(path) as source:
         file = pq.ParquetFile(source, coerce_int96_timestamp_unit="us")
         parsed = "stats_parsed" if with_statistics else "stats_parsed.numRecords"
@@ -136,7 +144,9 @@ def _parquet_actions(location: Location, path: str, with_statistics: bool) -> It
                 if kind in batch.schema.names:
                     # Most rows are actions of another kind.
                     rows = batch[kind].filter(pc.is_valid(pc.struct_field(batch[kind], key)))
-                    yield from ((kind, row) for row in rows.to_pylist(maps_as_pydicts="strict"))
+                    rows.validate(full=True)
+                    if len(rows):
+                        yield kind, rows
 
 
 def _key(action: Mapping[str, Any]) -> _Key:

@@ -16,6 +16,7 @@ import pyarrow.parquet as pq
 
 from metastore_assets.config import TableConfig
 from metastore_assets.errors import ConfigError, TableFormatError, TableNotFoundError
+from metastore_assets.formats.apart import read_one
 from metastore_assets.formats.base import Fragment, Snapshot, SnapshotReference
 from metastore_assets.formats.bounds import FragmentBounds, bounds_table
 from metastore_assets.formats.conform import Matcher
@@ -119,8 +120,7 @@ class HudiFormat:
         bases = [one.base for one in slices if one.base is not None and one.kind == "parquet"]
         if bases:
             newest = max(bases, key=lambda stored: stored.path.rpartition("_")[2])
-            with self._location.open_stored(newest) as source:
-                text = (pq.read_metadata(source).metadata or {}).get(b"parquet.avro.schema")
+            text = read_one(_avro_schema, self._location.full_path(newest.path), self._location, newest)
             if text is not None:
                 return parsed(self._location, text.decode())
         raise TableFormatError(f"{self._location.uri}: neither a commit nor a file tells the table's schema")
@@ -262,6 +262,12 @@ class HudiFragmentSource:
     def _verify(self) -> None:
         if self.base is not None:
             self.location.check(self.base)
+
+
+def _avro_schema(location: Location, base: StoredFile) -> bytes | None:
+    """What a base file says of its rows. Runs in a child process."""
+    with location.open_stored(base) as source:
+        return (pq.read_metadata(source).metadata or {}).get(b"parquet.avro.schema")
 
 
 def _has_local_times(fields: Iterable[pa.Field]) -> bool:
