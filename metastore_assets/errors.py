@@ -2,9 +2,15 @@
 
 from __future__ import annotations
 
+from metastore_assets.messages import tidy
+
 
 class MetastoreError(Exception):
     """Base of every error of this package. The CLI prints it as one line and exits with status 1."""
+
+    def __init__(self, message: str = "") -> None:
+        # Most messages quote what a library or the system said, which ends with a full stop or does not.
+        super().__init__(tidy(message))
 
 
 class ConfigError(MetastoreError):

@@ -64,7 +64,7 @@ class IcebergFragmentSource:
         for deletes in self.position_deletes:
             what = "the deletion vector" if deletes.format == "puffin" else "the list of deleted rows"
             with explained(full_path, what, deletes.location.full_path(deletes.path)):
-                positions = deletes.positions(self.recorded_path, exact=self.exact_path)
+                positions = deletes.positions(self.recorded_path, row_count, exact=self.exact_path)
                 check_within(positions, row_count)
                 found.append(positions)
         if self.equality_deletes:

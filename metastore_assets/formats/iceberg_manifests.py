@@ -11,7 +11,10 @@ from typing import Any, NamedTuple
 
 from metastore_assets.errors import TableFormatError
 from metastore_assets.formats.avro import avro_header, avro_records
+from metastore_assets.formats.checked import distinct, number, shown, text
+from metastore_assets.formats.damage import refuse_beyond
 from metastore_assets.formats.iceberg_metadata import PartitionField
+from metastore_assets.formats.limits import MANIFESTS
 from metastore_assets.formats.location import Location
 
 DATA, POSITION_DELETES, EQUALITY_DELETES = 0, 1, 2
@@ -46,6 +49,7 @@ _FILE_FIELDS = {
     145: "content_size_in_bytes",
 }
 _STATISTICS_FIELDS = {109: "value_counts", 110: "null_value_counts", 125: "lower_bounds", 128: "upper_bounds"}
+_VECTOR_FIELDS = ("referenced_data_file", "content_offset", "content_size_in_bytes")
 _UNWANTED = "unwanted_"
 _MISSING = object()
 
@@ -99,19 +103,24 @@ class FileEntry(NamedTuple):
 
 
 def read_manifest_list(location: Location, path: str) -> list[Manifest]:
-    """The manifests of a snapshot, in order. Runs in a child process."""
-    manifests = []
+    """The manifests of a snapshot, in order. Runs in a child process.
+
+    Raises ValueError or ArrowInvalid for a list that is broken.
+    """
+    manifests: list[Manifest] = []
     for record in _records(location.read(path), _LIST_FIELDS):
-        summaries = record.get("partitions")
+        summaries, spec_id = record.get("partitions"), record.get("partition_spec_id")
         manifests.append(
             Manifest(
-                path=record["manifest_path"],
-                spec_id=record.get("partition_spec_id"),
-                content=record.get("content") or 0,
-                sequence_number=record.get("sequence_number") or 0,
+                path=text(record["manifest_path"], "manifest_path"),
+                spec_id=None if spec_id is None else number(spec_id, "partition_spec_id"),
+                content=number(record.get("content") or 0, "content"),
+                sequence_number=number(record.get("sequence_number") or 0, "sequence_number"),
                 partitions=None if summaries is None else tuple(map(_summary, summaries)),
             )
         )
+        refuse_beyond(MANIFESTS, len(manifests), "manifests")
+    distinct((manifest.path for manifest in manifests), "the manifest")
     return manifests
 
 
@@ -157,22 +166,38 @@ def _entries(
         if sequence_number is None and (manifest.sequence_number == 0 or record["status"] == _ADDED):
             # Inherited: the number is not known before the commit, the manifest is written before.
             sequence_number = manifest.sequence_number
-        yield FileEntry(
-            content=file.get("content") or DATA,
-            path=file["file_path"],
-            format=file["file_format"].lower(),
-            spec_id=spec_id,
-            partition=_partition(file.get("partition") or {}, spec),
-            record_count=file["record_count"],
-            size=file["file_size_in_bytes"],
-            sequence_number=sequence_number,
-            is_encrypted=bool(file.get("key_metadata")),
-            equality_ids=tuple(file.get("equality_ids") or ()),
-            referenced_data_file=file.get("referenced_data_file"),
-            content_offset=file.get("content_offset"),
-            content_size=file.get("content_size_in_bytes"),
-            statistics=_statistics(file) if with_statistics else None,
-        )
+        partition = _partition(file.get("partition") or {}, spec)
+        yield _entry(file, spec_id, partition, sequence_number, _statistics(file) if with_statistics else None)
+
+
+def _entry(
+    file: Mapping[str, Any],
+    spec_id: int,
+    partition: tuple[Any, ...],
+    sequence_number: int | None,
+    statistics: Statistics | None,
+) -> FileEntry:
+    """Raises ValueError for a value of another kind than it has to be."""
+    referenced, offset, size = map(file.get, _VECTOR_FIELDS)
+    content = number(file.get("content") or DATA, "content", least=DATA)
+    if content > EQUALITY_DELETES:
+        raise ValueError(f"{shown(file['file_path'])} has the content {content}, which has no reader")
+    return FileEntry(
+        content=content,
+        path=text(file["file_path"], "file_path"),
+        format=text(file["file_format"], "file_format").lower(),
+        spec_id=spec_id,
+        partition=partition,
+        record_count=number(file["record_count"], "record_count", least=0),
+        size=number(file["file_size_in_bytes"], "file_size_in_bytes", least=0),
+        sequence_number=None if sequence_number is None else number(sequence_number, "sequence_number"),
+        is_encrypted=bool(file.get("key_metadata")),
+        equality_ids=tuple(number(one, "equality_ids") for one in file.get("equality_ids") or ()),
+        referenced_data_file=None if referenced is None else text(referenced, "referenced_data_file"),
+        content_offset=None if offset is None else number(offset, "content_offset"),
+        content_size=None if size is None else number(size, "content_size_in_bytes"),
+        statistics=statistics,
+    )
 
 
 def _partition(record: Mapping[str, Any], spec: tuple[PartitionField, ...]) -> tuple[Any, ...]:

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import gzip
-import json
 import re
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
@@ -11,7 +9,11 @@ from datetime import UTC, datetime
 from typing import Any
 
 from metastore_assets.errors import TableFormatError, TableNotFoundError
+from metastore_assets.formats.checked import number, shown
+from metastore_assets.formats.damage import DAMAGE, naming, reason
+from metastore_assets.formats.iceberg_checks import check_metadata
 from metastore_assets.formats.location import Location
+from metastore_assets.formats.metadata_json import parsed_file
 from metastore_assets.formats.time_travel import not_found, parse_timestamp
 
 METADATA = "metadata"
@@ -121,11 +123,14 @@ def read_metadata(location: Location, path: str) -> TableMetadata:
     raw = _read_json(location, path)
     version = raw.get("format-version", 1)
     if version not in range(1, _NEWEST_FORMAT + 1):
-        raise TableFormatError(f"{full_path} is of Iceberg's format version {version}; up to {_NEWEST_FORMAT} are read")
+        raise TableFormatError(
+            f"{full_path} is of Iceberg's format version {shown(version)}; up to {_NEWEST_FORMAT} are read"
+        )
     try:
+        check_metadata(raw)
         return _parse(raw, version)
-    except (KeyError, TypeError, ValueError, AttributeError) as error:
-        raise TableFormatError(f"{full_path} is no valid metadata file: {type(error).__name__} {error}") from error
+    except DAMAGE as error:
+        raise TableFormatError(f"{full_path} is no valid metadata file: {reason(error)}") from error
 
 
 def resolve_state(name: str, metadata: TableMetadata, at: str | None) -> State:
@@ -189,7 +194,11 @@ def _history(metadata: TableMetadata) -> Sequence[tuple[int, int]]:
 
 def _ancestors(metadata: TableMetadata) -> Iterator[IcebergSnapshot]:
     current = metadata.current_snapshot_id
+    seen = set()
     while current is not None and current in metadata.snapshots:
+        if current in seen:
+            raise ValueError(f"the snapshot {current} is its own ancestor")
+        seen.add(current)
         yield metadata.snapshots[current]
         current = metadata.snapshots[current].parent_id
 
@@ -220,19 +229,21 @@ def _hint(folder: Location) -> str | None:
 
 
 def _age(folder: Location, name: str) -> tuple[int, int, str]:
-    raw = _read_json(folder, f"{METADATA}/{name}")
-    return raw.get("last-updated-ms") or 0, raw.get("last-sequence-number") or 0, name
+    path = f"{METADATA}/{name}"
+    raw = _read_json(folder, path)
+    with naming(folder.full_path(path)):
+        updated, sequence = (number(raw.get(key) or 0, key) for key in ("last-updated-ms", "last-sequence-number"))
+    return updated, sequence, name
 
 
 def _read_json(location: Location, path: str) -> Mapping[str, Any]:
     full_path = location.full_path(path)
     try:
-        data = location.read(path)
-        raw = json.loads(gzip.decompress(data) if data[:2] == b"\x1f\x8b" else data)
+        raw = parsed_file(location.read(path))
     except FileNotFoundError as error:
         raise TableNotFoundError(f"{full_path} does not exist") from error
-    except (OSError, EOFError, ValueError) as error:
-        raise TableFormatError(f"{full_path} cannot be read as a metadata file: {error}") from error
+    except DAMAGE as error:
+        raise TableFormatError(f"{full_path} cannot be read as a metadata file: {reason(error)}") from error
     if not isinstance(raw, dict) or "location" not in raw:
         raise TableFormatError(f"{full_path} is no metadata file of an Iceberg table")
     return raw

@@ -5,7 +5,6 @@ from __future__ import annotations
 import hashlib
 import json
 from collections.abc import Iterable, Iterator, Sequence
-from contextlib import contextmanager
 from dataclasses import dataclass
 from functools import partial
 from typing import cast
@@ -15,6 +14,7 @@ import pyarrow as pa
 from metastore_assets.errors import TableFormatError
 from metastore_assets.formats.apart import read_all, read_one, told
 from metastore_assets.formats.base import Fragment
+from metastore_assets.formats.damage import naming
 from metastore_assets.formats.file_columns import KINDS
 from metastore_assets.formats.iceberg_delete_files import PositionDeletes
 from metastore_assets.formats.iceberg_deletes import DeleteIndex, Deletes
@@ -99,7 +99,7 @@ class Planner:
                 threads=_READ_AT_ONCE,
             )
             for manifest, outcome in zip(some, outcomes, strict=True):
-                with self._explained("manifest", manifest.path):
+                with naming(manifest.path, f"{self._files.name}: the manifest"):
                     yield from self._kept(told(outcome))
 
     def _kept(self, entries: Iterable[FileEntry]) -> Iterator[FileEntry]:
@@ -115,19 +115,9 @@ class Planner:
             return []
         if snapshot.manifest_list is not None:
             location, path = self._files.locate(snapshot.manifest_list)
-            with self._explained("manifest list", snapshot.manifest_list):
+            with naming(snapshot.manifest_list, f"{self._files.name}: the manifest list"):
                 return cast(list[Manifest], read_one(read_manifest_list, location.full_path(path), location, path))
         return [Manifest(path, None, 0, 0, None) for path in snapshot.manifests]
-
-    @contextmanager
-    def _explained(self, what: str, path: str) -> Iterator[None]:
-        """Name the file in what goes wrong with its content."""
-        try:
-            yield
-        except KeyError as error:
-            raise TableFormatError(f"{self._files.name}: the {what} {path} lacks the field {error}") from error
-        except (ValueError, TypeError, ArithmeticError, LookupError, AttributeError, pa.ArrowException) as error:
-            raise TableFormatError(f"{self._files.name}: the {what} {path} cannot be read: {error}") from error
 
     def _may_keep(self, manifest: Manifest) -> bool:
         """Whether a manifest may hold anything that the filter leaves: not when all of it is in another partition."""

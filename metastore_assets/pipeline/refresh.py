@@ -116,8 +116,8 @@ def refresh(
     """Publish a version for the table's current snapshot, reading only fragments without a stored profile.
 
     An unchanged table is left alone, without asking for a Spark session. `full` reads every fragment again;
-    `partitions` names partitions whose fragments are read again in any case. Safe beside other refreshes of the same
-    table: who loses the race to publish plans again, and reads nothing twice.
+    `partitions` names partitions, by key or pattern, whose fragments are read again in any case. Safe beside other
+    refreshes of the same table: who loses the race to publish plans again, and reads nothing twice.
 
     Raises ProfileError when fragments cannot be read: the last version stands, and the profiles that were finished
     are kept for the next attempt.
