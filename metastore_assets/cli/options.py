@@ -48,7 +48,9 @@ def answering(command: Command) -> Command:
 
 name_argument = click.argument("name", metavar="NAME")
 column_argument = click.argument("column", metavar="COLUMN")
-partition_option = click.option("--partition", metavar="KEY", help="Of one partition instead of the whole table.")
+partition_option = click.option(
+    "--partition", metavar="KEY", help="Of one partition instead of the whole table, such as day=2024-01-01."
+)
 
 
 def column_names(text: str | None) -> list[str] | None:

@@ -23,7 +23,11 @@ if TYPE_CHECKING:
 @click.option("--dry-run", is_flag=True, help="Only say what would be done.")
 @click.option("--full", is_flag=True, help="Read every fragment again.")
 @click.option(
-    "--partition", "partitions", metavar="KEY", multiple=True, help="Read this partition again. May be repeated."
+    "--partition",
+    "partitions",
+    metavar="KEY",
+    multiple=True,
+    help="Read this partition again, or those that fit a pattern such as 'day=2024-*'. May be repeated.",
 )
 @answering
 @click.pass_obj

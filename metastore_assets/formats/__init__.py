@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass
+from typing import TYPE_CHECKING
 
-from metastore_assets.config import TableConfig
 from metastore_assets.errors import TableFormatError, TableNotFoundError
 from metastore_assets.formats.base import (
     Fragment,
@@ -18,6 +18,9 @@ from metastore_assets.formats.base import (
 from metastore_assets.formats.iceberg_metadata import holds_iceberg
 from metastore_assets.formats.location import Location
 from metastore_assets.formats.partition_keys import UNPARTITIONED, decode_partition_key, encode_partition_key
+
+if TYPE_CHECKING:
+    from metastore_assets.config import TableConfig
 
 __all__ = [
     "UNPARTITIONED",

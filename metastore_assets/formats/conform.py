@@ -16,6 +16,8 @@ PARQUET_FIELD_ID = b"PARQUET:field_id"
 _VARIANT = ["metadata", "value"]
 _SHREDDED = "typed_value"
 """Where a file has the values of a variant that are all of one type."""
+_TIME = pa.time64("us")
+_DAY = 24 * 60 * 60 * 1_000_000
 
 
 def identity(field: pa.Field) -> str:
@@ -40,11 +42,15 @@ def default_of(field: pa.Field) -> Constant:
 
 
 class Matcher:
-    """Finds the field of a data file that holds a field of the table."""
+    """Finds the field of a data file that holds a field of the table.
 
-    def __init__(self, *, by_id: bool = False, ignore_case: bool = False) -> None:
+    With `longs_are_times` a file has times of day, which its format does not know, as microseconds since midnight.
+    """
+
+    def __init__(self, *, by_id: bool = False, ignore_case: bool = False, longs_are_times: bool = False) -> None:
         self._by_id = by_id
         self._ignore_case = ignore_case
+        self.longs_are_times = longs_are_times
 
     def identity(self, stored: pa.Field) -> str | None:
         """The identity under which a data file holds a field; None when the file does not say."""
@@ -105,6 +111,8 @@ def conform(array: pa.Array, wanted: pa.DataType, matcher: Matcher) -> pa.Array:
         return _conform_map(array, wanted, matcher)
     if pa.types.is_list(wanted):
         return _conform_list(array, wanted, matcher)
+    if matcher.longs_are_times and wanted == _TIME and array.type == pa.int64():
+        return _time_of_day(array)
     return _conform_leaf(array, wanted)
 
 
@@ -147,6 +155,14 @@ def _conform_list(array: pa.Array, wanted: pa.ListType, matcher: Matcher) -> pa.
     values = conform(array.flatten(), wanted.value_type, matcher)
     mask = array.is_null() if array.null_count else None
     return pa.ListArray.from_arrays(pa.array(offsets, pa.int32()), values, type=wanted, mask=mask)
+
+
+def _time_of_day(microseconds: pa.Array) -> pa.Array:
+    extent = pc.min_max(microseconds)
+    least, greatest = extent["min"].as_py() or 0, extent["max"].as_py() or 0
+    if least < 0 or greatest >= _DAY:
+        raise pa.ArrowInvalid(f"{least if least < 0 else greatest} microseconds since midnight are no time of a day")
+    return microseconds.view(_TIME)
 
 
 def _conform_leaf(array: pa.Array, wanted: pa.DataType) -> pa.Array:

@@ -19,14 +19,17 @@ from metastore_assets.errors import TableFormatError, TableNotFoundError
 from metastore_assets.formats.base import Fragment, Snapshot, SnapshotReference
 from metastore_assets.formats.bounds import FragmentBounds, bounds_table, column_path, constant_bounds
 from metastore_assets.formats.conform import Matcher, identity
+from metastore_assets.formats.damage import DAMAGE, naming, reason
 from metastore_assets.formats.deletion_vectors import DeletionVector
 from metastore_assets.formats.delta_actions import AddedFile, TableState, replay
+from metastore_assets.formats.delta_checks import check_schema
 from metastore_assets.formats.delta_log import LOG, Log, commit_time, read_log, version_at
 from metastore_assets.formats.delta_protocol import MappingMode, check_readable, mapping_mode
 from metastore_assets.formats.delta_schema import arrow_schema
 from metastore_assets.formats.delta_statistics import file_bounds, physical_name, statistics_column
 from metastore_assets.formats.delta_values import partition_value
 from metastore_assets.formats.location import Location
+from metastore_assets.formats.metadata_json import parsed
 from metastore_assets.formats.parquet import ParquetColumns
 from metastore_assets.formats.partition_filter import PartitionFilter
 from metastore_assets.formats.partition_keys import encode_partition_key
@@ -131,10 +134,11 @@ class _Table:
         self._relocation = relocation
         self._filter = partitions
         self._mode = mapping_mode(location.uri, state.protocol, state.metadata)
-        schema = json.loads(state.metadata["schemaString"])
-        self.fields: list[dict[str, Any]] = schema["fields"]
-        self.schema = arrow_schema(location.uri, schema, self._mode)
         self.partition_columns = tuple(state.metadata.get("partitionColumns") or ())
+        with naming(f"{location.uri}/{LOG}", "the schema in"):
+            schema = check_schema(parsed(state.metadata["schemaString"]), self.partition_columns)
+            self.fields: list[dict[str, Any]] = schema["fields"]
+            self.schema = arrow_schema(location.uri, schema, self._mode)
         if unknown := partitions.unknown(self.partition_columns):
             raise TableFormatError(
                 f"{location.uri} is not partitioned by {', '.join(unknown)}; it is by "
@@ -218,7 +222,9 @@ class DeltaFragmentSource:
         deleted = None
         if self.vector is not None:
             with explained(full_path, "its deletion vector"):
-                deleted = self.vector.positions(self.table, self.relocation)
+                file = self.vector.file(self.table, self.relocation)
+            with explained(full_path, "its deletion vector", file and file[0].full_path(file[1])):
+                deleted = self.vector.positions(self.table, columns.row_count, self.relocation)
         return FileFragmentReader(
             columns,
             path=full_path,
@@ -252,6 +258,5 @@ def _fragment_id(add: AddedFile, values: dict[str, Constant]) -> str:
 def _explained(location: Location) -> Iterator[None]:
     try:
         yield
-    except (OSError, ValueError, LookupError, TypeError, AttributeError, pa.ArrowException) as error:
-        reason = (str(error).strip() or type(error).__name__).split("\n", 1)[0]
-        raise TableFormatError(f"{location.uri} cannot be read as a Delta table: {reason}") from error
+    except DAMAGE as error:
+        raise TableFormatError(f"{location.uri} cannot be read as a Delta table: {reason(error)}") from error

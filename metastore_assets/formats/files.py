@@ -123,7 +123,9 @@ class FilesFormat:
         return _digest([stored.path, stored.size, stored.version, *reader, *by_place])
 
     def _fragment(self, file: DataFile, described: Described, key: str) -> Fragment:
-        source = FilesFragmentSource(self._location, file, described.reader, described.types, described.is_readable)
+        source = FilesFragmentSource(
+            self._location, file, described.reader, described.types, described.is_readable, described.fatal
+        )
         path = self._location.full_path(file.stored.path)
         return Fragment(self._fragment_id(file), key, path, file.stored.size, described.row_count, source)
 

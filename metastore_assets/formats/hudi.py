@@ -12,10 +12,10 @@ from functools import lru_cache
 
 import pyarrow as pa
 import pyarrow.compute as pc
-import pyarrow.parquet as pq
 
 from metastore_assets.config import TableConfig
 from metastore_assets.errors import ConfigError, TableFormatError, TableNotFoundError
+from metastore_assets.formats.apart import read_one
 from metastore_assets.formats.base import Fragment, Snapshot, SnapshotReference
 from metastore_assets.formats.bounds import FragmentBounds, bounds_table
 from metastore_assets.formats.conform import Matcher
@@ -27,7 +27,7 @@ from metastore_assets.formats.hudi_log import live_instants
 from metastore_assets.formats.hudi_merge import Merge, MergeRules, log_blocks, merged
 from metastore_assets.formats.hudi_names import data_file_name
 from metastore_assets.formats.hudi_partitions import PartitionPaths
-from metastore_assets.formats.hudi_schema import META_COLUMNS, HudiSchema, parsed, table_schema
+from metastore_assets.formats.hudi_schema import META_COLUMNS, HudiSchema, parsed, schema_text, table_schema
 from metastore_assets.formats.hudi_slices import FileSlice, file_slices
 from metastore_assets.formats.hudi_timeline import State, Timeline, flag, load_timeline
 from metastore_assets.formats.location import Location, StoredFile
@@ -120,8 +120,7 @@ class HudiFormat:
         bases = [one.base for one in slices if one.base is not None and one.kind == "parquet"]
         if bases:
             newest = max(bases, key=lambda stored: stored.path.rpartition("_")[2])
-            with self._location.open_stored(newest) as source:
-                text = (pq.read_metadata(source).metadata or {}).get(b"parquet.avro.schema")
+            text = read_one(schema_text, self._location.full_path(newest.path), self._location, newest)
             if text is not None:
                 return parsed(self._location, text.decode())
         raise TableFormatError(f"{self._location.uri}: neither a commit nor a file tells the table's schema")

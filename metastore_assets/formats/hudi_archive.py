@@ -8,7 +8,9 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 
 from metastore_assets.errors import TableFormatError
+from metastore_assets.formats.apart import read_one
 from metastore_assets.formats.hudi_timeline import FOLDER, Timeline
+from metastore_assets.formats.location import Location
 
 
 def archived_completions(timeline: Timeline) -> dict[str, str]:
@@ -35,11 +37,16 @@ def archived_completions(timeline: Timeline) -> dict[str, str]:
     try:
         for entry in manifest["files"]:
             path = f"{folder}/{entry['fileName']}"
-            with location.open(path) as source:
-                table = pq.read_table(source, columns=["instantTime", "completionTime"])
-            found |= dict(zip(table[0].to_pylist(), table[1].to_pylist(), strict=True))
+            found |= read_one(_completions, location.full_path(path), location, path)
     except (pa.ArrowException, KeyError, TypeError, ValueError) as error:
         raise TableFormatError(
             f"{location.full_path(folder)}: its archived instants cannot be read: {error}"
         ) from error
     return found
+
+
+def _completions(location: Location, path: str) -> dict[str, str]:
+    """Of one file. Runs in a child process."""
+    with location.open(path) as source:
+        table = pq.read_table(source, columns=["instantTime", "completionTime"])
+    return dict(zip(table[0].to_pylist(), table[1].to_pylist(), strict=True))

@@ -2,19 +2,24 @@
 
 from __future__ import annotations
 
-import io
 import json
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
+from functools import partial
 from typing import Any, cast
 
+import pyarrow as pa
+
 from metastore_assets.errors import TableFormatError
+from metastore_assets.formats.apart import read_all, told
+from metastore_assets.formats.avro import avro_records
 from metastore_assets.formats.hudi_timeline import Instant
 from metastore_assets.formats.location import Location
 
 _AVRO = b"Obj\x01"
 _THREADS = 8
+_SHARE = 16
 _REWRITES = ("CLUSTER", "COMPACT", "INDEX", "LOG_COMPACT")
 
 Group = tuple[str, str]
@@ -57,13 +62,22 @@ class Commit:
 def read_commits(location: Location, instants: Sequence[Instant]) -> list[Commit]:
     """The metadata of those instants, in their order. Raises OSError or TableFormatError."""
     with ThreadPoolExecutor(_THREADS) as pool:
-        return list(pool.map(lambda instant: _commit(location, instant), instants))
+        contents = list(pool.map(lambda instant: location.read(instant.path), instants))
+    paths = [location.full_path(instant.path) for instant in instants]
+    in_avro = [place for place, data in enumerate(contents) if data.startswith(_AVRO)]
+    records = read_all(
+        _record, [(contents[place],) for place in in_avro], [paths[place] for place in in_avro], share=_SHARE
+    )
+    decoded = dict(zip(in_avro, records, strict=True))
+    return [
+        _commit(instant, path, partial(told, decoded[place]) if place in decoded else partial(_parsed, data))
+        for place, (instant, path, data) in enumerate(zip(instants, paths, contents, strict=True))
+    ]
 
 
-def _commit(location: Location, instant: Instant) -> Commit:
-    path = location.full_path(instant.path)
+def _commit(instant: Instant, path: str, load: Callable[[], Mapping[str, Any]]) -> Commit:
     try:
-        metadata = _decoded(location.read(instant.path))
+        metadata = load()
         partitions = (metadata.get("partitionToWriteStats") or {}).items()
         extra = metadata.get("extraMetadata") or {}
         return Commit(
@@ -78,18 +92,20 @@ def _commit(location: Location, instant: Instant) -> Commit:
             metadata.get("operationType") in _REWRITES,
             bool(extra.get("latest_schema")),
         )
-    except (ValueError, KeyError, TypeError, AttributeError, EOFError, IndexError) as error:
+    except (ValueError, KeyError, TypeError, AttributeError, pa.ArrowException) as error:
         raise TableFormatError(f"{path} is no metadata of a Hudi commit that can be read: {error!r}") from error
 
 
-def _decoded(data: bytes) -> Mapping[str, Any]:
-    if not data:
-        return {}
-    if not data.startswith(_AVRO):
-        return cast(Mapping[str, Any], json.loads(data))
-    import fastavro
+def _parsed(data: bytes) -> Mapping[str, Any]:
+    return cast(Mapping[str, Any], json.loads(data)) if data else {}
 
-    return cast(Mapping[str, Any], next(iter(fastavro.reader(io.BytesIO(data)))))
+
+def _record(data: bytes) -> Mapping[str, Any]:
+    """What a commit in Avro says. Runs in a child process."""
+    record = next(avro_records(data), None)
+    if record is None:
+        raise ValueError("it has no record")
+    return cast(Mapping[str, Any], record)
 
 
 def _writes(partition: str, stat: Mapping[str, Any]) -> list[Write]:

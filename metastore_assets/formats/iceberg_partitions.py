@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import math
-import re
 import uuid
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
@@ -25,7 +24,8 @@ _SUFFIXES = {"year": "-01-01", "month": "-01", "day": ""}
 """What the text of a period's first day has beyond the text of the period."""
 _NAN = math.nan
 """One object: it is not equal to itself, but tuples that hold it are."""
-_BUCKET = re.compile(r"bucket\b.*")
+_OF_SOURCE_TYPE = ("identity", "truncate")
+"""Transforms whose values are of the type of the column that they are of."""
 
 
 @dataclass(frozen=True)
@@ -54,12 +54,16 @@ class Partitions:
         # The types of now first: a value of an older and narrower type is one of the type of now as well.
         newest_first = sorted(metadata.schemas.items(), reverse=True)
         schemas = [schema, *(older for _, older in newest_first)]
-        self._sources: dict[int, tuple[str, Any]] = {}
+        self._sources: dict[int | None, tuple[str, Any]] = {}
         for path in (path for one in schemas for path in fields_by_id(one["fields"])):
             self._sources.setdefault(path[-1]["id"], (path[-1]["name"], path[-1]["type"]))
         self._top_level = {field["id"] for one in schemas for field in one["fields"]}
         types = {spec_id: tuple(map(self._type, spec)) for spec_id, spec in self.specs.items()}
-        self._variable = {spec_id: own for spec_id, own in types.items() if any(map(_is_variable, own))}
+        self._variable = {
+            spec_id: own
+            for spec_id, own in types.items()
+            if any(map(_is_variable, own)) or any(field.transform == "unknown" for field in self.specs[spec_id])
+        }
         self._known: dict[tuple[int, tuple[Any, ...]], Partition] = {}
 
     def columns(self) -> tuple[str, ...]:
@@ -88,17 +92,19 @@ class Partitions:
         return raw if types is None else tuple(map(_normal, raw, types))
 
     def text(self, field: PartitionField, raw: Any) -> str | None:
-        """A raw value as in a partition key: `2024-01-01-08` for an hour, `3` for a bucket; None for null."""
+        """A raw value as in a partition key: `2024-01-01-08` for an hour, `3` for a bucket; None for null.
+
+        Of an unknown transform it is what the manifest holds: a number, a text, or bytes in hexadecimal digits.
+        """
         if raw is None:
             return None
         if field.transform in _UNITS:
             return _period_text(raw, field.transform)
-        type_ = None if _BUCKET.fullmatch(field.transform) else self._type(field)
-        return raw.hex() if isinstance(raw, bytes) and type_ is None else value_text(_typed(raw, type_))
+        return value_text(_typed(raw, self._type(field)))
 
     def bound_item(self, field: PartitionField, bound: bytes) -> tuple[str, str | None] | None:
         """The pair of a partition key for a value that a manifest list has in binary form; None when in doubt."""
-        is_number = field.transform in _UNITS or _BUCKET.fullmatch(field.transform)
+        is_number = field.transform in _UNITS or field.transform == "bucket"
         type_ = pa.int32() if is_number else self._type(field)
         if type_ is None or pa.types.is_floating(type_):
             return None  # Lists do not always tell of NaN.
@@ -120,9 +126,11 @@ class Partitions:
         return Partition(encode_partition_key(items), items, constants)
 
     def _type(self, field: PartitionField) -> pa.DataType | None:
-        """The type of the column that a field is of; None when nobody knows it any more."""
-        name, type_ = self._sources.get(field.source_id, (field.name, None))
-        return None if type_ is None else primitive_type(self._table, name, type_)
+        """The type of a field's values; None when it is that of what manifests hold, or nobody knows any more."""
+        if field.source_id not in self._sources or field.transform not in _OF_SOURCE_TYPE:
+            return None
+        name, type_ = self._sources[field.source_id]
+        return primitive_type(self._table, name, type_)
 
 
 def _period_text(number: int, transform: str) -> str:

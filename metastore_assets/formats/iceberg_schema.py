@@ -14,6 +14,7 @@ from metastore_assets.errors import TableFormatError
 from metastore_assets.formats.base import FIELD_ID
 from metastore_assets.formats.conform import default_of, identity, with_default
 from metastore_assets.formats.delta_schema import VARIANT
+from metastore_assets.formats.limits import FIXED_BYTES
 from metastore_assets.formats.values import Constant, constant
 from metastore_assets.iso8601 import parse_date, parse_time, parse_timestamp
 
@@ -35,8 +36,9 @@ _PRIMITIVES = {
     "unknown": pa.null(),
     "variant": VARIANT,
 }
-_DECIMAL = re.compile(r"decimal\(\s*(\d+)\s*,\s*(\d+)\s*\)")
-_FIXED = re.compile(r"fixed\[\s*(\d+)\s*\]")
+_DECIMAL = re.compile(r"decimal\(\s*(\d{1,9})\s*,\s*(\d{1,9})\s*\)")
+_DECIMAL_DIGITS = 38
+_FIXED = re.compile(r"fixed\[\s*(\d{1,9})\s*\]")
 _WELL_KNOWN_BINARY = re.compile(r"(geometry|geography)(\(.*\))?")
 
 
@@ -107,9 +109,10 @@ def primitive_type(table: str, column: str, name: str) -> pa.DataType:
     """The Arrow type of one of Iceberg's primitive types, by the name that metadata have for it."""
     if name in _PRIMITIVES:
         return _PRIMITIVES[name]
-    if decimal := _DECIMAL.fullmatch(name):
+    decimal, fixed = _DECIMAL.fullmatch(name), _FIXED.fullmatch(name)
+    if decimal and 0 < int(decimal[1]) <= _DECIMAL_DIGITS and int(decimal[2]) <= int(decimal[1]):
         return pa.decimal128(int(decimal[1]), int(decimal[2]))
-    if fixed := _FIXED.fullmatch(name):
+    if fixed and int(fixed[1]) <= FIXED_BYTES:
         return pa.binary(int(fixed[1]))
     if _WELL_KNOWN_BINARY.fullmatch(name):
         return pa.binary()

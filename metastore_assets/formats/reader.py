@@ -13,6 +13,7 @@ import pyarrow as pa
 
 from metastore_assets.errors import FragmentError
 from metastore_assets.formats.conform import Matcher, conform, default_of, identity
+from metastore_assets.formats.crumbs import reading
 from metastore_assets.formats.object_store import OverwrittenError
 from metastore_assets.formats.parquet import CHUNK_BYTES, CHUNK_ROWS
 from metastore_assets.formats.values import Constant, repeated
@@ -64,11 +65,6 @@ class FileFragmentReader:
         self._constants = constants
         self._deleted = np.empty(0, np.uint64) if deleted is None else deleted
         self._verify = verify
-        if len(self._deleted) and int(self._deleted[-1]) >= columns.row_count:
-            raise FragmentError(
-                f"{path} has {columns.row_count} rows, but its deletion vector deletes row {int(self._deleted[-1])}",
-                path=path,
-            )
 
     @property
     def row_count(self) -> int:
@@ -116,18 +112,28 @@ class FileFragmentReader:
 
 
 @contextmanager
-def explained(path: str, what: str = "the file") -> Iterator[None]:
-    """Turn what goes wrong while reading a data file into a FragmentError that names it."""
+def explained(path: str, what: str = "the file", stored: str | None = None) -> Iterator[None]:
+    """Turn what goes wrong while reading a data file into a FragmentError that names it.
+
+    `stored` is the file that is read where it is another one: what is in it, the data file cannot be read without.
+    When reading ends the process, it is known what was read.
+    """
+    part = path if what == "the file" else f"{path} ({what})"
     try:
-        yield
+        with reading(part if stored is None else f"{stored} ({what} of {path})"):
+            yield
     except FragmentError:
         raise
     except (FileNotFoundError, OverwrittenError) as error:
         fate = "has been overwritten" if isinstance(error, OverwrittenError) else "is gone"
-        raise FragmentError(f"{path} {fate} since the table was listed", path=path, missing=True) from error
+        needed = "" if stored is None else f": {path} cannot be read without it"
+        raise FragmentError(
+            f"{stored or path} {fate} since the table was listed{needed}", path=path, missing=True
+        ) from error
     except (OSError, pa.ArrowException, UnicodeError, ValueError) as error:
         reason = " ".join(str(error).split()) or type(error).__name__
-        raise FragmentError(f"{path}: {what} cannot be read: {reason}", path=path) from error
+        where = "" if stored is None else f" in {stored}"
+        raise FragmentError(f"{path}: {what}{where} cannot be read: {reason}", path=path) from error
 
 
 def _joined(pieces: Iterable[pa.Array]) -> Iterator[pa.Array]:

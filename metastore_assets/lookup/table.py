@@ -12,8 +12,8 @@ import numpy as np
 import pyarrow as pa
 
 from metastore_assets.errors import ColumnNotFoundError, CorruptionError, NotKeptError, PartitionNotFoundError
-from metastore_assets.lookup.names import close_names
 from metastore_assets.lookup.profile import ProfileReader
+from metastore_assets.messages import close_names, near_names
 from metastore_assets.statistics.column import ColumnStatistics, Guarantee
 from metastore_assets.statistics.histogram import Histogram
 from metastore_assets.statistics.types import class_named
@@ -126,7 +126,7 @@ class TableLookup:
             name = self._version.table
             raise PartitionNotFoundError(
                 f"table {name!r} has no partition {key!r} in version {self._version.number}"
-                + close_names(key, list(self._partitions), "; partitions are: {}")
+                + near_names(key, list(self._partitions))
                 + f"; list them with `metastore show {name} --partitions`"
             )
         return entry

@@ -10,8 +10,9 @@ from dataclasses import dataclass, replace
 import pyarrow as pa
 
 from metastore_assets.config import ColumnPolicy, TableConfig
-from metastore_assets.errors import ConfigError, PartitionNotFoundError, UnsupportedTypeError
+from metastore_assets.errors import ConfigError, UnsupportedTypeError
 from metastore_assets.formats.base import FIELD_ID, INITIAL_DEFAULT, Fragment, Snapshot
+from metastore_assets.formats.partition_choice import chosen_partitions
 from metastore_assets.statistics.leaves import LeafColumn, schema_leaves
 from metastore_assets.statistics.types import type_class
 from metastore_assets.store.manifest import FragmentEntry, PartitionEntry, Version
@@ -147,23 +148,19 @@ def make_plan(
 
     `stored` are the profiles there are: of the published version, of fragments that left the table earlier, and of
     attempts that did not publish; `layouts` tells by layout id what each of them holds. With `full` every fragment
-    is read again; `partitions` names partitions whose fragments are read again whatever is stored. But none is that
-    has a profile among the `fresh` ones: those were made for the same request, by a plan that could not be carried out.
+    is read again; `partitions` names partitions, by key or pattern (see `chosen_partitions`), whose fragments are read
+    again whatever is stored. But none is that has a profile among the `fresh` ones: those were made for the same
+    request, by a plan that could not be carried out.
 
     `number` is that of the version to publish where it does not follow `base`: when what is published is damaged.
 
-    Raises PartitionNotFoundError when `partitions` names one that the snapshot does not have.
+    Raises PartitionNotFoundError when `partitions` names one that the snapshot does not have, and says what is near.
     """
     by_key: dict[str, list[Fragment]] = {}
     for fragment in snapshot.fragments:
         by_key.setdefault(fragment.partition_key, []).append(fragment)
-    missing = sorted(set(partitions) - set(by_key))
-    if missing:
-        raise PartitionNotFoundError(
-            f"table {table!r} has no partition {missing[0]!r} in snapshot {snapshot.id}; "
-            f"`metastore show {table} --partitions` lists the {len(by_key)} there are"
-        )
-    forced = set(by_key) if full else set(partitions)
+    named = chosen_partitions(table, partitions, by_key)
+    forced = set(by_key) if full else named
     done = _usable(fresh, layouts or {}, snapshot, layout, set())
     reused = {**done, **_usable(stored, layouts or {}, snapshot, layout, forced)}
     to_profile = tuple(fragment for fragment in snapshot.fragments if fragment.id not in reused)

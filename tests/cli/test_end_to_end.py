@@ -145,6 +145,18 @@ def test_partition_keys_of_any_text(lakehouse: Lakehouse) -> None:
         (["refresh", "events", "--dry-run"], ["up to date", "version 1"]),
         (["refresh", "events", "--dry-run", "--full"], ["version 2", "would read 3 fragments", "* day=2024-01-01"]),
         (["refresh", "events", "--dry-run", "--partition", "day=2024-01-01"], ["read 1 fragment", "1 of 3 partitions"]),
+        (
+            ["refresh", "events", "--dry-run", "--partition", "day=2024-01-0[12]"],
+            ["2 of 3 partitions", "* day=2024-01-02"],
+        ),
+        (
+            ["refresh", "orders", "--dry-run", "--partition", "country=a b/c"],
+            ["1 of 3 partitions", "* country=a b%2Fc"],
+        ),
+        (
+            ["refresh", "orders", "--dry-run", "--partition", "country=a%20b*"],
+            ["1 of 3 partitions", "* country=a b%2Fc"],
+        ),
     ],
 )
 def test_for_people(lakehouse: Lakehouse, arguments: list[str], expected: list[str]) -> None:

@@ -65,6 +65,19 @@ def test_wrong_usage(published: Path, arguments: list[str], said: str) -> None:
     assert "--help`)" in message
 
 
+@pytest.mark.parametrize("arguments", [[], ["-h"], ["--help"]])
+def test_the_help_is_printed_as_it_is(arguments: list[str]) -> None:
+    """Asked for, on stdout with status 0; without any argument, as click has it: on stderr with status 2."""
+    result = run(*arguments)
+    assert result.exit_code == (0 if arguments else failures.USAGE)
+    printed = result.stdout if arguments else result.stderr
+    assert printed == result.output
+    assert "error:" not in printed
+    assert printed.startswith("Usage: metastore [OPTIONS] COMMAND [ARGS]...\n\n  Rich column statistics")
+    assert {"  show ", "  refresh ", "  tables "} <= {line[: line.find(" ", 2) + 1] for line in printed.splitlines()}
+    assert "..." not in printed.partition("Commands:")[2]
+
+
 def test_no_configuration(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.chdir(tmp_path)
     message = error_of(run("tables"))

@@ -168,8 +168,15 @@ def test_full_and_named_partitions_are_read_again() -> None:
     assert (ids(again), again.changed_partitions) == (["b"], ("k=2",))
 
 
+def test_patterns_name_partitions() -> None:
+    now = snapshot(fragment("a", "k=1"), fragment("b", "k=2"), fragment("c", "k=a b%2Fc"))
+    base = published(plan(None, now))
+    assert plan(base, now, partitions=["k=[12]"]).changed_partitions == ("k=1", "k=2")
+    assert plan(base, now, partitions=["k=1", "k=a b/*"]).changed_partitions == ("k=1", "k=a b%2Fc")
+
+
 def test_an_unknown_partition_is_refused_by_name() -> None:
-    with pytest.raises(PartitionNotFoundError, match="'k=9'"):
+    with pytest.raises(PartitionNotFoundError, match="no partition 'k=9'; the nearest is 'k=1'"):
         plan(None, snapshot(fragment("a", "k=1")), partitions=["k=9"])
 
 
