@@ -67,7 +67,8 @@ def _commit(location: Location, instant: Instant) -> Commit:
     try:
         metadata = _decoded(location.read(instant.path))
         partitions = (metadata.get("partitionToWriteStats") or {}).items()
-        extra = metadata.get("extraMetadata") or {}
+        # The second name is that of the first versions.
+        extra = metadata.get("extraMetadata") or metadata.get("extraMetadataMap") or {}
         return Commit(
             instant,
             tuple(write for partition, stats in partitions for stat in stats for write in _writes(partition, stat)),

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 import pyarrow as pa
@@ -30,12 +30,21 @@ _CREATED = "hoodie.table.create.schema"
 class HudiSchema:
     """Columns of the table, without those that Hudi adds."""
 
-    avro: str
-    """As JSON, for whoever reads log files: the columns that Hudi adds to every table left out."""
+    avro: str | None
+    """As JSON, for whoever reads log files: the columns that Hudi adds to every table left out. None when not told."""
     columns: pa.Schema
     """Without those that tell which rows are deleted, too."""
     numbers: tuple[tuple[str, pa.DataType], ...] = ()
     """Columns, by name and type, that some files hold as texts though the table was made with numbers."""
+
+    def without(self, names: Sequence[str]) -> tuple[str, ...]:
+        """Those of the names that are of no column, nor of a field in one."""
+        known = {field.name.lower() for field in self.columns}
+        return tuple(name for name in names if not {name.lower(), name.partition(".")[0].lower()} & known)
+
+    def with_texts(self, names: Sequence[str]) -> HudiSchema:
+        """With more columns, which no file holds."""
+        return replace(self, columns=pa.schema([*self.columns, *(pa.field(name, pa.string()) for name in names)]))
 
 
 def table_schema(
@@ -91,6 +100,12 @@ def parsed(location: Location, text: str, dropped: Sequence[str] = ()) -> HudiSc
     missing = [name for name in dropped if name not in {field.name for field in columns}]
     document["fields"] = [field for field in fields if field["name"] not in dropped]
     return HudiSchema(json.dumps(document), pa.schema(columns + [pa.field(name, pa.string()) for name in missing]))
+
+
+def unparsed(stored: pa.Schema) -> HudiSchema:
+    """The columns of a file, where nothing tells the schema in Avro."""
+    fields = [pa.field(field.name, field.type) for field in stored if not field.name.startswith(META_PREFIX)]
+    return HudiSchema(None, pa.schema(fields))
 
 
 def _check_never_renamed(location: Location) -> None:
