@@ -316,6 +316,7 @@ def _explained() -> Iterator[None]:
         lzma.LZMAError,
         struct.error,
         fastavro.schema.SchemaParseException,
+        fastavro.read.SchemaResolutionError,
         IndexError,
         KeyError,
         TypeError,

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from datetime import UTC, date, datetime
+from datetime import UTC, date, datetime, timedelta
 from decimal import Decimal
 from typing import Any
 
@@ -11,7 +11,9 @@ import pyarrow as pa
 
 _DATE = re.compile(r"\d{4}-\d{2}-\d{2}")
 _INTEGER = re.compile(r"[+-]?\d+")
+_FINER = re.compile(r"\.\d{6}(\d{1,3})")
 _DAY_START = "T00:00:00"
+_EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
 
 
 def partition_value(text: str | None, type_: pa.DataType) -> pa.Scalar:
@@ -45,12 +47,19 @@ def _parsed(text: str, type_: pa.DataType) -> Any:
         return parse_date(text)
     if pa.types.is_timestamp(type_):
         moment = parse_timestamp(text)
-        if type_.tz is not None:
-            return moment if moment.tzinfo else moment.replace(tzinfo=UTC)
-        if moment.utcoffset():
+        if type_.tz is None and moment.utcoffset():
             raise ValueError("a time of a zone")
-        return moment.replace(tzinfo=None)
+        moment = moment if moment.tzinfo else moment.replace(tzinfo=UTC)
+        if type_.unit == "ns":
+            return (moment - _EPOCH) // timedelta(microseconds=1) * 1000 + _below_microseconds(text)
+        return moment if type_.tz is not None else moment.replace(tzinfo=None)
     raise ValueError("a type without values")
+
+
+def _below_microseconds(text: str) -> int:
+    """Nanoseconds that are written behind the sixth digit of a second's fraction."""
+    digits = _FINER.search(text)
+    return int(digits[1].ljust(3, "0")) if digits else 0
 
 
 def parse_date(text: str) -> date:

@@ -1,4 +1,4 @@
-"""The columns of Hudi's files that belong to the table, with the types that it was made with; and of no file."""
+"""The columns of Hudi's files that belong to the table, with the types that it was made with; those of no file."""
 
 from __future__ import annotations
 

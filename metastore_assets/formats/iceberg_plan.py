@@ -92,6 +92,8 @@ class Planner:
                     yield from self._read(manifest, data, statistics)
 
     def _read(self, manifest: Manifest, data: bytes, statistics: bool) -> Iterator[FileEntry]:
+        if manifest.is_encrypted:
+            raise TableFormatError(f"{self._files.name}: {manifest.path} is encrypted, which has no reader")
         with self._explained("manifest", manifest.path):
             spec_id = spec_id_of(data) if manifest.spec_id is None else manifest.spec_id
             spec_id = self._metadata.default_spec_id if spec_id is None else spec_id
@@ -107,6 +109,8 @@ class Planner:
         snapshot = self._state.snapshot
         if snapshot is None:
             return []
+        if snapshot.is_encrypted:
+            raise TableFormatError(f"{self._files.name}: its manifest list is encrypted, which has no reader")
         if snapshot.manifest_list is not None:
             data = self._files.read(snapshot.manifest_list)
             with self._explained("manifest list", snapshot.manifest_list):
