@@ -79,7 +79,8 @@ def _commit(instant: Instant, path: str, load: Callable[[], Mapping[str, Any]]) 
     try:
         metadata = load()
         partitions = (metadata.get("partitionToWriteStats") or {}).items()
-        extra = metadata.get("extraMetadata") or {}
+        # The second name is that of the first versions.
+        extra = metadata.get("extraMetadata") or metadata.get("extraMetadataMap") or {}
         return Commit(
             instant,
             tuple(write for partition, stats in partitions for stat in stats for write in _writes(partition, stat)),

@@ -50,6 +50,8 @@ class IcebergSnapshot:
     manifest_list: str | None
     manifests: tuple[str, ...]
     """Paths of manifests, where they are in the metadata file itself (format version 1)."""
+    is_encrypted: bool
+    """Whether its manifest list is."""
 
 
 @dataclass(frozen=True)
@@ -309,4 +311,5 @@ def _parse_snapshot(raw: Mapping[str, Any]) -> IcebergSnapshot:
         schema_id=raw.get("schema-id"),
         manifest_list=raw.get("manifest-list"),
         manifests=tuple(raw.get("manifests") or ()),
+        is_encrypted=bool(raw.get("key-id")),
     )
