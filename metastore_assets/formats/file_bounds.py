@@ -122,11 +122,11 @@ def _orc(source: pa.NativeFile, path: Sequence[pa.Field]) -> _Told:
     import pyarrow.orc as pyarrow_orc
 
     file = pyarrow_orc.ORCFile(source)
+    tail = OrcTail.of(file.reader.serialized_file_tail())
     place = _place(file.schema, path, _orc_nodes, 1)
     if place is None:
         return _lacking(file.schema, path, file.nrows)
     column, stored = place
-    tail = OrcTail.of(file.reader.serialized_file_tail())
     statistics = tail.statistics(column)
     if not statistics or _ORC_VALUES not in statistics:
         return _Told()

@@ -15,10 +15,11 @@ from metastore_assets.errors import FatalFileError, FragmentError, TableFormatEr
 from metastore_assets.formats.apart import read_all
 from metastore_assets.formats.listing import DataFile
 from metastore_assets.formats.location import Location
-from metastore_assets.formats.parquet import open_parquet
+from metastore_assets.formats.parquet import checked_rows, open_parquet
 from metastore_assets.formats.reader import check_distinct, explained
 from metastore_assets.formats.schema_union import plain_type, union_fields
 from metastore_assets.formats.text_reader import TextReader
+from metastore_assets.formats.type_limits import check_types
 
 _REMOTE_THREADS = 32
 """Footers read at a time from an object store: nearly all of it is waiting."""
@@ -186,7 +187,7 @@ def _describe_parquet(source: pa.NativeFile) -> tuple[int, bytes]:
         if len(_KNOWN) >= _MOST_KNOWN:
             _KNOWN.clear()
         _KNOWN[key] = plain
-    return metadata.num_rows, plain
+    return checked_rows(metadata), plain
 
 
 def _parquet_metadata(source: pa.NativeFile) -> pq.FileMetaData:
@@ -222,6 +223,7 @@ _DESCRIBE: dict[str, Callable[[pa.NativeFile], tuple[int | None, bytes]]] = {
 
 def _plain_schema(fields: Sequence[pa.Field]) -> bytes:
     """As bytes, for they are many and few are different: those are quickly sent, compared and known again."""
+    check_types(fields)
     schema = pa.schema([pa.field(field.name, plain_type(field.type)) for field in fields])
     check_distinct(schema.names)
     return pickle.dumps(schema, pickle.HIGHEST_PROTOCOL)

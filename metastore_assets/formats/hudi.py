@@ -18,6 +18,7 @@ from metastore_assets.formats.apart import read_one
 from metastore_assets.formats.base import Fragment, Snapshot, SnapshotReference
 from metastore_assets.formats.bounds import FragmentBounds, bounds_table
 from metastore_assets.formats.conform import Matcher
+from metastore_assets.formats.damage import DAMAGE, reason
 from metastore_assets.formats.file_columns import open_columns
 from metastore_assets.formats.hudi_archive import archived_completions
 from metastore_assets.formats.hudi_columns import HudiColumns, PartitionConstants
@@ -286,5 +287,5 @@ def _explained(location: Location) -> Iterator[None]:
         yield
     except (FileNotFoundError, NotADirectoryError) as error:
         raise TableNotFoundError(f"{location.uri} holds no Hudi table that can be read: {error}") from error
-    except (OSError, UnicodeError, pa.ArrowException) as error:
-        raise TableFormatError(f"{location.uri} cannot be read as a Hudi table: {error}") from error
+    except DAMAGE as error:
+        raise TableFormatError(f"{location.uri} cannot be read as a Hudi table: {reason(error)}") from error
