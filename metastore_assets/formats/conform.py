@@ -42,7 +42,15 @@ def default_of(field: pa.Field) -> pa.Scalar:
 class Matcher:
     """Finds the field of a data file that holds a field of the table."""
 
-    def __init__(self, *, by_id: bool = False, ignore_case: bool = False) -> None:
+    def __init__(
+        self,
+        *,
+        by_id: bool = False,
+        ignore_case: bool = False,
+        convert: Callable[[pa.Array, pa.DataType], pa.Array] | None = None,
+    ) -> None:
+        self.convert = convert or conform_leaf
+        """What makes an array of a type without parts one of another type."""
         self._by_id = by_id
         self._ignore_case = ignore_case
 
@@ -105,7 +113,7 @@ def conform(array: pa.Array, wanted: pa.DataType, matcher: Matcher) -> pa.Array:
         return _conform_map(array, wanted, matcher)
     if pa.types.is_list(wanted):
         return _conform_list(array, wanted, matcher)
-    return _conform_leaf(array, wanted)
+    return matcher.convert(array, wanted)
 
 
 def _conform_struct(array: pa.Array, wanted: pa.StructType, matcher: Matcher) -> pa.Array:
@@ -154,9 +162,10 @@ def _conform_list(array: pa.Array, wanted: pa.ListType, matcher: Matcher) -> pa.
     return pa.ListArray.from_arrays(pa.array(offsets, pa.int32()), values, type=wanted, mask=mask)
 
 
-def _conform_leaf(array: pa.Array, wanted: pa.DataType) -> pa.Array:
+def conform_leaf(array: pa.Array, wanted: pa.DataType) -> pa.Array:
+    """An array of a type without parts as another such type. Raises ArrowInvalid as `conform` does."""
     stored = array.type
-    if not any(allows(stored) for allows in _SOURCES[_kind(wanted)]):
+    if not any(allows(stored) for allows in _SOURCES[type_kind(wanted)]):
         raise _unlike(stored, wanted)
     if pa.types.is_timestamp(wanted) and pa.types.is_timestamp(stored):
         return _conform_timestamp(array, wanted)
@@ -211,7 +220,8 @@ _SOURCES: dict[str, tuple[Callable[[pa.DataType], bool], ...]] = {
 """What a file may hold where the table declares a type of that kind. Arrow would also parse numbers out of texts."""
 
 
-def _kind(type_: pa.DataType) -> str:
+def type_kind(type_: pa.DataType) -> str:
+    """`number`, `text`, `bytes`, `boolean`, `date`, `timestamp`, `time`, or `other`."""
     if _is_number(type_):
         return "number"
     if pa.types.is_string(type_):
