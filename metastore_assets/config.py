@@ -120,7 +120,10 @@ class TableConfig(_Model):
     """Of a moved table: recorded location prefixes and where the files lie now. The longest one that fits counts."""
     options: dict[str, Any] = Field(default_factory=dict)
     """Reader options of the format. Files: `template` (`{year:int}/{month}`); of CSV files also `header`, `delimiter`,
-    `quote`, `escape`, `encoding`, `null_values`."""
+    `quote`, `escape`, `escape_unquoted`, `encoding`, `null_values`, `skip_initial_space`, `skip_blank_lines`."""
+    declared: dict[str, str] = Field(default_factory=dict, alias="schema")
+    """Of plain files: types by column (dotted path) that count instead of those that the files say or are found to fit,
+    as SQL (`decimal(10,2)`) or statistics (`decimal128(10, 2)`) name them."""
     columns: dict[str, ColumnPolicy] = Field(default_factory=dict)
     """Policy by column (dotted leaf path). The key `default` is the policy of every column not named."""
     sensor: SensorConfig = SensorConfig()
