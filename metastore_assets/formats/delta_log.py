@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import re
 from collections.abc import Iterable
 from contextlib import suppress
@@ -11,7 +10,9 @@ from datetime import UTC, datetime, timedelta
 from functools import cached_property
 
 from metastore_assets.errors import TableFormatError
+from metastore_assets.formats.checked import number, record
 from metastore_assets.formats.location import Location
+from metastore_assets.formats.metadata_json import parsed, parsed_line
 
 LOG = "_delta_log"
 _COMMIT = re.compile(r"(\d{20})\.json")
@@ -114,8 +115,9 @@ def holds_delta(location: Location) -> bool:
 def _hint(location: Location) -> str:
     """A name in the log that sorts before the newest known checkpoint and all commits since; else empty."""
     try:
-        return f"{int(json.loads(location.read(f'{LOG}/_last_checkpoint'))['version']):020}"
-    except (OSError, ValueError, LookupError, TypeError):
+        hint = record(parsed(location.read(f"{LOG}/_last_checkpoint")), "the hint")
+        return f"{number(hint.get('version'), 'version', least=0):020}"
+    except (OSError, ValueError, RecursionError):
         return ""
 
 
@@ -161,8 +163,9 @@ def _told_time(location: Location, version: int) -> tuple[datetime | None, bool]
         text += file.read()
     for line in text.splitlines():
         if b'"commitInfo"' in line[:32]:
-            with suppress(ValueError):  # cut off, where the two ends do not meet
-                commit = json.loads(line)["commitInfo"]
+            # Cut off, where the two ends do not meet; or nonsense, which tells no time.
+            with suppress(ValueError, OverflowError, RecursionError):
+                commit = record(record(parsed_line(line), "a line").get("commitInfo"), "commitInfo")
                 for name in ("inCommitTimestamp", "timestamp"):
                     if isinstance(commit.get(name), int):
                         return datetime.fromtimestamp(commit[name] / 1000, UTC), name == "inCommitTimestamp"

@@ -8,6 +8,7 @@ from dataclasses import dataclass
 from datetime import UTC, datetime
 
 from metastore_assets.errors import TableFormatError, TableNotFoundError
+from metastore_assets.formats.damage import naming
 from metastore_assets.formats.location import Location
 from metastore_assets.formats.time_travel import not_found, parse_timestamp
 
@@ -170,11 +171,11 @@ def holds_hudi(location: Location) -> bool:
 def load_properties(location: Location) -> dict[str, str]:
     """`hoodie.properties`, in the notation of Java's property files."""
     try:
-        text = location.read(_PROPERTIES).decode()
+        text = _text(location, _PROPERTIES)
     except FileNotFoundError as error:
         try:
             # While a writer changes the properties there is only a copy of them.
-            text = location.read(f"{_PROPERTIES}.backup").decode()
+            text = _text(location, f"{_PROPERTIES}.backup")
         except FileNotFoundError:
             raise TableNotFoundError(f"{location.uri} holds no Hudi table: there is no {_PROPERTIES}") from error
     properties = {}
@@ -183,6 +184,11 @@ def load_properties(location: Location) -> dict[str, str]:
             key, _, value = line.partition("=")
             properties[_unescaped(key.strip())] = _unescaped(value.strip())
     return properties
+
+
+def _text(location: Location, path: str) -> str:
+    with naming(location.full_path(path)):
+        return location.read(path).decode()
 
 
 def instant_time(digits: str) -> datetime | None:
@@ -207,8 +213,8 @@ def names(properties: Mapping[str, str], keys: Sequence[str]) -> tuple[str, ...]
 
 def _version(location: Location, properties: Mapping[str, str]) -> int:
     text = properties.get("hoodie.table.version", "0")
-    if not text.isdigit() or int(text) not in _VERSIONS:
-        raise TableFormatError(f"{location.uri} is a Hudi table of version {text}, which has no reader")
+    if text not in map(str, _VERSIONS):
+        raise TableFormatError(f"{location.uri} is a Hudi table of version {text[:20]}, which has no reader")
     return int(text)
 
 
@@ -217,7 +223,7 @@ def _layout(location: Location, properties: Mapping[str, str]) -> int:
     # Layout 0 differs in how pending instants are written only.
     found = properties.get("hoodie.timeline.layout.version", str(expected)).replace("0", "1")
     if found != str(expected):
-        raise TableFormatError(f"{location.uri} has a Hudi timeline of layout {found}, which has no reader")
+        raise TableFormatError(f"{location.uri} has a Hudi timeline of layout {found[:20]}, which has no reader")
     return expected
 
 

@@ -2,18 +2,16 @@
 
 from __future__ import annotations
 
-import struct
-import zlib
 from collections.abc import Iterator
 from contextlib import contextmanager
 
-import fastavro
 import pyarrow as pa
 
 from metastore_assets.config import TableConfig
 from metastore_assets.errors import ConfigError, MetastoreError, TableFormatError
 from metastore_assets.formats.base import Snapshot, SnapshotReference
 from metastore_assets.formats.bounds import FragmentBounds, bounds_table, column_path
+from metastore_assets.formats.damage import DAMAGE, naming, reason
 from metastore_assets.formats.iceberg_bounds import fragment_bounds
 from metastore_assets.formats.iceberg_locations import TableFiles, table_files
 from metastore_assets.formats.iceberg_metadata import (
@@ -90,13 +88,11 @@ class IcebergFormat:
     def _load(self) -> tuple[Reach, Location, TableMetadata, State]:
         """How far the table reaches, its folder, its metadata and the state that is meant."""
         location = self._location()
-        if is_metadata_file(location.uri):
-            metadata = read_metadata(location, "")
-            reach, folder = self._around(location, metadata)
-        else:
-            metadata = read_metadata(location, newest_metadata(location))
-            reach, folder = Reach.of(self._table, location), location
-        return reach, folder, metadata, resolve_state(self._table.uri, metadata, self._table.at)
+        path = "" if is_metadata_file(location.uri) else newest_metadata(location)
+        metadata = read_metadata(location, path)
+        with naming(location.full_path(path)):
+            reach, folder = (Reach.of(self._table, location), location) if path else self._around(location, metadata)
+            return reach, folder, metadata, resolve_state(self._table.uri, metadata, self._table.at)
 
     def _location(self) -> Location:
         """The table's folder, or a metadata file."""
@@ -135,11 +131,5 @@ class IcebergFormat:
             raise TableFormatError(
                 f"{uri} lacks a file that its metadata name: {error}; if the table was moved, say with relocate where"
             ) from error
-        except (OSError, EOFError, ValueError, LookupError, TypeError, ArithmeticError) as error:
-            raise TableFormatError(f"{uri} cannot be read as an Iceberg table: {_told(error)}") from error
-        except (pa.ArrowException, struct.error, zlib.error, fastavro.schema.SchemaParseException) as error:
-            raise TableFormatError(f"{uri} cannot be read as an Iceberg table: {_told(error)}") from error
-
-
-def _told(error: Exception) -> str:
-    return " ".join(str(error).split()) or type(error).__name__
+        except DAMAGE as error:
+            raise TableFormatError(f"{uri} cannot be read as an Iceberg table: {reason(error)}") from error

@@ -56,9 +56,8 @@ def _deleted_rows(file: EqualityDeletes, fallback: FallbackIds) -> list[pa.Array
     columns = open_columns(file.format, file.location.open(file.path))
     try:
         full_path = file.location.full_path(file.path)
-        reader = FileFragmentReader(
-            columns, path=full_path, matcher=fallback.matcher(columns.fields, positions=False), constants={}
-        )
+        matcher = fallback.matcher(file.format, columns.fields, positions=False)
+        reader = FileFragmentReader(columns, path=full_path, matcher=matcher, constants={})
         for key in file.keys:
             if identity(key) not in reader.stored_columns:
                 raise ValueError(f"{full_path} lacks the column {key.name!r}, by which it deletes")

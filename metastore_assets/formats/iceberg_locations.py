@@ -44,11 +44,6 @@ class TableFiles:
                     return self.reach.below(self.folder, path)
         return self.reach.to(recorded)
 
-    def read(self, recorded: str) -> bytes:
-        """The whole of a recorded file. Raises OSError."""
-        location, path = self.locate(recorded)
-        return location.read(path)
-
 
 def table_files(
     reach: Reach, folder: Location, metadata: TableMetadata, snapshot: IcebergSnapshot | None

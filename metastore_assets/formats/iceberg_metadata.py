@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import gzip
-import json
 import re
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
@@ -12,7 +10,11 @@ from itertools import islice
 from typing import Any
 
 from metastore_assets.errors import TableFormatError, TableNotFoundError
+from metastore_assets.formats.checked import number, shown
+from metastore_assets.formats.damage import DAMAGE, naming, reason
+from metastore_assets.formats.iceberg_checks import check_metadata
 from metastore_assets.formats.location import Location
+from metastore_assets.formats.metadata_json import parsed_file
 from metastore_assets.formats.time_travel import not_found, parse_timestamp
 
 METADATA = "metadata"
@@ -21,6 +23,7 @@ _NAME = re.compile(r"(?P<stem>.+?)(\.gz)?\.metadata\.json(\.gz)?")
 _MARKS = frozenset({"format-version", "table-uuid", "schema", "schemas"})
 """Keys of which a metadata file has some beside its location."""
 _NUMBER = re.compile(r"v(\d+)|(\d+)(?:-.*)?")
+_TRANSFORM = re.compile(r"(identity|void|year|month|day|hour)|(bucket|truncate)\[\s*\d+\s*\]", re.IGNORECASE)
 _HINTS = ("version-hint.text", "version-hint.txt")
 _VERSIONED = ("v", "w")
 """Between these sort the names `v1`, `v2`, … of tables without a catalog."""
@@ -39,9 +42,10 @@ class PartitionField:
 
     name: str
     field_id: int
-    source_id: int
-    """Field id of the column that the transform is of; the first one when it is of several."""
+    source_id: int | None
+    """Field id of the column that the transform is of; None when it is of several, or of none that is told."""
     transform: str
+    """`identity`, `void`, `year`, `month`, `day`, `hour`, `bucket`, `truncate`, or `unknown`."""
 
 
 @dataclass(frozen=True)
@@ -55,6 +59,8 @@ class IcebergSnapshot:
     manifest_list: str | None
     manifests: tuple[str, ...]
     """Paths of manifests, where they are in the metadata file itself (format version 1)."""
+    is_encrypted: bool
+    """Whether its manifest list is."""
 
 
 @dataclass(frozen=True)
@@ -143,11 +149,14 @@ def read_metadata(location: Location, path: str) -> TableMetadata:
     raw = _read_json(location, path)
     version = raw.get("format-version", 1)
     if version not in range(1, _NEWEST_FORMAT + 1):
-        raise TableFormatError(f"{full_path} is of Iceberg's format version {version}; up to {_NEWEST_FORMAT} are read")
+        raise TableFormatError(
+            f"{full_path} is of Iceberg's format version {shown(version)}; up to {_NEWEST_FORMAT} are read"
+        )
     try:
+        check_metadata(raw)
         return _parse(raw, version)
-    except (KeyError, TypeError, ValueError, AttributeError) as error:
-        raise TableFormatError(f"{full_path} is no valid metadata file: {type(error).__name__} {error}") from error
+    except DAMAGE as error:
+        raise TableFormatError(f"{full_path} is no valid metadata file: {reason(error)}") from error
 
 
 def resolve_state(name: str, metadata: TableMetadata, at: str | None) -> State:
@@ -211,7 +220,11 @@ def _history(metadata: TableMetadata) -> Sequence[tuple[int, int]]:
 
 def _ancestors(metadata: TableMetadata) -> Iterator[IcebergSnapshot]:
     current = metadata.current_snapshot_id
+    seen = set()
     while current is not None and current in metadata.snapshots:
+        if current in seen:
+            raise ValueError(f"the snapshot {current} is its own ancestor")
+        seen.add(current)
         yield metadata.snapshots[current]
         current = metadata.snapshots[current].parent_id
 
@@ -242,8 +255,11 @@ def _hint(folder: Location) -> str | None:
 
 
 def _age(folder: Location, name: str) -> tuple[int, int, str]:
-    raw = _read_json(folder, f"{METADATA}/{name}")
-    return raw.get("last-updated-ms") or 0, raw.get("last-sequence-number") or 0, name
+    path = f"{METADATA}/{name}"
+    raw = _read_json(folder, path)
+    with naming(folder.full_path(path)):
+        updated, sequence = (number(raw.get(key) or 0, key) for key in ("last-updated-ms", "last-sequence-number"))
+    return updated, sequence, name
 
 
 def _is_metadata(location: Location, path: str) -> bool:
@@ -260,12 +276,11 @@ def _is_metadata(location: Location, path: str) -> bool:
 def _json(location: Location, path: str) -> Any:
     full_path = location.full_path(path)
     try:
-        data = location.read(path)
-        return json.loads(gzip.decompress(data) if data[:2] == b"\x1f\x8b" else data)
+        return parsed_file(location.read(path))
     except FileNotFoundError as error:
         raise TableNotFoundError(f"{full_path} does not exist") from error
-    except (OSError, EOFError, ValueError) as error:
-        raise TableFormatError(f"{full_path} cannot be read as a metadata file: {error}") from error
+    except DAMAGE as error:
+        raise TableFormatError(f"{full_path} cannot be read as a metadata file: {reason(error)}") from error
 
 
 def _read_json(location: Location, path: str) -> Mapping[str, Any]:
@@ -308,11 +323,24 @@ def _spec(fields: Sequence[Mapping[str, Any]]) -> tuple[PartitionField, ...]:
         PartitionField(
             name=field["name"],
             field_id=field.get("field-id", _FIRST_PARTITION_ID + index),
-            source_id=field["source-id"] if "source-id" in field else field["source-ids"][0],
-            transform=field["transform"],
+            source_id=(source_id := _source_id(field)),
+            transform=_transform(field["transform"], source_id),
         )
         for index, field in enumerate(fields)
     )
+
+
+def _source_id(field: Mapping[str, Any]) -> int | None:
+    ids = field.get("source-ids") or [field.get("source-id")]
+    return ids[0] if len(ids) == 1 else None
+
+
+def _transform(name: str, source_id: int | None) -> str:
+    """What is known of a transform. Any may be added to the specification: then readers do without."""
+    match = _TRANSFORM.fullmatch(name.strip())
+    kind = "unknown" if match is None else (match[1] or match[2]).lower()
+    # Of the transforms of one column, those of several may have other results.
+    return "unknown" if source_id is None and kind not in ("void", "bucket") else kind
 
 
 def _parse_snapshot(raw: Mapping[str, Any]) -> IcebergSnapshot:
@@ -323,4 +351,5 @@ def _parse_snapshot(raw: Mapping[str, Any]) -> IcebergSnapshot:
         schema_id=raw.get("schema-id"),
         manifest_list=raw.get("manifest-list"),
         manifests=tuple(raw.get("manifests") or ()),
+        is_encrypted=bool(raw.get("key-id")),
     )

@@ -12,11 +12,12 @@ from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, field, replace
 from datetime import UTC, datetime
 from functools import lru_cache
-from typing import Any
+from typing import Any, NamedTuple
 from urllib.parse import unquote
 
 import pyarrow as pa
 
+from metastore_assets.formats.local_files import check_size, open_local, read_local
 from metastore_assets.formats.object_store import (
     ObjectFile,
     OverwrittenError,
@@ -33,9 +34,8 @@ _LISTINGS = 16
 """Folders of an object store listed at a time."""
 
 
-@dataclass(frozen=True)
-class StoredFile:
-    """One file below a location, as a listing shows it."""
+class StoredFile(NamedTuple):
+    """One file below a location, as a listing shows it. A named tuple, for there are many, and they travel."""
 
     path: str
     """Relative to the location, with `/` between segments. Empty when the location is the file itself."""
@@ -156,17 +156,18 @@ class Location:
             return written
 
     def read(self, path: str) -> bytes:
-        """The whole of a small file."""
+        """The whole of a small file. Raises OSError for one that is too large to be metadata."""
         if self.is_local:
-            with open(self._on_disk(path), "rb") as file:
-                return file.read()
+            return read_local(self._on_disk(path))
         store, prefix = self._store()
         with object_errors(self.full_path(path)):
-            return bytes(store.get(_key(prefix, path)).bytes())
+            found = store.get(_key(prefix, path))
+            check_size(self.full_path(path), found.meta["size"])
+            return bytes(found.bytes())
 
     def open(self, path: str) -> pa.NativeFile:
         """The file for random access, as it is now."""
-        return pa.OSFile(self._on_disk(path), "rb") if self.is_local else self._open_object(self.stat(path))
+        return open_local(self._on_disk(path)) if self.is_local else self._open_object(self.stat(path))
 
     def open_stored(self, stored: StoredFile) -> pa.NativeFile:
         """The file for random access, of the content that was listed, else OverwrittenError.
@@ -178,7 +179,7 @@ class Location:
 
     def open_listed(self, stored: StoredFile) -> pa.NativeFile:
         """The same for who reads little and calls `check` anyway, which tells it as well."""
-        return pa.OSFile(self._on_disk(stored.path), "rb") if self.is_local else self._open_object(stored)
+        return open_local(self._on_disk(stored.path)) if self.is_local else self._open_object(stored)
 
     def check(self, stored: StoredFile) -> None:
         """Raise OverwrittenError when the file is no longer the one that was listed."""

@@ -13,7 +13,7 @@ from metastore_assets.produce.dataset import Dataset
 from metastore_assets.produce.inputs import KeyChunks
 from metastore_assets.produce.layout import GONE, Layout
 from metastore_assets.produce.parts import Part, Sink, Spool, joined, part_rows
-from metastore_assets.produce.preserving import preserved
+from metastore_assets.produce.preserving import novel_keys, preserved
 from metastore_assets.produce.rows import CHANGE, Rows, with_nulls
 from metastore_assets.produce.runs import KeyRange
 from metastore_assets.produce.stages import Preserve
@@ -90,7 +90,9 @@ def apply(task: ApplyTask) -> Applied:
 
 def count_novel(task: ApplyTask) -> int:
     """How many numbers a range will give to novel keys."""
-    return sum(step.novel for step, _ in _steps(task))
+    assert task.rows is not None
+    met = _met(task)
+    return sum(novel_keys(task.rows, frame.filter(~pl.col(GONE)), former).height for frame, former in met)
 
 
 def _steps(task: ApplyTask) -> Iterator[tuple[Step, pl.DataFrame]]:

@@ -17,7 +17,6 @@ from metastore_assets.produce.storage import Storage
 from metastore_assets.produce.streams import Stream, aligned
 
 _RUN = "_run"
-_ESTIMATE = "_estimate_"
 
 
 @dataclass(frozen=True)
@@ -144,45 +143,16 @@ def _newest(frames: Sequence[pl.DataFrame], layout: Layout) -> pl.DataFrame:
 
 
 def _summed(frames: Sequence[pl.DataFrame], layout: Layout) -> pl.DataFrame:
+    """One row per key, sorted, with the sums of its amounts; keys whose sums are all zero are left out.
+
+    Sums wrap around. That of all runs is a total, which fits; that of some is a difference of two totals, which may
+    not, but is true again, and not zero before, once the others are added.
+    """
     present = [frame for frame in frames if frame.height]
     if len(present) == 1:
         return present[0]
-    return sums(pl.concat(present), layout)
-
-
-def sums(frame: pl.DataFrame, layout: Layout) -> pl.DataFrame:
-    """One row per key, sorted, with the sums of its amounts; keys whose sums are all zero are left out."""
-    amounts = [pl.col(name) for name in layout.amounts]
-    wide = [
-        amount.cast(pl.Int128) if frame.schema[amount.meta.output_name()].is_integer() else amount for amount in amounts
-    ]
-    estimates = [
-        pl.col(name).cast(pl.Float64).sum().alias(f"{_ESTIMATE}{name}")
-        for name in layout.amounts
-        if frame.schema[name].is_decimal()
-    ]
-    total = frame.group_by(layout.group.columns, maintain_order=True).agg(*(a.sum() for a in wide), *estimates)
-    if estimates:
-        total = _checked_decimals(total, layout)
-    alive = total.filter(pl.any_horizontal(amount != 0 for amount in amounts))
-    return layout.order.sort(alive.cast({name: layout.empty.schema[name] for name in layout.amounts}))
-
-
-def _checked_decimals(total: pl.DataFrame, layout: Layout) -> pl.DataFrame:
-    """Totals without their estimates. Raises pl.exceptions.InvalidOperationError where one exceeds 38 digits.
-
-    Sums of 128 bits wrap around: the true one differs by multiples of 2**128, about 3.4e38, which an estimate shows.
-    """
-    for name in layout.amounts:
-        if f"{_ESTIMATE}{name}" in total.columns:
-            dtype = total.schema[name]
-            assert isinstance(dtype, pl.Decimal)
-            most = 1.5 * 10.0 ** (38 - dtype.scale)
-            far = (pl.col(f"{_ESTIMATE}{name}").abs() > most).any()
-            wide = (pl.col(name).to_physical().is_between(-(10**38) + 1, 10**38 - 1).not_()).any()
-            if any(total.select(far.alias("far"), wide.alias("wide")).row(0)):
-                raise pl.exceptions.InvalidOperationError(f"a total of {name!r} has more than 38 digits")
-    return total.drop(f"{_ESTIMATE}{name}" for name in layout.amounts if f"{_ESTIMATE}{name}" in total.columns)
+    total = pl.concat(present).group_by(layout.group.columns, maintain_order=True).agg(pl.col(*layout.amounts).sum())
+    return layout.order.sort(total.filter(pl.any_horizontal(pl.col(name) != 0 for name in layout.amounts)))
 
 
 def _intersection(own: KeyRange, other: KeyRange, layout: Layout) -> KeyRange | None:

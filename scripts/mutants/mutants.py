@@ -161,4 +161,28 @@ MUTANTS = (
         "counter=tasks[number].counter + novel",
         "counter=counter",
     ),
+    Mutant(
+        "the rows of a new key are no examples for each other",
+        "preserving",
+        "later &= ~written.select(group.changes()).to_series()",
+        "later &= False",
+    ),
+    Mutant(
+        "the example of a new key is its first row as it was before the hook",
+        "preserving",
+        "firsts = group.semi(result, novel).select(names)",
+        "firsts = group.semi(written.filter(~later), novel).select(names)",
+    ),
+    Mutant(
+        "totals below zero vanish in a merge",
+        "dataset",
+        "pl.any_horizontal(pl.col(name) != 0 for name in layout.amounts)",
+        "pl.any_horizontal(pl.col(name) > 0 for name in layout.amounts)",
+    ),
+    Mutant(
+        "a total that comes to zero stays",
+        "summing",
+        "layout.order.sort(total.filter(pl.any_horizontal(pl.col(name) != 0 for name in layout.amounts)))",
+        "layout.order.sort(total)",
+    ),
 )

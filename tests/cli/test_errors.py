@@ -68,6 +68,19 @@ def test_wrong_usage(published: Path, arguments: list[str], said: str) -> None:
     assert "--help`)" in message
 
 
+@pytest.mark.parametrize("arguments", [[], ["-h"], ["--help"]])
+def test_the_help_is_printed_as_it_is(arguments: list[str]) -> None:
+    """Asked for, on stdout with status 0; without any argument, as click has it: on stderr with status 2."""
+    result = run(*arguments)
+    assert result.exit_code == (0 if arguments else failures.USAGE)
+    printed = result.stdout if arguments else result.stderr
+    assert printed == result.output
+    assert "error:" not in printed
+    assert printed.startswith("Usage: metastore [OPTIONS] COMMAND [ARGS]...\n\n  Rich column statistics")
+    assert {"  show ", "  refresh ", "  tables "} <= {line[: line.find(" ", 2) + 1] for line in printed.splitlines()}
+    assert "..." not in printed.partition("Commands:")[2]
+
+
 def test_no_configuration(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.chdir(tmp_path)
     message = error_of(run("tables"))
@@ -82,26 +95,26 @@ def test_no_configuration(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> No
         ("root: [", ["cannot be read as YAML"]),
         ("- a", ["must be a mapping"]),
         ("tables: []", ["root"]),
-        ("{root: r, tables: [{name: a b, uri: u}]}", ["tables.0.name = 'a b'", "letters"]),
-        ("{root: r, tables: [{name: a, uri: u, format: csv}]}", ["tables.0.format = 'csv'", "'delta'", "'files'"]),
+        ("{root: r, tables: [{name: a b, uri: u}]}", ["table 'a b': name = 'a b'", "letters"]),
+        ("{root: r, tables: [{name: a, uri: u, format: csv}]}", ["table 'a': format = 'csv'", "'delta'", "'files'"]),
         ("{root: r, tables: [{name: a, uri: u}, {name: A, uri: v}]}", ["'a', 'A'", "same name"]),
         (
             "{root: r, tables: [{name: a, uri: u, columns: {x: {histogram: 5}}}]}",
-            ["tables.0.columns.x.histogram = 5", "1000 to 10000, or off"],
+            ["table 'a': columns.x.histogram = 5", "1000 to 10000, or off"],
         ),
         (
             "{root: r, tables: [{name: a, uri: u, columns: {x: {frequencies: repeated}}}]}",
-            ["tables.0.columns.x.frequencies", "'repeated'", "not built yet"],
+            ["table 'a': columns.x.frequencies", "'repeated'", "not built yet"],
         ),
         (
             "{root: r, tables: [{name: a, uri: u, columns: {x: {frequencies: top(5)}}}]}",
-            ["tables.0.columns.x.frequencies", "'top(5)'", "not built yet"],
+            ["table 'a': columns.x.frequencies", "'top(5)'", "not built yet"],
         ),
         (
             "{root: r, tables: [{name: a, uri: u, columns: {x: {ranks: on}}}]}",
-            ["tables.0.columns.x.ranks", "'on'", "not built yet"],
+            ["table 'a': columns.x.ranks", "'on'", "not built yet"],
         ),
-        ("{root: r, tables: [{name: a, uri: u, sensor: {interval: 0}}]}", ["tables.0.sensor.interval = 0", "1"]),
+        ("{root: r, tables: [{name: a, uri: u, sensor: {interval: 0}}]}", ["table 'a': sensor.interval = 0", "1"]),
         ("{root: r, roof: s}", ["roof"]),
     ],
 )

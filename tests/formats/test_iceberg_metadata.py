@@ -165,7 +165,7 @@ def test_damaged_and_missing_files_are_named(writer: IcebergWriter) -> None:
     writer.commit()
     for manifest in (writer.folder / "metadata").glob("*-m0.avro"):
         manifest.write_bytes(manifest.read_bytes()[:-30])
-    with pytest.raises(TableFormatError, match="cannot be read as an Iceberg table"):
+    with pytest.raises(TableFormatError, match=r"the manifest .*-m0\.avro cannot be read"):
         _open(writer.folder).snapshot()
     for manifest in (writer.folder / "metadata").glob("*-m0.avro"):
         manifest.unlink()

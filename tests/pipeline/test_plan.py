@@ -168,14 +168,21 @@ def test_full_and_named_partitions_are_read_again() -> None:
     assert (ids(again), again.changed_partitions) == (["b"], ("k=2",))
 
 
+def test_patterns_name_partitions() -> None:
+    now = snapshot(fragment("a", "k=1"), fragment("b", "k=2"), fragment("c", "k=a b%2Fc"))
+    base = published(plan(None, now))
+    assert plan(base, now, partitions=["k=[12]"]).changed_partitions == ("k=1", "k=2")
+    assert plan(base, now, partitions=["k=1", "k=a b/*"]).changed_partitions == ("k=1", "k=a b%2Fc")
+
+
 def test_an_unknown_partition_is_refused_by_name() -> None:
-    with pytest.raises(PartitionNotFoundError, match="'k=9'"):
+    with pytest.raises(PartitionNotFoundError, match="no partition 'k=9'; the nearest is 'k=1'"):
         plan(None, snapshot(fragment("a", "k=1")), partitions=["k=9"])
 
 
 def test_a_policy_for_an_unknown_column_is_refused_by_name() -> None:
     table = TableConfig.model_validate({"name": "t", "uri": "/lake/t", "columns": {"nmae": {"frequencies": "off"}}})
-    with pytest.raises(ConfigError, match=r"columns\.nmae.*id, name"):
+    with pytest.raises(ConfigError, match=r"columns\.nmae .*did you mean 'name'\?$"):
         table_layout(SCHEMA, table)
 
 
