@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
-from itertools import chain, pairwise
+from itertools import pairwise
 
 import numpy as np
 import polars as pl
@@ -82,23 +82,24 @@ class Dataset:
         self, keys: pl.DataFrame, key_range: KeyRange = EVERYTHING, columns: Sequence[str] | None = None
     ) -> pl.DataFrame:
         """The rows of some sorted distinct keys in a range, sorted; of some columns, those of units included."""
-        layout, group = self.layout, self.layout.group
+        layout, state = self.layout, self.state
         columns = layout.schema.names if columns is None else columns
         names = [name for name in layout.file_schema.names if name in (*columns, GONE)]
-        keys = key_range.filter(keys, group)
-
-        def found(runs: Sequence[Run], keys: pl.DataFrame) -> list[Stream]:
-            return [find_in_run(self.storage, run, layout, keys, names) for run in reversed(runs)]
-
-        def of_shard(shard: Shard, keys: pl.DataFrame, newer: pl.DataFrame) -> list[pl.DataFrame]:
-            return list(self._merged([Stream([newer], newer.clear()), *found(shard.runs, keys)])) if keys.height else []
-
+        keys = key_range.filter(keys, layout.group)
         # What the runs of level 0 say is read once, whatever the number of shards.
-        newest = pl.concat(
-            [layout.empty[names], *(merged(found(self.state.level0, keys), layout) if keys.height else ())]
-        )
-        split = self.state.shards, self.state.split(keys, group), self.state.split(newest, group)
-        return pl.concat([self._empty[list(columns)], *chain.from_iterable(map(of_shard, *split))])
+        newest = pl.concat([layout.empty[names], *merged(self._found(state.level0, keys, names), layout)])
+        frames = [self._empty[list(columns)]]
+        split = zip(state.split(keys, layout.group), state.split(newest, layout.group), strict=True)
+        for shard, (own, newer) in zip(state.shards, split, strict=True):
+            if own.height:
+                streams = [Stream([newer], newer.clear()), *self._found(shard.runs, own, names)]
+                frames += self._merged(streams)
+        return pl.concat(frames)
+
+    def _found(self, runs: Sequence[Run], keys: pl.DataFrame, names: Sequence[str]) -> list[Stream]:
+        """The rows of some sorted keys in each run, the newest first; nothing is read where there are no keys."""
+        runs = runs if keys.height else ()
+        return [find_in_run(self.storage, run, self.layout, keys, names) for run in reversed(runs)]
 
     @property
     def _empty(self) -> pl.DataFrame:

@@ -33,6 +33,8 @@ _MOST_DIGITS = 10**38 - 1
 class Step:
     """The instructions of some target keys, carried out."""
 
+    former: pl.DataFrame
+    """The rows that there were, of as many target keys as `content` is of."""
     run: pl.DataFrame
     """Instructions that have an effect, as rows of a run."""
     content: pl.DataFrame
@@ -119,7 +121,7 @@ def add_amounts(stage: str, layout: Layout, changes: pl.DataFrame, former: pl.Da
             f"stage {stage!r}: the totals of the key {key} would be {totals}: more was taken away than was ever added; "
             f"rebuild the stage{advice}"
         )
-    return Step(changes, content, _update(layout, changes, former, content))
+    return Step(former, changes, content, _update(layout, changes, former, content))
 
 
 def _added(stage: str, frame: pl.DataFrame, layout: Layout) -> pl.DataFrame:

@@ -146,8 +146,8 @@ MUTANTS = (
     Mutant(
         "the version forgets which numbers were given",
         "stepping",
-        "counter=before.counter + novel",
-        "counter=before.counter",
+        "counter = before.counter + content.novel",
+        "counter = before.counter",
     ),
     Mutant(
         "numbers start again with every piece of a range",
@@ -158,8 +158,8 @@ MUTANTS = (
     Mutant(
         "numbers start again with every range",
         "stepping",
-        "counter=tasks[number].counter + novel",
-        "counter=counter",
+        "return [replace(task, counter=counter) for task, counter in zip(tasks, counters, strict=True)]",
+        "return tasks",
     ),
     Mutant(
         "the rows of a new key are no examples for each other",
