@@ -132,7 +132,7 @@ class IcebergFormat:
             raise TableFormatError(
                 f"{uri} lacks a file that its metadata name: {error}; if the table was moved, say with relocate where"
             ) from error
-        except (OSError, EOFError, ValueError, LookupError, TypeError, ArithmeticError) as error:
+        except (OSError, EOFError, ValueError, LookupError, TypeError, ArithmeticError, AttributeError) as error:
             raise TableFormatError(f"{uri} cannot be read as an Iceberg table: {_told(error)}") from error
         except (pa.ArrowException, struct.error, zlib.error, fastavro.schema.SchemaParseException) as error:
             raise TableFormatError(f"{uri} cannot be read as an Iceberg table: {_told(error)}") from error
