@@ -64,6 +64,10 @@ class ProfileError(MetastoreError):
     """Raised when fragments could not be profiled: lists each file and cause. Finished profiles are kept."""
 
 
+class WorkerEndedError(MetastoreError):
+    """Raised when a Python worker of Spark ended at its work: it crashed, or was killed for want of memory."""
+
+
 class StoreError(MetastoreError):
     """Raised when the Metastore's root cannot be read or written (permission, full disk, unreachable)."""
 

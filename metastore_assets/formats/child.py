@@ -6,7 +6,6 @@ this process: who asked finds the culprit there.
 
 from __future__ import annotations
 
-import mmap
 import os
 import pickle
 import resource
@@ -20,11 +19,9 @@ from dataclasses import dataclass
 from itertools import count
 from typing import Any, BinaryIO
 
+from metastore_assets.formats.crumbs import Crumbs
 from metastore_assets.startup import hide_pandas
 
-MOST_THREADS = 64
-CRUMBS_BYTES = 8 * MOST_THREADS
-"""Per thread the number of the task that it reads, counted from 1; 0 for none."""
 _LENGTH = struct.Struct("<Q")
 
 
@@ -58,6 +55,9 @@ class Parts:
 
     function: Callable[..., Iterable[Any]]
     arguments: tuple[Any, ...]
+
+
+Request = Environment | Start | Share | Parts
 
 
 @dataclass(frozen=True)
@@ -110,8 +110,8 @@ def serve(requests: BinaryIO, answers: int, crumbs: int) -> None:
     signal.signal(signal.SIGINT, signal.SIG_IGN)
     resource.setrlimit(resource.RLIMIT_CORE, (0, resource.getrlimit(resource.RLIMIT_CORE)[1]))
     hide_pandas()
-    worker = _Worker(open(answers, "wb"), mmap.mmap(crumbs, CRUMBS_BYTES))  # noqa: SIM115 (open to the end)
-    pool = ThreadPoolExecutor(1, initializer=worker.take_slot)
+    worker = _Worker(open(answers, "wb"), Crumbs(crumbs))  # noqa: SIM115 (open to the end)
+    pool = ThreadPoolExecutor(1, initializer=worker.take_place)
     try:
         while True:
             request = read_frame(requests)
@@ -120,8 +120,8 @@ def serve(requests: BinaryIO, answers: int, crumbs: int) -> None:
                 os.environ.update(request.variables)
             elif isinstance(request, Start):
                 pool.shutdown()
-                worker.free_slots()
-                pool = ThreadPoolExecutor(request.threads, initializer=worker.take_slot)
+                worker.free_places()
+                pool = ThreadPoolExecutor(request.threads, initializer=worker.take_place)
             else:
                 pool.submit(worker.answer, request)
     except EOFError:
@@ -131,20 +131,20 @@ def serve(requests: BinaryIO, answers: int, crumbs: int) -> None:
 class _Worker:
     """Answers requests in any number of threads."""
 
-    def __init__(self, answers: BinaryIO, crumbs: mmap.mmap) -> None:
+    def __init__(self, answers: BinaryIO, crumbs: Crumbs) -> None:
         self._answers = answers
-        self._crumbs = memoryview(crumbs).cast("Q")
+        self._crumbs = crumbs
         self._lock = threading.Lock()
         self._own = threading.local()
-        self.free_slots()
+        self.free_places()
 
-    def free_slots(self) -> None:
+    def free_places(self) -> None:
         """Number threads anew."""
-        self._slots = count()
+        self._places = count()
 
-    def take_slot(self) -> None:
+    def take_place(self) -> None:
         """Give the thread that calls a place for its crumbs."""
-        self._own.slot = next(self._slots)
+        self._own.place = next(self._places)
 
     def answer(self, request: Share | Parts) -> None:
         """Answer one request. Nothing it comes to may be lost on the way: else who asked would wait for ever."""
@@ -160,14 +160,13 @@ class _Worker:
             os._exit(1)
 
     def _outcome(self, number: int, function: Callable[..., Any], arguments: tuple[Any, ...]) -> Any:
-        slot = self._own.slot
-        self._crumbs[slot] = number + 1
+        self._crumbs.begin(self._own.place, number)
         try:
             return function(*arguments)
         except BaseException as error:  # noqa: BLE001 (native code may raise what is no Exception)
             return Raised(_portable(error), traceback.format_exc())
         finally:
-            self._crumbs[slot] = 0
+            self._crumbs.end(self._own.place)
 
     def _send_parts(self, request: Parts) -> None:
         for value in request.function(*request.arguments):

@@ -12,7 +12,6 @@ from functools import lru_cache
 
 import pyarrow as pa
 import pyarrow.compute as pc
-import pyarrow.parquet as pq
 
 from metastore_assets.config import TableConfig
 from metastore_assets.errors import ConfigError, TableFormatError, TableNotFoundError
@@ -29,7 +28,7 @@ from metastore_assets.formats.hudi_log import live_instants
 from metastore_assets.formats.hudi_merge import Merge, MergeRules, log_blocks, merged
 from metastore_assets.formats.hudi_names import data_file_name
 from metastore_assets.formats.hudi_partitions import PartitionPaths
-from metastore_assets.formats.hudi_schema import META_COLUMNS, HudiSchema, parsed, table_schema
+from metastore_assets.formats.hudi_schema import META_COLUMNS, HudiSchema, parsed, schema_text, table_schema
 from metastore_assets.formats.hudi_slices import FileSlice, file_slices
 from metastore_assets.formats.hudi_timeline import State, Timeline, flag, load_timeline
 from metastore_assets.formats.location import Location, StoredFile
@@ -121,7 +120,7 @@ class HudiFormat:
         bases = [one.base for one in slices if one.base is not None and one.kind == "parquet"]
         if bases:
             newest = max(bases, key=lambda stored: stored.path.rpartition("_")[2])
-            text = read_one(_avro_schema, self._location.full_path(newest.path), self._location, newest)
+            text = read_one(schema_text, self._location.full_path(newest.path), self._location, newest)
             if text is not None:
                 return parsed(self._location, text.decode())
         raise TableFormatError(f"{self._location.uri}: neither a commit nor a file tells the table's schema")
@@ -263,12 +262,6 @@ class HudiFragmentSource:
     def _verify(self) -> None:
         if self.base is not None:
             self.location.check(self.base)
-
-
-def _avro_schema(location: Location, base: StoredFile) -> bytes | None:
-    """What a base file says of its rows. Runs in a child process."""
-    with location.open_stored(base) as source:
-        return (pq.read_metadata(source).metadata or {}).get(b"parquet.avro.schema")
 
 
 def _has_local_times(fields: Iterable[pa.Field]) -> bool:

@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
+from functools import partial
 from typing import Any, cast
 
 from metastore_assets.errors import TableFormatError
+from metastore_assets.formats.apart import read_all, told
 from metastore_assets.formats.avro import avro_records
 from metastore_assets.formats.checked import items, number, record, records, text
 from metastore_assets.formats.damage import DAMAGE, reason
@@ -17,6 +19,7 @@ from metastore_assets.formats.metadata_json import parsed
 
 _AVRO = b"Obj\x01"
 _THREADS = 8
+_SHARE = 16
 _REWRITES = ("CLUSTER", "COMPACT", "INDEX", "LOG_COMPACT")
 
 Group = tuple[str, str]
@@ -59,13 +62,22 @@ class Commit:
 def read_commits(location: Location, instants: Sequence[Instant]) -> list[Commit]:
     """The metadata of those instants, in their order. Raises OSError or TableFormatError."""
     with ThreadPoolExecutor(_THREADS) as pool:
-        return list(pool.map(lambda instant: _commit(location, instant), instants))
+        contents = list(pool.map(lambda instant: location.read(instant.path), instants))
+    paths = [location.full_path(instant.path) for instant in instants]
+    in_avro = [place for place, data in enumerate(contents) if data.startswith(_AVRO)]
+    records = read_all(
+        _record, [(contents[place],) for place in in_avro], [paths[place] for place in in_avro], share=_SHARE
+    )
+    decoded = dict(zip(in_avro, records, strict=True))
+    return [
+        _commit(instant, path, partial(told, decoded[place]) if place in decoded else partial(_parsed, data))
+        for place, (instant, path, data) in enumerate(zip(instants, paths, contents, strict=True))
+    ]
 
 
-def _commit(location: Location, instant: Instant) -> Commit:
-    path = location.full_path(instant.path)
+def _commit(instant: Instant, path: str, load: Callable[[], Mapping[str, Any]]) -> Commit:
     try:
-        metadata = record(_decoded(location.read(instant.path)), "it")
+        metadata = record(load(), "it")
         written = record(metadata.get("partitionToWriteStats") or {}, "partitionToWriteStats").items()
         replaced = record(metadata.get("partitionToReplaceFileIds") or {}, "partitionToReplaceFileIds").items()
         extra = record(metadata.get("extraMetadata") or {}, "extraMetadata")
@@ -92,15 +104,16 @@ def _commit(location: Location, instant: Instant) -> Commit:
         raise TableFormatError(f"{path} is no metadata of a Hudi commit that can be read: {reason(error)}") from error
 
 
-def _decoded(data: bytes) -> Mapping[str, Any]:
-    if not data:
-        return {}
-    if not data.startswith(_AVRO):
-        return cast(Mapping[str, Any], parsed(data))
-    record = next(avro_records(data), None)
-    if record is None:
+def _parsed(data: bytes) -> Mapping[str, Any]:
+    return cast(Mapping[str, Any], parsed(data)) if data else {}
+
+
+def _record(data: bytes) -> Mapping[str, Any]:
+    """What a commit in Avro says. Runs in a child process."""
+    found = next(avro_records(data), None)
+    if found is None:
         raise ValueError("it has no record")
-    return cast(Mapping[str, Any], record)
+    return cast(Mapping[str, Any], found)
 
 
 def _writes(partition: str, stat: Mapping[str, Any]) -> list[Write]:

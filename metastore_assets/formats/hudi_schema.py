@@ -8,13 +8,14 @@ from dataclasses import dataclass
 from typing import Any
 
 import pyarrow as pa
+import pyarrow.parquet as pq
 
 from metastore_assets.errors import TableFormatError
 from metastore_assets.formats.avro_schema import record_type
 from metastore_assets.formats.damage import DAMAGE, reason
 from metastore_assets.formats.hudi_commits import Commit
 from metastore_assets.formats.hudi_timeline import BEFORE_INSTANTS, FOLDER
-from metastore_assets.formats.location import Location
+from metastore_assets.formats.location import Location, StoredFile
 from metastore_assets.formats.metadata_json import parsed as parsed_json
 from metastore_assets.formats.reader import check_distinct
 
@@ -78,6 +79,12 @@ def _as_created(schema: HudiSchema, created: pa.Schema, dated: Sequence[str]) ->
     types = dict(numbers)
     columns = pa.schema([field.with_type(types.get(field.name, field.type)) for field in schema.columns])
     return HudiSchema(schema.avro, columns, numbers)
+
+
+def schema_text(location: Location, base: StoredFile) -> bytes | None:
+    """What a base file says of its rows, in Avro's JSON; None when it does not. Runs in a child process."""
+    with location.open_stored(base) as source:
+        return (pq.read_metadata(source).metadata or {}).get(b"parquet.avro.schema")
 
 
 def parsed(location: Location, text: str, dropped: Sequence[str] = ()) -> HudiSchema:

@@ -51,11 +51,6 @@ class TableFiles:
             return self.folder, path
         return Location.of(uri, dict(self.folder.options)), ""
 
-    def read(self, recorded: str) -> bytes:
-        """The whole of a recorded file. Raises OSError."""
-        location, path = self.locate(recorded)
-        return location.read(path)
-
 
 def table_files(
     name: str, folder: Location, relocation: Relocation, metadata: TableMetadata, snapshot: IcebergSnapshot | None

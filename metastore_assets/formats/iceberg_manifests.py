@@ -5,15 +5,17 @@ Read by the field ids of their Avro schemas. What Avro headers say beyond that i
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, NamedTuple
 
+from metastore_assets.errors import TableFormatError
 from metastore_assets.formats.avro import avro_header, avro_records
 from metastore_assets.formats.checked import distinct, number, shown, text
 from metastore_assets.formats.damage import refuse_beyond
 from metastore_assets.formats.iceberg_metadata import PartitionField
 from metastore_assets.formats.limits import MANIFESTS
+from metastore_assets.formats.location import Location
 
 DATA, POSITION_DELETES, EQUALITY_DELETES = 0, 1, 2
 DELETED_PATH_ID = 2_147_483_546
@@ -52,8 +54,10 @@ _UNWANTED = "unwanted_"
 _MISSING = object()
 
 
-@dataclass(frozen=True, slots=True)
-class Manifest:
+# Named tuples: there are many, and they come from another process.
+
+
+class Manifest(NamedTuple):
     """One line of a manifest list."""
 
     path: str
@@ -66,8 +70,7 @@ class Manifest:
     """Per partition field: lower bound, upper bound, and whether there is a null or NaN. None when not told."""
 
 
-@dataclass(frozen=True, slots=True)
-class Statistics:
+class Statistics(NamedTuple):
     """Of one data file, by field id."""
 
     value_counts: Mapping[int, int]
@@ -76,8 +79,7 @@ class Statistics:
     upper_bounds: Mapping[int, bytes]
 
 
-@dataclass(frozen=True, slots=True)
-class FileEntry:
+class FileEntry(NamedTuple):
     """One live data file or delete file."""
 
     content: int
@@ -100,10 +102,13 @@ class FileEntry:
     statistics: Statistics | None
 
 
-def read_manifest_list(data: bytes) -> list[Manifest]:
-    """The manifests of a snapshot, in order. Raises ValueError or ArrowInvalid for a list that is broken."""
+def read_manifest_list(location: Location, path: str) -> list[Manifest]:
+    """The manifests of a snapshot, in order. Runs in a child process.
+
+    Raises ValueError or ArrowInvalid for a list that is broken.
+    """
     manifests: list[Manifest] = []
-    for record in _records(data, _LIST_FIELDS):
+    for record in _records(location.read(path), _LIST_FIELDS):
         summaries, spec_id = record.get("partitions"), record.get("partition_spec_id")
         manifests.append(
             Manifest(
@@ -119,26 +124,38 @@ def read_manifest_list(data: bytes) -> list[Manifest]:
     return manifests
 
 
-def spec_id_of(data: bytes) -> int | None:
+def read_manifest(
+    specs: Mapping[int, tuple[PartitionField, ...]],
+    default_spec_id: int,
+    statistics: bool,
+    manifest: Manifest,
+    location: Location,
+    path: str,
+) -> list[FileEntry]:
+    """The live entries of a manifest. Runs in a child process.
+
+    `statistics` are only read on demand, because they are most of a manifest. Of delete files they always are: their
+    bounds tell which data file is meant. Raises TableFormatError where the metadata file lacks its partition spec.
+    """
+    data = location.read(path)
+    spec_id = _spec_id(data) if manifest.spec_id is None else manifest.spec_id
+    spec_id = default_spec_id if spec_id is None else spec_id
+    if spec_id not in specs:
+        raise TableFormatError(
+            f"{location.full_path(path)} is of the partition spec {spec_id}, which the metadata file lacks"
+        )
+    return list(_entries(data, manifest, spec_id, specs[spec_id], statistics))
+
+
+def _spec_id(data: bytes) -> int | None:
     """The id of the partition spec that the header of a manifest names."""
     text = avro_header(data).metadata.get("partition-spec-id")
     return None if text is None else int(text)
 
 
-def read_manifest(
-    data: bytes,
-    manifest: Manifest,
-    spec_id: int,
-    spec: tuple[PartitionField, ...],
-    *,
-    normal: Callable[[int, tuple[Any, ...]], tuple[Any, ...]] = lambda spec_id, raw: raw,
-    statistics: bool = False,
+def _entries(
+    data: bytes, manifest: Manifest, spec_id: int, spec: tuple[PartitionField, ...], statistics: bool
 ) -> Iterator[FileEntry]:
-    """The live entries of a manifest, with partitions made `normal`.
-
-    `statistics` are only read on demand, because they are most of a manifest. Of delete files they always are: their
-    bounds tell which data file is meant.
-    """
     with_statistics = statistics or manifest.content == 1
     names = _ENTRY_FIELDS | _FILE_FIELDS | (_STATISTICS_FIELDS if with_statistics else {})
     for record in _records(data, names, spec):
@@ -149,7 +166,7 @@ def read_manifest(
         if sequence_number is None and (manifest.sequence_number == 0 or record["status"] == _ADDED):
             # Inherited: the number is not known before the commit, the manifest is written before.
             sequence_number = manifest.sequence_number
-        partition = normal(spec_id, _partition(file.get("partition") or {}, spec))
+        partition = _partition(file.get("partition") or {}, spec)
         yield _entry(file, spec_id, partition, sequence_number, _statistics(file) if with_statistics else None)
 
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Callable, Iterable, Sequence
-from dataclasses import dataclass
+from typing import NamedTuple
 
 from metastore_assets.errors import TableFormatError
 from metastore_assets.formats.location import Location, StoredFile
@@ -33,8 +33,7 @@ _ACID_FOLDER = re.compile(r"(base|delta|delete_delta)_0[0-9]{6}(_0[0-9]{6}(_[0-9
 """As Hive names what its transactions wrote: numbers of seven digits."""
 
 
-@dataclass(frozen=True)
-class DataFile:
+class DataFile(NamedTuple):
     """One data file of a table in folders."""
 
     stored: StoredFile

@@ -12,7 +12,7 @@ from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, field
 from datetime import UTC, datetime
 from functools import lru_cache
-from typing import Any
+from typing import Any, NamedTuple
 from urllib.parse import unquote
 
 import pyarrow as pa
@@ -33,9 +33,8 @@ _LISTINGS = 16
 """Folders of an object store listed at a time."""
 
 
-@dataclass(frozen=True)
-class StoredFile:
-    """One file below a location, as a listing shows it."""
+class StoredFile(NamedTuple):
+    """One file below a location, as a listing shows it. A named tuple, for there are many, and they travel."""
 
     path: str
     """Relative to the location, with `/` between segments. Empty when the location is the file itself."""

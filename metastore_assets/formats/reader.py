@@ -13,6 +13,7 @@ import pyarrow as pa
 
 from metastore_assets.errors import FragmentError
 from metastore_assets.formats.conform import Matcher, conform, default_of, identity
+from metastore_assets.formats.crumbs import reading
 from metastore_assets.formats.damage import DAMAGE, reason
 from metastore_assets.formats.object_store import OverwrittenError
 from metastore_assets.formats.parquet import CHUNK_BYTES, CHUNK_ROWS
@@ -115,9 +116,12 @@ def explained(path: str, what: str = "the file", stored: str | None = None) -> I
     """Turn what goes wrong while reading a data file into a FragmentError that names it.
 
     `stored` is the file that is read where it is another one: what is in it, the data file cannot be read without.
+    When reading ends the process, it is known what was read.
     """
+    part = path if what == "the file" else f"{path} ({what})"
     try:
-        yield
+        with reading(part if stored is None else f"{stored} ({what} of {path})"):
+            yield
     except FragmentError:
         raise
     except (FileNotFoundError, OverwrittenError) as error:

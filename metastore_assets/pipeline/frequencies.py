@@ -20,7 +20,7 @@ from metastore_assets.config import FREQUENCY_LIMIT
 from metastore_assets.errors import CorruptionError, MetastoreError
 from metastore_assets.pipeline.files import FrequencyReader, FrequencyWriter
 from metastore_assets.pipeline.plan import Layout
-from metastore_assets.produce.spark import balanced_bins, failure, limit_threads, parallelism, results
+from metastore_assets.produce.spark import balanced_bins, collected, failure, limit_threads, parallelism, results
 from metastore_assets.statistics.frequencies import (
     EMPTY,
     Frequencies,
@@ -106,7 +106,7 @@ def sum_columns(
     ordered = partials.repartitionById(buckets, "bucket").sortWithinPartitions("bucket", "total", "position")
     summed = ordered.mapInArrow(partial(_sum_partials, store, folder, layout), "result binary")
     outcomes: dict[int, SummedColumns] = {}
-    for part in results(summed.toArrow()):
+    for part in results(collected(summed)):
         outcome = outcomes.setdefault(part.total, SummedColumns())
         outcome.facts.update(part.facts)
         outcome.listed.update(part.listed)

@@ -16,13 +16,14 @@ from metastore_assets.errors import (
     ProfileError,
     TableNotFoundError,
     VersionConflictError,
+    WorkerEndedError,
 )
 from metastore_assets.formats import open_table_format
 from metastore_assets.formats.base import SnapshotReference, TableFormat
 from metastore_assets.pipeline.assemble import next_version
 from metastore_assets.pipeline.files import sound
 from metastore_assets.pipeline.plan import Plan, make_plan, table_layout
-from metastore_assets.pipeline.profile import FragmentFailure, ProfileContext, profile_fragments
+from metastore_assets.pipeline.profile import FragmentFailure, FragmentProfiler, ProfileContext
 from metastore_assets.produce.spark import parallelism
 from metastore_assets.store.document import version_path
 from metastore_assets.store.manifest import FragmentEntry, Version
@@ -159,6 +160,11 @@ def _telling_what_stands(versions: VersionStore) -> Iterator[None]:
     """Where there is no table any more, say what becomes of its last version."""
     try:
         yield
+    except WorkerEndedError as error:
+        raise WorkerEndedError(
+            f"table {versions.table!r}: {error}. The last version stands; if that repeats, a stored profile may be "
+            "damaged: refresh with --full"
+        ) from error
     except TableNotFoundError as error:
         numbers = versions.numbers()
         if not numbers:
@@ -241,13 +247,13 @@ def _profile_all(
     failures: list[FragmentFailure] = []
     if not plan.to_profile:
         return done, failures
-    context = ProfileContext(versions.objects, table, plan.snapshot.schema, plan.layout)
     session = spark()
+    profiler = FragmentProfiler(session, ProfileContext(versions.objects, table, plan.snapshot.schema, plan.layout))
     size = _FRAGMENTS_PER_SLOT * parallelism(session)
     total = len(plan.to_profile)
     progress(Progress(table.name, "profile", 0, total, "fragments"))
     for start in range(0, total, size):
-        profiles, failed = profile_fragments(session, context, plan.to_profile[start : start + size])
+        profiles, failed = profiler.profile(plan.to_profile[start : start + size])
         done += profiles
         failures += failed
         versions.save_pending(profiles)

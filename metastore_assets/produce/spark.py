@@ -15,10 +15,10 @@ from typing import TYPE_CHECKING, Any, TypeVar
 
 import pyarrow as pa
 
-from metastore_assets.errors import MetastoreError
+from metastore_assets.errors import MetastoreError, WorkerEndedError
 
 if TYPE_CHECKING:
-    from pyspark.sql import SparkSession
+    from pyspark.sql import DataFrame, SparkSession
 
 T = TypeVar("T")
 R = TypeVar("R")
@@ -29,6 +29,7 @@ class _Raised:
     error: MetastoreError
 
 
+_WORKER_ENDED = "Python worker exited unexpectedly"
 _BINS_PER_SLOT = 4
 """Bins of work per parallel slot: enough to even out tasks of unknown length, few enough to launch at once."""
 
@@ -69,7 +70,8 @@ def run_tasks(
     """`[function(task) for task in tasks]`, computed by Spark in one job; results in no particular order.
 
     `weights` are relative costs. A MetastoreError of any task is raised here as it was raised there, without Spark's
-    wrapping; what a function wants to survive, it returns as a result.
+    wrapping; what a function wants to survive, it returns as a result. Raises WorkerEndedError when a task ended the
+    process that it ran in.
     """
     if not tasks:
         return []
@@ -87,7 +89,29 @@ def run_tasks(
                     yield pa.record_batch([pa.array([_outcome(function, task)], pa.binary())], ["result"])
 
     frame = spark.range(0, len(packed), 1, len(packed)).mapInArrow(run, "result binary")
-    return results(frame.toArrow())
+    return results(collected(frame))
+
+
+def collected(frame: DataFrame) -> pa.Table:
+    """The rows of a frame. Raises WorkerEndedError when that, and no exception of a task, made its job fail."""
+    try:
+        return frame.toArrow()
+    except Exception as error:
+        # Spark has no class for it, and wraps it in those of Py4J or of Connect.
+        if _WORKER_ENDED not in str(error) or _is_interrupt(error):
+            raise
+        raise WorkerEndedError(
+            "a Python worker of Spark ended at its work: it crashed, or was killed for want of memory; give the "
+            "workers more memory, or run fewer tasks at a time"
+        ) from error
+
+
+def _is_interrupt(error: Exception) -> bool:
+    """Whether it is but what Ctrl-C or the like led to: workers end of that too."""
+    seen: BaseException | None = error
+    while isinstance(seen, Exception):
+        seen = seen.__cause__ or seen.__context__
+    return seen is not None
 
 
 def results(table: pa.Table) -> list[Any]:

@@ -288,44 +288,127 @@ _FLAGS = {"type": "array", "items": {"type": "record", "name": "i", "fields": [{
 
 BOMBS: Mapping[str, tuple[Callable[[Path], None], str]] = {
     **{
-        f"avro {codec}": (_avro_file(lambda codec=codec: avro(record("long"), 9, PACKED[codec](), codec)), r"a\.avro.*(unpack to more than|claim to be)")
+        f"avro {codec}": (
+            _avro_file(lambda codec=codec: avro(record("long"), 9, PACKED[codec](), codec)),
+            r"a\.avro.*(unpack to more than|claim to be)",
+        )
         for codec in PACKED
     },
-    "avro rows": (_avro_file(lambda: avro(record("null"), 1 << 60, b"")), r"a\.avro.*1,152,921,504,606,846,976 rows without any bytes; at most"),
-    "avro items": (_avro_file(lambda: avro(record(_NULLS), 1, _long(1 << 60) + b"\0")), r"a\.avro.*items in one Avro record; at most"),
-    "avro flags": (_avro_file(lambda: avro(record(_FLAGS), 1, _long(6_000_000) + bytes(6_000_001))), r"a\.avro.*6,000,000 items in one"),
+    "avro rows": (
+        _avro_file(lambda: avro(record("null"), 1 << 60, b"")),
+        r"a\.avro.*1,152,921,504,606,846,976 rows without any bytes; at most",
+    ),
+    "avro items": (
+        _avro_file(lambda: avro(record(_NULLS), 1, _long(1 << 60) + b"\0")),
+        r"a\.avro.*items in one Avro record; at most",
+    ),
+    "avro flags": (
+        _avro_file(lambda: avro(record(_FLAGS), 1, _long(6_000_000) + bytes(6_000_001))),
+        r"a\.avro.*6,000,000 items in one",
+    ),
     "avro bytes": (_avro_file(lambda: avro(record("bytes"), 1, _long(1 << 60))), r"a\.avro.*ends early"),
-    "avro block": (_avro_file(lambda: avro(record("long"), 1, b"\2", size=1 << 60)), r"a\.avro.*bytes in one part of the Avro file; at most"),
-    "avro block of a gigabyte": (_avro_file(lambda: avro(record("long"), 1, b"\2", size=1 << 30)), r"a\.avro.*ends early"),
+    "avro block": (
+        _avro_file(lambda: avro(record("long"), 1, b"\2", size=1 << 60)),
+        r"a\.avro.*bytes in one part of the Avro file; at most",
+    ),
+    "avro block of a gigabyte": (
+        _avro_file(lambda: avro(record("long"), 1, b"\2", size=1 << 30)),
+        r"a\.avro.*ends early",
+    ),
     "avro negative": (_avro_file(lambda: avro(record("long"), 1, b"\2", size=-5)), r"a\.avro.*negative"),
     "avro deep": (_avro_file(lambda: avro(_deep(150), 0, b"")), r"a\.avro.*inside of each other"),
     "avro deeper": (_avro_file(lambda: avro({}, 0, b"").replace(b"{}", b"[" * 50_000, 1)), r"a\.avro"),
     "avro doubled": (_avro_file(lambda: avro(_doubled(40), 1, b"")), r"a\.avro.*fields in an Avro schema; at most"),
-    "avro of itself": (_avro_file(lambda: avro(record(_ITSELF), 1, b"\2" * 100_000 + b"\0")), r"a\.avro.*contains itself"),
-    "avro fixed": (_avro_file(lambda: avro(record({"type": "fixed", "name": "x", "size": 1 << 31}), 0, b"")), r"a\.avro.*fixed width"),
-    **{f"manifest list {codec}": (_packed_manifest(codec), r"manifest list .*snap-.*avro.*(unpack to more than|claim to be)") for codec in PACKED},
+    "avro of itself": (
+        _avro_file(lambda: avro(record(_ITSELF), 1, b"\2" * 100_000 + b"\0")),
+        r"a\.avro.*contains itself",
+    ),
+    "avro fixed": (
+        _avro_file(lambda: avro(record({"type": "fixed", "name": "x", "size": 1 << 31}), 0, b"")),
+        r"a\.avro.*fixed width",
+    ),
+    **{
+        f"manifest list {codec}": (
+            _packed_manifest(codec),
+            r"manifest list .*snap-.*avro.*(unpack to more than|claim to be)",
+        )
+        for codec in PACKED
+    },
     "manifest list, twice": (_listed_twice, r"manifest list .*snap-.*avro.*the manifest .* is there twice"),
     "manifest list of itself": (_list_of_itself, r"manifest .*snap-.*avro.*lacks"),
     "metadata gzip": (_iceberg_metadata(lambda _: _gzip()), r"v1\.metadata\.json.*unpack to more than"),
-    "metadata values": (_iceberg_metadata(lambda _: "[" + "[]," * 20_000_000 + "0]", packed=True), r"v1\.metadata\.json.*values in .* packed bytes; at most"),
-    "metadata lists": (_iceberg_metadata(lambda _: "[" + "[]," * 21_000_000 + "0]"), r"v1\.metadata\.json.*values; at most"),
+    "metadata values": (
+        _iceberg_metadata(lambda _: "[" + "[]," * 20_000_000 + "0]", packed=True),
+        r"v1\.metadata\.json.*values in .* packed bytes; at most",
+    ),
+    "metadata lists": (
+        _iceberg_metadata(lambda _: "[" + "[]," * 21_000_000 + "0]"),
+        r"v1\.metadata\.json.*values; at most",
+    ),
     "metadata deep": (_iceberg_metadata(lambda _: "[" * 100_000), r"v1\.metadata\.json.*nested too deeply"),
-    "metadata digits": (_iceberg_metadata(_spliced("last-updated-ms", "9" * 1_000_000)), r"v1\.metadata\.json.*4300 digits"),
-    "metadata infinite": (_iceberg_metadata(_spliced("last-updated-ms", "1e999")), r"v1\.metadata\.json.*last-updated-ms is inf"),
-    "metadata no number": (_iceberg_metadata(_spliced("last-updated-ms", "NaN")), r"v1\.metadata\.json.*last-updated-ms is nan"),
-    "metadata twice": (_iceberg_metadata(lambda one: json.dumps(one)[:-1] + ', "location": "/x"}'), r"v1\.metadata\.json.*key 'location' twice"),
-    "metadata halves": (_iceberg_metadata(_set(location="\ud800")), r"v1\.metadata\.json.*location is '\\ud800', not a text of whole"),
+    "metadata digits": (
+        _iceberg_metadata(_spliced("last-updated-ms", "9" * 1_000_000)),
+        r"v1\.metadata\.json.*4300 digits",
+    ),
+    "metadata infinite": (
+        _iceberg_metadata(_spliced("last-updated-ms", "1e999")),
+        r"v1\.metadata\.json.*last-updated-ms is inf",
+    ),
+    "metadata no number": (
+        _iceberg_metadata(_spliced("last-updated-ms", "NaN")),
+        r"v1\.metadata\.json.*last-updated-ms is nan",
+    ),
+    "metadata twice": (
+        _iceberg_metadata(lambda one: json.dumps(one)[:-1] + ', "location": "/x"}'),
+        r"v1\.metadata\.json.*key 'location' twice",
+    ),
+    "metadata halves": (
+        _iceberg_metadata(_set(location="\ud800")),
+        r"v1\.metadata\.json.*location is '\\ud800', not a text of whole",
+    ),
     "metadata year": (_iceberg_metadata(_set(**{"last-updated-ms": 1 << 62})), r"v1\.metadata\.json.*year"),
-    "schema deep": (_iceberg_metadata(_set(schemas=_deep_schema(120))), r"v1\.metadata\.json.*inside of each other in a schema; at most 100"),
-    "schema wide": (_iceberg_metadata(_set(schemas=_wide_schema(100_001))), r"v1\.metadata\.json.*fields in a schema; at most 100,000"),
-    "schema twice": (_iceberg_metadata(_set(schemas=[{"type": "struct", "schema-id": 0, "fields": _wide_schema(1)[0]["fields"] * 2}])), r"v1\.metadata\.json.*is there twice"),
-    "delta vector": (_delta_vector(_FULL, 60_000 << 16), r"data\.parquet: its deletion vector.*3,932,160,000 deleted rows of one data file; at most"),
-    "delta vector, fewer": (_delta_vector(_FULL, 5), r"data\.parquet: its deletion vector.*deletes 3932160000 rows, the log says 5"),
-    "delta vector, one": (_delta_vector(_runs(1500), 1500 << 16), r"data\.parquet: its deletion vector.*deletes row .*the data file has 10 rows"),
-    "iceberg vector": (_iceberg_vector(_FULL, 60_000 << 16), r"the deletion vector in .*puffin.*3,932,160,000 deleted rows of one data file; at most"),
-    "iceberg vector, fewer": (_iceberg_vector(_FULL, 5), r"the deletion vector in .*puffin.*deletes 3932160000 rows, the manifest says 5"),
-    "delta line": (_delta_commit(lambda _: '{"x": "' + "y" * (65 << 20) + '"}'), r"0\.json.*line 5.*bytes in a line; at most"),
-    "delta values": (_delta_commit(lambda _: "[" + "[]," * 5_000_000 + "0]"), r"0\.json.*line 5.*values in a line; at most"),
+    "schema deep": (
+        _iceberg_metadata(_set(schemas=_deep_schema(120))),
+        r"v1\.metadata\.json.*inside of each other in a schema; at most 100",
+    ),
+    "schema wide": (
+        _iceberg_metadata(_set(schemas=_wide_schema(100_001))),
+        r"v1\.metadata\.json.*fields in a schema; at most 100,000",
+    ),
+    "schema twice": (
+        _iceberg_metadata(
+            _set(schemas=[{"type": "struct", "schema-id": 0, "fields": _wide_schema(1)[0]["fields"] * 2}])
+        ),
+        r"v1\.metadata\.json.*is there twice",
+    ),
+    "delta vector": (
+        _delta_vector(_FULL, 60_000 << 16),
+        r"data\.parquet: its deletion vector.*3,932,160,000 deleted rows of one data file; at most",
+    ),
+    "delta vector, fewer": (
+        _delta_vector(_FULL, 5),
+        r"data\.parquet: its deletion vector.*deletes 3932160000 rows, the log says 5",
+    ),
+    "delta vector, one": (
+        _delta_vector(_runs(1500), 1500 << 16),
+        r"data\.parquet: its deletion vector.*deletes row .*the data file has 10 rows",
+    ),
+    "iceberg vector": (
+        _iceberg_vector(_FULL, 60_000 << 16),
+        r"the deletion vector in .*puffin.*3,932,160,000 deleted rows of one data file; at most",
+    ),
+    "iceberg vector, fewer": (
+        _iceberg_vector(_FULL, 5),
+        r"the deletion vector in .*puffin.*deletes 3932160000 rows, the manifest says 5",
+    ),
+    "delta line": (
+        _delta_commit(lambda _: '{"x": "' + "y" * (65 << 20) + '"}'),
+        r"0\.json.*line 5.*bytes in a line; at most",
+    ),
+    "delta values": (
+        _delta_commit(lambda _: "[" + "[]," * 5_000_000 + "0]"),
+        r"0\.json.*line 5.*values in a line; at most",
+    ),
     "delta deep": (_delta_commit(lambda _: '{"x":' * 100_000), r"0\.json.*line 5.*nested too deeply"),
     "delta no object": (_delta_commit(lambda _: "[1]"), r"0\.json.*line 5.*a list of 1, not an object"),
     "delta twice": (_delta_commit(lambda _: '{"add": 1, "add": 2}'), r"0\.json.*key 'add' twice"),
@@ -334,11 +417,23 @@ BOMBS: Mapping[str, tuple[Callable[[Path], None], str]] = {
     "delta no path": (_delta_commit(_changed_add(path="")), r"0\.json.*path is '', not a text"),
     "delta NUL": (_delta_commit(_changed_add(path="a\0.parquet")), r"0\.json.*path is 'a\\x00"),
     "delta folder": (_delta_commit(_changed_add(path="_delta_log")), r"_delta_log.*"),
-    "delta values of numbers": (_delta_commit(_changed_add(partitionValues={"p": 1})), r"0\.json.*partition value 'p' is 1, not a text"),
+    "delta values of numbers": (
+        _delta_commit(_changed_add(partitionValues={"p": 1})),
+        r"0\.json.*partition value 'p' is 1, not a text",
+    ),
     "delta rows": (_delta_commit(_changed_add(stats='{"numRecords": -5}')), r"0\.json.*numRecords is -5"),
-    "delta schema deep": (_delta_schema([_nested_field(120)]), r"_delta_log.*inside of each other in a schema; at most 100"),
-    "delta schema wide": (_delta_schema([field(f"c{at}", "long") for at in range(100_001)]), r"_delta_log.*fields in a schema; at most 100,000"),
-    "delta schema twice": (_delta_schema([field("a", "long"), field("A", "long")]), r"_delta_log.*a field named 'a' is there twice"),
+    "delta schema deep": (
+        _delta_schema([_nested_field(120)]),
+        r"_delta_log.*inside of each other in a schema; at most 100",
+    ),
+    "delta schema wide": (
+        _delta_schema([field(f"c{at}", "long") for at in range(100_001)]),
+        r"_delta_log.*fields in a schema; at most 100,000",
+    ),
+    "delta schema twice": (
+        _delta_schema([field("a", "long"), field("A", "long")]),
+        r"_delta_log.*a field named 'a' is there twice",
+    ),
     "parquet rows": (_claimed_rows, r"b\.parquet.*rows in one file; at most"),
-}  # fmt: skip
+}
 """By name: what writes the table, and a pattern of the error."""

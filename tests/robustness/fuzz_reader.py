@@ -31,7 +31,9 @@ def read(table: TableConfig, root: Path) -> dict[str, Any]:
     """Plan the table, profile each fragment as a task does, and read its rows."""
     try:
         snapshot = open_table_format(table).snapshot()
-        context = ProfileContext(ObjectStore(str(root), {}), table, snapshot.schema, table_layout(snapshot.schema, table))
+        context = ProfileContext(
+            ObjectStore(str(root), {}), table, snapshot.schema, table_layout(snapshot.schema, table)
+        )
         outcomes = [profile_fragment(context, fragment) for fragment in snapshot.fragments]
         failures = [outcome.message for outcome in outcomes if isinstance(outcome, FragmentFailure)]
         if failures:

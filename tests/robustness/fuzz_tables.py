@@ -35,7 +35,9 @@ RICH = pa.table(
         "b": [number % 3 == 0 for number in range(40)],
         "n": pa.array([Decimal(number) / 4 for number in range(40)], pa.decimal128(12, 2)),
         "d": [date(2024, 1, 1 + number % 28) for number in range(40)],
-        "t": pa.array([datetime(2024, 1, 1, number % 24, tzinfo=UTC) for number in range(40)], pa.timestamp("us", "UTC")),
+        "t": pa.array(
+            [datetime(2024, 1, 1, number % 24, tzinfo=UTC) for number in range(40)], pa.timestamp("us", "UTC")
+        ),
         "l": [[number, None][: number % 3] for number in range(40)],
         "st": [{"x": number, "y": {"z": str(number)}} for number in range(40)],
     }
@@ -125,7 +127,9 @@ def _recoded(codec: str) -> Callable[[Path], None]:
 def _packed_metadata(folder: Path) -> None:
     _with_deletes(IcebergPositionDeletes)(folder)
     newest_ = sorted((folder / "metadata").glob("*.json"), key=lambda path: int(path.name.split(".")[0][1:]))[-1]
-    newest_.with_name(newest_.name.replace(".metadata", ".gz.metadata")).write_bytes(gzip.compress(newest_.read_bytes()))
+    newest_.with_name(newest_.name.replace(".metadata", ".gz.metadata")).write_bytes(
+        gzip.compress(newest_.read_bytes())
+    )
     for path in (folder / "metadata").glob("v*.metadata.json"):
         if ".gz." not in path.name:
             path.unlink()

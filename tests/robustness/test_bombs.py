@@ -1,4 +1,4 @@
-"""What a file claims or unpacks to is believed within limits: little memory is taken, and the error names file and limit."""
+"""What a file claims or unpacks to is believed within limits: memory stays small, the error names file and limit."""
 
 from __future__ import annotations
 
