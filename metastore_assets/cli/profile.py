@@ -54,6 +54,15 @@ if TYPE_CHECKING:
     callback=lambda context, option, given: {old: _absolute(new) for old, new in map(_pair, given)},
     help="Files that the table's metadata say lie below FROM lie below TO. May be repeated.",
 )
+@click.option(
+    "--allow",
+    metavar="PREFIX",
+    multiple=True,
+    callback=lambda context, option, given: tuple(map(_absolute, given)),
+    help="What lies below PREFIX may be read where the table's metadata name it, though it is in another store than "
+    "the table. May be repeated.",
+)
+@click.option("--confine", is_flag=True, help="Refuse to read what is not below the table's own location.")
 @answering
 @click.pass_obj
 def profile(invocation: Invocation, /, uris: tuple[str, ...], as_json: bool, **settings: Any) -> int:

@@ -20,10 +20,10 @@ from metastore_assets.formats.file_bounds import file_bounds
 from metastore_assets.formats.file_schemas import Described, table_schema
 from metastore_assets.formats.files_source import FilesFragmentSource
 from metastore_assets.formats.json_lines import JsonReader
-from metastore_assets.formats.listing import DataFile, data_files, is_hidden, partition_columns, wanted_folders
-from metastore_assets.formats.location import Location
+from metastore_assets.formats.listing import DataFile, data_files, list_files, partition_columns
 from metastore_assets.formats.partition_filter import PartitionFilter
 from metastore_assets.formats.partition_keys import encode_partition_key
+from metastore_assets.formats.reach import own_location
 from metastore_assets.formats.templates import Folders, HiveFolders, Items, Template, texts
 from metastore_assets.formats.text_reader import TextReader
 
@@ -45,11 +45,11 @@ class FilesFormat:
         template = table.options.get(_TEMPLATE)
         self._folders: Folders = HiveFolders() if template is None else Template.of(table.name, template)
         self._filter = PartitionFilter.of(table.partitions)
-        self._location = Location.of(table.uri, table.storage_options)
+        self._location = own_location(table)
 
     def snapshot_id(self) -> str:
         """A digest of the fragments' ids, from one listing."""
-        return _digest([self._fragment_id(file) for file in self._files()])
+        return _digest([self._fragment_id(file) for file in self._files(anew=False)])
 
     def current(self) -> SnapshotReference:
         """The digest: files have no commits that would have a time."""
@@ -60,7 +60,7 @@ class FilesFormat:
 
         A file that cannot be read is a fragment like the others as long as another file tells the schema.
         """
-        files = self._files()
+        files = self._files(anew=True)
         columns = partition_columns(self._folders, files)
         described, fields = table_schema(self._location, files, self._reader, columns)
         types = self._folders.types
@@ -85,15 +85,15 @@ class FilesFormat:
         """What the folders' names and the footers of Parquet and ORC files say. Reads one footer per fragment."""
         return bounds_table(snapshot, column, file_bounds(snapshot, column))
 
-    def _files(self) -> list[DataFile]:
+    def _files(self, *, anew: bool) -> list[DataFile]:
         location = self._location
         if self._table.at is not None:
             raise SnapshotNotFoundError(
                 f"{location.uri} has no state {self._table.at!r}: plain files have no history; leave out `at`"
             )
-        descend = wanted_folders(location, self._folders, self._filter)
         try:
-            files = data_files(location, location.list(is_hidden, descend), self._folders, self._filter)
+            found = list_files(location, self._folders, self._filter, anew=anew)
+            files = data_files(location, found, self._folders, self._filter)
         except FileNotFoundError as error:
             raise TableNotFoundError(f"{location.uri} holds no table: {error}") from error
         except OSError as error:

@@ -34,6 +34,7 @@ from metastore_assets.formats.hudi_timeline import State, Timeline, flag, load_t
 from metastore_assets.formats.location import Location, StoredFile
 from metastore_assets.formats.partition_filter import PartitionFilter
 from metastore_assets.formats.partition_keys import encode_partition_key
+from metastore_assets.formats.reach import own_location
 from metastore_assets.formats.reader import FileFragmentReader, explained
 
 _THREADS = 16
@@ -45,7 +46,7 @@ class HudiFormat:
     """A Hudi table at a location. Its snapshots are the completed writes of its timeline."""
 
     def __init__(self, table: TableConfig) -> None:
-        self._location = Location.of(table.uri, table.storage_options)
+        self._location = own_location(table)
         self._at = table.at
         self._filter = PartitionFilter.of(table.partitions)
         self._meta_columns = table.options.get(_OPTION, False)

@@ -14,7 +14,7 @@ from metastore_assets.errors import TableFormatError
 from metastore_assets.formats.avro_schema import record_type
 from metastore_assets.formats.damage import DAMAGE, reason
 from metastore_assets.formats.hudi_commits import Commit
-from metastore_assets.formats.hudi_timeline import BEFORE_INSTANTS, FOLDER
+from metastore_assets.formats.hudi_timeline import FOLDER, INSTANTS
 from metastore_assets.formats.location import Location, StoredFile
 from metastore_assets.formats.metadata_json import parsed as parsed_json
 from metastore_assets.formats.reader import check_distinct
@@ -109,7 +109,7 @@ def _check_never_renamed(location: Location) -> None:
     folder = f"{FOLDER}/.schema"
     names: dict[tuple[int, ...], str] = {}
     try:
-        for file in sorted(location.names(folder, BEFORE_INSTANTS)):
+        for file in sorted(location.names(folder, *INSTANTS)):
             if not file.endswith(".schemacommit"):
                 continue
             history = parsed_json(location.read(f"{folder}/{file}"))

@@ -24,8 +24,10 @@ _PENDING_PLANS = ("compaction", "logcompaction", "clustering")
 _FILE = re.compile(r"(\d+)(?:_(\d+))?\.(?:(?:([a-z]+)\.)?(requested|inflight)|([a-z]+))")
 """Of `<instant>.inflight` the action is left out: it is a commit."""
 _STATE = re.compile(r"(\d+)(?:~(\d+(?:,\d+)*))?")
-BEFORE_INSTANTS = "0"
-"""A name that sorts before those of instants, and behind those of hidden folders."""
+INSTANTS = ("0", ":")
+"""Between these sort the names that start with digits, as those of instants do."""
+PARTITION_MARKER = ".hoodie_partition_metadata"
+"""The file in the folder of each partition; it may have a suffix."""
 
 
 @dataclass(frozen=True, order=True)
@@ -133,7 +135,7 @@ def load_timeline(location: Location) -> Timeline:
     completed: dict[str, Instant] = {}
     pending: dict[str, str] = {}
     savepoints = set()
-    for name in location.names(folder, BEFORE_INSTANTS):
+    for name in location.names(folder, *INSTANTS):
         match = _FILE.fullmatch(name)
         if match is None:
             continue
@@ -158,6 +160,12 @@ def load_timeline(location: Location) -> Timeline:
         # What is kept for a savepoint may have archived instants behind it.
         start=min(present - savepoints or present, default=""),
     )
+
+
+def holds_hudi(location: Location) -> bool:
+    """Whether a folder is a table: whether it has properties, or the copy of them that a writer leaves."""
+    name = _PROPERTIES.rpartition("/")[2]
+    return name in (found.removesuffix(".backup") for found in location.names(FOLDER, name[:-1], f"{name}0"))
 
 
 def load_properties(location: Location) -> dict[str, str]:
