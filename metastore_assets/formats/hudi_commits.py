@@ -111,10 +111,10 @@ def _parsed(data: bytes) -> Mapping[str, Any]:
 
 def _record(data: bytes) -> Mapping[str, Any]:
     """What a commit in Avro says. Runs in a child process."""
-    record = next(avro_records(data), None)
-    if record is None:
+    found = next(avro_records(data), None)
+    if found is None:
         raise ValueError("it has no record")
-    return cast(Mapping[str, Any], record)
+    return cast(Mapping[str, Any], found)
 
 
 def _writes(partition: str, stat: Mapping[str, Any]) -> list[Write]:
