@@ -252,6 +252,6 @@ def _fragment_id(add: AddedFile, values: dict[str, Constant]) -> str:
 def _explained(location: Location) -> Iterator[None]:
     try:
         yield
-    except (OSError, ValueError, LookupError, TypeError, AttributeError, pa.ArrowException) as error:
+    except (OSError, ValueError, ArithmeticError, LookupError, TypeError, AttributeError, pa.ArrowException) as error:
         reason = (str(error).strip() or type(error).__name__).split("\n", 1)[0]
         raise TableFormatError(f"{location.uri} cannot be read as a Delta table: {reason}") from error

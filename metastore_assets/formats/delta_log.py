@@ -152,7 +152,7 @@ def _told_time(location: Location, version: int) -> tuple[datetime | None, bool]
         text += file.read()
     for line in text.splitlines():
         if b'"commitInfo"' in line[:32]:
-            with suppress(ValueError):  # cut off, where the two ends do not meet
+            with suppress(ValueError, OverflowError):  # cut off, where the two ends do not meet; or no time at all
                 commit = json.loads(line)["commitInfo"]
                 for name in ("inCommitTimestamp", "timestamp"):
                     if isinstance(commit.get(name), int):
