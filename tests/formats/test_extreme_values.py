@@ -251,3 +251,11 @@ def test_nanoseconds_and_far_years_of_plain_files(tmp_path: Path) -> None:
         snapshot = snapshot_of(tmp_path / folder)
         for name, array in held.items():
             assert read_elsewhere(snapshot, name) == physical(array), (folder, name)
+
+
+@pytest.mark.parametrize("milliseconds", [10**15, 10**30, -(10**30)])
+def test_a_commit_at_no_time_that_there_is_has_none(tmp_path: Path, milliseconds: int) -> None:
+    commit(tmp_path, protocol(), metadata([field("a", "long")]), add_file(tmp_path, pa.table({"a": [1]})))
+    file = tmp_path / "_delta_log" / f"{0:020}.json"
+    file.write_text(file.read_text().replace("1700000000000", str(milliseconds)))
+    assert snapshot_of(tmp_path).committed_at is None
