@@ -11,11 +11,14 @@ from typing import Any
 import pyarrow as pa
 import pyarrow.parquet as pq
 
-from metastore_assets.errors import FragmentError
-from metastore_assets.formats.base import Fragment, Guarantee, Snapshot
+from metastore_assets.errors import FragmentError, TableFormatError
+from metastore_assets.formats.base import Fragment, Guarantee, Snapshot, TypeReason
 from metastore_assets.formats.bounds import FragmentBounds, column_path, constant_bounds
 from metastore_assets.formats.conform import Matcher, conform
+from metastore_assets.formats.file_schemas import describe
 from metastore_assets.formats.files_source import FilesFragmentSource
+from metastore_assets.formats.listing import DataFile
+from metastore_assets.formats.location import Location
 from metastore_assets.formats.orc_tail import OrcTail, double, integer, message, signed
 from metastore_assets.formats.parquet import leaf_count, open_parquet
 from metastore_assets.formats.reader import explained
@@ -50,6 +53,35 @@ def file_bounds(snapshot: Snapshot, column: str) -> list[FragmentBounds]:
 
     with ThreadPoolExecutor(_THREADS) as pool:
         return list(pool.map(bounds, snapshot.fragments))
+
+
+def check_integers(
+    location: Location, files: Sequence[DataFile], schema: pa.Schema, reasons: Iterable[TypeReason]
+) -> None:
+    """Raise TableFormatError where a footer says that a file has integers beyond 2^53 in a column of floats.
+
+    What no footer says is told when the file is read. Only of files with 64-bit integers where others have floats the
+    footer is read.
+    """
+    wide = (pa.int64(), pa.uint64())
+    found = {reason.column: reason.found for reason in reasons if reason.type in wide}
+    columns = [name for name in found if pa.types.is_floating(schema.field(name).type)]
+    for file in files if columns and files[0].kind in _READERS else ():
+        path = location.full_path(file.stored.path)
+        try:
+            own = describe(location, file, None)[1]
+            for name in columns:
+                if name not in own.names or own.field(name).type not in wide:
+                    continue
+                with explained(path), location.open_stored(file.stored) as source:
+                    told = _READERS[file.kind](source, [own.field(name)])
+                if any(value is not None and abs(value.as_py()) > 2**53 for value, _ in (told.minimum, told.maximum)):
+                    raise TableFormatError(
+                        f"{location.uri}: column {name!r} has integers beyond 2^53 in {path} and is {found[name]}; no "
+                        "type holds both without loss: say in the table's `schema` what type the column is to have"
+                    )
+        except FragmentError:
+            continue
 
 
 def _parquet(source: pa.NativeFile, path: Sequence[pa.Field]) -> FragmentBounds:
