@@ -109,7 +109,7 @@ def conform(array: pa.Array, wanted: pa.DataType, matcher: Matcher) -> pa.Array:
         array = array.dictionary_decode()
     if pa.types.is_null(wanted) or pa.types.is_null(array.type):
         return pa.nulls(len(array), wanted)
-    if isinstance(wanted, pa.BaseExtensionType):
+    if isinstance(wanted, pa.BaseExtensionType) and not is_text(array.type):
         storage = array.storage if isinstance(array, pa.ExtensionArray) else array
         return pa.ExtensionArray.from_storage(wanted, conform(storage, wanted.storage_type, matcher))
     if isinstance(array, pa.ExtensionArray):
@@ -185,7 +185,7 @@ def conform_leaf(array: pa.Array, wanted: pa.DataType) -> pa.Array:
     if pa.types.is_floating(wanted) and pa.types.is_floating(stored) and wanted.bit_width < stored.bit_width:
         # Arrow rounds without a word.
         same = pc.or_(pc.equal(result.cast(stored), array), pc.is_nan(array))
-        if not pc.all(same).as_py():
+        if pc.any(pc.invert(same)).as_py():
             raise pa.ArrowInvalid(f"a {stored} does not fit into {wanted}")
     return result
 
@@ -201,6 +201,11 @@ def _conform_timestamp(array: pa.Array, wanted: pa.TimestampType) -> pa.Array:
 
 def _is_number(type_: pa.DataType) -> bool:
     return pa.types.is_integer(type_) or pa.types.is_floating(type_) or pa.types.is_decimal(type_)
+
+
+def is_text(type_: pa.DataType) -> bool:
+    """Whether it is one of the types of texts."""
+    return bool(pa.types.is_string(type_) or pa.types.is_large_string(type_) or pa.types.is_string_view(type_))
 
 
 def _is_bytes(type_: pa.DataType) -> bool:

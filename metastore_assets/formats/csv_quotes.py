@@ -214,4 +214,4 @@ class _Walk:
             hint = f"set options.skip_initial_space to true if blanks behind a quote are nothing; else {hint}"
         else:
             hint += ", or options.escape to what stands before a quote in a value"
-        raise MalformedError(place, f"a quoted value goes on behind its closing quote; {hint}")
+        raise MalformedError(self._places[-1], f"a quoted value goes on behind its closing quote; {hint}")

@@ -10,7 +10,7 @@ import pyarrow.compute as pc
 
 from metastore_assets.config import TableConfig
 from metastore_assets.errors import ConfigError
-from metastore_assets.formats.conform import conform_leaf, type_kind
+from metastore_assets.formats.conform import conform_leaf, is_text, type_kind
 from metastore_assets.formats.text_values import first_misfit, parse
 from metastore_assets.formats.type_names import type_named
 
@@ -71,7 +71,7 @@ def converted(array: pa.Array, wanted: pa.DataType) -> pa.Array:
     Texts are read as values. Whatever else has to be the same when it is turned back; a timestamp without zone is one
     in UTC. Raises ArrowInvalid with the first value that is not, or where no value of the one type is one of the other.
     """
-    stored, sought = "text" if _is_text(array.type) else type_kind(array.type), type_kind(wanted)
+    stored, sought = "text" if is_text(array.type) else type_kind(array.type), type_kind(wanted)
     convert: Callable[[pa.Array, pa.DataType], pa.Array]
     if stored == "text" and sought != "bytes":
         array, convert = array.cast(pa.string()), parse
@@ -81,6 +81,8 @@ def converted(array: pa.Array, wanted: pa.DataType) -> pa.Array:
         convert = _turned
     else:
         raise pa.ArrowInvalid(f"the file holds {array.type} where the table has {wanted}; {_HINT}")
+    if array.null_count == len(array):
+        return pa.nulls(len(array), wanted)
     try:
         return convert(array, wanted)
     except pa.ArrowInvalid:
@@ -103,9 +105,7 @@ _UNLIKE = {
 def _cast(array: pa.Array, wanted: pa.DataType) -> pa.Array:
     """Within a kind, and to text."""
     if pa.types.is_integer(array.type) and pa.types.is_decimal(wanted):
-        # Arrow wants room for all integers of a type, not only for those there are.
-        wide = pc.cast(array, pa.decimal128(38, min(wanted.scale, 18)))
-        return pc.cast(wide, wanted)
+        return _decimals(array, wanted)
     result = conform_leaf(array, wanted)
     return result if pa.types.is_string(wanted) or pa.types.is_binary(wanted) else _checked(array, result)
 
@@ -116,20 +116,22 @@ def _turned(array: pa.Array, wanted: pa.DataType) -> pa.Array:
     return _checked(array, pc.cast(_naive(array), _naive_type(wanted)).view(wanted))
 
 
+def _decimals(integers: pa.Array, wanted: pa.DataType) -> pa.Array:
+    # Arrow wants room for all integers of a type, not only for those there are.
+    return pc.cast(pc.cast(integers, pa.decimal128(38, min(wanted.scale, 18))), wanted)
+
+
 def _checked(array: pa.Array, result: pa.Array) -> pa.Array:
     """The result, which when it is turned back is the same. Arrow rounds some types without a word."""
     before, after = _naive(array), _naive(result)
-    back = pc.cast(after, before.type, safe=False)
+    is_decimal = pa.types.is_integer(after.type) and pa.types.is_decimal(before.type)
+    back = _decimals(after, before.type) if is_decimal else pc.cast(after, before.type, safe=False)
     same = pc.equal(before, back)
     if pa.types.is_floating(before.type):
         same = pc.or_(same, pc.and_(pc.is_nan(before), pc.is_nan(back)))
     if pc.any(pc.invert(same)).as_py():
         raise pa.ArrowInvalid("a value would be another one")
     return result
-
-
-def _is_text(type_: pa.DataType) -> bool:
-    return bool(pa.types.is_string(type_) or pa.types.is_large_string(type_) or pa.types.is_string_view(type_))
 
 
 def _naive(array: pa.Array) -> pa.Array:

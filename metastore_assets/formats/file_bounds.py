@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+import pickle
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
 from decimal import Decimal
@@ -12,11 +13,12 @@ from typing import Any
 import pyarrow as pa
 import pyarrow.parquet as pq
 
-from metastore_assets.errors import FragmentError
+from metastore_assets.errors import FragmentError, TableFormatError
 from metastore_assets.formats.apart import read_all
-from metastore_assets.formats.base import Guarantee, Snapshot
+from metastore_assets.formats.base import Guarantee, Snapshot, TypeReason
 from metastore_assets.formats.bounds import FragmentBounds, column_path, constant_bounds
 from metastore_assets.formats.conform import Matcher, conform
+from metastore_assets.formats.file_schemas import describe
 from metastore_assets.formats.files_source import FilesFragmentSource
 from metastore_assets.formats.listing import DataFile
 from metastore_assets.formats.location import Location
@@ -29,6 +31,7 @@ from metastore_assets.formats.templates import typed
 _THREADS = 16
 _SHARE = 16
 """Files that a thread is given at a time."""
+_WIDE = (pa.int64(), pa.uint64())
 _ORC_VALUES, _ORC_INTEGERS, _ORC_DOUBLES, _ORC_STRINGS, _ORC_DATES = 1, 2, 3, 4, 7
 _ORC_LOWER, _ORC_UPPER = 4, 5
 _GREGORIAN_START = -141_427
@@ -75,6 +78,42 @@ def file_bounds(snapshot: Snapshot, column: str) -> list[FragmentBounds]:
             raise outcome
         found[place] = FragmentBounds() if isinstance(outcome, FragmentError) else outcome.bounds
     return [found.get(place, FragmentBounds()) for place in range(len(snapshot.fragments))]
+
+
+def check_integers(
+    location: Location, files: Sequence[DataFile], schema: pa.Schema, reasons: Iterable[TypeReason]
+) -> None:
+    """Raise TableFormatError where a footer says that a file has integers beyond 2^53 in a column of floats.
+
+    What no footer says is told when the file is read. Only of files with 64-bit integers where others have floats the
+    footer is read.
+    """
+    found = {reason.column: reason.found for reason in reasons if reason.type in _WIDE}
+    columns = [name for name in found if pa.types.is_floating(schema.field(name).type)]
+    if not columns or files[0].kind not in _READERS:
+        return
+    paths = [location.full_path(file.stored.path) for file in files]
+    tasks = [(location, file) for file in files]
+    outcomes = read_all(partial(_large_integers, columns), tasks, paths, threads=_THREADS, share=_SHARE)
+    for path, outcome in zip(paths, outcomes, strict=True):
+        if isinstance(outcome, Exception) and not isinstance(outcome, FragmentError):
+            raise outcome
+        if isinstance(outcome, str):
+            raise TableFormatError(
+                f"{location.uri}: column {outcome!r} has integers beyond 2^53 in {path} and is {found[outcome]}; no "
+                "type holds both without loss: say in the table's `schema` what type the column is to have"
+            )
+
+
+def _large_integers(columns: Sequence[str], location: Location, file: DataFile) -> str | None:
+    """The first of the columns in which a file has integers beyond 2^53, as its footer says. Raises FragmentError."""
+    own: pa.Schema = pickle.loads(describe(location, file, None)[1])
+    for name in columns:
+        if name in own.names and own.field(name).type in _WIDE:
+            extremes = _told([own.field(name)], location, file).extremes
+            if extremes is not None and any(abs(value) > 2**53 for value in extremes.to_pylist()):
+                return name
+    return None
 
 
 def _told(path: Sequence[pa.Field], location: Location, file: DataFile) -> _Told:

@@ -17,7 +17,7 @@ from metastore_assets.formats.csv_files import CsvReader
 from metastore_assets.formats.csv_options import OPTIONS as CSV_OPTIONS
 from metastore_assets.formats.csv_options import CsvOptions
 from metastore_assets.formats.declared import check_declared, declared_types
-from metastore_assets.formats.file_bounds import file_bounds
+from metastore_assets.formats.file_bounds import check_integers, file_bounds
 from metastore_assets.formats.file_schemas import Described, table_schema
 from metastore_assets.formats.files_source import FilesFragmentSource
 from metastore_assets.formats.json_lines import JsonReader
@@ -72,6 +72,7 @@ class FilesFormat:
             [field for field in fields if field.name not in columns]
             + [pa.field(name, types.get(name, pa.string())) for name in columns]
         )
+        check_integers(self._location, files, schema, reasons)
         check_declared(self._table.name, self._declared, schema, columns)
         keys = _partition_keys(files, columns)
         fragments = [

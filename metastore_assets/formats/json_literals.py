@@ -54,7 +54,7 @@ def as_written(value: Any, path: str, declared: Set[str]) -> Any:
     Objects and arrays as text have no blanks between their parts.
     """
     if path in declared:
-        return None if value is None else value if isinstance(value, str) else _text(value)
+        return value if value is None or type(value) is str else _text(value)
     if isinstance(value, Literal):
         return _number(value)
     if isinstance(value, dict):
