@@ -14,7 +14,7 @@ from metastore_assets.produce.rows import Rows
 PerKey = Callable[..., Iterable[tuple[Any, Any]]]
 """`produce(key, *ports)` yields (target key, value), any number of them, in any order.
 
-A key or value of one column is a plain Python value, else a tuple. Each port is a sequence (`perkey.Port`) of the
+A key or value of one column is a plain Python value, else a tuple. Each port is a sequence (`Port`) of the
 values that the port's feeders have for the key, in the order in which the feeders are declared. It may be read in part,
 and as often as wanted.
 """

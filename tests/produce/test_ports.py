@@ -15,8 +15,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from metastore_assets.produce import Dataflow, Root, Rows, Settings, Stage, SumStage
-from metastore_assets.produce.perkey import Port
+from metastore_assets.produce import Dataflow, Port, Root, Rows, Settings, Stage, SumStage
 from metastore_assets.store.objects import ObjectStore
 from tests.produce.harness import SMALL
 from tests.produce.model import columns
