@@ -17,7 +17,6 @@ _NAMES: dict[str, pa.DataType] = {
     **dict.fromkeys(("uint16", "usmallint"), pa.uint16()),
     **dict.fromkeys(("uint32", "uint", "uinteger"), pa.uint32()),
     **dict.fromkeys(("uint64", "ubigint", "ulong"), pa.uint64()),
-    **dict.fromkeys(("float16", "halffloat", "half"), pa.float16()),
     **dict.fromkeys(("float32", "float", "real"), pa.float32()),
     **dict.fromkeys(("float64", "double", "double precision"), pa.float64()),
     **dict.fromkeys(("string", "text", "varchar", "char", "utf8", "str", "large_string"), pa.string()),
