@@ -61,7 +61,7 @@ def type_named(name: object) -> pa.DataType:
     near = difflib.get_close_matches(text, [*_NAMES, "decimal(p,s)"], 1)
     raise ValueError(
         "no type that a column can be read in"
-        + (f"; did you mean {near[0]}?" if near else "")
-        + "; there are boolean, int, bigint, float, double, decimal(p,s), string, binary, date, time, timestamp, "
+        + (f"; did you mean {near[0]}? There are " if near else "; there are ")
+        + "boolean, int, bigint, float, double, decimal(p,s), string, binary, date, time, timestamp, "
         "timestamptz, timestamp[ns], uuid and others"
     )
