@@ -39,7 +39,7 @@ _BUILT: Mapping[str | None, tuple[str, ...]] = {"frequencies": ("auto", "all", "
 
 
 class _Model(BaseModel):
-    model_config = ConfigDict(extra="forbid", frozen=True, populate_by_name=True)
+    model_config = ConfigDict(extra="forbid", frozen=True)
 
 
 class ColumnPolicy(_Model):

@@ -58,6 +58,7 @@ def test_what_is_not_there(published: Path, arguments: list[str], said: list[str
         (["refresh", "orders", "gone", "--partition", "x"], "one table"),
         (["profile"], "'URI...'"),
         (["profile", "x", "--option", "header"], "has no `=` behind a name"),
+        (["profile", "x", "--schema", "zip"], "'zip' has no `=` behind a name"),
         (["expire", "orders", "--keep", "0"], "0 is not in the range"),
     ],
 )
@@ -115,6 +116,9 @@ def test_no_configuration(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> No
             ["table 'a': columns.x.ranks", "'on'", "not built yet"],
         ),
         ("{root: r, tables: [{name: a, uri: u, sensor: {interval: 0}}]}", ["table 'a': sensor.interval = 0", "1"]),
+        ("{root: r, tables: [{name: a, uri: u, shema: {x: int}}]}", ["table 'a': shema", "no such key", "'schema'"]),
+        ("{root: r, tables: [{name: a, uri: u, declared: {x: int}}]}", ["table 'a': declared", "no such key"]),
+        ("{root: r, tables: [{name: a, uri: u, schema: {x: 5}}]}", ["table 'a': schema.x = 5", "text"]),
         ("{root: r, roof: s}", ["roof"]),
     ],
 )
@@ -124,6 +128,19 @@ def test_an_invalid_configuration(tmp_path: Path, text: str, said: list[str]) ->
     path.write_text(text)
     message = error_of(run("tables", config=path))
     assert all(part in message for part in [str(path), *said]), message
+
+
+@pytest.mark.parametrize(
+    ("given", "said"),
+    [
+        ("zip=sting", "schema.zip = 'sting': no type that a column can be read in; did you mean string?"),
+        ("zpi=string", "schema.zpi is no column of the table; did you mean zip?"),
+    ],
+)
+def test_a_wrong_type_of_a_column(tmp_path: Path, given: str, said: str) -> None:
+    """Told before anything is computed."""
+    (tmp_path / "a.csv").write_text("zip,x\n01234,1\n")
+    assert said in error_of(run("profile", str(tmp_path), "--schema", given))
 
 
 def test_an_unexpected_error(published: Path, monkeypatch: pytest.MonkeyPatch) -> None:
