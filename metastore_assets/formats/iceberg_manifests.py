@@ -142,12 +142,15 @@ def read_manifest(
         if record["status"] == _DELETED:
             continue
         file = record["data_file"]
+        content = file.get("content")
+        if content not in (DATA, POSITION_DELETES, EQUALITY_DELETES) and (content is not None or manifest.content):
+            raise ValueError(f"the content of {file['file_path']} is {content}, which may be 0, 1 or 2")
         sequence_number = record.get("sequence_number")
         if sequence_number is None and (manifest.sequence_number == 0 or record["status"] == _ADDED):
             # Inherited: the number is not known before the commit, the manifest is written before.
             sequence_number = manifest.sequence_number
         yield FileEntry(
-            content=file.get("content") or DATA,
+            content=content or DATA,
             path=file["file_path"],
             format=file["file_format"].lower(),
             spec_id=spec_id,
