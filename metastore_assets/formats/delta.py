@@ -189,7 +189,8 @@ class _Table:
         )
         rows = add.row_count
         if rows is not None and add.vector is not None:
-            rows -= add.vector.cardinality
+            # More than there are: reading it tells what is wrong.
+            rows = rows - add.vector.cardinality if add.vector.cardinality <= rows else None
         return Fragment(_fragment_id(add, values), key, location.full_path(path), add.size, rows, source)
 
 
