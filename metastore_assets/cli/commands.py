@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING
 
 import click
 
+from metastore_assets.cli.completion import column_list
 from metastore_assets.cli.failures import Invocation, MetastoreGroup, note
 from metastore_assets.cli.options import (
     answering,
@@ -19,6 +20,7 @@ from metastore_assets.cli.options import (
 from metastore_assets.cli.output import make_output
 from metastore_assets.cli.profile import profile
 from metastore_assets.cli.refresh import refresh
+from metastore_assets.errors import PartitionNotFoundError
 
 if TYPE_CHECKING:
     from metastore_assets.cli.output import Answer
@@ -56,7 +58,12 @@ def tables(invocation: Invocation, as_json: bool) -> None:
 @cli.command()
 @name_argument
 @partition_option
-@click.option("--columns", metavar="A,B", help="Only these columns; one with a comma in double quotes.")
+@click.option(
+    "--columns",
+    metavar="A,B",
+    shell_complete=column_list,
+    help="Only these columns, with all that is known of them; one with a comma in double quotes.",
+)
 @click.option("--partitions", is_flag=True, help="List the partitions instead.")
 @click.option("--version", type=click.IntRange(min=1), metavar="N", help="An older version instead of the newest.")
 @answering
@@ -79,6 +86,7 @@ def show(
     config = _config(invocation)
     check = CurrentCheck(config.table(name))
     table = _metastore(config).table(name, version)
+    partition = _partition_key(table, partition)
     output = make_output(as_json)
     rows = [] if partitions else table.statistics(column_names(columns), partition)
     pictures = shapes(table, rows, partition) if output.draws else {}
@@ -89,7 +97,7 @@ def show(
     if partitions:
         output.partitions(answer, partition_answers(table))
     else:
-        output.statistics(answer, pictures)
+        output.statistics(answer, pictures, chosen=columns is not None)
 
 
 @cli.command()
@@ -104,6 +112,7 @@ def top(invocation: Invocation, name: str, column: str, count: int, partition: s
     from metastore_assets.lookup.json import top_json
 
     table = _table(invocation, name)
+    partition = _partition_key(table, partition)
     values = top_json(table.top(column, count, partition))
     make_output(as_json).top(_column(table, column, partition), values)
 
@@ -118,10 +127,11 @@ def top(invocation: Invocation, name: str, column: str, count: int, partition: s
 def histogram(
     invocation: Invocation, name: str, column: str, bins: int | None, partition: str | None, as_json: bool
 ) -> None:
-    """Show how the values of a numeric or temporal column are distributed."""
+    """Show the distribution of a numeric or temporal column."""
     from metastore_assets.lookup.json import histogram_json
 
     table = _table(invocation, name)
+    partition = _partition_key(table, partition)
     output = make_output(as_json)
     found = histogram_json(table.histogram(column, bins or output.default_bins, partition))
     output.histogram(_column(table, column, partition), found)
@@ -153,7 +163,10 @@ def versions(invocation: Invocation, name: str, as_json: bool) -> None:
 @answering
 @click.pass_obj
 def expire(invocation: Invocation, name: str, keep: int | None, grace: float, as_json: bool) -> None:
-    """Remove old versions of a table, and the files that no version names any more."""
+    """Remove old versions of a table and their files.
+
+    And whatever else no version names, such as files of a refresh that was killed.
+    """
     from metastore_assets.store.objects import ObjectStore
     from metastore_assets.store.versions import VersionStore
 
@@ -180,6 +193,20 @@ def _metastore(config: MetastoreConfig) -> Metastore:
 def _table(invocation: Invocation, name: str) -> TableLookup:
     config = _config(invocation)
     return _metastore(config).table(config.table(name).name)
+
+
+def _partition_key(table: TableLookup, text: str | None) -> str | None:
+    """The key of the one partition that is meant; None for the whole table. Raises PartitionNotFoundError."""
+    keys = [] if text is None else [entry.key for entry in table.partitions()]
+    if text is None or text in keys:
+        return text
+    from metastore_assets.formats.partition_choice import one_partition
+
+    name = table.version.table
+    try:
+        return one_partition(name, text, keys)
+    except PartitionNotFoundError as error:
+        raise PartitionNotFoundError(f"{error}; `metastore show {name} --partitions` lists what there is") from None
 
 
 def _column(table: TableLookup, column: str, partition: str | None) -> Answer:

@@ -12,9 +12,12 @@ from pathlib import Path
 from typing import Any
 
 import click
+from click.exceptions import NoArgsIsHelpError
 
+from metastore_assets.cli.shells import register
 from metastore_assets.cli.text import one_line
 from metastore_assets.errors import MetastoreError
+from metastore_assets.messages import tidy
 
 FAILED = 1
 USAGE = 2
@@ -45,6 +48,7 @@ class MetastoreGroup(click.Group):
         **extra: Any,
     ) -> Any:
         """Run a command line and exit. With `standalone_mode=False`, return or raise instead."""
+        register()
         run = partial(super().main, args, prog_name, complete_var, standalone_mode=False, **extra)
         if not standalone_mode:
             return run()
@@ -70,9 +74,12 @@ def exit_status(run: Callable[[], object], invocation: Invocation) -> int:
     except (KeyboardInterrupt, Interrupted, click.Abort):
         _write("interrupted")
         return INTERRUPTED
+    except NoArgsIsHelpError as error:
+        _write(error.ctx.get_help())
+        return USAGE
     except click.UsageError as error:
         command = error.ctx.command_path if error.ctx else "metastore"
-        say(f"{error.format_message()} (see `{command} --help`)")
+        say(f"{tidy(error.format_message())} (see `{command} --help`)")
         return USAGE
     except Exception as error:  # noqa: BLE001 (whatever went wrong, the user gets one line)
         report(error, invocation)
@@ -101,12 +108,12 @@ def report(error: Exception, invocation: Invocation, subject: str = "") -> None:
 def explained(error: Exception) -> str:
     """An error as one line: its own message when it is ours, else what kind it is and what to do."""
     if isinstance(error, click.ClickException):
-        return one_line(error.format_message())
+        return one_line(tidy(error.format_message()))
     if isinstance(error, MetastoreError):
         return one_line(str(error))
     notes = "".join(f"; {note}" for note in getattr(error, "__notes__", ()))
     kind, message = type(error).__name__, one_line(_gist(str(error)))[:500]
-    return one_line(f"unexpected {kind}: {message}{notes}. This is a bug: --debug shows where")
+    return one_line(tidy(f"unexpected {kind}: {message}{notes}. This is a bug: --debug shows where"))
 
 
 def _gist(message: str) -> str:

@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
+from metastore_assets.cli.completion import location
 from metastore_assets.cli.failures import Invocation, explained, raise_interrupt, report
 from metastore_assets.cli.options import answering
 from metastore_assets.cli.output import make_output
@@ -25,7 +26,7 @@ if TYPE_CHECKING:
 
 
 @click.command()
-@click.argument("uris", metavar="URI...", nargs=-1, required=True)
+@click.argument("uris", metavar="URI...", nargs=-1, required=True, shell_complete=location)
 @click.option(
     "--option",
     "options",
@@ -33,6 +34,13 @@ if TYPE_CHECKING:
     multiple=True,
     callback=lambda context, option, given: dict(map(_key_and_value, given)),
     help="A reader option of the format, such as header=false or delimiter=';' for CSV. May be repeated.",
+)
+@click.option(
+    "--schema",
+    metavar="COLUMN=TYPE",
+    multiple=True,
+    callback=lambda context, option, given: dict(map(_pair, given)),
+    help="The type of a column of plain files, such as zip=string or 'price=decimal(10,2)'. May be repeated.",
 )
 @click.option(
     "--at",
@@ -54,6 +62,15 @@ if TYPE_CHECKING:
     callback=lambda context, option, given: {old: _absolute(new) for old, new in map(_pair, given)},
     help="Files that the table's metadata say lie below FROM lie below TO. May be repeated.",
 )
+@click.option(
+    "--allow",
+    metavar="PREFIX",
+    multiple=True,
+    callback=lambda context, option, given: tuple(map(_absolute, given)),
+    help="What lies below PREFIX may be read where the table's metadata name it, though it is in another store than "
+    "the table. May be repeated.",
+)
+@click.option("--confine", is_flag=True, help="Refuse to read what is not below the table's own location.")
 @answering
 @click.pass_obj
 def profile(invocation: Invocation, /, uris: tuple[str, ...], as_json: bool, **settings: Any) -> int:

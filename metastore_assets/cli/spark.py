@@ -9,8 +9,8 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from metastore_assets.cli.progress import Watcher
-from metastore_assets.cli.startup import unhide_pandas
 from metastore_assets.errors import MetastoreError
+from metastore_assets.startup import unhide_pandas
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -40,10 +40,12 @@ class LazySpark:
             self._log = Path(name)
             self._watcher.spark_starts()
         try:
-            return spark_session(self._settings, log=self._log)
+            session = spark_session(self._settings, log=self._log)
         except MetastoreError:
             self._keep = True
             raise
+        self._watcher.spark_runs(session)
+        return session
 
     def explain(self, error: BaseException) -> None:
         """Add to an error that is not one of ours where Spark's own words on it are, and keep them."""

@@ -2,12 +2,8 @@
 
 from __future__ import annotations
 
-import bz2
 import io
 import json
-import lzma
-import struct
-import zlib
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass
@@ -17,15 +13,18 @@ from typing import Any, cast
 import fastavro
 import pyarrow as pa
 
+from metastore_assets.formats.avro_claims import AvroClaims
 from metastore_assets.formats.avro_schema import AvroType, record_type
+from metastore_assets.formats.damage import DAMAGE, reason, refuse_beyond
+from metastore_assets.formats.limits import HEADER_BYTES, METADATA_BYTES
+from metastore_assets.formats.metadata_json import parsed
 from metastore_assets.formats.parquet import ParquetColumns
 from metastore_assets.formats.reader import check_distinct
 from metastore_assets.formats.spill import spilled
+from metastore_assets.formats.unpacking import CODECS, unpacked
 
 _MAGIC = b"Obj\x01"
 _SYNC_BYTES = 16
-_CRC_BYTES = 4
-_SIZE_BYTES = 4
 _BUFFER = 4 << 20
 _BATCH_ROWS = 16_384
 _BATCH_BYTES = 16 << 20
@@ -114,11 +113,14 @@ def read_header(stream: io.BufferedReader) -> AvroHeader:
         for _ in range(abs(count)):
             key = _exactly(stream, _long(stream)).decode()
             metadata[key] = _exactly(stream, _long(stream))
+            refuse_beyond(HEADER_BYTES, stream.tell(), "bytes in the header of the Avro file")
     named = metadata.get("avro.codec", b"").decode()
     codec = _ALIASES.get(named.lower(), named.lower())
-    if codec not in _CODECS:
-        raise pa.ArrowInvalid(f"the Avro codec {named!r} has no reader; {', '.join(_CODECS)} have")
-    return AvroHeader(json.loads(metadata["avro.schema"]), metadata, codec, _exactly(stream, _SYNC_BYTES))
+    if codec not in CODECS:
+        raise pa.ArrowInvalid(f"the Avro codec {named!r} has no reader; {', '.join(CODECS)} have")
+    schema = parsed(metadata["avro.schema"])
+    AvroClaims(schema)
+    return AvroHeader(schema, metadata, codec, _exactly(stream, _SYNC_BYTES))
 
 
 def _batches(stream: io.BufferedReader, header: AvroHeader) -> Iterator[pa.RecordBatch]:
@@ -195,7 +197,8 @@ class _Blocks:
     """A file of the same blocks, decompressed, under a schema of our own: what the decoder reads."""
 
     def __init__(self, stream: io.BufferedReader, header: AvroHeader, schema: Any) -> None:
-        self._blocks = self._decompressed(stream, header)
+        self._claims = AvroClaims(schema)
+        self._pieces = self._unpacked(stream, header)
         self._buffer = io.BytesIO(_container_header(schema, header.sync))
         self._position = 0
         self.block_bytes = 0
@@ -206,8 +209,8 @@ class _Blocks:
         if not data and size:
             # To the decoder the end of a file is as good in the middle of a block.
             with _explained():
-                block = next(self._blocks, b"")
-            self._buffer = io.BytesIO(block)
+                piece = next(self._pieces, b"")
+            self._buffer = io.BytesIO(piece)
             data = self._buffer.read(size)
         self._position += len(data)
         return data
@@ -215,17 +218,21 @@ class _Blocks:
     def tell(self) -> int:
         return self._position
 
-    def _decompressed(self, stream: io.BufferedReader, header: AvroHeader) -> Iterator[bytes]:
-        decompress = _CODECS[header.codec]
+    def _unpacked(self, stream: io.BufferedReader, header: AvroHeader) -> Iterator[bytes]:
+        """Each block in pieces, of which one is all its data: the decoder asks for that at once."""
         while stream.peek(1):
             count = _long(stream)
             if count < 0:
                 raise pa.ArrowInvalid("a block of the Avro file has fewer than no records")
-            data = decompress(_exactly(stream, _long(stream)))
+            data = unpacked(header.codec, _exactly(stream, _long(stream)))
             if _exactly(stream, _SYNC_BYTES) != header.sync:
                 raise pa.ArrowInvalid("a block of the Avro file does not end with the file's marker")
+            self._claims.check(data, count)
             self.block_bytes = len(data)
-            yield _zigzag(count) + _zigzag(len(data)) + data + header.sync
+            yield _zigzag(count) + _zigzag(len(data))
+            if data:
+                yield data
+            yield header.sync
 
 
 def _container_header(schema: Any, sync: bytes) -> bytes:
@@ -241,10 +248,15 @@ def _stream(data: bytes) -> io.BufferedReader:
 def _exactly(stream: io.BufferedReader, size: int) -> bytes:
     if size < 0:
         raise pa.ArrowInvalid("the Avro file has a part of negative length")
-    data = stream.read(size)
-    if len(data) != size:
+    refuse_beyond(METADATA_BYTES, size, "bytes in one part of the Avro file")
+    # In pieces: memory is asked for what is there, not for what is claimed.
+    pieces = []
+    while size and (piece := stream.read(min(size, _BUFFER))):
+        pieces.append(piece)
+        size -= len(piece)
+    if size:
         raise EOFError
-    return data
+    return pieces[0] if len(pieces) == 1 else b"".join(pieces)
 
 
 def _long(stream: io.BufferedReader) -> int:
@@ -266,40 +278,6 @@ def _zigzag(value: int) -> bytes:
     return bytes([*data, value])
 
 
-def _snappy(data: bytes) -> bytes:
-    size = 0
-    for position, byte in enumerate(data[:_LONGEST_VARINT]):
-        size |= (byte & 0x7F) << (7 * position)
-        if byte < 0x80:
-            break
-    result: bytes = pa.decompress(data[:-_CRC_BYTES], size, codec="snappy", asbytes=True)
-    if zlib.crc32(result) != int.from_bytes(data[-_CRC_BYTES:], "big"):
-        raise pa.ArrowInvalid("a block of the Avro file does not have its checksum")
-    return result
-
-
-def _lz4(data: bytes) -> bytes:
-    """Of fastavro alone: the size, least significant byte first, and a block without a frame."""
-    size = int.from_bytes(data[:_SIZE_BYTES], "little")
-    result: bytes = pa.decompress(data[_SIZE_BYTES:], size, codec="lz4_raw", asbytes=True)
-    return result
-
-
-def _zstandard(data: bytes) -> bytes:
-    with pa.CompressedInputStream(pa.BufferReader(data), "zstd") as stream:
-        return bytes(stream.read())
-
-
-_CODECS: Mapping[str, Callable[[bytes], bytes]] = {
-    "null": lambda data: data,
-    "deflate": lambda data: zlib.decompress(data, -zlib.MAX_WBITS),
-    "snappy": _snappy,
-    "zstandard": _zstandard,
-    "bzip2": bz2.decompress,
-    "lz4": _lz4,
-    "xz": lzma.decompress,
-}
-
 _ALIASES = {"": "null", "uncompressed": "null", "gzip": "deflate", "zstd": "zstandard"}
 """What table formats call these codecs, which some writers put into the files."""
 
@@ -311,15 +289,7 @@ def _explained() -> Iterator[None]:
         yield
     except EOFError as error:
         raise pa.ArrowInvalid("the Avro file ends early") from error
-    except (
-        zlib.error,
-        lzma.LZMAError,
-        struct.error,
-        fastavro.schema.SchemaParseException,
-        fastavro.read.SchemaResolutionError,
-        IndexError,
-        KeyError,
-        TypeError,
-        OverflowError,
-    ) as error:
-        raise pa.ArrowInvalid(f"the Avro file is broken: {error!r}") from error
+    except (OSError, ValueError, pa.ArrowException):
+        raise
+    except (*DAMAGE, fastavro.schema.SchemaParseException, fastavro.read.SchemaResolutionError) as error:
+        raise pa.ArrowInvalid(f"the Avro file is broken: {reason(error)}") from error

@@ -5,19 +5,26 @@ from __future__ import annotations
 import struct
 import uuid
 import zlib
+from collections.abc import Callable
 from dataclasses import dataclass
+from functools import partial
 from typing import Any
+from urllib.parse import unquote
 
 import numpy as np
 import numpy.typing as npt
 
+from metastore_assets.formats.damage import refuse_beyond
+from metastore_assets.formats.limits import DELETED_ROWS
 from metastore_assets.formats.location import Location
-from metastore_assets.formats.relocation import Relocation
+from metastore_assets.formats.reach import Reach
 
 Positions = npt.NDArray[np.uint64]
+Numbers = npt.NDArray[np.int64]
 
 _Z85 = "0123456789abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ.-:+=^!/*?&<>()[]{}@%$#"
-_DIGITS = {digit: value for value, digit in enumerate(_Z85)}
+_CHARACTERS = frozenset(_Z85)
+_DIGITS = np.array([_Z85.find(chr(code)) for code in range(128)], np.int64)
 _MAGIC = 1681511377
 _COOKIE = 12347
 _COOKIE_WITHOUT_RUNS = 12346
@@ -29,7 +36,6 @@ _BITMAP_BYTES = _CONTAINER_VALUES // 8
 _NAME_DIGITS = 20
 """Characters of a UUID in Base85."""
 _GROUP = 5
-_UNMOVED = Relocation()
 
 
 @dataclass(frozen=True)
@@ -49,8 +55,11 @@ class DeletionVector:
         """Unique id within the table, as the protocol builds it."""
         return f"{self.storage}{self.path_or_inline}@{self.offset}"
 
-    def file(self, table: Location, relocation: Relocation = _UNMOVED) -> tuple[Location, str] | None:
-        """The file that holds it: a location and the path below; None for an inline one. Raises ValueError."""
+    def file(self, reach: Reach) -> tuple[Location, str] | None:
+        """The file that holds it: a location and the path below; None for an inline one.
+
+        Raises TableFormatError when the table does not reach so far, ValueError for a name that is none.
+        """
         if self.storage == "i":
             return None
         if self.storage == "u":
@@ -58,15 +67,19 @@ class DeletionVector:
             if len(encoded) != _NAME_DIGITS:
                 raise ValueError(f"{self.path_or_inline!r} is too short for the name of its file")
             name = f"deletion_vector_{uuid.UUID(bytes=_decode_z85(encoded))}.bin"
-            return table, f"{prefix}/{name}" if prefix else name
+            return reach.below(reach.table, f"{prefix}/{name}" if prefix else name)
         if self.storage == "p":
-            return Location.of_encoded(self.path_or_inline, dict(table.options), relocation), ""
+            return reach.to(unquote(self.path_or_inline))
         raise ValueError(f"it is of the storage type {self.storage!r}; there are 'u', 'p' and 'i'")
 
-    def positions(self, table: Location, relocation: Relocation = _UNMOVED) -> Positions:
-        """Ascending positions of the deleted rows. Raises ValueError when what is stored contradicts itself."""
-        file = self.file(table, relocation)
-        return decode_vector(self._inline() if file is None else self._stored(*file), self.cardinality, "log")
+    def positions(self, reach: Reach, row_count: int) -> Positions:
+        """Ascending positions of the deleted rows, in a data file of so many rows.
+
+        Raises ValueError when what is stored contradicts itself, the log, or the data file.
+        """
+        file = self.file(reach)
+        data = self._inline() if file is None else self._stored(*file)
+        return decode_vector(data, self.cardinality, "log", row_count)
 
     def _inline(self) -> bytes:
         data = _decode_z85(self.path_or_inline)
@@ -107,16 +120,55 @@ def check_within(positions: Positions, row_count: int) -> None:
         raise ValueError(f"it deletes row {int(positions.max())}, but the data file has {row_count} rows")
 
 
-def decode_vector(data: bytes, cardinality: int, source: str) -> Positions:
-    """Ascending positions of deleted rows. Raises ValueError unless there are as many as the `source` of it says."""
-    positions = decode_bitmap_array(data)
-    if len(positions) != cardinality:
-        raise ValueError(f"it deletes {len(positions)} rows, the {source} says {cardinality}")
+def decode_vector(data: bytes, cardinality: int, source: str, row_count: int) -> Positions:
+    """Ascending positions of deleted rows, of a data file of so many rows.
+
+    A run of them takes four bytes, whatever its length: so what the vector says that it holds is compared with that
+    number and with what the `source` of the vector says, before it is unpacked. Raises ValueError.
+    """
+    refuse_beyond(DELETED_ROWS, cardinality, "deleted rows of one data file")
+    claims = _Claims(cardinality, source, row_count)
+    positions = decode_bitmap_array(data, claims.check)
+    claims.check_count(len(positions))
+    check_within(positions, row_count)
     return positions
 
 
-def decode_bitmap_array(data: bytes) -> Positions:
-    """Ascending values of a RoaringBitmapArray in its portable form. Raises ValueError when it breaks that form."""
+@dataclass
+class _Claims:
+    """What is known of a vector before it is read."""
+
+    cardinality: int
+    source: str
+    row_count: int
+    claimed: int = 0
+
+    def check(self, first: int, keys: Numbers, counts: Numbers) -> None:
+        """Check what a bitmap whose values begin at `first` says that its containers hold. Raises ValueError."""
+        self.claimed += int(counts.sum())
+        if self.claimed > self.cardinality:
+            self.check_count(self.claimed)
+        _check_ascending(keys)
+        outermost = first + (int(keys.max(initial=0)) << 16)
+        if outermost >= self.row_count and len(keys):
+            raise ValueError(
+                f"it deletes row {outermost} or one behind it, but the data file has {self.row_count} rows"
+            )
+
+    def check_count(self, count: int) -> None:
+        """Raise ValueError unless it is as many as expected."""
+        if count != self.cardinality:
+            raise ValueError(f"it deletes {count} rows, the {self.source} says {self.cardinality}")
+
+
+def decode_bitmap_array(
+    data: bytes, check: Callable[[int, Numbers, Numbers], None] = lambda first, keys, counts: None
+) -> Positions:
+    """Ascending values of a RoaringBitmapArray in its portable form. Raises ValueError when it breaks that form.
+
+    `check` is given the least value that each bitmap may have, the keys of its containers, and how many values each
+    of these says that it holds.
+    """
     try:
         magic, count = struct.unpack_from("<Iq", data)
         if magic != _MAGIC:
@@ -125,19 +177,23 @@ def decode_bitmap_array(data: bytes) -> Positions:
         parts = []
         for _ in range(count):
             (key,) = struct.unpack_from("<I", data, at)
-            values, at = _decode_bitmap(data, at + 4)
+            values, at = _decode_bitmap(data, at + 4, partial(check, key << 32))
             parts.append(values | np.uint64(key << 32))
     except struct.error:
         raise ValueError(f"it is cut off: there are only {len(data)} bytes of it") from None
     if at != len(data):
         raise ValueError(f"it has {len(data)} bytes, of which its values take {at}")
     positions = np.concatenate(parts) if parts else np.empty(0, np.uint64)
-    if np.any(positions[1:] <= positions[:-1]):
-        raise ValueError("its values are not in ascending order")
+    _check_ascending(positions)
     return positions
 
 
-def _decode_bitmap(data: bytes, at: int) -> tuple[Positions, int]:
+def _check_ascending(values: npt.NDArray[Any]) -> None:
+    if np.any(values[1:] <= values[:-1]):
+        raise ValueError("its values are not in ascending order")
+
+
+def _decode_bitmap(data: bytes, at: int, check: Callable[[Numbers, Numbers], None]) -> tuple[Positions, int]:
     """One 32-bit Roaring bitmap in the portable format of the Roaring specification, and where it ends."""
     (cookie,) = struct.unpack_from("<I", data, at)
     if cookie & 0xFFFF == _COOKIE:
@@ -155,7 +211,8 @@ def _decode_bitmap(data: bytes, at: int) -> tuple[Positions, int]:
         has_offsets = True
     else:
         raise ValueError(f"one of its bitmaps is of the unknown format {cookie}")
-    header = _numbers(data, "<u2", size * 2, at).reshape(size, 2)
+    header = _numbers(data, "<u2", size * 2, at).reshape(size, 2).astype(np.int64)
+    check(header[:, 0], header[:, 1] + 1)
     at += 4 * size + (4 * size if has_offsets else 0)
     parts = []
     for (key, count), is_run in zip(header.tolist(), runs.tolist(), strict=True):
@@ -192,12 +249,11 @@ def _numbers(data: bytes, type_: str, count: int, at: int) -> npt.NDArray[Any]:
 def _decode_z85(text: str) -> bytes:
     if len(text) % _GROUP:
         raise ValueError(f"it is no Base85: its {len(text)} characters are not in groups of {_GROUP}")
-    try:
-        digits = [_DIGITS[char] for char in text]
-        groups = [digits[start : start + _GROUP] for start in range(0, len(digits), _GROUP)]
-        values = [((((a * 85 + b) * 85 + c) * 85 + d) * 85) + e for a, b, c, d, e in groups]
-        return struct.pack(f">{len(values)}I", *values)
-    except KeyError as error:
-        raise ValueError(f"it is no Base85, which does not have the character {error}") from None
-    except struct.error:
-        raise ValueError("it is no Base85: five of its characters are more than four bytes") from None
+    wrong = set(text) - _CHARACTERS
+    if wrong:
+        raise ValueError(f"it is no Base85, which does not have the character {min(wrong)!r}")
+    digits = _DIGITS[np.frombuffer(text.encode("ascii"), np.uint8)].reshape(-1, _GROUP)
+    values = digits @ np.array([85**power for power in reversed(range(_GROUP))], np.int64)
+    if values.max(initial=0) >> 32:
+        raise ValueError("it is no Base85: five of its characters are more than four bytes")
+    return values.astype(">u4").tobytes()

@@ -14,9 +14,11 @@ import pyarrow as pa
 
 from metastore_assets.config import TableConfig
 from metastore_assets.errors import ConfigError, TableFormatError, TableNotFoundError
+from metastore_assets.formats.apart import read_one
 from metastore_assets.formats.base import Fragment, Snapshot, SnapshotReference
 from metastore_assets.formats.bounds import FragmentBounds, bounds_table
 from metastore_assets.formats.conform import Matcher
+from metastore_assets.formats.damage import DAMAGE, reason
 from metastore_assets.formats.file_columns import open_columns
 from metastore_assets.formats.hudi_archive import archived_completions
 from metastore_assets.formats.hudi_columns import HudiColumns, PartitionConstants
@@ -25,14 +27,15 @@ from metastore_assets.formats.hudi_log import live_instants
 from metastore_assets.formats.hudi_merge import Merge, MergeRules, log_blocks, merged
 from metastore_assets.formats.hudi_names import data_file_name
 from metastore_assets.formats.hudi_partitions import PartitionPaths
-from metastore_assets.formats.hudi_schema import META_COLUMNS, HudiSchema, parsed, table_schema, unparsed
+from metastore_assets.formats.hudi_schema import META_COLUMNS, HudiSchema, file_schema, parsed, table_schema, unparsed
 from metastore_assets.formats.hudi_slices import FileSlice, file_slices
 from metastore_assets.formats.hudi_timeline import State, Timeline, flag, load_timeline
 from metastore_assets.formats.location import Location, StoredFile
-from metastore_assets.formats.parquet import open_parquet
 from metastore_assets.formats.partition_filter import PartitionFilter
 from metastore_assets.formats.partition_keys import encode_partition_key
+from metastore_assets.formats.reach import own_location
 from metastore_assets.formats.reader import FileFragmentReader, explained
+from metastore_assets.formats.values import Constant
 
 _THREADS = 16
 _OPTION = "meta_columns"
@@ -43,7 +46,7 @@ class HudiFormat:
     """A Hudi table at a location. Its snapshots are the completed writes of its timeline."""
 
     def __init__(self, table: TableConfig) -> None:
-        self._location = Location.of(table.uri, table.storage_options)
+        self._location = own_location(table)
         self._at = table.at
         self._filter = PartitionFilter.of(table.partitions)
         self._meta_columns = table.options.get(_OPTION, False)
@@ -127,10 +130,8 @@ class HudiFormat:
         if not bases:
             raise TableFormatError(f"{self._location.uri}: neither a commit nor a file tells the table's schema")
         newest = max(bases, key=lambda stored: stored.path.rpartition("_")[2])
-        with self._location.open_stored(newest) as source:
-            file = open_parquet(source)
-            text = (file.metadata.metadata or {}).get(b"parquet.avro.schema")
-            return parsed(self._location, text.decode()) if text is not None else unparsed(file.schema_arrow)
+        text, stored = read_one(file_schema, self._location.full_path(newest.path), self._location, newest)
+        return parsed(self._location, text.decode()) if text is not None else unparsed(stored)
 
     def _fragments(
         self,
@@ -221,7 +222,7 @@ class HudiFragmentSource:
     base: StoredFile | None
     kind: str
     logs: tuple[StoredFile, ...]
-    constants: tuple[tuple[str, pa.Scalar], ...]
+    constants: tuple[tuple[str, Constant], ...]
     numbers: tuple[tuple[str, pa.DataType], ...]
     """Columns that the files may hold as texts, and their types."""
     meta_columns: bool
@@ -287,5 +288,5 @@ def _explained(location: Location) -> Iterator[None]:
         yield
     except (FileNotFoundError, NotADirectoryError) as error:
         raise TableNotFoundError(f"{location.uri} holds no Hudi table that can be read: {error}") from error
-    except (OSError, UnicodeError, pa.ArrowException) as error:
-        raise TableFormatError(f"{location.uri} cannot be read as a Hudi table: {error}") from error
+    except DAMAGE as error:
+        raise TableFormatError(f"{location.uri} cannot be read as a Hudi table: {reason(error)}") from error

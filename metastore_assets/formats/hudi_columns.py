@@ -12,6 +12,7 @@ from metastore_assets.formats.hudi_partitions import PartitionPaths
 from metastore_assets.formats.hudi_schema import META_PREFIX
 from metastore_assets.formats.location import Location
 from metastore_assets.formats.reader import FileColumns
+from metastore_assets.formats.values import Constant, constant
 
 
 class HudiColumns:
@@ -56,9 +57,7 @@ class PartitionConstants:
         if dropped and None in paths.depths and len(paths.columns) > 1:
             raise TableFormatError(f"{location.uri} drops partition columns that are dates, which has no reader")
 
-    def of(self, path: str) -> tuple[tuple[str, pa.Scalar], ...]:
+    def of(self, path: str) -> tuple[tuple[str, Constant], ...]:
         """(column, value) of each dropped column in a partition."""
         values = dict(self._paths.items(path)) if self._types else {}
-        return tuple(
-            (name, pc.cast(pa.scalar(values[name], pa.string()), type_)) for name, type_ in self._types.items()
-        )
+        return tuple((name, pc.cast(constant(values[name], pa.string()), type_)) for name, type_ in self._types.items())

@@ -11,9 +11,11 @@ import numpy.typing as npt
 import pyarrow as pa
 import pyarrow.compute as pc
 
+from metastore_assets.formats.damage import refuse_beyond
 from metastore_assets.formats.deletion_vectors import checked, decode_vector, read_part
 from metastore_assets.formats.file_columns import open_columns
 from metastore_assets.formats.iceberg_locations import plain_path
+from metastore_assets.formats.limits import DELETED_ROWS
 from metastore_assets.formats.location import Location
 
 Positions = npt.NDArray[np.uint64]
@@ -34,28 +36,31 @@ class PositionDeletes:
     """Of a deletion vector in its file, in bytes."""
     size: int | None = None
 
-    def positions(self, data_path: str, *, exact: bool) -> Positions:
-        """Positions deleted of the data file of that recorded path, in no order, some more than once.
+    def positions(self, data_path: str, row_count: int, *, exact: bool) -> Positions:
+        """Positions deleted of the data file of that recorded path and so many rows, in no order, some repeatedly.
 
         Unless `exact`, paths that differ in scheme and authority name the same file. Raises ValueError, OSError or
         ArrowException when what is stored cannot be read.
         """
         if self.format == "puffin":
-            return self._vector()
+            return self._vector(row_count)
         file = open_columns(self.format, self.location.open(self.path))
         try:
             names = [field.name for field in file.fields]
             paths, positions = (_column(file.read(names.index(name))) for name in ("file_path", "pos"))
-            found = [
-                pc.filter(own_positions, _names_file(own_paths, data_path, exact))
-                for own_paths, own_positions in aligned([paths, positions])
-            ]
+            found: list[Positions] = []
+            for own_paths, own_positions in aligned([paths, positions]):
+                part = pc.filter(own_positions, _names_file(own_paths, data_path, exact))
+                if part.null_count:
+                    raise ValueError("it has a row without a position")
+                if len(part):
+                    found.append(part.cast(pa.uint64()).to_numpy(zero_copy_only=False))
+                refuse_beyond(DELETED_ROWS, sum(map(len, found)), "deleted rows of one data file")
         finally:
             file.close()
-        parts = [part.cast(pa.uint64()).to_numpy(zero_copy_only=False) for part in found if len(part)]
-        return np.concatenate(parts) if parts else np.empty(0, np.uint64)
+        return np.concatenate(found) if found else np.empty(0, np.uint64)
 
-    def _vector(self) -> Positions:
+    def _vector(self, row_count: int) -> Positions:
         if self.offset is None or self.size is None or self.size < _LEAST_VECTOR:
             raise ValueError(
                 f"the manifest does not say where it is: content_offset is {self.offset}, "
@@ -67,7 +72,7 @@ class PositionDeletes:
             raise ValueError(
                 f"the manifest says that it has {self.size} bytes, its own length at {self.offset} is {length}"
             )
-        return decode_vector(checked(stored[4:]), self.record_count, "manifest")
+        return decode_vector(checked(stored[4:]), self.record_count, "manifest", row_count)
 
 
 def aligned(columns: Sequence[Iterator[pa.Array]]) -> Iterator[tuple[pa.Array, ...]]:

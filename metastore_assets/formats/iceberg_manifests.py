@@ -5,12 +5,17 @@ Read by the field ids of their Avro schemas. What Avro headers say beyond that i
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, NamedTuple
 
+from metastore_assets.errors import TableFormatError
 from metastore_assets.formats.avro import avro_header, avro_records
+from metastore_assets.formats.checked import distinct, number, shown, text
+from metastore_assets.formats.damage import refuse_beyond
 from metastore_assets.formats.iceberg_metadata import PartitionField
+from metastore_assets.formats.limits import MANIFESTS
+from metastore_assets.formats.location import Location
 
 DATA, POSITION_DELETES, EQUALITY_DELETES = 0, 1, 2
 DELETED_PATH_ID = 2_147_483_546
@@ -45,12 +50,15 @@ _FILE_FIELDS = {
     145: "content_size_in_bytes",
 }
 _STATISTICS_FIELDS = {109: "value_counts", 110: "null_value_counts", 125: "lower_bounds", 128: "upper_bounds"}
+_VECTOR_FIELDS = ("referenced_data_file", "content_offset", "content_size_in_bytes")
 _UNWANTED = "unwanted_"
 _MISSING = object()
 
 
-@dataclass(frozen=True, slots=True)
-class Manifest:
+# Named tuples: there are many, and they come from another process.
+
+
+class Manifest(NamedTuple):
     """One line of a manifest list."""
 
     path: str
@@ -64,8 +72,7 @@ class Manifest:
     is_encrypted: bool = False
 
 
-@dataclass(frozen=True, slots=True)
-class Statistics:
+class Statistics(NamedTuple):
     """Of one data file, by field id."""
 
     value_counts: Mapping[int, int]
@@ -74,8 +81,7 @@ class Statistics:
     upper_bounds: Mapping[int, bytes]
 
 
-@dataclass(frozen=True, slots=True)
-class FileEntry:
+class FileEntry(NamedTuple):
     """One live data file or delete file."""
 
     content: int
@@ -98,73 +104,105 @@ class FileEntry:
     statistics: Statistics | None
 
 
-def read_manifest_list(data: bytes) -> list[Manifest]:
-    """The manifests of a snapshot, in order."""
-    manifests = []
-    for record in _records(data, _LIST_FIELDS):
-        summaries = record.get("partitions")
+def read_manifest_list(location: Location, path: str) -> list[Manifest]:
+    """The manifests of a snapshot, in order. Runs in a child process.
+
+    Raises ValueError or ArrowInvalid for a list that is broken.
+    """
+    manifests: list[Manifest] = []
+    for record in _records(location.read(path), _LIST_FIELDS):
+        summaries, spec_id = record.get("partitions"), record.get("partition_spec_id")
         manifests.append(
             Manifest(
-                path=record["manifest_path"],
-                spec_id=record.get("partition_spec_id"),
-                content=record.get("content") or 0,
-                sequence_number=record.get("sequence_number") or 0,
+                path=text(record["manifest_path"], "manifest_path"),
+                spec_id=None if spec_id is None else number(spec_id, "partition_spec_id"),
+                content=number(record.get("content") or 0, "content"),
+                sequence_number=number(record.get("sequence_number") or 0, "sequence_number"),
                 partitions=None if summaries is None else tuple(map(_summary, summaries)),
                 is_encrypted=bool(record.get("key_metadata")),
             )
         )
+        refuse_beyond(MANIFESTS, len(manifests), "manifests")
+    distinct((manifest.path for manifest in manifests), "the manifest")
     return manifests
 
 
-def spec_id_of(data: bytes) -> int | None:
+def read_manifest(
+    specs: Mapping[int, tuple[PartitionField, ...]],
+    default_spec_id: int,
+    statistics: bool,
+    manifest: Manifest,
+    location: Location,
+    path: str,
+) -> list[FileEntry]:
+    """The live entries of a manifest. Runs in a child process.
+
+    `statistics` are only read on demand, because they are most of a manifest. Of delete files they always are: their
+    bounds tell which data file is meant. Raises TableFormatError where the metadata file lacks its partition spec.
+    """
+    data = location.read(path)
+    spec_id = _spec_id(data) if manifest.spec_id is None else manifest.spec_id
+    spec_id = default_spec_id if spec_id is None else spec_id
+    if spec_id not in specs:
+        raise TableFormatError(
+            f"{location.full_path(path)} is of the partition spec {spec_id}, which the metadata file lacks"
+        )
+    return list(_entries(data, manifest, spec_id, specs[spec_id], statistics))
+
+
+def _spec_id(data: bytes) -> int | None:
     """The id of the partition spec that the header of a manifest names."""
     text = avro_header(data).metadata.get("partition-spec-id")
     return None if text is None else int(text)
 
 
-def read_manifest(
-    data: bytes,
-    manifest: Manifest,
-    spec_id: int,
-    spec: tuple[PartitionField, ...],
-    *,
-    normal: Callable[[int, tuple[Any, ...]], tuple[Any, ...]] = lambda spec_id, raw: raw,
-    statistics: bool = False,
+def _entries(
+    data: bytes, manifest: Manifest, spec_id: int, spec: tuple[PartitionField, ...], statistics: bool
 ) -> Iterator[FileEntry]:
-    """The live entries of a manifest, with partitions made `normal`.
-
-    `statistics` are only read on demand, because they are most of a manifest. Of delete files they always are: their
-    bounds tell which data file is meant.
-    """
     with_statistics = statistics or manifest.content == 1
     names = _ENTRY_FIELDS | _FILE_FIELDS | (_STATISTICS_FIELDS if with_statistics else {})
     for record in _records(data, names, spec):
         if record["status"] == _DELETED:
             continue
         file = record["data_file"]
-        content = file.get("content")
-        if content not in (DATA, POSITION_DELETES, EQUALITY_DELETES) and (content is not None or manifest.content):
-            raise ValueError(f"the content of {file['file_path']} is {content}, which may be 0, 1 or 2")
+        if manifest.content and file.get("content") is None:
+            raise ValueError(f"{shown(file['file_path'])} does not say whether it deletes by position or by values")
         sequence_number = record.get("sequence_number")
         if sequence_number is None and (manifest.sequence_number == 0 or record["status"] == _ADDED):
             # Inherited: the number is not known before the commit, the manifest is written before.
             sequence_number = manifest.sequence_number
-        yield FileEntry(
-            content=content or DATA,
-            path=file["file_path"],
-            format=file["file_format"].lower(),
-            spec_id=spec_id,
-            partition=normal(spec_id, _partition(file.get("partition") or {}, spec)),
-            record_count=file["record_count"],
-            size=file["file_size_in_bytes"],
-            sequence_number=sequence_number,
-            is_encrypted=bool(file.get("key_metadata")),
-            equality_ids=tuple(file.get("equality_ids") or ()),
-            referenced_data_file=file.get("referenced_data_file"),
-            content_offset=file.get("content_offset"),
-            content_size=file.get("content_size_in_bytes"),
-            statistics=_statistics(file) if with_statistics else None,
-        )
+        partition = _partition(file.get("partition") or {}, spec)
+        yield _entry(file, spec_id, partition, sequence_number, _statistics(file) if with_statistics else None)
+
+
+def _entry(
+    file: Mapping[str, Any],
+    spec_id: int,
+    partition: tuple[Any, ...],
+    sequence_number: int | None,
+    statistics: Statistics | None,
+) -> FileEntry:
+    """Raises ValueError for a value of another kind than it has to be."""
+    referenced, offset, size = map(file.get, _VECTOR_FIELDS)
+    content = number(file.get("content") or DATA, "content", least=DATA)
+    if content > EQUALITY_DELETES:
+        raise ValueError(f"{shown(file['file_path'])} has the content {content}, which has no reader")
+    return FileEntry(
+        content=content,
+        path=text(file["file_path"], "file_path"),
+        format=text(file["file_format"], "file_format").lower(),
+        spec_id=spec_id,
+        partition=partition,
+        record_count=number(file["record_count"], "record_count", least=0),
+        size=number(file["file_size_in_bytes"], "file_size_in_bytes", least=0),
+        sequence_number=None if sequence_number is None else number(sequence_number, "sequence_number"),
+        is_encrypted=bool(file.get("key_metadata")),
+        equality_ids=tuple(number(one, "equality_ids") for one in file.get("equality_ids") or ()),
+        referenced_data_file=None if referenced is None else text(referenced, "referenced_data_file"),
+        content_offset=None if offset is None else number(offset, "content_offset"),
+        content_size=None if size is None else number(size, "content_size_in_bytes"),
+        statistics=statistics,
+    )
 
 
 def _partition(record: Mapping[str, Any], spec: tuple[PartitionField, ...]) -> tuple[Any, ...]:

@@ -2,24 +2,35 @@
 
 from __future__ import annotations
 
-import gzip
-import json
 import re
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from datetime import UTC, datetime
+from itertools import islice
 from typing import Any
 
 from metastore_assets.errors import TableFormatError, TableNotFoundError
+from metastore_assets.formats.checked import number, shown
+from metastore_assets.formats.damage import DAMAGE, naming, reason
+from metastore_assets.formats.iceberg_checks import check_metadata
 from metastore_assets.formats.location import Location
+from metastore_assets.formats.metadata_json import parsed_file
 from metastore_assets.formats.time_travel import not_found, parse_timestamp
 
 METADATA = "metadata"
 """The folder of a table that holds its metadata files."""
 _NAME = re.compile(r"(?P<stem>.+?)(\.gz)?\.metadata\.json(\.gz)?")
+_MARKS = frozenset({"format-version", "table-uuid", "schema", "schemas"})
+"""Keys of which a metadata file has some beside its location."""
 _NUMBER = re.compile(r"v(\d+)|(\d+)(?:-.*)?")
 _TRANSFORM = re.compile(r"(identity|void|year|month|day|hour)|(bucket|truncate)\[\s*\d+\s*\]", re.IGNORECASE)
 _HINTS = ("version-hint.text", "version-hint.txt")
+_VERSIONED = ("v", "w")
+"""Between these sort the names `v1`, `v2`, … of tables without a catalog."""
+_PROBED = 10_000
+"""Names among which a metadata file is looked for: those that catalogs number come early among others."""
+_TRIED = 3
+"""Files that are read to find out whether they are metadata files."""
 _MAIN = "main"
 _NEWEST_FORMAT = 3
 _FIRST_PARTITION_ID = 1000
@@ -94,8 +105,23 @@ def is_metadata_file(path: str) -> bool:
 
 
 def holds_iceberg(location: Location) -> bool:
-    """Whether a location is a metadata file, or a folder with metadata files."""
-    return is_metadata_file(location.uri) or any(map(is_metadata_file, location.names(METADATA)))
+    """Whether a location is a metadata file, or a folder with metadata files.
+
+    Files are read only where their names are not as writers make them.
+    """
+    if is_metadata_file(location.uri):
+        return True
+    names = filter(is_metadata_file, location.names(METADATA))
+    return any(_version(name) is not None or _is_metadata(location, f"{METADATA}/{name}") for name in names)
+
+
+def holds_iceberg_metadata(location: Location) -> bool:
+    """Whether a folder has metadata files, as far as a few requests tell: what is named like them may be other JSON."""
+    names = list(islice(location.names(METADATA), _PROBED))
+    if len(names) == _PROBED:
+        names += islice(location.names(METADATA, *_VERSIONED), _TRIED)
+    found = sorted(islice(filter(is_metadata_file, names), _TRIED), key=lambda name: _version(name) is None)
+    return any(_is_metadata(location, f"{METADATA}/{name}") for name in found)
 
 
 def newest_metadata(folder: Location) -> str:
@@ -123,11 +149,14 @@ def read_metadata(location: Location, path: str) -> TableMetadata:
     raw = _read_json(location, path)
     version = raw.get("format-version", 1)
     if version not in range(1, _NEWEST_FORMAT + 1):
-        raise TableFormatError(f"{full_path} is of Iceberg's format version {version}; up to {_NEWEST_FORMAT} are read")
+        raise TableFormatError(
+            f"{full_path} is of Iceberg's format version {shown(version)}; up to {_NEWEST_FORMAT} are read"
+        )
     try:
+        check_metadata(raw)
         return _parse(raw, version)
-    except (KeyError, TypeError, ValueError, AttributeError) as error:
-        raise TableFormatError(f"{full_path} is no valid metadata file: {type(error).__name__} {error}") from error
+    except DAMAGE as error:
+        raise TableFormatError(f"{full_path} is no valid metadata file: {reason(error)}") from error
 
 
 def resolve_state(name: str, metadata: TableMetadata, at: str | None) -> State:
@@ -191,7 +220,11 @@ def _history(metadata: TableMetadata) -> Sequence[tuple[int, int]]:
 
 def _ancestors(metadata: TableMetadata) -> Iterator[IcebergSnapshot]:
     current = metadata.current_snapshot_id
+    seen = set()
     while current is not None and current in metadata.snapshots:
+        if current in seen:
+            raise ValueError(f"the snapshot {current} is its own ancestor")
+        seen.add(current)
         yield metadata.snapshots[current]
         current = metadata.snapshots[current].parent_id
 
@@ -222,19 +255,37 @@ def _hint(folder: Location) -> str | None:
 
 
 def _age(folder: Location, name: str) -> tuple[int, int, str]:
-    raw = _read_json(folder, f"{METADATA}/{name}")
-    return raw.get("last-updated-ms") or 0, raw.get("last-sequence-number") or 0, name
+    path = f"{METADATA}/{name}"
+    raw = _read_json(folder, path)
+    with naming(folder.full_path(path)):
+        updated, sequence = (number(raw.get(key) or 0, key) for key in ("last-updated-ms", "last-sequence-number"))
+    return updated, sequence, name
+
+
+def _is_metadata(location: Location, path: str) -> bool:
+    try:
+        raw = _json(location, path)
+    except TableFormatError:
+        # Damaged: then its name decides.
+        return _version(path.rpartition("/")[2]) is not None
+    except TableNotFoundError:
+        return False
+    return isinstance(raw, dict) and "location" in raw and not _MARKS.isdisjoint(raw)
+
+
+def _json(location: Location, path: str) -> Any:
+    full_path = location.full_path(path)
+    try:
+        return parsed_file(location.read(path))
+    except FileNotFoundError as error:
+        raise TableNotFoundError(f"{full_path} does not exist") from error
+    except DAMAGE as error:
+        raise TableFormatError(f"{full_path} cannot be read as a metadata file: {reason(error)}") from error
 
 
 def _read_json(location: Location, path: str) -> Mapping[str, Any]:
     full_path = location.full_path(path)
-    try:
-        data = location.read(path)
-        raw = json.loads(gzip.decompress(data) if data[:2] == b"\x1f\x8b" else data)
-    except FileNotFoundError as error:
-        raise TableNotFoundError(f"{full_path} does not exist") from error
-    except (OSError, EOFError, ValueError) as error:
-        raise TableFormatError(f"{full_path} cannot be read as a metadata file: {error}") from error
+    raw = _json(location, path)
     if not isinstance(raw, dict) or not isinstance(raw.get("location"), str):
         raise TableFormatError(f"{full_path} is no metadata file of an Iceberg table")
     return raw

@@ -5,8 +5,8 @@ from __future__ import annotations
 from collections.abc import Mapping
 
 from metastore_assets.errors import VersionNotFoundError
-from metastore_assets.lookup.names import close_names
 from metastore_assets.lookup.table import TableLookup
+from metastore_assets.messages import close_names
 from metastore_assets.store.objects import ObjectStore
 from metastore_assets.store.versions import VersionStore
 

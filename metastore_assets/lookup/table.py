@@ -12,8 +12,8 @@ import numpy as np
 import pyarrow as pa
 
 from metastore_assets.errors import ColumnNotFoundError, CorruptionError, NotKeptError, PartitionNotFoundError
-from metastore_assets.lookup.names import close_names
 from metastore_assets.lookup.profile import ProfileReader
+from metastore_assets.messages import close_names, near_names
 from metastore_assets.statistics.column import ColumnStatistics, Guarantee
 from metastore_assets.statistics.histogram import Histogram
 from metastore_assets.statistics.types import class_named
@@ -126,7 +126,7 @@ class TableLookup:
             name = self._version.table
             raise PartitionNotFoundError(
                 f"table {name!r} has no partition {key!r} in version {self._version.number}"
-                + close_names(key, list(self._partitions), "; partitions are: {}")
+                + near_names(key, list(self._partitions))
                 + f"; list them with `metastore show {name} --partitions`"
             )
         return entry
@@ -164,10 +164,11 @@ def _why_not_listed(row: ColumnStatistics) -> str:
     if row.frequencies == "off":
         return "its policy is `frequencies: off`; change it and refresh"
     if row.frequencies == "counted":
-        counted = (
-            "too many distinct values" if row.distinct_count is None else f"{row.distinct_count:,} distinct values"
+        about = "" if row.distinct_count_guarantee == "exact" else "about "
+        many = "too many" if row.distinct_count is None else f"{about}{row.distinct_count:,}"
+        return (
+            f"{many} distinct values, more than `frequencies: auto` lists; with `frequencies: all` a refresh lists them"
         )
-        return f"{counted}, more than `frequencies: auto` lists; with `frequencies: all` a refresh lists them"
     return row.reason or f"{row.type} has no values of its own"
 
 

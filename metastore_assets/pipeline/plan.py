@@ -10,14 +10,18 @@ from dataclasses import dataclass, replace
 import pyarrow as pa
 
 from metastore_assets.config import ColumnPolicy, TableConfig
-from metastore_assets.errors import ConfigError, PartitionNotFoundError, UnsupportedTypeError
+from metastore_assets.errors import ConfigError, UnsupportedTypeError
 from metastore_assets.formats.base import FIELD_ID, INITIAL_DEFAULT, Fragment, Snapshot
+from metastore_assets.formats.partition_choice import chosen_partitions
+from metastore_assets.messages import close_names
 from metastore_assets.statistics.leaves import LeafColumn, schema_leaves
 from metastore_assets.statistics.types import type_class
 from metastore_assets.store.manifest import FragmentEntry, PartitionEntry, Version
 
 PROFILE_VERSION = "1"
 """Raised when a profile of the same rows would come out differently, so that old ones are computed again."""
+_MERGE_VERSION = "2"
+"""Raised when the same profiles would merge to another one, so that they are merged again, and nothing is read."""
 
 
 @dataclass(frozen=True)
@@ -50,6 +54,21 @@ class PartitionPlan:
 
 
 @dataclass(frozen=True)
+class TypeChange:
+    """A column that is of another type than in the published version."""
+
+    column: str
+    before: pa.DataType
+    now: pa.DataType
+    reason: str | None
+    """What in which file is not of the type before, where the files' contents decide."""
+
+    def to_json(self) -> dict[str, object]:
+        """One of the `type_changes` of a refresh or its plan."""
+        return {"column": self.column, "before": str(self.before), "now": str(self.now), "reason": self.reason}
+
+
+@dataclass(frozen=True)
 class Plan:
     """The steps from the published version to the next one. Nothing is done by making it."""
 
@@ -72,6 +91,8 @@ class Plan:
     partitions: tuple[PartitionPlan, ...]
     """Every partition of the snapshot, sorted by key."""
     removed_partitions: tuple[str, ...]
+    type_changes: tuple[TypeChange, ...] = ()
+    """Of columns that are in both schemas; their values are read again."""
 
     @property
     def changed_partitions(self) -> tuple[str, ...]:
@@ -98,6 +119,7 @@ class Plan:
             },
             "changed_partitions": list(self.changed_partitions),
             "removed_partitions": list(self.removed_partitions),
+            "type_changes": [change.to_json() for change in self.type_changes],
             "bytes_to_read": sum(fragment.bytes for fragment in self.to_profile),
         }
 
@@ -117,14 +139,15 @@ def table_layout(schema: pa.Schema, table: TableConfig) -> Layout:
     unknown = table.policies_of_unknown_columns({leaf.path for leaf, _ in leaves})
     if unknown:
         raise ConfigError(
-            f"table {table.name!r}: columns.{unknown[0]} is a policy for a column that the table does not have; "
-            f"its columns are: {', '.join(leaf.path for leaf, _ in leaves)}"
+            f"table {table.name!r}: columns.{unknown[0]} is a policy for a column that the table does not have"
+            + close_names(unknown[0], [leaf.path for leaf, _ in leaves], "; its columns are: {}")
         )
     names = [f"{leaf.path}:{leaf.field_id}:{leaf.type}" for leaf, _ in leaves]
     # Profiles of fragments serve under any filter; a version is only true for its own.
     partitions = [json.dumps(table.partitions)] if table.partitions else []
     defaulted = frozenset(field_identity(field) for field in schema if INITIAL_DEFAULT in (field.metadata or {}))
-    return Layout(_digest([*names, json.dumps(signatures), *partitions]), signatures, tuple(leaves), defaulted)
+    id_ = _digest([_MERGE_VERSION, *names, json.dumps(signatures), *partitions])
+    return Layout(id_, signatures, tuple(leaves), defaulted)
 
 
 def make_plan(
@@ -144,23 +167,19 @@ def make_plan(
 
     `stored` are the profiles there are: of the published version, of fragments that left the table earlier, and of
     attempts that did not publish; `layouts` tells by layout id what each of them holds. With `full` every fragment
-    is read again; `partitions` names partitions whose fragments are read again whatever is stored. But none is that
-    has a profile among the `fresh` ones: those were made for the same request, by a plan that could not be carried out.
+    is read again; `partitions` names partitions, by key or pattern (see `chosen_partitions`), whose fragments are read
+    again whatever is stored. But none is that has a profile among the `fresh` ones: those were made for the same
+    request, by a plan that could not be carried out.
 
     `number` is that of the version to publish where it does not follow `base`: when what is published is damaged.
 
-    Raises PartitionNotFoundError when `partitions` names one that the snapshot does not have.
+    Raises PartitionNotFoundError when `partitions` names one that the snapshot does not have, and says what is near.
     """
     by_key: dict[str, list[Fragment]] = {}
     for fragment in snapshot.fragments:
         by_key.setdefault(fragment.partition_key, []).append(fragment)
-    missing = sorted(set(partitions) - set(by_key))
-    if missing:
-        raise PartitionNotFoundError(
-            f"table {table!r} has no partition {missing[0]!r} in snapshot {snapshot.id}; "
-            f"`metastore show {table} --partitions` lists the {len(by_key)} there are"
-        )
-    forced = set(by_key) if full else set(partitions)
+    named = chosen_partitions(table, partitions, by_key)
+    forced = set(by_key) if full else named
     done = _usable(fresh, layouts or {}, snapshot, layout, set())
     reused = {**done, **_usable(stored, layouts or {}, snapshot, layout, forced)}
     to_profile = tuple(fragment for fragment in snapshot.fragments if fragment.id not in reused)
@@ -188,6 +207,17 @@ def make_plan(
         kept=len(current & set(published)),
         partitions=tuple(plans),
         removed_partitions=tuple(sorted(set(before) - set(by_key))),
+        type_changes=_type_changes(base.schema, snapshot) if base else (),
+    )
+
+
+def _type_changes(before: pa.Schema, snapshot: Snapshot) -> tuple[TypeChange, ...]:
+    types = {field_identity(field): field.type for field in before}
+    reasons = {(reason.column, reason.type): reason.found for reason in snapshot.type_reasons}
+    return tuple(
+        TypeChange(field.name, old, field.type, reasons.get((field.name, old)))
+        for field in snapshot.schema
+        if (old := types.get(field_identity(field), field.type)) != field.type
     )
 
 

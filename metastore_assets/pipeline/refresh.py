@@ -6,6 +6,7 @@ import time
 from collections.abc import Callable, Collection, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
+from functools import partial
 from typing import TYPE_CHECKING
 
 from metastore_assets.config import MetastoreConfig, TableConfig
@@ -16,13 +17,14 @@ from metastore_assets.errors import (
     ProfileError,
     TableNotFoundError,
     VersionConflictError,
+    WorkerEndedError,
 )
 from metastore_assets.formats import open_table_format
 from metastore_assets.formats.base import SnapshotReference, TableFormat
 from metastore_assets.pipeline.assemble import next_version
 from metastore_assets.pipeline.files import sound
-from metastore_assets.pipeline.plan import Plan, make_plan, table_layout
-from metastore_assets.pipeline.profile import FragmentFailure, ProfileContext, profile_fragments
+from metastore_assets.pipeline.plan import Plan, TypeChange, make_plan, table_layout
+from metastore_assets.pipeline.profile import FragmentFailure, FragmentProfiler, ProfileContext
 from metastore_assets.produce.spark import parallelism
 from metastore_assets.store.document import version_path
 from metastore_assets.store.manifest import FragmentEntry, Version
@@ -39,13 +41,18 @@ _FRAGMENTS_PER_SLOT = 16
 
 @dataclass(frozen=True)
 class Progress:
-    """How far a refresh is. `stage` is one of plan, profile, reduce, publish; counts are of what `unit` says."""
+    """How far a refresh is. `stage` is one of plan, profile, reduce, publish; counts are of what `unit` says.
+
+    Once all partitions are reduced, `reduce` goes on with the table.
+    """
 
     table: str
     stage: str
     done: int = 0
     total: int = 0
     unit: str = ""
+    running: int = 0
+    """How many the Spark job that runs now is for; they are done when it ends."""
 
 
 @dataclass(frozen=True)
@@ -68,6 +75,8 @@ class RefreshResult:
     partitions_removed: tuple[str, ...]
     partitions_total: int
     seconds: float
+    type_changes: tuple[TypeChange, ...] = ()
+    """Columns that are of another type than in the version before."""
 
     def to_json(self) -> dict[str, object]:
         """The shape of `refresh --json`."""
@@ -87,6 +96,7 @@ class RefreshResult:
                 "removed": len(self.partitions_removed),
                 "total": self.partitions_total,
             },
+            "type_changes": [change.to_json() for change in self.type_changes],
             "seconds": round(self.seconds, 3),
         }
 
@@ -115,8 +125,8 @@ def refresh(
     """Publish a version for the table's current snapshot, reading only fragments without a stored profile.
 
     An unchanged table is left alone, without asking for a Spark session. `full` reads every fragment again;
-    `partitions` names partitions whose fragments are read again in any case. Safe beside other refreshes of the same
-    table: who loses the race to publish plans again, and reads nothing twice.
+    `partitions` names partitions, by key or pattern, whose fragments are read again in any case. Safe beside other
+    refreshes of the same table: who loses the race to publish plans again, and reads nothing twice.
 
     Raises ProfileError when fragments cannot be read: the last version stands, and the profiles that were finished
     are kept for the next attempt.
@@ -124,6 +134,7 @@ def refresh(
     started = time.monotonic()
     versions = _versions(config, table)
     fresh: list[FragmentEntry] = []
+    progress(Progress(table.name, "plan"))
     with _telling_what_stands(versions):
         table_format = open_table_format(table)
         for _ in range(_ATTEMPTS):
@@ -139,8 +150,16 @@ def refresh(
                 if any(failure.missing for failure in failures) and table_format.current() != plan.snapshot.reference:
                     continue  # The table moved on while it was read; what is done already is kept.
                 raise _profile_error(table, failures, len(profiles))
-            progress(Progress(table.name, "reduce", 0, len(plan.changed_partitions), "partitions"))
-            new = next_version(spark, versions.objects, plan, profiles, config.keep_versions)
+            changed = len(plan.changed_partitions)
+            progress(Progress(table.name, "reduce", 0, changed, "partitions", changed))
+            new = next_version(
+                spark,
+                versions.objects,
+                plan,
+                profiles,
+                config.keep_versions,
+                then_the_table=partial(progress, Progress(table.name, "reduce", changed, changed, "partitions")),
+            )
             progress(Progress(table.name, "publish"))
             try:
                 versions.publish(new)
@@ -159,6 +178,11 @@ def _telling_what_stands(versions: VersionStore) -> Iterator[None]:
     """Where there is no table any more, say what becomes of its last version."""
     try:
         yield
+    except WorkerEndedError as error:
+        raise WorkerEndedError(
+            f"table {versions.table!r}: {error}. The last version stands; if that repeats, a stored profile may be "
+            "damaged: refresh with --full"
+        ) from error
     except TableNotFoundError as error:
         numbers = versions.numbers()
         if not numbers:
@@ -241,17 +265,18 @@ def _profile_all(
     failures: list[FragmentFailure] = []
     if not plan.to_profile:
         return done, failures
-    context = ProfileContext(versions.objects, table, plan.snapshot.schema, plan.layout)
     session = spark()
+    profiler = FragmentProfiler(session, ProfileContext(versions.objects, table, plan.snapshot.schema, plan.layout))
     size = _FRAGMENTS_PER_SLOT * parallelism(session)
     total = len(plan.to_profile)
-    progress(Progress(table.name, "profile", 0, total, "fragments"))
     for start in range(0, total, size):
-        profiles, failed = profile_fragments(session, context, plan.to_profile[start : start + size])
+        lot = plan.to_profile[start : start + size]
+        progress(Progress(table.name, "profile", start, total, "fragments", len(lot)))
+        profiles, failed = profiler.profile(lot)
         done += profiles
         failures += failed
         versions.save_pending(profiles)
-        progress(Progress(table.name, "profile", len(done) + len(failures), total, "fragments"))
+    progress(Progress(table.name, "profile", total, total, "fragments"))
     return done, failures
 
 
@@ -265,10 +290,9 @@ def _profile_error(table: TableConfig, failures: list[FragmentFailure], finished
 
 
 def _nothing_to_do(latest: Version, profiled: int, started: float) -> RefreshResult:
-    live = sum(entry.retired is None for entry in latest.fragments)
     return RefreshResult(
-        latest.table, latest.number, latest.snapshot, False, 0, 0, live, profiled, (), (), len(latest.partitions),
-        time.monotonic() - started,
+        latest.table, latest.number, latest.snapshot, False, 0, 0, latest.fragment_count, profiled, (), (),
+        len(latest.partitions), time.monotonic() - started,
     )  # fmt: skip
 
 
@@ -286,4 +310,5 @@ def _result(plan: Plan, new: Version, profiled: int, started: float) -> RefreshR
         partitions_removed=plan.removed_partitions,
         partitions_total=len(plan.partitions),
         seconds=time.monotonic() - started,
+        type_changes=plan.type_changes,
     )

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+import re
 import subprocess
 import sys
 from collections.abc import Mapping
@@ -14,6 +15,8 @@ from click.testing import CliRunner, Result
 
 from metastore_assets.cli.commands import cli
 
+BADLY_JOINED = re.compile(r"[\w)'`…][.,;:]\s*[.;](\s|$)|[\w)'`…][.,;:]{2}(\s|$)|[?!]\s*[.;](\s|$)|[\w)'`][.,:;]$|\.\)")
+"""What no message has: `..`, `.;`, `. .`, `?;`, and a full stop at the end, which the others do not have."""
 PROGRAM = [sys.executable, "-m", "metastore_assets"]
 
 
@@ -38,6 +41,7 @@ def error_of(result: Result | subprocess.CompletedProcess[str], status: int = 1)
     lines = result.stderr.splitlines()
     assert len(lines) == 1, result.stderr
     assert lines[0].startswith("error: "), lines
+    assert not BADLY_JOINED.search(lines[0]), lines
     return lines[0].removeprefix("error: ")
 
 

@@ -32,7 +32,7 @@ def lakehouse(tmp_path_factory: pytest.TempPathFactory) -> Lakehouse:
     # Nothing of what Spark's JVM says at its start gets through.
     assert (done.returncode, done.stderr) == (0, "")
     assert [(row["table"], row["version"], row["published"]) for row in documents(done)] == [
-        (table, 1, True) for table in TABLES
+        (table, 1, True) for table in (*TABLES, "instants")
     ]
     assert documents(done)[0]["partitions"] == {"changed": 3, "removed": 0, "total": 3}
     return made
@@ -88,6 +88,28 @@ def test_top_values_are_duckdbs(lakehouse: Lakehouse) -> None:
     assert {(row["value"], row["frequency"]) for row in found} == {row for row in day if row[0] is not None}
 
 
+def test_nanoseconds_and_far_years_are_told_without_pandas(lakehouse: Lakehouse) -> None:
+    """Merged from two files, by a command that does not let pandas in."""
+    columns = {row["column"]: row for row in asked(lakehouse, "show", "instants")["columns"]}
+    expected = {
+        "time": ("00:00:00.000000001", "00:00:00.000000007", "00:00:00.000001001"),
+        "at": ("1970-01-01T00:00:00.000000001", "1970-01-01T00:00:00.000000007", "1970-01-01T00:00:00.000001001"),
+        "day": ("+10000-01-01", "+10000-01-07", "+10002-09-27"),
+    }
+    for name, (least, median, greatest) in expected.items():
+        row = columns[name]
+        percentiles = {one["fraction"]: one["value"] for one in row["percentiles"]}
+        assert (row["minimum"], percentiles[0.5], row["maximum"]) == (least, median, greatest)
+        assert (percentiles[0.01], percentiles[0.99], row["percentiles_guarantee"]) == (least, greatest, "exact")
+    assert columns["lasted"]["reason"] == "duration[ns] is not a type that values are profiled of"
+    shown = execute("show", "instants", folder=lakehouse.folder).stdout
+    assert all(least.replace("T", " ") in shown for least, _, _ in expected.values())
+    assert [one["value"] for one in asked(lakehouse, "top", "instants", "at", "-n", "2")] == [
+        "1970-01-01T00:00:00.000000001",
+        "1970-01-01T00:00:00.000000005",
+    ]
+
+
 @pytest.mark.parametrize("bins", [None, "7"])
 def test_histograms_are_duckdbs(lakehouse: Lakehouse, bins: str | None) -> None:
     """Every bin holds the values from its minimum up to, and without, its maximum."""
@@ -123,12 +145,31 @@ def test_partition_keys_of_any_text(lakehouse: Lakehouse) -> None:
         (["refresh", "events", "--dry-run"], ["up to date", "version 1"]),
         (["refresh", "events", "--dry-run", "--full"], ["version 2", "would read 3 fragments", "* day=2024-01-01"]),
         (["refresh", "events", "--dry-run", "--partition", "day=2024-01-01"], ["read 1 fragment", "1 of 3 partitions"]),
+        (
+            ["refresh", "events", "--dry-run", "--partition", "day=2024-01-0[12]"],
+            ["2 of 3 partitions", "* day=2024-01-02"],
+        ),
+        (
+            ["refresh", "orders", "--dry-run", "--partition", "country=a b/c"],
+            ["1 of 3 partitions", "* country=a b%2Fc"],
+        ),
+        (
+            ["refresh", "orders", "--dry-run", "--partition", "country=a%20b*"],
+            ["1 of 3 partitions", "* country=a b%2Fc"],
+        ),
     ],
 )
 def test_for_people(lakehouse: Lakehouse, arguments: list[str], expected: list[str]) -> None:
     done = execute(*arguments, folder=lakehouse.folder)
     assert (done.returncode, done.stderr) == (0, "")
     assert all(part in done.stdout for part in expected), done.stdout
+
+
+def test_statistics_on_a_terminal_of_usual_width(lakehouse: Lakehouse) -> None:
+    """Of an ordinary table, 100 cells hold what a person asks for first."""
+    shown = re.sub(r"\x1b\[[0-9;]*m", "", on_terminal("show", "events", folder=lakehouse.folder, width=100))
+    assert "nulls NaN distinct minimum    median     maximum        mean distribution" in shown
+    assert "not shown: 5 %, 95 %, std dev (see --columns A,B or --json)" in shown
 
 
 def test_an_unchanged_table_is_refreshed_without_spark(lakehouse: Lakehouse) -> None:
@@ -142,16 +183,22 @@ def test_an_unchanged_table_is_refreshed_without_spark(lakehouse: Lakehouse) -> 
 
 
 def test_progress_is_shown_on_a_terminal(lakehouse: Lakehouse) -> None:
-    """And nothing of it is left on the screen when the result is printed."""
-    shown = re.sub(
-        r"\x1b\[[0-9;]*m", "", on_terminal("refresh", "people", "--full", folder=lakehouse.folder, width=120)
-    )
-    before, result = shown.split("people", 1)[0], shown.splitlines()[-1]
-    assert "starting Spark" in before
-    assert "people: profiling" in shown
-    assert re.search(r"━ 1 fragment +\d", shown)
-    # What is left are the terminal's commands to take the line away.
-    assert re.sub(r"\x1b\[[0-9;?]*[A-Za-z]", "", result).strip().startswith("people version 2 of snapshot")
+    """It never stands still, and nothing of it is left on the screen when the result is printed."""
+    written = on_terminal("refresh", "events", "--full", folder=lakehouse.folder, width=120)
+    plain = re.sub(r"\x1b\[[0-9;?]*[A-Za-z]", "", written)
+    frames = [line.strip() for line in re.split(r"[\r\n]+", plain) if line.strip()]
+    for stage in ("starting Spark", "events: profiling", "events: reducing the table"):
+        # The spinner, whose first cell differs from frame to frame, turns in each stage, and the time goes on.
+        assert len({frame[0] for frame in frames if stage in frame}) > 1, stage
+    seconds = [int(frame[-2:]) for frame in frames if re.search(r"\d:\d\d:\d\d$", frame)]
+    assert seconds == sorted(seconds)
+    assert seconds[-1] >= seconds[0] + 1
+    assert re.search(r"0 of 3 fragments(?! ·)", plain)
+    assert re.search(r"\d of \d tasks", plain)
+    # The last of the terminal's commands before the result is the one to clear the line.
+    before, _, result = written.rpartition("\x1b[2K")
+    assert re.sub(r"\x1b\[[0-9;]*m", "", result).startswith("events version 2 of snapshot")
+    assert "events" in before
 
 
 def test_profile(lakehouse: Lakehouse, tmp_path: Path) -> None:

@@ -2,11 +2,14 @@
 
 from __future__ import annotations
 
+import json
 from pathlib import Path
 
 import pytest
 
 from metastore_assets.cli import failures
+from metastore_assets.config import TableConfig
+from metastore_assets.errors import ConfigError
 from metastore_assets.lookup import Metastore
 from tests.cli.support import error_of, run
 
@@ -65,6 +68,19 @@ def test_wrong_usage(published: Path, arguments: list[str], said: str) -> None:
     assert "--help`)" in message
 
 
+@pytest.mark.parametrize("arguments", [[], ["-h"], ["--help"]])
+def test_the_help_is_printed_as_it_is(arguments: list[str]) -> None:
+    """Asked for, on stdout with status 0; without any argument, as click has it: on stderr with status 2."""
+    result = run(*arguments)
+    assert result.exit_code == (0 if arguments else failures.USAGE)
+    printed = result.stdout if arguments else result.stderr
+    assert printed == result.output
+    assert "error:" not in printed
+    assert printed.startswith("Usage: metastore [OPTIONS] COMMAND [ARGS]...\n\n  Rich column statistics")
+    assert {"  show ", "  refresh ", "  tables "} <= {line[: line.find(" ", 2) + 1] for line in printed.splitlines()}
+    assert "..." not in printed.partition("Commands:")[2]
+
+
 def test_no_configuration(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.chdir(tmp_path)
     message = error_of(run("tables"))
@@ -79,26 +95,26 @@ def test_no_configuration(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> No
         ("root: [", ["cannot be read as YAML"]),
         ("- a", ["must be a mapping"]),
         ("tables: []", ["root"]),
-        ("{root: r, tables: [{name: a b, uri: u}]}", ["tables.0.name = 'a b'", "letters"]),
-        ("{root: r, tables: [{name: a, uri: u, format: csv}]}", ["tables.0.format = 'csv'", "'delta'", "'files'"]),
+        ("{root: r, tables: [{name: a b, uri: u}]}", ["table 'a b': name = 'a b'", "letters"]),
+        ("{root: r, tables: [{name: a, uri: u, format: csv}]}", ["table 'a': format = 'csv'", "'delta'", "'files'"]),
         ("{root: r, tables: [{name: a, uri: u}, {name: A, uri: v}]}", ["'a', 'A'", "same name"]),
         (
             "{root: r, tables: [{name: a, uri: u, columns: {x: {histogram: 5}}}]}",
-            ["tables.0.columns.x.histogram = 5", "1000 to 10000, or off"],
+            ["table 'a': columns.x.histogram = 5", "1000 to 10000, or off"],
         ),
         (
             "{root: r, tables: [{name: a, uri: u, columns: {x: {frequencies: repeated}}}]}",
-            ["tables.0.columns.x.frequencies", "'repeated'", "not built yet"],
+            ["table 'a': columns.x.frequencies", "'repeated'", "not built yet"],
         ),
         (
             "{root: r, tables: [{name: a, uri: u, columns: {x: {frequencies: top(5)}}}]}",
-            ["tables.0.columns.x.frequencies", "'top(5)'", "not built yet"],
+            ["table 'a': columns.x.frequencies", "'top(5)'", "not built yet"],
         ),
         (
             "{root: r, tables: [{name: a, uri: u, columns: {x: {ranks: on}}}]}",
-            ["tables.0.columns.x.ranks", "'on'", "not built yet"],
+            ["table 'a': columns.x.ranks", "'on'", "not built yet"],
         ),
-        ("{root: r, tables: [{name: a, uri: u, sensor: {interval: 0}}]}", ["tables.0.sensor.interval = 0", "1"]),
+        ("{root: r, tables: [{name: a, uri: u, sensor: {interval: 0}}]}", ["table 'a': sensor.interval = 0", "1"]),
         ("{root: r, roof: s}", ["roof"]),
     ],
 )
@@ -162,3 +178,29 @@ def test_an_error_that_an_interrupt_led_to(interrupt: type[BaseException]) -> No
     with pytest.raises(interrupt):
         failures.raise_interrupt(error)
     failures.raise_interrupt(OSError("of its own"))
+
+
+def test_profile_says_how_far_a_table_reaches(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The error names the option that allows more; both options are the keys of the configuration."""
+    add = {"path": "s3://other/lake/p=1/x.parquet", "partitionValues": {}, "size": 1, "modificationTime": 1}
+    schema = {"type": "struct", "fields": [{"name": "a", "type": "long", "nullable": True, "metadata": {}}]}
+    actions = [
+        {"protocol": {"minReaderVersion": 1, "minWriterVersion": 2}},
+        {"metaData": {"id": "x", "format": {}, "schemaString": json.dumps(schema), "partitionColumns": []}},
+        {"add": add | {"dataChange": True}},
+    ]
+    (tmp_path / "t" / "_delta_log").mkdir(parents=True)
+    commit = tmp_path / "t" / "_delta_log" / f"{0:020}.json"
+    commit.write_text("\n".join(map(json.dumps, actions)))
+    said = error_of(run("profile", str(tmp_path / "t")))
+    assert 'allow: ["s3://other/lake/"] (`--allow s3://other/lake/` for metastore profile)' in said
+    assert "`confine: true`" in error_of(run("profile", str(tmp_path / "t"), "--confine"))
+
+    def profiled(table: TableConfig, *rest: object) -> None:
+        raise ConfigError(f"{table.allow} {table.confine}")
+
+    monkeypatch.setattr("metastore_assets.cli.profile._profiled", profiled)
+    monkeypatch.chdir(tmp_path)
+    said = error_of(run("profile", "t", "--allow", "s3://other/lake/", "--allow", "near", "--confine"))
+    assert f"('s3://other/lake/', '{tmp_path}/near') True" in said
+    assert "() False" in error_of(run("profile", "t"))

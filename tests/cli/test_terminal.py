@@ -13,6 +13,7 @@ from pathlib import Path
 
 import pytest
 
+from metastore_assets.cli.terminal import TerminalOutput
 from tests.cli.support import PROGRAM
 
 _STYLE = re.compile(r"\x1b\[[0-9;]*m")
@@ -46,15 +47,44 @@ def on_terminal(*arguments: str, folder: Path, width: int = 80, **environment: s
     return written.decode().replace("\r\n", "\n")
 
 
-@pytest.mark.parametrize("width", [80, 100, 120, 160])
-def test_statistics_fit_the_terminal(published: Path, width: int) -> None:
-    """No line is longer than the terminal is wide, and the names and bounds are always there."""
-    printed = _STYLE.sub("", on_terminal("show", "orders", folder=published.parent, width=width))
-    lines = printed.splitlines()
-    assert max(map(len, lines[: 2 + 10])) <= width
-    assert {"column", "type", "nulls", "distinct", "minimum", "maximum"} <= set(lines[1].split())
-    assert ("distribution" in lines[1]) == (width >= 120)
-    assert ("std" in lines[1]) == (width >= 160)
+ALWAYS = ["column", "type", "nulls", "distinct", "minimum", "median", "maximum"]
+EVERYTHING = [*ALWAYS, "NaN", "5 %", "95 %", "mean", "std dev", "distribution"]
+
+
+def headings(line: str) -> set[str]:
+    """The headings in a line, of which some have a blank inside and one is the end of another."""
+    return {heading for heading in EVERYTHING if re.search(rf"(?<![\d\w]){heading}(?!\w)", line)}
+
+
+@pytest.mark.parametrize(
+    ("width", "shown"),
+    [
+        (80, []),
+        (100, ["distribution"]),
+        (120, ["mean", "distribution"]),
+        (160, ["mean", "distribution", "5 %", "95 %", "std dev", "NaN"]),
+    ],
+)
+def test_statistics_fit_the_terminal(published: Path, width: int, shown: list[str]) -> None:
+    """No line is longer than the terminal is wide; what is left out for that is said, with how to see it."""
+    plain = _STYLE.sub("", on_terminal("show", "orders", folder=published.parent, width=width))
+    lines = plain.splitlines()
+    assert max(map(len, lines)) <= width
+    there = headings(lines[1])
+    assert {*ALWAYS, *shown} <= there
+    missing = " ".join(plain.partition("not shown: ")[2].split()).partition(" (see --columns A,B or --json)")[0]
+    assert set(filter(None, missing.split(", "))) == set(EVERYTHING) - there
+
+
+def test_of_columns_that_are_named_all_is_shown(published: Path) -> None:
+    """In several tables if need be."""
+    columns, width = "id,price,ratio,state,day,at,blob", 80
+    named = _STYLE.sub("", on_terminal("show", "orders", "--columns", columns, folder=published.parent, width=width))
+    assert "not shown" not in named
+    assert max(map(len, named.splitlines())) <= width
+    heads = [line for line in named.splitlines() if line.startswith("column")]
+    assert set().union(*map(headings, heads)) == set(EVERYTHING)
+    assert sum(line.startswith("price") for line in named.splitlines()) == len(heads)
 
 
 def test_colours_are_for_terminals_that_want_them(published: Path) -> None:
@@ -88,3 +118,31 @@ def test_without_utf_8_something_is_shown(published: Path) -> None:
     printed = on_terminal("show", "orders", folder=published.parent, PYTHONIOENCODING="ascii", PYTHONUTF8="0")
     assert "orders" in printed
     assert on_terminal("show", "orders", "--json", folder=published.parent, PYTHONIOENCODING="ascii").isascii()
+
+
+def test_a_plan_names_columns_whose_types_change(capsys: pytest.CaptureFixture[str]) -> None:
+    """With what is in which file."""
+    fragments, partitions = (
+        {"added": 1, "removed": 0, "kept": 0, "profiled": 1},
+        {"changed": 1, "removed": 0, "total": 1},
+    )
+    plan = {
+        "table": "t",
+        "version": 2,
+        "snapshot": "s",
+        "published": True,
+        "dry_run": True,
+        "bytes_to_read": 10,
+        "fragments": fragments,
+        "partitions": partitions,
+        "changed_partitions": ["all"],
+        "removed_partitions": [],
+        "type_changes": [
+            {"column": "zip", "before": "int64", "now": "string", "reason": "'01234' in /t/b.csv, line 2"},
+            {"column": "n", "before": "null", "now": "decimal128(10, 2)", "reason": None},
+        ],
+    }
+    TerminalOutput().refreshed(plan)
+    printed = capsys.readouterr().out
+    assert "zip: int64 → string, because of '01234' in /t/b.csv, line 2\n" in printed
+    assert "n: null → decimal(10,2)\n" in printed

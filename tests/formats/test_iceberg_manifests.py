@@ -96,7 +96,8 @@ def test_a_delete_file_that_does_not_say_what_it_is(writer: IcebergWriter, conte
     if content is None:
         for path in (writer.folder / "metadata").glob("*-m0.avro"):
             _without(path, "content")
-    with pytest.raises(TableFormatError, match=rf"m0\.avro cannot be read: the content of .*pos-.* is {content}"):
+    said = "does not say whether it deletes" if content is None else "has the content 3"
+    with pytest.raises(TableFormatError, match=rf"m0\.avro cannot be read: .* {said}"):
         _ids(writer.folder)
 
 

@@ -1,0 +1,104 @@
+"""Which of a table's partitions a person means: by key, by its readable form, or by patterns of column values."""
+
+from __future__ import annotations
+
+import glob
+import re
+from collections.abc import Collection, Iterable, Sequence
+from fnmatch import fnmatchcase
+from urllib.parse import unquote
+
+from metastore_assets.errors import PartitionNotFoundError
+from metastore_assets.formats.partition_keys import (
+    NULL_VALUE,
+    UNPARTITIONED,
+    decode_partition_key,
+    encode_partition_key,
+)
+from metastore_assets.messages import close_names, near_names
+
+_ESCAPES = re.compile(r"(?:%[0-9A-Fa-f]{2})+")
+
+Items = tuple[tuple[str, str | None], ...]
+
+
+def chosen_partitions(table: str, texts: Iterable[str], keys: Collection[str]) -> set[str]:
+    """The keys that the texts mean together.
+
+    A text is a key; or its readable form, with or without percent-encoding; or `column=pattern`, several of them
+    joined by `/`, which means all partitions whose values fit them all (`*`, `?` and `[…]` are wildcards, and null is
+    `__HIVE_DEFAULT_PARTITION__`). Raises PartitionNotFoundError when a text means none, and says what is near.
+    """
+    there = set(keys)
+    chosen: set[str] = set()
+    for text in texts:
+        chosen.update([text] if text in there else _meant(table, text, sorted(there)))
+    return chosen
+
+
+def one_partition(table: str, text: str, keys: Collection[str]) -> str:
+    """The one key that a text means, in the sense of `chosen_partitions`. Raises PartitionNotFoundError."""
+    chosen = sorted(chosen_partitions(table, [text], keys))
+    if len(chosen) > 1:
+        raise PartitionNotFoundError(
+            f"{text!r} means {len(chosen):,} partitions of table {table!r}: name one of them, such as {chosen[0]!r}"
+        )
+    return chosen[0]
+
+
+def _meant(table: str, text: str, keys: Sequence[str]) -> Collection[str]:
+    items = {key: decode_partition_key(key) for key in keys}
+    for wanted in (text, unquote(text)):
+        if readable := [key for key in keys if _readable(items[key]) == wanted]:
+            return readable
+    columns = list(dict.fromkeys(name for own in items.values() for name, _ in own))
+    patterns = _patterns(text, columns)
+    fitting = [key for key in keys if patterns and all(_fits(dict(items[key]), *pattern) for pattern in patterns)]
+    if not fitting:
+        raise PartitionNotFoundError(_none_fits(table, text, keys, columns))
+    return fitting
+
+
+def _readable(items: Items) -> str:
+    return "/".join(f"{name}={NULL_VALUE if value is None else value}" for name, value in items) or UNPARTITIONED
+
+
+def _patterns(text: str, columns: Sequence[str]) -> list[tuple[str, str]]:
+    """The (column, pattern) pairs of a text; none unless it begins with a column. A `/` may be part of a pattern."""
+    names = {form: name for name in columns for form in (encode_partition_key([(name, "")])[:-1], name)}
+    known = "|".join(re.escape(form) for form in sorted(names, key=len, reverse=True))
+    parts = re.split(rf"(?:^|/)({known})=", text)
+    if not known or parts[0]:
+        return []
+    return [(names[form], _unescaped(pattern)) for form, pattern in zip(parts[1::2], parts[2::2], strict=True)]
+
+
+def _unescaped(pattern: str) -> str:
+    """A pattern without percent-encoding; what was encoded is no wildcard."""
+    return _ESCAPES.sub(lambda found: glob.escape(unquote(found[0])), pattern)
+
+
+def _fits(values: dict[str, str | None], column: str, pattern: str) -> bool:
+    value = values.get(column)
+    if value is None:
+        return column in values and pattern == NULL_VALUE
+    return fnmatchcase(value, pattern)
+
+
+def _none_fits(table: str, text: str, keys: Sequence[str], columns: Sequence[str]) -> str:
+    has_none = f"table {table!r} has no partition {text!r}"
+    if not keys:
+        return f"{has_none}: it has none at all, for it has no rows"
+    if not columns:
+        return f"{has_none}: it is not partitioned, and its one partition is {keys[0]!r}"
+    form = f"name a key, or a pattern such as `{'/'.join(f'{column}=…' for column in columns)}`"
+    if "=" not in text:
+        return f"{has_none}; {form}" + near_names(f"{columns[0]}={text}", keys)
+    named = [unquote(part.partition("=")[0]) for part in text.split("/") if "=" in part]
+    unknown = [name for name in named if name not in columns]
+    if unknown:
+        by = " and ".join(map(repr, columns))
+        return f"{has_none}: it is partitioned by {by}, not by {unknown[0]!r}; {form}" + close_names(
+            unknown[0], columns, ""
+        )
+    return has_none + near_names(text, keys)

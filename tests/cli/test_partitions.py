@@ -1,0 +1,46 @@
+"""Partitions on the command line: keys as they are listed or as people read them, and patterns."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from tests.cli.lakehouse import build
+from tests.cli.support import answer, error_of, run
+
+
+@pytest.fixture(scope="module")
+def config(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    return build(tmp_path_factory.mktemp("lakehouse")).folder / "metastore.yaml"
+
+
+@pytest.mark.parametrize(
+    ("table", "text", "said"),
+    [
+        ("events", "day=2024-01-04", "the nearest are"),
+        ("events", "day=2025-*", "the nearest are 'day=2024-01-01', 'day=2024-01-02' and 'day=2024-01-03'"),
+        ("events", "dya=2024-01-01", "partitioned by 'day', not by 'dya'"),
+        ("orders", "contry=FR", "did you mean 'country'?"),
+        ("people", "day=2024-01-01", "it is not partitioned, and its one partition is 'all'"),
+    ],
+)
+def test_what_fits_nothing(config: Path, table: str, text: str, said: str) -> None:
+    message = error_of(run("refresh", table, "--dry-run", "--partition", text, config=config))
+    assert f"table {table!r} has no partition {text!r}" in message
+    assert said in message
+
+
+@pytest.mark.parametrize("text", ["half=2", "half=?", "half=%32"])
+@pytest.mark.parametrize("command", [["show", "orders"], ["top", "orders", "state"], ["histogram", "orders", "id"]])
+def test_one_partition_is_shown(published: Path, command: list[str], text: str) -> None:
+    """A pattern does where it fits one partition; the answer names its key."""
+    if text == "half=?":
+        message = error_of(run(*command, "--partition", text, config=published))
+        assert "'half=?' means 2 partitions of table 'orders': name one of them, such as 'half=1'" in message
+        assert "`metastore show orders --partitions`" in message
+        text = "half=[!1]"
+    asked = answer(*command, "--partition", text, config=published)
+    assert asked == answer(*command, "--partition", "half=2", config=published)
+    if command[0] == "show":
+        assert asked["partition"] == "half=2"

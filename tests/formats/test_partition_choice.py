@@ -1,0 +1,134 @@
+"""What a person types for partitions: keys, their readable forms, and patterns as the configuration takes them."""
+
+from __future__ import annotations
+
+import glob
+from urllib.parse import quote
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from metastore_assets.errors import PartitionNotFoundError
+from metastore_assets.formats import encode_partition_key
+from metastore_assets.formats.partition_choice import chosen_partitions, one_partition
+from metastore_assets.formats.partition_filter import PartitionFilter
+
+Items = list[tuple[str, str | None]]
+
+_VALUES = st.none() | st.text(st.sampled_from("ab/%=*?[] é日2F"), max_size=4)
+_TABLES = st.lists(st.tuples(_VALUES, _VALUES), min_size=1, max_size=8, unique=True)
+_WORLD: list[Items] = [
+    [("day", day), ("country", country)]
+    for day in ("2024-01-01", "2024-01-02", "2024-02-01", None)
+    for country in ("FR", "a b/c", "日本", "x*y", "100%", "", None)
+]
+
+
+def keys(rows: list[Items]) -> list[str]:
+    return [encode_partition_key(row) for row in rows]
+
+
+@pytest.mark.parametrize(
+    ("text", "expected"),
+    [
+        ("day=2024-01-*", lambda day, country: day is not None and day.startswith("2024-01")),
+        ("day=2024-0[13]-01", lambda day, country: day == "2024-01-01"),
+        ("country=FR", lambda day, country: country == "FR"),
+        ("day=2024-01-??/country=FR", lambda day, country: country == "FR" and (day or "").startswith("2024-01")),
+        ("country=FR/day=2024-02-01", lambda day, country: (day, country) == ("2024-02-01", "FR")),
+        ("country=a b/c", lambda day, country: country == "a b/c"),
+        ("country=a b/*", lambda day, country: country == "a b/c"),
+        ("country=a%20b%2f*", lambda day, country: country == "a b/c"),
+        ("country=x*", lambda day, country: country == "x*y"),
+        ("country=%E6%97%A5*", lambda day, country: country == "日本"),
+        ("country=", lambda day, country: country == ""),
+        ("country=*", lambda day, country: country is not None),
+        ("country=__HIVE_DEFAULT_PARTITION__", lambda day, country: country is None),
+    ],
+)
+def test_patterns_mean_what_they_mean_in_the_configuration(text: str, expected: object) -> None:
+    assert callable(expected)
+    meant = [row for row in _WORLD if expected(row[0][1], row[1][1])]
+    assert meant
+    assert chosen_partitions("t", [text], keys(_WORLD)) == set(keys(meant))
+
+
+@given(_TABLES, st.data())
+def test_a_pattern_is_the_configurations(rows: list[tuple[str | None, str | None]], data: st.DataObject) -> None:
+    """One column's pattern chooses what `partitions: {column: pattern}` keeps."""
+    table: list[Items] = [[("x", x), ("y", y)] for x, y in rows]
+    pattern = data.draw(st.text(st.sampled_from("ab*?é2"), min_size=1, max_size=3))
+    kept = PartitionFilter.of({"y": (pattern,)})
+    expected = {encode_partition_key(row) for row in table if kept.keeps(row)}
+    if expected:
+        assert chosen_partitions("t", [f"y={pattern}"], keys(table)) == expected
+    else:
+        with pytest.raises(PartitionNotFoundError):
+            chosen_partitions("t", [f"y={pattern}"], keys(table))
+
+
+@given(_TABLES, st.data())
+def test_every_form_of_a_key_means_it(rows: list[tuple[str | None, str | None]], data: st.DataObject) -> None:
+    """The key always; a form without encoding, or with another one, among whatever else it may mean."""
+    table: list[Items] = [[("x", x), ("y", y)] for x, y in rows]
+    own = data.draw(st.sampled_from(table))
+    key = encode_partition_key(own)
+    assert chosen_partitions("t", [key], keys(table)) == {key}
+    if all(value is not None for _, value in own):
+        assert key in chosen_partitions("t", ["/".join(f"{name}={value}" for name, value in own)], keys(table))
+        percent = "/".join(f"{name}={quote(value or '', safe='')}" for name, value in own)
+        assert key in chosen_partitions("t", [percent], keys(table))
+        escaped = "/".join(f"{name}={glob.escape(value or '').replace('%', '%25')}" for name, value in own)
+        assert key in chosen_partitions("t", [escaped], keys(table))
+
+
+def test_several_texts_are_added_up() -> None:
+    table = keys(_WORLD)
+    both = chosen_partitions("t", ["day=2024-02-01/country=FR", "country=日?"], table)
+    assert both == {table[14], *(key for key in table if key.endswith("日本"))}
+
+
+def test_one_partition() -> None:
+    table = keys(_WORLD)
+    assert one_partition("t", "day=2024-02-01/country=a b/c", table) == "day=2024-02-01/country=a b%2Fc"
+    assert one_partition("t", "day=2024-02*/country=F?", table) == "day=2024-02-01/country=FR"
+    with pytest.raises(PartitionNotFoundError, match=r"'day=2024-\*' means 21 partitions of table 't': name one"):
+        one_partition("t", "day=2024-*", table)
+    twice = keys([[("a", "1/b=2"), ("b", "3")], [("a", "1"), ("b", "2/b=3")]])
+    with pytest.raises(PartitionNotFoundError, match="'a=1/b=2/b=3' means 2 partitions"):
+        one_partition("t", "a=1/b=2/b=3", twice)
+    assert one_partition("t", twice[0], twice) == twice[0]
+    assert one_partition("t", "c/d=e=1", keys([[("c/d=e", "1")]])) == "c%2Fd%3De=1"
+    assert one_partition("t", "c%2Fd%3De=?", keys([[("c/d=e", "1")]])) == "c%2Fd%3De=1"
+
+
+@pytest.mark.parametrize(
+    ("text", "said"),
+    [
+        ("day=2024-02-02", ["no partition 'day=2024-02-02'", "the nearest are", "'day=2024-02-01'"]),
+        ("day=2022-*", ["of 29 the nearest are 'day=2023-12-31', 'day=2024-01-01'"]),
+        ("day=2025-01-01", ["'day=2024-01-28'"]),
+        ("dya=2024-01-01", ["partitioned by 'day', not by 'dya'", "did you mean 'day'?"]),
+        ("Day=2024-01-01", ["partitioned by 'day', not by 'Day'", "did you mean 'day'?"]),
+        ("day=2024-01-01/contry=FR", ["partitioned by 'day', not by 'contry'"]),
+        ("2024-01-02", ["name a key, or a pattern such as `day=…`", "'day=2024-01-02'"]),
+        ("", ["name a key, or a pattern such as `day=…`"]),
+    ],
+)
+def test_what_is_near_is_told(text: str, said: list[str]) -> None:
+    days: list[Items] = [[("day", f"2024-01-{day:02}")] for day in range(1, 28)]
+    table = keys([*days, [("day", "2023-12-31")], [("day", "2024-02-01")]])
+    if "2025" in text:
+        table = keys([*days, [("day", "2024-01-28")]])
+    with pytest.raises(PartitionNotFoundError) as raised:
+        chosen_partitions("t", [text], table)
+    assert all(part in str(raised.value) for part in said), raised.value
+
+
+def test_tables_without_partition_columns_or_rows() -> None:
+    assert chosen_partitions("t", ["all"], ["all"]) == {"all"}
+    with pytest.raises(PartitionNotFoundError, match="not partitioned, and its one partition is 'all'"):
+        chosen_partitions("t", ["day=1"], ["all"])
+    with pytest.raises(PartitionNotFoundError, match="it has no rows"):
+        chosen_partitions("t", ["day=1"], [])

@@ -1,0 +1,88 @@
+"""Messages are put together from parts that anybody may have written, and read as if one person had."""
+
+from __future__ import annotations
+
+import pickle
+import re
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from metastore_assets.errors import CorruptionError, FragmentError, ProfileError
+from metastore_assets.messages import close_names, near_names, tidy
+from tests.cli.support import BADLY_JOINED
+
+
+@pytest.mark.parametrize(
+    ("joined", "read"),
+    [
+        ("cannot read file.. Mend it", "cannot read file. Mend it"),
+        ("disk full.; try again.", "disk full; try again"),
+        ("no column 'x'; did you mean 'y'?; list them with `z`", "no column 'x'; did you mean 'y'? List them with `z`"),
+        ("did you mean 'y'?. Mend it", "did you mean 'y'? Mend it"),
+        ("(OSError: it failed.); rebuild", "(OSError: it failed); rebuild"),
+        ("one; . Two", "one. Two"),
+        ("cannot open...", "cannot open…"),
+        ("s3://b/x.: no such key", "s3://b/x: no such key"),
+        # Dots and marks that belong to names stay.
+        ("no table at ../x", "no table at ../x"),
+        ("the folder .. is no table", "the folder .. is no table"),
+        ("key 'a...b'; column 'x.'; file?.csv", "key 'a...b'; column 'x.'; file?.csv"),
+        ("the delimiter: ; is used", "the delimiter: ; is used"),
+    ],
+)
+def test_parts_join_well(joined: str, read: str) -> None:
+    assert tidy(joined) == read
+
+
+_PART = st.text(st.sampled_from("ab1)'` "), min_size=1, max_size=6).filter(lambda part: part.strip())
+_PIECES = st.lists(st.tuples(_PART, st.sampled_from(["", ".", "?", ";", "!", "...", ".\n"])), min_size=1, max_size=4)
+
+
+@given(_PIECES, st.sampled_from(["; ", ". ", ": "]))
+def test_whatever_the_parts_end_with(pieces: list[tuple[str, str]], between: str) -> None:
+    """Only stops change, and a message that is tidy stays as it is."""
+    joined = between.join(part.strip() + end for part, end in pieces)
+    read = tidy(joined)
+    assert not BADLY_JOINED.search(read), (joined, read)
+    assert tidy(read) == read
+    assert re.sub(r"[\s.:;,…]", "", read).lower() == re.sub(r"[\s.:;,…]", "", joined).lower()
+
+
+@pytest.mark.parametrize("part", ["x" * 10**6, "nothing, " * 10**5, "\ud800" * 10**5])
+def test_a_message_is_no_longer_than_anybody_reads(part: str) -> None:
+    """However much of a file it quotes; begin and end are there, and it can be written."""
+    told = str(FragmentError(f"/lake/t/1.parquet: the file cannot be read: {part}; mend it", path="p"))
+    assert len(told.encode()) < 5000
+    assert told.startswith("/lake/t/1.parquet: the file cannot be read: ")
+    assert told.endswith("; mend it")
+
+
+@pytest.mark.parametrize(
+    "error", [CorruptionError("a.; b."), ProfileError("a.. Mend"), FragmentError("x.. y.", path="p", missing=True)]
+)
+def test_every_error_of_ours_is_tidy(error: Exception) -> None:
+    """And still is when it comes back from another process."""
+    assert not BADLY_JOINED.search(str(error))
+    assert str(pickle.loads(pickle.dumps(error))) == str(error)
+
+
+def test_close_names() -> None:
+    assert close_names("pirce", ["id", "price"], "; there are: {}") == "; did you mean 'price'?"
+    assert close_names("dya", ["day", "hour"], "; there are: {}") == "; did you mean 'day'?"
+    assert close_names("city", ["address.city", "id"], "; there are: {}") == "; did you mean 'address.city'?"
+    assert close_names("x", ["id", "price"], "; there are: {}") == "; there are: id, price"
+    many = close_names("x", [f"column{number}" for number in range(30)], "; there are: {}")
+    assert many.endswith("column19 and 10 more")
+    assert close_names("x", [], "; there are: {}") == ""
+
+
+def test_near_names() -> None:
+    days = [f"day=2024-01-{day:02}" for day in range(1, 32)]
+    assert near_names("day=2024-02-01", days).startswith("; of 31 the nearest are ")
+    assert "'day=2024-01-31'" in near_names("day=2024-02-01", days)
+    assert "'day=2024-01-15'" in near_names("day=2024-0115", days)
+    assert near_names("x", ["a"]) == "; the nearest is 'a'"
+    assert near_names("x", ["a", "b"]) == "; the nearest are 'a' and 'b'"
+    assert near_names("x", []) == ""
