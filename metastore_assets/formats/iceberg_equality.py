@@ -15,7 +15,7 @@ from metastore_assets.formats.file_columns import open_columns
 from metastore_assets.formats.iceberg_delete_files import Positions, aligned
 from metastore_assets.formats.iceberg_names import FallbackIds
 from metastore_assets.formats.location import Location
-from metastore_assets.formats.reader import FileFragmentReader
+from metastore_assets.formats.reader import FileFragmentReader, explained
 
 Codes = npt.NDArray[np.int64]
 
@@ -31,18 +31,23 @@ class EqualityDeletes:
     """Top-level fields of the table that have the columns, each a struct of nothing but the next one down to a leaf."""
 
 
-def equal_rows(data: FileFragmentReader, deletes: Sequence[EqualityDeletes], fallback: FallbackIds) -> Positions:
-    """Ascending positions of the rows of `data` that any of the files deletes. `data` must show all rows.
+def equal_rows(
+    data: FileFragmentReader, path: str, deletes: Sequence[EqualityDeletes], fallback: FallbackIds
+) -> Positions:
+    """Ascending positions of the rows of `data`, which has that path, that any of the files deletes.
 
-    Columns that the data file lacks are what readers make of them. Raises FragmentError, ValueError, OSError or
-    ArrowException when a file cannot be read.
+    `data` must show all rows. Columns that the data file lacks are what readers make of them. Raises FragmentError
+    when a file cannot be read.
     """
     by_keys: dict[tuple[pa.Field, ...], list[EqualityDeletes]] = {}
     for file in deletes:
         by_keys.setdefault(file.keys, []).append(file)
     found = [np.empty(0, np.uint64)]
     for keys, files in by_keys.items():
-        rows = [_deleted_rows(file, fallback) for file in files]
+        rows = []
+        for file in files:
+            with explained(path, "the equality deletes", file.location.full_path(file.path)):
+                rows.append(_deleted_rows(file, fallback))
         columns = [pa.concat_arrays([row[index] for row in rows]) for index in range(len(keys))]
         deleted = _Rows(columns)
         start = 0
@@ -60,7 +65,7 @@ def _deleted_rows(file: EqualityDeletes, fallback: FallbackIds) -> list[pa.Array
         reader = FileFragmentReader(columns, path=full_path, matcher=matcher, constants={})
         for key in file.keys:
             if identity(key) not in reader.stored_columns:
-                raise ValueError(f"{full_path} lacks the column {key.name!r}, by which it deletes")
+                raise ValueError(f"it lacks the column {key.name!r}, by which it deletes")
         return [
             pa.concat_arrays([_comparable(pa.nulls(0, _leaf_type(key.type))), *_leaves(reader, key)])
             for key in file.keys
