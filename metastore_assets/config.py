@@ -28,7 +28,7 @@ CONFIG_FILE = "metastore.yaml"
 EMBEDDED_CATALOG = "default"
 """The Iceberg catalog that there is without being configured."""
 FREQUENCY_LIMIT = 131_072
-"""Distinct values up to which `frequencies: auto` lists a column's values; beyond, they are counted only."""
+"""Distinct values up to which `frequencies: auto` lists a column's values; beyond, only how many there are is kept."""
 
 _SQLITE = "sqlite:///"
 _NAME = re.compile(r"[A-Za-z][A-Za-z0-9_-]{0,99}")

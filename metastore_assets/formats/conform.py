@@ -10,6 +10,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from metastore_assets.formats.base import FIELD_ID, INITIAL_DEFAULT
+from metastore_assets.formats.values import Constant, repeated
 
 PARQUET_FIELD_ID = b"PARQUET:field_id"
 _VARIANT = ["metadata", "value"]
@@ -31,14 +32,13 @@ def with_default(field: pa.Field, value: pa.Scalar) -> pa.Field:
     return field.with_metadata({**(field.metadata or {}), INITIAL_DEFAULT: b64encode(batch.serialize().to_pybytes())})
 
 
-def default_of(field: pa.Field) -> pa.Scalar:
+def default_of(field: pa.Field) -> Constant:
     """What the field is in files that lack it: the value of `with_default`, else null."""
     data = (field.metadata or {}).get(INITIAL_DEFAULT)
     if data is None:
-        return pa.scalar(None, field.type)
-    return pa.ipc.read_record_batch(pa.py_buffer(b64decode(data)), pa.schema([pa.field("default", field.type)])).column(
-        0
-    )[0]
+        return pa.nulls(1, field.type)
+    schema = pa.schema([pa.field("default", field.type)])
+    return pa.ipc.read_record_batch(pa.py_buffer(b64decode(data)), schema).column(0)
 
 
 class Matcher:
@@ -127,18 +127,13 @@ def _conform_struct(array: pa.Array, wanted: pa.StructType, matcher: Matcher) ->
     for field in fields:
         index = find(field)
         if index is None:
-            children.append(_filled(field, len(array)))
+            children.append(repeated(default_of(field), len(array)))
         else:
             children.append(conform(array.field(index), field.type, matcher))
     mask = array.is_null() if array.null_count else None
     if not fields:
         return pa.array([None if null else {} for null in array.is_null().to_pylist()], wanted)
     return pa.StructArray.from_arrays(children, fields=fields, mask=mask)
-
-
-def _filled(field: pa.Field, length: int) -> pa.Array:
-    value = default_of(field)
-    return pa.repeat(value, length) if value.is_valid else pa.nulls(length, field.type)
 
 
 def _conform_map(array: pa.Array, wanted: pa.MapType, matcher: Matcher) -> pa.Array:

@@ -37,7 +37,7 @@ from metastore_assets.formats.partition_keys import encode_partition_key
 from metastore_assets.formats.reach import Reach, own_location
 from metastore_assets.formats.reader import FileFragmentReader, explained
 from metastore_assets.formats.time_travel import not_found, parse_timestamp
-from metastore_assets.formats.values import value_text
+from metastore_assets.formats.values import Constant, value_text
 
 _ABSOLUTE = re.compile(r"[A-Za-z][A-Za-z0-9+.-]*:/")
 
@@ -145,9 +145,9 @@ class _Table:
                 f"{', '.join(self.partition_columns) or 'nothing'}"
             )
 
-    def files(self) -> Iterator[tuple[AddedFile, Fragment, dict[str, pa.Scalar]]]:
+    def files(self) -> Iterator[tuple[AddedFile, Fragment, dict[str, Constant]]]:
         """Live files of the partitions that are meant, each as a fragment, with its partition values by identity."""
-        known: dict[tuple[str | None, ...], tuple[dict[str, pa.Scalar], str | None]] = {}
+        known: dict[tuple[str | None, ...], tuple[dict[str, Constant], str | None]] = {}
         paths: set[str] = set()
         for add in self._state.adds:
             texts = self._partition_texts(add)
@@ -176,7 +176,7 @@ class _Table:
                 f"{self._location.uri}: the log does not say which value of the partition column {error} {add.path} has"
             ) from None
 
-    def _partition(self, texts: tuple[str | None, ...]) -> tuple[dict[str, pa.Scalar], str | None]:
+    def _partition(self, texts: tuple[str | None, ...]) -> tuple[dict[str, Constant], str | None]:
         """Values of a partition by identity, and its key; none when the partition is not meant."""
         fields = [field for field, _ in self._partition_fields]
         values = [partition_value(text, field.type) for field, text in zip(fields, texts, strict=True)]
@@ -184,7 +184,7 @@ class _Table:
         by_identity = {identity(field): value for field, value in zip(fields, values, strict=True)}
         return by_identity, encode_partition_key(items) if self._filter.keeps(items) else None
 
-    def _fragment(self, add: AddedFile, values: dict[str, pa.Scalar], key: str) -> Fragment:
+    def _fragment(self, add: AddedFile, values: dict[str, Constant], key: str) -> Fragment:
         if add.path.startswith("/") or _ABSOLUTE.match(add.path):
             location, path = self._reach.to(unquote(add.path))
         else:
@@ -207,7 +207,7 @@ class DeltaFragmentSource:
     path: str
     reach: Reach
     vector: DeletionVector | None
-    partition_values: tuple[tuple[str, pa.Scalar], ...]
+    partition_values: tuple[tuple[str, Constant], ...]
     """Identity and typed value of each partition column."""
     mode: MappingMode
 
@@ -243,7 +243,7 @@ def _oldest(location: Location, log: Log) -> list[str]:
     return []
 
 
-def _fragment_id(add: AddedFile, values: dict[str, pa.Scalar]) -> str:
+def _fragment_id(add: AddedFile, values: dict[str, Constant]) -> str:
     # The modification time tells apart files of one name and size when a table was dropped and written again.
     parts = [
         add.path,

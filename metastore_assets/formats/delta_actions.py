@@ -22,6 +22,7 @@ from metastore_assets.formats.delta_log import LOG, Log
 from metastore_assets.formats.location import Location
 from metastore_assets.formats.metadata_json import parsed, parsed_line
 from metastore_assets.formats.relocation import path_of
+from metastore_assets.formats.values import dates_as_text
 
 _VECTOR_FIELDS = ("storageType", "pathOrInlineDv", "offset", "sizeInBytes", "cardinality")
 _ADD_FIELDS = ("path", "partitionValues", "size", "modificationTime", "deletionVector")
@@ -130,7 +131,7 @@ def _checkpoint_actions(location: Location, name: str, with_statistics: bool) ->
 
 def _parquet_actions(location: Location, path: str, with_statistics: bool) -> Iterator[tuple[str, dict[str, Any]]]:
     for kind, rows in read_parts(_parquet_rows, location.full_path(path), location, path, with_statistics):
-        yield from ((kind, row) for row in rows.to_pylist(maps_as_pydicts="strict"))
+        yield from ((kind, row) for row in dates_as_text(rows).to_pylist(maps_as_pydicts="strict"))
 
 
 def _parquet_rows(location: Location, path: str, with_statistics: bool) -> Iterator[tuple[str, pa.StructArray]]:

@@ -24,7 +24,7 @@ from metastore_assets.formats.orc_tail import OrcTail, double, integer, message,
 from metastore_assets.formats.parquet import leaf_count, open_parquet
 from metastore_assets.formats.reader import explained
 from metastore_assets.formats.schema_union import plain_type
-from metastore_assets.formats.templates import scalar
+from metastore_assets.formats.templates import typed
 
 _THREADS = 16
 _SHARE = 16
@@ -60,7 +60,7 @@ def file_bounds(snapshot: Snapshot, column: str) -> list[FragmentBounds]:
         assert isinstance(source, FilesFragmentSource)
         constants = dict(source.file.partition)
         if path[0].name in constants:
-            found[place] = constant_bounds(scalar(constants[path[0].name]).cast(path[0].type), fragment.row_count)
+            found[place] = constant_bounds(typed(constants[path[0].name]).cast(path[0].type), fragment.row_count)
         elif source.file.kind in _READERS and source.fatal is None:
             reading[place] = source
     outcomes = read_all(

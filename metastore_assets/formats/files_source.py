@@ -15,7 +15,7 @@ from metastore_assets.formats.listing import DataFile
 from metastore_assets.formats.location import Location
 from metastore_assets.formats.reader import FileColumns, FileFragmentReader, explained
 from metastore_assets.formats.spill import spilled
-from metastore_assets.formats.templates import scalar
+from metastore_assets.formats.templates import typed
 from metastore_assets.formats.text_reader import TextReader
 
 
@@ -49,7 +49,7 @@ class FilesFragmentSource:
                 columns,
                 path=path,
                 matcher=Matcher(),
-                constants={name: scalar(value) for name, value in self.file.partition},
+                constants={name: typed(value) for name, value in self.file.partition},
                 verify=lambda: self.location.check(self.file.stored),
             )
             stack.pop_all()

@@ -36,6 +36,7 @@ from metastore_assets.formats.partition_filter import PartitionFilter
 from metastore_assets.formats.partition_keys import encode_partition_key
 from metastore_assets.formats.reach import own_location
 from metastore_assets.formats.reader import FileFragmentReader, explained
+from metastore_assets.formats.values import Constant, constant
 
 _THREADS = 16
 _OPTION = "meta_columns"
@@ -215,12 +216,10 @@ class _Constants:
         if dropped and None in paths.depths and len(paths.columns) > 1:
             raise TableFormatError(f"{location.uri} drops partition columns that are dates, which has no reader")
 
-    def of(self, path: str) -> tuple[tuple[str, pa.Scalar], ...]:
+    def of(self, path: str) -> tuple[tuple[str, Constant], ...]:
         """(column, value) of each dropped column in a partition."""
         values = dict(self._paths.items(path)) if self._types else {}
-        return tuple(
-            (name, pc.cast(pa.scalar(values[name], pa.string()), type_)) for name, type_ in self._types.items()
-        )
+        return tuple((name, pc.cast(constant(values[name], pa.string()), type_)) for name, type_ in self._types.items())
 
 
 @dataclass(frozen=True)
@@ -231,7 +230,7 @@ class HudiFragmentSource:
     base: StoredFile | None
     kind: str
     logs: tuple[StoredFile, ...]
-    constants: tuple[tuple[str, pa.Scalar], ...]
+    constants: tuple[tuple[str, Constant], ...]
     numbers: tuple[tuple[str, pa.DataType], ...]
     """Columns that the files may hold as texts, and their types."""
     meta_columns: bool

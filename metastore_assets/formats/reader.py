@@ -17,6 +17,7 @@ from metastore_assets.formats.crumbs import reading
 from metastore_assets.formats.damage import DAMAGE, reason
 from metastore_assets.formats.object_store import OverwrittenError
 from metastore_assets.formats.parquet import CHUNK_BYTES, CHUNK_ROWS
+from metastore_assets.formats.values import Constant, repeated
 
 _CONSTANT_ROWS = 16_384
 """Most rows of a made-up chunk: of a partition value that is a long text they are fewer."""
@@ -54,7 +55,7 @@ class FileFragmentReader:
         *,
         path: str,
         matcher: Matcher,
-        constants: Mapping[str, pa.Scalar],
+        constants: Mapping[str, Constant],
         deleted: npt.NDArray[np.uint64] | None = None,
         verify: Callable[[], None] = lambda: None,
     ) -> None:
@@ -157,10 +158,8 @@ def check_distinct(names: Sequence[str]) -> None:
         raise pa.ArrowInvalid(f"two columns are named {repeated[0]!r}")
 
 
-def _repeat(value: pa.Scalar, count: int) -> Iterator[pa.Array]:
-    one = pa.repeat(value, 1) if value.is_valid else pa.nulls(1, value.type)
-    most = CHUNK_ROWS if not value.is_valid else _CONSTANT_ROWS
-    rows = max(1, min(most, CHUNK_BYTES // max(1, one.nbytes)))
+def _repeat(value: Constant, count: int) -> Iterator[pa.Array]:
+    most = CHUNK_ROWS if value.null_count else _CONSTANT_ROWS
+    rows = max(1, min(most, CHUNK_BYTES // max(1, value.nbytes)))
     for start in range(0, count, rows):
-        length = min(rows, count - start)
-        yield pa.repeat(value, length) if value.is_valid else pa.nulls(length, value.type)
+        yield repeated(value, min(rows, count - start))

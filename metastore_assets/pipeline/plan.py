@@ -19,6 +19,8 @@ from metastore_assets.store.manifest import FragmentEntry, PartitionEntry, Versi
 
 PROFILE_VERSION = "1"
 """Raised when a profile of the same rows would come out differently, so that old ones are computed again."""
+_MERGE_VERSION = "2"
+"""Raised when the same profiles would merge to another one, so that they are merged again, and nothing is read."""
 
 
 @dataclass(frozen=True)
@@ -125,7 +127,8 @@ def table_layout(schema: pa.Schema, table: TableConfig) -> Layout:
     # Profiles of fragments serve under any filter; a version is only true for its own.
     partitions = [json.dumps(table.partitions)] if table.partitions else []
     defaulted = frozenset(field_identity(field) for field in schema if INITIAL_DEFAULT in (field.metadata or {}))
-    return Layout(_digest([*names, json.dumps(signatures), *partitions]), signatures, tuple(leaves), defaulted)
+    id_ = _digest([_MERGE_VERSION, *names, json.dumps(signatures), *partitions])
+    return Layout(id_, signatures, tuple(leaves), defaulted)
 
 
 def make_plan(
