@@ -122,7 +122,10 @@ class TableConfig(_Model):
     """Whether only what is below the table's own location is read, whatever `allow` and `relocate` say."""
     options: dict[str, Any] = Field(default_factory=dict)
     """Reader options of the format. Files: `template` (`{year:int}/{month}`); of CSV files also `header`, `delimiter`,
-    `quote`, `escape`, `encoding`, `null_values`."""
+    `quote`, `escape`, `escape_unquoted`, `encoding`, `null_values`, `skip_initial_space`, `skip_blank_lines`."""
+    declared: dict[str, str] = Field(default_factory=dict, alias="schema")
+    """Of plain files: types by column (dotted path) that count instead of those that the files say or are found to fit,
+    as SQL (`decimal(10,2)`) or statistics (`decimal128(10, 2)`) name them."""
     columns: dict[str, ColumnPolicy] = Field(default_factory=dict)
     """Policy by column (dotted leaf path). The key `default` is the policy of every column not named."""
     sensor: SensorConfig = SensorConfig()
@@ -284,7 +287,8 @@ def _explain(path: Path, raw: Any, error: ValidationError) -> str:
         given = "" if problem["type"] == "missing" else f" = {problem['input']!r:.200}"
         said = problem["msg"].removeprefix("Value error, ")
         if problem["type"] == "extra_forbidden":
-            said = f"no such key; there are: {', '.join(_model_at(problem['loc'][:-1]).model_fields)}"
+            fields = _model_at(problem["loc"][:-1]).model_fields
+            said = f"no such key; there are: {', '.join(field.alias or name for name, field in fields.items())}"
         lines.append(f"{where}{given}: {said}")
     return f"{path}: " + "; ".join(lines)
 

@@ -35,6 +35,13 @@ if TYPE_CHECKING:
     help="A reader option of the format, such as header=false or delimiter=';' for CSV. May be repeated.",
 )
 @click.option(
+    "--schema",
+    metavar="COLUMN=TYPE",
+    multiple=True,
+    callback=lambda context, option, given: dict(map(_pair, given)),
+    help="The type of a column of plain files, such as zip=string or 'price=decimal(10,2)'. May be repeated.",
+)
+@click.option(
     "--at",
     metavar="STATE",
     help="A state of the past: a version, snapshot id, branch, tag or instant, or a time in ISO 8601.",

@@ -6,7 +6,7 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
-from metastore_assets.errors import TableFormatError, TableNotFoundError
+from metastore_assets.errors import ConfigError, TableFormatError, TableNotFoundError
 from metastore_assets.formats.base import (
     Fragment,
     FragmentReader,
@@ -49,6 +49,10 @@ def open_table_format(table: TableConfig) -> TableFormat:
     Nothing but detection is read yet. Raises TableFormatError for a format that is not built.
     """
     name = table.format or _detect(own_location(table))
+    if table.declared and name != "files":
+        raise ConfigError(
+            f"table {table.name!r}: schema is for plain files; this is a table of the format {name}, which has one"
+        )
     return _REGISTRY[name].open(table)
 
 

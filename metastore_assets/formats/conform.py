@@ -47,7 +47,16 @@ class Matcher:
     With `longs_are_times` a file has times of day, which its format does not know, as microseconds since midnight.
     """
 
-    def __init__(self, *, by_id: bool = False, ignore_case: bool = False, longs_are_times: bool = False) -> None:
+    def __init__(
+        self,
+        *,
+        by_id: bool = False,
+        ignore_case: bool = False,
+        longs_are_times: bool = False,
+        convert: Callable[[pa.Array, pa.DataType], pa.Array] | None = None,
+    ) -> None:
+        self.convert = convert or conform_leaf
+        """What makes an array of a type without parts one of another type."""
         self._by_id = by_id
         self._ignore_case = ignore_case
         self.longs_are_times = longs_are_times
@@ -100,7 +109,7 @@ def conform(array: pa.Array, wanted: pa.DataType, matcher: Matcher) -> pa.Array:
         array = array.dictionary_decode()
     if pa.types.is_null(wanted) or pa.types.is_null(array.type):
         return pa.nulls(len(array), wanted)
-    if isinstance(wanted, pa.BaseExtensionType):
+    if isinstance(wanted, pa.BaseExtensionType) and not is_text(array.type):
         storage = array.storage if isinstance(array, pa.ExtensionArray) else array
         return pa.ExtensionArray.from_storage(wanted, conform(storage, wanted.storage_type, matcher))
     if isinstance(array, pa.ExtensionArray):
@@ -113,7 +122,7 @@ def conform(array: pa.Array, wanted: pa.DataType, matcher: Matcher) -> pa.Array:
         return _conform_list(array, wanted, matcher)
     if matcher.longs_are_times and wanted == _TIME and array.type == pa.int64():
         return _time_of_day(array)
-    return _conform_leaf(array, wanted)
+    return matcher.convert(array, wanted)
 
 
 def _conform_struct(array: pa.Array, wanted: pa.StructType, matcher: Matcher) -> pa.Array:
@@ -165,9 +174,10 @@ def _time_of_day(microseconds: pa.Array) -> pa.Array:
     return microseconds.view(_TIME)
 
 
-def _conform_leaf(array: pa.Array, wanted: pa.DataType) -> pa.Array:
+def conform_leaf(array: pa.Array, wanted: pa.DataType) -> pa.Array:
+    """An array of a type without parts as another such type. Raises ArrowInvalid as `conform` does."""
     stored = array.type
-    if not any(allows(stored) for allows in _SOURCES[_kind(wanted)]):
+    if not any(allows(stored) for allows in _SOURCES[type_kind(wanted)]):
         raise _unlike(stored, wanted)
     if pa.types.is_timestamp(wanted) and pa.types.is_timestamp(stored):
         return _conform_timestamp(array, wanted)
@@ -175,7 +185,7 @@ def _conform_leaf(array: pa.Array, wanted: pa.DataType) -> pa.Array:
     if pa.types.is_floating(wanted) and pa.types.is_floating(stored) and wanted.bit_width < stored.bit_width:
         # Arrow rounds without a word.
         same = pc.or_(pc.equal(result.cast(stored), array), pc.is_nan(array))
-        if not pc.all(same).as_py():
+        if pc.any(pc.invert(same)).as_py():
             raise pa.ArrowInvalid(f"a {stored} does not fit into {wanted}")
     return result
 
@@ -191,6 +201,11 @@ def _conform_timestamp(array: pa.Array, wanted: pa.TimestampType) -> pa.Array:
 
 def _is_number(type_: pa.DataType) -> bool:
     return pa.types.is_integer(type_) or pa.types.is_floating(type_) or pa.types.is_decimal(type_)
+
+
+def is_text(type_: pa.DataType) -> bool:
+    """Whether it is one of the types of texts."""
+    return bool(pa.types.is_string(type_) or pa.types.is_large_string(type_) or pa.types.is_string_view(type_))
 
 
 def _is_bytes(type_: pa.DataType) -> bool:
@@ -222,7 +237,8 @@ _SOURCES: dict[str, tuple[Callable[[pa.DataType], bool], ...]] = {
 """What a file may hold where the table declares a type of that kind. Arrow would also parse numbers out of texts."""
 
 
-def _kind(type_: pa.DataType) -> str:
+def type_kind(type_: pa.DataType) -> str:
+    """`number`, `text`, `bytes`, `boolean`, `date`, `timestamp`, `time`, or `other`."""
     if _is_number(type_):
         return "number"
     if pa.types.is_string(type_):

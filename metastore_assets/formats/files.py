@@ -16,7 +16,8 @@ from metastore_assets.formats.bounds import bounds_table
 from metastore_assets.formats.csv_files import CsvReader
 from metastore_assets.formats.csv_options import OPTIONS as CSV_OPTIONS
 from metastore_assets.formats.csv_options import CsvOptions
-from metastore_assets.formats.file_bounds import file_bounds
+from metastore_assets.formats.declared import check_declared, declared_types
+from metastore_assets.formats.file_bounds import check_integers, file_bounds
 from metastore_assets.formats.file_schemas import Described, table_schema
 from metastore_assets.formats.files_source import FilesFragmentSource
 from metastore_assets.formats.json_lines import JsonReader
@@ -42,6 +43,8 @@ class FilesFormat:
                     f"{_TEMPLATE}; of CSV files: {', '.join(CSV_OPTIONS)}"
                 )
         CsvOptions.of(table.name, table.options, "")  # What is wrong with them is told whatever the files are.
+        self._declared = declared_types(table)
+        self._declared_items = tuple(sorted(self._declared.items()))
         template = table.options.get(_TEMPLATE)
         self._folders: Folders = HiveFolders() if template is None else Template.of(table.name, template)
         self._filter = PartitionFilter.of(table.partitions)
@@ -49,7 +52,7 @@ class FilesFormat:
 
     def snapshot_id(self) -> str:
         """A digest of the fragments' ids, from one listing."""
-        return _digest([self._fragment_id(file) for file in self._files(anew=False)])
+        return self._snapshot_id([self._fragment_id(file) for file in self._files(anew=False)])
 
     def current(self) -> SnapshotReference:
         """The digest: files have no commits that would have a time."""
@@ -62,23 +65,26 @@ class FilesFormat:
         """
         files = self._files(anew=True)
         columns = partition_columns(self._folders, files)
-        described, fields = table_schema(self._location, files, self._reader, columns)
+        described, fields, reasons = table_schema(self._location, files, self._reader, columns, self._declared)
         types = self._folders.types
         schema = pa.schema(
             [field for field in fields if field.name not in columns]
             + [pa.field(name, types.get(name, pa.string())) for name in columns]
         )
+        check_integers(self._location, files, schema, reasons)
+        check_declared(self._table.name, self._declared, schema, columns)
         keys = _partition_keys(files, columns)
         fragments = [
             self._fragment(file, found, keys[file.partition]) for file, found in zip(files, described, strict=True)
         ]
         return Snapshot(
             format="files",
-            id=_digest([fragment.id for fragment in fragments]),
+            id=self._snapshot_id([fragment.id for fragment in fragments]),
             committed_at=None,
             schema=schema,
             partition_columns=columns,
             fragments=tuple(sorted(fragments, key=lambda fragment: (fragment.partition_key, fragment.id))),
+            type_reasons=tuple(reasons),
         )
 
     def bounds(self, snapshot: Snapshot, column: str) -> pa.Table:
@@ -112,8 +118,8 @@ class FilesFormat:
 
     def _reader(self, file: DataFile) -> TextReader | None:
         if file.kind == "csv":
-            return CsvReader(CsvOptions.of(self._table.name, self._table.options, file.suffix))
-        return JsonReader() if file.kind == "json" else None
+            return CsvReader(CsvOptions.of(self._table.name, self._table.options, file.suffix), self._declared_items)
+        return JsonReader(self._declared_items) if file.kind == "json" else None
 
     def _fragment_id(self, file: DataFile) -> str:
         stored = file.stored
@@ -121,6 +127,10 @@ class FilesFormat:
         by_place = [texts(file.partition)] if self._folders.types else []
         reader = [file.kind, repr(self._reader(file))]
         return _digest([stored.path, stored.size, stored.version, *reader, *by_place])
+
+    def _snapshot_id(self, fragments: Sequence[str]) -> str:
+        # In other types the same rows have other statistics.
+        return _digest([*fragments, repr(self._declared_items)] if self._declared else fragments)
 
     def _fragment(self, file: DataFile, described: Described, key: str) -> Fragment:
         source = FilesFragmentSource(

@@ -9,6 +9,7 @@ import pyarrow as pa
 
 from metastore_assets.errors import FatalFileError, FragmentError
 from metastore_assets.formats.conform import Matcher
+from metastore_assets.formats.declared import converted
 from metastore_assets.formats.file_columns import open_columns
 from metastore_assets.formats.file_schemas import describe, open_text
 from metastore_assets.formats.listing import DataFile
@@ -48,7 +49,7 @@ class FilesFragmentSource:
             reader = FileFragmentReader(
                 columns,
                 path=path,
-                matcher=Matcher(),
+                matcher=Matcher(convert=converted),
                 constants={name: typed(value) for name, value in self.file.partition},
                 verify=lambda: self.location.check(self.file.stored),
             )

@@ -7,6 +7,7 @@ from collections.abc import Iterable, Iterator, Sequence
 from typing import NamedTuple
 
 from metastore_assets.errors import TableFormatError
+from metastore_assets.formats.compression import SUFFIXES
 from metastore_assets.formats.leftovers import is_leftover, is_leftover_folder
 from metastore_assets.formats.location import Location, StoredFile
 from metastore_assets.formats.neighbours import Neighbours
@@ -26,7 +27,6 @@ _KINDS = {
     ".ndjson": "json",
     ".txt": "text",
 }
-_COMPRESSIONS = {".gz": "gzip", ".zst": "zstd", ".zstd": "zstd", ".bz2": "bz2", ".lz4": "lz4"}
 _MAGIC = {b"PAR1": "parquet", b"PARE": "parquet", b"ORC": "orc", b"Obj\x01": "avro"}
 _MAGIC_BYTES = 4
 _CODECS = (".snappy", ".zlib", ".deflate", ".lzo", ".brotli")
@@ -43,8 +43,6 @@ class DataFile(NamedTuple):
     stored: StoredFile
     kind: str
     """`parquet`, `orc`, `avro`, `csv` or `json`."""
-    compression: str | None
-    """Of the whole file, as Arrow names it; None when there is none."""
     suffix: str
     """The suffix that tells the kind, lower case; empty when the content does."""
     partition: Items
@@ -97,7 +95,7 @@ def data_files(
     for stored in found:
         _check_name(location, stored.path)
         name = (stored.path or location.uri).rpartition("/")[2].lower()
-        stem, compression = _strip(name, _COMPRESSIONS)
+        stem, compression = _strip(name, SUFFIXES)
         suffix = next((suffix for suffix in _KINDS if stem.endswith(suffix)), "")
         if stored.size == 0 and (not suffix or stored.path in with_files):
             # A folder's marker in an object store, or a file with nothing in it.
@@ -112,8 +110,10 @@ def data_files(
         if stored.path and not suffix:
             _check_suffix(location, stored.path, stem)
         kind = _KINDS[suffix] if suffix else _sniff(location, stored)
-        _check_readable(location, stored.path, kind, compression)
-        files.append(DataFile(stored, kind, compression, suffix, partition))
+        # Whether text is compressed its content tells, to who opens it.
+        packed = compression if compression and kind not in _TEXT_KINDS and _sniff(location, stored) != kind else None
+        _check_readable(location, stored.path, kind, packed)
+        files.append(DataFile(stored, kind, suffix, partition))
     return files
 
 
@@ -163,7 +163,7 @@ def _check_readable(location: Location, path: str, kind: str, compression: str |
         )
     if kind not in _READABLE:
         raise TableFormatError(f"{full_path} is a file of the kind {kind!r}; {', '.join(_READABLE)} are read")
-    if compression and kind not in _TEXT_KINDS:
+    if compression:
         raise TableFormatError(f"{full_path} is of the kind {kind!r} inside a {compression} file, which has no reader")
     if any(map(_ACID_FOLDER.fullmatch, path.split("/")[:-1])):
         # Which of its rows are live the names of the folders tell, and a metastore that knows what was committed.
