@@ -31,6 +31,8 @@ _REQUIRED = {"protocol": "minReaderVersion", "metaData": "schemaString", "sideca
 _ROWS_FIRST = re.compile(r'\s*\{\s*"numRecords"\s*:\s*(\d{1,18})\s*[,}]')
 _BATCH = 8192
 
+_Action = tuple[str, Mapping[str, Any]]
+"""Its kind, and what it says."""
 _Key = tuple[str, str | None]
 """What tells logical files apart: the path, and the id of the deletion vector."""
 
@@ -97,7 +99,7 @@ def replay(location: Location, log: Log, version: int, with_statistics: bool = F
     return state
 
 
-def _json_actions(location: Location, path: str) -> Iterator[tuple[str, Mapping[str, Any]]]:
+def _json_actions(location: Location, path: str) -> Iterator[_Action]:
     for place, line in enumerate(location.read(path).splitlines(), 1):
         if not line.strip():
             continue
@@ -110,7 +112,7 @@ def _json_actions(location: Location, path: str) -> Iterator[tuple[str, Mapping[
                 yield kind, record(actions[kind], kind)
 
 
-def _checkpoint_actions(location: Location, name: str, with_statistics: bool) -> Iterator[tuple[str, Mapping[str, Any]]]:
+def _checkpoint_actions(location: Location, name: str, with_statistics: bool) -> Iterator[_Action]:
     path = f"{LOG}/{name}"
     is_json = name.endswith(".json")
     found = _json_actions(location, path) if is_json else _parquet_actions(location, path, with_statistics)
@@ -129,7 +131,7 @@ def _checkpoint_actions(location: Location, name: str, with_statistics: bool) ->
                     yield kind, action
 
 
-def _parquet_actions(location: Location, path: str, with_statistics: bool) -> Iterator[tuple[str, Mapping[str, Any]]]:
+def _parquet_actions(location: Location, path: str, with_statistics: bool) -> Iterator[_Action]:
     for kind, rows in read_parts(_parquet_rows, location.full_path(path), location, path, with_statistics):
         yield from ((kind, row) for row in dates_as_text(rows).to_pylist(maps_as_pydicts="strict"))
 
