@@ -16,12 +16,12 @@ from metastore_assets.formats.csv_header import FirstRow, headers_of
 from metastore_assets.formats.csv_options import CsvOptions
 from metastore_assets.formats.csv_texts import text_batches, values
 from metastore_assets.formats.csv_types import ALL, RuledOut, misfits, preferred
+from metastore_assets.formats.limits import ROW_BYTES
 from metastore_assets.formats.reader import check_distinct
 from metastore_assets.formats.text_reader import OpenStream, PlannedFile
 from metastore_assets.formats.text_values import first_misfit, parse
 
-_BLOCK = 16 << 20
-"""Bytes parsed at a time; a row must fit."""
+_BLOCK = ROW_BYTES
 _DELIMITERS = {";": ";", "\t": r"\t", "|": "|"}
 """What separates values in files that are no CSV by the letter, and how the configuration spells it."""
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import re
 from dataclasses import dataclass
+from functools import partial
 
 import numpy as np
 import pyarrow as pa
@@ -81,7 +82,7 @@ def misfits(texts: pa.StringArray, candidates: frozenset[pa.DataType]) -> dict[p
         if not _LIKE[type_].match(first):
             found[type_] = 0
         elif not _fits(values.slice(0, _SOME), type_) or (len(values) > _SOME and not _fits(values, type_)):
-            found[type_] = first_misfit(values, lambda part, type_=type_: _fits(part, type_))
+            found[type_] = first_misfit(values, partial(_fits, type_=type_))
     if found and len(values) < len(texts):
         places = np.flatnonzero(pc.fill_null(is_value, False))
         return {type_: int(places[place]) for type_, place in found.items()}

@@ -66,7 +66,7 @@ def table_schema(
     Raises TableFormatError when no file can be read, or two cannot be of one table.
     """
     readers = [reader_of(file) for file in files]
-    outcomes = _describe_all(location, files, readers)
+    outcomes = describe_all(location, files, readers)
     readable = [place for place, outcome in enumerate(outcomes) if not isinstance(outcome, FragmentError)]
     if not readable:
         raise TableFormatError(f"{location.uri} has no readable file: {outcomes[0]}") from outcomes[0]
@@ -128,7 +128,7 @@ def _text_schema(
     return described, fields, reasons
 
 
-def _describe_all(location: Location, files: Sequence[DataFile], readers: Sequence[TextReader | None]) -> list[Any]:
+def describe_all(location: Location, files: Sequence[DataFile], readers: Sequence[TextReader | None]) -> list[Any]:
     """What is known of each file, or the FragmentError that tells why nothing is. Equal arguments are read once."""
     keys = [(location, file, reader) for file, reader in zip(files, readers, strict=True)]
     new = [key for key in keys if key not in _DESCRIBED]

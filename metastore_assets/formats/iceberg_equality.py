@@ -11,9 +11,11 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from metastore_assets.formats.conform import identity
+from metastore_assets.formats.damage import refuse_beyond
 from metastore_assets.formats.file_columns import open_columns
 from metastore_assets.formats.iceberg_delete_files import Positions, aligned
 from metastore_assets.formats.iceberg_names import FallbackIds
+from metastore_assets.formats.limits import DELETE_FILE_BYTES
 from metastore_assets.formats.location import Location
 from metastore_assets.formats.reader import FileFragmentReader, explained
 
@@ -43,11 +45,13 @@ def equal_rows(
     for file in deletes:
         by_keys.setdefault(file.keys, []).append(file)
     found = [np.empty(0, np.uint64)]
+    size = 0
     for keys, files in by_keys.items():
         rows = []
         for file in files:
             with explained(path, "the equality deletes", file.location.full_path(file.path)):
-                rows.append(_deleted_rows(file, fallback))
+                rows.append(_deleted_rows(file, fallback, size))
+            size += sum(column.nbytes for column in rows[-1])
         columns = [pa.concat_arrays([row[index] for row in rows]) for index in range(len(keys))]
         deleted = _Rows(columns)
         start = 0
@@ -57,7 +61,8 @@ def equal_rows(
     return np.unique(np.concatenate(found))
 
 
-def _deleted_rows(file: EqualityDeletes, fallback: FallbackIds) -> list[pa.Array]:
+def _deleted_rows(file: EqualityDeletes, fallback: FallbackIds, size: int) -> list[pa.Array]:
+    """The columns by which a file deletes. `size` is the memory that those of other files take."""
     columns = open_columns(file.format, file.location.open(file.path))
     try:
         full_path = file.location.full_path(file.path)
@@ -66,10 +71,15 @@ def _deleted_rows(file: EqualityDeletes, fallback: FallbackIds) -> list[pa.Array
         for key in file.keys:
             if identity(key) not in reader.stored_columns:
                 raise ValueError(f"it lacks the column {key.name!r}, by which it deletes")
-        return [
-            pa.concat_arrays([_comparable(pa.nulls(0, _leaf_type(key.type))), *_leaves(reader, key)])
-            for key in file.keys
-        ]
+        found = []
+        for key in file.keys:
+            pieces = [_comparable(pa.nulls(0, _leaf_type(key.type)))]
+            for piece in _leaves(reader, key):
+                pieces.append(piece)
+                size += piece.nbytes
+                refuse_beyond(DELETE_FILE_BYTES, size, "bytes of rows by which rows are deleted")
+            found.append(pa.concat_arrays(pieces))
+        return found
     finally:
         columns.close()
 
