@@ -118,7 +118,9 @@ def read_header(stream: io.BufferedReader) -> AvroHeader:
     codec = _ALIASES.get(named.lower(), named.lower())
     if codec not in CODECS:
         raise pa.ArrowInvalid(f"the Avro codec {named!r} has no reader; {', '.join(CODECS)} have")
-    return AvroHeader(parsed(metadata["avro.schema"]), metadata, codec, _exactly(stream, _SYNC_BYTES))
+    schema = parsed(metadata["avro.schema"])
+    AvroClaims(schema)
+    return AvroHeader(schema, metadata, codec, _exactly(stream, _SYNC_BYTES))
 
 
 def _batches(stream: io.BufferedReader, header: AvroHeader) -> Iterator[pa.RecordBatch]:

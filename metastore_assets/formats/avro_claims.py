@@ -12,7 +12,7 @@ from typing import Any
 
 import pyarrow as pa
 
-from metastore_assets.formats.damage import refuse_beyond
+from metastore_assets.formats.damage import DAMAGE, LimitError, reason, refuse_beyond
 from metastore_assets.formats.limits import EMPTY_ROWS, FIELDS, NESTING, RECORD_VALUES
 
 _FIXED_BYTES: Mapping[str, int] = {"null": 0, "boolean": 1, "float": 4, "double": 8}
@@ -43,7 +43,12 @@ class AvroClaims:
     """Checks the blocks of one file. Raises ArrowInvalid or LimitError for what is not believed."""
 
     def __init__(self, schema: Any) -> None:
-        self._root = _Compiler().node(schema, "", 0)
+        try:
+            self._root = _Compiler().node(schema, "", 0)
+        except (LimitError, pa.ArrowInvalid):
+            raise
+        except DAMAGE as error:
+            raise pa.ArrowInvalid(f"its Avro schema is broken: {reason(error)}") from error
         self._empty_rows = 0
 
     def check(self, data: bytes, rows: int) -> None:

@@ -9,6 +9,7 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from functools import partial
 from typing import Any
+from urllib.parse import unquote
 
 import numpy as np
 import numpy.typing as npt
@@ -16,7 +17,7 @@ import numpy.typing as npt
 from metastore_assets.formats.damage import refuse_beyond
 from metastore_assets.formats.limits import DELETED_ROWS
 from metastore_assets.formats.location import Location
-from metastore_assets.formats.relocation import Relocation
+from metastore_assets.formats.reach import Reach
 
 Positions = npt.NDArray[np.uint64]
 Numbers = npt.NDArray[np.int64]
@@ -35,7 +36,6 @@ _BITMAP_BYTES = _CONTAINER_VALUES // 8
 _NAME_DIGITS = 20
 """Characters of a UUID in Base85."""
 _GROUP = 5
-_UNMOVED = Relocation()
 
 
 @dataclass(frozen=True)
@@ -55,8 +55,11 @@ class DeletionVector:
         """Unique id within the table, as the protocol builds it."""
         return f"{self.storage}{self.path_or_inline}@{self.offset}"
 
-    def file(self, table: Location, relocation: Relocation = _UNMOVED) -> tuple[Location, str] | None:
-        """The file that holds it: a location and the path below; None for an inline one. Raises ValueError."""
+    def file(self, reach: Reach) -> tuple[Location, str] | None:
+        """The file that holds it: a location and the path below; None for an inline one.
+
+        Raises TableFormatError when the table does not reach so far, ValueError for a name that is none.
+        """
         if self.storage == "i":
             return None
         if self.storage == "u":
@@ -64,17 +67,17 @@ class DeletionVector:
             if len(encoded) != _NAME_DIGITS:
                 raise ValueError(f"{self.path_or_inline!r} is too short for the name of its file")
             name = f"deletion_vector_{uuid.UUID(bytes=_decode_z85(encoded))}.bin"
-            return table, f"{prefix}/{name}" if prefix else name
+            return reach.below(reach.table, f"{prefix}/{name}" if prefix else name)
         if self.storage == "p":
-            return Location.of_encoded(self.path_or_inline, dict(table.options), relocation), ""
+            return reach.to(unquote(self.path_or_inline))
         raise ValueError(f"it is of the storage type {self.storage!r}; there are 'u', 'p' and 'i'")
 
-    def positions(self, table: Location, row_count: int, relocation: Relocation = _UNMOVED) -> Positions:
+    def positions(self, reach: Reach, row_count: int) -> Positions:
         """Ascending positions of the deleted rows, in a data file of so many rows.
 
         Raises ValueError when what is stored contradicts itself, the log, or the data file.
         """
-        file = self.file(table, relocation)
+        file = self.file(reach)
         data = self._inline() if file is None else self._stored(*file)
         return decode_vector(data, self.cardinality, "log", row_count)
 

@@ -5,8 +5,9 @@ from __future__ import annotations
 import hashlib
 import json
 import re
+import struct
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from functools import cached_property
 from typing import Any
@@ -33,10 +34,10 @@ from metastore_assets.formats.metadata_json import parsed
 from metastore_assets.formats.parquet import ParquetColumns
 from metastore_assets.formats.partition_filter import PartitionFilter
 from metastore_assets.formats.partition_keys import encode_partition_key
+from metastore_assets.formats.reach import Reach, own_location
 from metastore_assets.formats.reader import FileFragmentReader, explained
-from metastore_assets.formats.relocation import Relocation
 from metastore_assets.formats.time_travel import not_found, parse_timestamp
-from metastore_assets.formats.values import value_text
+from metastore_assets.formats.values import Constant, value_text
 
 _ABSOLUTE = re.compile(r"[A-Za-z][A-Za-z0-9+.-]*:/")
 
@@ -45,9 +46,9 @@ class DeltaFormat:
     """A Delta table at a location. Its snapshots are the versions of its log."""
 
     def __init__(self, table: TableConfig) -> None:
-        self._location = Location.of(table.uri, table.storage_options)
+        self._location = own_location(table)
         self._at = table.at
-        self._relocation = Relocation.of(table.relocate)
+        self._reach = Reach.of(table, self._location)
         self._filter = PartitionFilter.of(table.partitions)
         self._told: tuple[str, TableState] | None = None
 
@@ -66,7 +67,7 @@ class DeltaFormat:
         """The version, from the log alone."""
         with _explained(self._location):
             log, version = self._version()
-            table = _Table(self._location, replay(self._location, log, version), self._relocation, self._filter)
+            table = _Table(self._reach, replay(self._location, log, version), self._filter)
             fragments = [fragment for _, fragment, _ in table.files()]
             committed_at = commit_time(self._location, version)
         return Snapshot(
@@ -86,7 +87,7 @@ class DeltaFormat:
         """
         path = column_path(snapshot.schema, column)
         with _explained(self._location):
-            table = _Table(self._location, self._state(snapshot.id), self._relocation, self._filter)
+            table = _Table(self._reach, self._state(snapshot.id), self._filter)
             told = statistics_column(table.fields, path)
             found = {}
             for add, fragment, values in table.files():
@@ -125,13 +126,12 @@ class DeltaFormat:
 class _Table:
     """A state of a table with what follows from its metadata. Raises TableFormatError for what has no reader."""
 
-    def __init__(
-        self, location: Location, state: TableState, relocation: Relocation, partitions: PartitionFilter
-    ) -> None:
+    def __init__(self, reach: Reach, state: TableState, partitions: PartitionFilter) -> None:
+        location = reach.table
         check_readable(location.uri, state.protocol, state.metadata)
         self._location = location
         self._state = state
-        self._relocation = relocation
+        self._reach = reach
         self._filter = partitions
         self._mode = mapping_mode(location.uri, state.protocol, state.metadata)
         self.partition_columns = tuple(state.metadata.get("partitionColumns") or ())
@@ -145,9 +145,9 @@ class _Table:
                 f"{', '.join(self.partition_columns) or 'nothing'}"
             )
 
-    def files(self) -> Iterator[tuple[AddedFile, Fragment, dict[str, pa.Scalar]]]:
+    def files(self) -> Iterator[tuple[AddedFile, Fragment, dict[str, Constant]]]:
         """Live files of the partitions that are meant, each as a fragment, with its partition values by identity."""
-        known: dict[tuple[str | None, ...], tuple[dict[str, pa.Scalar], str | None]] = {}
+        known: dict[tuple[str | None, ...], tuple[dict[str, Constant], str | None]] = {}
         paths: set[str] = set()
         for add in self._state.adds:
             texts = self._partition_texts(add)
@@ -176,7 +176,7 @@ class _Table:
                 f"{self._location.uri}: the log does not say which value of the partition column {error} {add.path} has"
             ) from None
 
-    def _partition(self, texts: tuple[str | None, ...]) -> tuple[dict[str, pa.Scalar], str | None]:
+    def _partition(self, texts: tuple[str | None, ...]) -> tuple[dict[str, Constant], str | None]:
         """Values of a partition by identity, and its key; none when the partition is not meant."""
         fields = [field for field, _ in self._partition_fields]
         values = [partition_value(text, field.type) for field, text in zip(fields, texts, strict=True)]
@@ -184,13 +184,15 @@ class _Table:
         by_identity = {identity(field): value for field, value in zip(fields, values, strict=True)}
         return by_identity, encode_partition_key(items) if self._filter.keeps(items) else None
 
-    def _fragment(self, add: AddedFile, values: dict[str, pa.Scalar], key: str) -> Fragment:
-        location, path = self._location, unquote(add.path)
+    def _fragment(self, add: AddedFile, values: dict[str, Constant], key: str) -> Fragment:
         if add.path.startswith("/") or _ABSOLUTE.match(add.path):
-            location, path = Location.of_encoded(add.path, dict(location.options), self._relocation), ""
-        source = DeltaFragmentSource(
-            location, path, self._location, self._relocation, add.vector, tuple(values.items()), self._mode
-        )
+            location, path = self._reach.to(unquote(add.path))
+        else:
+            location, path = self._reach.below(self._location, unquote(add.path))
+        if add.vector is not None:
+            with suppress(ValueError, struct.error):  # A name that says nothing is told where the fragment is opened.
+                add.vector.file(self._reach)
+        source = DeltaFragmentSource(location, path, self._reach, add.vector, tuple(values.items()), self._mode)
         rows = add.row_count
         if rows is not None and add.vector is not None:
             rows -= add.vector.cardinality
@@ -203,10 +205,9 @@ class DeltaFragmentSource:
 
     location: Location
     path: str
-    table: Location
-    relocation: Relocation
+    reach: Reach
     vector: DeletionVector | None
-    partition_values: tuple[tuple[str, pa.Scalar], ...]
+    partition_values: tuple[tuple[str, Constant], ...]
     """Identity and typed value of each partition column."""
     mode: MappingMode
 
@@ -222,9 +223,9 @@ class DeltaFragmentSource:
         deleted = None
         if self.vector is not None:
             with explained(full_path, "its deletion vector"):
-                file = self.vector.file(self.table, self.relocation)
+                file = self.vector.file(self.reach)
             with explained(full_path, "its deletion vector", file and file[0].full_path(file[1])):
-                deleted = self.vector.positions(self.table, columns.row_count, self.relocation)
+                deleted = self.vector.positions(self.reach, columns.row_count)
         return FileFragmentReader(
             columns,
             path=full_path,
@@ -242,7 +243,7 @@ def _oldest(location: Location, log: Log) -> list[str]:
     return []
 
 
-def _fragment_id(add: AddedFile, values: dict[str, pa.Scalar]) -> str:
+def _fragment_id(add: AddedFile, values: dict[str, Constant]) -> str:
     # The modification time tells apart files of one name and size when a table was dropped and written again.
     parts = [
         add.path,

@@ -22,6 +22,7 @@ from metastore_assets.formats.delta_log import LOG, Log
 from metastore_assets.formats.location import Location
 from metastore_assets.formats.metadata_json import parsed, parsed_line
 from metastore_assets.formats.relocation import path_of
+from metastore_assets.formats.values import dates_as_text
 
 _VECTOR_FIELDS = ("storageType", "pathOrInlineDv", "offset", "sizeInBytes", "cardinality")
 _ADD_FIELDS = ("path", "partitionValues", "size", "modificationTime", "deletionVector")
@@ -96,7 +97,7 @@ def replay(location: Location, log: Log, version: int, with_statistics: bool = F
     return state
 
 
-def _json_actions(location: Location, path: str) -> Iterator[tuple[str, dict[str, Any]]]:
+def _json_actions(location: Location, path: str) -> Iterator[tuple[str, Mapping[str, Any]]]:
     for place, line in enumerate(location.read(path).splitlines(), 1):
         if not line.strip():
             continue
@@ -109,7 +110,7 @@ def _json_actions(location: Location, path: str) -> Iterator[tuple[str, dict[str
                 yield kind, record(actions[kind], kind)
 
 
-def _checkpoint_actions(location: Location, name: str, with_statistics: bool) -> Iterator[tuple[str, dict[str, Any]]]:
+def _checkpoint_actions(location: Location, name: str, with_statistics: bool) -> Iterator[tuple[str, Mapping[str, Any]]]:
     path = f"{LOG}/{name}"
     is_json = name.endswith(".json")
     found = _json_actions(location, path) if is_json else _parquet_actions(location, path, with_statistics)
@@ -128,9 +129,9 @@ def _checkpoint_actions(location: Location, name: str, with_statistics: bool) ->
                     yield kind, action
 
 
-def _parquet_actions(location: Location, path: str, with_statistics: bool) -> Iterator[tuple[str, dict[str, Any]]]:
+def _parquet_actions(location: Location, path: str, with_statistics: bool) -> Iterator[tuple[str, Mapping[str, Any]]]:
     for kind, rows in read_parts(_parquet_rows, location.full_path(path), location, path, with_statistics):
-        yield from ((kind, row) for row in rows.to_pylist(maps_as_pydicts="strict"))
+        yield from ((kind, row) for row in dates_as_text(rows).to_pylist(maps_as_pydicts="strict"))
 
 
 def _parquet_rows(location: Location, path: str, with_statistics: bool) -> Iterator[tuple[str, pa.StructArray]]:

@@ -18,6 +18,8 @@ LOG = "_delta_log"
 _COMMIT = re.compile(r"(\d{20})\.json")
 _COMPACTED = re.compile(r"(\d{20})\.(\d{20})\.compacted\.json")
 _CHECKPOINT = re.compile(r"(\d{20})\.checkpoint(?:\.(\d{10})\.(\d{10})|\.[0-9A-Za-z-]+)?\.(parquet|json)")
+_NUMBERED = ("0", ":")
+"""Between these sort the names that start with digits, as those of all entries of a log do."""
 _END = 1 << 16
 _TICK = timedelta(milliseconds=1)
 
@@ -95,12 +97,19 @@ class Log:
 
 def read_log(location: Location, whole: bool = False) -> Log:
     """The log's files: those since the newest checkpoint that is known without listing, or `whole`."""
+    first, end = _NUMBERED
     hint = "" if whole else _hint(location)
-    log = Log.of(location.names(LOG, after=hint))
+    log = Log.of(location.names(LOG, hint or first, end))
     # The hint may be left from a longer log that lay here before, or its checkpoint be gone.
     if hint and (log.newest is None or not log.checkpoints):
-        log = Log.of(location.names(LOG))
+        log = Log.of(location.names(LOG, first, end))
     return log
+
+
+def holds_delta(location: Location) -> bool:
+    """Whether a folder is a table: whether it has a log with entries."""
+    entries = (_COMMIT, _COMPACTED, _CHECKPOINT)
+    return any(entry.fullmatch(name) for name in location.names(LOG, *_NUMBERED) for entry in entries)
 
 
 def _hint(location: Location) -> str:

@@ -12,11 +12,12 @@ from typing import Any
 import pyarrow as pa
 import pyarrow.parquet as pq
 
-from metastore_assets.errors import FragmentError
-from metastore_assets.formats.apart import read_all
-from metastore_assets.formats.base import Guarantee, Snapshot
+from metastore_assets.errors import FragmentError, TableFormatError
+from metastore_assets.formats.apart import read_all, told
+from metastore_assets.formats.base import Guarantee, Snapshot, TypeReason
 from metastore_assets.formats.bounds import FragmentBounds, column_path, constant_bounds
 from metastore_assets.formats.conform import Matcher, conform
+from metastore_assets.formats.file_schemas import describe_all
 from metastore_assets.formats.files_source import FilesFragmentSource
 from metastore_assets.formats.listing import DataFile
 from metastore_assets.formats.location import Location
@@ -24,7 +25,7 @@ from metastore_assets.formats.orc_tail import OrcTail, double, integer, message,
 from metastore_assets.formats.parquet import leaf_count, open_parquet
 from metastore_assets.formats.reader import explained
 from metastore_assets.formats.schema_union import plain_type
-from metastore_assets.formats.templates import scalar
+from metastore_assets.formats.templates import typed
 
 _THREADS = 16
 _SHARE = 16
@@ -60,7 +61,7 @@ def file_bounds(snapshot: Snapshot, column: str) -> list[FragmentBounds]:
         assert isinstance(source, FilesFragmentSource)
         constants = dict(source.file.partition)
         if path[0].name in constants:
-            found[place] = constant_bounds(scalar(constants[path[0].name]).cast(path[0].type), fragment.row_count)
+            found[place] = constant_bounds(typed(constants[path[0].name]).cast(path[0].type), fragment.row_count)
         elif source.file.kind in _READERS and source.fatal is None:
             reading[place] = source
     outcomes = read_all(
@@ -75,6 +76,44 @@ def file_bounds(snapshot: Snapshot, column: str) -> list[FragmentBounds]:
             raise outcome
         found[place] = FragmentBounds() if isinstance(outcome, FragmentError) else outcome.bounds
     return [found.get(place, FragmentBounds()) for place in range(len(snapshot.fragments))]
+
+
+def check_integers(
+    location: Location, files: Sequence[DataFile], schema: pa.Schema, reasons: Iterable[TypeReason]
+) -> None:
+    """Raise TableFormatError where a footer says that a file has integers beyond 2^53 in a column of floats.
+
+    What no footer says is told when the file is read. Only of files with 64-bit integers where others have floats the
+    footer is read.
+    """
+    wide = (pa.int64(), pa.uint64())
+    found = {reason.column: reason.found for reason in reasons if reason.type in wide}
+    columns = [name for name in found if pa.types.is_floating(schema.field(name).type)]
+    if not columns or files[0].kind not in _READERS:
+        return
+    own_schemas = [
+        (file, outcome[1])
+        for file, outcome in zip(files, describe_all(location, files, [None] * len(files)), strict=True)
+        if not isinstance(outcome, FragmentError)
+    ]
+    wanted = [
+        (file, own.field(name))
+        for file, own in own_schemas
+        for name in columns
+        if name in own.names and own.field(name).type in wide
+    ]
+    paths = [location.full_path(file.stored.path) for file, _ in wanted]
+    tasks = [((field,), location, file) for file, field in wanted]
+    outcomes = read_all(_told, tasks, paths, threads=_THREADS, share=_SHARE)
+    for (_, field), path, outcome in zip(wanted, paths, outcomes, strict=True):
+        if isinstance(outcome, FragmentError):
+            continue
+        bounds = told(outcome).bounds
+        if any(value is not None and abs(value.as_py()) > 2**53 for value, _ in (bounds.minimum, bounds.maximum)):
+            raise TableFormatError(
+                f"{location.uri}: column {field.name!r} has integers beyond 2^53 in {path} and is {found[field.name]}; "
+                "no type holds both without loss: say in the table's `schema` what type the column is to have"
+            )
 
 
 def _told(path: Sequence[pa.Field], location: Location, file: DataFile) -> _Told:
@@ -122,11 +161,11 @@ def _orc(source: pa.NativeFile, path: Sequence[pa.Field]) -> _Told:
     import pyarrow.orc as pyarrow_orc
 
     file = pyarrow_orc.ORCFile(source)
+    tail = OrcTail.of(file.reader.serialized_file_tail())
     place = _place(file.schema, path, _orc_nodes, 1)
     if place is None:
         return _lacking(file.schema, path, file.nrows)
     column, stored = place
-    tail = OrcTail.of(file.reader.serialized_file_tail())
     statistics = tail.statistics(column)
     if not statistics or _ORC_VALUES not in statistics:
         return _Told()

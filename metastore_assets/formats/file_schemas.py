@@ -13,12 +13,16 @@ import pyarrow.parquet as pq
 
 from metastore_assets.errors import FatalFileError, FragmentError, TableFormatError
 from metastore_assets.formats.apart import read_all
+from metastore_assets.formats.base import TypeReason
+from metastore_assets.formats.compression import Stream, decompressed
+from metastore_assets.formats.declared import Declared, with_declared
 from metastore_assets.formats.listing import DataFile
 from metastore_assets.formats.location import Location
-from metastore_assets.formats.parquet import open_parquet
+from metastore_assets.formats.parquet import checked_rows, open_parquet
 from metastore_assets.formats.reader import check_distinct, explained
 from metastore_assets.formats.schema_union import plain_type, union_fields
 from metastore_assets.formats.text_reader import TextReader
+from metastore_assets.formats.type_limits import check_types
 
 _REMOTE_THREADS = 32
 """Footers read at a time from an object store: nearly all of it is waiting."""
@@ -55,13 +59,14 @@ def table_schema(
     files: Sequence[DataFile],
     reader_of: Callable[[DataFile], TextReader | None],
     partition_columns: Sequence[str],
-) -> tuple[list[Described], list[pa.Field]]:
-    """What is known of each file, and the columns of all.
+    declared: Declared,
+) -> tuple[list[Described], list[pa.Field], list[TypeReason]]:
+    """What is known of each file, the columns of all, and why columns are of other types than some files alone say.
 
     Raises TableFormatError when no file can be read, or two cannot be of one table.
     """
     readers = [reader_of(file) for file in files]
-    outcomes = _describe_all(location, files, readers)
+    outcomes = describe_all(location, files, readers)
     readable = [place for place, outcome in enumerate(outcomes) if not isinstance(outcome, FragmentError)]
     if not readable:
         raise TableFormatError(f"{location.uri} has no readable file: {outcomes[0]}") from outcomes[0]
@@ -70,20 +75,31 @@ def table_schema(
     schemas: dict[pa.Schema, int] = {}
     for place in readable:
         schemas.setdefault(outcomes[place][1], place)
-    fields = union_fields(
+    fields, reasons = union_fields(
         location.uri,
-        [(location.full_path(files[place].stored.path), list(schema)) for schema, place in schemas.items()],
+        [
+            (
+                location.full_path(files[place].stored.path),
+                [field.with_type(with_declared(field.name, field.type, declared)) for field in schema],
+            )
+            for schema, place in schemas.items()
+        ],
     )
-    return [
+    described = [
         Described.unreadable(found) if isinstance(found, FragmentError) else Described(True, found[0])
         for found in outcomes
-    ], fields
+    ]
+    return described, fields, reasons
 
 
-def open_text(location: Location, file: DataFile) -> pa.NativeFile:
+def open_text(location: Location, file: DataFile) -> Stream:
     """The content of a CSV or JSON file from its beginning, decompressed."""
     source = location.open_stored(file.stored)
-    return pa.CompressedInputStream(source, file.compression) if file.compression else source
+    try:
+        return decompressed(source, location.full_path(file.stored.path))
+    except BaseException:
+        source.close()
+        raise
 
 
 def _text_schema(
@@ -93,25 +109,26 @@ def _text_schema(
     summaries: Sequence[Any],
     readable: Sequence[int],
     partition_columns: Sequence[str],
-) -> tuple[list[Described], list[pa.Field]]:
+) -> tuple[list[Described], list[pa.Field], list[TypeReason]]:
     inputs = [(location.full_path(files[place].stored.path), readers[place], summaries[place]) for place in readable]
     first = readers[0]
     assert first is not None
-    planned, fields = first.plan(location.uri, inputs)
+    planned, fields, reasons = first.plan(location.uri, inputs)
     types = tuple((field.name, field.type) for field in fields)
     if files[0].kind == "csv":
         # Read as the texts that folders' names are: 01 stays 01.
         types = tuple((name, pa.string() if name in partition_columns else type_) for name, type_ in types)
     plans = dict(zip(readable, planned, strict=True))
-    return [
+    described = [
         Described(True, plans[place].row_count, plans[place].reader, types)
         if place in plans
         else Described.unreadable(summary, reader=readers[place], types=types)
         for place, summary in enumerate(summaries)
-    ], fields
+    ]
+    return described, fields, reasons
 
 
-def _describe_all(location: Location, files: Sequence[DataFile], readers: Sequence[TextReader | None]) -> list[Any]:
+def describe_all(location: Location, files: Sequence[DataFile], readers: Sequence[TextReader | None]) -> list[Any]:
     """What is known of each file, or the FragmentError that tells why nothing is. Equal arguments are read once."""
     keys = [(location, file, reader) for file, reader in zip(files, readers, strict=True)]
     new = [key for key in keys if key not in _DESCRIBED]
@@ -186,7 +203,7 @@ def _describe_parquet(source: pa.NativeFile) -> tuple[int, bytes]:
         if len(_KNOWN) >= _MOST_KNOWN:
             _KNOWN.clear()
         _KNOWN[key] = plain
-    return metadata.num_rows, plain
+    return checked_rows(metadata), plain
 
 
 def _parquet_metadata(source: pa.NativeFile) -> pq.FileMetaData:
@@ -222,6 +239,7 @@ _DESCRIBE: dict[str, Callable[[pa.NativeFile], tuple[int | None, bytes]]] = {
 
 def _plain_schema(fields: Sequence[pa.Field]) -> bytes:
     """As bytes, for they are many and few are different: those are quickly sent, compared and known again."""
+    check_types(fields)
     schema = pa.schema([pa.field(field.name, plain_type(field.type)) for field in fields])
     check_distinct(schema.names)
     return pickle.dumps(schema, pickle.HIGHEST_PROTOCOL)

@@ -9,13 +9,14 @@ import pyarrow as pa
 
 from metastore_assets.errors import FatalFileError, FragmentError
 from metastore_assets.formats.conform import Matcher
+from metastore_assets.formats.declared import converted
 from metastore_assets.formats.file_columns import open_columns
 from metastore_assets.formats.file_schemas import describe, open_text
 from metastore_assets.formats.listing import DataFile
 from metastore_assets.formats.location import Location
 from metastore_assets.formats.reader import FileColumns, FileFragmentReader, explained
 from metastore_assets.formats.spill import spilled
-from metastore_assets.formats.templates import scalar
+from metastore_assets.formats.templates import typed
 from metastore_assets.formats.text_reader import TextReader
 
 
@@ -48,8 +49,8 @@ class FilesFragmentSource:
             reader = FileFragmentReader(
                 columns,
                 path=path,
-                matcher=Matcher(),
-                constants={name: scalar(value) for name, value in self.file.partition},
+                matcher=Matcher(convert=converted),
+                constants={name: typed(value) for name, value in self.file.partition},
                 verify=lambda: self.location.check(self.file.stored),
             )
             stack.pop_all()

@@ -19,6 +19,7 @@ from metastore_assets.formats.apart import read_one
 from metastore_assets.formats.base import Fragment, Snapshot, SnapshotReference
 from metastore_assets.formats.bounds import FragmentBounds, bounds_table
 from metastore_assets.formats.conform import Matcher
+from metastore_assets.formats.damage import DAMAGE, reason
 from metastore_assets.formats.file_columns import open_columns
 from metastore_assets.formats.hudi_archive import archived_completions
 from metastore_assets.formats.hudi_columns import HudiColumns
@@ -33,7 +34,9 @@ from metastore_assets.formats.hudi_timeline import State, Timeline, flag, load_t
 from metastore_assets.formats.location import Location, StoredFile
 from metastore_assets.formats.partition_filter import PartitionFilter
 from metastore_assets.formats.partition_keys import encode_partition_key
+from metastore_assets.formats.reach import own_location
 from metastore_assets.formats.reader import FileFragmentReader, explained
+from metastore_assets.formats.values import Constant, constant
 
 _THREADS = 16
 _OPTION = "meta_columns"
@@ -44,7 +47,7 @@ class HudiFormat:
     """A Hudi table at a location. Its snapshots are the completed writes of its timeline."""
 
     def __init__(self, table: TableConfig) -> None:
-        self._location = Location.of(table.uri, table.storage_options)
+        self._location = own_location(table)
         self._at = table.at
         self._filter = PartitionFilter.of(table.partitions)
         self._meta_columns = table.options.get(_OPTION, False)
@@ -213,12 +216,10 @@ class _Constants:
         if dropped and None in paths.depths and len(paths.columns) > 1:
             raise TableFormatError(f"{location.uri} drops partition columns that are dates, which has no reader")
 
-    def of(self, path: str) -> tuple[tuple[str, pa.Scalar], ...]:
+    def of(self, path: str) -> tuple[tuple[str, Constant], ...]:
         """(column, value) of each dropped column in a partition."""
         values = dict(self._paths.items(path)) if self._types else {}
-        return tuple(
-            (name, pc.cast(pa.scalar(values[name], pa.string()), type_)) for name, type_ in self._types.items()
-        )
+        return tuple((name, pc.cast(constant(values[name], pa.string()), type_)) for name, type_ in self._types.items())
 
 
 @dataclass(frozen=True)
@@ -229,7 +230,7 @@ class HudiFragmentSource:
     base: StoredFile | None
     kind: str
     logs: tuple[StoredFile, ...]
-    constants: tuple[tuple[str, pa.Scalar], ...]
+    constants: tuple[tuple[str, Constant], ...]
     numbers: tuple[tuple[str, pa.DataType], ...]
     """Columns that the files may hold as texts, and their types."""
     meta_columns: bool
@@ -295,5 +296,5 @@ def _explained(location: Location) -> Iterator[None]:
         yield
     except (FileNotFoundError, NotADirectoryError) as error:
         raise TableNotFoundError(f"{location.uri} holds no Hudi table that can be read: {error}") from error
-    except (OSError, UnicodeError, pa.ArrowException) as error:
-        raise TableFormatError(f"{location.uri} cannot be read as a Hudi table: {error}") from error
+    except DAMAGE as error:
+        raise TableFormatError(f"{location.uri} cannot be read as a Hudi table: {reason(error)}") from error

@@ -2,20 +2,20 @@
 
 from __future__ import annotations
 
-import json
 from collections.abc import Callable, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from functools import partial
 from typing import Any, cast
 
-import pyarrow as pa
-
 from metastore_assets.errors import TableFormatError
 from metastore_assets.formats.apart import read_all, told
 from metastore_assets.formats.avro import avro_records
+from metastore_assets.formats.checked import items, number, record, records, text
+from metastore_assets.formats.damage import DAMAGE, reason
 from metastore_assets.formats.hudi_timeline import Instant
 from metastore_assets.formats.location import Location
+from metastore_assets.formats.metadata_json import parsed
 
 _AVRO = b"Obj\x01"
 _THREADS = 8
@@ -77,46 +77,55 @@ def read_commits(location: Location, instants: Sequence[Instant]) -> list[Commit
 
 def _commit(instant: Instant, path: str, load: Callable[[], Mapping[str, Any]]) -> Commit:
     try:
-        metadata = load()
-        partitions = (metadata.get("partitionToWriteStats") or {}).items()
-        extra = metadata.get("extraMetadata") or {}
+        metadata = record(load(), "it")
+        written = record(metadata.get("partitionToWriteStats") or {}, "partitionToWriteStats").items()
+        replaced = record(metadata.get("partitionToReplaceFileIds") or {}, "partitionToReplaceFileIds").items()
+        extra = record(metadata.get("extraMetadata") or {}, "extraMetadata")
         return Commit(
             instant,
-            tuple(write for partition, stats in partitions for stat in stats for write in _writes(partition, stat)),
             tuple(
-                (partition, file_id)
-                for partition, ids in (metadata.get("partitionToReplaceFileIds") or {}).items()
-                for file_id in ids
+                write
+                for partition, stats in written
+                for stat in records(stats, "partitionToWriteStats")
+                for write in _writes(partition, stat)
             ),
-            extra.get("schema") or None,
+            tuple(
+                (partition, text(file_id, "a file group"))
+                for partition, ids in replaced
+                for file_id in items(ids, "partitionToReplaceFileIds")
+            ),
+            text(extra["schema"], "schema") if extra.get("schema") else None,
             metadata.get("operationType") in _REWRITES,
             bool(extra.get("latest_schema")),
         )
-    except (ValueError, KeyError, TypeError, AttributeError, pa.ArrowException) as error:
-        raise TableFormatError(f"{path} is no metadata of a Hudi commit that can be read: {error!r}") from error
+    except FileNotFoundError:
+        raise
+    except DAMAGE as error:
+        raise TableFormatError(f"{path} is no metadata of a Hudi commit that can be read: {reason(error)}") from error
 
 
 def _parsed(data: bytes) -> Mapping[str, Any]:
-    return cast(Mapping[str, Any], json.loads(data)) if data else {}
+    return cast(Mapping[str, Any], parsed(data)) if data else {}
 
 
 def _record(data: bytes) -> Mapping[str, Any]:
     """What a commit in Avro says. Runs in a child process."""
-    record = next(avro_records(data), None)
-    if record is None:
+    found = next(avro_records(data), None)
+    if found is None:
         raise ValueError("it has no record")
-    return cast(Mapping[str, Any], record)
+    return cast(Mapping[str, Any], found)
 
 
 def _writes(partition: str, stat: Mapping[str, Any]) -> list[Write]:
-    group = (partition, stat["fileId"])
+    group = (partition, text(stat.get("fileId"), "fileId"))
     previous = stat.get("prevCommit")
-    if previous == "null":
-        previous = None
+    previous = None if previous in (None, "null") else text(previous, "prevCommit")
     path = stat.get("path")
-    written = path.rpartition("/")[2] if path else ""
+    written = text(path, "path").rpartition("/")[2] if path else ""
     # In delta commits `path` is the last of several log files, which change an older base file.
-    others = {name for name in (*(stat.get("logFiles") or ()), stat.get("baseFile")) if name} - {written}
-    rows = None if written.startswith(".") else stat.get("numWrites")
+    logs = items(stat.get("logFiles") or [], "logFiles")
+    others = {text(name, "logFiles") for name in (*logs, stat.get("baseFile")) if name} - {written}
+    rows = stat.get("numWrites")
+    rows = None if rows is None or written.startswith(".") else number(rows, "numWrites")
     own = [Write(group, written, rows, previous)] if written else []
     return own + [Write(group, name, None, previous) for name in sorted(others)]

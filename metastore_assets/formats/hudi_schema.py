@@ -12,9 +12,12 @@ import pyarrow.parquet as pq
 
 from metastore_assets.errors import TableFormatError
 from metastore_assets.formats.avro_schema import record_type
+from metastore_assets.formats.damage import DAMAGE, reason
 from metastore_assets.formats.hudi_commits import Commit
-from metastore_assets.formats.hudi_timeline import BEFORE_INSTANTS, FOLDER
+from metastore_assets.formats.hudi_timeline import FOLDER, INSTANTS
 from metastore_assets.formats.location import Location, StoredFile
+from metastore_assets.formats.metadata_json import parsed as parsed_json
+from metastore_assets.formats.reader import check_distinct
 
 META_PREFIX = "_hoodie_"
 META_COLUMNS = (
@@ -87,14 +90,15 @@ def schema_text(location: Location, base: StoredFile) -> bytes | None:
 def parsed(location: Location, text: str, dropped: Sequence[str] = ()) -> HudiSchema:
     """A schema from Avro's JSON. Raises TableFormatError when it cannot be Arrow's."""
     try:
-        document: dict[str, Any] = json.loads(text)
+        document: dict[str, Any] = parsed_json(text)
         # Hudi adds columns of primitive types only, which define no types that others may name.
         fields = [field for field in document["fields"] if field["name"] not in META_COLUMNS]
         document = document | {"fields": fields}
         arrow = record_type(document).arrow
         columns = [field.with_nullable(True) for field in arrow if not field.name.startswith(META_PREFIX)]
-    except (ValueError, KeyError, TypeError, pa.ArrowException) as error:
-        raise TableFormatError(f"{location.uri}: the table's schema cannot be read: {error}") from error
+        check_distinct([field.name for field in columns])
+    except DAMAGE as error:
+        raise TableFormatError(f"{location.uri}: the table's schema cannot be read: {reason(error)}") from error
     missing = [name for name in dropped if name not in {field.name for field in columns}]
     document["fields"] = [field for field in fields if field["name"] not in dropped]
     return HudiSchema(json.dumps(document), pa.schema(columns + [pa.field(name, pa.string()) for name in missing]))
@@ -105,10 +109,10 @@ def _check_never_renamed(location: Location) -> None:
     folder = f"{FOLDER}/.schema"
     names: dict[tuple[int, ...], str] = {}
     try:
-        for file in sorted(location.names(folder, BEFORE_INSTANTS)):
+        for file in sorted(location.names(folder, *INSTANTS)):
             if not file.endswith(".schemacommit"):
                 continue
-            history = json.loads(location.read(f"{folder}/{file}"))
+            history = parsed_json(location.read(f"{folder}/{file}"))
             for schema in history["schemas"]:
                 for key, name in _numbered(schema["fields"], ()):
                     if names.setdefault(key, name) != name:
@@ -120,8 +124,10 @@ def _check_never_renamed(location: Location) -> None:
             raise TableFormatError(
                 f"{location.uri} has a column dropped and added again by schema evolution on read, which has no reader"
             )
-    except (ValueError, KeyError, TypeError) as error:
-        raise TableFormatError(f"{location.uri}: its history of schemas cannot be read: {error!r}") from error
+    except DAMAGE as error:
+        raise TableFormatError(
+            f"{location.full_path(folder)}: its history of schemas cannot be read: {reason(error)}"
+        ) from error
 
 
 def _numbered(fields: Sequence[Mapping[str, Any]], above: tuple[int, ...]) -> list[tuple[tuple[int, ...], str]]:

@@ -7,7 +7,6 @@ from contextlib import ExitStack
 from dataclasses import dataclass
 
 import numpy as np
-import pyarrow as pa
 
 from metastore_assets.formats.conform import Matcher
 from metastore_assets.formats.deletion_vectors import check_within
@@ -17,6 +16,7 @@ from metastore_assets.formats.iceberg_equality import EqualityDeletes, equal_row
 from metastore_assets.formats.iceberg_names import FallbackIds, has_ids
 from metastore_assets.formats.location import Location
 from metastore_assets.formats.reader import FileColumns, FileFragmentReader, explained
+from metastore_assets.formats.values import Constant
 
 
 @dataclass(frozen=True)
@@ -30,7 +30,7 @@ class IcebergFragmentSource:
     """As manifests and delete files name it."""
     exact_path: bool
     """Whether a delete file means this one only when it has that very path."""
-    constants: tuple[tuple[str, pa.Scalar], ...]
+    constants: tuple[tuple[str, Constant], ...]
     """Field id and value of columns that are the same in all rows, and may be missing in the file."""
     position_deletes: tuple[PositionDeletes, ...]
     equality_deletes: tuple[EqualityDeletes, ...]

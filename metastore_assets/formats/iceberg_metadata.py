@@ -6,6 +6,7 @@ import re
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from datetime import UTC, datetime
+from itertools import islice
 from typing import Any
 
 from metastore_assets.errors import TableFormatError, TableNotFoundError
@@ -19,9 +20,17 @@ from metastore_assets.formats.time_travel import not_found, parse_timestamp
 METADATA = "metadata"
 """The folder of a table that holds its metadata files."""
 _NAME = re.compile(r"(?P<stem>.+?)(\.gz)?\.metadata\.json(\.gz)?")
+_MARKS = frozenset({"format-version", "table-uuid", "schema", "schemas"})
+"""Keys of which a metadata file has some beside its location."""
 _NUMBER = re.compile(r"v(\d+)|(\d+)(?:-.*)?")
 _TRANSFORM = re.compile(r"(identity|void|year|month|day|hour)|(bucket|truncate)\[\s*\d+\s*\]", re.IGNORECASE)
 _HINTS = ("version-hint.text", "version-hint.txt")
+_VERSIONED = ("v", "w")
+"""Between these sort the names `v1`, `v2`, … of tables without a catalog."""
+_PROBED = 10_000
+"""Names among which a metadata file is looked for: those that catalogs number come early among others."""
+_TRIED = 3
+"""Files that are read to find out whether they are metadata files."""
 _MAIN = "main"
 _NEWEST_FORMAT = 3
 _FIRST_PARTITION_ID = 1000
@@ -94,8 +103,23 @@ def is_metadata_file(path: str) -> bool:
 
 
 def holds_iceberg(location: Location) -> bool:
-    """Whether a location is a metadata file, or a folder with metadata files."""
-    return is_metadata_file(location.uri) or any(map(is_metadata_file, location.names(METADATA)))
+    """Whether a location is a metadata file, or a folder with metadata files.
+
+    Files are read only where their names are not as writers make them.
+    """
+    if is_metadata_file(location.uri):
+        return True
+    names = filter(is_metadata_file, location.names(METADATA))
+    return any(_version(name) is not None or _is_metadata(location, f"{METADATA}/{name}") for name in names)
+
+
+def holds_iceberg_metadata(location: Location) -> bool:
+    """Whether a folder has metadata files, as far as a few requests tell: what is named like them may be other JSON."""
+    names = list(islice(location.names(METADATA), _PROBED))
+    if len(names) == _PROBED:
+        names += islice(location.names(METADATA, *_VERSIONED), _TRIED)
+    found = sorted(islice(filter(is_metadata_file, names), _TRIED), key=lambda name: _version(name) is None)
+    return any(_is_metadata(location, f"{METADATA}/{name}") for name in found)
 
 
 def newest_metadata(folder: Location) -> str:
@@ -236,14 +260,30 @@ def _age(folder: Location, name: str) -> tuple[int, int, str]:
     return updated, sequence, name
 
 
-def _read_json(location: Location, path: str) -> Mapping[str, Any]:
+def _is_metadata(location: Location, path: str) -> bool:
+    try:
+        raw = _json(location, path)
+    except TableFormatError:
+        # Damaged: then its name decides.
+        return _version(path.rpartition("/")[2]) is not None
+    except TableNotFoundError:
+        return False
+    return isinstance(raw, dict) and "location" in raw and not _MARKS.isdisjoint(raw)
+
+
+def _json(location: Location, path: str) -> Any:
     full_path = location.full_path(path)
     try:
-        raw = parsed_file(location.read(path))
+        return parsed_file(location.read(path))
     except FileNotFoundError as error:
         raise TableNotFoundError(f"{full_path} does not exist") from error
     except DAMAGE as error:
         raise TableFormatError(f"{full_path} cannot be read as a metadata file: {reason(error)}") from error
+
+
+def _read_json(location: Location, path: str) -> Mapping[str, Any]:
+    full_path = location.full_path(path)
+    raw = _json(location, path)
     if not isinstance(raw, dict) or "location" not in raw:
         raise TableFormatError(f"{full_path} is no metadata file of an Iceberg table")
     return raw

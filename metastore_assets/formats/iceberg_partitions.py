@@ -6,7 +6,6 @@ import math
 import uuid
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from decimal import Decimal
 from functools import cached_property
 from typing import Any
 
@@ -17,9 +16,12 @@ from metastore_assets.formats.iceberg_bounds import decoded
 from metastore_assets.formats.iceberg_metadata import PartitionField, TableMetadata
 from metastore_assets.formats.iceberg_schema import fields_by_id, primitive_type
 from metastore_assets.formats.partition_keys import encode_partition_key
-from metastore_assets.formats.values import value_text
+from metastore_assets.formats.values import Constant, constant, unscaled_decimal, value_text
+from metastore_assets.iso8601 import date_text, timestamp_text
 
 _UNITS: Mapping[str, Any] = {"year": "Y", "month": "M", "day": "D", "hour": "h"}
+_SUFFIXES = {"year": "-01-01", "month": "-01", "day": ""}
+"""What the text of a period's first day has beyond the text of the period."""
 _NAN = math.nan
 """One object: it is not equal to itself, but tuples that hold it are."""
 _OF_SOURCE_TYPE = ("identity", "truncate")
@@ -33,7 +35,7 @@ class Partition:
     key: str
     items: tuple[tuple[str, str | None], ...]
     """(partition field, text) pairs of the key."""
-    constants: tuple[tuple[str, pa.Scalar], ...]
+    constants: tuple[tuple[str, Constant], ...]
     """Field id and value of the top-level columns that are the same in all rows, by identity transforms."""
 
     @cached_property
@@ -97,8 +99,8 @@ class Partitions:
         if raw is None:
             return None
         if field.transform in _UNITS:
-            return str(np.datetime64(raw, _UNITS[field.transform])).replace("T", "-")
-        return value_text(_scalar(raw, self._type(field)))
+            return _period_text(raw, field.transform)
+        return value_text(_typed(raw, self._type(field)))
 
     def bound_item(self, field: PartitionField, bound: bytes) -> tuple[str, str | None] | None:
         """The pair of a partition key for a value that a manifest list has in binary form; None when in doubt."""
@@ -109,13 +111,13 @@ class Partitions:
         value = decoded(bound, type_)
         if value is None:
             return None
-        return field.name, self.text(field, value.as_py()) if is_number else value_text(value)
+        return field.name, self.text(field, value[0].as_py()) if is_number else value_text(value)
 
     def _describe(self, spec: Sequence[PartitionField], raw: tuple[Any, ...]) -> Partition:
         pairs = [(field, value) for field, value in zip(spec, raw, strict=True) if field.transform != "void"]
         items = tuple((field.name, self.text(field, value)) for field, value in pairs)
         constants = tuple(
-            (str(field.source_id), _scalar(value, type_))
+            (str(field.source_id), _typed(value, type_))
             for field, value in pairs
             if field.transform == "identity"
             and field.source_id in self._top_level
@@ -131,6 +133,14 @@ class Partitions:
         return primitive_type(self._table, name, type_)
 
 
+def _period_text(number: int, transform: str) -> str:
+    """The beginning of the ISO 8601 text of a period so many of its kind after 1970."""
+    if transform == "hour":
+        return timestamp_text(number * 3600, "s", "-").removesuffix(":00:00")
+    first_day = np.datetime64(number, _UNITS[transform]).astype("datetime64[D]").astype(np.int64)
+    return date_text(int(first_day)).removesuffix(_SUFFIXES[transform])
+
+
 def _is_variable(type_: pa.DataType | None) -> bool:
     return type_ is not None and (pa.types.is_floating(type_) or pa.types.is_decimal(type_))
 
@@ -141,15 +151,14 @@ def _normal(raw: Any, type_: pa.DataType | None) -> Any:
     return _NAN if isinstance(raw, float) and math.isnan(raw) else raw
 
 
-def _scalar(raw: Any, type_: pa.DataType | None) -> pa.Scalar:
+def _typed(raw: Any, type_: pa.DataType | None) -> Constant:
     """A value of a manifest, in which dates and times are numbers and decimals bytes, as the type that it is of."""
     if raw is None or type_ is None:
-        return pa.scalar(raw, type_)
+        return constant(raw, type_)
     if pa.types.is_decimal(type_):
-        return pa.scalar(Decimal(f"{raw}e{-type_.scale}"), type_)
+        return unscaled_decimal(raw, type_)
     if pa.types.is_temporal(type_):
-        storage = pa.int32() if type_.bit_width == 32 else pa.int64()
-        return pa.array([raw], storage).view(type_)[0]
+        return constant(raw, pa.int32() if type_.bit_width == 32 else pa.int64()).view(type_)
     if type_ == pa.uuid() and isinstance(raw, str):
-        return pa.scalar(uuid.UUID(raw).bytes, type_)
-    return pa.scalar(raw, type_)
+        return constant(uuid.UUID(raw).bytes, type_)
+    return constant(raw, type_)

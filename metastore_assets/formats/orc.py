@@ -29,8 +29,8 @@ class OrcColumns:
         self._source = source
         # A writer's time zone is no concern here: the reader is told to keep what clocks showed.
         self._file = pyarrow_orc.ORCFile(source)
-        self._stored: pa.Schema = self._file.schema
         self.tail = OrcTail.of(self._file.reader.serialized_file_tail())
+        self._stored: pa.Schema = self._file.schema
         if _ACID & self.tail.metadata_keys:
             raise pa.ArrowInvalid("it belongs to a transactional Hive table, which has no reader")
         self.fields: list[pa.Field] = [_field(field) for field in self._stored]

@@ -7,12 +7,14 @@ from dataclasses import dataclass
 from functools import partial
 from typing import TYPE_CHECKING, cast
 
+import polars as pl
 import pyarrow as pa
 
 from metastore_assets.config import TableConfig
 from metastore_assets.errors import FatalFileError, FragmentError, MetastoreError, StoreError, WorkerEndedError
 from metastore_assets.formats.apart import read_all
 from metastore_assets.formats.base import Fragment
+from metastore_assets.formats.damage import DAMAGE, reason
 from metastore_assets.pipeline.files import ProfileWriter
 from metastore_assets.pipeline.plan import Layout, field_identity
 from metastore_assets.produce.spark import limit_threads, run_tasks
@@ -23,6 +25,8 @@ from metastore_assets.store.objects import ObjectStore
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
+
+_DAMAGE = (*DAMAGE, pl.exceptions.PolarsError, pl.exceptions.PanicException)
 
 
 @dataclass(frozen=True)
@@ -108,11 +112,9 @@ def profile_fragment(context: ProfileContext, fragment: Fragment) -> FragmentEnt
     except MetastoreError as error:
         missing = isinstance(error, FragmentError) and error.missing
         return _failure(fragment, str(error), missing)
-    except (pa.ArrowException, OSError, ValueError, ArithmeticError) as error:
+    except _DAMAGE as error:
         # What a reader throws at damaged bytes is not bounded by what it documents.
-        return _failure(
-            fragment, f"{fragment.path}: {type(error).__name__}: {error}", isinstance(error, FileNotFoundError)
-        )
+        return _failure(fragment, f"{fragment.path}: {reason(error)}", isinstance(error, FileNotFoundError))
 
 
 def _failure(fragment: Fragment, message: str, missing: bool) -> FragmentFailure:

@@ -22,7 +22,7 @@ from metastore_assets.formats import open_table_format
 from metastore_assets.formats.base import SnapshotReference, TableFormat
 from metastore_assets.pipeline.assemble import next_version
 from metastore_assets.pipeline.files import sound
-from metastore_assets.pipeline.plan import Plan, make_plan, table_layout
+from metastore_assets.pipeline.plan import Plan, TypeChange, make_plan, table_layout
 from metastore_assets.pipeline.profile import FragmentFailure, FragmentProfiler, ProfileContext
 from metastore_assets.produce.spark import parallelism
 from metastore_assets.store.document import version_path
@@ -69,6 +69,8 @@ class RefreshResult:
     partitions_removed: tuple[str, ...]
     partitions_total: int
     seconds: float
+    type_changes: tuple[TypeChange, ...] = ()
+    """Columns that are of another type than in the version before."""
 
     def to_json(self) -> dict[str, object]:
         """The shape of `refresh --json`."""
@@ -88,6 +90,7 @@ class RefreshResult:
                 "removed": len(self.partitions_removed),
                 "total": self.partitions_total,
             },
+            "type_changes": [change.to_json() for change in self.type_changes],
             "seconds": round(self.seconds, 3),
         }
 
@@ -292,4 +295,5 @@ def _result(plan: Plan, new: Version, profiled: int, started: float) -> RefreshR
         partitions_removed=plan.removed_partitions,
         partitions_total=len(plan.partitions),
         seconds=time.monotonic() - started,
+        type_changes=plan.type_changes,
     )

@@ -7,10 +7,11 @@ workers than this one.
 from __future__ import annotations
 
 import heapq
+import io
 import pickle
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass
-from functools import partial
+from functools import cache, partial
 from typing import TYPE_CHECKING, Any, TypeVar
 
 import pyarrow as pa
@@ -75,21 +76,49 @@ def run_tasks(
     """
     if not tasks:
         return []
+    bins = balanced_bins(weights or [1.0] * len(tasks), parallelism(spark) * _BINS_PER_SLOT)
+    packed = [pack([tasks[index] for index in group]) for group in bins]
+    frame = spark.range(0, len(packed), 1, len(packed)).mapInArrow(
+        partial(_run, pack(function), packed), "result binary"
+    )
+    return results(collected(frame))
+
+
+def _run(function: bytes, packed: Sequence[bytes], batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+    limit_threads()
+    unpacked = pickle.loads(function)
+    for batch in batches:
+        for index in batch.column("id").to_pylist():
+            for task in pickle.loads(packed[index]):
+                yield pa.record_batch([pa.array([_outcome(unpacked, task)], pa.binary())], ["result"])
+
+
+def pack(value: object) -> bytes:
+    """A task, a function or a result as bytes, for `pickle.loads` in another process.
+
+    Functions may have been defined where only the driver knows them. Arrow scalars, which functions may hold, would be
+    pickled as Python values, which end at microseconds and at the year 9999: here they travel as Arrow.
+    """
+    sink = io.BytesIO()
+    _pickler()(sink, pickle.HIGHEST_PROTOCOL).dump(value)
+    return sink.getvalue()
+
+
+@cache
+def _pickler() -> Callable[..., pickle.Pickler]:
     from pyspark import cloudpickle
 
-    bins = balanced_bins(weights or [1.0] * len(tasks), parallelism(spark) * _BINS_PER_SLOT)
-    # Tasks may hold functions that were defined where only the driver knows them.
-    packed = [cloudpickle.dumps([tasks[index] for index in group]) for group in bins]  # type: ignore[no-untyped-call]
+    class Pickler(cloudpickle.Pickler):  # type: ignore[misc]
+        def reducer_override(self, obj: Any) -> Any:
+            if isinstance(obj, pa.Scalar):
+                return _scalar_of, (pa.repeat(obj, 1),)
+            return super().reducer_override(obj)  # type: ignore[no-untyped-call]
 
-    def run(batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
-        limit_threads()
-        for batch in batches:
-            for index in batch.column("id").to_pylist():
-                for task in pickle.loads(packed[index]):
-                    yield pa.record_batch([pa.array([_outcome(function, task)], pa.binary())], ["result"])
+    return Pickler
 
-    frame = spark.range(0, len(packed), 1, len(packed)).mapInArrow(run, "result binary")
-    return results(collected(frame))
+
+def _scalar_of(values: pa.Array) -> pa.Scalar:
+    return values[0]
 
 
 def collected(frame: DataFrame) -> pa.Table:
@@ -125,12 +154,12 @@ def results(table: pa.Table) -> list[Any]:
 
 def failure(error: MetastoreError) -> bytes:
     """A task's error as a result, for `results` to raise."""
-    return pickle.dumps(_Raised(error))
+    return pack(_Raised(error))
 
 
 def _outcome(function: Callable[[T], R], task: T) -> bytes:
     try:
-        return pickle.dumps(function(task))
+        return pack(function(task))
     except MetastoreError as error:
         return failure(error)
 

@@ -2,11 +2,14 @@
 
 from __future__ import annotations
 
+import json
 from pathlib import Path
 
 import pytest
 
 from metastore_assets.cli import failures
+from metastore_assets.config import TableConfig
+from metastore_assets.errors import ConfigError
 from metastore_assets.lookup import Metastore
 from tests.cli.support import error_of, run
 
@@ -175,3 +178,29 @@ def test_an_error_that_an_interrupt_led_to(interrupt: type[BaseException]) -> No
     with pytest.raises(interrupt):
         failures.raise_interrupt(error)
     failures.raise_interrupt(OSError("of its own"))
+
+
+def test_profile_says_how_far_a_table_reaches(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The error names the option that allows more; both options are the keys of the configuration."""
+    add = {"path": "s3://other/lake/p=1/x.parquet", "partitionValues": {}, "size": 1, "modificationTime": 1}
+    schema = {"type": "struct", "fields": [{"name": "a", "type": "long", "nullable": True, "metadata": {}}]}
+    actions = [
+        {"protocol": {"minReaderVersion": 1, "minWriterVersion": 2}},
+        {"metaData": {"id": "x", "format": {}, "schemaString": json.dumps(schema), "partitionColumns": []}},
+        {"add": add | {"dataChange": True}},
+    ]
+    (tmp_path / "t" / "_delta_log").mkdir(parents=True)
+    commit = tmp_path / "t" / "_delta_log" / f"{0:020}.json"
+    commit.write_text("\n".join(map(json.dumps, actions)))
+    said = error_of(run("profile", str(tmp_path / "t")))
+    assert 'allow: ["s3://other/lake/"] (`--allow s3://other/lake/` for metastore profile)' in said
+    assert "`confine: true`" in error_of(run("profile", str(tmp_path / "t"), "--confine"))
+
+    def profiled(table: TableConfig, *rest: object) -> None:
+        raise ConfigError(f"{table.allow} {table.confine}")
+
+    monkeypatch.setattr("metastore_assets.cli.profile._profiled", profiled)
+    monkeypatch.chdir(tmp_path)
+    said = error_of(run("profile", "t", "--allow", "s3://other/lake/", "--allow", "near", "--confine"))
+    assert f"('s3://other/lake/', '{tmp_path}/near') True" in said
+    assert "() False" in error_of(run("profile", "t"))

@@ -157,7 +157,8 @@ def test_folders_are_listed_once_and_only_where_a_filter_leads(
         original = getattr(obstore, name)
 
         def spy(store: Any, below: Any = None, _original: Any = original, **rest: Any) -> Any:
-            listed.append(str(below).removeprefix(f"{prefix}/"))
+            if str(below).startswith(f"{prefix}/t"):
+                listed.append(str(below).removeprefix(f"{prefix}/"))
             return _original(store, below, **rest)
 
         monkeypatch.setattr(f"obstore.store.obs.{name}", spy)

@@ -20,7 +20,8 @@ def flipped_repetition() -> bytes:
     """Parquet with one flipped bit in its footer: the column `s` is said to be required.
 
     Its size statistics then have a level too many. Arrow throws where pyarrow does not catch: at
-    `metadata.row_group(0).column(1)`. Schema, number of rows and the column `id` can be read.
+    `metadata.row_group(0).column(1)`, which tells the column's bounds. Schema, number of rows and the column `id` can
+    be read; of the column `s` Arrow's reader says that it is broken.
     """
     sink = io.BytesIO()
     table = pa.table({"id": pa.array(range(ROWS), pa.int64()), "s": [f"value {number % 7}" for number in range(ROWS)]})
