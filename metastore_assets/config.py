@@ -10,7 +10,6 @@ from datetime import date, datetime
 from pathlib import Path
 from typing import Any, Literal
 
-import yaml
 from pydantic import (
     BaseModel,
     ConfigDict,
@@ -21,10 +20,13 @@ from pydantic import (
     model_validator,
 )
 
+from metastore_assets.config_errors import explain
+from metastore_assets.config_file import CONFIG_VARIABLE as CONFIG_VARIABLE
+from metastore_assets.config_file import config_path as config_path
+from metastore_assets.config_file import read_mapping
 from metastore_assets.errors import ConfigError
+from metastore_assets.messages import close_names
 
-CONFIG_VARIABLE = "METASTORE_CONFIG"
-CONFIG_FILE = "metastore.yaml"
 EMBEDDED_CATALOG = "default"
 """The Iceberg catalog that there is without being configured."""
 FREQUENCY_LIMIT = 131_072
@@ -233,8 +235,10 @@ class MetastoreConfig(_Model):
         for table in self.tables:
             if table.name == name:
                 return table
-        names = ", ".join(t.name for t in self.tables) or "none"
-        raise ConfigError(f"no table named {name!r} in the configuration; there are: {names}")
+        raise ConfigError(
+            f"no table named {name!r} in the configuration"
+            + (close_names(name, [table.name for table in self.tables], "; there are: {}") or ", which has no tables")
+        )
 
 
 def _listed(value: Any) -> Any:
@@ -254,55 +258,15 @@ def _text(value: Any) -> Any:
     return str(value) if isinstance(value, int | float | date) else value
 
 
-def config_path(explicit: str | os.PathLike[str] | None = None) -> Path:
-    """The configuration file: the one given, else `$METASTORE_CONFIG`, else `./metastore.yaml`."""
-    chosen = explicit or os.environ.get(CONFIG_VARIABLE) or CONFIG_FILE
-    return Path(chosen).absolute()
-
-
 def load_config(explicit: str | os.PathLike[str] | None = None) -> MetastoreConfig:
     """Read and validate the configuration. Relative paths in it are relative to the file. Raises ConfigError."""
     path = config_path(explicit)
-    try:
-        raw = yaml.safe_load(path.read_text(encoding="utf-8"))
-    except FileNotFoundError:
-        raise ConfigError(
-            f"no configuration at {path}; write one, pass --config FILE, or set {CONFIG_VARIABLE}"
-        ) from None
-    except (OSError, UnicodeDecodeError, yaml.YAMLError) as error:
-        raise ConfigError(f"{path} cannot be read as YAML: {' '.join(str(error).split())}") from error
-    if not isinstance(raw, dict):
-        raise ConfigError(f"{path} must be a mapping with the keys root, spark, tables; it is {type(raw).__name__}")
+    raw = read_mapping(path)
     try:
         config = MetastoreConfig.model_validate(raw)
     except ValidationError as error:
-        raise ConfigError(_explain(path, raw, error)) from None
+        raise ConfigError(f"{path}: {explain(raw, error, MetastoreConfig)}") from None
     return _resolve(config, path.parent)
-
-
-def _explain(path: Path, raw: Any, error: ValidationError) -> str:
-    lines = []
-    for problem in error.errors(include_url=False):
-        where = ".".join(str(part) for part in problem["loc"]) or "(top level)"
-        given = "" if problem["type"] == "missing" else f" = {problem['input']!r:.200}"
-        said = problem["msg"].removeprefix("Value error, ")
-        if problem["type"] == "extra_forbidden":
-            fields = _model_at(problem["loc"][:-1]).model_fields
-            said = f"no such key; there are: {', '.join(field.alias or name for name, field in fields.items())}"
-        lines.append(f"{where}{given}: {said}")
-    return f"{path}: " + "; ".join(lines)
-
-
-def _model_at(place: tuple[int | str, ...]) -> type[BaseModel]:
-    """The model whose keys are allowed at a place in the file."""
-    names = [part for part in place if isinstance(part, str)]
-    if "columns" in names[1:]:
-        return ColumnPolicy
-    if "sensor" in names[1:]:
-        return SensorConfig
-    if names[:1] == ["catalogs"]:
-        return CatalogConfig
-    return TableConfig if "tables" in names else MetastoreConfig
 
 
 def _resolve(config: MetastoreConfig, folder: Path) -> MetastoreConfig:

@@ -1,4 +1,4 @@
-"""The configuration says what is wrong with it: file, key path, value, and what is allowed."""
+"""The configuration says what is wrong with it: file, table, key, value, and what is allowed."""
 
 from __future__ import annotations
 
@@ -8,6 +8,7 @@ import pytest
 
 from metastore_assets.config import ColumnPolicy, load_config
 from metastore_assets.errors import ConfigError
+from tests.cli.support import BADLY_JOINED
 
 
 def written(folder: Path, text: str) -> Path:
@@ -68,18 +69,74 @@ def test_a_column_inherits_what_it_does_not_say(tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("text", "said"),
     [
-        ("tables: []", r"root: Field required"),
-        ("root: r\nrot: 1", r"rot = 1: no such key; there are: root, storage_options, spark"),
-        ("root: r\ntables: [{name: a, uri: x, foo: 1}]", r"tables\.0\.foo = 1: no such key; there are: name, uri"),
-        ("root: r\ntables: [{name: a/b, uri: x}]", r"tables\.0\.name = 'a/b': a letter, then"),
-        ("root: r\ntables: [{name: a, uri: x, format: xml}]", r"tables\.0\.format = 'xml': Input should be 'delta'"),
+        ("tables: []", r": root is missing$"),
+        ("root: r\nrot: 1", r": rot = 1: no such key; did you mean 'root'\?$"),
+        ("root: r\nxyz: 1", r": xyz = 1: no such key; there are: root, storage_options, spark"),
+        (
+            "root: r\nkeep_versions: 0\nspark: x",
+            r": spark = 'x': must be a mapping; keep_versions = 0: must be 1 or more$",
+        ),
+        ("root: r\ntables: {a: {uri: x}}", r": tables = {'a': {'uri': 'x'}}: must be a list$"),
+        ("root: r\ntables: [a]", r": table number 1 = 'a': must be a mapping of the keys name, uri, "),
+        ("root: r\ntables: [{name: a, uri: x}, {uri: y}]", r": table number 2 \(uri 'y'\): name is missing$"),
+        (
+            "root: r\ntables: [{name: a, uri: x}, {}]",
+            r": table number 2: name is missing; table number 2: uri is missing$",
+        ),
+        ("root: r\ntables: [{name: [a], uri: x}]", r": table number 1 \(uri 'x'\): name = \['a'\]: must be text$"),
+        ("root: r\ntables: [{name: a}]", r": table 'a': uri is missing$"),
+        ("root: r\ntables: [{name: a, uri: x, zzz: 1}]", r": table 'a': zzz = 1: no such key; there are: name, uri"),
+        (
+            "root: r\ntables: [{name: a, uri: x, colums: {}}]",
+            r": table 'a': colums = {}: no such key; did you mean 'columns'",
+        ),
+        ("root: r\ntables: [{name: a/b, uri: x}]", r": table 'a/b': name = 'a/b': a letter, then"),
+        (
+            "root: r\ntables: [{name: a, uri: x, format: xml}]",
+            r": table 'a': format = 'xml': must be 'delta', 'files', ",
+        ),
+        ("root: r\ntables: [{name: a, uri: x, options: 5}]", r": table 'a': options = 5: must be a mapping$"),
+        (
+            "root: r\ntables: [{name: a, uri: x, storage_options: {k: true}}]",
+            r"table 'a': storage_options.k = true: must be text",
+        ),
+        (
+            "root: r\ntables: [{name: a, uri: x, partitions: {d: [{a: b}]}}]",
+            r": table 'a': partitions.d.* must be text$",
+        ),
+        ("root: r\ntables: [{name: a, identifier: b}]", r": table 'a': catalog and identifier go together"),
+        (
+            "root: r\ntables: [{name: a, identifier: b, catalog: c}]",
+            r": table 'a' is in the catalog 'c'; there are: default$",
+        ),
+        (
+            "root: r\ntables: [{name: a, identifier: b, catalog: {type: x}}]",
+            r": table 'a': catalog.type = 'x': must be 'sql', 'rest', 'glue' or 'hive'$",
+        ),
+        ("root: r\ncatalogs: {c: {tpe: sql}}", r": catalogs.c.type is missing$"),
         (
             "root: r\ntables: [{name: a, uri: x, columns: {c: {histogram: 5}}}]",
-            r"tables\.0\.columns\.c\.histogram = 5: a number of bins from 1000 to 10000, or off",
+            r": table 'a': columns\.c\.histogram = 5: a number of bins from 1000 to 10000, or off$",
+        ),
+        (
+            "root: r\ntables: [{name: a, uri: x, columns: {c: {histogram: many}}}]",
+            r": table 'a': columns\.c\.histogram = 'many': must be 'off' or a whole number$",
         ),
         (
             "root: r\ntables: [{name: a, uri: x, columns: {c: {histgram: 5}}}]",
-            r"columns\.c\.histgram = 5: no such key; there are: frequencies, histogram, ranks, quantiles",
+            r": table 'a': columns\.c\.histgram = 5: no such key; did you mean 'histogram'\?$",
+        ),
+        (
+            "root: r\ntables: [{name: a, uri: x, columns: {sensor: {interval: 5}, histogram: {name: 5}}}]",
+            r"columns\.sensor\.interval = 5: no such key; there are: freq.*columns\.histogram\.name = 5: no such key",
+        ),
+        (
+            "root: r\ntables: [{name: a, uri: x, columns: {c: off}}]",
+            r": table 'a': columns.c = false: must be a mapping of the keys frequencies, histogram, ranks, quantiles$",
+        ),
+        (
+            "root: r\ntables: [{name: a, uri: x, columns: {7: {}}}]",
+            r"columns.7 = 7: a key must be text: write it in quotes$",
         ),
         (
             "root: r\ntables: [{name: a, uri: x, columns: {c: {frequencies: top(5)}}}]",
@@ -90,12 +147,15 @@ def test_a_column_inherits_what_it_does_not_say(tmp_path: Path) -> None:
             r"columns\.c\.ranks = 'on': .*not built yet; what there is: off",
         ),
         (
-            "root: r\ntables: [{name: a, uri: x, sensor: {intrval: 1}}]",
-            r"sensor\.intrval = 1: no such key; there are: interval",
+            "root: r\ntables: [{name: a, uri: x, sensor: {intrval: 1}}, {name: b, uri: x, sensor: {interval: 0}}]",
+            r": table 'a': sensor\.intrval = 1: .* 'interval'\? Table 'b': sensor.interval = 0: must be 1 or more$",
         ),
         ("root: r\ntables: [{name: a-b, uri: x}, {name: A_b, uri: y}]", r"'a-b', 'A_b' have the same name"),
-        ("root: [", r"cannot be read as YAML"),
-        ("- a", r"must be a mapping with the keys root, spark, tables; it is list"),
+        ("root: [", r"cannot be read as YAML: line 1, column 8: "),
+        ("root: r\nroot: s", r"cannot be read as YAML: line 2, column 1: the key 'root' is there twice$"),
+        ("root: r\ntables:\n- name: a\n  uri: b\n  uri: c\n", r"line 5, column 3: the key 'uri' is there twice$"),
+        ("", r"must be a mapping with the keys root and tables; it is empty$"),
+        ("- a", r"must be a mapping with the keys root and tables; it is \['a'\]$"),
     ],
 )
 def test_what_is_wrong_is_said(tmp_path: Path, text: str, said: str) -> None:
@@ -104,3 +164,43 @@ def test_what_is_wrong_is_said(tmp_path: Path, text: str, said: str) -> None:
         load_config(path)
     assert str(path) in str(raised.value)
     assert "\n" not in str(raised.value)
+    assert "tables.0" not in str(raised.value)
+    assert not BADLY_JOINED.search(str(raised.value))
+
+
+def test_a_file_that_cannot_be_read(tmp_path: Path) -> None:
+    with pytest.raises(ConfigError, match=r"cannot be read: Is a directory$"):
+        load_config(tmp_path)
+
+
+def test_keys_without_a_value_are_absent(tmp_path: Path) -> None:
+    """As where everything below a key is commented out."""
+    path = written(tmp_path, "root: r\nspark:\ntables:\n- name: a\n  uri: b\n  columns:\n    # c: {}\n")
+    assert load_config(path).table("a").columns == {}
+    assert load_config(written(tmp_path, "root: r\ntables:\n")).tables == []
+
+
+def test_mappings_may_be_merged(tmp_path: Path) -> None:
+    """What a table says itself goes before what it merges: that is no key twice."""
+    text = """
+        root: r
+        tables:
+          - &first {name: a, uri: 's3://x', at: 1}
+          - &second {<<: *first, name: b, at: 2}
+          - {<<: *second, name: c}
+    """
+    assert [(table.name, table.uri, table.at) for table in load_config(written(tmp_path, text)).tables] == [
+        ("a", "s3://x", "1"),
+        ("b", "s3://x", "2"),
+        ("c", "s3://x", "2"),
+    ]
+
+
+def test_an_unknown_table(tmp_path: Path) -> None:
+    config = load_config(written(tmp_path, "root: r\ntables: [{name: orders, uri: x}, {name: people, uri: y}]"))
+    with pytest.raises(ConfigError, match=r"no table named 'ordres' in the configuration; did you mean 'orders'\?$"):
+        config.table("ordres")
+    with pytest.raises(ConfigError, match=r"there are: orders, people$"):
+        config.table("x")
+    with pytest.raises(ConfigError, match=r"which has no tables$"):
+        load_config(written(tmp_path, "root: r")).table("x")

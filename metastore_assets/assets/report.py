@@ -91,7 +91,7 @@ class Report:
         rows = {"dagster/row_count": MetadataValue.int(version.row_count)}
         counts = {
             "partitions": MetadataValue.int(len(version.partitions)),
-            "fragments": MetadataValue.int(sum(entry.fragments for entry in version.partitions)),
+            "fragments": MetadataValue.int(version.fragment_count),
             "bytes": MetadataValue.int(version.bytes),
         }
         for kind in kinds:

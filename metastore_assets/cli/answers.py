@@ -110,5 +110,5 @@ def _version(version: Version) -> Json:
         "row_count": integer_json(version.row_count),
         "bytes": integer_json(version.bytes),
         "partitions": len(version.partitions),
-        "fragments": len(version.fragments),
+        "fragments": version.fragment_count,
     }

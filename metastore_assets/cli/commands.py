@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING
 
 import click
 
+from metastore_assets.cli.completion import column_list
 from metastore_assets.cli.failures import Invocation, MetastoreGroup, note
 from metastore_assets.cli.options import (
     answering,
@@ -57,7 +58,12 @@ def tables(invocation: Invocation, as_json: bool) -> None:
 @cli.command()
 @name_argument
 @partition_option
-@click.option("--columns", metavar="A,B", help="Only these columns; one with a comma in double quotes.")
+@click.option(
+    "--columns",
+    metavar="A,B",
+    shell_complete=column_list,
+    help="Only these columns, with all that is known of them; one with a comma in double quotes.",
+)
 @click.option("--partitions", is_flag=True, help="List the partitions instead.")
 @click.option("--version", type=click.IntRange(min=1), metavar="N", help="An older version instead of the newest.")
 @answering
@@ -91,7 +97,7 @@ def show(
     if partitions:
         output.partitions(answer, partition_answers(table))
     else:
-        output.statistics(answer, pictures)
+        output.statistics(answer, pictures, chosen=columns is not None)
 
 
 @cli.command()

@@ -14,6 +14,7 @@ from typing import Any
 import click
 from click.exceptions import NoArgsIsHelpError
 
+from metastore_assets.cli.shells import register
 from metastore_assets.cli.text import one_line
 from metastore_assets.errors import MetastoreError
 from metastore_assets.messages import tidy
@@ -47,6 +48,7 @@ class MetastoreGroup(click.Group):
         **extra: Any,
     ) -> Any:
         """Run a command line and exit. With `standalone_mode=False`, return or raise instead."""
+        register()
         run = partial(super().main, args, prog_name, complete_var, standalone_mode=False, **extra)
         if not standalone_mode:
             return run()

@@ -9,6 +9,7 @@ from typing import Any, TypeVar
 
 import click
 
+from metastore_assets.cli.completion import column_name, partition_key, table_names
 from metastore_assets.cli.failures import Invocation
 
 Command = TypeVar("Command", bound=Callable[..., Any])
@@ -46,10 +47,13 @@ def answering(command: Command) -> Command:
     return as_json(global_options(command))
 
 
-name_argument = click.argument("name", metavar="NAME")
-column_argument = click.argument("column", metavar="COLUMN")
+name_argument = click.argument("name", metavar="NAME", shell_complete=table_names)
+column_argument = click.argument("column", metavar="COLUMN", shell_complete=column_name)
 partition_option = click.option(
-    "--partition", metavar="KEY", help="Of one partition instead of the whole table, such as day=2024-01-01."
+    "--partition",
+    metavar="KEY",
+    shell_complete=partition_key,
+    help="Of one partition instead of the whole table, such as day=2024-01-01.",
 )
 
 

@@ -36,8 +36,11 @@ class Output(Protocol):
     def failed(self, subject: Answer, message: str) -> None:
         """One of several subjects failed; the message is on stderr already."""
 
-    def statistics(self, answer: Answer, shapes: Mapping[str, Sequence[int]]) -> None:
-        """The statistics of columns. `shapes`: by column, the frequencies of a few bins, for a small picture."""
+    def statistics(self, answer: Answer, shapes: Mapping[str, Sequence[int]], chosen: bool = False) -> None:
+        """The statistics of columns. `shapes`: by column, the frequencies of a few bins, for a small picture.
+
+        Of columns that were `chosen` by name, nothing is left out.
+        """
 
     def partitions(self, subject: Answer, rows: Sequence[Answer]) -> None:
         """The partitions of a version."""
@@ -73,7 +76,7 @@ class JsonOutput:
         """The subject and the error as an object."""
         _write({**subject, "error": message})
 
-    def statistics(self, answer: Answer, shapes: Mapping[str, Sequence[int]]) -> None:
+    def statistics(self, answer: Answer, shapes: Mapping[str, Sequence[int]], chosen: bool = False) -> None:
         """An object."""
         _write(answer)
 

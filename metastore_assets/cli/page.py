@@ -13,7 +13,7 @@ import click
 from metastore_assets.cli.text import cells
 
 GAP = 2
-"""Blank cells between the columns of a grid."""
+"""Blank cells between the columns of a grid, where there is room."""
 _CODES = {"bold": 1, "dim": 2, "italic": 3, "red": 31, "green": 32, "yellow": 33, "cyan": 36}
 
 
@@ -51,18 +51,18 @@ class Page:
         """One line."""
         self._print(self._painted(parts))
 
-    def grid(self, columns: Sequence[Column], rows: Iterable[Sequence[Part]]) -> None:
-        """A line of headings, then one per row, in aligned columns. No blanks at the end of a line."""
+    def grid(self, columns: Sequence[Column], rows: Iterable[Sequence[Part]], gap: int = GAP) -> None:
+        """A line of headings, then one per row, in columns aligned `gap` apart. No blanks at the end of a line."""
         body = [[cell if isinstance(cell, Styled) else Styled(cell) for cell in row] for row in rows]
         widths = [
             max([cells(column.heading), *(cells(row[index].text) for row in body)])
             for index, column in enumerate(columns)
         ]
         head = [Styled(column.heading, "dim") for column in columns]
-        lines = (self._aligned(columns, widths, row) for row in (head, *body))
+        lines = (self._aligned(columns, widths, row, gap) for row in (head, *body))
         self._print("\n".join(lines))
 
-    def _aligned(self, columns: Sequence[Column], widths: Sequence[int], row: Sequence[Styled]) -> str:
+    def _aligned(self, columns: Sequence[Column], widths: Sequence[int], row: Sequence[Styled], gap: int) -> str:
         last = max((index for index, cell in enumerate(row) if cell.text.strip()), default=-1)
         parts: list[Part] = []
         for index, cell in enumerate(row[: last + 1]):
@@ -71,7 +71,7 @@ class Page:
             before, after = (blanks, "") if column.right else ("", blanks)
             parts += [before, Styled(cell.text, cell.style or column.style)]
             if index < last:
-                parts.append(after + " " * GAP)
+                parts.append(after + " " * gap)
         return self._painted(parts)
 
     def _painted(self, parts: Iterable[Part]) -> str:

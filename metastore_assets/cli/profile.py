@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
+from metastore_assets.cli.completion import location
 from metastore_assets.cli.failures import Invocation, explained, raise_interrupt, report
 from metastore_assets.cli.options import answering
 from metastore_assets.cli.output import make_output
@@ -25,7 +26,7 @@ if TYPE_CHECKING:
 
 
 @click.command()
-@click.argument("uris", metavar="URI...", nargs=-1, required=True)
+@click.argument("uris", metavar="URI...", nargs=-1, required=True, shell_complete=location)
 @click.option(
     "--option",
     "options",

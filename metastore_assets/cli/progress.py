@@ -3,21 +3,25 @@
 from __future__ import annotations
 
 import sys
+import time
 from collections.abc import Iterator
 from contextlib import contextmanager
 from typing import TYPE_CHECKING, Protocol
 
+from metastore_assets.cli import text
+from metastore_assets.cli.running_tasks import RunningTasks
+
 if TYPE_CHECKING:
-    from rich.progress import Progress, TaskID
+    from pyspark.sql import SparkSession
+    from rich.console import Console, RenderableType
 
     from metastore_assets.pipeline.refresh import Progress as Event
 
-_STAGES = {
-    "plan": "planning",
-    "profile": "profiling",
-    "reduce": "reducing",
-    "publish": "publishing",
-}
+_FRAMES_PER_SECOND = 8
+_BAR = range(8, 25)
+"""Cells that a bar may take, where the words leave so many."""
+_LEAST = 24
+"""Cells for a spinner, a name and the time, before counts are worth any."""
 
 
 class Watcher(Protocol):
@@ -28,6 +32,9 @@ class Watcher(Protocol):
 
     def spark_starts(self) -> None:
         """A Spark session is being started; the next event comes after it."""
+
+    def spark_runs(self, spark: SparkSession) -> None:
+        """The session that everything from now on runs on."""
 
     def hide(self) -> None:
         """Something is about to be printed. The next event shows again."""
@@ -42,36 +49,95 @@ class Silent:
     def spark_starts(self) -> None:
         """Show nothing."""
 
+    def spark_runs(self, spark: SparkSession) -> None:
+        """Show nothing."""
+
     def hide(self) -> None:
         """There is nothing to hide."""
 
 
-class Bar:
-    """One line with a spinner, what is going on, a bar, and the time it takes."""
+class Line:
+    """One line that is drawn anew several times a second: a spinner, what is going on, how much of it, and since when.
 
-    def __init__(self, progress: Progress, task: TaskID) -> None:
-        self._progress = progress
-        self._task = task
+    Between two events, which may be minutes, it counts the tasks of the Spark jobs that run.
+    """
+
+    def __init__(self, console: Console) -> None:
+        from rich.live import Live
+        from rich.progress_bar import ProgressBar
+        from rich.spinner import Spinner
+
+        self._console = console
+        self._started = time.monotonic()
+        self._doing = ""
+        self._event: Event | None = None
+        self._tasks: RunningTasks | None = None
+        self._spinner = Spinner("dots", style="cyan")
+        self._bar = ProgressBar(total=1, style="dim", pulse_style="cyan", complete_style="cyan")
+        self._live = Live(
+            get_renderable=self.drawn,
+            console=console,
+            refresh_per_second=_FRAMES_PER_SECOND,
+            transient=True,
+            redirect_stdout=False,
+            redirect_stderr=False,
+        )
 
     def __call__(self, event: Event) -> None:
-        """Show the event. The bar is one that only moves to and fro until something is done."""
-        unit = event.unit.removesuffix("s") if event.total == 1 else event.unit
-        so_far = f"{event.done:,} of " if event.done else ""
-        counted = f"{so_far}{event.total:,} {unit}" if event.total else ""
-        doing = f"{event.table}: {_STAGES.get(event.stage, event.stage)}"
-        self._show(doing, counted, event.done, event.total if event.done else None)
+        """Show the event."""
+        self._show(_stage(event), event)
 
     def spark_starts(self) -> None:
         """Show that Spark starts."""
-        self._show("starting Spark", "", 0, None)
+        self._show("starting Spark", None)
+
+    def spark_runs(self, spark: SparkSession) -> None:
+        """Count its tasks from now on."""
+        if self._tasks is None:
+            self._tasks = RunningTasks(spark)
 
     def hide(self) -> None:
         """Take the line away."""
-        self._progress.stop()
+        self._live.stop()
 
-    def _show(self, doing: str, counted: str, done: int, total: int | None) -> None:
-        self._progress.start()
-        self._progress.update(self._task, description=doing, counted=counted, completed=done, total=total)
+    def close(self) -> None:
+        """Take the line away for good."""
+        self.hide()
+        if self._tasks is not None:
+            self._tasks.close()
+
+    def drawn(self) -> RenderableType:
+        """The line at this moment."""
+        from rich.table import Table
+        from rich.text import Text
+
+        tasks = self._tasks.count() if self._tasks is not None else (0, 0)
+        counted = _counted(self._event, *tasks)
+        seconds = int(time.monotonic() - self._started)
+        elapsed = f"{seconds // 3600}:{seconds // 60 % 60:02}:{seconds % 60:02}"
+        if self._console.width < len(self._doing) + len(counted) + _LEAST:
+            counted = ""
+        room = self._console.width - len(f"* {counted} {elapsed}  ")
+        name = self._event and f"{text.cut(self._event.table, max(4, room - len(self._doing) - 2))}: "
+        doing = f"{name or ''}{self._doing}"
+        cells: list[RenderableType] = [self._spinner, Text(doing), Text(counted, "dim"), Text(elapsed, "cyan")]
+        left = room - text.cells(doing) - 1
+        if left >= _BAR[0]:
+            self._bar.width = min(left, _BAR[-1])
+            self._bar.completed = _share(self._event, *tasks)
+            self._bar.pulse = not self._bar.completed
+            cells.insert(2, self._bar)
+        grid = Table.grid(padding=(0, 1, 0, 0))
+        for _ in cells:
+            grid.add_column(no_wrap=True)
+        grid.add_row(*cells)
+        return grid
+
+    def _show(self, doing: str, event: Event | None) -> None:
+        self._doing, self._event = doing, event
+        if self._tasks is not None:
+            self._tasks.forget()
+        self._live.start()
 
 
 @contextmanager
@@ -81,20 +147,37 @@ def watching() -> Iterator[Watcher]:
         yield Silent()
         return
     from rich.console import Console
-    from rich.progress import BarColumn, Progress, SpinnerColumn, TextColumn, TimeElapsedColumn
 
-    progress = Progress(
-        SpinnerColumn(style="cyan"),
-        TextColumn("{task.description}", markup=False),
-        BarColumn(bar_width=24, style="dim", pulse_style="cyan", complete_style="cyan", finished_style="cyan"),
-        TextColumn("{task.fields[counted]}", style="dim", markup=False),
-        TimeElapsedColumn(),
-        console=Console(stderr=True),
-        transient=True,
-        redirect_stdout=False,
-        redirect_stderr=False,
-    )
+    line = Line(Console(stderr=True))
     try:
-        yield Bar(progress, progress.add_task("", total=None, counted=""))
+        yield line
     finally:
-        progress.stop()
+        line.close()
+
+
+def _stage(event: Event) -> str:
+    if event.stage == "reduce":
+        return "reducing the table" if event.done == event.total else "reducing partitions"
+    return {"plan": "planning", "profile": "profiling", "publish": "publishing"}.get(event.stage, event.stage)
+
+
+def _counted(event: Event | None, done: int, total: int) -> str:
+    if event is None:
+        return ""
+    counts = []
+    if (event.total and event.stage == "profile") or event.done < event.total:
+        counts.append(_of(event.done, event.total, event.unit.removesuffix("s")))
+    if total:
+        counts.append(_of(done, total, "task"))
+    return " · ".join(counts)
+
+
+def _of(done: int, total: int, noun: str) -> str:
+    return f"{done:,} of {text.plural(total, noun)}"
+
+
+def _share(event: Event | None, done: int, total: int) -> float:
+    """How much of a stage is done, of 1; 0 where that is not known. What runs counts by its finished tasks."""
+    if event is None or not event.total or event.stage == "reduce":
+        return 0
+    return (event.done + (event.running * done / total if total else 0)) / event.total

@@ -6,6 +6,7 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
+from metastore_assets.cli.completion import partition_key, table_names
 from metastore_assets.cli.failures import Invocation, explained, raise_interrupt, report
 from metastore_assets.cli.options import answering
 from metastore_assets.cli.output import make_output
@@ -18,7 +19,7 @@ if TYPE_CHECKING:
 
 
 @click.command()
-@click.argument("names", metavar="NAME...", nargs=-1)
+@click.argument("names", metavar="NAME...", nargs=-1, shell_complete=table_names)
 @click.option("--all", "every", is_flag=True, help="Every configured table.")
 @click.option("--dry-run", is_flag=True, help="Only say what would be done.")
 @click.option("--full", is_flag=True, help="Read every fragment again.")
@@ -27,6 +28,7 @@ if TYPE_CHECKING:
     "partitions",
     metavar="KEY",
     multiple=True,
+    shell_complete=partition_key,
     help="Read this partition again, or those that fit a pattern such as 'day=2024-*'. May be repeated.",
 )
 @answering
@@ -54,7 +56,7 @@ def refresh(
     chosen = config.tables if every else [config.table(name) for name in names]
     output = make_output(as_json)
 
-    from metastore_assets.pipeline.refresh import plan_refresh
+    from metastore_assets.pipeline.refresh import Progress, plan_refresh
     from metastore_assets.pipeline.refresh import refresh as refresh_table
 
     status = 0
@@ -62,6 +64,7 @@ def refresh(
 
         def result_of(table: TableConfig) -> dict[str, Any]:
             if dry_run:
+                watcher(Progress(table.name, "plan"))
                 return _planned(plan_refresh(config, table, full=full, partitions=partitions), full or bool(partitions))
             return refresh_table(config, table, spark, full=full, partitions=partitions, progress=watcher).to_json()
 

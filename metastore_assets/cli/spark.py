@@ -40,10 +40,12 @@ class LazySpark:
             self._log = Path(name)
             self._watcher.spark_starts()
         try:
-            return spark_session(self._settings, log=self._log)
+            session = spark_session(self._settings, log=self._log)
         except MetastoreError:
             self._keep = True
             raise
+        self._watcher.spark_runs(session)
+        return session
 
     def explain(self, error: BaseException) -> None:
         """Add to an error that is not one of ours where Spark's own words on it are, and keep them."""

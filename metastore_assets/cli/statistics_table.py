@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import textwrap
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from itertools import zip_longest
@@ -18,101 +19,176 @@ Row = Mapping[str, Any]
 
 
 @dataclass(frozen=True)
+class _Room:
+    """How cells are shortened to fit; without limits they are whole."""
+
+    names: int | None = None
+    values: int | None = None
+    compact: bool = False
+    """Nulls as a share only, types without units, numbers with six digits."""
+    gap: int = GAP
+
+
+@dataclass(frozen=True)
 class _Field:
     column: Column
-    cell: Callable[[Row], str]
-    cut: Callable[[str, int], str] | None = None
-    """How it is shortened to fit; None: it is shown whole or left out."""
+    cell: Callable[[Row, _Room], str]
 
 
-def _nulls(row: Row) -> str:
+def _name(row: Row, room: _Room) -> str:
+    name = text.printable(row["column"])
+    return name if room.names is None else text.cut_middle(name, room.names)
+
+
+def _type(row: Row, room: _Room) -> str:
+    name = text.type_name(row["type"])
+    if room.compact and name.startswith(("time", "duration")):
+        name = name.partition("[")[0]
+    return name if room.names is None else text.cut(name, max(room.names, len("decimal(38,18)")))
+
+
+def _nulls(row: Row, room: _Room) -> str:
     nulls = row["null_count"]
     if not nulls:
         return text.number(nulls)
-    return f"{text.number(nulls)} {text.share(nulls, nulls + row['value_count']):>6}"
+    share = text.share(nulls, nulls + row["value_count"])
+    return share if room.compact else f"{text.number(nulls)} {share:>6}"
 
 
-def _distinct(row: Row) -> str:
+def _distinct(row: Row, room: _Room) -> str:
     count = text.number(row["distinct_count"])
     return f"~{count}" if row["distinct_count_guarantee"] == "estimate" else count
 
 
-def _minimum(row: Row) -> str:
-    shown = text.typed_value(row["minimum"], row["type"])
-    return shown if row["minimum"] is None or row["minimum_exact"] else f"≥{shown}"
+def _minimum(row: Row, room: _Room) -> str:
+    return _value(row, row["minimum"], room, "" if row["minimum_exact"] else "≥")
 
 
-def _maximum(row: Row) -> str:
-    shown = text.typed_value(row["maximum"], row["type"])
-    return shown if row["maximum"] is None or row["maximum_exact"] else f"≤{shown}"
+def _maximum(row: Row, room: _Room) -> str:
+    return _value(row, row["maximum"], room, "" if row["maximum_exact"] else "≤")
+
+
+def _percentile(fraction: float) -> Callable[[Row, _Room], str]:
+    def cell(row: Row, room: _Room) -> str:
+        known = {one["fraction"]: one["value"] for one in row["percentiles"] or ()}
+        return _value(row, known.get(fraction), room, "~" if row["percentiles_guarantee"] == "estimate" else "")
+
+    return cell
+
+
+def _value(row: Row, value: Any, room: _Room, mark: str) -> str:
+    if value is None:
+        return text.ABSENT
+    if isinstance(value, float) and room.compact:
+        return mark + text.number(value)
+    shown = mark + text.typed_value(value, row["type"])
+    if room.values is None or text.cells(shown) <= room.values:
+        return shown
+    day, blank, _ = shown.partition(" ")
+    if blank and row["type"].startswith("timestamp") and text.cells(day) < room.values:
+        return f"{day}…"
+    return text.cut(shown, room.values)
 
 
 _FIELDS = (
-    _Field(Column("column", style="bold"), lambda row: text.printable(row["column"]), text.cut_middle),
-    _Field(Column("type", style="cyan"), lambda row: text.type_name(row["type"]), text.cut),
+    _Field(Column("column", style="bold"), _name),
+    _Field(Column("type", style="cyan"), _type),
     _Field(Column("nulls", right=True), _nulls),
-    _Field(Column("NaN", right=True), lambda row: text.number(row["nan_count"])),
+    _Field(Column("NaN", right=True), lambda row, room: text.number(row["nan_count"])),
     _Field(Column("distinct", right=True), _distinct),
-    _Field(Column("minimum"), _minimum, text.cut),
-    _Field(Column("maximum"), _maximum, text.cut),
-    _Field(Column("mean", right=True), lambda row: text.number(row["mean"])),
-    _Field(Column("std dev", right=True), lambda row: text.number(row["standard_deviation"])),
+    _Field(Column("minimum"), _minimum),
+    _Field(Column("5 %"), _percentile(0.05)),
+    _Field(Column("median"), _percentile(0.5)),
+    _Field(Column("95 %"), _percentile(0.95)),
+    _Field(Column("maximum"), _maximum),
+    _Field(Column("mean", right=True), lambda row, room: text.number(row["mean"])),
+    _Field(Column("std dev", right=True), lambda row, room: text.number(row["standard_deviation"])),
 )
 _DISTRIBUTION = Column("distribution", style="green")
-_LEAVE_OUT = (
-    (),
-    ("std dev",),
-    ("std dev", "mean"),
-    ("std dev", "mean", "distribution"),
-    ("std dev", "mean", "distribution", "NaN"),
+_LEFT_OUT_FIRST = (("std dev",), ("5 %", "95 %"), ("mean",), ("NaN",), ("distribution",), ("median",))
+_ROOMS = (
+    _Room(40, 40),
+    _Room(32, 24),
+    _Room(24, 20),
+    _Room(24, 20, compact=True),
+    _Room(20, 16, compact=True),
+    _Room(16, 13, compact=True),
+    _Room(13, 12, compact=True, gap=1),
 )
-"""What to do without, the first that is enough."""
-_CUT_AT = (40, 32, 24, 20, 16, 13)
-"""Lengths to cut texts to, the first that is enough; the last two only when little more can be left out."""
+"""From wide to narrow. Nothing is left out before the narrowest is not enough."""
 
 
-def print_statistics(page: Page, rows: Sequence[Row], shapes: Mapping[str, Sequence[int]]) -> None:
+def print_statistics(
+    page: Page, rows: Sequence[Row], shapes: Mapping[str, Sequence[int]], whole: bool = False, elsewhere: str = ""
+) -> None:
     """One line per column, then one for each that something has to be said about.
 
-    On a terminal, less important numbers are left out and long texts cut until it fits; elsewhere everything is whole.
+    On a terminal, long texts are cut and then less important numbers left out until it fits, which is said, with the
+    options that show them `elsewhere`; or, to have it `whole`, all numbers are printed, in as many tables as it takes.
+    Where there is no terminal, everything is whole.
     """
     fields = [field for field in _FIELDS if field.column.heading != "NaN" or any(row["nan_count"] for row in rows)]
     if shapes:
-        fields.append(_Field(_DISTRIBUTION, lambda row: text.sparkline(shapes.get(row["column"], ()))))
-    grid = [[field.cell(row) for row in rows] for field in fields]
-    chosen, limit = _fit(fields, grid, page.width)
-    lines = [
-        [_quiet(_shortened(fields[index], grid[index][number], limit)) for index in chosen]
-        for number in range(len(rows))
-    ]
-    page.grid([fields[index].column for index in chosen], lines)
+        fields.append(_Field(_DISTRIBUTION, lambda row, room: text.sparkline(shapes.get(row["column"], ()))))
+    left_out: list[str] = []
+    if page.width is None:
+        _print(page, fields, rows, _Room())
+    elif whole:
+        for number, part in enumerate(_parts(fields, rows, _ROOMS[0], page.width)):
+            if number:
+                page.line()
+            _print(page, part, rows, _ROOMS[0])
+    else:
+        chosen, room = _fit(fields, rows, page.width)
+        left_out = [field.column.heading for field in fields if field not in chosen]
+        _print(page, chosen, rows, room)
     for row, following in zip_longest(rows, rows[1:]):
         # Of a struct, list or map the rows that follow tell all there is to tell.
         if row["reason"] and not (following and following["column"].startswith(f"{row['column']}.")):
             page.line(Styled(f"  {text.printable(row['column'])}: {text.one_line(row['reason'])}", "dim"))
+    if left_out and page.width is not None:
+        hint = f"not shown: {', '.join(left_out)} (see {elsewhere})"
+        for line in textwrap.wrap(hint, max(20, page.width - 2)):
+            page.line(Styled(f"  {line}", "dim"))
 
 
-def _fit(fields: Sequence[_Field], grid: Sequence[Sequence[str]], width: int | None) -> tuple[list[int], int | None]:
-    """Which fields to show, and the length to cut texts to."""
-    limit: int | None = None
-    chosen = list(range(len(fields)))
-    if width is None:
-        return chosen, limit
-    for left_out in _LEAVE_OUT:
-        chosen = [index for index, field in enumerate(fields) if field.column.heading not in left_out]
-        for limit in _CUT_AT if left_out in _LEAVE_OUT[-2:] else _CUT_AT[:-2]:
-            needed = sum(_width(fields[index], grid[index], limit) for index in chosen) + GAP * (len(chosen) - 1)
-            if needed <= width:
-                return chosen, limit
-    return chosen, limit
+def _print(page: Page, fields: Sequence[_Field], rows: Sequence[Row], room: _Room) -> None:
+    lines = [[_quiet(field.cell(row, room)) for field in fields] for row in rows]
+    page.grid([field.column for field in fields], lines, room.gap)
 
 
-def _width(field: _Field, column: Sequence[str], limit: int) -> int:
-    return max([len(field.column.heading), *(text.cells(_shortened(field, cell, limit)) for cell in column)])
+def _fit(fields: Sequence[_Field], rows: Sequence[Row], width: int) -> tuple[Sequence[_Field], _Room]:
+    """Which fields to show, and how much room their cells have."""
+    narrow = {field.column.heading: _width(field, rows, _ROOMS[-1]) for field in fields}
+    for headings in ((), *_LEFT_OUT_FIRST):
+        for heading in headings:
+            narrow.pop(heading, None)
+        if sum(narrow.values()) + _ROOMS[-1].gap * (len(narrow) - 1) <= width:
+            break
+    chosen = [field for field in fields if field.column.heading in narrow]
+    for room in _ROOMS[:-1]:
+        if sum(_width(field, rows, room) for field in chosen) + room.gap * (len(chosen) - 1) <= width:
+            return chosen, room
+    return chosen, _ROOMS[-1]
 
 
-def _shortened(field: _Field, cell: str, limit: int | None) -> str:
-    return cell if field.cut is None or limit is None else field.cut(cell, limit)
+def _parts(fields: Sequence[_Field], rows: Sequence[Row], room: _Room, width: int) -> list[list[_Field]]:
+    """The fields in as few tables as they fit in, each of which begins with the first field."""
+    first, *others = fields
+    parts = [[first]]
+    used = _width(first, rows, room)
+    for field in others:
+        more = room.gap + _width(field, rows, room)
+        if used + more > width and len(parts[-1]) > 1:
+            parts.append([first])
+            used = _width(first, rows, room)
+        parts[-1].append(field)
+        used += more
+    return parts
+
+
+def _width(field: _Field, rows: Sequence[Row], room: _Room) -> int:
+    return max([len(field.column.heading), *(text.cells(field.cell(row, room)) for row in rows)])
 
 
 def _quiet(cell: str) -> Styled:

@@ -59,10 +59,11 @@ class TerminalOutput:
     def failed(self, subject: Answer, message: str) -> None:
         """Nothing more than the line on stderr."""
 
-    def statistics(self, answer: Answer, shapes: Mapping[str, Sequence[int]]) -> None:
-        """A heading and one line per column."""
+    def statistics(self, answer: Answer, shapes: Mapping[str, Sequence[int]], chosen: bool = False) -> None:
+        """A heading and one line per column; of chosen columns in several tables where one is too wide."""
         self._heading(answer)
-        print_statistics(self._page, answer["columns"], shapes)
+        elsewhere = "--columns A,B or --json" if "version" in answer else "--json"
+        print_statistics(self._page, answer["columns"], shapes, chosen, elsewhere)
 
     def partitions(self, subject: Answer, rows: Sequence[Answer]) -> None:
         """One line per partition."""

@@ -5,7 +5,7 @@ from __future__ import annotations
 import re
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
-from typing import Any
+from typing import Any, TypeAlias
 from urllib.parse import unquote
 
 import pyarrow as pa
@@ -24,6 +24,8 @@ from metastore_assets.formats.metadata_json import parsed, parsed_line
 from metastore_assets.formats.relocation import path_of
 from metastore_assets.formats.values import dates_as_text
 
+_Action: TypeAlias = tuple[str, Mapping[str, Any]]
+"""The kind of an action, and what it says."""
 _VECTOR_FIELDS = ("storageType", "pathOrInlineDv", "offset", "sizeInBytes", "cardinality")
 _ADD_FIELDS = ("path", "partitionValues", "size", "modificationTime", "deletionVector")
 _REQUIRED = {"protocol": "minReaderVersion", "metaData": "schemaString", "sidecar": "path", "add": "path"}
@@ -97,7 +99,7 @@ def replay(location: Location, log: Log, version: int, with_statistics: bool = F
     return state
 
 
-def _json_actions(location: Location, path: str) -> Iterator[tuple[str, Mapping[str, Any]]]:
+def _json_actions(location: Location, path: str) -> Iterator[_Action]:
     for place, line in enumerate(location.read(path).splitlines(), 1):
         if not line.strip():
             continue
@@ -110,7 +112,7 @@ def _json_actions(location: Location, path: str) -> Iterator[tuple[str, Mapping[
                 yield kind, record(actions[kind], kind)
 
 
-def _checkpoint_actions(location: Location, name: str, with_statistics: bool) -> Iterator[tuple[str, Mapping[str, Any]]]:
+def _checkpoint_actions(location: Location, name: str, with_statistics: bool) -> Iterator[_Action]:
     path = f"{LOG}/{name}"
     is_json = name.endswith(".json")
     found = _json_actions(location, path) if is_json else _parquet_actions(location, path, with_statistics)
@@ -129,9 +131,9 @@ def _checkpoint_actions(location: Location, name: str, with_statistics: bool) ->
                     yield kind, action
 
 
-def _parquet_actions(location: Location, path: str, with_statistics: bool) -> Iterator[tuple[str, Mapping[str, Any]]]:
+def _parquet_actions(location: Location, path: str, with_statistics: bool) -> Iterator[_Action]:
     for kind, rows in read_parts(_parquet_rows, location.full_path(path), location, path, with_statistics):
-        yield from ((kind, row) for row in dates_as_text(rows).to_pylist(maps_as_pydicts="strict"))
+        yield from ((kind, row) for row in rows.to_pylist(maps_as_pydicts="strict"))
 
 
 def _parquet_rows(location: Location, path: str, with_statistics: bool) -> Iterator[tuple[str, pa.StructArray]]:
@@ -147,7 +149,7 @@ def _parquet_rows(location: Location, path: str, with_statistics: bool) -> Itera
                     rows = batch[kind].filter(pc.is_valid(pc.struct_field(batch[kind], key)))
                     rows.validate(full=True)
                     if len(rows):
-                        yield kind, rows
+                        yield kind, dates_as_text(rows)
 
 
 def _key(action: Mapping[str, Any]) -> _Key:

@@ -27,6 +27,7 @@ from metastore_assets.formats.partition_keys import encode_partition_key
 from metastore_assets.formats.reach import own_location
 from metastore_assets.formats.templates import Folders, HiveFolders, Items, Template, texts
 from metastore_assets.formats.text_reader import TextReader
+from metastore_assets.messages import close_names
 
 _TEMPLATE = "template"
 
@@ -107,9 +108,12 @@ class FilesFormat:
         if not files:
             left = " in the partitions that are meant" if self._filter.patterns else ""
             raise TableNotFoundError(f"{location.uri} holds no table: there are no data files{left}")
-        unknown = self._filter.unknown(partition_columns(self._folders, files))
-        if unknown:
-            raise TableFormatError(f"{location.uri} has no partition column {unknown[0]!r}, by which it is filtered")
+        columns = partition_columns(self._folders, files)
+        if unknown := self._filter.unknown(columns):
+            raise TableFormatError(
+                f"{location.uri} has no partition column {unknown[0]!r}, by which it is filtered"
+                + (close_names(unknown[0], columns, "; it has: {}") or "; it has none")
+            )
         kinds = {file.kind: file for file in files}
         if len(kinds) > 1:
             paths = " and ".join(location.full_path(file.stored.path) for file in kinds.values())

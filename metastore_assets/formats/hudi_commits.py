@@ -65,10 +65,10 @@ def read_commits(location: Location, instants: Sequence[Instant]) -> list[Commit
         contents = list(pool.map(lambda instant: location.read(instant.path), instants))
     paths = [location.full_path(instant.path) for instant in instants]
     in_avro = [place for place, data in enumerate(contents) if data.startswith(_AVRO)]
-    records = read_all(
+    answers = read_all(
         _record, [(contents[place],) for place in in_avro], [paths[place] for place in in_avro], share=_SHARE
     )
-    decoded = dict(zip(in_avro, records, strict=True))
+    decoded = dict(zip(in_avro, answers, strict=True))
     return [
         _commit(instant, path, partial(told, decoded[place]) if place in decoded else partial(_parsed, data))
         for place, (instant, path, data) in enumerate(zip(instants, paths, contents, strict=True))
@@ -80,7 +80,8 @@ def _commit(instant: Instant, path: str, load: Callable[[], Mapping[str, Any]]) 
         metadata = record(load(), "it")
         written = record(metadata.get("partitionToWriteStats") or {}, "partitionToWriteStats").items()
         replaced = record(metadata.get("partitionToReplaceFileIds") or {}, "partitionToReplaceFileIds").items()
-        extra = record(metadata.get("extraMetadata") or {}, "extraMetadata")
+        # The second name is that of the first versions.
+        extra = record(metadata.get("extraMetadata") or metadata.get("extraMetadataMap") or {}, "extraMetadata")
         return Commit(
             instant,
             tuple(

@@ -4,11 +4,10 @@ from __future__ import annotations
 
 import json
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 import pyarrow as pa
-import pyarrow.parquet as pq
 
 from metastore_assets.errors import TableFormatError
 from metastore_assets.formats.avro_schema import record_type
@@ -17,6 +16,7 @@ from metastore_assets.formats.hudi_commits import Commit
 from metastore_assets.formats.hudi_timeline import FOLDER, INSTANTS
 from metastore_assets.formats.location import Location, StoredFile
 from metastore_assets.formats.metadata_json import parsed as parsed_json
+from metastore_assets.formats.parquet import open_parquet
 from metastore_assets.formats.reader import check_distinct
 
 META_PREFIX = "_hoodie_"
@@ -34,12 +34,21 @@ _CREATED = "hoodie.table.create.schema"
 class HudiSchema:
     """Columns of the table, without those that Hudi adds."""
 
-    avro: str
-    """As JSON, for whoever reads log files: the columns that Hudi adds to every table left out."""
+    avro: str | None
+    """As JSON, for whoever reads log files: the columns that Hudi adds to every table left out. None when not told."""
     columns: pa.Schema
     """Without those that tell which rows are deleted, too."""
     numbers: tuple[tuple[str, pa.DataType], ...] = ()
     """Columns, by name and type, that some files hold as texts though the table was made with numbers."""
+
+    def without(self, names: Sequence[str]) -> tuple[str, ...]:
+        """Those of the names that are of no column, nor of a field in one."""
+        known = {field.name.lower() for field in self.columns}
+        return tuple(name for name in names if not {name.lower(), name.partition(".")[0].lower()} & known)
+
+    def with_texts(self, names: Sequence[str]) -> HudiSchema:
+        """With more columns, which no file holds."""
+        return replace(self, columns=pa.schema([*self.columns, *(pa.field(name, pa.string()) for name in names)]))
 
 
 def table_schema(
@@ -81,10 +90,11 @@ def _as_created(schema: HudiSchema, created: pa.Schema, dated: Sequence[str]) ->
     return HudiSchema(schema.avro, columns, numbers)
 
 
-def schema_text(location: Location, base: StoredFile) -> bytes | None:
-    """What a base file says of its rows, in Avro's JSON; None when it does not. Runs in a child process."""
+def file_schema(location: Location, base: StoredFile) -> tuple[bytes | None, pa.Schema]:
+    """What a base file says of its rows: in Avro's JSON, or None, and in Arrow. Runs in a child process."""
     with location.open_stored(base) as source:
-        return (pq.read_metadata(source).metadata or {}).get(b"parquet.avro.schema")
+        file = open_parquet(source)
+        return (file.metadata.metadata or {}).get(b"parquet.avro.schema"), file.schema_arrow
 
 
 def parsed(location: Location, text: str, dropped: Sequence[str] = ()) -> HudiSchema:
@@ -102,6 +112,12 @@ def parsed(location: Location, text: str, dropped: Sequence[str] = ()) -> HudiSc
     missing = [name for name in dropped if name not in {field.name for field in columns}]
     document["fields"] = [field for field in fields if field["name"] not in dropped]
     return HudiSchema(json.dumps(document), pa.schema(columns + [pa.field(name, pa.string()) for name in missing]))
+
+
+def unparsed(stored: pa.Schema) -> HudiSchema:
+    """The columns of a file, where nothing tells the schema in Avro."""
+    fields = [pa.field(field.name, field.type) for field in stored if not field.name.startswith(META_PREFIX)]
+    return HudiSchema(None, pa.schema(fields))
 
 
 def _check_never_renamed(location: Location) -> None:

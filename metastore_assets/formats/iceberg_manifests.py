@@ -5,7 +5,7 @@ Read by the field ids of their Avro schemas. What Avro headers say beyond that i
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, NamedTuple
 
@@ -33,6 +33,7 @@ _LIST_FIELDS = {
     518: "contains_nan",
     510: "lower_bound",
     511: "upper_bound",
+    519: "key_metadata",
 }
 _ENTRY_FIELDS = {0: "status", 3: "sequence_number", 2: "data_file"}
 _FILE_FIELDS = {
@@ -68,6 +69,7 @@ class Manifest(NamedTuple):
     sequence_number: int
     partitions: tuple[tuple[bytes | None, bytes | None, bool], ...] | None
     """Per partition field: lower bound, upper bound, and whether there is a null or NaN. None when not told."""
+    is_encrypted: bool = False
 
 
 class Statistics(NamedTuple):
@@ -117,6 +119,7 @@ def read_manifest_list(location: Location, path: str) -> list[Manifest]:
                 content=number(record.get("content") or 0, "content"),
                 sequence_number=number(record.get("sequence_number") or 0, "sequence_number"),
                 partitions=None if summaries is None else tuple(map(_summary, summaries)),
+                is_encrypted=bool(record.get("key_metadata")),
             )
         )
         refuse_beyond(MANIFESTS, len(manifests), "manifests")
@@ -247,14 +250,16 @@ class _Naming:
     names: Mapping[int, str]
     spec: tuple[PartitionField, ...]
 
-    def name(self, field: Mapping[str, Any], index: int) -> str:
-        field_id = field.get("field-id")
-        if field["name"] in ("key", "value") and field_id not in self.names:
-            return str(field["name"])  # Of a map.
-        known = field_id in self.names if field_id is not None else field["name"] in self.names.values()
-        if not known:
-            return f"{_UNWANTED}{index}"
-        return self.names[field_id] if field_id is not None else str(field["name"])
+    def of(self, fields: Sequence[Mapping[str, Any]]) -> list[str]:
+        """A name for each field of a record: by its id, without one by its own name unless another has that id."""
+        by_id = [self._by_id(field["field-id"]) if "field-id" in field else None for field in fields]
+        names = []
+        for index, (field, name) in enumerate(zip(fields, by_id, strict=True)):
+            if "field-id" not in field:
+                name = self._by_name(field["name"], index, any("field-id" in other for other in fields))
+                name = None if name in by_id else name
+            names.append(name or self._otherwise(field["name"], index))
+        return names
 
     def below(self, name: str) -> _Naming:
         """The naming inside a field."""
@@ -262,14 +267,28 @@ class _Naming:
             return self
         return _PartitionNaming({}, self.spec)
 
+    def _by_id(self, field_id: int) -> str | None:
+        return self.names.get(field_id)
+
+    def _by_name(self, name: str, index: int, others_have_ids: bool) -> str | None:
+        return name if name in self.names.values() else None
+
+    def _otherwise(self, name: str, index: int) -> str:
+        return name if name in ("key", "value") else f"{_UNWANTED}{index}"  # Of a map.
+
 
 class _PartitionNaming(_Naming):
-    def name(self, field: Mapping[str, Any], index: int) -> str:
-        if "field-id" in field:
-            found = [place for place, own in enumerate(self.spec) if own.field_id == field["field-id"]]
-        else:
-            found = [place for place, own in enumerate(self.spec) if own.name == field["name"]] or [index]
-        return _partition_name(found[0]) if found else f"{_UNWANTED}{index}"
+    def _by_id(self, field_id: int) -> str | None:
+        return next((_partition_name(place) for place, own in enumerate(self.spec) if own.field_id == field_id), None)
+
+    def _by_name(self, name: str, index: int, others_have_ids: bool) -> str | None:
+        found = [place for place, own in enumerate(self.spec) if own.name == name]
+        if not found and not others_have_ids and index < len(self.spec):
+            found = [index]
+        return _partition_name(found[0]) if found else None
+
+    def _otherwise(self, name: str, index: int) -> str:
+        return f"{_UNWANTED}{index}"
 
 
 def _named(type_: Any, naming: _Naming) -> Any:
@@ -286,13 +305,12 @@ def _named(type_: Any, naming: _Naming) -> Any:
         if isinstance(result.get(key), dict | list):
             result[key] = _named(result[key], naming)
     if "fields" in type_:
-        result["fields"] = [_named_field(field, naming, index) for index, field in enumerate(type_["fields"])]
+        names = naming.of(type_["fields"])
+        result["fields"] = [
+            {"name": name, "type": _named(field["type"], naming.below(name))}
+            for name, field in zip(names, type_["fields"], strict=True)
+        ]
     return result
-
-
-def _named_field(field: Mapping[str, Any], naming: _Naming, index: int) -> dict[str, Any]:
-    name = naming.name(field, index)
-    return {"name": name, "type": _named(field["type"], naming.below(name))}
 
 
 def _pruned(type_: Any) -> Any:

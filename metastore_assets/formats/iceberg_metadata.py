@@ -59,6 +59,8 @@ class IcebergSnapshot:
     manifest_list: str | None
     manifests: tuple[str, ...]
     """Paths of manifests, where they are in the metadata file itself (format version 1)."""
+    is_encrypted: bool
+    """Whether its manifest list is."""
 
 
 @dataclass(frozen=True)
@@ -284,7 +286,7 @@ def _json(location: Location, path: str) -> Any:
 def _read_json(location: Location, path: str) -> Mapping[str, Any]:
     full_path = location.full_path(path)
     raw = _json(location, path)
-    if not isinstance(raw, dict) or "location" not in raw:
+    if not isinstance(raw, dict) or not isinstance(raw.get("location"), str):
         raise TableFormatError(f"{full_path} is no metadata file of an Iceberg table")
     return raw
 
@@ -295,10 +297,11 @@ def _parse(raw: Mapping[str, Any], version: int) -> TableMetadata:
     if current_schema_id is None:
         current_schema_id = (raw.get("schema") or {}).get("schema-id", max(schemas))
     specs = {spec.get("spec-id", 0): _spec(spec["fields"]) for spec in raw.get("partition-specs") or ()}
-    current = raw.get("current-snapshot-id")
-    current = None if current in (None, -1) else current
     refs = {name: (ref["type"], ref["snapshot-id"]) for name, ref in (raw.get("refs") or {}).items()}
-    if current is not None:
+    current = raw.get("current-snapshot-id")
+    if current in (None, -1):
+        current = refs[_MAIN][1] if _MAIN in refs else None
+    else:
         refs.setdefault(_MAIN, ("branch", current))
     return TableMetadata(
         format_version=version,
@@ -342,6 +345,8 @@ def _transform(name: str, source_id: int | None) -> str:
 
 
 def _parse_snapshot(raw: Mapping[str, Any]) -> IcebergSnapshot:
+    if raw.get("manifest-list") is None and raw.get("manifests") is None:
+        raise ValueError(f"the snapshot {raw['snapshot-id']} names neither a manifest list nor manifests")
     return IcebergSnapshot(
         id=raw["snapshot-id"],
         parent_id=raw.get("parent-snapshot-id"),
@@ -349,4 +354,5 @@ def _parse_snapshot(raw: Mapping[str, Any]) -> IcebergSnapshot:
         schema_id=raw.get("schema-id"),
         manifest_list=raw.get("manifest-list"),
         manifests=tuple(raw.get("manifests") or ()),
+        is_encrypted=bool(raw.get("key-id")),
     )

@@ -88,6 +88,9 @@ class Planner:
 
     def _entries(self, statistics: bool) -> Iterator[FileEntry]:
         manifests = [manifest for manifest in self._manifests() if self._may_keep(manifest)]
+        for manifest in manifests:
+            if manifest.is_encrypted:
+                raise TableFormatError(f"{self._files.name}: {manifest.path} is encrypted, which has no reader")
         read = partial(read_manifest, self.partitions.specs, self._metadata.default_spec_id, statistics)
         for start in range(0, len(manifests), _MANIFESTS):
             some = manifests[start : start + _MANIFESTS]
@@ -113,6 +116,8 @@ class Planner:
         snapshot = self._state.snapshot
         if snapshot is None:
             return []
+        if snapshot.is_encrypted:
+            raise TableFormatError(f"{self._files.name}: its manifest list is encrypted, which has no reader")
         if snapshot.manifest_list is not None:
             location, path = self._files.locate(snapshot.manifest_list)
             with naming(snapshot.manifest_list, f"{self._files.name}: the manifest list"):

@@ -42,9 +42,9 @@ def parsed_line(line: bytes) -> Any:
 
 def most_values(text: bytes | str) -> int:
     """How many values there are at most in a text that is JSON."""
-    if isinstance(text, str):
-        return 1 + text.count(",") + text.count("[") + text.count("{")
-    return 1 + text.count(b",") + text.count(b"[") + text.count(b"{")
+    if isinstance(text, bytes):
+        return 1 + text.count(b",") + text.count(b"[") + text.count(b"{")
+    return 1 + text.count(",") + text.count("[") + text.count("{")
 
 
 def _object(pairs: list[tuple[str, Any]]) -> dict[str, Any]:

@@ -26,8 +26,11 @@ def next_version(
     plan: Plan,
     profiles: Iterable[FragmentEntry],
     keep_versions: int,
+    then_the_table: Callable[[], None] = lambda: None,
 ) -> Version:
     """Reduce what the plan says has changed; everything else is taken over from the published version.
+
+    `then_the_table` is called when all partitions are reduced.
 
     `profiles` are those made for the plan. Spark is asked for only when there is something to merge. Profiles of
     fragments that left the table stay known for `keep_versions` versions: a restore brings the fragments back.
@@ -45,6 +48,7 @@ def next_version(
     ]
     unchanged = {partition.key for partition in plan.partitions if partition.reused is not None}
     kept_nodes = [node for node in base.nodes if node_group(node.id) in unchanged] if base else []
+    then_the_table()
     table_files, table_nodes = _reduce_table(spark, store, plan.layout, base, partitions, known)
     current = [fragments[own] for partition in plan.partitions for own in partition.fragments]
     entries = [*current, *_retired(plan, {entry.id for entry in current}, keep_versions)]

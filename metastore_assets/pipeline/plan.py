@@ -13,6 +13,7 @@ from metastore_assets.config import ColumnPolicy, TableConfig
 from metastore_assets.errors import ConfigError, UnsupportedTypeError
 from metastore_assets.formats.base import FIELD_ID, INITIAL_DEFAULT, Fragment, Snapshot
 from metastore_assets.formats.partition_choice import chosen_partitions
+from metastore_assets.messages import close_names
 from metastore_assets.statistics.leaves import LeafColumn, schema_leaves
 from metastore_assets.statistics.types import type_class
 from metastore_assets.store.manifest import FragmentEntry, PartitionEntry, Version
@@ -138,8 +139,8 @@ def table_layout(schema: pa.Schema, table: TableConfig) -> Layout:
     unknown = table.policies_of_unknown_columns({leaf.path for leaf, _ in leaves})
     if unknown:
         raise ConfigError(
-            f"table {table.name!r}: columns.{unknown[0]} is a policy for a column that the table does not have; "
-            f"its columns are: {', '.join(leaf.path for leaf, _ in leaves)}"
+            f"table {table.name!r}: columns.{unknown[0]} is a policy for a column that the table does not have"
+            + close_names(unknown[0], [leaf.path for leaf, _ in leaves], "; its columns are: {}")
         )
     names = [f"{leaf.path}:{leaf.field_id}:{leaf.type}" for leaf, _ in leaves]
     # Profiles of fragments serve under any filter; a version is only true for its own.

@@ -6,6 +6,7 @@ import time
 from collections.abc import Callable, Collection, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
+from functools import partial
 from typing import TYPE_CHECKING
 
 from metastore_assets.config import MetastoreConfig, TableConfig
@@ -40,13 +41,18 @@ _FRAGMENTS_PER_SLOT = 16
 
 @dataclass(frozen=True)
 class Progress:
-    """How far a refresh is. `stage` is one of plan, profile, reduce, publish; counts are of what `unit` says."""
+    """How far a refresh is. `stage` is one of plan, profile, reduce, publish; counts are of what `unit` says.
+
+    Once all partitions are reduced, `reduce` goes on with the table.
+    """
 
     table: str
     stage: str
     done: int = 0
     total: int = 0
     unit: str = ""
+    running: int = 0
+    """How many the Spark job that runs now is for; they are done when it ends."""
 
 
 @dataclass(frozen=True)
@@ -128,6 +134,7 @@ def refresh(
     started = time.monotonic()
     versions = _versions(config, table)
     fresh: list[FragmentEntry] = []
+    progress(Progress(table.name, "plan"))
     with _telling_what_stands(versions):
         table_format = open_table_format(table)
         for _ in range(_ATTEMPTS):
@@ -143,8 +150,16 @@ def refresh(
                 if any(failure.missing for failure in failures) and table_format.current() != plan.snapshot.reference:
                     continue  # The table moved on while it was read; what is done already is kept.
                 raise _profile_error(table, failures, len(profiles))
-            progress(Progress(table.name, "reduce", 0, len(plan.changed_partitions), "partitions"))
-            new = next_version(spark, versions.objects, plan, profiles, config.keep_versions)
+            changed = len(plan.changed_partitions)
+            progress(Progress(table.name, "reduce", 0, changed, "partitions", changed))
+            new = next_version(
+                spark,
+                versions.objects,
+                plan,
+                profiles,
+                config.keep_versions,
+                then_the_table=partial(progress, Progress(table.name, "reduce", changed, changed, "partitions")),
+            )
             progress(Progress(table.name, "publish"))
             try:
                 versions.publish(new)
@@ -254,13 +269,14 @@ def _profile_all(
     profiler = FragmentProfiler(session, ProfileContext(versions.objects, table, plan.snapshot.schema, plan.layout))
     size = _FRAGMENTS_PER_SLOT * parallelism(session)
     total = len(plan.to_profile)
-    progress(Progress(table.name, "profile", 0, total, "fragments"))
     for start in range(0, total, size):
-        profiles, failed = profiler.profile(plan.to_profile[start : start + size])
+        lot = plan.to_profile[start : start + size]
+        progress(Progress(table.name, "profile", start, total, "fragments", len(lot)))
+        profiles, failed = profiler.profile(lot)
         done += profiles
         failures += failed
         versions.save_pending(profiles)
-        progress(Progress(table.name, "profile", len(done) + len(failures), total, "fragments"))
+    progress(Progress(table.name, "profile", total, total, "fragments"))
     return done, failures
 
 
@@ -274,10 +290,9 @@ def _profile_error(table: TableConfig, failures: list[FragmentFailure], finished
 
 
 def _nothing_to_do(latest: Version, profiled: int, started: float) -> RefreshResult:
-    live = sum(entry.retired is None for entry in latest.fragments)
     return RefreshResult(
-        latest.table, latest.number, latest.snapshot, False, 0, 0, live, profiled, (), (), len(latest.partitions),
-        time.monotonic() - started,
+        latest.table, latest.number, latest.snapshot, False, 0, 0, latest.fragment_count, profiled, (), (),
+        len(latest.partitions), time.monotonic() - started,
     )  # fmt: skip
 
 

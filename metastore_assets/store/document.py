@@ -61,6 +61,7 @@ def encode_version(version: Version, entries: Mapping[str, Mapping[str, Any]], p
         "layout": version.layout,
         "row_count": version.row_count,
         "bytes": version.bytes,
+        "fragment_count": sum(entry.fragments for entry in version.partitions),
         "content_id": version.content_id,
         "partition_columns": list(version.partition_columns),
         "files": {
@@ -106,6 +107,7 @@ def decode_version(data: bytes, objects: ObjectStore, path: str) -> Version:
             partitions=_lazy(PartitionEntry, objects, entries["partitions"]),
             nodes=_lazy(NodeEntry, objects, entries["nodes"]),
             entry_files=tuple(entry["path"] for entry in entries.values()),
+            recorded_fragment_count=fields.get("fragment_count"),
         )
     except (ValueError, KeyError, TypeError, AttributeError, zlib.error, pa.ArrowException) as error:
         raise CorruptionError(

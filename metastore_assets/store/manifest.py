@@ -104,6 +104,15 @@ class Version:
     nodes: Sequence[NodeEntry] = ()
     entry_files: tuple[str, ...] = field(default=(), compare=False, repr=False)
     """The files that a version read from a store reads its entries from; `publish` takes no notice of it."""
+    recorded_fragment_count: int | None = field(default=None, compare=False, repr=False)
+    """`fragment_count` as the version's document says it; `publish` takes no notice of it."""
+
+    @property
+    def fragment_count(self) -> int:
+        """Number of fragments in the snapshot; `fragments` also lists those that left it and are still known."""
+        if self.recorded_fragment_count is not None:
+            return self.recorded_fragment_count
+        return sum(entry.fragments for entry in self.partitions)
 
     def paths(self) -> Iterator[str]:
         """Every profile file the version consists of."""

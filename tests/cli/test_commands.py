@@ -2,11 +2,15 @@
 
 from __future__ import annotations
 
+import re
 from itertools import pairwise
 from pathlib import Path
 
 import pytest
 
+from metastore_assets.cli import text
+from metastore_assets.cli.page import Page
+from metastore_assets.cli.statistics_table import print_statistics
 from metastore_assets.config import CONFIG_VARIABLE
 from tests.cli.conftest import COUNT
 from tests.cli.support import answer, error_of, run
@@ -143,8 +147,29 @@ def test_text_without_a_terminal_is_whole_and_plain(published: Path) -> None:
     assert "…" not in printed
     assert [line for line in printed.splitlines() if line != line.rstrip()] == []
     headings = " ".join(printed.splitlines()[1].split())
-    assert headings == "column type nulls NaN distinct minimum maximum mean std dev distribution"
+    assert headings == "column type nulls NaN distinct minimum 5 % median 95 % maximum mean std dev distribution"
     assert "40  10.0%" in printed
+
+
+def test_percentiles(published: Path) -> None:
+    """The 5th, the 50th and the 95th are in the table, all that are kept in the JSON."""
+    shown = answer("show", "orders", config=published)
+    lines = {line.split()[0]: line for line in run("show", "orders", config=published).stdout.splitlines()[2:]}
+    for row in shown["columns"]:
+        if row["percentiles"] is None:
+            assert row["column"] in ("tags",)
+            continue
+        known = {one["fraction"]: one["value"] for one in row["percentiles"]}
+        assert list(known) == [0.01, 0.05, 0.1, 0.25, 0.5, 0.75, 0.9, 0.95, 0.99]
+        bounds = [row["minimum"], known[0.05], known[0.5], known[0.95], row["maximum"]]
+        cells = [text.typed_value(value, row["type"]) for value in bounds]
+        assert re.search(r"\s+".join(map(re.escape, cells)), lines[row["column"]]), (cells, lines[row["column"]])
+
+
+def test_estimates_are_marked(published: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    [row] = answer("show", "orders", "--columns", "id", config=published)["columns"]
+    print_statistics(Page(), [{**row, "percentiles_guarantee": "estimate"}], {})
+    assert re.search(r" 0 +~19 +~199 +~379 +399 ", capsys.readouterr().out)
 
 
 def test_the_configuration_is_found(published: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -165,6 +165,13 @@ def test_for_people(lakehouse: Lakehouse, arguments: list[str], expected: list[s
     assert all(part in done.stdout for part in expected), done.stdout
 
 
+def test_statistics_on_a_terminal_of_usual_width(lakehouse: Lakehouse) -> None:
+    """Of an ordinary table, 100 cells hold what a person asks for first."""
+    shown = re.sub(r"\x1b\[[0-9;]*m", "", on_terminal("show", "events", folder=lakehouse.folder, width=100))
+    assert "nulls NaN distinct minimum    median     maximum        mean distribution" in shown
+    assert "not shown: 5 %, 95 %, std dev (see --columns A,B or --json)" in shown
+
+
 def test_an_unchanged_table_is_refreshed_without_spark(lakehouse: Lakehouse) -> None:
     """In under a second, and so without even importing it."""
     [result] = documents(execute("refresh", "events", "--json", folder=lakehouse.folder))
@@ -176,16 +183,22 @@ def test_an_unchanged_table_is_refreshed_without_spark(lakehouse: Lakehouse) -> 
 
 
 def test_progress_is_shown_on_a_terminal(lakehouse: Lakehouse) -> None:
-    """And nothing of it is left on the screen when the result is printed."""
-    shown = re.sub(
-        r"\x1b\[[0-9;]*m", "", on_terminal("refresh", "people", "--full", folder=lakehouse.folder, width=120)
-    )
-    before, result = shown.split("people", 1)[0], shown.splitlines()[-1]
-    assert "starting Spark" in before
-    assert "people: profiling" in shown
-    assert re.search(r"━ 1 fragment +\d", shown)
-    # What is left are the terminal's commands to take the line away.
-    assert re.sub(r"\x1b\[[0-9;?]*[A-Za-z]", "", result).strip().startswith("people version 2 of snapshot")
+    """It never stands still, and nothing of it is left on the screen when the result is printed."""
+    written = on_terminal("refresh", "events", "--full", folder=lakehouse.folder, width=120)
+    plain = re.sub(r"\x1b\[[0-9;?]*[A-Za-z]", "", written)
+    frames = [line.strip() for line in re.split(r"[\r\n]+", plain) if line.strip()]
+    for stage in ("starting Spark", "events: profiling", "events: reducing the table"):
+        # The spinner, whose first cell differs from frame to frame, turns in each stage, and the time goes on.
+        assert len({frame[0] for frame in frames if stage in frame}) > 1, stage
+    seconds = [int(frame[-2:]) for frame in frames if re.search(r"\d:\d\d:\d\d$", frame)]
+    assert seconds == sorted(seconds)
+    assert seconds[-1] >= seconds[0] + 1
+    assert re.search(r"0 of 3 fragments(?! ·)", plain)
+    assert re.search(r"\d of \d tasks", plain)
+    # The last of the terminal's commands before the result is the one to clear the line.
+    before, _, result = written.rpartition("\x1b[2K")
+    assert re.sub(r"\x1b\[[0-9;]*m", "", result).startswith("events version 2 of snapshot")
+    assert "events" in before
 
 
 def test_profile(lakehouse: Lakehouse, tmp_path: Path) -> None:

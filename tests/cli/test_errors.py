@@ -95,26 +95,26 @@ def test_no_configuration(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> No
         ("root: [", ["cannot be read as YAML"]),
         ("- a", ["must be a mapping"]),
         ("tables: []", ["root"]),
-        ("{root: r, tables: [{name: a b, uri: u}]}", ["tables.0.name = 'a b'", "letters"]),
-        ("{root: r, tables: [{name: a, uri: u, format: csv}]}", ["tables.0.format = 'csv'", "'delta'", "'files'"]),
+        ("{root: r, tables: [{name: a b, uri: u}]}", ["table 'a b': name = 'a b'", "letters"]),
+        ("{root: r, tables: [{name: a, uri: u, format: csv}]}", ["table 'a': format = 'csv'", "'delta'", "'files'"]),
         ("{root: r, tables: [{name: a, uri: u}, {name: A, uri: v}]}", ["'a', 'A'", "same name"]),
         (
             "{root: r, tables: [{name: a, uri: u, columns: {x: {histogram: 5}}}]}",
-            ["tables.0.columns.x.histogram = 5", "1000 to 10000, or off"],
+            ["table 'a': columns.x.histogram = 5", "1000 to 10000, or off"],
         ),
         (
             "{root: r, tables: [{name: a, uri: u, columns: {x: {frequencies: repeated}}}]}",
-            ["tables.0.columns.x.frequencies", "'repeated'", "not built yet"],
+            ["table 'a': columns.x.frequencies", "'repeated'", "not built yet"],
         ),
         (
             "{root: r, tables: [{name: a, uri: u, columns: {x: {frequencies: top(5)}}}]}",
-            ["tables.0.columns.x.frequencies", "'top(5)'", "not built yet"],
+            ["table 'a': columns.x.frequencies", "'top(5)'", "not built yet"],
         ),
         (
             "{root: r, tables: [{name: a, uri: u, columns: {x: {ranks: on}}}]}",
-            ["tables.0.columns.x.ranks", "'on'", "not built yet"],
+            ["table 'a': columns.x.ranks", "'on'", "not built yet"],
         ),
-        ("{root: r, tables: [{name: a, uri: u, sensor: {interval: 0}}]}", ["tables.0.sensor.interval = 0", "1"]),
+        ("{root: r, tables: [{name: a, uri: u, sensor: {interval: 0}}]}", ["table 'a': sensor.interval = 0", "1"]),
         ("{root: r, roof: s}", ["roof"]),
     ],
 )

@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from pathlib import Path
 
 import pytest
-from deltalake import write_deltalake
+from deltalake import DeltaTable, write_deltalake
 
 from tests.cli.lakehouse import build, events
-from tests.cli.support import answer
+from tests.cli.support import answer, run
 
 pytestmark = [pytest.mark.spark, pytest.mark.usefixtures("spark")]
 
@@ -33,3 +34,31 @@ def test_a_commit(tmp_path: Path) -> None:
     assert [row["row_count"] for row in answer("versions", "events", config=config)] == [811, 810]
     again = answer("refresh", "events", "--full", config=config)
     assert (again["version"], again["fragments"]["profiled"], again["partitions"]["changed"]) == (3, 4, 3)
+
+
+def test_only_live_fragments_are_counted(tmp_path: Path) -> None:
+    """After appends, deletes, overwrites and a restore: as many as the table has files, as deltalake counts them."""
+    build(tmp_path)
+    config, uri = tmp_path / "metastore.yaml", str(tmp_path / "events")
+    commits: list[Callable[[DeltaTable], object]] = [
+        lambda table: None,
+        lambda table: table.delete("day = '2024-01-02'"),
+        lambda table: write_deltalake(table, events(0, 5), mode="overwrite", partition_by=["day"]),
+        lambda table: write_deltalake(table, events(5, 5), mode="append"),
+        lambda table: table.restore(1),
+    ]
+    counts = []
+    for number, commit in enumerate(commits, 1):
+        commit(DeltaTable(uri))
+        counts.append(len(DeltaTable(uri).file_uris()))
+        done = answer("refresh", "events", config=config)
+        assert (done["version"], done["fragments"]["added"] + done["fragments"]["kept"]) == (number, counts[-1])
+        assert answer("refresh", "events", config=config)["fragments"]["kept"] == counts[-1]
+        [listed] = [row for row in answer("tables", config=config) if row["table"] == "events"]
+        assert (listed["version"], listed["fragments"]) == (number, counts[-1])
+        partitions = answer("show", "events", "--partitions", config=config)
+        assert sum(row["fragments"] for row in partitions) == counts[-1]
+    assert len(set(counts)) > 2
+    assert [row["fragments"] for row in answer("versions", "events", config=config)] == counts[::-1]
+    printed = run("versions", "events", config=config).stdout.splitlines()
+    assert [int(line.split()[-3]) for line in printed[1:]] == counts[::-1]

@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import os
 import subprocess
 import sys
+from collections.abc import Mapping
 from pathlib import Path
 
 import pytest
@@ -20,10 +22,15 @@ except SystemExit as end:
 """
 
 
-def imported(*arguments: str, folder: Path) -> set[str]:
+def imported(*arguments: str, folder: Path, environment: Mapping[str, str] | None = None) -> set[str]:
     """The top-level modules that a command has imported when it ends well."""
     done = subprocess.run(
-        [sys.executable, "-c", _PROGRAM, *arguments], cwd=folder, capture_output=True, text=True, check=True
+        [sys.executable, "-c", _PROGRAM, *arguments],
+        cwd=folder,
+        env={**os.environ, **(environment or {})},
+        capture_output=True,
+        text=True,
+        check=True,
     )
     status, *modules = done.stderr.splitlines()[-1].split()
     assert status == "0", done.stderr

@@ -47,15 +47,44 @@ def on_terminal(*arguments: str, folder: Path, width: int = 80, **environment: s
     return written.decode().replace("\r\n", "\n")
 
 
-@pytest.mark.parametrize("width", [80, 100, 120, 160])
-def test_statistics_fit_the_terminal(published: Path, width: int) -> None:
-    """No line is longer than the terminal is wide, and the names and bounds are always there."""
-    printed = _STYLE.sub("", on_terminal("show", "orders", folder=published.parent, width=width))
-    lines = printed.splitlines()
-    assert max(map(len, lines[: 2 + 10])) <= width
-    assert {"column", "type", "nulls", "distinct", "minimum", "maximum"} <= set(lines[1].split())
-    assert ("distribution" in lines[1]) == (width >= 120)
-    assert ("std" in lines[1]) == (width >= 160)
+ALWAYS = ["column", "type", "nulls", "distinct", "minimum", "median", "maximum"]
+EVERYTHING = [*ALWAYS, "NaN", "5 %", "95 %", "mean", "std dev", "distribution"]
+
+
+def headings(line: str) -> set[str]:
+    """The headings in a line, of which some have a blank inside and one is the end of another."""
+    return {heading for heading in EVERYTHING if re.search(rf"(?<![\d\w]){heading}(?!\w)", line)}
+
+
+@pytest.mark.parametrize(
+    ("width", "shown"),
+    [
+        (80, []),
+        (100, ["distribution"]),
+        (120, ["mean", "distribution"]),
+        (160, ["mean", "distribution", "5 %", "95 %", "std dev", "NaN"]),
+    ],
+)
+def test_statistics_fit_the_terminal(published: Path, width: int, shown: list[str]) -> None:
+    """No line is longer than the terminal is wide; what is left out for that is said, with how to see it."""
+    plain = _STYLE.sub("", on_terminal("show", "orders", folder=published.parent, width=width))
+    lines = plain.splitlines()
+    assert max(map(len, lines)) <= width
+    there = headings(lines[1])
+    assert {*ALWAYS, *shown} <= there
+    missing = " ".join(plain.partition("not shown: ")[2].split()).partition(" (see --columns A,B or --json)")[0]
+    assert set(filter(None, missing.split(", "))) == set(EVERYTHING) - there
+
+
+def test_of_columns_that_are_named_all_is_shown(published: Path) -> None:
+    """In several tables if need be."""
+    columns, width = "id,price,ratio,state,day,at,blob", 80
+    named = _STYLE.sub("", on_terminal("show", "orders", "--columns", columns, folder=published.parent, width=width))
+    assert "not shown" not in named
+    assert max(map(len, named.splitlines())) <= width
+    heads = [line for line in named.splitlines() if line.startswith("column")]
+    assert set().union(*map(headings, heads)) == set(EVERYTHING)
+    assert sum(line.startswith("price") for line in named.splitlines()) == len(heads)
 
 
 def test_colours_are_for_terminals_that_want_them(published: Path) -> None:

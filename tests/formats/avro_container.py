@@ -63,7 +63,7 @@ def container(
         entries["avro.codec"] = codec.encode()
     result = b"Obj\x01" + _long(len(entries))
     for key, value in entries.items():
-        result += _long(len(key)) + key.encode() + _long(len(value)) + value
+        result += _long(len(key.encode())) + key.encode() + _long(len(value)) + value
     result += _long(0) + _SYNC
     for count, data in blocks:
         stored = compress(data)

@@ -246,3 +246,38 @@ def test_manifests_inside_of_the_metadata_file(writer: IcebergWriter) -> None:
     path.write_text(json.dumps(old | {"snapshots": [snapshot]}))
     assert _ids(writer.folder) == [1, 2, 3]
     assert _open(writer.folder).snapshot_id() == "5"
+
+
+def test_a_current_snapshot_that_only_the_main_branch_names(writer: IcebergWriter) -> None:
+    """It is the head of that branch."""
+    for current in (None, -1):
+        writer.write_metadata(**{"current-snapshot-id": current})
+        assert _ids(writer.folder) == [1, 2, 3]
+
+
+def test_a_snapshot_that_names_no_manifests(writer: IcebergWriter) -> None:
+    """Is no empty table; one that lists none is."""
+    snapshots = [{key: value for key, value in one.items() if key != "manifest-list"} for one in writer.snapshots]
+    writer.write_metadata(snapshots=snapshots)
+    with pytest.raises(TableFormatError, match="neither a manifest list nor manifests"):
+        _open(writer.folder).snapshot()
+    writer.write_metadata(snapshots=[one | {"manifests": []} for one in snapshots])
+    assert _ids(writer.folder) == []
+
+
+@pytest.mark.parametrize(
+    ("change", "said"),
+    [({"location": None}, "no metadata file of an Iceberg table"), ({"snapshots": [7]}, "no valid metadata file")],
+)
+def test_values_of_another_kind_in_a_metadata_file(writer: IcebergWriter, change: Any, said: str) -> None:
+    """Are told, with the file."""
+    path = writer.write_metadata(**change)
+    with pytest.raises(TableFormatError, match=f"{path} is {said}"):
+        _open(writer.folder).snapshot()
+
+
+def test_encrypted_metadata_are_named(writer: IcebergWriter) -> None:
+    """Of a snapshot it is told by a key."""
+    writer.write_metadata(snapshots=[one | {"key-id": "k"} for one in writer.snapshots])
+    with pytest.raises(TableFormatError, match="its manifest list is encrypted"):
+        _open(writer.folder).snapshot()

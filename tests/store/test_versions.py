@@ -128,6 +128,26 @@ def test_the_document_stays_small(local_versions: VersionStore) -> None:
     assert len(local_versions.objects.read("versions/1.json")) < 3000
 
 
+def test_live_fragments_are_counted_without_reading_any(
+    local_versions: VersionStore, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The document says how many; of one that an earlier release wrote, the partitions do."""
+    published = version(1, fragments=5)
+    gone = replace(published.fragments[0], id="gone", retired=1)
+    live = sum(entry.fragments for entry in published.partitions)
+    local_versions.publish(replace(published, fragments=[*published.fragments, gone]))
+    document = json.loads(local_versions.objects.read("versions/1.json"))
+    assert document.pop("fragment_count") == live
+    read: list[str] = []
+    original = ObjectStore.read_parquet
+    monkeypatch.setattr(ObjectStore, "read_parquet", lambda self, path: read.append(path) or original(self, path))
+    assert local_versions.read(1).fragment_count == live
+    assert read == []
+    local_versions.objects.write("versions/1.json", json.dumps(document).encode())
+    assert local_versions.read(1).fragment_count == live
+    assert [path.split(".")[-2] for path in read] == ["partitions"]
+
+
 def test_a_read_version_can_be_published_again(versions: VersionStore) -> None:
     """As the next one, with its entries taken over."""
     versions.publish(version(1))

@@ -1,0 +1,107 @@
+"""What a shell offers when Tab is pressed: the names of tables, columns and partitions. Soon, or nothing at all."""
+
+from __future__ import annotations
+
+import csv
+import io
+import threading
+from collections.abc import Callable, Iterable
+from typing import TYPE_CHECKING
+
+import click
+from click.shell_completion import CompletionItem
+
+from metastore_assets.cli.failures import Invocation
+
+if TYPE_CHECKING:
+    from metastore_assets.lookup import TableLookup
+
+PATIENCE = 2.0
+"""Seconds for a root that does not answer: nobody waits longer for a name."""
+
+
+def table_names(context: click.Context, parameter: click.Parameter, incomplete: str) -> list[CompletionItem]:
+    """Tables of the configuration that are not named yet."""
+
+    def names() -> list[str]:
+        from metastore_assets.config_file import config_path, read_mapping
+
+        tables = read_mapping(config_path(_invocation(context).config)).get("tables", [])
+        return [table["name"] for table in tables if table["name"] not in context.params.get("names", ())]
+
+    return _beginning_with(incomplete, _soon(names))
+
+
+def column_name(context: click.Context, parameter: click.Parameter, incomplete: str) -> list[CompletionItem]:
+    """Columns of the newest version of the table that the line names."""
+    return _beginning_with(incomplete, _of_table(context, _columns))
+
+
+def column_list(context: click.Context, parameter: click.Parameter, incomplete: str) -> list[CompletionItem]:
+    """Columns like `column_name`, the last of a list like `a,b`; one that holds a comma stands in double quotes."""
+    before, comma, last = incomplete.rpartition(",")
+    named = set(next(csv.reader([before]), []))
+    columns = [_quoted(name) for name in _of_table(context, _columns) if name not in named]
+    return [CompletionItem(f"{before}{comma}{item.value}") for item in _beginning_with(last, columns)]
+
+
+def partition_key(context: click.Context, parameter: click.Parameter, incomplete: str) -> list[CompletionItem]:
+    """Partitions of the newest version of the table that the line names."""
+    return _beginning_with(incomplete, _of_table(context, _keys))
+
+
+def location(context: click.Context, parameter: click.Parameter, incomplete: str) -> list[CompletionItem]:
+    """Whatever the shell knows of files."""
+    return [CompletionItem(incomplete, type="file")]
+
+
+def _invocation(context: click.Context) -> Invocation:
+    return context.find_object(Invocation) or Invocation()
+
+
+def _of_table(context: click.Context, names: Callable[[TableLookup], list[str]]) -> list[str]:
+    """Names that the newest version tells of the table that the line names."""
+    from metastore_assets.config import load_config
+    from metastore_assets.lookup import Metastore
+
+    def find() -> list[str]:
+        # Where the value of an option is still missing, click leaves the arguments as they are.
+        named = [context.params.get("name"), *context.params.get("names", ()), *context.args]
+        config = load_config(_invocation(context).config)
+        return names(Metastore(config.root, config.storage_options).table(next(filter(None, named))))
+
+    return _soon(find)
+
+
+def _columns(table: TableLookup) -> list[str]:
+    return [row.column for row in table.statistics()]
+
+
+def _keys(table: TableLookup) -> list[str]:
+    return [entry.key for entry in table.partitions()]
+
+
+def _quoted(name: str) -> str:
+    written = io.StringIO()
+    csv.writer(written, lineterminator="").writerow([name])
+    return written.getvalue()
+
+
+def _soon(find: Callable[[], list[str]]) -> list[str]:
+    """What is found, if it is found in time; nothing when anything goes wrong: a half-typed line is no place for it."""
+    found: list[str] = []
+
+    def run() -> None:
+        try:
+            found.extend(find())
+        except Exception:  # noqa: BLE001 (whatever it is, the command itself will say it)
+            found.clear()
+
+    thread = threading.Thread(target=run, daemon=True)
+    thread.start()
+    thread.join(PATIENCE)
+    return list(found)
+
+
+def _beginning_with(incomplete: str, names: Iterable[str]) -> list[CompletionItem]:
+    return [CompletionItem(name) for name in names if name.startswith(incomplete)]

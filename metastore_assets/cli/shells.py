@@ -1,0 +1,76 @@
+"""How bash and fish are told what completes a line, where click's own scripts fall short of keys such as `day=2024`."""
+
+from __future__ import annotations
+
+import os
+import re
+
+from click.shell_completion import (
+    BashComplete,
+    CompletionItem,
+    FishComplete,
+    add_completion_class,
+    split_arg_string,
+)
+
+_END = "\0"
+_SPECIAL = re.compile(r"([^\w@%+=:,./~-])")
+
+
+class Bash(BashComplete):
+    """Bash breaks words at `=` and `:`, and completes the last piece; what it inserts it does not quote."""
+
+    source_template = """\
+%(complete_func)s() {
+    local IFS=$'\\n' type value
+    while IFS=',' read -r type value; do
+        case $type in
+            dir) compopt -o dirnames ;;
+            file) compopt -o default ;;
+            plain) COMPREPLY+=("$value") ;;
+        esac
+    done < <(COMP_LINE="${COMP_LINE:0:$COMP_POINT}" COMP_WORD="${COMP_WORDS[COMP_CWORD]}" \\
+        COMP_WORDBREAKS="$COMP_WORDBREAKS" %(complete_var)s=bash_complete "$1" 2>/dev/null)
+}
+
+complete -o nosort -F %(complete_func)s %(prog_name)s
+"""
+
+    def get_completion_args(self) -> tuple[list[str], str]:
+        """The words before the cursor, and the one that it is in; from a script of click's own as click has them."""
+        if "COMP_LINE" not in os.environ:
+            return super().get_completion_args()
+        # The end is part of the last word, or is one of its own after a blank, whatever quotes are open.
+        _, *words = split_arg_string(os.environ["COMP_LINE"] + _END)
+        return words[:-1], words[-1].removesuffix(_END)
+
+    def get_completions(self, args: list[str], incomplete: str) -> list[CompletionItem[str]]:
+        """Completions of the piece that bash takes for the word, quoted where the user has not opened a quote."""
+        found = super().get_completions(args, incomplete)
+        word = os.environ.get("COMP_WORD", "")
+        if "COMP_LINE" not in os.environ or (word[:1] in ("'", '"') and word):
+            return found
+        breaks = os.environ.get("COMP_WORDBREAKS", "")
+        start = max((incomplete.rfind(char) + 1 for char in "=:@" if char in breaks), default=0)
+        skipped = incomplete[:start]
+        return [_piece(item, skipped) if item.type == "plain" else item for item in found]
+
+
+class Fish(FishComplete):
+    """What is offered may have commas in it."""
+
+    source_template = FishComplete.source_template.replace('string split ","', 'string split --max 1 ","')
+
+
+def _piece(item: CompletionItem[str], skipped: str) -> CompletionItem[str]:
+    # Of `--partition=day=2024`, click gives completions of what follows the option.
+    value = item.value
+    while skipped and not value.startswith(skipped):
+        skipped = skipped.partition("=")[2]
+    return CompletionItem(_SPECIAL.sub(r"\\\1", value[len(skipped) :]), item.type, item.help)
+
+
+def register() -> None:
+    """Let click know of them."""
+    add_completion_class(Bash)
+    add_completion_class(Fish)

@@ -1,0 +1,67 @@
+"""Where the configuration is, and reading its YAML, with errors for what YAML itself would let pass without a word."""
+
+from __future__ import annotations
+
+import os
+from pathlib import Path
+from typing import Any
+
+import yaml
+
+from metastore_assets.errors import ConfigError
+
+CONFIG_VARIABLE = "METASTORE_CONFIG"
+CONFIG_FILE = "metastore.yaml"
+
+
+def config_path(explicit: str | os.PathLike[str] | None = None) -> Path:
+    """The configuration file: the one given, else `$METASTORE_CONFIG`, else `./metastore.yaml`."""
+    chosen = explicit or os.environ.get(CONFIG_VARIABLE) or CONFIG_FILE
+    return Path(chosen).absolute()
+
+
+def read_mapping(path: Path) -> dict[Any, Any]:
+    """The mapping that a file holds. A key without a value counts as absent, at the top and in a table.
+
+    Raises ConfigError.
+    """
+    try:
+        raw = yaml.load(path.read_text(encoding="utf-8"), _Loader)
+    except FileNotFoundError:
+        raise ConfigError(
+            f"no configuration at {path}; write one, pass --config FILE, or set {CONFIG_VARIABLE}"
+        ) from None
+    except OSError as error:
+        raise ConfigError(f"{path} cannot be read: {error.strerror}") from error
+    except yaml.MarkedYAMLError as error:
+        mark = error.problem_mark
+        where = f"line {mark.line + 1}, column {mark.column + 1}: " if mark else ""
+        raise ConfigError(f"{path} cannot be read as YAML: {where}{error.problem or error.context}") from error
+    except (UnicodeDecodeError, yaml.YAMLError) as error:
+        raise ConfigError(f"{path} cannot be read as YAML: {' '.join(str(error).split())}") from error
+    if not isinstance(raw, dict):
+        held = "empty" if raw is None else f"{raw!r:.60}"
+        raise ConfigError(f"{path} must be a mapping with the keys root and tables; it is {held}")
+    tables = raw.get("tables")
+    if isinstance(tables, list):
+        raw["tables"] = [_present(table) if isinstance(table, dict) else table for table in tables]
+    return _present(raw)
+
+
+def _present(keys: dict[Any, Any]) -> dict[Any, Any]:
+    return {key: value for key, value in keys.items() if value is not None}
+
+
+class _Loader(yaml.SafeLoader):
+    """Refuses a key that stands twice in one mapping, of which YAML would keep the last without a word."""
+
+    def compose_mapping_node(self, anchor: Any) -> yaml.MappingNode:
+        node = super().compose_mapping_node(anchor)
+        seen: set[str] = set()
+        for key, _ in node.value:
+            if isinstance(key, yaml.ScalarNode):
+                if key.value in seen:
+                    problem = f"the key {key.value!r} is there twice"
+                    raise yaml.MarkedYAMLError(problem=problem, problem_mark=key.start_mark)
+                seen.add(key.value)
+        return node

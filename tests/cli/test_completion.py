@@ -1,0 +1,193 @@
+"""What shells are told when Tab is pressed: asked in a process of its own, as they ask, and by a real bash."""
+
+from __future__ import annotations
+
+import os
+import shlex
+import shutil
+import socket
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+from click.testing import CliRunner
+
+from metastore_assets.cli.commands import cli
+from tests.cli.support import execute
+from tests.cli.test_startup import LARGE, imported
+
+TABLES = ["orders", "gone", "fresh"]
+COLUMNS = ["id", "price", "ratio", "state", "day", "at", "big", "blob", "tags", "tags.element"]
+
+
+def environment(shell: str, words: list[str]) -> dict[str, str]:
+    """How click's scripts ask: the last word is the one that the cursor is in."""
+    line = " ".join(["metastore", *words])
+    cursor = words[-1] if shell == "fish" else str(len(words))
+    return {"_METASTORE_COMPLETE": f"{shell}_complete", "COMP_WORDS": line, "COMP_CWORD": cursor}
+
+
+def offered(*words: str, shell: str = "bash") -> list[str]:
+    """What completes the last word, asked in this process and in the working folder."""
+    done = CliRunner().invoke(cli, env=environment(shell, list(words)), prog_name="metastore")
+    assert (done.exit_code, done.stderr) == (0, "")
+    return _values(done.stdout, shell)
+
+
+def _values(printed: str, shell: str) -> list[str]:
+    lines = printed.strip("\n").split("\n") if printed.strip() else []
+    if shell == "zsh":
+        return [value for kind, value, _ in zip(*[iter(lines)] * 3, strict=True) if kind == "plain"]
+    return [line.partition(",")[2].partition("\t")[0] for line in lines if line.startswith("plain,")]
+
+
+@pytest.fixture(autouse=True)
+def folder(published: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """The working folder, with a configuration."""
+    monkeypatch.chdir(published.parent)
+    return published.parent
+
+
+@pytest.mark.parametrize(
+    ("words", "expected"),
+    [
+        (["sh"], ["show"]),
+        (["show", ""], TABLES),
+        (["show", "o"], ["orders"]),
+        (["refresh", "orders", ""], ["gone", "fresh"]),
+        (["--config", "other.yaml", "show", ""], ["elsewhere"]),
+        (["show", "--config", "other.yaml", ""], ["elsewhere"]),
+        (["top", "orders", ""], COLUMNS),
+        (["histogram", "orders", "ta"], ["tags", "tags.element"]),
+        (["show", "orders", "--columns", "id,pr"], ["id,price"]),
+        (["show", "orders", "--columns", "tags,ta"], ["tags,tags.element"]),
+        (["show", "orders", "--partition", ""], ["half=1", "half=2"]),
+        (["top", "orders", "id", "--partition", "half=2"], ["half=2"]),
+        (["refresh", "orders", "--partition", "h"], ["half=1", "half=2"]),
+        (["show", "--partition", "half=1", "orders", "--columns", "st"], ["state"]),
+    ],
+)
+def test_names_are_offered(folder: Path, words: list[str], expected: list[str]) -> None:
+    (folder / "other.yaml").write_text("root: r\ntables: [{name: elsewhere, uri: u}]")
+    assert offered(*words) == expected
+
+
+@pytest.mark.parametrize("shell", ["zsh", "fish"])
+def test_other_shells(folder: Path, shell: str) -> None:
+    assert offered("show", "", shell=shell) == TABLES
+    assert offered("show", "orders", "--columns", "id,st", shell=shell) == ["id,state"]
+    words = ["show", "orders", "--partition", "half="]
+    assert offered(*words, shell=shell) == ["half=1", "half=2"]
+    done = execute(folder=folder, environment=environment(shell, words))
+    assert (_values(done.stdout, shell), done.stderr, done.returncode) == (["half=1", "half=2"], "", 0)
+    script = CliRunner().invoke(cli, env={"_METASTORE_COMPLETE": f"{shell}_source"}, prog_name="metastore").stdout
+    assert f"_METASTORE_COMPLETE={shell}_complete" in script
+    # A list of columns has commas, at which nothing may be cut.
+    assert 'string split ","' not in script
+
+
+@pytest.mark.parametrize(
+    ("configuration", "words"),
+    [
+        ("root: [", ["show", ""]),
+        ("tables: 5", ["show", ""]),
+        ("tables: [{uri: u}, 7]", ["show", ""]),
+        (None, ["show", ""]),
+        ("root: /nowhere/at/all\ntables: [{name: orders, uri: u}]", ["show", "orders", "--columns", ""]),
+        ("root: root\ntables: [{name: fresh, uri: u}]", ["top", "fresh", ""]),
+        ("root: root\ntables: [{name: orders, uri: u}]", ["top", "unknown", ""]),
+        ("root: root\ntables: [{name: orders, uri: u}]", ["top", "", "id"]),
+    ],
+)
+def test_nothing_is_said_of_what_goes_wrong(published: Path, configuration: str | None, words: list[str]) -> None:
+    if configuration is None:
+        published.unlink()
+    else:
+        published.write_text(configuration)
+    assert offered(*words) == []
+
+
+def test_a_root_that_does_not_answer_is_not_waited_for(folder: Path) -> None:
+    with socket.create_server(("127.0.0.1", 0)) as silent:
+        (folder / "metastore.yaml").write_text(
+            "root: s3://bucket/root\n"
+            f"storage_options: {{aws_endpoint: 'http://127.0.0.1:{silent.getsockname()[1]}', aws_allow_http: 'true', "
+            "aws_region: us-east-1, aws_access_key_id: a, aws_secret_access_key: b}\n"
+            "tables: [{name: orders, uri: u}]\n"
+        )
+        done = execute(folder=folder, environment=environment("bash", ["show", "orders", "--columns", "''"]))
+        assert (done.stdout.strip(), done.stderr, done.returncode) == ("", "", 0)
+    assert offered("show", "") == ["orders"]
+
+
+def test_names_of_tables_need_nothing_large(folder: Path) -> None:
+    modules = imported(folder=folder, environment=environment("bash", ["show", ""]))
+    assert modules & (LARGE | {"numpy", "obstore", "polars", "pyarrow", "pydantic"}) == set()
+
+
+_BASH = """
+eval "$(_METASTORE_COMPLETE=bash_source metastore)"
+press_tab() {  # after the line; the words are what bash makes of it
+    COMP_LINE=$1 COMP_POINT=${#1}
+    shift
+    COMP_WORDS=("$@") COMP_CWORD=$(($# - 1)) COMPREPLY=()
+    _metastore_completion metastore
+    (IFS='|'; echo "${COMPREPLY[*]}")
+}
+"""
+
+
+@pytest.mark.skipif(shutil.which("bash") is None, reason="there is no bash")
+def test_bash(published_days: Path) -> None:
+    """The script that it is told to load, in a real bash, with what bash sets when Tab is pressed."""
+    scripts = str(Path(sys.executable).parent)
+    # Bash takes for a word what follows the last `=`, and inserts what it is given as it is.
+    cases = [
+        ("show ", ["show", ""], TABLES),
+        ("show orders --partition da", ["show", "orders", "--partition", "da"], ["day=a\\ b%2Fc", "day=日本"]),
+        (
+            "top orders id --partition=day=",
+            ["top", "orders", "id", "--partition", "=", "day", "="],
+            ["a\\ b%2Fc", "日本"],
+        ),
+        (
+            "top orders id --partition=day=a",
+            ["top", "orders", "id", "--partition", "=", "day", "=", "a"],
+            ["a\\ b%2Fc"],
+        ),
+        (
+            "refresh orders --partition day=a\\ b",
+            ["refresh", "orders", "--partition", "day", "=", "a\\ b"],
+            ["a\\ b%2Fc"],
+        ),
+        ("show orders --partition 'day=a", ["show", "orders", "--partition", "'day=a"], ["day=a b%2Fc"]),
+    ]
+    pressed = [shlex.join(["press_tab", f"metastore {line}", "metastore", *words]) for line, words, _ in cases]
+    done = subprocess.run(
+        ["bash", "--norc", "-c", _BASH + "\n".join(pressed)],
+        cwd=published_days,
+        env={**os.environ, "PATH": f"{scripts}{os.pathsep}{os.environ['PATH']}", "LC_ALL": "C.UTF-8"},
+        capture_output=True,
+        text=True,
+        check=True,
+    )
+    assert done.stdout.splitlines() == ["|".join(expected) for _, _, expected in cases], done.stderr
+
+
+@pytest.fixture(scope="module")
+def published_days(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A folder with a configuration of tables, one of which has partitions that are awkward to type."""
+    import pyarrow as pa
+
+    from metastore_assets.formats import encode_partition_key
+    from metastore_assets.store.objects import ObjectStore
+    from tests.lookup.published import publish
+
+    folder = tmp_path_factory.mktemp("days")
+    rows = pa.table({"id": [1, 2], "price": [0.5, 1.5]})
+    days = {encode_partition_key([("day", day)]): rows for day in ("a b/c", "日本")}
+    publish(ObjectStore(str(folder / "root")), rows, partitions=days)
+    tables = "".join(f"  - {{name: {name}, uri: ./x}}\n" for name in TABLES)
+    (folder / "metastore.yaml").write_text(f"root: ./root\ntables:\n{tables}")
+    return folder

@@ -1,0 +1,113 @@
+"""The line that tells what is going on: always moving, never wider than the terminal, and true."""
+
+from __future__ import annotations
+
+import io
+import threading
+import time
+from collections.abc import Callable, Iterator
+from dataclasses import replace
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import pyarrow as pa
+import pytest
+from rich.console import Console
+
+from metastore_assets.cli.progress import Line, Silent, watching
+from metastore_assets.cli.running_tasks import RunningTasks
+from metastore_assets.cli.text import cells
+from metastore_assets.pipeline.refresh import Progress
+
+if TYPE_CHECKING:
+    from pyspark.sql import SparkSession
+
+EVENTS = [
+    Progress("t", "plan"),
+    Progress("t", "profile", 0, 100, "fragments", 32),
+    Progress("t", "profile", 96, 100, "fragments", 4),
+    Progress("t", "profile", 100, 100, "fragments"),
+    Progress("t", "reduce", 0, 20_000, "partitions", 20_000),
+    Progress("t", "reduce", 20_000, 20_000, "partitions"),
+    Progress("t", "publish"),
+]
+
+
+def frame(event: Progress, width: int) -> str:
+    """What the line shows of an event."""
+    written = io.StringIO()
+    console = Console(file=written, width=width, color_system=None)
+    line = Line(console)
+    line(event)
+    line.hide()
+    console.print(line.drawn())
+    return written.getvalue().rstrip("\n")
+
+
+@pytest.mark.parametrize("width", [20, 40, 60, 80, 160])
+@pytest.mark.parametrize("name", ["t", "a_rather_long_name_" * 4, "表" * 30])
+def test_it_fits_the_terminal(width: int, name: str) -> None:
+    for event in EVENTS:
+        shown = frame(replace(event, table=name), width)
+        assert "\n" not in shown
+        assert cells(shown) <= width
+
+
+def test_what_is_told() -> None:
+    plan, first, last, done, partitions, table, publish = (frame(event, 80) for event in EVENTS)
+    assert "t: planning" in plan
+    assert "t: profiling" in first
+    assert "0 of 100 fragments" in first
+    assert "96 of 100 fragments" in last
+    assert "100 of 100 fragments" in done
+    assert "t: reducing partitions" in partitions
+    assert "0 of 20,000 partitions" in partitions
+    assert "t: reducing the table" in table
+    assert "t: publishing" in publish
+    # A name too long to show does not push out what is done.
+    assert "…: reducing the table" in frame(Progress("a_name" * 20, "reduce", 2, 2, "partitions"), 60)
+
+
+def test_nobody_is_told_without_a_terminal() -> None:
+    with watching() as watcher:
+        assert isinstance(watcher, Silent)
+
+
+@pytest.mark.spark
+def test_tasks_are_counted_while_a_job_runs(spark: SparkSession, tmp_path: Path) -> None:
+    """One by one, as they end; and none of a job that is over."""
+
+    def wait_for_file(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+        for batch in batches:
+            for number in batch.column("id").to_pylist():
+                while not (tmp_path / str(number)).exists():
+                    time.sleep(0.01)
+            yield batch
+
+    def collect() -> None:
+        spark.range(0, 4, 1, 4).mapInArrow(wait_for_file, "id long").collect()
+
+    tasks = RunningTasks(spark)
+    job = threading.Thread(target=collect)
+    job.start()
+    try:
+        for number in range(4):
+            _wait(lambda number=number: tasks.count() == (number, 4))  # type: ignore[misc]
+            if number == 2:
+                tasks.forget()
+                assert tasks.count() == (0, 0)
+                break
+            (tmp_path / str(number)).touch()
+    finally:
+        for number in range(4):
+            (tmp_path / str(number)).touch()
+        job.join()
+    assert tasks.count() == (0, 0)
+    tasks.close()
+
+
+def _wait(condition: Callable[[], bool], seconds: float = 60) -> None:
+    end = time.monotonic() + seconds
+    while not condition():
+        assert time.monotonic() < end
+        time.sleep(0.02)
