@@ -13,7 +13,6 @@ import subprocess
 import sys
 import tempfile
 import threading
-import weakref
 from collections.abc import Iterator
 from contextlib import contextmanager, suppress
 from typing import Any, BinaryIO
@@ -72,6 +71,7 @@ class Child:
     """A running child."""
 
     def __init__(self) -> None:
+        _occupy_standard_streams()
         self._variables = dict(os.environ)
         self._log = tempfile.TemporaryFile(buffering=0)  # noqa: SIM115 (open as long as the child lives)
         self._shared = tempfile.TemporaryFile(buffering=0)  # noqa: SIM115
@@ -124,6 +124,7 @@ class Child:
 
     def end(self, patience: float = _PATIENCE) -> None:
         """Let it go; after so many seconds end it."""
+        _running.discard(self)
         self._close()
         try:
             self._process.wait(patience)
@@ -149,6 +150,15 @@ class Child:
                 file.close()
 
 
+def _occupy_standard_streams() -> None:
+    """Where they are closed, as in some daemons, a pipe would get their numbers, and what is written to them."""
+    for descriptor in range(3):
+        try:
+            os.fstat(descriptor)
+        except OSError:
+            os.open(os.devnull, os.O_RDWR)
+
+
 def _pipe_to_child() -> tuple[int, BinaryIO]:
     read, write = os.pipe()
     return read, open(write, "wb")
@@ -159,7 +169,7 @@ def _pipe_from_child() -> tuple[BinaryIO, int]:
     return open(read, "rb"), write
 
 
-_running: weakref.WeakSet[Child] = weakref.WeakSet()
+_running: set[Child] = set()
 _idle: list[Child] = []
 _lock = threading.Lock()
 

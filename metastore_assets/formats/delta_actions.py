@@ -133,7 +133,7 @@ def _checkpoint_actions(location: Location, name: str, with_statistics: bool) ->
 
 def _parquet_actions(location: Location, path: str, with_statistics: bool) -> Iterator[_Action]:
     for kind, rows in read_parts(_parquet_rows, location.full_path(path), location, path, with_statistics):
-        yield from ((kind, row) for row in dates_as_text(rows).to_pylist(maps_as_pydicts="strict"))
+        yield from ((kind, row) for row in rows.to_pylist(maps_as_pydicts="strict"))
 
 
 def _parquet_rows(location: Location, path: str, with_statistics: bool) -> Iterator[tuple[str, pa.StructArray]]:

@@ -42,6 +42,20 @@ def negative_lengths() -> bytes:
     return _replaced(sink.getvalue(), b"\xc0\x63\x01\x00", b"\xc0\x63\x01\x01")
 
 
+def impossible_precision() -> bytes:
+    """ORC with one flipped bit in its footer: the decimals in `m` have 76 digits, not 12.
+
+    Arrow ends the process where the types of the columns are asked for: whoever plans the table does.
+    """
+    sink = io.BytesIO()
+    decimals = pa.array(range(ROWS), pa.decimal128(12, 2))
+    orc.write_table(
+        pa.table({"id": pa.array(range(ROWS), pa.int64()), "m": decimals}), sink, compression="uncompressed"
+    )
+    # Of the column's type: its kind (14), precision and scale.
+    return _replaced(sink.getvalue(), b"\x08\x0e \x00\x28\x0c\x30\x02", b"\x08\x0e \x00\x28\x4c\x30\x02")
+
+
 def _replaced(data: bytes, old: bytes, new: bytes) -> bytes:
     assert data.count(old) == 1, "the writer lays out its files otherwise: find the place anew"
     return data.replace(old, new)
@@ -50,5 +64,6 @@ def _replaced(data: bytes, old: bytes, new: bytes) -> bytes:
 KILLERS: Mapping[str, Callable[[], bytes]] = {
     "flipped-repetition.parquet": flipped_repetition,
     "negative-lengths.orc": negative_lengths,
+    "impossible-precision.orc": impossible_precision,
 }
 """Makers by a name for the file."""
