@@ -39,7 +39,9 @@ class TerminalOutput:
             *(Column(heading, right=True) for heading in ("rows", "partitions", "version")),
             *(Column(heading) for heading in ("snapshot", "published", "uri")),
         ]
-        self._page.grid(columns, [_table_row(row) for row in rows])
+        self._not_shown(
+            self._page.fitting_grid(columns, list(map(_table_row, rows)), ["snapshot", "format", "partitions"])
+        )
 
     def refreshed(self, result: Answer) -> None:
         """One line per table; a dry run also names the partitions."""
@@ -122,25 +124,27 @@ class TerminalOutput:
         """One line per version, the newest first."""
         columns = [Column("version", right=True, style="bold"), *map(Column, ("snapshot", "committed", "published"))]
         columns += [Column(heading, right=True) for heading in ("rows", "partitions", "fragments", "bytes")]
-        self._page.grid(
-            columns,
-            [
-                (
-                    text.number(row["version"]),
-                    _short(row["snapshot"]),
-                    _moment(row["committed_at"]),
-                    _moment(row["published_at"]),
-                    *(text.number(row[key]) for key in ("row_count", "partitions", "fragments")),
-                    text.size(row["bytes"]),
-                )
-                for row in rows
-            ],
-        )
+        lines = [
+            (
+                text.number(row["version"]),
+                _short(row["snapshot"]),
+                _moment(row["committed_at"]),
+                _moment(row["published_at"]),
+                *(text.number(row[key]) for key in ("row_count", "partitions", "fragments")),
+                text.size(row["bytes"]),
+            )
+            for row in rows
+        ]
+        self._not_shown(self._page.fitting_grid(columns, lines, ["committed", "bytes", "fragments", "partitions"]))
 
     def expired(self, result: Answer) -> None:
         """One line."""
         removed = f"{text.plural(result['versions'], 'version')} and {text.plural(result['files'], 'file')}"
         self._page.line(Styled(result["table"], "bold"), f": removed {removed} ({text.size(result['bytes'])})")
+
+    def _not_shown(self, headings: Sequence[str]) -> None:
+        if headings:
+            self._page.line(Styled(f"  not shown: {', '.join(headings)} (see --json)", "dim"))
 
     def _planned(self, plan: Answer) -> None:
         name = Styled(plan["table"], "bold")
@@ -231,8 +235,8 @@ def _table_row(row: Answer) -> Sequence[Part]:
         row["table"],
         row["format"] or text.ABSENT,
         *(text.number(row[key]) for key in ("row_count", "partitions", "version")),
-        Styled("never refreshed", "yellow") if never else _short(row["snapshot"]),
-        _moment(row["published_at"]),
+        text.ABSENT if never else _short(row["snapshot"]),
+        Styled("never refreshed", "yellow") if never else _moment(row["published_at"]),
         text.printable(row["uri"]),
     )
 

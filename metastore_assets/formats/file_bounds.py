@@ -17,6 +17,7 @@ from metastore_assets.formats.apart import read_all, told
 from metastore_assets.formats.base import Guarantee, Snapshot, TypeReason
 from metastore_assets.formats.bounds import FragmentBounds, column_path, constant_bounds
 from metastore_assets.formats.conform import Matcher, conform
+from metastore_assets.formats.file_schemas import describe_all
 from metastore_assets.formats.files_source import FilesFragmentSource
 from metastore_assets.formats.listing import DataFile
 from metastore_assets.formats.location import Location

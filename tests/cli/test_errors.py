@@ -32,6 +32,7 @@ from tests.cli.support import error_of, run
         (["top", "orders", "id"], ["'id'", "frequencies: off"]),
         (["histogram", "orders", "state"], ["'state'", "string is not numeric or temporal"]),
         (["refresh", "nope"], ["'nope'"]),
+        (["refresh", "ordres"], ["did you mean 'orders'?"]),
         (["expire", "nope"], ["'nope'"]),
     ],
 )
@@ -53,6 +54,8 @@ def test_what_is_not_there(published: Path, arguments: list[str], said: list[str
         (["top", "orders", "id", "-n", "many"], "'many'"),
         (["histogram", "orders", "id", "--bins", "0"], "0 is not in the range"),
         (["show", "orders", "--partitions", "--columns", "id"], "--partitions"),
+        (["show", "orders", "--columns", " , "], "--columns names no column"),
+        (["profile", ""], "a location is empty"),
         (["refresh"], "--all"),
         (["refresh", "orders", "--all"], "--all"),
         (["refresh", "orders", "gone", "--partition", "x"], "one table"),
@@ -80,6 +83,26 @@ def test_the_help_is_printed_as_it_is(arguments: list[str]) -> None:
     assert printed.startswith("Usage: metastore [OPTIONS] COMMAND [ARGS]...\n\n  Rich column statistics")
     assert {"  show ", "  refresh ", "  tables "} <= {line[: line.find(" ", 2) + 1] for line in printed.splitlines()}
     assert "..." not in printed.partition("Commands:")[2]
+
+
+@pytest.mark.parametrize("command", ["show", "versions", "top"])
+def test_a_table_without_a_version_is_not_taken_for_another(published: Path, command: str) -> None:
+    """It is configured: its name is not misspelt, however close it is to that of one that is published."""
+    published.write_text("root: ./root\ntables: [{name: order, uri: ./orders}]")
+    message = error_of(run(command, "order", *(["id"] if command == "top" else []), config=published))
+    assert message.endswith("; run `metastore refresh order`")
+
+
+def test_a_place_without_a_table_is_told_with_the_tables_name(published: Path) -> None:
+    message = error_of(run("refresh", "gone", "--dry-run", config=published))
+    assert message.startswith(f"table 'gone': {published.parent}/gone holds no table")
+
+
+def test_no_tables_at_all(published: Path) -> None:
+    published.write_text("root: ./root\ntables:\n")
+    result = run("refresh", "--all", config=published)
+    assert (result.exit_code, result.stdout, result.stderr) == (0, "", "note: no tables are configured\n")
+    assert run("tables", config=published).stdout == "no tables are configured\n"
 
 
 def test_no_configuration(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
