@@ -27,10 +27,14 @@ if TYPE_CHECKING:
     from metastore_assets.config import MetastoreConfig
     from metastore_assets.lookup import Metastore, TableLookup
 
+_EPILOG = """\b
+Completion of names with Tab, in bash (docs/operations.md has other shells):
+  eval "$(_METASTORE_COMPLETE=bash_source metastore)"
+"""
 _SETTINGS = {"help_option_names": ["-h", "--help"], "max_content_width": 100}
 
 
-@click.group(cls=MetastoreGroup, context_settings=_SETTINGS)
+@click.group(cls=MetastoreGroup, context_settings=_SETTINGS, epilog=_EPILOG)
 @click.version_option(package_name="metastore-assets", message="%(version)s")
 @global_options
 def cli() -> None:
@@ -105,7 +109,9 @@ def show(
 @cli.command()
 @name_argument
 @column_argument
-@click.option("-n", "count", type=click.IntRange(min=1), default=10, show_default=True, help="Number of values.")
+@click.option(
+    "-n", "count", type=click.IntRange(min=1), default=10, show_default=True, metavar="N", help="Number of values."
+)
 @partition_option
 @answering
 @click.pass_obj

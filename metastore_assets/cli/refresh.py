@@ -19,7 +19,7 @@ if TYPE_CHECKING:
 
 
 @click.command()
-@click.argument("names", metavar="NAME...", nargs=-1, shell_complete=table_names)
+@click.argument("names", metavar="[NAME]...", nargs=-1, shell_complete=table_names)
 @click.option("--all", "every", is_flag=True, help="Every configured table.")
 @click.option("--dry-run", is_flag=True, help="Only say what would be done.")
 @click.option("--full", is_flag=True, help="Read every fragment again.")

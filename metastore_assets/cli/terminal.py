@@ -11,6 +11,8 @@ from metastore_assets.cli.statistics_table import print_statistics
 
 LISTED_BINS = 40
 """Up to so many bins, each has a line with its edges and its frequency; more make a chart."""
+LISTED_PARTITIONS = 40
+"""Up to so many partitions, a plan names each on a terminal."""
 CHART_HEIGHT = 12
 _BAR = 30
 _PLAIN_BINS = 20
@@ -155,9 +157,12 @@ class TerminalOutput:
             f" version {plan['version']} of snapshot {_short(plan['snapshot'])} would read {reading}: {_changes(plan)}",
         )
         self._retyped(plan)
+        most = None if self.width is None else LISTED_PARTITIONS
         for sign, style, keys in (("*", "green", changed), ("-", "red", removed)):
-            for key in keys:
+            for key in keys[:most]:
                 self._page.line(Styled(f"  {sign} {text.printable(key)}", style))
+            if most is not None and len(keys) > most:
+                self._page.line(Styled(f"  {sign} and {len(keys) - most:,} more (see --json)", "dim"))
 
     def _retyped(self, result: Answer) -> None:
         for change in result.get("type_changes", ()):
