@@ -73,7 +73,7 @@ def _parsed(block: Block, names: list[str], options: CsvOptions) -> pa.RecordBat
             ),
         )
     except pa.ArrowInvalid as error:
-        raise _located(error, block, options) from error
+        raise _located(error, block) from error
     return table.combine_chunks().to_batches()[0]
 
 
@@ -100,16 +100,10 @@ def _check_lines(block: Block, endings: frozenset[int], columns: int, options: C
         )
 
 
-def _located(error: pa.ArrowInvalid, block: Block, options: CsvOptions) -> pa.ArrowInvalid:
-    """The error with the line in the file instead of the number of the row, and the option that may help."""
+def _located(error: pa.ArrowInvalid, block: Block) -> pa.ArrowInvalid:
+    """The error with the line in the file instead of the number of the row."""
     message = str(error)
     hint = "; set options.encoding" if "UTF8" in message else ""
-    if (
-        options.escape
-        and options.escape_unquoted is None
-        and f"{options.escape}{options.delimiter}".encode() in block.data
-    ):
-        hint += f"; set options.escape_unquoted to false if {options.escape} stands for itself without quotes"
     row = _ROW.search(message)
     if row is None:
         return pa.ArrowInvalid(message + hint)
