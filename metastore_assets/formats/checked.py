@@ -28,9 +28,10 @@ def items(value: Any, what: str) -> list[Any]:
     return value
 
 
-def number(value: Any, what: str, least: int = _LEAST) -> int:
-    """A whole number of 64 bits, no less than `least`."""
-    if not isinstance(value, int) or isinstance(value, bool) or not least <= value <= _GREATEST:
+def number(value: Any, what: str, least: int = _LEAST, *, unsigned: bool = False) -> int:
+    """A whole number of 64 bits, no less than `least`; those of numbers that are `unsigned` have no sign."""
+    greatest = _GREATEST * 2 + 1 if unsigned else _GREATEST
+    if not isinstance(value, int) or isinstance(value, bool) or not least <= value <= greatest:
         raise _wrong(what, value, "a whole number" if least == _LEAST else f"a whole number of at least {least}")
     return value
 

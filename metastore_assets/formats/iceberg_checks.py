@@ -9,7 +9,7 @@ from metastore_assets.formats.checked import distinct, items, number, record, re
 from metastore_assets.formats.damage import refuse_beyond
 from metastore_assets.formats.limits import FIELDS, MANIFESTS, NESTING
 
-_OPTIONAL_NUMBERS = ("current-schema-id", "default-spec-id", "current-snapshot-id")
+_OPTIONAL_NUMBERS = ("current-schema-id", "default-spec-id")
 
 
 def check_metadata(raw: Mapping[str, Any]) -> None:
@@ -22,6 +22,7 @@ def check_metadata(raw: Mapping[str, Any]) -> None:
     for key in _OPTIONAL_NUMBERS:
         if raw.get(key) is not None:
             number(raw[key], key)
+    _snapshot_id(raw, "current-snapshot-id", required=False)
     own = raw.get("schemas") or [raw.get("schema")]
     schemas = records(own, "schemas")
     distinct((number(schema.get("schema-id", 0), "schema-id") for schema in schemas), "schema-id")
@@ -78,14 +79,20 @@ def _check_spec(fields: Any) -> None:
     distinct((field["name"] for field in own), "the partition field")
 
 
+def _snapshot_id(raw: Mapping[str, Any], key: str, *, required: bool = True) -> None:
+    # Some writers draw them from all numbers of 64 bits.
+    if required or raw.get(key) is not None:
+        number(raw.get(key), key, unsigned=True)
+
+
 def _check_snapshots(raw: Mapping[str, Any]) -> None:
     snapshots = records(raw.get("snapshots") or [], "snapshots")
     for snapshot in snapshots:
-        number(snapshot.get("snapshot-id"), "snapshot-id")
+        _snapshot_id(snapshot, "snapshot-id")
         number(snapshot.get("timestamp-ms"), "timestamp-ms")
-        for key in ("parent-snapshot-id", "schema-id"):
-            if snapshot.get(key) is not None:
-                number(snapshot[key], key)
+        _snapshot_id(snapshot, "parent-snapshot-id", required=False)
+        if snapshot.get("schema-id") is not None:
+            number(snapshot["schema-id"], "schema-id")
         if snapshot.get("manifest-list") is not None:
             text(snapshot["manifest-list"], "manifest-list")
         manifests = items(snapshot.get("manifests") or [], "manifests")
@@ -95,7 +102,7 @@ def _check_snapshots(raw: Mapping[str, Any]) -> None:
     for name, ref in record(raw.get("refs") or {}, "refs").items():
         text(name, "the name of a branch or tag")
         text(record(ref, "refs").get("type"), "the type of a branch or tag")
-        number(ref.get("snapshot-id"), "snapshot-id")
+        _snapshot_id(ref, "snapshot-id")
     for entry in records(raw.get("snapshot-log") or [], "snapshot-log"):
         number(entry.get("timestamp-ms"), "timestamp-ms")
-        number(entry.get("snapshot-id"), "snapshot-id")
+        _snapshot_id(entry, "snapshot-id")

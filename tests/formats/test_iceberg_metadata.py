@@ -265,6 +265,20 @@ def test_a_current_snapshot_that_only_the_main_branch_names(writer: IcebergWrite
         assert _ids(writer.folder) == [1, 2, 3]
 
 
+def test_snapshots_of_numbers_without_a_sign(writer: IcebergWriter) -> None:
+    """As some writers draw them."""
+    number = 2**64 - 5
+    last = writer.snapshots[-1] | {"snapshot-id": number}
+    snapshots = [*writer.snapshots[:-1], last]
+    log = [{"snapshot-id": number, "timestamp-ms": 1_700_000_000_000}]
+    changes = {"current-snapshot-id": number, "refs": {}, "snapshot-log": log}
+    writer.write_metadata(snapshots=snapshots, **changes)
+    assert _ids(writer.folder) == _ids(writer.folder, at=str(number)) == [1, 2, 3]
+    writer.write_metadata(snapshots=[last | {"snapshot-id": 2**64}])
+    with pytest.raises(TableFormatError, match=f"snapshot-id is {2**64}, not a whole number"):
+        _open(writer.folder).snapshot()
+
+
 def test_a_snapshot_that_names_no_manifests(writer: IcebergWriter) -> None:
     """Is no empty table; one that lists none is."""
     snapshots = [{key: value for key, value in one.items() if key != "manifest-list"} for one in writer.snapshots]
