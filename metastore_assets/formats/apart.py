@@ -30,8 +30,9 @@ def read_all(
 ) -> list[Any]:
     """`[function(*task) for task in tasks]`, each of which reads the file at the path in its place.
 
-    What a task raised stands where its result would: a FatalFileError when it ended the child twice, the second time
-    as all that the child was doing. `threads` tasks run at a time; a thread is given `share` tasks at once.
+    What a task raised stands where its result would: a FatalFileError when it ended the child that was at nothing else.
+    A child that was killed from outside is believed when that happens again. `threads` tasks run at a time; a thread is
+    given `share` tasks at once.
     """
     outcomes: dict[int, Any] = {}
     suspects: list[int] = []
@@ -51,9 +52,10 @@ def read_all(
                     outcomes |= enumerate(map(_restored, answer.values), answer.first)
         except ChildEnded as ended:
             deaths += 1
-            if alone and list(ended.reading) == alone:
-                path = paths[alone[0]]
-                outcomes[alone[0]] = FatalFileError(_fatal(ended.reading[alone[0]] or path, ended.how), path=path)
+            if list(ended.reading) == places and (alone or not ended.was_killed):
+                (place,) = places
+                path = paths[place]
+                outcomes[place] = FatalFileError(_fatal(ended.reading[place] or path, ended.how), path=path)
             elif not ended.reading:
                 silent += 1
                 _check_silent(silent, ended)

@@ -37,10 +37,14 @@ _PATIENCE = 5.0
 class ChildEnded(Exception):
     """Raised when a child is gone."""
 
-    def __init__(self, how: str, reading: dict[int, str], said: str) -> None:
-        super().__init__(how)
-        self.how = how
-        """`signal 11, segmentation fault`, or `exit status 1`."""
+    def __init__(self, code: int, reading: dict[int, str], said: str) -> None:
+        super().__init__(code)
+        self.how = f"exit status {code}"
+        """Or `signal 11, segmentation fault`."""
+        if code < 0:
+            self.how = f"signal {-code}, {signal.strsignal(-code) or 'unknown'}".lower()
+        self.was_killed = code in (-signal.SIGKILL, -signal.SIGTERM)
+        """By somebody else, perhaps for want of memory."""
         self.reading = reading
         """What it was reading by the number of the task: a file, perhaps with the part of it, or empty."""
         self.said = said
@@ -139,10 +143,9 @@ class Child:
 
     def _ended(self) -> ChildEnded:
         code = self._process.wait()
-        how = f"signal {-code}, {signal.strsignal(-code) or 'unknown'}".lower() if code < 0 else f"exit status {code}"
         self._log.seek(0)
         lines = [line for line in self._log.read().decode("utf-8", "replace").splitlines() if line.strip()]
-        return ChildEnded(how, self._crumbs.found(), lines[-1] if lines else "it wrote nothing")
+        return ChildEnded(code, self._crumbs.found(), lines[-1] if lines else "it wrote nothing")
 
     def _close(self) -> None:
         for file in (self._requests, self._answers, self._shared, self._log):

@@ -4,15 +4,18 @@ from __future__ import annotations
 
 import difflib
 from collections.abc import Callable, Iterator, Mapping, Sequence
+from typing import TYPE_CHECKING
 
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from metastore_assets.config import TableConfig
 from metastore_assets.errors import ConfigError
 from metastore_assets.formats.conform import conform_leaf, is_text, type_kind
 from metastore_assets.formats.text_values import first_misfit, parse
 from metastore_assets.formats.type_names import type_named
+
+if TYPE_CHECKING:
+    from metastore_assets.config import TableConfig
 
 Declared = Mapping[str, pa.DataType]
 """By dotted path of a column: `a`, `a.b` of a struct, `a.element` of a list, `a.key` and `a.value` of a map."""

@@ -11,6 +11,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from metastore_assets.formats.conform import identity
+from metastore_assets.formats.crumbs import reading
 from metastore_assets.formats.file_columns import open_columns
 from metastore_assets.formats.iceberg_delete_files import Positions, aligned
 from metastore_assets.formats.iceberg_names import FallbackIds
@@ -53,9 +54,10 @@ def equal_rows(data: FileFragmentReader, deletes: Sequence[EqualityDeletes], fal
 
 
 def _deleted_rows(file: EqualityDeletes, fallback: FallbackIds) -> list[pa.Array]:
-    columns = open_columns(file.format, file.location.open(file.path))
+    full_path = file.location.full_path(file.path)
+    with reading(f"{full_path} (an equality delete file)"):
+        columns = open_columns(file.format, file.location.open(file.path))
     try:
-        full_path = file.location.full_path(file.path)
         matcher = fallback.matcher(file.format, columns.fields, positions=False)
         reader = FileFragmentReader(columns, path=full_path, matcher=matcher, constants={})
         for key in file.keys:

@@ -13,11 +13,14 @@ import posixpath
 import re
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
+from typing import TYPE_CHECKING
 
-from metastore_assets.config import TableConfig
 from metastore_assets.errors import TableFormatError
 from metastore_assets.formats.location import Location
 from metastore_assets.formats.relocation import Relocation
+
+if TYPE_CHECKING:
+    from metastore_assets.config import TableConfig
 
 _URI = re.compile(r"([A-Za-z][A-Za-z0-9+.-]*):(?://([^/]*))?(.*)", re.DOTALL)
 _KINDS = {"s3a": "s3", "s3n": "s3", "gcs": "gs"}

@@ -10,6 +10,7 @@ import time
 from collections.abc import Iterator
 from typing import Any
 
+from metastore_assets.formats.base import FragmentSource
 from metastore_assets.formats.crumbs import reading
 
 
@@ -62,6 +63,11 @@ def variable(name: str) -> str | None:
 
 def blob(size: int) -> bytes:
     return bytes(size)
+
+
+def open_fragment(source: FragmentSource) -> int:
+    with source.open() as reader:
+        return reader.row_count
 
 
 def loaded(name: str) -> bool:
