@@ -39,7 +39,7 @@ _BUILT: Mapping[str | None, tuple[str, ...]] = {"frequencies": ("auto", "all", "
 
 
 class _Model(BaseModel):
-    model_config = ConfigDict(extra="forbid", frozen=True, populate_by_name=True)
+    model_config = ConfigDict(extra="forbid", frozen=True)
 
 
 class ColumnPolicy(_Model):
@@ -101,7 +101,7 @@ class TableConfig(_Model):
     """One table to keep statistics of: at a `uri`, or under its `identifier` in a `catalog`."""
 
     name: str
-    uri: str
+    uri: str = Field(min_length=1)
     """`catalog://<catalog>/<identifier>` for a table in a catalog."""
     catalog: str | CatalogConfig | None = None
     """A name under `catalogs` (or `default`); its settings once the configuration is loaded."""
@@ -189,7 +189,7 @@ class TableConfig(_Model):
 class MetastoreConfig(_Model):
     """The whole of `metastore.yaml`."""
 
-    root: str
+    root: str = Field(min_length=1)
     storage_options: dict[str, str] = Field(default_factory=dict)
     """Object-store settings of `root` (`aws_endpoint`, `aws_region`, …), as obstore names them."""
     spark: dict[str, Any] = Field(default_factory=dict)

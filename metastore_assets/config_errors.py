@@ -21,6 +21,7 @@ _EXPECTED = {
     "int_from_float": "a whole number",
     "dict_type": "a mapping",
     "list_type": "a list",
+    "string_too_short": "text that is not empty",
 }
 
 
@@ -50,8 +51,9 @@ def _told(raw: Mapping[Any, Any], place: Place, problems: list[Problem], model: 
     where = f"{subject}: {key}" if subject and key else subject or key
     if problems[0]["type"] == "missing":
         return f"{where} is missing"
-    # Of a table or a whole file that contradicts itself, the reason names what is at fault.
-    value = _shown(problems[0]["input"]) if key or problems[0]["type"] == "model_type" else ""
+    # Of a table or a whole file that contradicts itself, the reason names what is at fault; secrets are not told.
+    told = (key or problems[0]["type"] == "model_type") and "storage_options" not in place
+    value = _shown(problems[0]["input"]) if told else ""
     said = _reason(problems, place, model)
     return f"{where}{f' = {value}' if value else ''}: {said}" if where else said
 

@@ -5,7 +5,6 @@ from __future__ import annotations
 import re
 from bisect import bisect_left
 from collections.abc import Sequence
-from difflib import get_close_matches
 
 _LONGEST = 4000
 _LAST = 500
@@ -44,6 +43,8 @@ def close_names(name: str, names: Sequence[str], otherwise: str) -> str:
 
     Empty when there are no names.
     """
+    from difflib import get_close_matches
+
     if not names:
         return ""
     by_lower = {known.lower(): known for known in names}
@@ -64,6 +65,8 @@ def near_names(name: str, names: Sequence[str]) -> str:
 
     For names that are many and alike, of which most are close to any. Empty when there are no names.
     """
+    from difflib import get_close_matches
+
     if not names:
         return ""
     known = sorted(names)

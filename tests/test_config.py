@@ -84,6 +84,10 @@ def test_a_column_inherits_what_it_does_not_say(tmp_path: Path) -> None:
             r": table number 2: name is missing; table number 2: uri is missing$",
         ),
         ("root: r\ntables: [{name: [a], uri: x}]", r": table number 1 \(uri 'x'\): name = \['a'\]: must be text$"),
+        (
+            "root: ''\ntables: [{name: a, uri: ''}]",
+            r": root = '': must be text that is not empty; table 'a': uri = '': must",
+        ),
         ("root: r\ntables: [{name: a}]", r": table 'a': uri is missing$"),
         ("root: r\ntables: [{name: a, uri: x, zzz: 1}]", r": table 'a': zzz = 1: no such key; there are: name, uri"),
         (
@@ -98,7 +102,7 @@ def test_a_column_inherits_what_it_does_not_say(tmp_path: Path) -> None:
         ("root: r\ntables: [{name: a, uri: x, options: 5}]", r": table 'a': options = 5: must be a mapping$"),
         (
             "root: r\ntables: [{name: a, uri: x, storage_options: {k: true}}]",
-            r"table 'a': storage_options.k = true: must be text",
+            r"table 'a': storage_options.k: must be text$",
         ),
         (
             "root: r\ntables: [{name: a, uri: x, partitions: {d: [{a: b}]}}]",

@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from concurrent.futures import ThreadPoolExecutor
 from typing import TYPE_CHECKING, Any
 
+from metastore_assets.cli.parallel import parallel_map
 from metastore_assets.cli.statistics_table import SHAPE_BINS
 from metastore_assets.config import MetastoreConfig, TableConfig
 from metastore_assets.errors import NotKeptError, VersionNotFoundError
@@ -39,13 +39,11 @@ def table_answers(config: MetastoreConfig) -> list[Json]:
             **{key: told.get(key) for key in keys},
         }
 
-    with ThreadPoolExecutor(_READERS) as pool:
-        return list(pool.map(answer, config.tables))
+    return parallel_map(answer, config.tables, _READERS)
 
 
-def version_answers(metastore: Metastore, name: str) -> list[Json]:
-    """The published versions of a table, the newest first. Raises VersionNotFoundError when there is none."""
-    newest = metastore.table(name).version
+def version_answers(metastore: Metastore, name: str, newest: Version) -> list[Json]:
+    """The published versions of a table up to its newest, which comes first."""
     numbers = [number for number in metastore.versions(name) if number < newest.number]
 
     def answer(number: int) -> Json | None:
@@ -54,8 +52,7 @@ def version_answers(metastore: Metastore, name: str) -> list[Json]:
         except VersionNotFoundError:
             return None  # Expired since it was listed.
 
-    with ThreadPoolExecutor(_READERS) as pool:
-        older = list(pool.map(answer, reversed(numbers)))
+    older = parallel_map(answer, reversed(numbers), _READERS)
     return [_version(newest), *(row for row in older if row is not None)]
 
 

@@ -20,17 +20,21 @@ from metastore_assets.cli.options import (
 from metastore_assets.cli.output import make_output
 from metastore_assets.cli.profile import profile
 from metastore_assets.cli.refresh import refresh
-from metastore_assets.errors import PartitionNotFoundError
+from metastore_assets.errors import PartitionNotFoundError, VersionNotFoundError
 
 if TYPE_CHECKING:
     from metastore_assets.cli.output import Answer
     from metastore_assets.config import MetastoreConfig
     from metastore_assets.lookup import Metastore, TableLookup
 
+_EPILOG = """\b
+Completion of names with Tab, in bash (docs/operations.md has other shells):
+  eval "$(_METASTORE_COMPLETE=bash_source metastore)"
+"""
 _SETTINGS = {"help_option_names": ["-h", "--help"], "max_content_width": 100}
 
 
-@click.group(cls=MetastoreGroup, context_settings=_SETTINGS)
+@click.group(cls=MetastoreGroup, context_settings=_SETTINGS, epilog=_EPILOG)
 @click.version_option(package_name="metastore-assets", message="%(version)s")
 @global_options
 def cli() -> None:
@@ -83,9 +87,11 @@ def show(
 
     if partitions and (partition is not None or columns is not None):
         raise click.UsageError("--partitions lists all of them: it goes with neither --partition nor --columns")
+    if columns is not None and not column_names(columns):
+        raise click.UsageError("--columns names no column")
     config = _config(invocation)
     check = CurrentCheck(config.table(name))
-    table = _metastore(config).table(name, version)
+    table = _open(config, name, version)
     partition = _partition_key(table, partition)
     output = make_output(as_json)
     rows = [] if partitions else table.statistics(column_names(columns), partition)
@@ -103,7 +109,9 @@ def show(
 @cli.command()
 @name_argument
 @column_argument
-@click.option("-n", "count", type=click.IntRange(min=1), default=10, show_default=True, help="Number of values.")
+@click.option(
+    "-n", "count", type=click.IntRange(min=1), default=10, show_default=True, metavar="N", help="Number of values."
+)
 @partition_option
 @answering
 @click.pass_obj
@@ -146,7 +154,8 @@ def versions(invocation: Invocation, name: str, as_json: bool) -> None:
     from metastore_assets.cli.answers import version_answers
 
     config = _config(invocation)
-    make_output(as_json).versions(version_answers(_metastore(config), config.table(name).name))
+    newest = _open(config, name).version
+    make_output(as_json).versions(version_answers(_metastore(config), name, newest))
 
 
 @cli.command()
@@ -191,8 +200,20 @@ def _metastore(config: MetastoreConfig) -> Metastore:
 
 
 def _table(invocation: Invocation, name: str) -> TableLookup:
-    config = _config(invocation)
-    return _metastore(config).table(config.table(name).name)
+    return _open(_config(invocation), name)
+
+
+def _open(config: MetastoreConfig, name: str, version: int | None = None) -> TableLookup:
+    """A configured table as of a version. Raises VersionNotFoundError, ConfigError."""
+    name = config.table(name).name
+    try:
+        return _metastore(config).table(name, version)
+    except VersionNotFoundError:
+        if version is not None:
+            raise
+        # What else is published is of no interest: the name is not misspelt.
+        message = f"table {name!r} has no published version below {config.root}; run `metastore refresh {name}`"
+        raise VersionNotFoundError(message) from None
 
 
 def _partition_key(table: TableLookup, text: str | None) -> str | None:

@@ -9,11 +9,12 @@ from collections.abc import Callable, Iterable
 from typing import TYPE_CHECKING
 
 import click
-from click.shell_completion import CompletionItem
 
 from metastore_assets.cli.failures import Invocation
 
 if TYPE_CHECKING:
+    from click.shell_completion import CompletionItem
+
     from metastore_assets.lookup import TableLookup
 
 PATIENCE = 2.0
@@ -29,12 +30,12 @@ def table_names(context: click.Context, parameter: click.Parameter, incomplete: 
         tables = read_mapping(config_path(_invocation(context).config)).get("tables", [])
         return [table["name"] for table in tables if table["name"] not in context.params.get("names", ())]
 
-    return _beginning_with(incomplete, _soon(names))
+    return _items(name for name in _soon(names) if name.startswith(incomplete))
 
 
 def column_name(context: click.Context, parameter: click.Parameter, incomplete: str) -> list[CompletionItem]:
     """Columns of the newest version of the table that the line names."""
-    return _beginning_with(incomplete, _of_table(context, _columns))
+    return _items(name for name in _of_table(context, _columns) if name.startswith(incomplete))
 
 
 def column_list(context: click.Context, parameter: click.Parameter, incomplete: str) -> list[CompletionItem]:
@@ -42,17 +43,17 @@ def column_list(context: click.Context, parameter: click.Parameter, incomplete: 
     before, comma, last = incomplete.rpartition(",")
     named = set(next(csv.reader([before]), []))
     columns = [_quoted(name) for name in _of_table(context, _columns) if name not in named]
-    return [CompletionItem(f"{before}{comma}{item.value}") for item in _beginning_with(last, columns)]
+    return _items(f"{before}{comma}{name}" for name in columns if name.startswith(last))
 
 
 def partition_key(context: click.Context, parameter: click.Parameter, incomplete: str) -> list[CompletionItem]:
     """Partitions of the newest version of the table that the line names."""
-    return _beginning_with(incomplete, _of_table(context, _keys))
+    return _items(key for key in _of_table(context, _keys) if key.startswith(incomplete))
 
 
 def location(context: click.Context, parameter: click.Parameter, incomplete: str) -> list[CompletionItem]:
     """Whatever the shell knows of files."""
-    return [CompletionItem(incomplete, type="file")]
+    return _items([incomplete], "file")
 
 
 def _invocation(context: click.Context) -> Invocation:
@@ -103,5 +104,7 @@ def _soon(find: Callable[[], list[str]]) -> list[str]:
     return list(found)
 
 
-def _beginning_with(incomplete: str, names: Iterable[str]) -> list[CompletionItem]:
-    return [CompletionItem(name) for name in names if name.startswith(incomplete)]
+def _items(values: Iterable[str], kind: str = "plain") -> list[CompletionItem]:
+    from click.shell_completion import CompletionItem
+
+    return [CompletionItem(value, kind) for value in values]

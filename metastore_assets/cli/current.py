@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import threading
+import time
 from typing import TYPE_CHECKING
 
 from metastore_assets.cli.text import one_line
@@ -30,7 +31,10 @@ class CurrentCheck:
 
     def is_current(self, version: Version) -> tuple[bool | None, str | None]:
         """Whether the table is at the version's snapshot; else None and why it is not known, in one line."""
-        self._thread.join(PATIENCE)
+        # In small waits: one as long as that might not notice a signal, see `heed_signals`.
+        end = time.monotonic() + PATIENCE
+        while self._thread.is_alive() and time.monotonic() < end:
+            self._thread.join(0.2)
         if self._snapshot is None:
             return None, f"whether version and table agree is not known: {self._failure}"
         return (self._snapshot.id, self._snapshot.committed_at) == (version.snapshot, version.committed_at), None

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import os
 import sys
 import traceback
 from collections.abc import Callable, Sequence
@@ -14,7 +15,6 @@ from typing import Any
 import click
 from click.exceptions import NoArgsIsHelpError
 
-from metastore_assets.cli.shells import register
 from metastore_assets.cli.text import one_line
 from metastore_assets.errors import MetastoreError
 from metastore_assets.messages import tidy
@@ -22,6 +22,8 @@ from metastore_assets.messages import tidy
 FAILED = 1
 USAGE = 2
 INTERRUPTED = 130
+COMPLETION_VARIABLE = "_METASTORE_COMPLETE"
+"""Set by a shell that asks what completes a line."""
 
 
 @dataclass
@@ -48,7 +50,10 @@ class MetastoreGroup(click.Group):
         **extra: Any,
     ) -> Any:
         """Run a command line and exit. With `standalone_mode=False`, return or raise instead."""
-        register()
+        if COMPLETION_VARIABLE in os.environ:
+            from metastore_assets.cli.shells import register
+
+            register()
         run = partial(super().main, args, prog_name, complete_var, standalone_mode=False, **extra)
         if not standalone_mode:
             return run()
@@ -132,7 +137,7 @@ def say(message: str) -> None:
 
 def note(message: str) -> None:
     """Write to stderr what is no error but must be known, as one line."""
-    _write(click.style("note: ", fg="yellow") + one_line(message))
+    _write(click.style("note: ", fg="yellow") + one_line(tidy(message)))
 
 
 def _write(line: str) -> None:

@@ -10,10 +10,12 @@ from dataclasses import dataclass
 
 import click
 
-from metastore_assets.cli.text import cells
+from metastore_assets.cli.text import cells, cut_middle
 
 GAP = 2
 """Blank cells between the columns of a grid, where there is room."""
+_LEAST = 16
+"""Cells that the last column of a grid has at least."""
 _CODES = {"bold": 1, "dim": 2, "italic": 3, "red": 31, "green": 32, "yellow": 33, "cyan": 36}
 
 
@@ -36,6 +38,7 @@ class Column:
 
 
 Part = str | Styled
+Rows = Sequence[Sequence[Part]]
 
 
 class Page:
@@ -62,6 +65,32 @@ class Page:
         lines = (self._aligned(columns, widths, row, gap) for row in (head, *body))
         self._print("\n".join(lines))
 
+    def fitting_grid(self, columns: Sequence[Column], rows: Rows, less_important: Sequence[str] = ()) -> list[str]:
+        """A grid without as many of the less important columns as do not fit, the first ones first.
+
+        Then its last column, when it is aligned to the left, is cut in the middle. Returns what is left out.
+        """
+        width = self.width
+        texts = [[column.heading, *(_text(row[index]) for row in rows)] for index, column in enumerate(columns)]
+        widths = {column.heading: max(map(cells, own)) for column, own in zip(columns, texts, strict=True)}
+        last = columns[-1]
+        if not last.right:
+            widths[last.heading] = min(widths[last.heading], _LEAST)
+        left_out = []
+        for heading in less_important:
+            if width is None or sum(widths.values()) + GAP * (len(widths) - 1) <= width:
+                break
+            del widths[heading]
+            left_out.append(heading)
+        shown = [index for index, column in enumerate(columns) if column.heading in widths]
+        kept = [[row[index] for index in shown] for row in rows]
+        if width is not None and not last.right:
+            del widths[last.heading]
+            room = max(_LEAST, width - sum(widths.values()) - GAP * len(widths))
+            kept = [[*row[:-1], cut_middle(_text(row[-1]), room)] for row in kept]
+        self.grid([columns[index] for index in shown], kept)
+        return left_out
+
     def _aligned(self, columns: Sequence[Column], widths: Sequence[int], row: Sequence[Styled], gap: int) -> str:
         last = max((index for index, cell in enumerate(row) if cell.text.strip()), default=-1)
         parts: list[Part] = []
@@ -87,3 +116,7 @@ class Page:
         # A terminal that cannot show a character shows another in its place, rather than nothing at all.
         encoding = sys.stdout.encoding or "ascii"
         click.echo(text.encode(encoding, "replace").decode(encoding), color=self._coloured)
+
+
+def _text(part: Part) -> str:
+    return part if isinstance(part, str) else part.text

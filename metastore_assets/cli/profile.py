@@ -26,7 +26,14 @@ if TYPE_CHECKING:
 
 
 @click.command()
-@click.argument("uris", metavar="URI...", nargs=-1, required=True, shell_complete=location)
+@click.argument(
+    "uris",
+    metavar="URI...",
+    nargs=-1,
+    required=True,
+    callback=lambda context, option, given: tuple(map(_not_empty, given)),
+    shell_complete=location,
+)
 @click.option(
     "--option",
     "options",
@@ -96,7 +103,7 @@ def profile(invocation: Invocation, /, uris: tuple[str, ...], as_json: bool, **s
                 raise_interrupt(error)
                 spark.explain(error)
                 watcher.hide()
-                report(error, invocation, uri)
+                report(error, invocation, "" if explained(error).startswith(uri) else uri)
                 output.failed({"uri": uri}, explained(error))
                 status = 1
             else:
@@ -128,6 +135,12 @@ def _name(uri: str) -> str:
     """A table name that makes the messages about a URI readable."""
     last = re.sub(r"[^A-Za-z0-9_-]+", "_", uri.rstrip("/").rpartition("/")[2])
     return re.sub(r"^(?![A-Za-z])", "t", last)[:100]
+
+
+def _not_empty(uri: str) -> str:
+    if not uri.strip():
+        raise click.BadParameter("a location is empty; `.` is the working folder")
+    return uri
 
 
 def _key_and_value(text: str) -> tuple[str, Any]:

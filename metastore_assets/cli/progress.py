@@ -70,6 +70,7 @@ class Line:
         self._console = console
         self._started = time.monotonic()
         self._doing = ""
+        self._widest = 0
         self._event: Event | None = None
         self._tasks: RunningTasks | None = None
         self._spinner = Spinner("dots", style="cyan")
@@ -115,6 +116,9 @@ class Line:
         counted = _counted(self._event, *tasks)
         seconds = int(time.monotonic() - self._started)
         elapsed = f"{seconds // 3600}:{seconds // 60 % 60:02}:{seconds % 60:02}"
+        # What follows does not jump to and fro while tasks come and go.
+        self._widest = max(self._widest, len(counted))
+        counted = counted.ljust(self._widest)
         if self._console.width < len(self._doing) + len(counted) + _LEAST:
             counted = ""
         room = self._console.width - len(f"* {counted} {elapsed}  ")
@@ -134,6 +138,8 @@ class Line:
         return grid
 
     def _show(self, doing: str, event: Event | None) -> None:
+        if doing != self._doing:
+            self._widest = 0
         self._doing, self._event = doing, event
         if self._tasks is not None:
             self._tasks.forget()

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from metastore_assets.cli.completion import partition_key, table_names
-from metastore_assets.cli.failures import Invocation, explained, raise_interrupt, report
+from metastore_assets.cli.failures import Invocation, explained, note, raise_interrupt, report
 from metastore_assets.cli.options import answering
 from metastore_assets.cli.output import make_output
 from metastore_assets.cli.progress import watching
@@ -19,7 +19,7 @@ if TYPE_CHECKING:
 
 
 @click.command()
-@click.argument("names", metavar="NAME...", nargs=-1, shell_complete=table_names)
+@click.argument("names", metavar="[NAME]...", nargs=-1, shell_complete=table_names)
 @click.option("--all", "every", is_flag=True, help="Every configured table.")
 @click.option("--dry-run", is_flag=True, help="Only say what would be done.")
 @click.option("--full", is_flag=True, help="Read every fragment again.")
@@ -54,6 +54,8 @@ def refresh(
 
     config = load_config(invocation.config)
     chosen = config.tables if every else [config.table(name) for name in names]
+    if not chosen:
+        note("no tables are configured")
     output = make_output(as_json)
 
     from metastore_assets.pipeline.refresh import Progress, plan_refresh
@@ -75,7 +77,8 @@ def refresh(
                 raise_interrupt(error)
                 spark.explain(error)
                 watcher.hide()
-                report(error, invocation)
+                # Of a place that holds no table, the error knows only the place.
+                report(error, invocation, "" if repr(table.name) in str(error) else f"table {table.name!r}")
                 output.failed({"table": table.name}, explained(error))
                 status = 1
             else:

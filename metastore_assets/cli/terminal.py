@@ -11,6 +11,8 @@ from metastore_assets.cli.statistics_table import print_statistics
 
 LISTED_BINS = 40
 """Up to so many bins, each has a line with its edges and its frequency; more make a chart."""
+LISTED_PARTITIONS = 40
+"""Up to so many partitions, a plan names each on a terminal."""
 CHART_HEIGHT = 12
 _BAR = 30
 _PLAIN_BINS = 20
@@ -39,7 +41,9 @@ class TerminalOutput:
             *(Column(heading, right=True) for heading in ("rows", "partitions", "version")),
             *(Column(heading) for heading in ("snapshot", "published", "uri")),
         ]
-        self._page.grid(columns, [_table_row(row) for row in rows])
+        self._not_shown(
+            self._page.fitting_grid(columns, list(map(_table_row, rows)), ["snapshot", "format", "partitions"])
+        )
 
     def refreshed(self, result: Answer) -> None:
         """One line per table; a dry run also names the partitions."""
@@ -122,25 +126,27 @@ class TerminalOutput:
         """One line per version, the newest first."""
         columns = [Column("version", right=True, style="bold"), *map(Column, ("snapshot", "committed", "published"))]
         columns += [Column(heading, right=True) for heading in ("rows", "partitions", "fragments", "bytes")]
-        self._page.grid(
-            columns,
-            [
-                (
-                    text.number(row["version"]),
-                    _short(row["snapshot"]),
-                    _moment(row["committed_at"]),
-                    _moment(row["published_at"]),
-                    *(text.number(row[key]) for key in ("row_count", "partitions", "fragments")),
-                    text.size(row["bytes"]),
-                )
-                for row in rows
-            ],
-        )
+        lines = [
+            (
+                text.number(row["version"]),
+                _short(row["snapshot"]),
+                _moment(row["committed_at"]),
+                _moment(row["published_at"]),
+                *(text.number(row[key]) for key in ("row_count", "partitions", "fragments")),
+                text.size(row["bytes"]),
+            )
+            for row in rows
+        ]
+        self._not_shown(self._page.fitting_grid(columns, lines, ["committed", "bytes", "fragments", "partitions"]))
 
     def expired(self, result: Answer) -> None:
         """One line."""
         removed = f"{text.plural(result['versions'], 'version')} and {text.plural(result['files'], 'file')}"
         self._page.line(Styled(result["table"], "bold"), f": removed {removed} ({text.size(result['bytes'])})")
+
+    def _not_shown(self, headings: Sequence[str]) -> None:
+        if headings:
+            self._page.line(Styled(f"  not shown: {', '.join(headings)} (see --json)", "dim"))
 
     def _planned(self, plan: Answer) -> None:
         name = Styled(plan["table"], "bold")
@@ -151,9 +157,12 @@ class TerminalOutput:
             f" version {plan['version']} of snapshot {_short(plan['snapshot'])} would read {reading}: {_changes(plan)}",
         )
         self._retyped(plan)
+        most = None if self.width is None else LISTED_PARTITIONS
         for sign, style, keys in (("*", "green", changed), ("-", "red", removed)):
-            for key in keys:
+            for key in keys[:most]:
                 self._page.line(Styled(f"  {sign} {text.printable(key)}", style))
+            if most is not None and len(keys) > most:
+                self._page.line(Styled(f"  {sign} and {len(keys) - most:,} more (see --json)", "dim"))
 
     def _retyped(self, result: Answer) -> None:
         for change in result.get("type_changes", ()):
@@ -231,8 +240,8 @@ def _table_row(row: Answer) -> Sequence[Part]:
         row["table"],
         row["format"] or text.ABSENT,
         *(text.number(row[key]) for key in ("row_count", "partitions", "version")),
-        Styled("never refreshed", "yellow") if never else _short(row["snapshot"]),
-        _moment(row["published_at"]),
+        text.ABSENT if never else _short(row["snapshot"]),
+        Styled("never refreshed", "yellow") if never else _moment(row["published_at"]),
         text.printable(row["uri"]),
     )
 

@@ -11,6 +11,8 @@ from typing import Any, TypeAlias
 
 import pyarrow as pa
 
+from metastore_assets.formats.limits import XZ_MEMORY
+
 Stream: TypeAlias = "pa.NativeFile | io.RawIOBase"
 """Bytes from a file's beginning to its end."""
 
@@ -63,7 +65,7 @@ _READ_BYTES = 1 << 20
 
 _STREAMS: dict[str, Callable[[], Any]] = {
     "bz2": bz2.BZ2Decompressor,
-    "xz": lambda: lzma.LZMADecompressor(lzma.FORMAT_XZ),
+    "xz": lambda: lzma.LZMADecompressor(lzma.FORMAT_XZ, memlimit=XZ_MEMORY),
 }
 """What Arrow has no reader for; of bz2 it has one that stumbles over an empty stream."""
 

@@ -15,13 +15,13 @@ from metastore_assets.formats.csv_blocks import Block
 from metastore_assets.formats.csv_header import FirstRow, headers_of
 from metastore_assets.formats.csv_options import CsvOptions
 from metastore_assets.formats.csv_texts import text_batches, values
-from metastore_assets.formats.csv_types import ALL, RuledOut, fitting, preferred, ruled_out
+from metastore_assets.formats.csv_types import ALL, RuledOut, misfits, preferred
+from metastore_assets.formats.limits import ROW_BYTES
 from metastore_assets.formats.reader import check_distinct
 from metastore_assets.formats.text_reader import OpenStream, PlannedFile
 from metastore_assets.formats.text_values import first_misfit, parse
 
-_BLOCK = 16 << 20
-"""Bytes parsed at a time; a row must fit."""
+_BLOCK = ROW_BYTES
 _DELIMITERS = {";": ";", "\t": r"\t", "|": "|"}
 """What separates values in files that are no CSV by the letter, and how the configuration spells it."""
 
@@ -40,13 +40,14 @@ class Column:
 
     def with_values(self, texts: pa.StringArray, block: Block, first: int) -> Column:
         """The column with more values, which are those of the block's rows from `first` on."""
-        types = fitting(texts, self.types)
-        gone = [
-            RuledOut(type_, texts[place].as_py(), block.line_of(first + place))
-            for type_ in self.types - types - {pa.null()}
-            for place in [ruled_out(texts, type_)]
-        ]
-        return replace(self, types=types, ruled_out=(*self.ruled_out, *gone)) if gone or types != self.types else self
+        found = misfits(texts, self.types)
+        types = self.types - found.keys()
+        if texts.null_count < len(texts):
+            types -= {pa.null()}
+        if types == self.types:
+            return self
+        gone = [RuledOut(type_, texts[place].as_py(), block.line_of(first + place)) for type_, place in found.items()]
+        return replace(self, types=types, ruled_out=(*self.ruled_out, *gone))
 
 
 @dataclass(frozen=True)

@@ -176,26 +176,20 @@ class _Walk:
         return place
 
     def _escape_outside(self, place: int) -> int:
-        counts = self._options.escape_unquoted
         following = self._at(place + 1)
-        if counts is False:
-            self._found.literal.append(place)
-            return place
-        if following == -1 and not self._is_last:
-            return place
-        if following in (self._quote, *self._ends) or (counts and following == self._escape):
-            if following in (_LF, _CR):
-                self._found.escaped.append(place + 1)
-            self._escaped = place + 1
-            return place + 1
-        letter = chr(following) if following != -1 else ""
-        if counts is None:
+        letter = chr(following) if 32 < following < 127 else ""
+        if self._options.escape_unquoted is None and self._options.quote is not None:
             raise MalformedError(
                 place,
                 f"{self._options.escape}{letter} stands in a value without quotes; set options.escape_unquoted to true "
                 "if an escape counts there (Python, pandas, MySQL) or to false if not (Spark)",
             )
-        if letter.isalnum() and following != _LITERAL_LETTER:
+        if following in (self._quote, self._escape, *self._ends) and self._options.escape_unquoted is not False:
+            if following in (_LF, _CR):
+                self._found.escaped.append(place + 1)
+            self._escaped = place + 1
+            return place + 1
+        if letter.isalnum() and following != _LITERAL_LETTER and self._options.escape_unquoted is not False:
             raise MalformedError(
                 place,
                 f"{self._options.escape}{letter} may stand for another character, which is not read; set "

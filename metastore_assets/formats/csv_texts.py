@@ -11,6 +11,7 @@ import pyarrow.csv as pacsv
 
 from metastore_assets.formats.csv_blocks import Block, blocks
 from metastore_assets.formats.csv_options import CsvOptions
+from metastore_assets.formats.limits import FIELDS
 from metastore_assets.formats.text_reader import OpenStream
 
 _ROW = re.compile(r"Row #(\d+): ")
@@ -45,6 +46,8 @@ def values(texts: pa.StringArray, options: CsvOptions) -> pa.StringArray:
 
 
 def _parsed(block: Block, names: list[str], options: CsvOptions) -> pa.RecordBatch:
+    if not names and block.width > FIELDS:
+        _check_width(block, options)
     try:
         table = pacsv.read_csv(
             pa.BufferReader(block.data),
@@ -70,8 +73,17 @@ def _parsed(block: Block, names: list[str], options: CsvOptions) -> pa.RecordBat
             ),
         )
     except pa.ArrowInvalid as error:
-        raise _located(error, block, options) from error
+        raise _located(error, block) from error
     return table.combine_chunks().to_batches()[0]
+
+
+def _check_width(block: Block, options: CsvOptions) -> None:
+    """Raise ArrowInvalid when the first row has too many columns, which it may seem to have for a long value."""
+    quote = re.escape(options.quote.encode()) if options.quote else b""
+    data = re.sub(quote + b"[^" + quote + b"]*" + quote, b"", block.data) if quote else block.data
+    columns = re.split(b"[\r\n]", data, maxsplit=1)[0].count(options.delimiter.encode()) + 1
+    if columns > FIELDS:
+        raise pa.ArrowInvalid(f"line {block.first_line}: it has {columns:,} columns; at most {FIELDS:,} are read")
 
 
 def _check_lines(block: Block, endings: frozenset[int], columns: int, options: CsvOptions) -> None:
@@ -88,16 +100,10 @@ def _check_lines(block: Block, endings: frozenset[int], columns: int, options: C
         )
 
 
-def _located(error: pa.ArrowInvalid, block: Block, options: CsvOptions) -> pa.ArrowInvalid:
-    """The error with the line in the file instead of the number of the row, and the option that may help."""
+def _located(error: pa.ArrowInvalid, block: Block) -> pa.ArrowInvalid:
+    """The error with the line in the file instead of the number of the row."""
     message = str(error)
     hint = "; set options.encoding" if "UTF8" in message else ""
-    if (
-        options.escape
-        and options.escape_unquoted is None
-        and f"{options.escape}{options.delimiter}".encode() in block.data
-    ):
-        hint += f"; set options.escape_unquoted to false if {options.escape} stands for itself without quotes"
     row = _ROW.search(message)
     if row is None:
         return pa.ArrowInvalid(message + hint)

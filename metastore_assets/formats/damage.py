@@ -31,7 +31,9 @@ DAMAGE = (
 )
 """What a decoder may raise: of damaged bytes no library documents all."""
 _MOST = 500
-_DIGITS = re.compile(r"Exceeds the limit \((\d+) digits\) for integer string conversion")
+_DIGITS = re.compile(
+    r"Exceeds the limit \((\d+) digits\) for integer string conversion(: value has \d+ digits.*limit)?"
+)
 
 
 class LimitError(ValueError):
@@ -60,10 +62,8 @@ def naming(path: str, what: str = "") -> Iterator[None]:
 
 def reason(error: BaseException) -> str:
     """Why something cannot be read, as a clause of bounded length: what the error says, or what its type means."""
-    text = " ".join(str(error).split())
-    if digits := _DIGITS.search(text):
-        text = f"it has a number of more than {digits[1]} digits"
-    elif isinstance(error, RecursionError):
+    text = _DIGITS.sub(lambda found: f"it has a number of more than {found[1]} digits", " ".join(str(error).split()))
+    if isinstance(error, RecursionError):
         text = "it is nested too deeply"
     elif isinstance(error, KeyError):
         text = f"it lacks the field {text}"

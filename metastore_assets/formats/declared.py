@@ -86,14 +86,17 @@ def converted(array: pa.Array, wanted: pa.DataType) -> pa.Array:
         raise pa.ArrowInvalid(f"the file holds {array.type} where the table has {wanted}; {_HINT}")
     if array.null_count == len(array):
         return pa.nulls(len(array), wanted)
+    # Arrow compares no floats of 16 bits.
+    array = array.cast(pa.float32()) if pa.types.is_float16(array.type) else array
     try:
         return convert(array, wanted)
-    except pa.ArrowInvalid:
+    except _REFUSALS:
         values = array.drop_null()
         place = first_misfit(values, lambda part: _succeeds(convert, part, wanted))
         raise pa.ArrowInvalid(f"{str(values[place])!r:.100} is no {wanted}; {_HINT}") from None
 
 
+_REFUSALS = (pa.ArrowInvalid, pa.ArrowNotImplementedError)
 _HINT = "say in the table's `schema` what type the column is to have"
 _UNLIKE = {
     ("boolean", "number"),
@@ -148,7 +151,7 @@ def _naive_type(type_: pa.DataType) -> pa.DataType:
 def _succeeds(convert: Callable[[pa.Array, pa.DataType], pa.Array], array: pa.Array, wanted: pa.DataType) -> bool:
     try:
         convert(array, wanted)
-    except pa.ArrowInvalid:
+    except _REFUSALS:
         return False
     return True
 

@@ -195,7 +195,8 @@ class _Table:
         source = DeltaFragmentSource(location, path, self._reach, add.vector, tuple(values.items()), self._mode)
         rows = add.row_count
         if rows is not None and add.vector is not None:
-            rows -= add.vector.cardinality
+            # More than there are: reading it tells what is wrong.
+            rows = rows - add.vector.cardinality if add.vector.cardinality <= rows else None
         return Fragment(_fragment_id(add, values), key, location.full_path(path), add.size, rows, source)
 
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 import re
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
-from typing import Any, TypeAlias
+from typing import Any
 from urllib.parse import unquote
 
 import pyarrow as pa
@@ -24,8 +24,6 @@ from metastore_assets.formats.metadata_json import parsed, parsed_line
 from metastore_assets.formats.relocation import path_of
 from metastore_assets.formats.values import dates_as_text
 
-_Action: TypeAlias = tuple[str, Mapping[str, Any]]
-"""The kind of an action, and what it says."""
 _VECTOR_FIELDS = ("storageType", "pathOrInlineDv", "offset", "sizeInBytes", "cardinality")
 _ADD_FIELDS = ("path", "partitionValues", "size", "modificationTime", "deletionVector")
 _REQUIRED = {"protocol": "minReaderVersion", "metaData": "schemaString", "sidecar": "path", "add": "path"}
@@ -33,6 +31,8 @@ _REQUIRED = {"protocol": "minReaderVersion", "metaData": "schemaString", "sideca
 _ROWS_FIRST = re.compile(r'\s*\{\s*"numRecords"\s*:\s*(\d{1,18})\s*[,}]')
 _BATCH = 8192
 
+_Action = tuple[str, Mapping[str, Any]]
+"""Its kind, and what it says."""
 _Key = tuple[str, str | None]
 """What tells logical files apart: the path, and the id of the deletion vector."""
 

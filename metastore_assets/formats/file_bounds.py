@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import math
-import pickle
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
 from decimal import Decimal
@@ -14,11 +13,11 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 
 from metastore_assets.errors import FragmentError, TableFormatError
-from metastore_assets.formats.apart import read_all
+from metastore_assets.formats.apart import read_all, told
 from metastore_assets.formats.base import Guarantee, Snapshot, TypeReason
 from metastore_assets.formats.bounds import FragmentBounds, column_path, constant_bounds
 from metastore_assets.formats.conform import Matcher, conform
-from metastore_assets.formats.file_schemas import describe
+from metastore_assets.formats.file_schemas import describe_all
 from metastore_assets.formats.files_source import FilesFragmentSource
 from metastore_assets.formats.listing import DataFile
 from metastore_assets.formats.location import Location
@@ -92,28 +91,29 @@ def check_integers(
     columns = [name for name in found if pa.types.is_floating(schema.field(name).type)]
     if not columns or files[0].kind not in _READERS:
         return
-    paths = [location.full_path(file.stored.path) for file in files]
-    tasks = [(location, file) for file in files]
-    outcomes = read_all(partial(_large_integers, columns), tasks, paths, threads=_THREADS, share=_SHARE)
-    for path, outcome in zip(paths, outcomes, strict=True):
-        if isinstance(outcome, Exception) and not isinstance(outcome, FragmentError):
-            raise outcome
-        if isinstance(outcome, str):
+    own_schemas = [
+        (file, outcome[1])
+        for file, outcome in zip(files, describe_all(location, files, [None] * len(files)), strict=True)
+        if not isinstance(outcome, FragmentError)
+    ]
+    wanted = [
+        (file, own.field(name))
+        for file, own in own_schemas
+        for name in columns
+        if name in own.names and own.field(name).type in _WIDE
+    ]
+    paths = [location.full_path(file.stored.path) for file, _ in wanted]
+    tasks = [((field,), location, file) for file, field in wanted]
+    outcomes = read_all(_told, tasks, paths, threads=_THREADS, share=_SHARE)
+    for (_, field), path, outcome in zip(wanted, paths, outcomes, strict=True):
+        if isinstance(outcome, FragmentError):
+            continue
+        bounds = told(outcome).bounds
+        if any(value is not None and abs(value.as_py()) > 2**53 for value, _ in (bounds.minimum, bounds.maximum)):
             raise TableFormatError(
-                f"{location.uri}: column {outcome!r} has integers beyond 2^53 in {path} and is {found[outcome]}; no "
-                "type holds both without loss: say in the table's `schema` what type the column is to have"
+                f"{location.uri}: column {field.name!r} has integers beyond 2^53 in {path} and is {found[field.name]}; "
+                "no type holds both without loss: say in the table's `schema` what type the column is to have"
             )
-
-
-def _large_integers(columns: Sequence[str], location: Location, file: DataFile) -> str | None:
-    """The first of the columns in which a file has integers beyond 2^53, as its footer says. Raises FragmentError."""
-    own: pa.Schema = pickle.loads(describe(location, file, None)[1])
-    for name in columns:
-        if name in own.names and own.field(name).type in _WIDE:
-            extremes = _told([own.field(name)], location, file).extremes
-            if extremes is not None and any(abs(value) > 2**53 for value in extremes.to_pylist()):
-                return name
-    return None
 
 
 def _told(path: Sequence[pa.Field], location: Location, file: DataFile) -> _Told:

@@ -68,8 +68,8 @@ class IcebergFragmentSource:
                 check_within(positions, row_count)
                 found.append(positions)
         if self.equality_deletes:
-            with explained(full_path, "an equality delete file"):
-                found.append(equal_rows(reader, self.equality_deletes, self.fallback))
+            with explained(full_path):
+                found.append(equal_rows(reader, full_path, self.equality_deletes, self.fallback))
         return _ascending(found) if found else None
 
 

@@ -165,6 +165,8 @@ def _entries(
         if record["status"] == _DELETED:
             continue
         file = record["data_file"]
+        if manifest.content and file.get("content") is None:
+            raise ValueError(f"{shown(file['file_path'])} does not say whether it deletes by position or by values")
         sequence_number = record.get("sequence_number")
         if sequence_number is None and (manifest.sequence_number == 0 or record["status"] == _ADDED):
             # Inherited: the number is not known before the commit, the manifest is written before.

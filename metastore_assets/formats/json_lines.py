@@ -6,6 +6,7 @@ import io
 import json
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
+from itertools import count
 from typing import Any
 
 import pyarrow as pa
@@ -15,6 +16,8 @@ from metastore_assets.formats.base import TypeReason
 from metastore_assets.formats.compression import HEAD_BYTES, check_text
 from metastore_assets.formats.json_literals import DECODER, LITERAL_DECODER, as_written, text_types, typed
 from metastore_assets.formats.json_shapes import Shape, arrow_type, merge, observe, type_reasons
+from metastore_assets.formats.limits import LINE_BYTES, NESTING, RECORD_VALUES
+from metastore_assets.formats.metadata_json import is_deep, most_values
 from metastore_assets.formats.text_reader import OpenStream, PlannedFile
 
 _BUFFER = 4 << 20
@@ -143,21 +146,38 @@ def _rows(open_stream: OpenStream, decoder: json.JSONDecoder) -> Iterator[tuple[
     with open_stream() as stream:
         lines = io.BufferedReader(stream, _BUFFER)
         check_text(lines.peek(HEAD_BYTES)[:HEAD_BYTES], _ENCODING)
-        for number, line in enumerate(lines, 1):
+        for number in count(1):
+            line = lines.readline(LINE_BYTES + 1)
+            if not line:
+                return
+            _check_size(line, number)
             text = _text(line, number).strip(" \t\r\n")
             if not text:
                 continue
             try:
                 row = decoder.decode(text)
             except RecursionError:
-                raise pa.ArrowInvalid(f"line {number}: it is nested too deeply") from None
+                raise _too_deep(number) from None
             except ValueError as error:
                 raise pa.ArrowInvalid(f"line {number}: {error}{_hint(text)}") from error
             if not isinstance(row, dict):
                 raise pa.ArrowInvalid(f"line {number} is no object{_hint(text)}")
+            if text.count("[") + text.count("{") > NESTING and is_deep(row):
+                raise _too_deep(number)
             if _HALF in text.lower():
                 _check_characters(row, number)
             yield number, len(line), row
+
+
+def _check_size(line: bytes, number: int) -> None:
+    if len(line) > LINE_BYTES:
+        raise pa.ArrowInvalid(f"line {number}: it is longer than {LINE_BYTES:,} bytes, the most that is read")
+    if len(line) > RECORD_VALUES and most_values(line) > RECORD_VALUES:
+        raise pa.ArrowInvalid(f"line {number}: it has more than {RECORD_VALUES:,} values, the most that are read")
+
+
+def _too_deep(number: int) -> pa.ArrowInvalid:
+    return pa.ArrowInvalid(f"line {number}: it is nested too deeply: more than {NESTING} levels")
 
 
 def _text(line: bytes, number: int) -> str:

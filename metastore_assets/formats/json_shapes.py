@@ -10,8 +10,8 @@ import pyarrow as pa
 
 from metastore_assets.errors import TableFormatError
 from metastore_assets.formats.base import TypeReason
+from metastore_assets.formats.limits import KEYS
 
-_MOST_FIELDS = 10_000
 _EXACT = 2**53
 """Integers up to here are floats without loss."""
 _HINT = "say in the table's `schema` what type the column is to have"
@@ -60,8 +60,8 @@ def observe(shape: Shape, value: Any, line: int) -> None:
             child = shape.fields.get(name)
             if child is None:
                 child = shape.fields[name] = Shape()
-                if len(shape.fields) > _MOST_FIELDS:
-                    raise pa.ArrowInvalid(f"line {line}: its objects have more than {_MOST_FIELDS} different keys")
+                if len(shape.fields) > KEYS:
+                    raise pa.ArrowInvalid(f"line {line}: its objects have more than {KEYS} different keys")
             observe(child, inner, line)
     elif kind is list:
         if shape.items is None:

@@ -16,6 +16,8 @@ UNPACKED_BYTES = 64 << 20
 UNPACKED_TIMES = 100
 """Beyond UNPACKED_BYTES, to so many times its own size. Metadata pack 5 to 40 times, and no more because of the unique
 names in them."""
+XZ_MEMORY = 256 << 20
+"""That unpacking xz may take. Its highest level needs a quarter; a header may ask for 4 GB."""
 DOCUMENT_VALUES = 20_000_000
 """Values in a JSON document: each takes 60 to 230 bytes of memory. A document with 500,000 snapshots has half of it."""
 PACKED_VALUES = 2_000_000
@@ -32,6 +34,8 @@ NESTING = 100
 """Levels of types inside of types, and of values inside of values in JSON data. Arrow reads no deeper Parquet files."""
 FIELDS = 100_000
 """Fields of a schema, at all depths together. The widest tables known have some 20,000."""
+KEYS = 10_000
+"""Different keys of the objects in one place of JSON data. Where they are more, they are values and no names."""
 FIXED_BYTES = 1 << 20
 """Of a value of a binary type of fixed width: a null takes as much."""
 EMPTY_ROWS = 10_000_000

@@ -10,6 +10,7 @@ from metastore_assets.formats.damage import refuse_beyond
 from metastore_assets.formats.limits import (
     DOCUMENT_VALUES,
     LINE_BYTES,
+    NESTING,
     PACKED_VALUES,
     PACKED_VALUES_PER_BYTE,
     RECORD_VALUES,
@@ -42,9 +43,17 @@ def parsed_line(line: bytes) -> Any:
 
 def most_values(text: bytes | str) -> int:
     """How many values there are at most in a text that is JSON."""
-    if isinstance(text, bytes):
-        return 1 + text.count(b",") + text.count(b"[") + text.count(b"{")
-    return 1 + text.count(",") + text.count("[") + text.count("{")
+    if isinstance(text, str):
+        return 1 + text.count(",") + text.count("[") + text.count("{")
+    return 1 + text.count(b",") + text.count(b"[") + text.count(b"{")
+
+
+def is_deep(value: Any, depth: int = NESTING) -> bool:
+    """Whether there are values inside of each other on more than so many levels."""
+    if not isinstance(value, dict | list):
+        return False
+    inner = value.values() if isinstance(value, dict) else value
+    return depth == 0 or any(is_deep(one, depth - 1) for one in inner)
 
 
 def _object(pairs: list[tuple[str, Any]]) -> dict[str, Any]:

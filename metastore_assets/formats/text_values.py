@@ -11,12 +11,11 @@ import pyarrow.compute as pc
 
 TRUE = ["true", "True", "TRUE"]
 FALSE = ["false", "False", "FALSE"]
-_BLANKS = " \t"
+BLANKS = " \t"
 _TIME = r"^([01][0-9]|2[0-3]):[0-5][0-9](:[0-5][0-9](\.[0-9]{1,9})?)?$"
 _EXACT_DIGITS = {16: 3, 32: 7, 64: 15}
 """By the width of a float, how many digits an integer may have that is certainly one."""
-_NO_NUMBER = r"(?i)nan\("
-_INFINITE = r"(?i)^[+-]?inf(inity)?$"
+_NOT_FINITE = r"(?i)^[+-]?(nan|inf|infinity)$"
 _ZERO = r"^[+-]?[0.]*([eE].*)?$"
 
 
@@ -30,7 +29,7 @@ def parse(texts: pa.StringArray, type_: pa.DataType) -> pa.Array:
         return texts
     if pa.types.is_binary(type_):
         return texts.cast(type_)
-    texts = pc.utf8_trim(texts, _BLANKS)
+    texts = pc.utf8_trim(texts, BLANKS)
     if pa.types.is_boolean(type_):
         return _booleans(texts)
     if pa.types.is_integer(type_):
@@ -78,11 +77,13 @@ def _integers(texts: pa.StringArray, type_: pa.DataType) -> pa.Array:
 
 
 def _floats(texts: pa.StringArray, type_: pa.DataType) -> pa.Array:
-    _require(pc.invert(matches(texts, _NO_NUMBER)), texts, type_)
     values = pc.cast(texts, type_)
-    # 1e400 is not infinite, and 1e-400 is not zero.
-    _require(pc.or_(pc.invert(pc.is_inf(values)), matches(texts, _INFINITE)), texts, type_)
-    _require(pc.or_(pc.not_equal(values, pa.scalar(0, type_)), matches(texts, _ZERO)), texts, type_)
+    # 1e400 is not infinite, nan(1) no number, and 1e-400 not zero.
+    is_finite, is_zero = pc.is_finite(values), pc.equal(values, pa.scalar(0, type_))
+    if not pc.all(is_finite, min_count=0).as_py():
+        _require(pc.or_(is_finite, matches(texts, _NOT_FINITE)), texts, type_)
+    if pc.any(is_zero).as_py():
+        _require(pc.or_(pc.invert(is_zero), matches(texts, _ZERO)), texts, type_)
     if pc.any(matches(texts, rf"^[+-]?[0-9]{{{_EXACT_DIGITS[type_.bit_width] + 1},}}$")).as_py():
         _require(_are_exact(texts, values), texts, type_)
     return values
@@ -123,6 +124,7 @@ def _unsigned(texts: pa.StringArray) -> pa.StringArray:
 
 
 def _require(holds: pa.BooleanArray, texts: pa.StringArray, type_: object) -> None:
-    wrong = texts.filter(pc.and_(pc.invert(holds), texts.is_valid()))
-    if len(wrong):
-        raise pa.ArrowInvalid(f"{wrong[0].as_py()!r} is no {type_}")
+    if not pc.all(holds, min_count=0).as_py():
+        wrong = texts.filter(pc.and_(pc.invert(holds), texts.is_valid()))
+        if len(wrong):
+            raise pa.ArrowInvalid(f"{wrong[0].as_py()!r} is no {type_}")

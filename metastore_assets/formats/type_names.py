@@ -17,7 +17,6 @@ _NAMES: dict[str, pa.DataType] = {
     **dict.fromkeys(("uint16", "usmallint"), pa.uint16()),
     **dict.fromkeys(("uint32", "uint", "uinteger"), pa.uint32()),
     **dict.fromkeys(("uint64", "ubigint", "ulong"), pa.uint64()),
-    **dict.fromkeys(("float16", "halffloat", "half"), pa.float16()),
     **dict.fromkeys(("float32", "float", "real"), pa.float32()),
     **dict.fromkeys(("float64", "double", "double precision"), pa.float64()),
     **dict.fromkeys(("string", "text", "varchar", "char", "utf8", "str", "large_string"), pa.string()),
@@ -62,7 +61,7 @@ def type_named(name: object) -> pa.DataType:
     near = difflib.get_close_matches(text, [*_NAMES, "decimal(p,s)"], 1)
     raise ValueError(
         "no type that a column can be read in"
-        + (f"; did you mean {near[0]}?" if near else "")
-        + "; there are boolean, int, bigint, float, double, decimal(p,s), string, binary, date, time, timestamp, "
+        + (f"; did you mean {near[0]}? There are " if near else "; there are ")
+        + "boolean, int, bigint, float, double, decimal(p,s), string, binary, date, time, timestamp, "
         "timestamptz, timestamp[ns], uuid and others"
     )

@@ -13,7 +13,7 @@ from typing import Any
 import pyarrow as pa
 
 from metastore_assets.formats.damage import LimitError
-from metastore_assets.formats.limits import UNPACKED_TIMES, most_unpacked
+from metastore_assets.formats.limits import UNPACKED_TIMES, XZ_MEMORY, most_unpacked
 
 _GZIP = b"\x1f\x8b"
 _PIECE = 1 << 20
@@ -23,8 +23,6 @@ _LONGEST_VARINT = 5
 _SNAPPY_TIMES = 64
 _LZ4_TIMES = 256
 """A byte of these formats never stands for more."""
-_LZMA_MEMORY = 256 << 20
-"""What the highest level of xz needs is a quarter of this; a header may ask for 4 GB."""
 
 
 def is_gzip(data: bytes) -> bool:
@@ -125,7 +123,7 @@ _CODECS: Mapping[str, Callable[[bytes], bytes]] = {
     "zstandard": _zstandard,
     "bzip2": lambda data: _joined(_streams(data, bz2.BZ2Decompressor), data),
     "lz4": _lz4,
-    "xz": lambda data: _joined(_streams(data, lambda: lzma.LZMADecompressor(memlimit=_LZMA_MEMORY)), data),
+    "xz": lambda data: _joined(_streams(data, lambda: lzma.LZMADecompressor(memlimit=XZ_MEMORY)), data),
 }
 CODECS = tuple(_CODECS)
 """Those of Avro, by its names."""

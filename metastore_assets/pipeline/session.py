@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import re
 import sys
 from collections.abc import Mapping
 from pathlib import Path
@@ -24,6 +25,12 @@ SETTINGS = {
     # One thread per task: Spark already runs as many tasks as there are cores.
     "spark.executorEnv.POLARS_MAX_THREADS": "1",
 }
+_SECRET = re.compile("secret|password|token|credential|key", re.IGNORECASE)
+"""In the name of a setting whose value is not for error messages."""
+_LAST_WORDS = (
+    "Error: Could not create the Java Virtual Machine.",
+    "Error: A fatal exception has occurred. Program will exit.",
+)
 _MEMORY_LIMIT = "spark.executor.pyspark.memory"
 # That setting limits the address space of a worker, and what an allocator retains counts: give it back at once.
 # Measured: a fragment of 2.2 GB in 52 columns needs 1.2 GB of address space with this, 3.5 GB without; 8 % slower.
@@ -79,9 +86,13 @@ def spark_session(settings: Mapping[str, object] | None = None, *, log: Path | N
         return builder.getOrCreate()
     except (PySparkException, Py4JError, OSError) as error:
         raise MetastoreError(
-            f"Spark did not start with the settings {chosen}: {_reason(error, log)}"
+            f"Spark did not start with the settings {_without_secrets(chosen)}: {_reason(error, log)}"
             + (f" (all that Spark wrote is in {log})" if log is not None else "")
         ) from error
+
+
+def _without_secrets(settings: Mapping[str, str]) -> dict[str, str]:
+    return {key: "…" if _SECRET.search(key) else value for key, value in settings.items()}
 
 
 def _start_jvm(settings: Mapping[str, str], log: Path) -> None:
@@ -103,6 +114,6 @@ def _reason(error: Exception, log: Path | None) -> str:
     if raised is not None:
         return str(raised.toString()).splitlines()[0]
     written = log.read_text(encoding="utf-8", errors="replace").splitlines() if log is not None else []
-    # Lines that start with a blank are those of a Java stack trace.
-    lines = [line for line in written if line.strip() and not line[0].isspace()]
+    # Lines that start with a blank are those of a Java stack trace, and Java's own last words say nothing.
+    lines = [line for line in written if line.strip() and not line[0].isspace() and line not in _LAST_WORDS]
     return " ".join([*str(error).split(), *(lines[-1:])])

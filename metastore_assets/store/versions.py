@@ -54,7 +54,8 @@ class VersionStore:
             data = self.objects.read(path)
         except ObjectNotFoundError:
             numbers = self.numbers()
-            there_are = f"there are versions {_ranges(numbers)}" if numbers else "none is published yet; run `refresh`"
+            there = f"{'there are versions' if len(numbers) > 1 else 'there is version'} {_ranges(numbers)}"
+            there_are = there if numbers else "none is published yet; run `refresh`"
             raise VersionNotFoundError(f"table {self.table!r} has no version {number}; {there_are}") from None
         return decode_version(data, self.objects, path)
 

@@ -11,6 +11,7 @@ import pytest
 from metastore_assets.cli import text
 from metastore_assets.cli.page import Page
 from metastore_assets.cli.statistics_table import print_statistics
+from metastore_assets.cli.terminal import TerminalOutput
 from metastore_assets.config import CONFIG_VARIABLE
 from tests.cli.conftest import COUNT
 from tests.cli.support import answer, error_of, run
@@ -164,6 +165,22 @@ def test_percentiles(published: Path) -> None:
         bounds = [row["minimum"], known[0.05], known[0.5], known[0.95], row["maximum"]]
         cells = [text.typed_value(value, row["type"]) for value in bounds]
         assert re.search(r"\s+".join(map(re.escape, cells)), lines[row["column"]]), (cells, lines[row["column"]])
+
+
+def test_a_long_plan_is_not_listed_to_its_end_on_a_terminal(capsys: pytest.CaptureFixture[str]) -> None:
+    """But whole elsewhere."""
+    counts = {"added": 60, "removed": 0, "kept": 0, "profiled": 60}
+    plan = {
+        "table": "t", "version": 1, "snapshot": "1", "dry_run": True, "published": True, "bytes_to_read": 60,
+        "fragments": counts, "partitions": {"changed": 60, "removed": 1, "total": 60},
+        "changed_partitions": [f"n={number:02}" for number in range(60)], "removed_partitions": ["n=99"],
+    }  # fmt: skip
+    output = TerminalOutput()
+    output.refreshed(plan)
+    assert capsys.readouterr().out.splitlines()[1:] == [*(f"  * n={number:02}" for number in range(60)), "  - n=99"]
+    output.width = 80
+    output.refreshed(plan)
+    assert capsys.readouterr().out.splitlines()[-3:] == ["  * n=39", "  * and 20 more (see --json)", "  - n=99"]
 
 
 def test_estimates_are_marked(published: Path, capsys: pytest.CaptureFixture[str]) -> None:

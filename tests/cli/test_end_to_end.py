@@ -237,6 +237,12 @@ def test_spark_does_not_start(tmp_path: Path) -> None:
     [log] = tmp_path.glob("metastore-spark-*.log")
     assert str(log) in message
     assert "SparkException" in log.read_text()
+    log.unlink()
+    settings = "spark.driver.memory: lots, spark.hadoop.fs.s3a.secret.key: hush"
+    config.write_text(config.read_text().replace("spark.driver.memory: 1g", settings))
+    message = error_of(execute("refresh", "people", folder=tmp_path, environment={"TMPDIR": str(tmp_path)}))
+    assert "Invalid maximum heap size" in message
+    assert "hush" not in message
 
 
 @pytest.mark.parametrize(

@@ -32,6 +32,7 @@ from tests.cli.support import error_of, run
         (["top", "orders", "id"], ["'id'", "frequencies: off"]),
         (["histogram", "orders", "state"], ["'state'", "string is not numeric or temporal"]),
         (["refresh", "nope"], ["'nope'"]),
+        (["refresh", "ordres"], ["did you mean 'orders'?"]),
         (["expire", "nope"], ["'nope'"]),
     ],
 )
@@ -53,11 +54,14 @@ def test_what_is_not_there(published: Path, arguments: list[str], said: list[str
         (["top", "orders", "id", "-n", "many"], "'many'"),
         (["histogram", "orders", "id", "--bins", "0"], "0 is not in the range"),
         (["show", "orders", "--partitions", "--columns", "id"], "--partitions"),
+        (["show", "orders", "--columns", " , "], "--columns names no column"),
+        (["profile", ""], "a location is empty"),
         (["refresh"], "--all"),
         (["refresh", "orders", "--all"], "--all"),
         (["refresh", "orders", "gone", "--partition", "x"], "one table"),
         (["profile"], "'URI...'"),
         (["profile", "x", "--option", "header"], "has no `=` behind a name"),
+        (["profile", "x", "--schema", "zip"], "'zip' has no `=` behind a name"),
         (["expire", "orders", "--keep", "0"], "0 is not in the range"),
     ],
 )
@@ -79,6 +83,26 @@ def test_the_help_is_printed_as_it_is(arguments: list[str]) -> None:
     assert printed.startswith("Usage: metastore [OPTIONS] COMMAND [ARGS]...\n\n  Rich column statistics")
     assert {"  show ", "  refresh ", "  tables "} <= {line[: line.find(" ", 2) + 1] for line in printed.splitlines()}
     assert "..." not in printed.partition("Commands:")[2]
+
+
+@pytest.mark.parametrize("command", ["show", "versions", "top"])
+def test_a_table_without_a_version_is_not_taken_for_another(published: Path, command: str) -> None:
+    """It is configured: its name is not misspelt, however close it is to that of one that is published."""
+    published.write_text("root: ./root\ntables: [{name: order, uri: ./orders}]")
+    message = error_of(run(command, "order", *(["id"] if command == "top" else []), config=published))
+    assert message.endswith("; run `metastore refresh order`")
+
+
+def test_a_place_without_a_table_is_told_with_the_tables_name(published: Path) -> None:
+    message = error_of(run("refresh", "gone", "--dry-run", config=published))
+    assert message.startswith(f"table 'gone': {published.parent}/gone holds no table")
+
+
+def test_no_tables_at_all(published: Path) -> None:
+    published.write_text("root: ./root\ntables:\n")
+    result = run("refresh", "--all", config=published)
+    assert (result.exit_code, result.stdout, result.stderr) == (0, "", "note: no tables are configured\n")
+    assert run("tables", config=published).stdout == "no tables are configured\n"
 
 
 def test_no_configuration(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -115,6 +139,9 @@ def test_no_configuration(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> No
             ["table 'a': columns.x.ranks", "'on'", "not built yet"],
         ),
         ("{root: r, tables: [{name: a, uri: u, sensor: {interval: 0}}]}", ["table 'a': sensor.interval = 0", "1"]),
+        ("{root: r, tables: [{name: a, uri: u, shema: {x: int}}]}", ["table 'a': shema", "no such key", "'schema'"]),
+        ("{root: r, tables: [{name: a, uri: u, declared: {x: int}}]}", ["table 'a': declared", "no such key"]),
+        ("{root: r, tables: [{name: a, uri: u, schema: {x: 5}}]}", ["table 'a': schema.x = 5", "text"]),
         ("{root: r, roof: s}", ["roof"]),
     ],
 )
@@ -124,6 +151,19 @@ def test_an_invalid_configuration(tmp_path: Path, text: str, said: list[str]) ->
     path.write_text(text)
     message = error_of(run("tables", config=path))
     assert all(part in message for part in [str(path), *said]), message
+
+
+@pytest.mark.parametrize(
+    ("given", "said"),
+    [
+        ("zip=sting", "schema.zip = 'sting': no type that a column can be read in; did you mean string?"),
+        ("zpi=string", "schema.zpi is no column of the table; did you mean zip?"),
+    ],
+)
+def test_a_wrong_type_of_a_column(tmp_path: Path, given: str, said: str) -> None:
+    """Told before anything is computed."""
+    (tmp_path / "a.csv").write_text("zip,x\n01234,1\n")
+    assert said in error_of(run("profile", str(tmp_path), "--schema", given))
 
 
 def test_an_unexpected_error(published: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -14,7 +14,7 @@ from pathlib import Path
 import pytest
 
 from metastore_assets.cli.terminal import TerminalOutput
-from tests.cli.support import PROGRAM
+from tests.cli.support import PROGRAM, run
 
 _STYLE = re.compile(r"\x1b\[[0-9;]*m")
 
@@ -85,6 +85,25 @@ def test_of_columns_that_are_named_all_is_shown(published: Path) -> None:
     heads = [line for line in named.splitlines() if line.startswith("column")]
     assert set().union(*map(headings, heads)) == set(EVERYTHING)
     assert sum(line.startswith("price") for line in named.splitlines()) == len(heads)
+
+
+@pytest.mark.parametrize(
+    ("arguments", "kept"),
+    [
+        (["tables"], {"table", "rows", "version", "published", "uri"}),
+        (["versions", "orders"], {"version", "snapshot", "published", "rows"}),
+    ],
+)
+def test_lists_fit_the_terminal(published: Path, arguments: list[str], kept: set[str]) -> None:
+    width = 76
+    lines = _STYLE.sub("", on_terminal(*arguments, folder=published.parent, width=width)).splitlines()
+    assert max(map(len, lines)) <= width
+    assert kept <= set(lines[0].split())
+    *_, note = lines
+    assert re.fullmatch(r"  not shown: [a-z, ]+ \(see --json\)", note)
+    assert set(lines[0].split()).isdisjoint(note.split(": ")[1].split(" (")[0].split(", "))
+    everything = run(*arguments, config=published).stdout.splitlines()[0].split()
+    assert set(everything) == {*lines[0].split(), *note.split(": ")[1].split(" (")[0].split(", ")}
 
 
 def test_colours_are_for_terminals_that_want_them(published: Path) -> None:

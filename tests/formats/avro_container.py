@@ -12,7 +12,6 @@ from typing import Any
 
 import fastavro
 import pyarrow as pa
-import zstandard
 
 _SYNC = bytes(range(16))
 
@@ -28,17 +27,17 @@ def _deflate(data: bytes) -> bytes:
 
 def _streamed(data: bytes) -> bytes:
     """As Java writes zstandard: its frames do not tell the length."""
-    sink = io.BytesIO()
-    with zstandard.ZstdCompressor().stream_writer(sink, closefd=False) as stream:
+    sink = pa.BufferOutputStream()
+    with pa.CompressedOutputStream(sink, "zstd") as stream:
         stream.write(data)
-    return sink.getvalue()
+    return bytes(sink.getvalue())
 
 
 CODECS: Mapping[str, Callable[[bytes], bytes]] = {
     "null": lambda data: data,
     "deflate": _deflate,
     "snappy": _snappy,
-    "zstandard": zstandard.ZstdCompressor().compress,
+    "zstandard": lambda data: bytes(pa.compress(data, codec="zstd", asbytes=True)),
     "bzip2": bz2.compress,
     "xz": lzma.compress,
     "lz4": lambda data: len(data).to_bytes(4, "little") + bytes(pa.compress(data, codec="lz4_raw", asbytes=True)),

@@ -162,9 +162,9 @@ def test_delimiter_and_quote(tmp_path: Path, name: str) -> None:
 
 
 def test_an_escape_takes_the_next_character_as_it_is(tmp_path: Path) -> None:
-    """Delimiters, quotes and line ends."""
+    """Delimiters, quotes and line ends; outside of quotes where it is said that it counts there."""
     (tmp_path / "a.csv").write_text('a,b\n1,x\\,y\n2,"q\\"r"\n3,s\\\nt\n')
-    assert _read(tmp_path, escape="\\") == {"a": [1, 2, 3], "b": ["x,y", 'q"r', "s\nt"]}
+    assert _read(tmp_path, escape="\\", escape_unquoted=True) == {"a": [1, 2, 3], "b": ["x,y", 'q"r', "s\nt"]}
 
 
 @pytest.mark.parametrize("content", ['a,b\n1,"x\n2,y\n', 'a,b\n1,"x, y', 'a,b\n1,z\n2,"x\n3,y\n\n'])

@@ -88,6 +88,45 @@ def test_texts_come_back_whatever_the_blocks(rows: list[tuple[str, str]], end: s
         assert _rows(content, escape="") == rows
 
 
+_PIECES = [
+    "1",
+    "a",
+    '"a"',
+    '"a,b"',
+    '"a""b"',
+    '"a\nb"',
+    "",
+    '""',
+    'a"b',
+    " a",
+    '"\r"',
+    "é",
+    'x""',
+    '"""q"""',
+    'b"',
+    " ",
+]
+
+
+@given(st.data())
+def test_what_is_read_is_what_python_reads(data: st.DataObject) -> None:
+    """Or it is refused: rows of pieces that mean something, one character of them changed, in blocks of any size."""
+    width = data.draw(st.integers(1, 3))
+    row = st.lists(st.sampled_from(_PIECES), min_size=width, max_size=width).map(",".join)
+    end = data.draw(st.sampled_from(["\n", "\r\n", "\r"]))
+    text = end.join(data.draw(st.lists(row, min_size=1, max_size=5))) + data.draw(st.sampled_from(["", end, end + end]))
+    place = data.draw(st.integers(0, len(text)))
+    text = text[:place] + data.draw(st.sampled_from(["", *'",\n a'])) + text[place + data.draw(st.integers(0, 1)) :]
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(csv_files, "_BLOCK", data.draw(st.sampled_from([1 << 20, 8, 12, 16, 24, len(text.encode()) + 1])))
+        try:
+            rows = _rows(text.encode(), escape="", skip_blank_lines=True)
+        except pa.ArrowInvalid:
+            return
+    expected = [tuple(row) for row in csv.reader(io.StringIO(text, newline="")) if row]
+    assert [tuple(cell or "" for cell in row) for row in rows] == expected
+
+
 def test_a_row_longer_than_a_block_is_told(monkeypatch: pytest.MonkeyPatch) -> None:
     """With its line, and what may be the reason."""
     monkeypatch.setattr(csv_files, "_BLOCK", 1000)

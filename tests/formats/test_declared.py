@@ -71,7 +71,6 @@ def test_names_of_types(name: str, type_: pa.DataType) -> None:
         *(
             pa.int8(),
             pa.uint32(),
-            pa.float16(),
             pa.float32(),
             pa.float64(),
             pa.decimal128(38, 38),
@@ -219,6 +218,8 @@ _TYPED: list[tuple[pa.Array, str, list[Any]]] = [
     (pa.array([0.1, None]), "decimal(10,2)", [Decimal("0.10"), None]),
     (pa.array([0.5, float("inf")]), "float", [0.5, float("inf")]),
     (pa.array([Decimal("5.00")]), "int", [5]),
+    (pa.array([0.5], pa.float16()), "double", [0.5]),
+    (pa.array([2.0], pa.float16()), "int", [2]),
     (pa.array(["007", " 8"]), "int", [7, 8]),
     (pa.array(["1.50"], pa.large_string()), "decimal(5,2)", [Decimal("1.50")]),
     (pa.array(["2024-01-01"]).dictionary_encode(), "date", [date(2024, 1, 1)]),

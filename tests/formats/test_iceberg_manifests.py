@@ -88,6 +88,30 @@ def test_a_broken_file_is_named(writer: IcebergWriter, kind: str, damage: Any, s
         _ids(writer.folder)
 
 
+@pytest.mark.parametrize("content", [None, 3])
+def test_a_delete_file_that_does_not_say_what_it_is(writer: IcebergWriter, content: int | None) -> None:
+    """Is no data file."""
+    deletes = writer.live[-1]
+    writer.commit(deletes | {"content": 3, "sequence_number": None}, removed=[deletes])
+    if content is None:
+        for path in (writer.folder / "metadata").glob("*-m0.avro"):
+            _without(path, "content")
+    said = "does not say whether it deletes" if content is None else "has the content 3"
+    with pytest.raises(TableFormatError, match=rf"m0\.avro cannot be read: .* {said}"):
+        _ids(writer.folder)
+
+
+def _without(path: Path, name: str) -> None:
+    """Write a manifest anew without one of its fields."""
+    with path.open("rb") as file:
+        reader: Any = fastavro.reader(file)
+        records, schema = list(reader), json.loads(reader.metadata["avro.schema"])
+    data_file = next(field["type"] for field in schema["fields"] if field["name"] == "data_file")
+    data_file["fields"] = [field for field in data_file["fields"] if field["name"] != name]
+    with path.open("wb") as file:
+        fastavro.writer(file, fastavro.parse_schema(schema), records)
+
+
 _KEPT = {"status", "data_file", "file_path", "file_format", "record_count", "file_size_in_bytes", "partition"}
 _KEPT |= {"content", "sequence_number", "manifest_path", "partition_spec_id", "p1000", "equality_ids"}
 """Fields that tables of version 2 cannot do without."""

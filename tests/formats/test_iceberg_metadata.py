@@ -46,6 +46,16 @@ def test_by_folder_and_by_metadata_file(writer: IcebergWriter) -> None:
         assert _ids(metadata / name) == [1, 2]
 
 
+@pytest.mark.parametrize("name", ["{}.gz.metadata.json", "{}.metadata.json.gz", "{}.metadata.json"])
+def test_a_folder_of_compressed_metadata(writer: IcebergWriter, name: str) -> None:
+    """As `write.metadata.compression-codec` makes it: the content tells, whatever the name."""
+    for path in (writer.folder / "metadata").glob("*.metadata.json"):
+        content = gzip.compress(path.read_bytes()) + gzip.compress(b"\n")
+        path.unlink()
+        path.with_name(name.format(path.name.partition(".")[0])).write_bytes(content)
+    assert _ids(writer.folder) == [1, 2, 3]
+
+
 @pytest.mark.parametrize(
     ("names", "hint", "expected"),
     [

@@ -67,15 +67,25 @@ def _values(chunk: pa.Array) -> list[Any]:
         return [row.serialize().to_pybytes() for row in rows]
 
 
+def _processes() -> list[Path]:
+    """This process and those that it started to read files for it."""
+    children = Path("/proc/self/task").glob("*/children")
+    return [Path("/proc/self"), *(Path("/proc", number) for path in children for number in path.read_text().split())]
+
+
 def _peak() -> int:
-    """Bytes of memory that this process had at most since `_forget_peak`."""
-    status = Path("/proc/self/status").read_text(encoding="ascii")
-    found = re.search(r"VmHWM:\s+(\d+) kB", status)
+    """Bytes of memory that the processes had at most since `_forget_peak`, together."""
+    return sum(map(_own_peak, _processes()))
+
+
+def _own_peak(process: Path) -> int:
+    found = re.search(r"VmHWM:\s+(\d+) kB", (process / "status").read_text(encoding="ascii"))
     return int(found[1]) << 10 if found else 0
 
 
 def _forget_peak() -> None:
-    Path("/proc/self/clear_refs").write_text("5", encoding="ascii")
+    for process in _processes():
+        (process / "clear_refs").write_text("5", encoding="ascii")
 
 
 def main() -> None:

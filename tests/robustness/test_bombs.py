@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 
 from metastore_assets.config import TableConfig
-from tests.robustness.bombs import BOMBS
+from tests.robustness.bombs import BOMBS, SLOW
 from tests.robustness.fuzz import Reader
 
 _MOST_PEAK = 600 << 20
@@ -23,7 +23,9 @@ def reader() -> Iterator[Reader]:
     result.close()
 
 
-@pytest.mark.parametrize("name", BOMBS)
+@pytest.mark.parametrize(
+    "name", [pytest.param(name, marks=[pytest.mark.long] if name in SLOW else []) for name in BOMBS]
+)
 def test_what_a_file_claims_is_believed_within_limits(reader: Reader, tmp_path: Path, name: str) -> None:
     """Neither memory nor time is spent on it."""
     write, pattern = BOMBS[name]

@@ -1,0 +1,53 @@
+"""Ctrl-C ends the command soon, also while it waits for a store that accepts connections and never answers."""
+
+from __future__ import annotations
+
+import os
+import signal
+import socket
+import subprocess
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from tests.cli.support import PROGRAM
+
+
+@pytest.fixture
+def silent() -> Iterator[socket.socket]:
+    with socket.create_server(("127.0.0.1", 0)) as server:
+        server.settimeout(60)
+        yield server
+
+
+@pytest.mark.parametrize(
+    ("command", "place", "number"),
+    [
+        ("tables", "root", signal.SIGINT),
+        ("show t", "root", signal.SIGINT),
+        ("refresh t", "table", signal.SIGINT),
+        ("refresh t", "table", signal.SIGTERM),
+    ],
+)
+def test_an_end_while_a_store_is_silent(
+    published: Path, silent: socket.socket, command: str, place: str, number: signal.Signals
+) -> None:
+    endpoint = f"http://127.0.0.1:{silent.getsockname()[1]}"
+    keys = "aws_region: x, aws_access_key_id: a, aws_secret_access_key: b"
+    options = f"{{aws_endpoint: '{endpoint}', aws_allow_http: 'true', {keys}}}"
+    if place == "root":
+        text = f"root: s3://bucket/root\nstorage_options: {options}\ntables: [{{name: t, uri: ./orders}}]"
+    else:
+        text = f"root: ./root\ntables: [{{name: orders, uri: 's3://bucket/t', storage_options: {options}}}]"
+        command = command.replace(" t", " orders")
+    published.write_text(text)
+    with subprocess.Popen(
+        [*PROGRAM, *command.split()], cwd=published.parent, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True
+    ) as process:
+        connection, _ = silent.accept()
+        os.kill(process.pid, number)
+        stdout, stderr = process.communicate(timeout=60)
+        connection.close()
+    said = "interrupted\n" if number == signal.SIGINT else ""
+    assert (process.returncode, stdout, stderr) == (128 + number, "", said)
