@@ -74,7 +74,7 @@ def test_two_among_forty_and_one_in_a_commit(spark: SparkSession, tmp_path: Path
     (tmp_path / "metastore.yaml").write_text("root: ./root\ntables: [{name: t, uri: ./lake}]\n")
     told = run("refresh", "t", "--json", config=tmp_path / "metastore.yaml")
     assert (told.exit_code, len(told.stderr.splitlines())) == (1, 1)
-    assert told.stderr.startswith("error: table 't': 2 of 42 fragments could not be profiled: ")
+    assert "2 of 42 fragments could not be profiled" in told.stderr
     for killer, partition in zip(killers, ("p=1", "p=3"), strict=True):
         reason = (
             f"partition {partition!r}: reading {killer} (column 'm') ended the process that read it "
