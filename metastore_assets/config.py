@@ -30,7 +30,7 @@ from metastore_assets.messages import close_names
 EMBEDDED_CATALOG = "default"
 """The Iceberg catalog that there is without being configured."""
 FREQUENCY_LIMIT = 131_072
-"""Distinct values up to which `frequencies: auto` lists a column's values; beyond, they are counted only."""
+"""Distinct values up to which `frequencies: auto` lists a column's values; beyond, only how many there are is kept."""
 
 _SQLITE = "sqlite:///"
 _NAME = re.compile(r"[A-Za-z][A-Za-z0-9_-]{0,99}")
@@ -39,7 +39,7 @@ _BUILT: Mapping[str | None, tuple[str, ...]] = {"frequencies": ("auto", "all", "
 
 
 class _Model(BaseModel):
-    model_config = ConfigDict(extra="forbid", frozen=True, populate_by_name=True)
+    model_config = ConfigDict(extra="forbid", frozen=True)
 
 
 class ColumnPolicy(_Model):
@@ -118,9 +118,16 @@ class TableConfig(_Model):
     """By partition column, patterns (`2024-*`) of which a value must fit one: other partitions are left out."""
     relocate: dict[str, str] = Field(default_factory=dict)
     """Of a moved table: recorded location prefixes and where the files lie now. The longest one that fits counts."""
+    allow: tuple[str, ...] = ()
+    """Prefixes of locations outside of the table's own store that its metadata may name."""
+    confine: bool = False
+    """Whether only what is below the table's own location is read, whatever `allow` and `relocate` say."""
     options: dict[str, Any] = Field(default_factory=dict)
     """Reader options of the format. Files: `template` (`{year:int}/{month}`); of CSV files also `header`, `delimiter`,
-    `quote`, `escape`, `encoding`, `null_values`."""
+    `quote`, `escape`, `escape_unquoted`, `encoding`, `null_values`, `skip_initial_space`, `skip_blank_lines`."""
+    declared: dict[str, str] = Field(default_factory=dict, alias="schema")
+    """Of plain files: types by column (dotted path) that count instead of those that the files say or are found to fit,
+    as SQL (`decimal(10,2)`) or statistics (`decimal128(10, 2)`) name them."""
     columns: dict[str, ColumnPolicy] = Field(default_factory=dict)
     """Policy by column (dotted leaf path). The key `default` is the policy of every column not named."""
     sensor: SensorConfig = SensorConfig()
@@ -156,6 +163,11 @@ class TableConfig(_Model):
         lists = {column: given if isinstance(given, list | tuple) else [given] for column, given in value.items()}
         return {column: tuple(map(_text, given)) for column, given in lists.items()}
 
+    @field_validator("allow", mode="before")
+    @classmethod
+    def _prefixes(cls, value: Any) -> Any:
+        return _listed(value)
+
     @field_validator("at", mode="before")
     @classmethod
     def _at_as_text(cls, value: Any) -> Any:
@@ -187,7 +199,14 @@ class MetastoreConfig(_Model):
     """Iceberg catalogs by name. `default`, unless it is given, is an SQLite file `catalog.db` below a local `root`."""
     relocate: dict[str, str] = Field(default_factory=dict)
     """Locations that moved, for every table; see `TableConfig.relocate`, which adds to it and wins."""
+    allow: tuple[str, ...] = ()
+    """Prefixes that the metadata of every table may name; see `TableConfig.allow`, which adds to it."""
     tables: list[TableConfig] = Field(default_factory=list)
+
+    @field_validator("allow", mode="before")
+    @classmethod
+    def _prefixes(cls, value: Any) -> Any:
+        return _listed(value)
 
     @model_validator(mode="after")
     def _distinct_names(self) -> MetastoreConfig:
@@ -222,6 +241,14 @@ class MetastoreConfig(_Model):
         )
 
 
+def _listed(value: Any) -> Any:
+    """Prefixes of locations; one alone stands for a list of one. An empty one would be the current folder."""
+    given = [value] if isinstance(value, str) else value
+    if isinstance(given, list | tuple) and not all(isinstance(prefix, str) and prefix.strip() for prefix in given):
+        raise ValueError("prefixes of locations, such as s3://bucket/folder/")
+    return given
+
+
 def _text(value: Any) -> Any:
     """What was written without quotes in YAML, as text again."""
     if isinstance(value, bool):
@@ -247,6 +274,7 @@ def _resolve(config: MetastoreConfig, folder: Path) -> MetastoreConfig:
         return {old: _absolute(new, folder) for old, new in relocate.items()}
 
     everywhere = resolved(config.relocate)
+    allowed = [_absolute(prefix, folder) for prefix in config.allow]
     root = _absolute(config.root, folder)
     catalogs = _catalogs(config, root, folder)
     tables = [
@@ -255,6 +283,7 @@ def _resolve(config: MetastoreConfig, folder: Path) -> MetastoreConfig:
                 "uri": _absolute(table.uri, folder),
                 "catalog": catalogs[table.catalog] if isinstance(table.catalog, str) else table.catalog,
                 "relocate": everywhere | resolved(table.relocate),
+                "allow": (*allowed, *(_absolute(prefix, folder) for prefix in table.allow)),
             }
         )
         for table in config.tables

@@ -82,7 +82,7 @@ def _shown(value: Any) -> str:
 def _reason(problems: list[Problem], place: Place, model: type[BaseModel]) -> str:
     problem = problems[0]
     if problem["type"] == "extra_forbidden":
-        keys = list(_model_at(place[:-1], model).model_fields)
+        keys = _keys(_model_at(place[:-1], model))
         return f"no such key; there are: {listed(keys)}" + close_names(str(place[-1]), keys, "")
     if problem["type"] == "invalid_key" or problem["loc"][-1:] == ("[key]",):
         return "a key must be text: write it in quotes"
@@ -95,7 +95,7 @@ def _reason(problems: list[Problem], place: Place, model: type[BaseModel]) -> st
 def _expected(problem: Problem, place: Place, model: type[BaseModel]) -> str | None:
     context = problem.get("ctx") or {}
     if problem["type"] == "model_type":
-        return f"a mapping of the keys {', '.join(_model_at(place, model).model_fields)}"
+        return f"a mapping of the keys {', '.join(_keys(_model_at(place, model)))}"
     if problem["type"] == "literal_error":
         return str(context["expected"])
     if problem["type"] == "greater_than_equal":
@@ -110,6 +110,11 @@ def _model_at(place: Place, model: type[BaseModel]) -> type[BaseModel]:
         if field is not None:
             model = next(_models(field.annotation), model)
     return model
+
+
+def _keys(model: type[BaseModel]) -> list[str]:
+    """The keys of a model as they are written."""
+    return [field.alias or name for name, field in model.model_fields.items()]
 
 
 def _models(annotation: Any) -> Iterator[type[BaseModel]]:

@@ -4,9 +4,9 @@ from dagster import Definitions, in_process_executor
 
 from metastore_assets.assets.factory import refresh_job, table_assets
 from metastore_assets.config import config_path, load_config
-from resources.object_store import ObjectStoreResource
-from resources.spark import SparkResource
-from sensors.commits import commit_sensor
+from metastore_assets.resources.object_store import ObjectStoreResource
+from metastore_assets.resources.spark import SparkResource
+from metastore_assets.sensors.commits import commit_sensor
 
 # A ConfigError here is what Dagster shows of a code location that cannot be loaded: file, key, value, what is allowed.
 _FILE = config_path()

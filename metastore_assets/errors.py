@@ -48,6 +48,10 @@ def _fragment_error(message: str, path: str, missing: bool) -> FragmentError:
     return FragmentError(message, path=path, missing=missing)
 
 
+class FatalFileError(FragmentError):
+    """Raised when reading a file ended the process that read it: says how. `path` is the file."""
+
+
 class PartitionKeyError(MetastoreError):
     """Raised when a string is not a partition key that this package wrote."""
 
@@ -58,6 +62,10 @@ class UnsupportedTypeError(MetastoreError):
 
 class ProfileError(MetastoreError):
     """Raised when fragments could not be profiled: lists each file and cause. Finished profiles are kept."""
+
+
+class WorkerEndedError(MetastoreError):
+    """Raised when a Python worker of Spark ended at its work: it crashed, or was killed for want of memory."""
 
 
 class StoreError(MetastoreError):

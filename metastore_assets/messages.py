@@ -6,6 +6,9 @@ import re
 from bisect import bisect_left
 from collections.abc import Sequence
 
+_LONGEST = 4000
+_LAST = 500
+"""Characters kept of the end of a message that is too long."""
 _MOST = 20
 _NEAR = 3
 _WINDOW = 200
@@ -19,13 +22,20 @@ _END = re.compile(r"(?<=[^\s/.])[.,:;]$")
 def tidy(message: str) -> str:
     """A message whose parts join well, whatever those end with: `x.. Mend` is `x. Mend`, and no full stop at the end.
 
-    Parts that other libraries wrote end with a full stop or without one. Dots inside paths and names stay.
+    Parts that other libraries wrote end with a full stop or without one. Dots inside paths and names stay. Of a very
+    long message, which quotes a file's content, the middle is left out.
     """
-    text = _ELLIPSIS.sub("…", message.rstrip())
+    text = _ELLIPSIS.sub("…", _bounded(message).rstrip())
     text = _CLOSED.sub("", text)
     text = _STOPS.sub(lambda found: found[0][-1], text)
     text = _QUESTION.sub(lambda found: f"{found[1]} {found[2].upper()}" if found[2] else found[1], text)
     return _END.sub("", text)
+
+
+def _bounded(message: str) -> str:
+    """As much of a message as anybody reads, of characters that can be written."""
+    text = message.encode("utf-8", "backslashreplace").decode("utf-8")
+    return text if len(text) <= _LONGEST else f"{text[: _LONGEST - _LAST]} … {text[-_LAST:]}"
 
 
 def close_names(name: str, names: Sequence[str], otherwise: str) -> str:

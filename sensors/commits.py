@@ -26,9 +26,9 @@ from metastore_assets.config import TableConfig, load_config
 from metastore_assets.errors import ConfigError
 from metastore_assets.formats import SnapshotReference, open_table_format
 from metastore_assets.pipeline.plan import PROFILE_VERSION, table_layout
+from metastore_assets.resources.object_store import ObjectStoreResource
+from metastore_assets.sensors.decision import Cursor, Seen, decide
 from metastore_assets.store.manifest import Version
-from resources.object_store import ObjectStoreResource
-from sensors.decision import Cursor, Seen, decide
 
 if TYPE_CHECKING:
     from dagster._core.definitions.unresolved_asset_job_definition import UnresolvedAssetJobDefinition

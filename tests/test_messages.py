@@ -50,6 +50,15 @@ def test_whatever_the_parts_end_with(pieces: list[tuple[str, str]], between: str
     assert re.sub(r"[\s.:;,…]", "", read).lower() == re.sub(r"[\s.:;,…]", "", joined).lower()
 
 
+@pytest.mark.parametrize("part", ["x" * 10**6, "nothing, " * 10**5, "\ud800" * 10**5])
+def test_a_message_is_no_longer_than_anybody_reads(part: str) -> None:
+    """However much of a file it quotes; begin and end are there, and it can be written."""
+    told = str(FragmentError(f"/lake/t/1.parquet: the file cannot be read: {part}; mend it", path="p"))
+    assert len(told.encode()) < 5000
+    assert told.startswith("/lake/t/1.parquet: the file cannot be read: ")
+    assert told.endswith("; mend it")
+
+
 @pytest.mark.parametrize(
     "error", [CorruptionError("a.; b."), ProfileError("a.. Mend"), FragmentError("x.. y.", path="p", missing=True)]
 )

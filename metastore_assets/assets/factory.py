@@ -18,8 +18,8 @@ from metastore_assets.assets.names import KINDS, TABLE_TAG, asset_key, job_name,
 from metastore_assets.assets.run import refresh_and_report
 from metastore_assets.assets.specs import check_specs, profile_specs, source_spec
 from metastore_assets.config import MetastoreConfig, TableConfig
-from resources.object_store import ObjectStoreResource
-from resources.spark import SparkResource
+from metastore_assets.resources.object_store import ObjectStoreResource
+from metastore_assets.resources.spark import SparkResource
 
 if TYPE_CHECKING:
     from dagster._core.definitions.unresolved_asset_job_definition import UnresolvedAssetJobDefinition

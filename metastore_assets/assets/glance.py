@@ -9,8 +9,8 @@ from typing import Any
 import pyarrow as pa
 
 from metastore_assets.assets.interest import interesting_columns, is_ordinal
-from metastore_assets.assets.picture import MOST_BINS, MOST_VALUES, ColumnPicture
-from metastore_assets.assets.text import count_text, number_text, scalar_text, share_text
+from metastore_assets.assets.picture import MOST_BINS, MOST_CHARACTERS, MOST_VALUES, ColumnPicture
+from metastore_assets.assets.text import ELLIPSIS, count_text, number_text, scalar_text, share_text
 from metastore_assets.errors import NotKeptError
 from metastore_assets.lookup import TableLookup
 from metastore_assets.statistics.column import ColumnStatistics, FrequencyState
@@ -46,15 +46,16 @@ def _column(table: TableLookup, partition: str | None, row: ColumnStatistics) ->
     top = top[: MOST_VALUES if bins else 2 * MOST_VALUES]
     if not any(frequency > 1 for _, frequency in top):
         top = []  # Bars of ones: which values come first says nothing.
+    low, high = _ends(_minimum(row), _maximum(row))
     return ColumnPicture(
         name=row.column,
         type=row.type,
         facts=facts_of(row),
         rows=row.value_count + row.null_count,
         bins=bins,
-        low=_label(_minimum(row)),
-        high=_label(_maximum(row)),
-        top=tuple((scalar_text(value), frequency) for value, frequency in top),
+        low=low,
+        high=high,
+        top=tuple(zip(_named(top), (frequency for _, frequency in top), strict=True)),
         notes=_notes(row),
     )
 
@@ -130,9 +131,21 @@ def _notes(row: ColumnStatistics) -> tuple[str, ...]:
     return (_WHY_NO_VALUES[row.frequencies], *ranks)
 
 
-def _label(text: str) -> str:
-    """Times to the second: two of them have to fit below a histogram."""
-    return _FRACTION.sub("", text)
+def _ends(low: str, high: str) -> tuple[str, str]:
+    """Times to the second, for both have to fit below a histogram; within one second, without the day."""
+    ends = _FRACTION.sub("", low), _FRACTION.sub("", high)
+    if ends[0] != ends[1] or ends == (low, high):
+        return ends
+    return low.rpartition(" ")[2], high.rpartition(" ")[2]
+
+
+def _named(top: Sequence[tuple[pa.Scalar, int]]) -> list[str]:
+    """The values as text; times of one day without the day where there is no room for both."""
+    texts = [scalar_text(value) for value, _ in top]
+    if not top or not pa.types.is_timestamp(top[0][0].type) or max(map(len, texts)) <= MOST_CHARACTERS:
+        return texts
+    days, times = zip(*(text.split(" ") for text in texts), strict=True)
+    return [ELLIPSIS + time for time in times] if len(set(days)) == 1 else texts
 
 
 def _minimum(row: ColumnStatistics) -> str:

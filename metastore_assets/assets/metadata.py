@@ -25,6 +25,8 @@ _SCHEMA = 13_000
 _STATISTICS = 7_000
 _PICTURE = 22_000
 _MOST_FILES = 10
+_CELL = 36
+"""Characters of a cell: a UUID, or a time to the nanosecond."""
 
 
 def profile_metadata(kind: Kind, glance: Glance, title: str, uris: Sequence[str], schema: pa.Schema) -> Metadata:
@@ -85,8 +87,9 @@ def guarantee(kind: Kind, rows: Sequence[ColumnStatistics]) -> str:
     """What the numbers in one kind of file are worth, exceptions by name."""
     if kind == "frequencies":
         named = {
-            "counted, not listed": [row.column for row in rows if row.frequencies == "counted"],
-            "off": [row.column for row in rows if row.frequencies == "off"],
+            "counted, not listed": _where(rows, lambda row: row.frequencies == "counted" and not _is_estimated(row)),
+            "estimated, not listed": _where(rows, lambda row: row.frequencies == "counted" and _is_estimated(row)),
+            "off": _where(rows, lambda row: row.frequencies == "off"),
         }
         listed = sum(row.frequencies == "listed" for row in rows)
         return _with_exceptions(f"exact: {listed} of {len(rows)} columns are listed", named)
@@ -95,7 +98,7 @@ def guarantee(kind: Kind, rows: Sequence[ColumnStatistics]) -> str:
     return _with_exceptions(
         "exact",
         {
-            "distinct_count is an estimate": _where(rows, lambda row: row.distinct_count_guarantee == "estimate"),
+            "distinct_count is an estimate": _where(rows, _is_estimated),
             "percentiles are estimates": _where(rows, lambda row: row.percentiles_guarantee == "estimate"),
             "minimum or maximum is a bound": _where(
                 rows,
@@ -111,6 +114,10 @@ def guarantee(kind: Kind, rows: Sequence[ColumnStatistics]) -> str:
 
 def _described(row: ColumnStatistics) -> str:
     return short(" · ".join(part for part in (*facts_of(row), range_text(row)) if part), 120)
+
+
+def _is_estimated(row: ColumnStatistics) -> bool:
+    return row.distinct_count_guarantee == "estimate"
 
 
 def _where(rows: Sequence[ColumnStatistics], matches: Callable[[ColumnStatistics], bool]) -> list[str]:
@@ -149,4 +156,4 @@ def _markdown_row(row: ColumnStatistics) -> str:
 
 def _cell(text: str) -> str:
     """The text as one Markdown cell that shows it literally."""
-    return "".join(f"\\{c}" if c in "\\`*_{}[]<>()#+-!|~&$" else c for c in short(text, 28))
+    return "".join(f"\\{c}" if c in "\\`*_{}[]<>()#+-!|~&$" else c for c in short(text, _CELL))

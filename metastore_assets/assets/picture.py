@@ -12,6 +12,8 @@ MOST_BINS = 60
 """Bins of a sparkline; more would be narrower than a pixel is worth."""
 MOST_VALUES = 5
 """Values in one panel of bars."""
+MOST_CHARACTERS = 19
+"""Characters of a value beside its bar: a time to the second."""
 
 _WIDTH = 860
 _ROW = 92
@@ -133,7 +135,7 @@ def _values(column: ColumnPicture, values: Sequence[tuple[str, int]], left: int,
     for line, (label, frequency) in enumerate(values):
         y = top + 21 + _LINE * line
         length = max(1.0, 76 * frequency / max(most, 1))
-        parts.append(_text(left + 118, y, label, "v e", 19))
+        parts.append(_text(left + 118, y, label, "v e", MOST_CHARACTERS))
         parts.append(f'<rect class="o" x="{left + 124}" y="{y - 9}" width="{length:.1f}" height="11" rx="1"/>')
         told = f"{count_text(frequency)} · {share_text(frequency, column.rows)}"
         parts.append(_text(left + 130 + round(length), y, told, "", 22))

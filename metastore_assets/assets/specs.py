@@ -22,8 +22,8 @@ from metastore_assets.pipeline.plan import PROFILE_VERSION
 _CONTENTS: Mapping[Kind, str] = {
     "statistics": "One row per column: counts of values, nulls and distinct values, least and greatest value, sum, "
     "mean, deviation, lengths, percentiles, and what each number is worth.",
-    "frequencies": "One row per column and value: how often the value occurs, most frequent first. Columns with too "
-    "many distinct values are counted, not listed.",
+    "frequencies": "One row per column and value: how often the value occurs, most frequent first. Of columns with too "
+    "many distinct values none is listed; the statistics say how many there are.",
     "histograms": "One column per numeric or temporal column: bins whose width is a power of two, so that histograms "
     "of any two partitions add up exactly.",
 }

@@ -8,7 +8,7 @@ import warnings
 from typing import NoReturn
 
 from metastore_assets.cli.interrupt import heed_signals
-from metastore_assets.cli.startup import hide_pandas
+from metastore_assets.startup import hide_pandas
 
 
 def main() -> NoReturn:

@@ -43,6 +43,13 @@ if TYPE_CHECKING:
     help="A reader option of the format, such as header=false or delimiter=';' for CSV. May be repeated.",
 )
 @click.option(
+    "--schema",
+    metavar="COLUMN=TYPE",
+    multiple=True,
+    callback=lambda context, option, given: dict(map(_pair, given)),
+    help="The type of a column of plain files, such as zip=string or 'price=decimal(10,2)'. May be repeated.",
+)
+@click.option(
     "--at",
     metavar="STATE",
     help="A state of the past: a version, snapshot id, branch, tag or instant, or a time in ISO 8601.",
@@ -62,6 +69,15 @@ if TYPE_CHECKING:
     callback=lambda context, option, given: {old: _absolute(new) for old, new in map(_pair, given)},
     help="Files that the table's metadata say lie below FROM lie below TO. May be repeated.",
 )
+@click.option(
+    "--allow",
+    metavar="PREFIX",
+    multiple=True,
+    callback=lambda context, option, given: tuple(map(_absolute, given)),
+    help="What lies below PREFIX may be read where the table's metadata name it, though it is in another store than "
+    "the table. May be repeated.",
+)
+@click.option("--confine", is_flag=True, help="Refuse to read what is not below the table's own location.")
 @answering
 @click.pass_obj
 def profile(invocation: Invocation, /, uris: tuple[str, ...], as_json: bool, **settings: Any) -> int:

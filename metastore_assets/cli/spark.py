@@ -9,8 +9,8 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from metastore_assets.cli.progress import Watcher
-from metastore_assets.cli.startup import unhide_pandas
 from metastore_assets.errors import MetastoreError
+from metastore_assets.startup import unhide_pandas
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession

@@ -58,6 +58,7 @@ class TerminalOutput:
             return
         news = Styled(f" version {result['version']}", "green")
         self._page.line(name, news, f" of snapshot {snapshot} in {time}: {_changes(result)}")
+        self._retyped(result)
 
     def failed(self, subject: Answer, message: str) -> None:
         """Nothing more than the line on stderr."""
@@ -155,12 +156,19 @@ class TerminalOutput:
             name,
             f" version {plan['version']} of snapshot {_short(plan['snapshot'])} would read {reading}: {_changes(plan)}",
         )
+        self._retyped(plan)
         most = None if self.width is None else LISTED_PARTITIONS
         for sign, style, keys in (("*", "green", changed), ("-", "red", removed)):
             for key in keys[:most]:
                 self._page.line(Styled(f"  {sign} {text.printable(key)}", style))
             if most is not None and len(keys) > most:
                 self._page.line(Styled(f"  {sign} and {len(keys) - most:,} more (see --json)", "dim"))
+
+    def _retyped(self, result: Answer) -> None:
+        for change in result.get("type_changes", ()):
+            before, now = text.type_name(change["before"]), text.type_name(change["now"])
+            reason = change["reason"] and f", because of {text.printable(change['reason'])}"
+            self._page.line(Styled(f"  {text.printable(change['column'])}: {before} → {now}", "yellow"), reason or "")
 
     def _list_bins(self, type: str, bins: Sequence[Answer]) -> None:
         most = max(row["frequency"] for row in bins)

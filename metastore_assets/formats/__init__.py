@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass
+from typing import TYPE_CHECKING
 
-from metastore_assets.config import TableConfig
-from metastore_assets.errors import TableFormatError, TableNotFoundError
+from metastore_assets.errors import ConfigError, TableFormatError, TableNotFoundError
 from metastore_assets.formats.base import (
     Fragment,
     FragmentReader,
@@ -18,6 +18,10 @@ from metastore_assets.formats.base import (
 from metastore_assets.formats.iceberg_metadata import holds_iceberg
 from metastore_assets.formats.location import Location
 from metastore_assets.formats.partition_keys import UNPARTITIONED, decode_partition_key, encode_partition_key
+from metastore_assets.formats.reach import own_location
+
+if TYPE_CHECKING:
+    from metastore_assets.config import TableConfig
 
 __all__ = [
     "UNPARTITIONED",
@@ -44,7 +48,11 @@ def open_table_format(table: TableConfig) -> TableFormat:
 
     Nothing but detection is read yet. Raises TableFormatError for a format that is not built.
     """
-    name = table.format or _detect(Location.of(table.uri, table.storage_options))
+    name = table.format or _detect(own_location(table))
+    if table.declared and name != "files":
+        raise ConfigError(
+            f"table {table.name!r}: schema is for plain files; this is a table of the format {name}, which has one"
+        )
     return _REGISTRY[name].open(table)
 
 

@@ -1,29 +1,30 @@
-"""Read Avro container files: their header, and their rows as a temporary Parquet file, read column by column."""
+"""Read Avro container files: their header, their records one by one, or as a temporary Parquet file by column."""
 
 from __future__ import annotations
 
-import bz2
 import io
 import json
-import lzma
-import struct
-import zlib
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass
+from functools import cached_property
 from typing import Any, cast
 
 import fastavro
 import pyarrow as pa
 
+from metastore_assets.formats.avro_claims import AvroClaims
 from metastore_assets.formats.avro_schema import AvroType, record_type
+from metastore_assets.formats.damage import DAMAGE, reason, refuse_beyond
+from metastore_assets.formats.limits import HEADER_BYTES, METADATA_BYTES
+from metastore_assets.formats.metadata_json import parsed
 from metastore_assets.formats.parquet import ParquetColumns
 from metastore_assets.formats.reader import check_distinct
 from metastore_assets.formats.spill import spilled
+from metastore_assets.formats.unpacking import CODECS, unpacked
 
 _MAGIC = b"Obj\x01"
 _SYNC_BYTES = 16
-_CRC_BYTES = 4
 _BUFFER = 4 << 20
 _BATCH_ROWS = 16_384
 _BATCH_BYTES = 16 << 20
@@ -37,6 +38,7 @@ class AvroColumns:
         with _explained():
             stream = io.BufferedReader(source, _BUFFER)
             header = read_header(stream)
+            check_distinct(header.arrow_schema.names)
             self._parquet = ParquetColumns(spilled(header.arrow_schema, _batches(stream, header)))
         source.close()
         self.fields = self._parquet.fields
@@ -55,9 +57,16 @@ class AvroColumns:
 class AvroHeader:
     """What stands before the blocks of an Avro file."""
 
-    type: AvroType
+    schema: Any
+    """Of the records, as JSON."""
+    metadata: Mapping[str, bytes]
     codec: str
     sync: bytes
+
+    @cached_property
+    def type(self) -> AvroType:
+        """Of the records. Raises ArrowInvalid for a schema that is broken or cannot be Arrow's."""
+        return record_type(self.schema)
 
     @property
     def arrow_schema(self) -> pa.Schema:
@@ -68,7 +77,29 @@ class AvroHeader:
 def avro_fields(source: pa.NativeFile) -> list[pa.Field]:
     """The columns of an Avro file, from its header alone. Raises ArrowInvalid."""
     with _explained():
-        return list(read_header(io.BufferedReader(source, 1 << 16)).arrow_schema)
+        schema = read_header(io.BufferedReader(source, 1 << 16)).arrow_schema
+        check_distinct(schema.names)
+        return list(schema)
+
+
+def avro_header(data: bytes) -> AvroHeader:
+    """The header of an Avro file's content. Raises ArrowInvalid."""
+    with _explained():
+        return read_header(_stream(data))
+
+
+def avro_records(data: bytes, schemas: Callable[[Any], tuple[Any, Any]] = lambda own: (own, own)) -> Iterator[Any]:
+    """The records of an Avro file's content as plain Python values.
+
+    `schemas` gets the file's schema as JSON, and gives the one to decode by, which may name fields otherwise, and the
+    one that is asked for, which may lack some of them. Raises ArrowInvalid.
+    """
+    with _explained():
+        stream = _stream(data)
+        header = read_header(stream)
+        written, wanted = schemas(header.schema)
+        blocks = _Blocks(stream, header, written)
+        yield from _checked(fastavro.block_reader(cast(Any, blocks), wanted))
 
 
 def read_header(stream: io.BufferedReader) -> AvroHeader:
@@ -82,30 +113,38 @@ def read_header(stream: io.BufferedReader) -> AvroHeader:
         for _ in range(abs(count)):
             key = _exactly(stream, _long(stream)).decode()
             metadata[key] = _exactly(stream, _long(stream))
-    codec = metadata.get("avro.codec", b"null").decode() or "null"
-    if codec not in _CODECS:
-        raise pa.ArrowInvalid(f"the Avro codec {codec!r} has no reader; {', '.join(_CODECS)} have")
-    type_ = record_type(json.loads(metadata["avro.schema"]))
-    check_distinct([field.name for field in type_.arrow])
-    return AvroHeader(type_, codec, _exactly(stream, _SYNC_BYTES))
+            refuse_beyond(HEADER_BYTES, stream.tell(), "bytes in the header of the Avro file")
+    named = metadata.get("avro.codec", b"").decode()
+    codec = _ALIASES.get(named.lower(), named.lower())
+    if codec not in CODECS:
+        raise pa.ArrowInvalid(f"the Avro codec {named!r} has no reader; {', '.join(CODECS)} have")
+    schema = parsed(metadata["avro.schema"])
+    AvroClaims(schema)
+    return AvroHeader(schema, metadata, codec, _exactly(stream, _SYNC_BYTES))
 
 
 def _batches(stream: io.BufferedReader, header: AvroHeader) -> Iterator[pa.RecordBatch]:
-    blocks = _Blocks(stream, header)
+    blocks = _Blocks(stream, header, header.type.written)
     rows: list[Any] = []
     size = 0.0
     for block in fastavro.block_reader(cast(Any, blocks), return_named_type=True):
         average = blocks.block_bytes / max(1, block.num_records)
-        for record in block:
+        for record in _checked([block]):
             rows.append(record)
             size += average
             if len(rows) >= _BATCH_ROWS or size >= _BATCH_BYTES:
                 yield _batch(rows, header)
                 rows, size = [], 0.0
-        if cast(Any, block).bytes_.read(1):
-            raise pa.ArrowInvalid("a block of the Avro file is longer than its records")
     if rows:
         yield _batch(rows, header)
+
+
+def _checked(blocks: Iterable[Any]) -> Iterator[Any]:
+    """The records of blocks that hold nothing else."""
+    for block in blocks:
+        yield from block
+        if block.bytes_.read(1):
+            raise pa.ArrowInvalid("a block of the Avro file is longer than its records")
 
 
 def _batch(rows: list[Any], header: AvroHeader) -> pa.RecordBatch:
@@ -157,10 +196,10 @@ def _decimals(array: pa.Array, wanted: pa.DataType) -> pa.Array:
 class _Blocks:
     """A file of the same blocks, decompressed, under a schema of our own: what the decoder reads."""
 
-    def __init__(self, stream: io.BufferedReader, header: AvroHeader) -> None:
-        self._blocks = self._decompressed(stream, header)
-        self._sync = header.sync
-        self._buffer = io.BytesIO(_container_header(header))
+    def __init__(self, stream: io.BufferedReader, header: AvroHeader, schema: Any) -> None:
+        self._claims = AvroClaims(schema)
+        self._pieces = self._unpacked(stream, header)
+        self._buffer = io.BytesIO(_container_header(schema, header.sync))
         self._position = 0
         self.block_bytes = 0
         """Size of the newest block."""
@@ -170,8 +209,8 @@ class _Blocks:
         if not data and size:
             # To the decoder the end of a file is as good in the middle of a block.
             with _explained():
-                block = next(self._blocks, b"")
-            self._buffer = io.BytesIO(block)
+                piece = next(self._pieces, b"")
+            self._buffer = io.BytesIO(piece)
             data = self._buffer.read(size)
         self._position += len(data)
         return data
@@ -179,33 +218,45 @@ class _Blocks:
     def tell(self) -> int:
         return self._position
 
-    def _decompressed(self, stream: io.BufferedReader, header: AvroHeader) -> Iterator[bytes]:
-        decompress = _CODECS[header.codec]
+    def _unpacked(self, stream: io.BufferedReader, header: AvroHeader) -> Iterator[bytes]:
+        """Each block in pieces, of which one is all its data: the decoder asks for that at once."""
         while stream.peek(1):
             count = _long(stream)
             if count < 0:
                 raise pa.ArrowInvalid("a block of the Avro file has fewer than no records")
-            data = decompress(_exactly(stream, _long(stream)))
+            data = unpacked(header.codec, _exactly(stream, _long(stream)))
             if _exactly(stream, _SYNC_BYTES) != header.sync:
                 raise pa.ArrowInvalid("a block of the Avro file does not end with the file's marker")
+            self._claims.check(data, count)
             self.block_bytes = len(data)
-            yield _zigzag(count) + _zigzag(len(data)) + data + header.sync
+            yield _zigzag(count) + _zigzag(len(data))
+            if data:
+                yield data
+            yield header.sync
 
 
-def _container_header(header: AvroHeader) -> bytes:
-    schema = json.dumps(header.type.written).encode()
-    items = [(b"avro.schema", schema), (b"avro.codec", b"null")]
+def _container_header(schema: Any, sync: bytes) -> bytes:
+    items = [(b"avro.schema", json.dumps(schema).encode()), (b"avro.codec", b"null")]
     texts = b"".join(_zigzag(len(text)) + text for item in items for text in item)
-    return _MAGIC + _zigzag(len(items)) + texts + b"\0" + header.sync
+    return _MAGIC + _zigzag(len(items)) + texts + b"\0" + sync
+
+
+def _stream(data: bytes) -> io.BufferedReader:
+    return io.BufferedReader(cast(Any, io.BytesIO(data)), _BUFFER)
 
 
 def _exactly(stream: io.BufferedReader, size: int) -> bytes:
     if size < 0:
         raise pa.ArrowInvalid("the Avro file has a part of negative length")
-    data = stream.read(size)
-    if len(data) != size:
+    refuse_beyond(METADATA_BYTES, size, "bytes in one part of the Avro file")
+    # In pieces: memory is asked for what is there, not for what is claimed.
+    pieces = []
+    while size and (piece := stream.read(min(size, _BUFFER))):
+        pieces.append(piece)
+        size -= len(piece)
+    if size:
         raise EOFError
-    return data
+    return pieces[0] if len(pieces) == 1 else b"".join(pieces)
 
 
 def _long(stream: io.BufferedReader) -> int:
@@ -227,31 +278,8 @@ def _zigzag(value: int) -> bytes:
     return bytes([*data, value])
 
 
-def _snappy(data: bytes) -> bytes:
-    size = 0
-    for position, byte in enumerate(data[:_LONGEST_VARINT]):
-        size |= (byte & 0x7F) << (7 * position)
-        if byte < 0x80:
-            break
-    result: bytes = pa.decompress(data[:-_CRC_BYTES], size, codec="snappy", asbytes=True)
-    if zlib.crc32(result) != int.from_bytes(data[-_CRC_BYTES:], "big"):
-        raise pa.ArrowInvalid("a block of the Avro file does not have its checksum")
-    return result
-
-
-def _zstandard(data: bytes) -> bytes:
-    with pa.CompressedInputStream(pa.BufferReader(data), "zstd") as stream:
-        return bytes(stream.read())
-
-
-_CODECS: Mapping[str, Callable[[bytes], bytes]] = {
-    "null": lambda data: data,
-    "deflate": lambda data: zlib.decompress(data, -zlib.MAX_WBITS),
-    "snappy": _snappy,
-    "zstandard": _zstandard,
-    "bzip2": bz2.decompress,
-    "xz": lzma.decompress,
-}
+_ALIASES = {"": "null", "uncompressed": "null", "gzip": "deflate", "zstd": "zstandard"}
+"""What table formats call these codecs, which some writers put into the files."""
 
 
 @contextmanager
@@ -261,14 +289,7 @@ def _explained() -> Iterator[None]:
         yield
     except EOFError as error:
         raise pa.ArrowInvalid("the Avro file ends early") from error
-    except (
-        zlib.error,
-        lzma.LZMAError,
-        struct.error,
-        fastavro.schema.SchemaParseException,
-        IndexError,
-        KeyError,
-        TypeError,
-        OverflowError,
-    ) as error:
-        raise pa.ArrowInvalid(f"the Avro file is broken: {error!r}") from error
+    except (OSError, ValueError, pa.ArrowException):
+        raise
+    except (*DAMAGE, fastavro.schema.SchemaParseException, fastavro.read.SchemaResolutionError) as error:
+        raise pa.ArrowInvalid(f"the Avro file is broken: {reason(error)}") from error

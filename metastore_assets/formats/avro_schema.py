@@ -9,6 +9,8 @@ from typing import Any
 import pyarrow as pa
 
 from metastore_assets.formats.conform import PARQUET_FIELD_ID
+from metastore_assets.formats.damage import DAMAGE, LimitError, reason, refuse_beyond
+from metastore_assets.formats.limits import FIELDS, FIXED_BYTES
 
 Prepare = Callable[[Any], Any]
 
@@ -34,7 +36,6 @@ _PYTHON_TYPES: Mapping[str, type] = {
     "map": dict,
 }
 _NAMED = ("record", "error", "enum", "fixed")
-_MOST_TYPES = 20_000
 _MOST_DIGITS = 76
 _UNITS = {"millis": "ms", "micros": "us", "nanos": "ns"}
 
@@ -58,8 +59,10 @@ def record_type(schema: Any) -> AvroType:
     """The type of a file's records. Raises ArrowInvalid for a schema that is broken or cannot be Arrow's."""
     try:
         resolved = _Resolver().resolve(schema, "")
-    except (KeyError, TypeError, ValueError, AttributeError) as error:
-        raise pa.ArrowInvalid(f"its Avro schema is broken: {error!r}") from error
+    except (LimitError, pa.ArrowInvalid):
+        raise
+    except DAMAGE as error:
+        raise pa.ArrowInvalid(f"its Avro schema is broken: {reason(error)}") from error
     if not isinstance(schema, dict) or schema.get("type") not in ("record", "error"):
         raise pa.ArrowInvalid(f"its Avro schema is no record but {resolved.arrow}")
     return resolved
@@ -73,8 +76,7 @@ class _Resolver:
 
     def resolve(self, schema: Any, namespace: str) -> AvroType:
         self._count += 1
-        if self._count > _MOST_TYPES:
-            raise pa.ArrowInvalid(f"its Avro schema has more than {_MOST_TYPES} types")
+        refuse_beyond(FIELDS, self._count, "types in its Avro schema")
         if isinstance(schema, list):
             return self._union(schema, namespace)
         if isinstance(schema, str):
@@ -117,6 +119,7 @@ class _Resolver:
             # Symbols may be any text in files that exist.
             return AvroType(written | {"symbols": schema["symbols"]}, pa.string(), pa.string())
         if schema["type"] == "fixed":
+            refuse_beyond(FIXED_BYTES, schema["size"], "bytes in a value of fixed width")
             return _leaf(written | {"size": schema["size"]}, pa.binary(schema["size"]), schema)
         self._open.append(full_name)
         fields = [(field, self.resolve(field["type"], namespace)) for field in schema["fields"]]

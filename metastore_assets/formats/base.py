@@ -94,6 +94,16 @@ class SnapshotReference:
 
 
 @dataclass(frozen=True)
+class TypeReason:
+    """Why a column of plain files is not of a type that it might have been of."""
+
+    column: str
+    type: pa.DataType
+    found: str
+    """What is in which file: a value and its line, or another type."""
+
+
+@dataclass(frozen=True)
 class Snapshot:
     """One committed state of a table: schema and fragments."""
 
@@ -107,6 +117,8 @@ class Snapshot:
     partition_columns: tuple[str, ...]
     fragments: tuple[Fragment, ...]
     """Sorted by (partition_key, id); ids are distinct."""
+    type_reasons: tuple[TypeReason, ...] = ()
+    """Where the files' contents decide the types of columns; at most one for a column and a type."""
 
     @property
     def reference(self) -> SnapshotReference:

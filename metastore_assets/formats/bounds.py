@@ -9,6 +9,7 @@ from typing import Any
 import pyarrow as pa
 
 from metastore_assets.formats.base import Guarantee, Snapshot
+from metastore_assets.formats.values import Constant, is_nan
 
 _UNKNOWN: tuple[None, Guarantee] = (None, Guarantee.ABSENT)
 
@@ -54,13 +55,13 @@ def _children(type_: pa.DataType) -> list[pa.Field]:
     return [type_.value_field.with_name("element")] if pa.types.is_list(type_) else []
 
 
-def constant_bounds(value: pa.Scalar, row_count: int | None) -> FragmentBounds:
+def constant_bounds(value: Constant, row_count: int | None) -> FragmentBounds:
     """Of a partition column, which is the same in all rows of a file; `row_count` are the live ones."""
     if not row_count:
         return FragmentBounds()
-    if not value.is_valid:
+    if value.null_count:
         return FragmentBounds(null_count=(row_count, Guarantee.EXACT))
-    told: tuple[Any, Guarantee] = _UNKNOWN if value.as_py() != value.as_py() else (value, Guarantee.EXACT)
+    told: tuple[Any, Guarantee] = _UNKNOWN if is_nan(value) else (value[0], Guarantee.EXACT)
     return FragmentBounds((0, Guarantee.EXACT), told, told)
 
 

@@ -10,11 +10,14 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from metastore_assets.formats.base import FIELD_ID, INITIAL_DEFAULT
+from metastore_assets.formats.values import Constant, repeated
 
 PARQUET_FIELD_ID = b"PARQUET:field_id"
 _VARIANT = ["metadata", "value"]
 _SHREDDED = "typed_value"
 """Where a file has the values of a variant that are all of one type."""
+_TIME = pa.time64("us")
+_DAY = 24 * 60 * 60 * 1_000_000
 
 
 def identity(field: pa.Field) -> str:
@@ -29,22 +32,34 @@ def with_default(field: pa.Field, value: pa.Scalar) -> pa.Field:
     return field.with_metadata({**(field.metadata or {}), INITIAL_DEFAULT: b64encode(batch.serialize().to_pybytes())})
 
 
-def default_of(field: pa.Field) -> pa.Scalar:
+def default_of(field: pa.Field) -> Constant:
     """What the field is in files that lack it: the value of `with_default`, else null."""
     data = (field.metadata or {}).get(INITIAL_DEFAULT)
     if data is None:
-        return pa.scalar(None, field.type)
-    return pa.ipc.read_record_batch(pa.py_buffer(b64decode(data)), pa.schema([pa.field("default", field.type)])).column(
-        0
-    )[0]
+        return pa.nulls(1, field.type)
+    schema = pa.schema([pa.field("default", field.type)])
+    return pa.ipc.read_record_batch(pa.py_buffer(b64decode(data)), schema).column(0)
 
 
 class Matcher:
-    """Finds the field of a data file that holds a field of the table."""
+    """Finds the field of a data file that holds a field of the table.
 
-    def __init__(self, *, by_id: bool = False, ignore_case: bool = False) -> None:
+    With `longs_are_times` a file has times of day, which its format does not know, as microseconds since midnight.
+    """
+
+    def __init__(
+        self,
+        *,
+        by_id: bool = False,
+        ignore_case: bool = False,
+        longs_are_times: bool = False,
+        convert: Callable[[pa.Array, pa.DataType], pa.Array] | None = None,
+    ) -> None:
+        self.convert = convert or conform_leaf
+        """What makes an array of a type without parts one of another type."""
         self._by_id = by_id
         self._ignore_case = ignore_case
+        self.longs_are_times = longs_are_times
 
     def identity(self, stored: pa.Field) -> str | None:
         """The identity under which a data file holds a field; None when the file does not say."""
@@ -94,7 +109,7 @@ def conform(array: pa.Array, wanted: pa.DataType, matcher: Matcher) -> pa.Array:
         array = array.dictionary_decode()
     if pa.types.is_null(wanted) or pa.types.is_null(array.type):
         return pa.nulls(len(array), wanted)
-    if isinstance(wanted, pa.BaseExtensionType):
+    if isinstance(wanted, pa.BaseExtensionType) and not is_text(array.type):
         storage = array.storage if isinstance(array, pa.ExtensionArray) else array
         return pa.ExtensionArray.from_storage(wanted, conform(storage, wanted.storage_type, matcher))
     if isinstance(array, pa.ExtensionArray):
@@ -105,7 +120,9 @@ def conform(array: pa.Array, wanted: pa.DataType, matcher: Matcher) -> pa.Array:
         return _conform_map(array, wanted, matcher)
     if pa.types.is_list(wanted):
         return _conform_list(array, wanted, matcher)
-    return _conform_leaf(array, wanted)
+    if matcher.longs_are_times and wanted == _TIME and array.type == pa.int64():
+        return _time_of_day(array)
+    return matcher.convert(array, wanted)
 
 
 def _conform_struct(array: pa.Array, wanted: pa.StructType, matcher: Matcher) -> pa.Array:
@@ -119,18 +136,13 @@ def _conform_struct(array: pa.Array, wanted: pa.StructType, matcher: Matcher) ->
     for field in fields:
         index = find(field)
         if index is None:
-            children.append(_filled(field, len(array)))
+            children.append(repeated(default_of(field), len(array)))
         else:
             children.append(conform(array.field(index), field.type, matcher))
     mask = array.is_null() if array.null_count else None
     if not fields:
         return pa.array([None if null else {} for null in array.is_null().to_pylist()], wanted)
     return pa.StructArray.from_arrays(children, fields=fields, mask=mask)
-
-
-def _filled(field: pa.Field, length: int) -> pa.Array:
-    value = default_of(field)
-    return pa.repeat(value, length) if value.is_valid else pa.nulls(length, field.type)
 
 
 def _conform_map(array: pa.Array, wanted: pa.MapType, matcher: Matcher) -> pa.Array:
@@ -154,9 +166,18 @@ def _conform_list(array: pa.Array, wanted: pa.ListType, matcher: Matcher) -> pa.
     return pa.ListArray.from_arrays(pa.array(offsets, pa.int32()), values, type=wanted, mask=mask)
 
 
-def _conform_leaf(array: pa.Array, wanted: pa.DataType) -> pa.Array:
+def _time_of_day(microseconds: pa.Array) -> pa.Array:
+    extent = pc.min_max(microseconds)
+    least, greatest = extent["min"].as_py() or 0, extent["max"].as_py() or 0
+    if least < 0 or greatest >= _DAY:
+        raise pa.ArrowInvalid(f"{least if least < 0 else greatest} microseconds since midnight are no time of a day")
+    return microseconds.view(_TIME)
+
+
+def conform_leaf(array: pa.Array, wanted: pa.DataType) -> pa.Array:
+    """An array of a type without parts as another such type. Raises ArrowInvalid as `conform` does."""
     stored = array.type
-    if not any(allows(stored) for allows in _SOURCES[_kind(wanted)]):
+    if not any(allows(stored) for allows in _SOURCES[type_kind(wanted)]):
         raise _unlike(stored, wanted)
     if pa.types.is_timestamp(wanted) and pa.types.is_timestamp(stored):
         return _conform_timestamp(array, wanted)
@@ -164,7 +185,7 @@ def _conform_leaf(array: pa.Array, wanted: pa.DataType) -> pa.Array:
     if pa.types.is_floating(wanted) and pa.types.is_floating(stored) and wanted.bit_width < stored.bit_width:
         # Arrow rounds without a word.
         same = pc.or_(pc.equal(result.cast(stored), array), pc.is_nan(array))
-        if not pc.all(same).as_py():
+        if pc.any(pc.invert(same)).as_py():
             raise pa.ArrowInvalid(f"a {stored} does not fit into {wanted}")
     return result
 
@@ -180,6 +201,11 @@ def _conform_timestamp(array: pa.Array, wanted: pa.TimestampType) -> pa.Array:
 
 def _is_number(type_: pa.DataType) -> bool:
     return pa.types.is_integer(type_) or pa.types.is_floating(type_) or pa.types.is_decimal(type_)
+
+
+def is_text(type_: pa.DataType) -> bool:
+    """Whether it is one of the types of texts."""
+    return bool(pa.types.is_string(type_) or pa.types.is_large_string(type_) or pa.types.is_string_view(type_))
 
 
 def _is_bytes(type_: pa.DataType) -> bool:
@@ -211,7 +237,8 @@ _SOURCES: dict[str, tuple[Callable[[pa.DataType], bool], ...]] = {
 """What a file may hold where the table declares a type of that kind. Arrow would also parse numbers out of texts."""
 
 
-def _kind(type_: pa.DataType) -> str:
+def type_kind(type_: pa.DataType) -> str:
+    """`number`, `text`, `bytes`, `boolean`, `date`, `timestamp`, `time`, or `other`."""
     if _is_number(type_):
         return "number"
     if pa.types.is_string(type_):

@@ -2,23 +2,26 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
+from itertools import chain
 
 import pyarrow as pa
 import pyarrow.compute as pc
-import pyarrow.csv as pacsv
 
 from metastore_assets.errors import TableFormatError
-from metastore_assets.formats.csv_header import COMPOUND, USUAL, FirstRow
-from metastore_assets.formats.csv_lines import Tail, check_closed, located
+from metastore_assets.formats.base import TypeReason
+from metastore_assets.formats.csv_blocks import Block
+from metastore_assets.formats.csv_header import FirstRow, headers_of
 from metastore_assets.formats.csv_options import CsvOptions
-from metastore_assets.formats.csv_types import ALL, FALSE, TRUE, fitting, preferred
+from metastore_assets.formats.csv_texts import text_batches, values
+from metastore_assets.formats.csv_types import ALL, RuledOut, misfits, preferred
+from metastore_assets.formats.limits import ROW_BYTES
 from metastore_assets.formats.reader import check_distinct
 from metastore_assets.formats.text_reader import OpenStream, PlannedFile
+from metastore_assets.formats.text_values import first_misfit, parse
 
-_BLOCK = 16 << 20
-"""Bytes parsed at a time; a row must fit."""
+_BLOCK = ROW_BYTES
 _DELIMITERS = {";": ";", "\t": r"\t", "|": "|"}
 """What separates values in files that are no CSV by the letter, and how the configuration spells it."""
 
@@ -26,22 +29,48 @@ Types = frozenset[pa.DataType]
 
 
 @dataclass(frozen=True)
+class Column:
+    """What the values of a column in a file have in common."""
+
+    name: str
+    types: Types = ALL
+    """That all its values fit; all of them when it has none."""
+    ruled_out: tuple[RuledOut, ...] = ()
+    """Why not the others."""
+
+    def with_values(self, texts: pa.StringArray, block: Block, first: int) -> Column:
+        """The column with more values, which are those of the block's rows from `first` on."""
+        found = misfits(texts, self.types)
+        types = self.types - found.keys()
+        if texts.null_count < len(texts):
+            types -= {pa.null()}
+        if types == self.types:
+            return self
+        gone = [RuledOut(type_, texts[place].as_py(), block.line_of(first + place)) for type_, place in found.items()]
+        return replace(self, types=types, ruled_out=(*self.ruled_out, *gone))
+
+
+@dataclass(frozen=True)
 class CsvSummary:
     """What all rows of a file have in common."""
 
     row_count: int
-    columns: tuple[tuple[str, Types], ...]
-    """Name of each column, in file order, and the types that all its values fit; all of them when it has none."""
+    columns: tuple[Column, ...]
+    """In file order."""
     first_row: FirstRow | None = None
     """Where the options do not say whether it is a header: then it counts as values above."""
     has_header: bool | None = None
     """Whether the first row is a header; None when the file does not tell."""
+    headed: tuple[Column, ...] = ()
+    """The columns for the case that it is one."""
+    backslash: tuple[int, bool] | None = None
+    """The line of the first backslash in quotes, and whether each pair of them may stand for one."""
 
     def resolved(self, has_header: bool | None) -> CsvSummary:
         """The summary of the same file when that is known."""
         if self.first_row is None or not has_header:
             return self
-        return CsvSummary(self.row_count - 1, tuple(zip(self.first_row.cells, self.first_row.rest, strict=True)))
+        return CsvSummary(self.row_count - 1, self.headed)
 
 
 @dataclass(frozen=True)
@@ -49,189 +78,156 @@ class CsvReader:
     """Reads CSV files that are written in one way."""
 
     options: CsvOptions
+    declared: tuple[tuple[str, pa.DataType], ...] = ()
+    """Types by column that the configuration says, whatever the values are."""
 
     def summarize(self, open_stream: OpenStream) -> CsvSummary:
         """Read a whole file in blocks of text and find what types its values fit. ArrowInvalid for a broken row."""
-        names = _names(open_stream, self.options)
-        types = [ALL] * len(names)
-        nulls = _null_values(self.options)
+        header = self.options.header
+        columns: tuple[Column, ...] = ()
+        first: tuple[Block, pa.RecordBatch] | None = None
+        backslash: tuple[int, bool] | None = None
         rows = 0
-        first = last = None
-        tail = Tail(open_stream)
-        for batch in _batches(tail.open, self.options, {name: pa.string() for name in names}):
-            # What may be a header waits until it is known how the other rows are.
-            others = batch.slice(1) if self.options.header is None and rows == 0 else batch
-            types = [fitting(column, known, nulls) for column, known in zip(others.columns, types, strict=True)]
-            if rows == 0:
-                first = batch
+        for block, batch in text_batches(open_stream, self.options, _BLOCK):
+            start = 0
+            if first is None:
+                first = block, batch
                 _check_delimiter(batch, self.options)
+                # What may be a header waits until it is known how the other rows are.
+                start = 0 if header is False else 1
+                columns = tuple(map(Column, _cells(batch) if header else batch.schema.names))
+                check_distinct([column.name for column in columns])
+            columns = tuple(
+                column.with_values(values(texts.slice(start), self.options), block, start)
+                for column, texts in zip(columns, batch.columns, strict=True)
+            )
             rows += batch.num_rows
-            last = batch.column(batch.num_columns - 1)[-1].as_py() if batch.num_rows else last
-        check_closed(last, tail, self.options)
-        if self.options.header is not None or first is None:
-            return CsvSummary(rows, tuple(zip(names, types, strict=True)))
-        first_row = _first_row(first, types, rows - 1)
+            backslash = _of_both(backslash, block.backslash)
+        if first is None or header is not None:
+            return CsvSummary(rows - 1 if header and rows else rows, columns, backslash=backslash)
+        block, batch = first
+        first_row = FirstRow.of(batch, [column.types for column in columns], rows - 1)
         has_header = first_row.is_header
+        headed = tuple(replace(column, name=name) for column, name in zip(columns, first_row.cells, strict=True))
         if has_header:
             check_distinct(first_row.cells)
-        heads = first.slice(0, 1).columns
-        types = [fitting(column, known, nulls) for column, known in zip(heads, types, strict=True)]
-        return CsvSummary(rows, tuple(zip(names, types, strict=True)), first_row, has_header)
+        columns = tuple(
+            column.with_values(values(texts.slice(0, 1), self.options), block, 0)
+            for column, texts in zip(columns, batch.columns, strict=True)
+        )
+        return CsvSummary(rows, columns, first_row, has_header, headed, backslash)
 
     @staticmethod
     def plan(
         table: str, files: Sequence[tuple[str, CsvReader, CsvSummary]]
-    ) -> tuple[list[PlannedFile], list[pa.Field]]:
+    ) -> tuple[list[PlannedFile], list[pa.Field], list[TypeReason]]:
         """How to read each (path, reader, summary), and the columns of all, in the order in which they first occur.
 
-        A column has a type that fits every value; one without any value has the null type. Raises TableFormatError
-        when it is not certain which files have a header.
+        A column has the type that is declared, else one that fits every value; one without any value has the null
+        type. Raises TableFormatError when it is not certain which files have a header, or what backslashes mean.
         """
+        _check_backslashes(table, files)
         given = [reader.options.header for _, reader, _ in files]
-        found = _headers(table, [(path, summary) for path, _, summary in files])
+        found = headers_of(table, [(path, summary.has_header, summary.first_row) for path, _, summary in files])
         headers = [one if one is not None else other for one, other in zip(given, found, strict=True)]
         types: dict[str, Types] = {}
+        reasons: dict[tuple[str, pa.DataType], TypeReason] = {}
         planned = []
-        for (_, reader, unresolved), header in zip(files, headers, strict=True):
+        for (path, reader, unresolved), header in zip(files, headers, strict=True):
             summary = unresolved.resolved(header)
-            for name, fitting_types in summary.columns:
-                types[name] = types.get(name, fitting_types) & fitting_types
+            for column in summary.columns:
+                types[column.name] = types.get(column.name, column.types) & column.types
+                for gone in column.ruled_out:
+                    reason = TypeReason(column.name, gone.type, f"{gone.text!r:.100} in {path}, line {gone.line}")
+                    reasons.setdefault((column.name, gone.type), reason)
             # A file without any row has no header either.
-            planned.append(PlannedFile(summary.row_count, CsvReader(replace(reader.options, header=bool(header)))))
-        return planned, [pa.field(name, preferred(fitting_types)) for name, fitting_types in types.items()]
+            planned.append(
+                PlannedFile(summary.row_count, replace(reader, options=replace(reader.options, header=bool(header))))
+            )
+        declared = dict(files[0][1].declared) if files else {}
+        fields = [pa.field(name, declared.get(name) or preferred(fits)) for name, fits in types.items()]
+        return planned, fields, list(reasons.values())
 
     def batches(
         self, open_stream: OpenStream, types: Mapping[str, pa.DataType]
     ) -> tuple[pa.Schema, Iterator[pa.RecordBatch]]:
         """The rows of a file, with those types by column name, block by block."""
-        stored = {name: types[name] for name in _names(open_stream, self.options) if name in types}
-        schema = pa.schema([pa.field(name, type_) for name, type_ in stored.items()])
-        return schema, (batch.select(schema.names) for batch in _batches(open_stream, self.options, stored))
+        blocks = text_batches(open_stream, self.options, _BLOCK)
+        first = next(blocks, None)
+        if first is None:
+            return pa.schema([]), iter(())
+        names = _cells(first[1]) if self.options.header else first[1].schema.names
+        check_distinct(names)
+        schema = pa.schema([pa.field(name, types[name]) for name in names if name in types])
+        return schema, self._typed(chain([first], blocks), names, schema)
+
+    def _typed(
+        self, blocks: Iterable[tuple[Block, pa.RecordBatch]], names: Sequence[str], schema: pa.Schema
+    ) -> Iterator[pa.RecordBatch]:
+        start = int(bool(self.options.header))
+        for block, batch in blocks:
+            texts = {
+                name: values(column.slice(start), self.options)
+                for name, column in zip(names, batch.columns, strict=True)
+            }
+            columns = [_parsed(texts[field.name], field, block, start, self.options) for field in schema]
+            yield pa.RecordBatch.from_arrays(columns, schema=schema)
+            start = 0
 
 
-_UNKNOWN_HEADER = (
-    "its first row may be the names of the columns or values: nothing tells; set options.header to true or false"
-)
+def _parsed(texts: pa.StringArray, field: pa.Field, block: Block, first: int, options: CsvOptions) -> pa.Array:
+    """Values of the block's rows from `first` on. Raises ArrowInvalid, naming the line and the value, for a misfit."""
+    if pa.types.is_null(field.type):
+        return pa.nulls(len(texts))
+    if options.null_values is None and not pa.types.is_string(field.type):
+        texts = pc.if_else(pc.equal(texts, ""), pa.scalar(None, pa.string()), texts)
+    try:
+        return parse(texts, field.type)
+    except pa.ArrowInvalid:
+        place = first_misfit(texts, lambda part: _is_parsed(part, field.type))
+        raise pa.ArrowInvalid(
+            f"line {block.line_of(first + place)}: {texts[place].as_py()!r:.100} in the column {field.name!r} is no "
+            f"{field.type}; set schema.{field.name} to another type, such as string"
+        ) from None
 
 
-def _headers(table: str, files: Sequence[tuple[str, CsvSummary]]) -> list[bool | None]:
-    """Whether each file has a header, as far as files can tell of themselves and of files like them."""
-    sure = {summary.first_row.cells for _, summary in files if summary.first_row and summary.has_header}
-    headers: list[bool | None] = []
-    for path, summary in files:
-        header = summary.has_header
-        if header is None and summary.first_row is not None:
-            if summary.first_row.cells not in sure:
-                raise TableFormatError(f"{table}: {path}: {_UNKNOWN_HEADER}")
-            header = True
-        headers.append(header)
-    with_header, without = (
-        [path for (path, _), header in zip(files, headers, strict=True) if header is wanted] for wanted in (True, False)
-    )
-    if with_header and without:
+def _is_parsed(texts: pa.StringArray, type_: pa.DataType) -> bool:
+    try:
+        parse(texts, type_)
+    except pa.ArrowInvalid:
+        return False
+    return True
+
+
+def _cells(batch: pa.RecordBatch) -> list[str]:
+    """The texts of the first row."""
+    return [column[0].as_py() or "" for column in batch.columns]
+
+
+def _of_both(one: tuple[int, bool] | None, other: tuple[int, bool] | None) -> tuple[int, bool] | None:
+    """What is told of backslashes in two blocks: pairs stand for one only if they may in both."""
+    return (one[0], one[1] and other[1]) if one and other else one or other
+
+
+def _check_backslashes(table: str, files: Sequence[tuple[str, CsvReader, CsvSummary]]) -> None:
+    """Raise TableFormatError where pairs of backslashes in quotes may stand for one each, in all files there are."""
+    told = [(path, summary.backslash) for path, _, summary in files if summary.backslash is not None]
+    if told and all(is_paired for _, (_, is_paired) in told):
+        path, (line, _) = told[0]
         raise TableFormatError(
-            f"{table}: {with_header[0]} seems to have a header and {without[0]} seems to have none; "
-            "set options.header to true or false"
+            f"{table}: {path}, line {line}: the backslashes in quotes all come in pairs; set options.escape to '\\' "
+            "if a pair stands for one, as Spark writes it, or to '' if for two"
         )
-    _check_related(table, files, sure)
-    return headers
-
-
-def _check_related(table: str, files: Sequence[tuple[str, CsvSummary]], headers: set[tuple[str, ...]]) -> None:
-    """Raise TableFormatError for a file of texts only whose names no other file has: they may be values."""
-    if len(headers) < 2:
-        return
-    for path, summary in files:
-        first = summary.first_row
-        if first is None or first.has_types:
-            continue
-        others = {name for cells in headers - {first.cells} for name in cells}
-        if others.isdisjoint(first.cells):
-            raise TableFormatError(f"{table}: {path}: {_UNKNOWN_HEADER}")
-
-
-def _first_row(batch: pa.RecordBatch, rest: list[Types], other_rows: int) -> FirstRow:
-    cells = tuple(column[0].as_py() or "" for column in batch.columns)
-    others = batch.slice(1)
-    return FirstRow(
-        cells,
-        tuple(rest),
-        tuple(bool(pc.any(pc.equal(column, cell)).as_py()) for column, cell in zip(others.columns, cells, strict=True)),
-        tuple(map(_has_names, others.columns)),
-        other_rows,
-        any(pc.count_distinct(column).as_py() * 2 <= len(column) for column in others.columns),
-    )
-
-
-def _has_names(texts: pa.StringArray) -> bool:
-    usual = pc.is_in(pc.utf8_lower(texts), value_set=pa.array(sorted(USUAL)))
-    return bool(pc.any(pc.or_(usual, pc.match_substring_regex(texts, COMPOUND))).as_py())
 
 
 def _check_delimiter(batch: pa.RecordBatch, options: CsvOptions) -> None:
     """Raise ArrowInvalid for a file of one column that seems to be several with another delimiter between them."""
     if options.has_delimiter or batch.num_columns > 1:
         return
-    header = [pa.array(batch.schema.names)] if options.header else []
-    texts = pa.chunked_array([*header, batch.column(0)])
+    texts = batch.column(0)
     for delimiter, spelled in _DELIMITERS.items() if len(texts) > 1 else ():
         counts = pc.min_max(pc.count_substring(texts, delimiter)).as_py()
         if delimiter != options.delimiter and counts["min"] == counts["max"] and counts["min"]:
             raise pa.ArrowInvalid(
                 f"every row has {counts['min']} {spelled!r} and no {options.delimiter!r}; set options.delimiter"
             )
-
-
-def _names(open_stream: OpenStream, options: CsvOptions) -> list[str]:
-    """Names of the columns; none when the file is empty."""
-    try:
-        with open_stream() as stream:
-            names: list[str] = _open(stream, options, {}).schema.names
-    except pa.ArrowInvalid as error:
-        if "Empty CSV file" in str(error):
-            return []
-        raise located(error, open_stream, options) from error
-    check_distinct(names)
-    return names
-
-
-def _batches(
-    open_stream: OpenStream, options: CsvOptions, types: Mapping[str, pa.DataType]
-) -> Iterator[pa.RecordBatch]:
-    if not types:
-        return
-    try:
-        with open_stream() as stream:
-            yield from _open(stream, options, types)
-    except pa.ArrowInvalid as error:
-        raise located(error, open_stream, options) from error
-
-
-def _open(stream: pa.NativeFile, options: CsvOptions, types: Mapping[str, pa.DataType]) -> pacsv.CSVStreamingReader:
-    return pacsv.open_csv(
-        stream,
-        # One thread: then errors tell the row.
-        read_options=pacsv.ReadOptions(
-            use_threads=False,
-            block_size=_BLOCK,
-            autogenerate_column_names=not options.header,
-            encoding=options.encoding,
-        ),
-        parse_options=pacsv.ParseOptions(
-            delimiter=options.delimiter,
-            quote_char=options.quote or False,
-            escape_char=options.escape or False,
-            newlines_in_values=options.quote is not None or options.escape is not None,
-        ),
-        convert_options=pacsv.ConvertOptions(
-            column_types=dict(types),
-            null_values=list(_null_values(options)),
-            strings_can_be_null=options.null_values is not None,
-            true_values=TRUE,
-            false_values=FALSE,
-        ),
-    )
-
-
-def _null_values(options: CsvOptions) -> tuple[str, ...]:
-    return ("",) if options.null_values is None else options.null_values

@@ -3,11 +3,14 @@
 from __future__ import annotations
 
 import re
+from collections.abc import Sequence
 from dataclasses import dataclass
 from itertools import pairwise
 
 import pyarrow as pa
+import pyarrow.compute as pc
 
+from metastore_assets.errors import TableFormatError
 from metastore_assets.formats.csv_types import ALL, fitting, preferred
 
 _NAME = re.compile(r"[^\W\d][\w .-]*")
@@ -25,6 +28,9 @@ USUAL = frozenset(_USUAL_WORDS.split())
 _NULLS = frozenset(["", "na", "n/a", "#n/a", "nan", "null", "none", "nil", r"\n", "-", "--", "?", "."])
 _YEAR = re.compile(r"(18|19|20)\d\d")
 _ENOUGH_ROWS = 20
+_UNKNOWN_HEADER = (
+    "its first row may be the names of the columns or values: nothing tells; set options.header to true or false"
+)
 _NAME_LIKE, _VALUE_LIKE, _UNLIKE, _SILENT = "name", "value", "neither", "silent"
 
 
@@ -42,6 +48,21 @@ class FirstRow:
     other_rows: int
     repeats: bool
     """Whether, in some column, no more than half of the other rows' values are distinct."""
+
+    @classmethod
+    def of(cls, batch: pa.RecordBatch, rest: Sequence[frozenset[pa.DataType]], other_rows: int) -> FirstRow:
+        """From the first rows of a file as texts, and what types the values of all others fit."""
+        columns = [pc.fill_null(column, "") for column in batch.columns]
+        cells = tuple(column[0].as_py() for column in columns)
+        others = [column.slice(1) for column in columns]
+        return cls(
+            cells,
+            tuple(rest),
+            tuple(bool(pc.any(pc.equal(column, cell)).as_py()) for column, cell in zip(others, cells, strict=True)),
+            tuple(map(_has_names, others)),
+            other_rows,
+            any(pc.count_distinct(column).as_py() * 2 <= len(column) for column in others),
+        )
 
     @property
     def has_types(self) -> bool:
@@ -113,6 +134,51 @@ def is_usual_name(cell: str) -> bool:
     return bool(re.match(COMPOUND, cell)) or not USUAL.isdisjoint(word.lower() for word in _WORD.findall(cell))
 
 
+def headers_of(table: str, files: Sequence[tuple[str, bool | None, FirstRow | None]]) -> list[bool | None]:
+    """Whether each (path, whether it has a header as far as it tells itself, first row) has one.
+
+    Files are known by others with the same first row. Raises TableFormatError when that does not make it certain.
+    """
+    sure = {first.cells for _, has_header, first in files if first and has_header}
+    headers: list[bool | None] = []
+    for path, has_header, first in files:
+        if has_header is None and first is not None:
+            if first.cells not in sure:
+                raise TableFormatError(f"{table}: {path}: {_UNKNOWN_HEADER}")
+            has_header = True
+        headers.append(has_header)
+    with_header, without = (
+        [path for (path, _, _), header in zip(files, headers, strict=True) if header is wanted]
+        for wanted in (True, False)
+    )
+    if with_header and without:
+        raise TableFormatError(
+            f"{table}: {with_header[0]} seems to have a header and {without[0]} seems to have none; "
+            "set options.header to true or false"
+        )
+    _check_related(table, files, sure)
+    return headers
+
+
+def _check_related(
+    table: str, files: Sequence[tuple[str, bool | None, FirstRow | None]], headers: set[tuple[str, ...]]
+) -> None:
+    """Raise TableFormatError for a file of texts only whose names no other file has: they may be values."""
+    if len(headers) < 2:
+        return
+    for path, _, first in files:
+        if first is None or first.has_types:
+            continue
+        others = {name for cells in headers - {first.cells} for name in cells}
+        if others.isdisjoint(first.cells):
+            raise TableFormatError(f"{table}: {path}: {_UNKNOWN_HEADER}")
+
+
+def _has_names(texts: pa.StringArray) -> bool:
+    usual = pc.is_in(pc.utf8_lower(texts), value_set=pa.array(sorted(USUAL)))
+    return bool(pc.any(pc.or_(usual, pc.match_substring_regex(texts, COMPOUND))).as_py())
+
+
 def _are_alike(one: pa.DataType, other: pa.DataType) -> bool:
     """Whether values of both may be in one column: a fraction above integers, a time above dates."""
     kinds = (pa.types.is_boolean, pa.types.is_time)
@@ -122,7 +188,7 @@ def _are_alike(one: pa.DataType, other: pa.DataType) -> bool:
 
 
 def _types_of(cell: str) -> frozenset[pa.DataType]:
-    return fitting(pa.array([cell], pa.string()), ALL, [""])
+    return fitting(pa.array([cell or None], pa.string()), ALL)
 
 
 def _is_typed(types: frozenset[pa.DataType]) -> bool:

@@ -9,7 +9,17 @@ from typing import Any
 
 from metastore_assets.errors import ConfigError
 
-OPTIONS = ("header", "delimiter", "quote", "escape", "encoding", "null_values")
+OPTIONS = (
+    "header",
+    "delimiter",
+    "quote",
+    "escape",
+    "escape_unquoted",
+    "encoding",
+    "null_values",
+    "skip_initial_space",
+    "skip_blank_lines",
+)
 
 
 @dataclass(frozen=True)
@@ -22,19 +32,27 @@ class CsvOptions:
     quote: str | None = '"'
     """Encloses values; doubled inside of them it stands for itself."""
     escape: str | None = None
-    """Takes its meaning from the character behind it."""
+    """Takes its meaning from a quote, delimiter, line end or escape behind it; before others it stands for itself."""
+    escape_unquoted: bool | None = None
+    """Whether it does so in values without quotes. None: not known, so that what depends on it is refused."""
     encoding: str = "utf8"
     null_values: tuple[str, ...] | None = None
-    """Texts that mean null. When not given: the empty field, in every column but text, where it is the empty text."""
+    """Texts that mean null. When not given: nothing between delimiters, and empty quotes but in text."""
+    skip_initial_space: bool | None = None
+    """Whether blanks before a value, and behind a closing quote, are nothing. None: no, and none is before a quote."""
+    skip_blank_lines: bool | None = None
+    """Whether blank lines between rows of one column are nothing, or nulls. None: there are none."""
     has_delimiter: bool = False
     """Whether the delimiter is the one that was asked for."""
+    has_escape: bool = False
+    """Whether it was said what escapes, be it nothing."""
 
     @classmethod
     def of(cls, table: str, options: Mapping[str, Any], suffix: str) -> CsvOptions:
         """Options from a table's configuration. Raises ConfigError naming the key, the value and what is allowed."""
-        header = options.get("header")
-        if header is not None and not isinstance(header, bool):
-            raise ConfigError(f"table {table!r}: options.header = {header!r}: true or false")
+        for key in ("header", "escape_unquoted", "skip_initial_space", "skip_blank_lines"):
+            if not isinstance(options.get(key), bool | None):
+                raise ConfigError(f"table {table!r}: options.{key} = {options[key]!r}: true or false")
         delimiter = options.get("delimiter", "\t" if suffix == ".tsv" else ",")
         delimiter = "\t" if delimiter == r"\t" else delimiter
         quote = options.get("quote", '"') or None
@@ -53,4 +71,16 @@ class CsvOptions:
         except (LookupError, TypeError):
             raise ConfigError(f"table {table!r}: options.encoding = {encoding!r}: the name of an encoding") from None
         nulls = None if null_values is None else tuple(null_values)
-        return cls(header, delimiter, quote, escape, encoding, nulls, "delimiter" in options)
+        return cls(
+            options.get("header"),
+            delimiter,
+            quote,
+            escape,
+            options.get("escape_unquoted"),
+            encoding,
+            nulls,
+            options.get("skip_initial_space"),
+            options.get("skip_blank_lines"),
+            "delimiter" in options,
+            "escape" in options,
+        )

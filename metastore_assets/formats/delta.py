@@ -5,8 +5,9 @@ from __future__ import annotations
 import hashlib
 import json
 import re
+import struct
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from functools import cached_property
 from typing import Any
@@ -19,21 +20,24 @@ from metastore_assets.errors import TableFormatError, TableNotFoundError
 from metastore_assets.formats.base import Fragment, Snapshot, SnapshotReference
 from metastore_assets.formats.bounds import FragmentBounds, bounds_table, column_path, constant_bounds
 from metastore_assets.formats.conform import Matcher, identity
+from metastore_assets.formats.damage import DAMAGE, naming, reason
 from metastore_assets.formats.deletion_vectors import DeletionVector
 from metastore_assets.formats.delta_actions import AddedFile, TableState, replay
+from metastore_assets.formats.delta_checks import check_schema
 from metastore_assets.formats.delta_log import LOG, Log, commit_time, read_log, version_at
 from metastore_assets.formats.delta_protocol import MappingMode, check_readable, mapping_mode
 from metastore_assets.formats.delta_schema import arrow_schema
 from metastore_assets.formats.delta_statistics import file_bounds, physical_name, statistics_column
 from metastore_assets.formats.delta_values import partition_value
 from metastore_assets.formats.location import Location
+from metastore_assets.formats.metadata_json import parsed
 from metastore_assets.formats.parquet import ParquetColumns
 from metastore_assets.formats.partition_filter import PartitionFilter
 from metastore_assets.formats.partition_keys import encode_partition_key
+from metastore_assets.formats.reach import Reach, own_location
 from metastore_assets.formats.reader import FileFragmentReader, explained
-from metastore_assets.formats.relocation import Relocation
 from metastore_assets.formats.time_travel import not_found, parse_timestamp
-from metastore_assets.formats.values import value_text
+from metastore_assets.formats.values import Constant, value_text
 
 _ABSOLUTE = re.compile(r"[A-Za-z][A-Za-z0-9+.-]*:/")
 
@@ -42,9 +46,9 @@ class DeltaFormat:
     """A Delta table at a location. Its snapshots are the versions of its log."""
 
     def __init__(self, table: TableConfig) -> None:
-        self._location = Location.of(table.uri, table.storage_options)
+        self._location = own_location(table)
         self._at = table.at
-        self._relocation = Relocation.of(table.relocate)
+        self._reach = Reach.of(table, self._location)
         self._filter = PartitionFilter.of(table.partitions)
         self._told: tuple[str, TableState] | None = None
 
@@ -63,7 +67,7 @@ class DeltaFormat:
         """The version, from the log alone."""
         with _explained(self._location):
             log, version = self._version()
-            table = _Table(self._location, replay(self._location, log, version), self._relocation, self._filter)
+            table = _Table(self._reach, replay(self._location, log, version), self._filter)
             fragments = [fragment for _, fragment, _ in table.files()]
             committed_at = commit_time(self._location, version)
         return Snapshot(
@@ -83,7 +87,7 @@ class DeltaFormat:
         """
         path = column_path(snapshot.schema, column)
         with _explained(self._location):
-            table = _Table(self._location, self._state(snapshot.id), self._relocation, self._filter)
+            table = _Table(self._reach, self._state(snapshot.id), self._filter)
             told = statistics_column(table.fields, path)
             found = {}
             for add, fragment, values in table.files():
@@ -122,28 +126,28 @@ class DeltaFormat:
 class _Table:
     """A state of a table with what follows from its metadata. Raises TableFormatError for what has no reader."""
 
-    def __init__(
-        self, location: Location, state: TableState, relocation: Relocation, partitions: PartitionFilter
-    ) -> None:
+    def __init__(self, reach: Reach, state: TableState, partitions: PartitionFilter) -> None:
+        location = reach.table
         check_readable(location.uri, state.protocol, state.metadata)
         self._location = location
         self._state = state
-        self._relocation = relocation
+        self._reach = reach
         self._filter = partitions
         self._mode = mapping_mode(location.uri, state.protocol, state.metadata)
-        schema = json.loads(state.metadata["schemaString"])
-        self.fields: list[dict[str, Any]] = schema["fields"]
-        self.schema = arrow_schema(location.uri, schema, self._mode)
         self.partition_columns = tuple(state.metadata.get("partitionColumns") or ())
+        with naming(f"{location.uri}/{LOG}", "the schema in"):
+            schema = check_schema(parsed(state.metadata["schemaString"]), self.partition_columns)
+            self.fields: list[dict[str, Any]] = schema["fields"]
+            self.schema = arrow_schema(location.uri, schema, self._mode)
         if unknown := partitions.unknown(self.partition_columns):
             raise TableFormatError(
                 f"{location.uri} is not partitioned by {', '.join(unknown)}; it is by "
                 f"{', '.join(self.partition_columns) or 'nothing'}"
             )
 
-    def files(self) -> Iterator[tuple[AddedFile, Fragment, dict[str, pa.Scalar]]]:
+    def files(self) -> Iterator[tuple[AddedFile, Fragment, dict[str, Constant]]]:
         """Live files of the partitions that are meant, each as a fragment, with its partition values by identity."""
-        known: dict[tuple[str | None, ...], tuple[dict[str, pa.Scalar], str | None]] = {}
+        known: dict[tuple[str | None, ...], tuple[dict[str, Constant], str | None]] = {}
         paths: set[str] = set()
         for add in self._state.adds:
             texts = self._partition_texts(add)
@@ -172,7 +176,7 @@ class _Table:
                 f"{self._location.uri}: the log does not say which value of the partition column {error} {add.path} has"
             ) from None
 
-    def _partition(self, texts: tuple[str | None, ...]) -> tuple[dict[str, pa.Scalar], str | None]:
+    def _partition(self, texts: tuple[str | None, ...]) -> tuple[dict[str, Constant], str | None]:
         """Values of a partition by identity, and its key; none when the partition is not meant."""
         fields = [field for field, _ in self._partition_fields]
         values = [partition_value(text, field.type) for field, text in zip(fields, texts, strict=True)]
@@ -180,16 +184,19 @@ class _Table:
         by_identity = {identity(field): value for field, value in zip(fields, values, strict=True)}
         return by_identity, encode_partition_key(items) if self._filter.keeps(items) else None
 
-    def _fragment(self, add: AddedFile, values: dict[str, pa.Scalar], key: str) -> Fragment:
-        location, path = self._location, unquote(add.path)
+    def _fragment(self, add: AddedFile, values: dict[str, Constant], key: str) -> Fragment:
         if add.path.startswith("/") or _ABSOLUTE.match(add.path):
-            location, path = Location.of_encoded(add.path, dict(location.options), self._relocation), ""
-        source = DeltaFragmentSource(
-            location, path, self._location, self._relocation, add.vector, tuple(values.items()), self._mode
-        )
+            location, path = self._reach.to(unquote(add.path))
+        else:
+            location, path = self._reach.below(self._location, unquote(add.path))
+        if add.vector is not None:
+            with suppress(ValueError, struct.error):  # A name that says nothing is told where the fragment is opened.
+                add.vector.file(self._reach)
+        source = DeltaFragmentSource(location, path, self._reach, add.vector, tuple(values.items()), self._mode)
         rows = add.row_count
         if rows is not None and add.vector is not None:
-            rows -= add.vector.cardinality
+            # More than there are: reading it tells what is wrong.
+            rows = rows - add.vector.cardinality if add.vector.cardinality <= rows else None
         return Fragment(_fragment_id(add, values), key, location.full_path(path), add.size, rows, source)
 
 
@@ -199,10 +206,9 @@ class DeltaFragmentSource:
 
     location: Location
     path: str
-    table: Location
-    relocation: Relocation
+    reach: Reach
     vector: DeletionVector | None
-    partition_values: tuple[tuple[str, pa.Scalar], ...]
+    partition_values: tuple[tuple[str, Constant], ...]
     """Identity and typed value of each partition column."""
     mode: MappingMode
 
@@ -218,7 +224,9 @@ class DeltaFragmentSource:
         deleted = None
         if self.vector is not None:
             with explained(full_path, "its deletion vector"):
-                deleted = self.vector.positions(self.table, self.relocation)
+                file = self.vector.file(self.reach)
+            with explained(full_path, "its deletion vector", file and file[0].full_path(file[1])):
+                deleted = self.vector.positions(self.reach, columns.row_count)
         return FileFragmentReader(
             columns,
             path=full_path,
@@ -236,7 +244,7 @@ def _oldest(location: Location, log: Log) -> list[str]:
     return []
 
 
-def _fragment_id(add: AddedFile, values: dict[str, pa.Scalar]) -> str:
+def _fragment_id(add: AddedFile, values: dict[str, Constant]) -> str:
     # The modification time tells apart files of one name and size when a table was dropped and written again.
     parts = [
         add.path,
@@ -252,6 +260,5 @@ def _fragment_id(add: AddedFile, values: dict[str, pa.Scalar]) -> str:
 def _explained(location: Location) -> Iterator[None]:
     try:
         yield
-    except (OSError, ValueError, LookupError, TypeError, AttributeError, pa.ArrowException) as error:
-        reason = (str(error).strip() or type(error).__name__).split("\n", 1)[0]
-        raise TableFormatError(f"{location.uri} cannot be read as a Delta table: {reason}") from error
+    except DAMAGE as error:
+        raise TableFormatError(f"{location.uri} cannot be read as a Delta table: {reason(error)}") from error

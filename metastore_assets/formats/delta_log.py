@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import re
 from collections.abc import Iterable
 from contextlib import suppress
@@ -11,12 +10,16 @@ from datetime import UTC, datetime, timedelta
 from functools import cached_property
 
 from metastore_assets.errors import TableFormatError
+from metastore_assets.formats.checked import number, record
 from metastore_assets.formats.location import Location
+from metastore_assets.formats.metadata_json import parsed, parsed_line
 
 LOG = "_delta_log"
 _COMMIT = re.compile(r"(\d{20})\.json")
 _COMPACTED = re.compile(r"(\d{20})\.(\d{20})\.compacted\.json")
 _CHECKPOINT = re.compile(r"(\d{20})\.checkpoint(?:\.(\d{10})\.(\d{10})|\.[0-9A-Za-z-]+)?\.(parquet|json)")
+_NUMBERED = ("0", ":")
+"""Between these sort the names that start with digits, as those of all entries of a log do."""
 _END = 1 << 16
 _TICK = timedelta(milliseconds=1)
 
@@ -94,19 +97,27 @@ class Log:
 
 def read_log(location: Location, whole: bool = False) -> Log:
     """The log's files: those since the newest checkpoint that is known without listing, or `whole`."""
+    first, end = _NUMBERED
     hint = "" if whole else _hint(location)
-    log = Log.of(location.names(LOG, after=hint))
+    log = Log.of(location.names(LOG, hint or first, end))
     # The hint may be left from a longer log that lay here before, or its checkpoint be gone.
     if hint and (log.newest is None or not log.checkpoints):
-        log = Log.of(location.names(LOG))
+        log = Log.of(location.names(LOG, first, end))
     return log
+
+
+def holds_delta(location: Location) -> bool:
+    """Whether a folder is a table: whether it has a log with entries."""
+    entries = (_COMMIT, _COMPACTED, _CHECKPOINT)
+    return any(entry.fullmatch(name) for name in location.names(LOG, *_NUMBERED) for entry in entries)
 
 
 def _hint(location: Location) -> str:
     """A name in the log that sorts before the newest known checkpoint and all commits since; else empty."""
     try:
-        return f"{int(json.loads(location.read(f'{LOG}/_last_checkpoint'))['version']):020}"
-    except (OSError, ValueError, LookupError, TypeError):
+        hint = record(parsed(location.read(f"{LOG}/_last_checkpoint")), "the hint")
+        return f"{number(hint.get('version'), 'version', least=0):020}"
+    except (OSError, ValueError, RecursionError):
         return ""
 
 
@@ -152,8 +163,9 @@ def _told_time(location: Location, version: int) -> tuple[datetime | None, bool]
         text += file.read()
     for line in text.splitlines():
         if b'"commitInfo"' in line[:32]:
-            with suppress(ValueError):  # cut off, where the two ends do not meet
-                commit = json.loads(line)["commitInfo"]
+            # Cut off, where the two ends do not meet; or nonsense, which tells no time.
+            with suppress(ValueError, OverflowError, RecursionError):
+                commit = record(record(parsed_line(line), "a line").get("commitInfo"), "commitInfo")
                 for name in ("inCommitTimestamp", "timestamp"):
                     if isinstance(commit.get(name), int):
                         return datetime.fromtimestamp(commit[name] / 1000, UTC), name == "inCommitTimestamp"

@@ -12,6 +12,7 @@ MappingMode = Literal["none", "name", "id"]
 _FEATURES = {
     "columnMapping",
     "deletionVectors",
+    "timestampNanos",
     "timestampNtz",
     "typeWidening",
     "typeWidening-preview",

@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 import json
+import re
 from collections.abc import Mapping
 from dataclasses import dataclass
-from datetime import UTC, date, datetime, timedelta
 from decimal import ROUND_CEILING, ROUND_FLOOR, Context, Decimal
 from typing import Any
 
@@ -14,9 +14,12 @@ import pyarrow as pa
 from metastore_assets.formats.base import Guarantee
 from metastore_assets.formats.bounds import FragmentBounds
 from metastore_assets.formats.delta_actions import AddedFile
-from metastore_assets.formats.delta_values import parse_date, parse_timestamp
+from metastore_assets.formats.values import constant
+from metastore_assets.iso8601 import TICKS, parse_date, parse_timestamp
 
-_TICK = timedelta(milliseconds=1)
+_FOUR_DIGITS = re.compile(r"(?!0000)\d{4}-")
+_YEAR_10000 = 253_402_300_800
+"""In seconds from 1970. How writers spell other years than those of four digits, and cut them off, is not known."""
 _DOUBLE_DIGITS = 15
 """Decimal digits that a double always keeps: some writers put decimals through one."""
 _DOUBLE_ERROR = Decimal(2) ** -52
@@ -97,10 +100,10 @@ def _told(value: Any, column: StatisticsColumn, is_maximum: bool, is_tight: bool
         found, is_value = _decoded(value, column, is_maximum)
         if found is None:
             return _UNKNOWN
-        scalar = pa.scalar(found, column.type)
+        told = constant(found, column.type)[0]
     except (ValueError, ArithmeticError, pa.ArrowException):
         return _UNKNOWN
-    return scalar, Guarantee.EXACT if is_value and is_tight else Guarantee.BOUND
+    return told, Guarantee.EXACT if is_value and is_tight else Guarantee.BOUND
 
 
 def _decoded(value: Any, column: StatisticsColumn, is_maximum: bool) -> tuple[Any, bool]:
@@ -115,7 +118,7 @@ def _decoded(value: Any, column: StatisticsColumn, is_maximum: bool) -> tuple[An
     if pa.types.is_decimal(type_):
         return _decimal(value, type_, is_maximum)
     if pa.types.is_date(type_):
-        return (value if isinstance(value, date) else parse_date(value) if isinstance(value, str) else None), True
+        return (parse_date(value) if isinstance(value, str) and _FOUR_DIGITS.match(value) else None), True
     if pa.types.is_timestamp(type_):
         return _timestamp(value, type_, is_maximum), False
     if pa.types.is_string(type_):
@@ -144,16 +147,12 @@ def _decimal(value: Any, type_: pa.Decimal128Type, is_maximum: bool) -> tuple[De
     return outer.quantize(Decimal(1).scaleb(-type_.scale), rounding, _WIDE), False
 
 
-def _timestamp(value: Any, type_: pa.TimestampType, is_maximum: bool) -> datetime | None:
-    if isinstance(value, str):
-        value = parse_timestamp(value)
-    if not isinstance(value, datetime):
+def _timestamp(value: Any, type_: pa.TimestampType, is_maximum: bool) -> int | None:
+    if not isinstance(value, str) or not _FOUR_DIGITS.match(value):
         return None
-    if type_.tz is None:
-        if value.utcoffset():
-            return None
-        value = value.replace(tzinfo=None)
-    elif value.tzinfo is None:
+    ticks, offset = parse_timestamp(value, type_.unit)
+    if offset if type_.tz is None else offset is None:
         return None
     # Milliseconds: what is finer is cut off, of a maximum too.
-    return value + _TICK if is_maximum else value.astimezone(UTC) if type_.tz else value
+    outer = ticks + TICKS[type_.unit] // 1000 if is_maximum else ticks
+    return outer if outer < _YEAR_10000 * TICKS[type_.unit] else None

@@ -1,29 +1,29 @@
-"""Values as texts of a Delta log: partition values, and the least and greatest values in statistics."""
+"""Partition values as texts of a Delta log."""
 
 from __future__ import annotations
 
 import re
-from datetime import UTC, date, datetime
 from decimal import Decimal
 from typing import Any
 
 import pyarrow as pa
 
-_DATE = re.compile(r"\d{4}-\d{2}-\d{2}")
+from metastore_assets.formats.values import Constant, constant
+from metastore_assets.iso8601 import parse_date, parse_timestamp
+
 _INTEGER = re.compile(r"[+-]?\d+")
-_DAY_START = "T00:00:00"
 
 
-def partition_value(text: str | None, type_: pa.DataType) -> pa.Scalar:
+def partition_value(text: str | None, type_: pa.DataType) -> Constant:
     """The value that a log writes as this text. Null and the empty text are null.
 
     Timestamps without a zone where the type is one of instants are taken for UTC. Raises ValueError for a text that
     is no value of the type.
     """
     if text is None or text == "":
-        return pa.scalar(None, type_)
+        return pa.nulls(1, type_)
     try:
-        return pa.scalar(_parsed(text, type_), type_)
+        return constant(_parsed(text, type_), type_)
     except (ValueError, ArithmeticError, pa.ArrowException):
         raise ValueError(f"{text!r} is no value of type {type_}") from None
 
@@ -44,27 +44,8 @@ def _parsed(text: str, type_: pa.DataType) -> Any:
     if pa.types.is_date(type_):
         return parse_date(text)
     if pa.types.is_timestamp(type_):
-        moment = parse_timestamp(text)
-        if type_.tz is not None:
-            return moment if moment.tzinfo else moment.replace(tzinfo=UTC)
-        if moment.utcoffset():
+        ticks, offset = parse_timestamp(text, type_.unit)
+        if offset and type_.tz is None:
             raise ValueError("a time of a zone")
-        return moment.replace(tzinfo=None)
+        return ticks
     raise ValueError("a type without values")
-
-
-def parse_date(text: str) -> date:
-    """A day as Delta writes it. Raises ValueError for anything else."""
-    if not _DATE.fullmatch(text):
-        raise ValueError(f"{text!r} is no date")
-    return date.fromisoformat(text)
-
-
-def parse_timestamp(text: str) -> datetime:
-    """A time of day on a day, with or without a zone; a day alone is its start. What is finer than microseconds is cut.
-
-    Raises ValueError for anything else.
-    """
-    if not _DATE.match(text):
-        raise ValueError(f"{text!r} is no timestamp")
-    return datetime.fromisoformat(f"{text}{_DAY_START}" if len(text) == len("2024-01-01") else text)

@@ -4,55 +4,125 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Iterable, Sequence
-from concurrent.futures import ThreadPoolExecutor
+from dataclasses import dataclass
 from decimal import Decimal
+from functools import partial
 from typing import Any
 
 import pyarrow as pa
 import pyarrow.parquet as pq
 
-from metastore_assets.errors import FragmentError
-from metastore_assets.formats.base import Fragment, Guarantee, Snapshot
+from metastore_assets.errors import FragmentError, TableFormatError
+from metastore_assets.formats.apart import read_all, told
+from metastore_assets.formats.base import Guarantee, Snapshot, TypeReason
 from metastore_assets.formats.bounds import FragmentBounds, column_path, constant_bounds
 from metastore_assets.formats.conform import Matcher, conform
+from metastore_assets.formats.file_schemas import describe_all
 from metastore_assets.formats.files_source import FilesFragmentSource
+from metastore_assets.formats.listing import DataFile
+from metastore_assets.formats.location import Location
 from metastore_assets.formats.orc_tail import OrcTail, double, integer, message, signed
 from metastore_assets.formats.parquet import leaf_count, open_parquet
 from metastore_assets.formats.reader import explained
 from metastore_assets.formats.schema_union import plain_type
-from metastore_assets.formats.templates import scalar
+from metastore_assets.formats.templates import typed
 
 _THREADS = 16
+_SHARE = 16
+"""Files that a thread is given at a time."""
+_WIDE = (pa.int64(), pa.uint64())
 _ORC_VALUES, _ORC_INTEGERS, _ORC_DOUBLES, _ORC_STRINGS, _ORC_DATES = 1, 2, 3, 4, 7
 _ORC_LOWER, _ORC_UPPER = 4, 5
 _GREGORIAN_START = -141_427
 """15 October 1582 as days from 1970."""
 
 
+@dataclass(frozen=True)
+class _Told:
+    """What a file says of a column. The default: nothing."""
+
+    nulls: tuple[int | None, Guarantee] = (None, Guarantee.ABSENT)
+    extremes: pa.Array | None = None
+    """Least and greatest, or values beyond them. An array, for scalars do not reach another process unharmed."""
+
+    @property
+    def bounds(self) -> FragmentBounds:
+        if self.extremes is None:
+            return FragmentBounds(self.nulls)
+        return FragmentBounds(self.nulls, (self.extremes[0], Guarantee.BOUND), (self.extremes[1], Guarantee.BOUND))
+
+
 def file_bounds(snapshot: Snapshot, column: str) -> list[FragmentBounds]:
     """Of each fragment of a table of plain files, in its order. What a file does not say for certain is absent."""
     path = column_path(snapshot.schema, column)
-
-    def bounds(fragment: Fragment) -> FragmentBounds:
+    found: dict[int, FragmentBounds] = {}
+    reading: dict[int, FilesFragmentSource] = {}
+    for place, fragment in enumerate(snapshot.fragments):
         source = fragment.source
         assert isinstance(source, FilesFragmentSource)
         constants = dict(source.file.partition)
         if path[0].name in constants:
-            return constant_bounds(scalar(constants[path[0].name]).cast(path[0].type), fragment.row_count)
-        read = _READERS.get(source.file.kind)
-        if read is None:
-            return FragmentBounds()
-        try:
-            with explained(fragment.path), source.location.open_stored(source.file.stored) as file:
-                return read(file, path)
-        except FragmentError:
-            return FragmentBounds()
+            found[place] = constant_bounds(typed(constants[path[0].name]).cast(path[0].type), fragment.row_count)
+        elif source.file.kind in _READERS and source.fatal is None:
+            reading[place] = source
+    outcomes = read_all(
+        partial(_told, path),
+        [(source.location, source.file) for source in reading.values()],
+        [snapshot.fragments[place].path for place in reading],
+        threads=_THREADS,
+        share=_SHARE,
+    )
+    for place, outcome in zip(reading, outcomes, strict=True):
+        if isinstance(outcome, Exception) and not isinstance(outcome, FragmentError):
+            raise outcome
+        found[place] = FragmentBounds() if isinstance(outcome, FragmentError) else outcome.bounds
+    return [found.get(place, FragmentBounds()) for place in range(len(snapshot.fragments))]
 
-    with ThreadPoolExecutor(_THREADS) as pool:
-        return list(pool.map(bounds, snapshot.fragments))
+
+def check_integers(
+    location: Location, files: Sequence[DataFile], schema: pa.Schema, reasons: Iterable[TypeReason]
+) -> None:
+    """Raise TableFormatError where a footer says that a file has integers beyond 2^53 in a column of floats.
+
+    What no footer says is told when the file is read. Only of files with 64-bit integers where others have floats the
+    footer is read.
+    """
+    found = {reason.column: reason.found for reason in reasons if reason.type in _WIDE}
+    columns = [name for name in found if pa.types.is_floating(schema.field(name).type)]
+    if not columns or files[0].kind not in _READERS:
+        return
+    own_schemas = [
+        (file, outcome[1])
+        for file, outcome in zip(files, describe_all(location, files, [None] * len(files)), strict=True)
+        if not isinstance(outcome, FragmentError)
+    ]
+    wanted = [
+        (file, own.field(name))
+        for file, own in own_schemas
+        for name in columns
+        if name in own.names and own.field(name).type in _WIDE
+    ]
+    paths = [location.full_path(file.stored.path) for file, _ in wanted]
+    tasks = [((field,), location, file) for file, field in wanted]
+    outcomes = read_all(_told, tasks, paths, threads=_THREADS, share=_SHARE)
+    for (_, field), path, outcome in zip(wanted, paths, outcomes, strict=True):
+        if isinstance(outcome, FragmentError):
+            continue
+        bounds = told(outcome).bounds
+        if any(value is not None and abs(value.as_py()) > 2**53 for value, _ in (bounds.minimum, bounds.maximum)):
+            raise TableFormatError(
+                f"{location.uri}: column {field.name!r} has integers beyond 2^53 in {path} and is {found[field.name]}; "
+                "no type holds both without loss: say in the table's `schema` what type the column is to have"
+            )
 
 
-def _parquet(source: pa.NativeFile, path: Sequence[pa.Field]) -> FragmentBounds:
+def _told(path: Sequence[pa.Field], location: Location, file: DataFile) -> _Told:
+    """What a file says. Raises FragmentError."""
+    with explained(location.full_path(file.stored.path)), location.open_stored(file.stored) as source:
+        return _READERS[file.kind](source, path)
+
+
+def _parquet(source: pa.NativeFile, path: Sequence[pa.Field]) -> _Told:
     file = open_parquet(source)
     metadata = file.metadata
     place = _place(file.schema_arrow, path, leaf_count)
@@ -62,14 +132,14 @@ def _parquet(source: pa.NativeFile, path: Sequence[pa.Field]) -> FragmentBounds:
     chunks = [metadata.row_group(group).column(leaf) for group in range(metadata.num_row_groups)]
     statistics = [chunk.statistics for chunk in chunks if chunk.num_values]
     if any(found is None for found in statistics):
-        return FragmentBounds()
+        return _Told()
     nulls: tuple[int | None, Guarantee] = (None, Guarantee.ABSENT)
     if all(found.has_null_count for found in statistics):
         nulls = (sum(found.null_count for found in statistics), Guarantee.EXACT)
     # A row group without any value has no extremes; they are those of the others.
     speaking = [found for found in statistics if not (found.has_null_count and found.num_values == 0)]
     if not speaking or not all(found.has_min_max for found in speaking):
-        return FragmentBounds(nulls)
+        return _Told(nulls)
     extremes = [_parquet_value(found, stored) for found in speaking]
     return _between(nulls, extremes, stored, path[-1].type)
 
@@ -87,23 +157,25 @@ def _parquet_value(statistics: pq.Statistics, stored: pa.DataType) -> tuple[Any,
     return None, None
 
 
-def _orc(source: pa.NativeFile, path: Sequence[pa.Field]) -> FragmentBounds:
+def _orc(source: pa.NativeFile, path: Sequence[pa.Field]) -> _Told:
     import pyarrow.orc as pyarrow_orc
 
     file = pyarrow_orc.ORCFile(source)
+    tail = OrcTail.of(file.reader.serialized_file_tail())
     place = _place(file.schema, path, _orc_nodes, 1)
     if place is None:
         return _lacking(file.schema, path, file.nrows)
     column, stored = place
-    tail = OrcTail.of(file.reader.serialized_file_tail())
     statistics = tail.statistics(column)
     if not statistics or _ORC_VALUES not in statistics:
-        return FragmentBounds()
+        return _Told()
     values = integer(statistics[_ORC_VALUES][0])
     nulls = (file.nrows - values, Guarantee.EXACT)
     pair: tuple[Any, Any] = (None, None)
     if values and pa.types.is_integer(stored) and _ORC_INTEGERS in statistics:
         pair = _pair(statistics[_ORC_INTEGERS][0], 1, 2, signed)
+        if pa.types.is_timestamp(path[-1].type):
+            stored = pa.timestamp("us")  # as Spark writes those without a zone
     elif values and pa.types.is_floating(stored) and _ORC_DOUBLES in statistics:
         pair = _pair(statistics[_ORC_DOUBLES][0], 1, 2, double)
         pair = (None, None) if None in pair or any(map(math.isnan, pair)) else pair
@@ -129,20 +201,20 @@ def _between(
     extremes: Sequence[tuple[Any, Any]],
     stored: pa.DataType,
     wanted: pa.DataType,
-) -> FragmentBounds:
+) -> _Told:
     # Whether an extreme is a value of the column or only near to one, pyarrow does not tell.
     if any(value is None for pair in extremes for value in pair):
-        return FragmentBounds(nulls)
+        return _Told(nulls)
     if pa.types.is_string(wanted) != pa.types.is_string(stored):
         # As texts the same values are in another order.
-        return FragmentBounds(nulls)
+        return _Told(nulls)
     # Numbers as Arrow stores them have the order of the values, and texts that of their bytes.
     least, greatest = min(pair[0] for pair in extremes), max(pair[1] for pair in extremes)
     try:
         told = conform(_array([least, greatest], stored), wanted, Matcher())
     except (pa.ArrowException, UnicodeDecodeError, OverflowError):
-        return FragmentBounds(nulls)
-    return FragmentBounds(nulls, (told[0], Guarantee.BOUND), (told[1], Guarantee.BOUND))
+        return _Told(nulls)
+    return _Told(nulls, told)
 
 
 def _array(values: list[Any], stored: pa.DataType) -> pa.Array:
@@ -173,11 +245,11 @@ def _place(
     return _place(list(found[1]), path[1:], count, found[0] + start)
 
 
-def _lacking(schema: pa.Schema, path: Sequence[pa.Field], rows: int) -> FragmentBounds:
+def _lacking(schema: pa.Schema, path: Sequence[pa.Field], rows: int) -> _Told:
     """Of a column that the file was written without, as a whole: all null."""
     if path[0].name in schema.names or len(path) > 1:
-        return FragmentBounds()
-    return FragmentBounds((rows, Guarantee.EXACT))
+        return _Told()
+    return _Told((rows, Guarantee.EXACT))
 
 
 def _orc_nodes(type_: pa.DataType) -> int:
@@ -188,4 +260,4 @@ def _orc_nodes(type_: pa.DataType) -> int:
     return 1 + sum(_orc_nodes(type_.field(index).type) for index in range(type_.num_fields))
 
 
-_READERS: dict[str, Callable[[pa.NativeFile, Sequence[pa.Field]], FragmentBounds]] = {"parquet": _parquet, "orc": _orc}
+_READERS: dict[str, Callable[[pa.NativeFile, Sequence[pa.Field]], _Told]] = {"parquet": _parquet, "orc": _orc}

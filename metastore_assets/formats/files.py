@@ -16,14 +16,15 @@ from metastore_assets.formats.bounds import bounds_table
 from metastore_assets.formats.csv_files import CsvReader
 from metastore_assets.formats.csv_options import OPTIONS as CSV_OPTIONS
 from metastore_assets.formats.csv_options import CsvOptions
-from metastore_assets.formats.file_bounds import file_bounds
+from metastore_assets.formats.declared import check_declared, declared_types
+from metastore_assets.formats.file_bounds import check_integers, file_bounds
 from metastore_assets.formats.file_schemas import Described, table_schema
 from metastore_assets.formats.files_source import FilesFragmentSource
 from metastore_assets.formats.json_lines import JsonReader
-from metastore_assets.formats.listing import DataFile, data_files, is_hidden, partition_columns, wanted_folders
-from metastore_assets.formats.location import Location
+from metastore_assets.formats.listing import DataFile, data_files, list_files, partition_columns
 from metastore_assets.formats.partition_filter import PartitionFilter
 from metastore_assets.formats.partition_keys import encode_partition_key
+from metastore_assets.formats.reach import own_location
 from metastore_assets.formats.templates import Folders, HiveFolders, Items, Template, texts
 from metastore_assets.formats.text_reader import TextReader
 from metastore_assets.messages import close_names
@@ -43,14 +44,16 @@ class FilesFormat:
                     f"{_TEMPLATE}; of CSV files: {', '.join(CSV_OPTIONS)}"
                 )
         CsvOptions.of(table.name, table.options, "")  # What is wrong with them is told whatever the files are.
+        self._declared = declared_types(table)
+        self._declared_items = tuple(sorted(self._declared.items()))
         template = table.options.get(_TEMPLATE)
         self._folders: Folders = HiveFolders() if template is None else Template.of(table.name, template)
         self._filter = PartitionFilter.of(table.partitions)
-        self._location = Location.of(table.uri, table.storage_options)
+        self._location = own_location(table)
 
     def snapshot_id(self) -> str:
         """A digest of the fragments' ids, from one listing."""
-        return _digest([self._fragment_id(file) for file in self._files()])
+        return self._snapshot_id([self._fragment_id(file) for file in self._files(anew=False)])
 
     def current(self) -> SnapshotReference:
         """The digest: files have no commits that would have a time."""
@@ -61,40 +64,43 @@ class FilesFormat:
 
         A file that cannot be read is a fragment like the others as long as another file tells the schema.
         """
-        files = self._files()
+        files = self._files(anew=True)
         columns = partition_columns(self._folders, files)
-        described, fields = table_schema(self._location, files, self._reader, columns)
+        described, fields, reasons = table_schema(self._location, files, self._reader, columns, self._declared)
         types = self._folders.types
         schema = pa.schema(
             [field for field in fields if field.name not in columns]
             + [pa.field(name, types.get(name, pa.string())) for name in columns]
         )
+        check_integers(self._location, files, schema, reasons)
+        check_declared(self._table.name, self._declared, schema, columns)
         keys = _partition_keys(files, columns)
         fragments = [
             self._fragment(file, found, keys[file.partition]) for file, found in zip(files, described, strict=True)
         ]
         return Snapshot(
             format="files",
-            id=_digest([fragment.id for fragment in fragments]),
+            id=self._snapshot_id([fragment.id for fragment in fragments]),
             committed_at=None,
             schema=schema,
             partition_columns=columns,
             fragments=tuple(sorted(fragments, key=lambda fragment: (fragment.partition_key, fragment.id))),
+            type_reasons=tuple(reasons),
         )
 
     def bounds(self, snapshot: Snapshot, column: str) -> pa.Table:
         """What the folders' names and the footers of Parquet and ORC files say. Reads one footer per fragment."""
         return bounds_table(snapshot, column, file_bounds(snapshot, column))
 
-    def _files(self) -> list[DataFile]:
+    def _files(self, *, anew: bool) -> list[DataFile]:
         location = self._location
         if self._table.at is not None:
             raise SnapshotNotFoundError(
                 f"{location.uri} has no state {self._table.at!r}: plain files have no history; leave out `at`"
             )
-        descend = wanted_folders(location, self._folders, self._filter)
         try:
-            files = data_files(location, location.list(is_hidden, descend), self._folders, self._filter)
+            found = list_files(location, self._folders, self._filter, anew=anew)
+            files = data_files(location, found, self._folders, self._filter)
         except FileNotFoundError as error:
             raise TableNotFoundError(f"{location.uri} holds no table: {error}") from error
         except OSError as error:
@@ -116,8 +122,8 @@ class FilesFormat:
 
     def _reader(self, file: DataFile) -> TextReader | None:
         if file.kind == "csv":
-            return CsvReader(CsvOptions.of(self._table.name, self._table.options, file.suffix))
-        return JsonReader() if file.kind == "json" else None
+            return CsvReader(CsvOptions.of(self._table.name, self._table.options, file.suffix), self._declared_items)
+        return JsonReader(self._declared_items) if file.kind == "json" else None
 
     def _fragment_id(self, file: DataFile) -> str:
         stored = file.stored
@@ -126,8 +132,14 @@ class FilesFormat:
         reader = [file.kind, repr(self._reader(file))]
         return _digest([stored.path, stored.size, stored.version, *reader, *by_place])
 
+    def _snapshot_id(self, fragments: Sequence[str]) -> str:
+        # In other types the same rows have other statistics.
+        return _digest([*fragments, repr(self._declared_items)] if self._declared else fragments)
+
     def _fragment(self, file: DataFile, described: Described, key: str) -> Fragment:
-        source = FilesFragmentSource(self._location, file, described.reader, described.types, described.is_readable)
+        source = FilesFragmentSource(
+            self._location, file, described.reader, described.types, described.is_readable, described.fatal
+        )
         path = self._location.full_path(file.stored.path)
         return Fragment(self._fragment_id(file), key, path, file.stored.size, described.row_count, source)
 

@@ -7,15 +7,16 @@ from dataclasses import dataclass
 
 import pyarrow as pa
 
-from metastore_assets.errors import FragmentError
+from metastore_assets.errors import FatalFileError, FragmentError
 from metastore_assets.formats.conform import Matcher
+from metastore_assets.formats.declared import converted
 from metastore_assets.formats.file_columns import open_columns
 from metastore_assets.formats.file_schemas import describe, open_text
 from metastore_assets.formats.listing import DataFile
 from metastore_assets.formats.location import Location
 from metastore_assets.formats.reader import FileColumns, FileFragmentReader, explained
 from metastore_assets.formats.spill import spilled
-from metastore_assets.formats.templates import scalar
+from metastore_assets.formats.templates import typed
 from metastore_assets.formats.text_reader import TextReader
 
 
@@ -31,10 +32,14 @@ class FilesFragmentSource:
     """Of a CSV or JSON file's columns, by name."""
     is_readable: bool
     """Whether it could be read when the table was planned: else the schema knows nothing of it."""
+    fatal: str | None = None
+    """That reading it ended a process, and how."""
 
     def open(self) -> FileFragmentReader:
         """Open the file. Raises FragmentError, with `missing` when it is gone or has been overwritten since."""
         path = self.location.full_path(self.file.stored.path)
+        if self.fatal is not None:
+            raise FatalFileError(self.fatal, path=path)
         if not self.is_readable:
             describe(self.location, self.file, self.reader)
             raise FragmentError(f"{path} could not be read when the table was planned", path=path, missing=True)
@@ -44,8 +49,8 @@ class FilesFragmentSource:
             reader = FileFragmentReader(
                 columns,
                 path=path,
-                matcher=Matcher(),
-                constants={name: scalar(value) for name, value in self.file.partition},
+                matcher=Matcher(convert=converted),
+                constants={name: typed(value) for name, value in self.file.partition},
                 verify=lambda: self.location.check(self.file.stored),
             )
             stack.pop_all()

@@ -11,29 +11,31 @@ from dataclasses import dataclass
 from functools import lru_cache
 
 import pyarrow as pa
-import pyarrow.compute as pc
-import pyarrow.parquet as pq
 
 from metastore_assets.config import TableConfig
 from metastore_assets.errors import ConfigError, TableFormatError, TableNotFoundError
+from metastore_assets.formats.apart import read_one
 from metastore_assets.formats.base import Fragment, Snapshot, SnapshotReference
 from metastore_assets.formats.bounds import FragmentBounds, bounds_table
 from metastore_assets.formats.conform import Matcher
+from metastore_assets.formats.damage import DAMAGE, reason
 from metastore_assets.formats.file_columns import open_columns
 from metastore_assets.formats.hudi_archive import archived_completions
-from metastore_assets.formats.hudi_columns import HudiColumns
+from metastore_assets.formats.hudi_columns import HudiColumns, PartitionConstants
 from metastore_assets.formats.hudi_commits import read_commits
 from metastore_assets.formats.hudi_log import live_instants
 from metastore_assets.formats.hudi_merge import Merge, MergeRules, log_blocks, merged
 from metastore_assets.formats.hudi_names import data_file_name
 from metastore_assets.formats.hudi_partitions import PartitionPaths
-from metastore_assets.formats.hudi_schema import META_COLUMNS, HudiSchema, parsed, table_schema
+from metastore_assets.formats.hudi_schema import META_COLUMNS, HudiSchema, file_schema, parsed, table_schema, unparsed
 from metastore_assets.formats.hudi_slices import FileSlice, file_slices
 from metastore_assets.formats.hudi_timeline import State, Timeline, flag, load_timeline
 from metastore_assets.formats.location import Location, StoredFile
 from metastore_assets.formats.partition_filter import PartitionFilter
 from metastore_assets.formats.partition_keys import encode_partition_key
+from metastore_assets.formats.reach import own_location
 from metastore_assets.formats.reader import FileFragmentReader, explained
+from metastore_assets.formats.values import Constant
 
 _THREADS = 16
 _OPTION = "meta_columns"
@@ -44,7 +46,7 @@ class HudiFormat:
     """A Hudi table at a location. Its snapshots are the completed writes of its timeline."""
 
     def __init__(self, table: TableConfig) -> None:
-        self._location = Location.of(table.uri, table.storage_options)
+        self._location = own_location(table)
         self._at = table.at
         self._filter = PartitionFilter.of(table.partitions)
         self._meta_columns = table.options.get(_OPTION, False)
@@ -83,14 +85,22 @@ class HudiFormat:
         if paths.columns:
             self._check_filter(paths.columns)
         commits = read_commits(self._location, timeline.completed)
-        slices = file_slices(timeline, state, commits, self._keeps(paths), lambda: archived_completions(timeline))
-        columns = paths.columns or paths.names(max((one.partition for one in slices), default=""))
+        # What a table does not record, only all of its partitions tell.
+        listed = self._keeps(paths) if paths.columns else lambda path: True
+        slices = file_slices(timeline, state, commits, listed, lambda: archived_completions(timeline))
+        partitions = {one.partition for one in slices}
+        paths = paths.told_by(partitions)
+        columns = paths.names(partitions)
         self._check_filter(columns)
+        keeps = self._keeps(paths)
+        slices = [one for one in slices if keeps(one.partition)]
         own = [commit for commit in commits if commit.instant.requested in state.requested]
         dropped = paths.columns if flag(timeline.properties, _DROPPED, False) else ()
         schema = table_schema(self._location, timeline.properties, own, dropped, paths.dated)
         schema = schema or self._schema_of_files(slices)
-        constants = _Constants(self._location, paths, schema.columns, dropped)
+        foreign = schema.without(paths.columns)
+        schema = schema.with_texts(foreign)
+        constants = PartitionConstants(self._location, paths, schema.columns, (*dropped, *foreign))
         fragments = self._fragments(timeline, state, slices, schema, constants, paths)
         added = [pa.field(name, pa.string()) for name in META_COLUMNS] if self._meta_columns else []
         return Snapshot(
@@ -117,13 +127,11 @@ class HudiFormat:
     def _schema_of_files(self, slices: Sequence[FileSlice]) -> HudiSchema:
         """Of tables so old that no commit tells it: what the newest base file says."""
         bases = [one.base for one in slices if one.base is not None and one.kind == "parquet"]
-        if bases:
-            newest = max(bases, key=lambda stored: stored.path.rpartition("_")[2])
-            with self._location.open_stored(newest) as source:
-                text = (pq.read_metadata(source).metadata or {}).get(b"parquet.avro.schema")
-            if text is not None:
-                return parsed(self._location, text.decode())
-        raise TableFormatError(f"{self._location.uri}: neither a commit nor a file tells the table's schema")
+        if not bases:
+            raise TableFormatError(f"{self._location.uri}: neither a commit nor a file tells the table's schema")
+        newest = max(bases, key=lambda stored: stored.path.rpartition("_")[2])
+        text, stored = read_one(file_schema, self._location.full_path(newest.path), self._location, newest)
+        return parsed(self._location, text.decode()) if text is not None else unparsed(stored)
 
     def _fragments(
         self,
@@ -131,7 +139,7 @@ class HudiFormat:
         state: State,
         slices: Sequence[FileSlice],
         schema: HudiSchema,
-        constants: _Constants,
+        constants: PartitionConstants,
         paths: PartitionPaths,
     ) -> list[Fragment]:
         merger = _Merger(timeline, state, schema)
@@ -195,6 +203,8 @@ class _Merger:
             rules = self._rules = self._rules or MergeRules.of(self._timeline.version, self._timeline.properties)
         except ValueError as error:
             raise TableFormatError(f"{uri} has log files that merge by {error}, which has no reader") from error
+        if self._schema.avro is None:
+            raise TableFormatError(f"{uri} has log files, and neither a commit nor a file tells the schema in Avro")
         if one.kind == "lance" and _has_local_times(self._schema.columns):
             raise TableFormatError(f"{uri} has timestamps without time zone in Lance, which has no reader")
         if not one.in_order and rules.mode == "COMMIT_TIME_ORDERING":
@@ -202,24 +212,6 @@ class _Merger:
                 f"{uri}: the file group {one.file_id} has log files of concurrent writes, whose order is not defined"
             )
         return Merge(rules, self._schema.avro, instants)
-
-
-class _Constants:
-    """Values of partition columns that data files do not hold."""
-
-    def __init__(self, location: Location, paths: PartitionPaths, schema: pa.Schema, dropped: Sequence[str]) -> None:
-        self._location = location
-        self._paths = paths
-        self._types = {name: schema.field(name).type for name in dropped}
-        if dropped and None in paths.depths and len(paths.columns) > 1:
-            raise TableFormatError(f"{location.uri} drops partition columns that are dates, which has no reader")
-
-    def of(self, path: str) -> tuple[tuple[str, pa.Scalar], ...]:
-        """(column, value) of each dropped column in a partition."""
-        values = dict(self._paths.items(path)) if self._types else {}
-        return tuple(
-            (name, pc.cast(pa.scalar(values[name], pa.string()), type_)) for name, type_ in self._types.items()
-        )
 
 
 @dataclass(frozen=True)
@@ -230,7 +222,7 @@ class HudiFragmentSource:
     base: StoredFile | None
     kind: str
     logs: tuple[StoredFile, ...]
-    constants: tuple[tuple[str, pa.Scalar], ...]
+    constants: tuple[tuple[str, Constant], ...]
     numbers: tuple[tuple[str, pa.DataType], ...]
     """Columns that the files may hold as texts, and their types."""
     meta_columns: bool
@@ -296,5 +288,5 @@ def _explained(location: Location) -> Iterator[None]:
         yield
     except (FileNotFoundError, NotADirectoryError) as error:
         raise TableNotFoundError(f"{location.uri} holds no Hudi table that can be read: {error}") from error
-    except (OSError, UnicodeError, pa.ArrowException) as error:
-        raise TableFormatError(f"{location.uri} cannot be read as a Hudi table: {error}") from error
+    except DAMAGE as error:
+        raise TableFormatError(f"{location.uri} cannot be read as a Hudi table: {reason(error)}") from error

@@ -2,19 +2,20 @@
 
 from __future__ import annotations
 
-import json
-
-import pyarrow as pa
 import pyarrow.parquet as pq
 
-from metastore_assets.errors import TableFormatError
+from metastore_assets.formats.apart import read_one
+from metastore_assets.formats.checked import distinct, record, records, text
+from metastore_assets.formats.damage import naming
 from metastore_assets.formats.hudi_timeline import FOLDER, Timeline
+from metastore_assets.formats.location import Location
+from metastore_assets.formats.metadata_json import parsed
 
 
 def archived_completions(timeline: Timeline) -> dict[str, str]:
     """Completion times of archived instants by requested time; empty where nothing is archived.
 
-    Raises OSError or TableFormatError.
+    Raises OSError, or TableFormatError that names the file at fault.
     """
     location, properties = timeline.location, timeline.properties
     if timeline.layout == 1:
@@ -26,20 +27,27 @@ def archived_completions(timeline: Timeline) -> dict[str, str]:
             properties.get("hoodie.timeline.history.path", "history"),
         ]
     )
+    path = f"{folder}/_version_"
     try:
-        newest = location.read(f"{folder}/_version_").decode().strip()
-        manifest = json.loads(location.read(f"{folder}/manifest_{newest}"))
+        with naming(location.full_path(path)):
+            path = f"{folder}/manifest_{location.read(path).decode().strip()}"
+        with naming(location.full_path(path)):
+            entries = records(record(parsed(location.read(path)), "the list").get("files"), "files")
+            names = [text(entry.get("fileName"), "fileName") for entry in entries]
+            distinct(names, "the file")
     except FileNotFoundError:
         return {}
     found: dict[str, str] = {}
-    try:
-        for entry in manifest["files"]:
-            path = f"{folder}/{entry['fileName']}"
-            with location.open(path) as source:
-                table = pq.read_table(source, columns=["instantTime", "completionTime"])
-            found |= dict(zip(table[0].to_pylist(), table[1].to_pylist(), strict=True))
-    except (pa.ArrowException, KeyError, TypeError, ValueError) as error:
-        raise TableFormatError(
-            f"{location.full_path(folder)}: its archived instants cannot be read: {error}"
-        ) from error
+    for name in names:
+        path = f"{folder}/{name}"
+        with naming(location.full_path(path)):
+            found |= read_one(_completions, location.full_path(path), location, path)
     return found
+
+
+def _completions(location: Location, path: str) -> dict[str, str]:
+    """Of one file. Runs in a child process."""
+    with location.open(path) as source:
+        table = pq.read_table(source, columns=["instantTime", "completionTime"])
+    pairs = zip(table[0].to_pylist(), table[1].to_pylist(), strict=True)
+    return {text(began, "instantTime"): text(ended, "completionTime") for began, ended in pairs}

@@ -1,14 +1,18 @@
-"""The columns of Hudi's files that belong to the table, with the types that it was made with."""
+"""The columns of Hudi's files that belong to the table, with the types that it was made with; those of no file."""
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 
 import pyarrow as pa
 import pyarrow.compute as pc
 
+from metastore_assets.errors import TableFormatError
+from metastore_assets.formats.hudi_partitions import PartitionPaths
 from metastore_assets.formats.hudi_schema import META_PREFIX
+from metastore_assets.formats.location import Location
 from metastore_assets.formats.reader import FileColumns
+from metastore_assets.formats.values import Constant, constant
 
 
 class HudiColumns:
@@ -41,3 +45,19 @@ class HudiColumns:
     def close(self) -> None:
         """Let go of the file."""
         self._columns.close()
+
+
+class PartitionConstants:
+    """Values of partition columns that data files do not hold."""
+
+    def __init__(self, location: Location, paths: PartitionPaths, schema: pa.Schema, dropped: Sequence[str]) -> None:
+        self._location = location
+        self._paths = paths
+        self._types = {name: schema.field(name).type for name in dropped}
+        if dropped and None in paths.depths and len(paths.columns) > 1:
+            raise TableFormatError(f"{location.uri} drops partition columns that are dates, which has no reader")
+
+    def of(self, path: str) -> tuple[tuple[str, Constant], ...]:
+        """(column, value) of each dropped column in a partition."""
+        values = dict(self._paths.items(path)) if self._types else {}
+        return tuple((name, pc.cast(constant(values[name], pa.string()), type_)) for name, type_ in self._types.items())

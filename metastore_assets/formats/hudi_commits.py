@@ -2,19 +2,24 @@
 
 from __future__ import annotations
 
-import io
-import json
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
+from functools import partial
 from typing import Any, cast
 
 from metastore_assets.errors import TableFormatError
+from metastore_assets.formats.apart import read_all, told
+from metastore_assets.formats.avro import avro_records
+from metastore_assets.formats.checked import items, number, record, records, text
+from metastore_assets.formats.damage import DAMAGE, reason
 from metastore_assets.formats.hudi_timeline import Instant
 from metastore_assets.formats.location import Location
+from metastore_assets.formats.metadata_json import parsed
 
 _AVRO = b"Obj\x01"
 _THREADS = 8
+_SHARE = 16
 _REWRITES = ("CLUSTER", "COMPACT", "INDEX", "LOG_COMPACT")
 
 Group = tuple[str, str]
@@ -57,50 +62,71 @@ class Commit:
 def read_commits(location: Location, instants: Sequence[Instant]) -> list[Commit]:
     """The metadata of those instants, in their order. Raises OSError or TableFormatError."""
     with ThreadPoolExecutor(_THREADS) as pool:
-        return list(pool.map(lambda instant: _commit(location, instant), instants))
+        contents = list(pool.map(lambda instant: location.read(instant.path), instants))
+    paths = [location.full_path(instant.path) for instant in instants]
+    in_avro = [place for place, data in enumerate(contents) if data.startswith(_AVRO)]
+    answers = read_all(
+        _record, [(contents[place],) for place in in_avro], [paths[place] for place in in_avro], share=_SHARE
+    )
+    decoded = dict(zip(in_avro, answers, strict=True))
+    return [
+        _commit(instant, path, partial(told, decoded[place]) if place in decoded else partial(_parsed, data))
+        for place, (instant, path, data) in enumerate(zip(instants, paths, contents, strict=True))
+    ]
 
 
-def _commit(location: Location, instant: Instant) -> Commit:
-    path = location.full_path(instant.path)
+def _commit(instant: Instant, path: str, load: Callable[[], Mapping[str, Any]]) -> Commit:
     try:
-        metadata = _decoded(location.read(instant.path))
-        partitions = (metadata.get("partitionToWriteStats") or {}).items()
-        extra = metadata.get("extraMetadata") or {}
+        metadata = record(load(), "it")
+        written = record(metadata.get("partitionToWriteStats") or {}, "partitionToWriteStats").items()
+        replaced = record(metadata.get("partitionToReplaceFileIds") or {}, "partitionToReplaceFileIds").items()
+        # The second name is that of the first versions.
+        extra = record(metadata.get("extraMetadata") or metadata.get("extraMetadataMap") or {}, "extraMetadata")
         return Commit(
             instant,
-            tuple(write for partition, stats in partitions for stat in stats for write in _writes(partition, stat)),
             tuple(
-                (partition, file_id)
-                for partition, ids in (metadata.get("partitionToReplaceFileIds") or {}).items()
-                for file_id in ids
+                write
+                for partition, stats in written
+                for stat in records(stats, "partitionToWriteStats")
+                for write in _writes(partition, stat)
             ),
-            extra.get("schema") or None,
+            tuple(
+                (partition, text(file_id, "a file group"))
+                for partition, ids in replaced
+                for file_id in items(ids, "partitionToReplaceFileIds")
+            ),
+            text(extra["schema"], "schema") if extra.get("schema") else None,
             metadata.get("operationType") in _REWRITES,
             bool(extra.get("latest_schema")),
         )
-    except (ValueError, KeyError, TypeError, AttributeError, EOFError, IndexError) as error:
-        raise TableFormatError(f"{path} is no metadata of a Hudi commit that can be read: {error!r}") from error
+    except FileNotFoundError:
+        raise
+    except DAMAGE as error:
+        raise TableFormatError(f"{path} is no metadata of a Hudi commit that can be read: {reason(error)}") from error
 
 
-def _decoded(data: bytes) -> Mapping[str, Any]:
-    if not data:
-        return {}
-    if not data.startswith(_AVRO):
-        return cast(Mapping[str, Any], json.loads(data))
-    import fastavro
+def _parsed(data: bytes) -> Mapping[str, Any]:
+    return cast(Mapping[str, Any], parsed(data)) if data else {}
 
-    return cast(Mapping[str, Any], next(iter(fastavro.reader(io.BytesIO(data)))))
+
+def _record(data: bytes) -> Mapping[str, Any]:
+    """What a commit in Avro says. Runs in a child process."""
+    found = next(avro_records(data), None)
+    if found is None:
+        raise ValueError("it has no record")
+    return cast(Mapping[str, Any], found)
 
 
 def _writes(partition: str, stat: Mapping[str, Any]) -> list[Write]:
-    group = (partition, stat["fileId"])
+    group = (partition, text(stat.get("fileId"), "fileId"))
     previous = stat.get("prevCommit")
-    if previous == "null":
-        previous = None
+    previous = None if previous in (None, "null") else text(previous, "prevCommit")
     path = stat.get("path")
-    written = path.rpartition("/")[2] if path else ""
+    written = text(path, "path").rpartition("/")[2] if path else ""
     # In delta commits `path` is the last of several log files, which change an older base file.
-    others = {name for name in (*(stat.get("logFiles") or ()), stat.get("baseFile")) if name} - {written}
-    rows = None if written.startswith(".") else stat.get("numWrites")
+    logs = items(stat.get("logFiles") or [], "logFiles")
+    others = {text(name, "logFiles") for name in (*logs, stat.get("baseFile")) if name} - {written}
+    rows = stat.get("numWrites")
+    rows = None if rows is None or written.startswith(".") else number(rows, "numWrites")
     own = [Write(group, written, rows, previous)] if written else []
     return own + [Write(group, name, None, previous) for name in sorted(others)]

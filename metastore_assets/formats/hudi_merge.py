@@ -17,10 +17,12 @@ from dataclasses import dataclass
 
 import pyarrow as pa
 
+from metastore_assets.formats.damage import DAMAGE, reason
 from metastore_assets.formats.hudi_log import LogBlock, check_mergeable, read_blocks
 from metastore_assets.formats.hudi_timeline import flag, names
 from metastore_assets.formats.hudi_transcode import in_utc, needs_transcoding, transcode_base, transcode_log
 from metastore_assets.formats.location import Location, StoredFile
+from metastore_assets.formats.object_store import OverwrittenError
 from metastore_assets.formats.spill import spilled
 
 _BATCH_ROWS = 16_384
@@ -106,8 +108,16 @@ class Merge:
 
 def log_blocks(location: Location, logs: tuple[StoredFile, ...]) -> list[LogBlock]:
     """The blocks of log files in their order. Raises OSError, or ArrowInvalid for what has no reader."""
-    blocks = [block for stored in logs for block in read_blocks(location.open_stored(stored))]
-    check_mergeable(blocks)
+    blocks: list[LogBlock] = []
+    for stored in logs:
+        try:
+            own = read_blocks(location.open_stored(stored))
+            check_mergeable(own)
+        except (FileNotFoundError, OverwrittenError):
+            raise
+        except DAMAGE as error:
+            raise pa.ArrowInvalid(f"{location.full_path(stored.path)}: {reason(error)}") from error
+        blocks += own
     return blocks
 
 

@@ -3,18 +3,18 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Mapping
-from dataclasses import dataclass
+from collections.abc import Collection, Mapping
+from dataclasses import dataclass, replace
 from urllib.parse import unquote
 
 from metastore_assets.errors import TableFormatError
-from metastore_assets.formats.hudi_timeline import flag
 from metastore_assets.formats.partition_keys import NULL_VALUE
 
 PATH_COLUMN = "_hoodie_partition_path"
 """Stands for the partition columns of old tables, which do not say what theirs are."""
 
-_FIELDS = "hoodie.table.partition.fields"
+_FIELDS = ("hoodie.table.partition.fields", "hoodie.table.partition.columns")
+"""The second one is of Hudi 0.8."""
 
 
 @dataclass(frozen=True)
@@ -29,14 +29,16 @@ class PartitionPaths:
     """Whether names of folders start with `column=`; None when the table does not say."""
     dated: tuple[str, ...]
     """Those whose values are formatted as dates to make folders."""
-    encoded: bool
-    """Whether values are percent-encoded."""
+    encoded: bool | None
+    """Whether values are percent-encoded; None when the table does not say."""
 
     @classmethod
     def of(cls, table: str, properties: Mapping[str, str]) -> PartitionPaths:
         """From the table's properties. Older ones may lack any of them."""
-        fields = [part.strip().partition(":") for part in properties.get(_FIELDS, "").split(",") if part.strip()]
+        recorded = next((properties[key] for key in _FIELDS if properties.get(key)), "")
+        fields = [part.strip().partition(":") for part in recorded.split(",") if part.strip()]
         style = properties.get("hoodie.datasource.write.hive_style_partitioning")
+        encoded = properties.get("hoodie.datasource.write.partitionpath.urlencode")
         generator = properties.get("hoodie.table.keygenerator.type", "") + properties.get(
             "hoodie.table.keygenerator.class", ""
         )
@@ -49,12 +51,26 @@ class PartitionPaths:
             (None,) if len(fields) == 1 else tuple(_depth(properties) if name in dated else 1 for name in columns),
             None if style is None else style.lower() == "true",
             dated,
-            flag(properties, "hoodie.datasource.write.partitionpath.urlencode", False),
+            None if encoded is None else encoded.lower() == "true",
         )
 
-    def names(self, path: str) -> tuple[str, ...]:
-        """The partition columns of a table that has a partition with this path."""
-        return self.columns or ((PATH_COLUMN,) if path else ())
+    def told_by(self, partitions: Collection[str]) -> PartitionPaths:
+        """With the columns that all partitions' folders name, where the table does not record any.
+
+        `year=2020/month=01` names two, `ts=2020/01/31` one: what names no column belongs to the one before. What else
+        the table does not say is as in Hive's folders.
+        """
+        if self.columns or self.hive_style is False:
+            return self
+        named = {_named_columns(path) for path in partitions}
+        columns = named.pop() if len(named) == 1 else ()
+        if len(set(columns)) < len(columns):
+            return self
+        return replace(self, columns=columns, hive_style=True, encoded=self.encoded is not False)
+
+    def names(self, partitions: Collection[str]) -> tuple[str, ...]:
+        """The partition columns of a table that has these partitions."""
+        return self.columns or ((PATH_COLUMN,) if any(partitions) else ())
 
     def items(self, path: str) -> tuple[tuple[str, str | None], ...]:
         """The (column, value) pairs of a partition's path. Raises TableFormatError when it does not fit the columns."""
@@ -90,6 +106,12 @@ class PartitionPaths:
         if text in (NULL_VALUE, ""):
             return None
         return unquote(text) if self.encoded else text
+
+
+def _named_columns(path: str) -> tuple[str, ...]:
+    """The columns that a path of folders names; none when it begins with a folder that does not."""
+    named = [folder.partition("=")[0] if "=" in folder else None for folder in path.split("/")]
+    return tuple(name for name in named if name) if named[0] and "" not in named else ()
 
 
 def _depth(properties: Mapping[str, str]) -> int | None:

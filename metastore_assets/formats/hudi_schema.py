@@ -4,16 +4,20 @@ from __future__ import annotations
 
 import json
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 import pyarrow as pa
 
 from metastore_assets.errors import TableFormatError
 from metastore_assets.formats.avro_schema import record_type
+from metastore_assets.formats.damage import DAMAGE, reason
 from metastore_assets.formats.hudi_commits import Commit
-from metastore_assets.formats.hudi_timeline import BEFORE_INSTANTS, FOLDER
-from metastore_assets.formats.location import Location
+from metastore_assets.formats.hudi_timeline import FOLDER, INSTANTS
+from metastore_assets.formats.location import Location, StoredFile
+from metastore_assets.formats.metadata_json import parsed as parsed_json
+from metastore_assets.formats.parquet import open_parquet
+from metastore_assets.formats.reader import check_distinct
 
 META_PREFIX = "_hoodie_"
 META_COLUMNS = (
@@ -30,12 +34,21 @@ _CREATED = "hoodie.table.create.schema"
 class HudiSchema:
     """Columns of the table, without those that Hudi adds."""
 
-    avro: str
-    """As JSON, for whoever reads log files: the columns that Hudi adds to every table left out."""
+    avro: str | None
+    """As JSON, for whoever reads log files: the columns that Hudi adds to every table left out. None when not told."""
     columns: pa.Schema
     """Without those that tell which rows are deleted, too."""
     numbers: tuple[tuple[str, pa.DataType], ...] = ()
     """Columns, by name and type, that some files hold as texts though the table was made with numbers."""
+
+    def without(self, names: Sequence[str]) -> tuple[str, ...]:
+        """Those of the names that are of no column, nor of a field in one."""
+        known = {field.name.lower() for field in self.columns}
+        return tuple(name for name in names if not {name.lower(), name.partition(".")[0].lower()} & known)
+
+    def with_texts(self, names: Sequence[str]) -> HudiSchema:
+        """With more columns, which no file holds."""
+        return replace(self, columns=pa.schema([*self.columns, *(pa.field(name, pa.string()) for name in names)]))
 
 
 def table_schema(
@@ -77,20 +90,34 @@ def _as_created(schema: HudiSchema, created: pa.Schema, dated: Sequence[str]) ->
     return HudiSchema(schema.avro, columns, numbers)
 
 
+def file_schema(location: Location, base: StoredFile) -> tuple[bytes | None, pa.Schema]:
+    """What a base file says of its rows: in Avro's JSON, or None, and in Arrow. Runs in a child process."""
+    with location.open_stored(base) as source:
+        file = open_parquet(source)
+        return (file.metadata.metadata or {}).get(b"parquet.avro.schema"), file.schema_arrow
+
+
 def parsed(location: Location, text: str, dropped: Sequence[str] = ()) -> HudiSchema:
     """A schema from Avro's JSON. Raises TableFormatError when it cannot be Arrow's."""
     try:
-        document: dict[str, Any] = json.loads(text)
+        document: dict[str, Any] = parsed_json(text)
         # Hudi adds columns of primitive types only, which define no types that others may name.
         fields = [field for field in document["fields"] if field["name"] not in META_COLUMNS]
         document = document | {"fields": fields}
         arrow = record_type(document).arrow
         columns = [field.with_nullable(True) for field in arrow if not field.name.startswith(META_PREFIX)]
-    except (ValueError, KeyError, TypeError, pa.ArrowException) as error:
-        raise TableFormatError(f"{location.uri}: the table's schema cannot be read: {error}") from error
+        check_distinct([field.name for field in columns])
+    except DAMAGE as error:
+        raise TableFormatError(f"{location.uri}: the table's schema cannot be read: {reason(error)}") from error
     missing = [name for name in dropped if name not in {field.name for field in columns}]
     document["fields"] = [field for field in fields if field["name"] not in dropped]
     return HudiSchema(json.dumps(document), pa.schema(columns + [pa.field(name, pa.string()) for name in missing]))
+
+
+def unparsed(stored: pa.Schema) -> HudiSchema:
+    """The columns of a file, where nothing tells the schema in Avro."""
+    fields = [pa.field(field.name, field.type) for field in stored if not field.name.startswith(META_PREFIX)]
+    return HudiSchema(None, pa.schema(fields))
 
 
 def _check_never_renamed(location: Location) -> None:
@@ -98,10 +125,10 @@ def _check_never_renamed(location: Location) -> None:
     folder = f"{FOLDER}/.schema"
     names: dict[tuple[int, ...], str] = {}
     try:
-        for file in sorted(location.names(folder, BEFORE_INSTANTS)):
+        for file in sorted(location.names(folder, *INSTANTS)):
             if not file.endswith(".schemacommit"):
                 continue
-            history = json.loads(location.read(f"{folder}/{file}"))
+            history = parsed_json(location.read(f"{folder}/{file}"))
             for schema in history["schemas"]:
                 for key, name in _numbered(schema["fields"], ()):
                     if names.setdefault(key, name) != name:
@@ -113,8 +140,10 @@ def _check_never_renamed(location: Location) -> None:
             raise TableFormatError(
                 f"{location.uri} has a column dropped and added again by schema evolution on read, which has no reader"
             )
-    except (ValueError, KeyError, TypeError) as error:
-        raise TableFormatError(f"{location.uri}: its history of schemas cannot be read: {error!r}") from error
+    except DAMAGE as error:
+        raise TableFormatError(
+            f"{location.full_path(folder)}: its history of schemas cannot be read: {reason(error)}"
+        ) from error
 
 
 def _numbered(fields: Sequence[Mapping[str, Any]], above: tuple[int, ...]) -> list[tuple[tuple[int, ...], str]]:

@@ -8,10 +8,8 @@ from dataclasses import dataclass, field
 from metastore_assets.errors import SnapshotNotFoundError, TableFormatError
 from metastore_assets.formats.hudi_commits import Commit, Group
 from metastore_assets.formats.hudi_names import BaseName, LogName, data_file_name
-from metastore_assets.formats.hudi_timeline import FOLDER, State, Timeline
+from metastore_assets.formats.hudi_timeline import FOLDER, PARTITION_MARKER, State, Timeline
 from metastore_assets.formats.location import StoredFile
-
-_PARTITION_MARKER = ".hoodie_partition_metadata"
 
 
 @dataclass(frozen=True)
@@ -85,9 +83,9 @@ def _listed(
     written = {commit.instant.requested: commit.file_names for commit in own}
     partitions = {write.group[0] for commit in own for write in commit.writes}
     files: list[tuple[str, StoredFile, BaseName | LogName | ValueError]] = []
-    for stored in location.list(lambda name: name == FOLDER):
+    for stored in location.list(descend=lambda path: path.rpartition("/")[2] != FOLDER):
         folder, _, name = stored.path.rpartition("/")
-        if name.startswith(_PARTITION_MARKER):
+        if name.startswith(PARTITION_MARKER):
             partitions.add(folder)
         try:
             meaning: BaseName | LogName | ValueError | None = data_file_name(name)
@@ -102,7 +100,7 @@ def _listed(
             # A copy of files, another table, or a partition that lost its marker.
             if not isinstance(meaning, ValueError) and state.has(meaning.instant):
                 raise TableFormatError(
-                    f"{location.full_path(folder)} has data files but no {_PARTITION_MARKER}, so that it is uncertain "
+                    f"{location.full_path(folder)} has data files but no {PARTITION_MARKER}, so that it is uncertain "
                     "whether it is a partition of the table"
                 )
         elif keeps(folder):

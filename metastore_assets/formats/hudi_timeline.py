@@ -8,6 +8,7 @@ from dataclasses import dataclass
 from datetime import UTC, datetime
 
 from metastore_assets.errors import TableFormatError, TableNotFoundError
+from metastore_assets.formats.damage import naming
 from metastore_assets.formats.location import Location
 from metastore_assets.formats.time_travel import not_found, parse_timestamp
 
@@ -23,8 +24,10 @@ _PENDING_PLANS = ("compaction", "logcompaction", "clustering")
 _FILE = re.compile(r"(\d+)(?:_(\d+))?\.(?:(?:([a-z]+)\.)?(requested|inflight)|([a-z]+))")
 """Of `<instant>.inflight` the action is left out: it is a commit."""
 _STATE = re.compile(r"(\d+)(?:~(\d+(?:,\d+)*))?")
-BEFORE_INSTANTS = "0"
-"""A name that sorts before those of instants, and behind those of hidden folders."""
+INSTANTS = ("0", ":")
+"""Between these sort the names that start with digits, as those of instants do."""
+PARTITION_MARKER = ".hoodie_partition_metadata"
+"""The file in the folder of each partition; it may have a suffix."""
 
 
 @dataclass(frozen=True, order=True)
@@ -132,7 +135,7 @@ def load_timeline(location: Location) -> Timeline:
     completed: dict[str, Instant] = {}
     pending: dict[str, str] = {}
     savepoints = set()
-    for name in location.names(folder, BEFORE_INSTANTS):
+    for name in location.names(folder, *INSTANTS):
         match = _FILE.fullmatch(name)
         if match is None:
             continue
@@ -159,14 +162,20 @@ def load_timeline(location: Location) -> Timeline:
     )
 
 
+def holds_hudi(location: Location) -> bool:
+    """Whether a folder is a table: whether it has properties, or the copy of them that a writer leaves."""
+    name = _PROPERTIES.rpartition("/")[2]
+    return name in (found.removesuffix(".backup") for found in location.names(FOLDER, name[:-1], f"{name}0"))
+
+
 def load_properties(location: Location) -> dict[str, str]:
     """`hoodie.properties`, in the notation of Java's property files."""
     try:
-        text = location.read(_PROPERTIES).decode()
+        text = _text(location, _PROPERTIES)
     except FileNotFoundError as error:
         try:
             # While a writer changes the properties there is only a copy of them.
-            text = location.read(f"{_PROPERTIES}.backup").decode()
+            text = _text(location, f"{_PROPERTIES}.backup")
         except FileNotFoundError:
             raise TableNotFoundError(f"{location.uri} holds no Hudi table: there is no {_PROPERTIES}") from error
     properties = {}
@@ -175,6 +184,11 @@ def load_properties(location: Location) -> dict[str, str]:
             key, _, value = line.partition("=")
             properties[_unescaped(key.strip())] = _unescaped(value.strip())
     return properties
+
+
+def _text(location: Location, path: str) -> str:
+    with naming(location.full_path(path)):
+        return location.read(path).decode()
 
 
 def instant_time(digits: str) -> datetime | None:
@@ -199,8 +213,8 @@ def names(properties: Mapping[str, str], keys: Sequence[str]) -> tuple[str, ...]
 
 def _version(location: Location, properties: Mapping[str, str]) -> int:
     text = properties.get("hoodie.table.version", "0")
-    if not text.isdigit() or int(text) not in _VERSIONS:
-        raise TableFormatError(f"{location.uri} is a Hudi table of version {text}, which has no reader")
+    if text not in map(str, _VERSIONS):
+        raise TableFormatError(f"{location.uri} is a Hudi table of version {text[:20]}, which has no reader")
     return int(text)
 
 
@@ -209,7 +223,7 @@ def _layout(location: Location, properties: Mapping[str, str]) -> int:
     # Layout 0 differs in how pending instants are written only.
     found = properties.get("hoodie.timeline.layout.version", str(expected)).replace("0", "1")
     if found != str(expected):
-        raise TableFormatError(f"{location.uri} has a Hudi timeline of layout {found}, which has no reader")
+        raise TableFormatError(f"{location.uri} has a Hudi timeline of layout {found[:20]}, which has no reader")
     return expected
 
 

@@ -112,10 +112,12 @@ def _avro_rows(content: bytes, headers: Mapping[int, str]) -> pa.Table:
     position = 8
     rows = []
     for _ in range(count):
+        if position + 4 > len(content):
+            break
         length = int.from_bytes(content[position : position + 4], "big")
         rows.append(content[position + 4 : position + 4 + length])
         position += 4 + length
-    if position != len(content):
+    if position != len(content) or len(rows) != count:
         raise pa.ArrowInvalid("a log block is longer or shorter than its rows")
     columns = AvroColumns(pa.PythonFile(pa.BufferReader(_container(headers[SCHEMA_HEADER], rows)), mode="r"))
     table = pa.table(

@@ -2,20 +2,18 @@
 
 from __future__ import annotations
 
-import struct
-import zlib
 from collections.abc import Iterator
 from contextlib import contextmanager
 
-import fastavro
 import pyarrow as pa
 
 from metastore_assets.config import TableConfig
 from metastore_assets.errors import ConfigError, MetastoreError, TableFormatError
 from metastore_assets.formats.base import Snapshot, SnapshotReference
 from metastore_assets.formats.bounds import FragmentBounds, bounds_table, column_path
+from metastore_assets.formats.damage import DAMAGE, naming, reason
 from metastore_assets.formats.iceberg_bounds import fragment_bounds
-from metastore_assets.formats.iceberg_locations import TableFiles, recorded_uri, table_files
+from metastore_assets.formats.iceberg_locations import TableFiles, table_files
 from metastore_assets.formats.iceberg_metadata import (
     METADATA,
     State,
@@ -29,7 +27,7 @@ from metastore_assets.formats.iceberg_plan import Planner
 from metastore_assets.formats.iceberg_schema import arrow_schema
 from metastore_assets.formats.location import Location
 from metastore_assets.formats.partition_filter import PartitionFilter
-from metastore_assets.formats.relocation import Relocation
+from metastore_assets.formats.reach import Reach, catalog_location, own_location
 
 
 class IcebergFormat:
@@ -37,7 +35,6 @@ class IcebergFormat:
 
     def __init__(self, table: TableConfig) -> None:
         self._table = table
-        self._relocation = Relocation.of(table.relocate)
         self._filter = PartitionFilter.of(table.partitions)
 
     def snapshot_id(self) -> str:
@@ -51,14 +48,14 @@ class IcebergFormat:
         branch, that of its snapshot.
         """
         with self._explained():
-            state = self._load()[2]
+            state = self._load()[3]
         return SnapshotReference(state.id, state.committed_at)
 
     def snapshot(self) -> Snapshot:
         """The state that is meant, from the metadata file, the manifest list, and all manifests."""
         with self._explained():
-            folder, metadata, state = self._load()
-            planner = Planner(self._files(folder, metadata, state), metadata, state, self._filter)
+            reach, folder, metadata, state = self._load()
+            planner = Planner(self._files(reach, folder, metadata, state), metadata, state, self._filter)
             fragments = [planned.fragment for planned in planner.fragments()]
             return Snapshot(
                 format="iceberg",
@@ -77,27 +74,25 @@ class IcebergFormat:
         path = column_path(snapshot.schema, column)
         found: dict[str, FragmentBounds] = {}
         with self._explained():
-            folder, metadata, state = self._load()
+            reach, folder, metadata, state = self._load()
             if state.id != snapshot.id:
                 # The table has gone on since.
                 state = resolve_state(self._table.uri, metadata, snapshot.id or None)
-            planner = Planner(self._files(folder, metadata, state), metadata, state, self._filter)
+            planner = Planner(self._files(reach, folder, metadata, state), metadata, state, self._filter)
             for planned in planner.fragments(statistics=True) if snapshot.id else ():
                 found[planned.fragment.id] = fragment_bounds(path, planned.entry, has_deletes=planned.has_deletes)
         return bounds_table(
             snapshot, column, (found.get(fragment.id, FragmentBounds()) for fragment in snapshot.fragments)
         )
 
-    def _load(self) -> tuple[Location, TableMetadata, State]:
-        """The table's folder, its metadata and the state that is meant."""
+    def _load(self) -> tuple[Reach, Location, TableMetadata, State]:
+        """How far the table reaches, its folder, its metadata and the state that is meant."""
         location = self._location()
-        if is_metadata_file(location.uri):
-            metadata = read_metadata(location, "")
-            folder = Location(self._folder_of(location, metadata), location.options)
-        else:
-            metadata = read_metadata(location, newest_metadata(location))
-            folder = location
-        return folder, metadata, resolve_state(self._table.uri, metadata, self._table.at)
+        path = "" if is_metadata_file(location.uri) else newest_metadata(location)
+        metadata = read_metadata(location, path)
+        with naming(location.full_path(path)):
+            reach, folder = (Reach.of(self._table, location), location) if path else self._around(location, metadata)
+            return reach, folder, metadata, resolve_state(self._table.uri, metadata, self._table.at)
 
     def _location(self) -> Location:
         """The table's folder, or a metadata file."""
@@ -105,21 +100,25 @@ class IcebergFormat:
         if isinstance(table.catalog, str):
             raise ConfigError(f"table {table.name!r}: nothing is known of the catalog {table.catalog!r}")
         if table.catalog is None or table.identifier is None:
-            return Location.of(table.uri, table.storage_options)
+            return own_location(table)
         from metastore_assets.formats.iceberg_catalog import locate_table
 
         recorded, options = locate_table(table.catalog, table.identifier)
-        return Location.of(recorded_uri(self._relocation(recorded)), options | table.storage_options)
+        return catalog_location(table, recorded, options)
 
-    def _folder_of(self, file: Location, metadata: TableMetadata) -> str:
-        parent = file.uri.rpartition("/")[0]
-        if parent.endswith(f"/{METADATA}"):
-            return parent.removesuffix(f"/{METADATA}")
+    def _around(self, file: Location, metadata: TableMetadata) -> tuple[Reach, Location]:
+        """What a metadata file says of where its table is. The table's own store is the one that the file is in."""
+        parent = file.folder
+        if parent.uri.endswith(f"/{METADATA}"):
+            folder = parent.folder
+            return Reach.of(self._table, folder), folder
         # Metadata files may be kept elsewhere; then the recorded location is all there is.
-        return Location.of(recorded_uri(self._relocation(metadata.location))).uri
+        reach = Reach.of(self._table, parent)
+        location, path = reach.to(metadata.location)
+        return reach, location.below(path)
 
-    def _files(self, folder: Location, metadata: TableMetadata, state: State) -> TableFiles:
-        return table_files(self._table.uri, folder, self._relocation, metadata, state.snapshot)
+    def _files(self, reach: Reach, folder: Location, metadata: TableMetadata, state: State) -> TableFiles:
+        return table_files(reach, folder, metadata, state.snapshot)
 
     @contextmanager
     def _explained(self) -> Iterator[None]:
@@ -132,11 +131,5 @@ class IcebergFormat:
             raise TableFormatError(
                 f"{uri} lacks a file that its metadata name: {error}; if the table was moved, say with relocate where"
             ) from error
-        except (OSError, EOFError, ValueError, LookupError, TypeError, ArithmeticError) as error:
-            raise TableFormatError(f"{uri} cannot be read as an Iceberg table: {_told(error)}") from error
-        except (pa.ArrowException, struct.error, zlib.error, fastavro.schema.SchemaParseException) as error:
-            raise TableFormatError(f"{uri} cannot be read as an Iceberg table: {_told(error)}") from error
-
-
-def _told(error: Exception) -> str:
-    return " ".join(str(error).split()) or type(error).__name__
+        except DAMAGE as error:
+            raise TableFormatError(f"{uri} cannot be read as an Iceberg table: {reason(error)}") from error

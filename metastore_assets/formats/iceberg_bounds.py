@@ -11,6 +11,7 @@ from metastore_assets.formats.base import Guarantee
 from metastore_assets.formats.bounds import FragmentBounds
 from metastore_assets.formats.conform import identity
 from metastore_assets.formats.iceberg_manifests import FileEntry, Statistics
+from metastore_assets.formats.values import Constant, constant, unscaled_decimal
 
 _ABSENT = (None, Guarantee.ABSENT)
 _FORMATS = {pa.int32(): ("<i",), pa.int64(): ("<q", "<i"), pa.float32(): ("<f",), pa.float64(): ("<d", "<f")}
@@ -32,8 +33,8 @@ def fragment_bounds(path: tuple[pa.Field, ...], entry: FileEntry, *, has_deletes
     )
     return FragmentBounds(
         null_count=_ABSENT if nulls is None else (nulls, Guarantee.BOUND if has_deletes else Guarantee.EXACT),
-        minimum=_ABSENT if lower is None else (lower, Guarantee.BOUND),
-        maximum=_ABSENT if upper is None else (upper, Guarantee.BOUND),
+        minimum=_ABSENT if lower is None else (lower[0], Guarantee.BOUND),
+        maximum=_ABSENT if upper is None else (upper[0], Guarantee.BOUND),
     )
 
 
@@ -51,33 +52,32 @@ def _null_count(statistics: Statistics, field_id: int, rows: int) -> int | None:
     return nulls
 
 
-def decoded(data: bytes | None, type_: pa.DataType) -> pa.Scalar | None:
+def decoded(data: bytes | None, type_: pa.DataType) -> Constant | None:
     """A bound in Iceberg's binary single-value form; None for what is not one of that type, and for NaN."""
     if data is None:
         return None
     try:
-        return _scalar(data, type_)
+        return _decoded(data, type_)
     except (ValueError, ArithmeticError, struct.error, pa.ArrowException):
         return None
 
 
-def _scalar(data: bytes, type_: pa.DataType) -> pa.Scalar | None:
+def _decoded(data: bytes, type_: pa.DataType) -> Constant | None:
     if pa.types.is_boolean(type_) and len(data) == 1:
-        return pa.scalar(data != b"\x00", type_)
+        return constant(data != b"\x00", type_)
     if pa.types.is_decimal(type_) and data:
-        unscaled = pa.scalar(int.from_bytes(data, "big", signed=True), pa.decimal128(38, 0))
-        return pa.scalar(unscaled.as_py().scaleb(-type_.scale), type_)
+        return unscaled_decimal(int.from_bytes(data, "big", signed=True), type_)
     if pa.types.is_string(type_):
-        return pa.scalar(data.decode("utf-8"), type_)
+        return constant(data.decode("utf-8"), type_)
     if pa.types.is_binary(type_) or (pa.types.is_fixed_size_binary(type_) and len(data) == type_.byte_width):
-        return pa.scalar(data, type_)
+        return constant(data, type_)
     if pa.types.is_temporal(type_):
         storage = pa.int32() if type_.bit_width == 32 else pa.int64()
         formats = _FORMATS[storage][:1]
         number = _number(data, formats)
-        return None if number is None else pa.array([number], storage).view(type_)[0]
+        return None if number is None else constant(number, storage).view(type_)
     number = _number(data, _FORMATS.get(type_, ()))
-    return None if number is None or math.isnan(number) else pa.scalar(number, type_)
+    return None if number is None or math.isnan(number) else constant(number, type_)
 
 
 def _number(data: bytes, formats: tuple[str, ...]) -> int | float | None:

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import struct
-import zlib
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 
@@ -12,9 +11,11 @@ import numpy.typing as npt
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from metastore_assets.formats.deletion_vectors import decode_bitmap_array
+from metastore_assets.formats.damage import refuse_beyond
+from metastore_assets.formats.deletion_vectors import checked, decode_vector, read_part
 from metastore_assets.formats.file_columns import open_columns
 from metastore_assets.formats.iceberg_locations import plain_path
+from metastore_assets.formats.limits import DELETED_ROWS
 from metastore_assets.formats.location import Location
 
 Positions = npt.NDArray[np.uint64]
@@ -35,47 +36,43 @@ class PositionDeletes:
     """Of a deletion vector in its file, in bytes."""
     size: int | None = None
 
-    def positions(self, data_path: str, *, exact: bool) -> Positions:
-        """Positions deleted of the data file of that recorded path, in no order, some more than once.
+    def positions(self, data_path: str, row_count: int, *, exact: bool) -> Positions:
+        """Positions deleted of the data file of that recorded path and so many rows, in no order, some repeatedly.
 
         Unless `exact`, paths that differ in scheme and authority name the same file. Raises ValueError, OSError or
         ArrowException when what is stored cannot be read.
         """
         if self.format == "puffin":
-            return self._vector()
+            return self._vector(row_count)
         file = open_columns(self.format, self.location.open(self.path))
         try:
             names = [field.name for field in file.fields]
             paths, positions = (_column(file.read(names.index(name))) for name in ("file_path", "pos"))
-            found = [
-                pc.filter(own_positions, _names_file(own_paths, data_path, exact))
-                for own_paths, own_positions in aligned([paths, positions])
-            ]
+            found: list[Positions] = []
+            for own_paths, own_positions in aligned([paths, positions]):
+                part = pc.filter(own_positions, _names_file(own_paths, data_path, exact))
+                if part.null_count:
+                    raise ValueError("it has a row without a position")
+                if len(part):
+                    found.append(part.cast(pa.uint64()).to_numpy(zero_copy_only=False))
+                refuse_beyond(DELETED_ROWS, sum(map(len, found)), "deleted rows of one data file")
         finally:
             file.close()
-        parts = [part.cast(pa.uint64()).to_numpy(zero_copy_only=False) for part in found if len(part)]
-        return np.concatenate(parts) if parts else np.empty(0, np.uint64)
+        return np.concatenate(found) if found else np.empty(0, np.uint64)
 
-    def _vector(self) -> Positions:
-        full_path = self.location.full_path(self.path)
+    def _vector(self, row_count: int) -> Positions:
         if self.offset is None or self.size is None or self.size < _LEAST_VECTOR:
-            raise ValueError(f"the manifest does not say where in {full_path} the deletion vector is")
-        with self.location.open(self.path) as source:
-            source.seek(self.offset)
-            stored = source.read(self.size)
-        (length,) = struct.unpack_from(">I", stored) if len(stored) == self.size else (0,)
-        data = stored[4 : 4 + length]
-        if length != self.size - 8:
-            raise ValueError(f"{full_path} has no deletion vector of {self.size} bytes at {self.offset}")
-        if zlib.crc32(data) != struct.unpack_from(">I", stored, 4 + length)[0]:
-            raise ValueError(f"{full_path}: the deletion vector at {self.offset} has a wrong checksum")
-        positions = decode_bitmap_array(data)
-        if len(positions) != self.record_count:
             raise ValueError(
-                f"{full_path}: the deletion vector at {self.offset} deletes {len(positions)} rows, "
-                f"the manifest says {self.record_count}"
+                f"the manifest does not say where it is: content_offset is {self.offset}, "
+                f"content_size_in_bytes is {self.size}"
             )
-        return positions
+        stored = read_part(self.location, self.path, self.offset, self.size)
+        (length,) = struct.unpack_from(">I", stored)
+        if length != self.size - 8:
+            raise ValueError(
+                f"the manifest says that it has {self.size} bytes, its own length at {self.offset} is {length}"
+            )
+        return decode_vector(checked(stored[4:]), self.record_count, "manifest", row_count)
 
 
 def aligned(columns: Sequence[Iterator[pa.Array]]) -> Iterator[tuple[pa.Array, ...]]:

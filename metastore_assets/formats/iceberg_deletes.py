@@ -31,7 +31,8 @@ class Deletes:
             return data.record_count
         # A vector says how many rows of one file it deletes; other delete files may repeat each other.
         only_vector = len(self.files) == 1 and self.files[0].format == "puffin"
-        return data.record_count - self.files[0].record_count if only_vector else None
+        left = data.record_count - self.files[0].record_count if only_vector else -1
+        return left if left >= 0 else None
 
 
 _NOTHING = Deletes()

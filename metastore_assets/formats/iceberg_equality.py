@@ -11,11 +11,13 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from metastore_assets.formats.conform import identity
+from metastore_assets.formats.damage import refuse_beyond
 from metastore_assets.formats.file_columns import open_columns
 from metastore_assets.formats.iceberg_delete_files import Positions, aligned
 from metastore_assets.formats.iceberg_names import FallbackIds
+from metastore_assets.formats.limits import DELETE_FILE_BYTES
 from metastore_assets.formats.location import Location
-from metastore_assets.formats.reader import FileFragmentReader
+from metastore_assets.formats.reader import FileFragmentReader, explained
 
 Codes = npt.NDArray[np.int64]
 
@@ -31,18 +33,25 @@ class EqualityDeletes:
     """Top-level fields of the table that have the columns, each a struct of nothing but the next one down to a leaf."""
 
 
-def equal_rows(data: FileFragmentReader, deletes: Sequence[EqualityDeletes], fallback: FallbackIds) -> Positions:
-    """Ascending positions of the rows of `data` that any of the files deletes. `data` must show all rows.
+def equal_rows(
+    data: FileFragmentReader, path: str, deletes: Sequence[EqualityDeletes], fallback: FallbackIds
+) -> Positions:
+    """Ascending positions of the rows of `data`, which has that path, that any of the files deletes.
 
-    Columns that the data file lacks are what readers make of them. Raises FragmentError, ValueError, OSError or
-    ArrowException when a file cannot be read.
+    `data` must show all rows. Columns that the data file lacks are what readers make of them. Raises FragmentError
+    when a file cannot be read.
     """
     by_keys: dict[tuple[pa.Field, ...], list[EqualityDeletes]] = {}
     for file in deletes:
         by_keys.setdefault(file.keys, []).append(file)
     found = [np.empty(0, np.uint64)]
+    size = 0
     for keys, files in by_keys.items():
-        rows = [_deleted_rows(file, fallback) for file in files]
+        rows = []
+        for file in files:
+            with explained(path, "the equality deletes", file.location.full_path(file.path)):
+                rows.append(_deleted_rows(file, fallback, size))
+            size += sum(column.nbytes for column in rows[-1])
         columns = [pa.concat_arrays([row[index] for row in rows]) for index in range(len(keys))]
         deleted = _Rows(columns)
         start = 0
@@ -52,20 +61,25 @@ def equal_rows(data: FileFragmentReader, deletes: Sequence[EqualityDeletes], fal
     return np.unique(np.concatenate(found))
 
 
-def _deleted_rows(file: EqualityDeletes, fallback: FallbackIds) -> list[pa.Array]:
+def _deleted_rows(file: EqualityDeletes, fallback: FallbackIds, size: int) -> list[pa.Array]:
+    """The columns by which a file deletes. `size` is the memory that those of other files take."""
     columns = open_columns(file.format, file.location.open(file.path))
     try:
         full_path = file.location.full_path(file.path)
-        reader = FileFragmentReader(
-            columns, path=full_path, matcher=fallback.matcher(columns.fields, positions=False), constants={}
-        )
+        matcher = fallback.matcher(file.format, columns.fields, positions=False)
+        reader = FileFragmentReader(columns, path=full_path, matcher=matcher, constants={})
         for key in file.keys:
             if identity(key) not in reader.stored_columns:
-                raise ValueError(f"{full_path} lacks the column {key.name!r}, by which it deletes")
-        return [
-            pa.concat_arrays([_comparable(pa.nulls(0, _leaf_type(key.type))), *_leaves(reader, key)])
-            for key in file.keys
-        ]
+                raise ValueError(f"it lacks the column {key.name!r}, by which it deletes")
+        found = []
+        for key in file.keys:
+            pieces = [_comparable(pa.nulls(0, _leaf_type(key.type)))]
+            for piece in _leaves(reader, key):
+                pieces.append(piece)
+                size += piece.nbytes
+                refuse_beyond(DELETE_FILE_BYTES, size, "bytes of rows by which rows are deleted")
+            found.append(pa.concat_arrays(pieces))
+        return found
     finally:
         columns.close()
 

@@ -7,15 +7,16 @@ from contextlib import ExitStack
 from dataclasses import dataclass
 
 import numpy as np
-import pyarrow as pa
 
 from metastore_assets.formats.conform import Matcher
+from metastore_assets.formats.deletion_vectors import check_within
 from metastore_assets.formats.file_columns import open_columns
 from metastore_assets.formats.iceberg_delete_files import PositionDeletes, Positions
 from metastore_assets.formats.iceberg_equality import EqualityDeletes, equal_rows
 from metastore_assets.formats.iceberg_names import FallbackIds, has_ids
 from metastore_assets.formats.location import Location
 from metastore_assets.formats.reader import FileColumns, FileFragmentReader, explained
+from metastore_assets.formats.values import Constant
 
 
 @dataclass(frozen=True)
@@ -29,7 +30,7 @@ class IcebergFragmentSource:
     """As manifests and delete files name it."""
     exact_path: bool
     """Whether a delete file means this one only when it has that very path."""
-    constants: tuple[tuple[str, pa.Scalar], ...]
+    constants: tuple[tuple[str, Constant], ...]
     """Field id and value of columns that are the same in all rows, and may be missing in the file."""
     position_deletes: tuple[PositionDeletes, ...]
     equality_deletes: tuple[EqualityDeletes, ...]
@@ -42,9 +43,9 @@ class IcebergFragmentSource:
             with explained(full_path):
                 columns = open_columns(self.format, self.location.open(self.path))
                 stack.callback(columns.close)
-                matcher = self.fallback.matcher(columns.fields)
+                matcher = self.fallback.matcher(self.format, columns.fields)
                 reader = self._reader(columns, matcher, full_path, None)
-            deleted = self._deleted(reader, full_path)
+            deleted = self._deleted(reader, columns.row_count, full_path)
             stack.pop_all()
         return self._reader(columns, matcher, full_path, deleted)
 
@@ -58,14 +59,17 @@ class IcebergFragmentSource:
             constants = {key: value for key, value in constants.items() if key not in stored}
         return FileFragmentReader(columns, path=full_path, matcher=matcher, constants=constants, deleted=deleted)
 
-    def _deleted(self, reader: FileFragmentReader, full_path: str) -> Positions | None:
+    def _deleted(self, reader: FileFragmentReader, row_count: int, full_path: str) -> Positions | None:
         found: list[Positions] = []
         for deletes in self.position_deletes:
-            with explained(deletes.location.full_path(deletes.path), "the delete file"):
-                found.append(deletes.positions(self.recorded_path, exact=self.exact_path))
+            what = "the deletion vector" if deletes.format == "puffin" else "the list of deleted rows"
+            with explained(full_path, what, deletes.location.full_path(deletes.path)):
+                positions = deletes.positions(self.recorded_path, row_count, exact=self.exact_path)
+                check_within(positions, row_count)
+                found.append(positions)
         if self.equality_deletes:
-            with explained(full_path, "an equality delete file"):
-                found.append(equal_rows(reader, self.equality_deletes, self.fallback))
+            with explained(full_path):
+                found.append(equal_rows(reader, full_path, self.equality_deletes, self.fallback))
         return _ascending(found) if found else None
 
 

@@ -5,15 +5,17 @@ Read by the field ids of their Avro schemas. What Avro headers say beyond that i
 
 from __future__ import annotations
 
-import io
-import json
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any, cast
+from typing import Any, NamedTuple
 
-import fastavro
-
+from metastore_assets.errors import TableFormatError
+from metastore_assets.formats.avro import avro_header, avro_records
+from metastore_assets.formats.checked import distinct, number, shown, text
+from metastore_assets.formats.damage import refuse_beyond
 from metastore_assets.formats.iceberg_metadata import PartitionField
+from metastore_assets.formats.limits import MANIFESTS
+from metastore_assets.formats.location import Location
 
 DATA, POSITION_DELETES, EQUALITY_DELETES = 0, 1, 2
 DELETED_PATH_ID = 2_147_483_546
@@ -31,6 +33,7 @@ _LIST_FIELDS = {
     518: "contains_nan",
     510: "lower_bound",
     511: "upper_bound",
+    519: "key_metadata",
 }
 _ENTRY_FIELDS = {0: "status", 3: "sequence_number", 2: "data_file"}
 _FILE_FIELDS = {
@@ -47,11 +50,15 @@ _FILE_FIELDS = {
     145: "content_size_in_bytes",
 }
 _STATISTICS_FIELDS = {109: "value_counts", 110: "null_value_counts", 125: "lower_bounds", 128: "upper_bounds"}
+_VECTOR_FIELDS = ("referenced_data_file", "content_offset", "content_size_in_bytes")
 _UNWANTED = "unwanted_"
+_MISSING = object()
 
 
-@dataclass(frozen=True, slots=True)
-class Manifest:
+# Named tuples: there are many, and they come from another process.
+
+
+class Manifest(NamedTuple):
     """One line of a manifest list."""
 
     path: str
@@ -62,10 +69,10 @@ class Manifest:
     sequence_number: int
     partitions: tuple[tuple[bytes | None, bytes | None, bool], ...] | None
     """Per partition field: lower bound, upper bound, and whether there is a null or NaN. None when not told."""
+    is_encrypted: bool = False
 
 
-@dataclass(frozen=True, slots=True)
-class Statistics:
+class Statistics(NamedTuple):
     """Of one data file, by field id."""
 
     value_counts: Mapping[int, int]
@@ -74,8 +81,7 @@ class Statistics:
     upper_bounds: Mapping[int, bytes]
 
 
-@dataclass(frozen=True, slots=True)
-class FileEntry:
+class FileEntry(NamedTuple):
     """One live data file or delete file."""
 
     content: int
@@ -98,70 +104,116 @@ class FileEntry:
     statistics: Statistics | None
 
 
-def read_manifest_list(data: bytes) -> list[Manifest]:
-    """The manifests of a snapshot, in order."""
-    manifests = []
-    for record in _records(data, _LIST_FIELDS):
-        summaries = record.get("partitions")
+def read_manifest_list(location: Location, path: str) -> list[Manifest]:
+    """The manifests of a snapshot, in order. Runs in a child process.
+
+    Raises ValueError or ArrowInvalid for a list that is broken.
+    """
+    manifests: list[Manifest] = []
+    for record in _records(location.read(path), _LIST_FIELDS):
+        summaries, spec_id = record.get("partitions"), record.get("partition_spec_id")
         manifests.append(
             Manifest(
-                path=record["manifest_path"],
-                spec_id=record.get("partition_spec_id"),
-                content=record.get("content") or 0,
-                sequence_number=record.get("sequence_number") or 0,
+                path=text(record["manifest_path"], "manifest_path"),
+                spec_id=None if spec_id is None else number(spec_id, "partition_spec_id"),
+                content=number(record.get("content") or 0, "content"),
+                sequence_number=number(record.get("sequence_number") or 0, "sequence_number"),
                 partitions=None if summaries is None else tuple(map(_summary, summaries)),
+                is_encrypted=bool(record.get("key_metadata")),
             )
         )
+        refuse_beyond(MANIFESTS, len(manifests), "manifests")
+    distinct((manifest.path for manifest in manifests), "the manifest")
     return manifests
 
 
-def spec_id_of(data: bytes) -> int | None:
+def read_manifest(
+    specs: Mapping[int, tuple[PartitionField, ...]],
+    default_spec_id: int,
+    statistics: bool,
+    manifest: Manifest,
+    location: Location,
+    path: str,
+) -> list[FileEntry]:
+    """The live entries of a manifest. Runs in a child process.
+
+    `statistics` are only read on demand, because they are most of a manifest. Of delete files they always are: their
+    bounds tell which data file is meant. Raises TableFormatError where the metadata file lacks its partition spec.
+    """
+    data = location.read(path)
+    spec_id = _spec_id(data) if manifest.spec_id is None else manifest.spec_id
+    spec_id = default_spec_id if spec_id is None else spec_id
+    if spec_id not in specs:
+        raise TableFormatError(
+            f"{location.full_path(path)} is of the partition spec {spec_id}, which the metadata file lacks"
+        )
+    return list(_entries(data, manifest, spec_id, specs[spec_id], statistics))
+
+
+def _spec_id(data: bytes) -> int | None:
     """The id of the partition spec that the header of a manifest names."""
-    text = fastavro.reader(io.BytesIO(data)).metadata.get("partition-spec-id")
+    text = avro_header(data).metadata.get("partition-spec-id")
     return None if text is None else int(text)
 
 
-def read_manifest(
-    data: bytes,
-    manifest: Manifest,
-    spec_id: int,
-    spec: tuple[PartitionField, ...],
-    *,
-    normal: Callable[[int, tuple[Any, ...]], tuple[Any, ...]] = lambda spec_id, raw: raw,
-    statistics: bool = False,
+def _entries(
+    data: bytes, manifest: Manifest, spec_id: int, spec: tuple[PartitionField, ...], statistics: bool
 ) -> Iterator[FileEntry]:
-    """The live entries of a manifest, with partitions made `normal`.
-
-    `statistics` are only read on demand, because they are most of a manifest. Of delete files they always are: their
-    bounds tell which data file is meant.
-    """
     with_statistics = statistics or manifest.content == 1
     names = _ENTRY_FIELDS | _FILE_FIELDS | (_STATISTICS_FIELDS if with_statistics else {})
     for record in _records(data, names, spec):
         if record["status"] == _DELETED:
             continue
         file = record["data_file"]
+        if manifest.content and file.get("content") is None:
+            raise ValueError(f"{shown(file['file_path'])} does not say whether it deletes by position or by values")
         sequence_number = record.get("sequence_number")
         if sequence_number is None and (manifest.sequence_number == 0 or record["status"] == _ADDED):
             # Inherited: the number is not known before the commit, the manifest is written before.
             sequence_number = manifest.sequence_number
-        partition = file.get("partition") or {}
-        yield FileEntry(
-            content=file.get("content") or DATA,
-            path=file["file_path"],
-            format=file["file_format"].lower(),
-            spec_id=spec_id,
-            partition=normal(spec_id, tuple(partition.get(_partition_name(index)) for index in range(len(spec)))),
-            record_count=file["record_count"],
-            size=file["file_size_in_bytes"],
-            sequence_number=sequence_number,
-            is_encrypted=bool(file.get("key_metadata")),
-            equality_ids=tuple(file.get("equality_ids") or ()),
-            referenced_data_file=file.get("referenced_data_file"),
-            content_offset=file.get("content_offset"),
-            content_size=file.get("content_size_in_bytes"),
-            statistics=_statistics(file) if with_statistics else None,
-        )
+        partition = _partition(file.get("partition") or {}, spec)
+        yield _entry(file, spec_id, partition, sequence_number, _statistics(file) if with_statistics else None)
+
+
+def _entry(
+    file: Mapping[str, Any],
+    spec_id: int,
+    partition: tuple[Any, ...],
+    sequence_number: int | None,
+    statistics: Statistics | None,
+) -> FileEntry:
+    """Raises ValueError for a value of another kind than it has to be."""
+    referenced, offset, size = map(file.get, _VECTOR_FIELDS)
+    content = number(file.get("content") or DATA, "content", least=DATA)
+    if content > EQUALITY_DELETES:
+        raise ValueError(f"{shown(file['file_path'])} has the content {content}, which has no reader")
+    return FileEntry(
+        content=content,
+        path=text(file["file_path"], "file_path"),
+        format=text(file["file_format"], "file_format").lower(),
+        spec_id=spec_id,
+        partition=partition,
+        record_count=number(file["record_count"], "record_count", least=0),
+        size=number(file["file_size_in_bytes"], "file_size_in_bytes", least=0),
+        sequence_number=None if sequence_number is None else number(sequence_number, "sequence_number"),
+        is_encrypted=bool(file.get("key_metadata")),
+        equality_ids=tuple(number(one, "equality_ids") for one in file.get("equality_ids") or ()),
+        referenced_data_file=None if referenced is None else text(referenced, "referenced_data_file"),
+        content_offset=None if offset is None else number(offset, "content_offset"),
+        content_size=None if size is None else number(size, "content_size_in_bytes"),
+        statistics=statistics,
+    )
+
+
+def _partition(record: Mapping[str, Any], spec: tuple[PartitionField, ...]) -> tuple[Any, ...]:
+    """The raw value of each field of a spec. Raises ValueError where there is none: null would be a guess."""
+    values = tuple(record.get(_partition_name(index), _MISSING) for index in range(len(spec)))
+    if _MISSING not in values:
+        return values
+    for field, value in zip(spec, values, strict=True):
+        if value is _MISSING and field.transform != "void":
+            raise ValueError(f"it has no value of the partition field {field.name!r}")
+    return tuple(None if value is _MISSING else value for value in values)
 
 
 def _summary(record: Mapping[str, Any]) -> tuple[bytes | None, bytes | None, bool]:
@@ -185,12 +237,12 @@ def _partition_name(index: int) -> str:
 
 def _records(data: bytes, names: Mapping[int, str], spec: tuple[PartitionField, ...] = ()) -> Iterator[dict[str, Any]]:
     """The records of an Avro file with their fields named by id, without those that are not asked for."""
-    blocks = fastavro.block_reader(io.BytesIO(data))
-    written = _named(json.loads(blocks.metadata["avro.schema"]), _Naming(names, spec))
-    written_schema, wanted_schema = fastavro.parse_schema(written), fastavro.parse_schema(_pruned(written))
-    for block in cast(Any, blocks):
-        for _ in range(block.num_records):
-            yield cast(dict[str, Any], fastavro.schemaless_reader(block.bytes_, written_schema, wanted_schema))
+
+    def schemas(own: Any) -> tuple[Any, Any]:
+        written = _named(own, _Naming(names, spec))
+        return written, _pruned(written)
+
+    return avro_records(data, schemas)
 
 
 @dataclass(frozen=True)
@@ -200,14 +252,16 @@ class _Naming:
     names: Mapping[int, str]
     spec: tuple[PartitionField, ...]
 
-    def name(self, field: Mapping[str, Any], index: int) -> str:
-        field_id = field.get("field-id")
-        if field["name"] in ("key", "value") and field_id not in self.names:
-            return str(field["name"])  # Of a map.
-        known = field_id in self.names if field_id is not None else field["name"] in self.names.values()
-        if not known:
-            return f"{_UNWANTED}{index}"
-        return self.names[field_id] if field_id is not None else str(field["name"])
+    def of(self, fields: Sequence[Mapping[str, Any]]) -> list[str]:
+        """A name for each field of a record: by its id, without one by its own name unless another has that id."""
+        by_id = [self._by_id(field["field-id"]) if "field-id" in field else None for field in fields]
+        names = []
+        for index, (field, name) in enumerate(zip(fields, by_id, strict=True)):
+            if "field-id" not in field:
+                name = self._by_name(field["name"], index, any("field-id" in other for other in fields))
+                name = None if name in by_id else name
+            names.append(name or self._otherwise(field["name"], index))
+        return names
 
     def below(self, name: str) -> _Naming:
         """The naming inside a field."""
@@ -215,14 +269,28 @@ class _Naming:
             return self
         return _PartitionNaming({}, self.spec)
 
+    def _by_id(self, field_id: int) -> str | None:
+        return self.names.get(field_id)
+
+    def _by_name(self, name: str, index: int, others_have_ids: bool) -> str | None:
+        return name if name in self.names.values() else None
+
+    def _otherwise(self, name: str, index: int) -> str:
+        return name if name in ("key", "value") else f"{_UNWANTED}{index}"  # Of a map.
+
 
 class _PartitionNaming(_Naming):
-    def name(self, field: Mapping[str, Any], index: int) -> str:
-        if "field-id" in field:
-            found = [place for place, own in enumerate(self.spec) if own.field_id == field["field-id"]]
-        else:
-            found = [place for place, own in enumerate(self.spec) if own.name == field["name"]] or [index]
-        return _partition_name(found[0]) if found else f"{_UNWANTED}{index}"
+    def _by_id(self, field_id: int) -> str | None:
+        return next((_partition_name(place) for place, own in enumerate(self.spec) if own.field_id == field_id), None)
+
+    def _by_name(self, name: str, index: int, others_have_ids: bool) -> str | None:
+        found = [place for place, own in enumerate(self.spec) if own.name == name]
+        if not found and not others_have_ids and index < len(self.spec):
+            found = [index]
+        return _partition_name(found[0]) if found else None
+
+    def _otherwise(self, name: str, index: int) -> str:
+        return f"{_UNWANTED}{index}"
 
 
 def _named(type_: Any, naming: _Naming) -> Any:
@@ -239,13 +307,12 @@ def _named(type_: Any, naming: _Naming) -> Any:
         if isinstance(result.get(key), dict | list):
             result[key] = _named(result[key], naming)
     if "fields" in type_:
-        result["fields"] = [_named_field(field, naming, index) for index, field in enumerate(type_["fields"])]
+        names = naming.of(type_["fields"])
+        result["fields"] = [
+            {"name": name, "type": _named(field["type"], naming.below(name))}
+            for name, field in zip(names, type_["fields"], strict=True)
+        ]
     return result
-
-
-def _named_field(field: Mapping[str, Any], naming: _Naming, index: int) -> dict[str, Any]:
-    name = naming.name(field, index)
-    return {"name": name, "type": _named(field["type"], naming.below(name))}
 
 
 def _pruned(type_: Any) -> Any:

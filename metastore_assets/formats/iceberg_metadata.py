@@ -2,23 +2,35 @@
 
 from __future__ import annotations
 
-import gzip
-import json
 import re
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from datetime import UTC, datetime
+from itertools import islice
 from typing import Any
 
 from metastore_assets.errors import TableFormatError, TableNotFoundError
+from metastore_assets.formats.checked import number, shown
+from metastore_assets.formats.damage import DAMAGE, naming, reason
+from metastore_assets.formats.iceberg_checks import check_metadata
 from metastore_assets.formats.location import Location
+from metastore_assets.formats.metadata_json import parsed_file
 from metastore_assets.formats.time_travel import not_found, parse_timestamp
 
 METADATA = "metadata"
 """The folder of a table that holds its metadata files."""
 _NAME = re.compile(r"(?P<stem>.+?)(\.gz)?\.metadata\.json(\.gz)?")
+_MARKS = frozenset({"format-version", "table-uuid", "schema", "schemas"})
+"""Keys of which a metadata file has some beside its location."""
 _NUMBER = re.compile(r"v(\d+)|(\d+)(?:-.*)?")
+_TRANSFORM = re.compile(r"(identity|void|year|month|day|hour)|(bucket|truncate)\[\s*\d+\s*\]", re.IGNORECASE)
 _HINTS = ("version-hint.text", "version-hint.txt")
+_VERSIONED = ("v", "w")
+"""Between these sort the names `v1`, `v2`, … of tables without a catalog."""
+_PROBED = 10_000
+"""Names among which a metadata file is looked for: those that catalogs number come early among others."""
+_TRIED = 3
+"""Files that are read to find out whether they are metadata files."""
 _MAIN = "main"
 _NEWEST_FORMAT = 3
 _FIRST_PARTITION_ID = 1000
@@ -30,9 +42,10 @@ class PartitionField:
 
     name: str
     field_id: int
-    source_id: int
-    """Field id of the column that the transform is of; the first one when it is of several."""
+    source_id: int | None
+    """Field id of the column that the transform is of; None when it is of several, or of none that is told."""
     transform: str
+    """`identity`, `void`, `year`, `month`, `day`, `hour`, `bucket`, `truncate`, or `unknown`."""
 
 
 @dataclass(frozen=True)
@@ -46,6 +59,8 @@ class IcebergSnapshot:
     manifest_list: str | None
     manifests: tuple[str, ...]
     """Paths of manifests, where they are in the metadata file itself (format version 1)."""
+    is_encrypted: bool
+    """Whether its manifest list is."""
 
 
 @dataclass(frozen=True)
@@ -90,8 +105,23 @@ def is_metadata_file(path: str) -> bool:
 
 
 def holds_iceberg(location: Location) -> bool:
-    """Whether a location is a metadata file, or a folder with metadata files."""
-    return is_metadata_file(location.uri) or any(map(is_metadata_file, location.names(METADATA)))
+    """Whether a location is a metadata file, or a folder with metadata files.
+
+    Files are read only where their names are not as writers make them.
+    """
+    if is_metadata_file(location.uri):
+        return True
+    names = filter(is_metadata_file, location.names(METADATA))
+    return any(_version(name) is not None or _is_metadata(location, f"{METADATA}/{name}") for name in names)
+
+
+def holds_iceberg_metadata(location: Location) -> bool:
+    """Whether a folder has metadata files, as far as a few requests tell: what is named like them may be other JSON."""
+    names = list(islice(location.names(METADATA), _PROBED))
+    if len(names) == _PROBED:
+        names += islice(location.names(METADATA, *_VERSIONED), _TRIED)
+    found = sorted(islice(filter(is_metadata_file, names), _TRIED), key=lambda name: _version(name) is None)
+    return any(_is_metadata(location, f"{METADATA}/{name}") for name in found)
 
 
 def newest_metadata(folder: Location) -> str:
@@ -119,11 +149,14 @@ def read_metadata(location: Location, path: str) -> TableMetadata:
     raw = _read_json(location, path)
     version = raw.get("format-version", 1)
     if version not in range(1, _NEWEST_FORMAT + 1):
-        raise TableFormatError(f"{full_path} is of Iceberg's format version {version}; up to {_NEWEST_FORMAT} are read")
+        raise TableFormatError(
+            f"{full_path} is of Iceberg's format version {shown(version)}; up to {_NEWEST_FORMAT} are read"
+        )
     try:
+        check_metadata(raw)
         return _parse(raw, version)
-    except (KeyError, TypeError, ValueError, AttributeError) as error:
-        raise TableFormatError(f"{full_path} is no valid metadata file: {type(error).__name__} {error}") from error
+    except DAMAGE as error:
+        raise TableFormatError(f"{full_path} is no valid metadata file: {reason(error)}") from error
 
 
 def resolve_state(name: str, metadata: TableMetadata, at: str | None) -> State:
@@ -187,7 +220,11 @@ def _history(metadata: TableMetadata) -> Sequence[tuple[int, int]]:
 
 def _ancestors(metadata: TableMetadata) -> Iterator[IcebergSnapshot]:
     current = metadata.current_snapshot_id
+    seen = set()
     while current is not None and current in metadata.snapshots:
+        if current in seen:
+            raise ValueError(f"the snapshot {current} is its own ancestor")
+        seen.add(current)
         yield metadata.snapshots[current]
         current = metadata.snapshots[current].parent_id
 
@@ -218,20 +255,38 @@ def _hint(folder: Location) -> str | None:
 
 
 def _age(folder: Location, name: str) -> tuple[int, int, str]:
-    raw = _read_json(folder, f"{METADATA}/{name}")
-    return raw.get("last-updated-ms") or 0, raw.get("last-sequence-number") or 0, name
+    path = f"{METADATA}/{name}"
+    raw = _read_json(folder, path)
+    with naming(folder.full_path(path)):
+        updated, sequence = (number(raw.get(key) or 0, key) for key in ("last-updated-ms", "last-sequence-number"))
+    return updated, sequence, name
+
+
+def _is_metadata(location: Location, path: str) -> bool:
+    try:
+        raw = _json(location, path)
+    except TableFormatError:
+        # Damaged: then its name decides.
+        return _version(path.rpartition("/")[2]) is not None
+    except TableNotFoundError:
+        return False
+    return isinstance(raw, dict) and "location" in raw and not _MARKS.isdisjoint(raw)
+
+
+def _json(location: Location, path: str) -> Any:
+    full_path = location.full_path(path)
+    try:
+        return parsed_file(location.read(path))
+    except FileNotFoundError as error:
+        raise TableNotFoundError(f"{full_path} does not exist") from error
+    except DAMAGE as error:
+        raise TableFormatError(f"{full_path} cannot be read as a metadata file: {reason(error)}") from error
 
 
 def _read_json(location: Location, path: str) -> Mapping[str, Any]:
     full_path = location.full_path(path)
-    try:
-        data = location.read(path)
-        raw = json.loads(gzip.decompress(data) if data[:2] == b"\x1f\x8b" else data)
-    except FileNotFoundError as error:
-        raise TableNotFoundError(f"{full_path} does not exist") from error
-    except (OSError, EOFError, ValueError) as error:
-        raise TableFormatError(f"{full_path} cannot be read as a metadata file: {error}") from error
-    if not isinstance(raw, dict) or "location" not in raw:
+    raw = _json(location, path)
+    if not isinstance(raw, dict) or not isinstance(raw.get("location"), str):
         raise TableFormatError(f"{full_path} is no metadata file of an Iceberg table")
     return raw
 
@@ -242,10 +297,11 @@ def _parse(raw: Mapping[str, Any], version: int) -> TableMetadata:
     if current_schema_id is None:
         current_schema_id = (raw.get("schema") or {}).get("schema-id", max(schemas))
     specs = {spec.get("spec-id", 0): _spec(spec["fields"]) for spec in raw.get("partition-specs") or ()}
-    current = raw.get("current-snapshot-id")
-    current = None if current in (None, -1) else current
     refs = {name: (ref["type"], ref["snapshot-id"]) for name, ref in (raw.get("refs") or {}).items()}
-    if current is not None:
+    current = raw.get("current-snapshot-id")
+    if current in (None, -1):
+        current = refs[_MAIN][1] if _MAIN in refs else None
+    else:
         refs.setdefault(_MAIN, ("branch", current))
     return TableMetadata(
         format_version=version,
@@ -268,14 +324,29 @@ def _spec(fields: Sequence[Mapping[str, Any]]) -> tuple[PartitionField, ...]:
         PartitionField(
             name=field["name"],
             field_id=field.get("field-id", _FIRST_PARTITION_ID + index),
-            source_id=field["source-id"] if "source-id" in field else field["source-ids"][0],
-            transform=field["transform"],
+            source_id=(source_id := _source_id(field)),
+            transform=_transform(field["transform"], source_id),
         )
         for index, field in enumerate(fields)
     )
 
 
+def _source_id(field: Mapping[str, Any]) -> int | None:
+    ids = field.get("source-ids") or [field.get("source-id")]
+    return ids[0] if len(ids) == 1 else None
+
+
+def _transform(name: str, source_id: int | None) -> str:
+    """What is known of a transform. Any may be added to the specification: then readers do without."""
+    match = _TRANSFORM.fullmatch(name.strip())
+    kind = "unknown" if match is None else (match[1] or match[2]).lower()
+    # Of the transforms of one column, those of several may have other results.
+    return "unknown" if source_id is None and kind not in ("void", "bucket") else kind
+
+
 def _parse_snapshot(raw: Mapping[str, Any]) -> IcebergSnapshot:
+    if raw.get("manifest-list") is None and raw.get("manifests") is None:
+        raise ValueError(f"the snapshot {raw['snapshot-id']} names neither a manifest list nor manifests")
     return IcebergSnapshot(
         id=raw["snapshot-id"],
         parent_id=raw.get("parent-snapshot-id"),
@@ -283,4 +354,5 @@ def _parse_snapshot(raw: Mapping[str, Any]) -> IcebergSnapshot:
         schema_id=raw.get("schema-id"),
         manifest_list=raw.get("manifest-list"),
         manifests=tuple(raw.get("manifests") or ()),
+        is_encrypted=bool(raw.get("key-id")),
     )

@@ -51,19 +51,21 @@ class FallbackIds:
                 return cls(mapping, by_position=False)
         return cls(_positions(metadata.schemas[min(metadata.schemas)]["fields"]), by_position=True)
 
-    def matcher(self, fields: Sequence[pa.Field], *, positions: bool = True) -> Matcher:
-        """Finds the fields of the table among those of a file.
+    def matcher(self, kind: str, fields: Sequence[pa.Field], *, positions: bool = True) -> Matcher:
+        """Finds the fields of the table among those of a file of that kind.
 
         Files that do not have all columns of a table say nothing by `positions`.
         """
+        # By the specification; that of ORC has an attribute for it, which not all writers set.
+        longs_are_times = kind == "orc"
         if has_ids(fields) or (self.by_position and not positions):
-            return Matcher(by_id=True)
+            return Matcher(by_id=True, longs_are_times=longs_are_times)
         top_level = {
             field.name: str(node.id)
             for index, field in enumerate(fields)
             if (node := self._node(field, index, self.nodes)) is not None and node.id is not None
         }
-        return _NamedMatcher(dict(self._identified(fields, self.nodes)), top_level)
+        return _NamedMatcher(dict(self._identified(fields, self.nodes)), top_level, longs_are_times)
 
     def _identified(self, fields: Sequence[pa.Field], nodes: _Tree) -> Iterator[tuple[str, str]]:
         """The ids there are, with the names that the file has for them."""
@@ -83,8 +85,8 @@ class FallbackIds:
 class _NamedMatcher(Matcher):
     """Finds fields by the names that one file has for ids; `top_level` are the ids of its columns by name."""
 
-    def __init__(self, names: Mapping[str, str], top_level: Mapping[str, str]) -> None:
-        super().__init__(by_id=True)
+    def __init__(self, names: Mapping[str, str], top_level: Mapping[str, str], longs_are_times: bool) -> None:
+        super().__init__(by_id=True, longs_are_times=longs_are_times)
         self._names = names
         self._top_level = top_level
 

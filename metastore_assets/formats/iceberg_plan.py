@@ -4,14 +4,17 @@ from __future__ import annotations
 
 import hashlib
 import json
-from collections.abc import Iterator, Sequence
-from concurrent.futures import ThreadPoolExecutor
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
+from functools import partial
+from typing import cast
 
 import pyarrow as pa
 
 from metastore_assets.errors import TableFormatError
+from metastore_assets.formats.apart import read_all, read_one, told
 from metastore_assets.formats.base import Fragment
+from metastore_assets.formats.damage import naming
 from metastore_assets.formats.file_columns import KINDS
 from metastore_assets.formats.iceberg_delete_files import PositionDeletes
 from metastore_assets.formats.iceberg_deletes import DeleteIndex, Deletes
@@ -25,7 +28,6 @@ from metastore_assets.formats.iceberg_manifests import (
     Manifest,
     read_manifest,
     read_manifest_list,
-    spec_id_of,
 )
 from metastore_assets.formats.iceberg_metadata import State, TableMetadata
 from metastore_assets.formats.iceberg_names import FallbackIds
@@ -35,6 +37,8 @@ from metastore_assets.formats.partition_filter import PartitionFilter
 
 _READ_AT_ONCE = 8
 """Manifests fetched at a time: most of it is waiting for the store."""
+_MANIFESTS = 64
+"""Manifests whose entries are asked for at once: not all of them may be of partitions that are meant."""
 
 
 @dataclass(frozen=True)
@@ -84,29 +88,40 @@ class Planner:
 
     def _entries(self, statistics: bool) -> Iterator[FileEntry]:
         manifests = [manifest for manifest in self._manifests() if self._may_keep(manifest)]
-        with ThreadPoolExecutor(_READ_AT_ONCE) as pool:
-            for start in range(0, len(manifests), _READ_AT_ONCE):
-                batch = manifests[start : start + _READ_AT_ONCE]
-                for manifest, data in zip(batch, pool.map(lambda one: self._files.read(one.path), batch), strict=True):
-                    yield from self._read(manifest, data, statistics)
+        for manifest in manifests:
+            if manifest.is_encrypted:
+                raise TableFormatError(f"{self._files.name}: {manifest.path} is encrypted, which has no reader")
+        read = partial(read_manifest, self.partitions.specs, self._metadata.default_spec_id, statistics)
+        for start in range(0, len(manifests), _MANIFESTS):
+            some = manifests[start : start + _MANIFESTS]
+            places = [self._files.locate(manifest.path) for manifest in some]
+            outcomes = read_all(
+                read,
+                [(manifest, *place) for manifest, place in zip(some, places, strict=True)],
+                [location.full_path(path) for location, path in places],
+                threads=_READ_AT_ONCE,
+            )
+            for manifest, outcome in zip(some, outcomes, strict=True):
+                with naming(manifest.path, f"{self._files.name}: the manifest"):
+                    yield from self._kept(told(outcome))
 
-    def _read(self, manifest: Manifest, data: bytes, statistics: bool) -> Iterator[FileEntry]:
-        spec_id = spec_id_of(data) if manifest.spec_id is None else manifest.spec_id
-        spec_id = self._metadata.default_spec_id if spec_id is None else spec_id
-        if spec_id not in self.partitions.specs:
-            raise TableFormatError(f"{self._files.name}: the metadata file lacks the partition spec {spec_id}")
-        spec = self.partitions.specs[spec_id]
-        entries = read_manifest(data, manifest, spec_id, spec, normal=self.partitions.normal, statistics=statistics)
+    def _kept(self, entries: Iterable[FileEntry]) -> Iterator[FileEntry]:
         for entry in entries:
-            if entry.content != DATA or self._keeps(entry):
-                yield entry
+            partition = self.partitions.normal(entry.spec_id, entry.partition)
+            own = entry if partition is entry.partition else entry._replace(partition=partition)
+            if own.content != DATA or self._keeps(own):
+                yield own
 
     def _manifests(self) -> list[Manifest]:
         snapshot = self._state.snapshot
         if snapshot is None:
             return []
+        if snapshot.is_encrypted:
+            raise TableFormatError(f"{self._files.name}: its manifest list is encrypted, which has no reader")
         if snapshot.manifest_list is not None:
-            return read_manifest_list(self._files.read(snapshot.manifest_list))
+            location, path = self._files.locate(snapshot.manifest_list)
+            with naming(snapshot.manifest_list, f"{self._files.name}: the manifest list"):
+                return cast(list[Manifest], read_one(read_manifest_list, location.full_path(path), location, path))
         return [Manifest(path, None, 0, 0, None) for path in snapshot.manifests]
 
     def _may_keep(self, manifest: Manifest) -> bool:

@@ -4,17 +4,19 @@ from __future__ import annotations
 
 import re
 import uuid
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from decimal import Decimal
 from typing import Any
 
-import numpy as np
 import pyarrow as pa
 
 from metastore_assets.errors import TableFormatError
 from metastore_assets.formats.base import FIELD_ID
 from metastore_assets.formats.conform import default_of, identity, with_default
 from metastore_assets.formats.delta_schema import VARIANT
+from metastore_assets.formats.limits import FIXED_BYTES
+from metastore_assets.formats.values import Constant, constant
+from metastore_assets.iso8601 import parse_date, parse_time, parse_timestamp
 
 _PRIMITIVES = {
     "boolean": pa.bool_(),
@@ -34,8 +36,9 @@ _PRIMITIVES = {
     "unknown": pa.null(),
     "variant": VARIANT,
 }
-_DECIMAL = re.compile(r"decimal\(\s*(\d+)\s*,\s*(\d+)\s*\)")
-_FIXED = re.compile(r"fixed\[\s*(\d+)\s*\]")
+_DECIMAL = re.compile(r"decimal\(\s*(\d{1,9})\s*,\s*(\d{1,9})\s*\)")
+_DECIMAL_DIGITS = 38
+_FIXED = re.compile(r"fixed\[\s*(\d{1,9})\s*\]")
 _WELL_KNOWN_BINARY = re.compile(r"(geometry|geography)(\(.*\))?")
 
 
@@ -76,7 +79,7 @@ def _annotated(table: str, field: Mapping[str, Any], result: pa.Field) -> pa.Fie
     if default is None:
         return result
     try:
-        return with_default(result, pa.array([default_value(default, result.type)], result.type)[0])
+        return with_default(result, default_value(default, result.type)[0])
     except (ValueError, TypeError, ArithmeticError, KeyError, AttributeError, pa.ArrowException) as error:
         raise TableFormatError(
             f"{table}: the initial default {default!r} of column {field['name']!r} is no {result.type}: {error}"
@@ -106,31 +109,43 @@ def primitive_type(table: str, column: str, name: str) -> pa.DataType:
     """The Arrow type of one of Iceberg's primitive types, by the name that metadata have for it."""
     if name in _PRIMITIVES:
         return _PRIMITIVES[name]
-    if decimal := _DECIMAL.fullmatch(name):
+    decimal, fixed = _DECIMAL.fullmatch(name), _FIXED.fullmatch(name)
+    if decimal and 0 < int(decimal[1]) <= _DECIMAL_DIGITS and int(decimal[2]) <= int(decimal[1]):
         return pa.decimal128(int(decimal[1]), int(decimal[2]))
-    if fixed := _FIXED.fullmatch(name):
+    if fixed and int(fixed[1]) <= FIXED_BYTES:
         return pa.binary(int(fixed[1]))
     if _WELL_KNOWN_BINARY.fullmatch(name):
         return pa.binary()
     raise TableFormatError(f"{table}: column {column!r} has type {name!r}, which has no reader")
 
 
-def default_value(value: Any, type_: pa.DataType) -> Any:
-    """What Arrow takes for a value in Iceberg's JSON single-value form."""
+def default_value(value: Any, type_: pa.DataType) -> Constant:
+    """A value in Iceberg's JSON single-value form. Raises whatever tells that it is none of the type."""
     if value is None:
-        return None
+        return pa.nulls(1, type_)
     if pa.types.is_struct(type_):
-        return {
-            field.name: default_value(value[identity(field)], field.type)
-            if identity(field) in value
-            else default_of(field).as_py()
+        children = [
+            default_value(value[identity(field)], field.type) if identity(field) in value else default_of(field)
             for field in type_
-        }
+        ]
+        return pa.StructArray.from_arrays(children, fields=list(type_)) if children else pa.array([{}], type_)
     if pa.types.is_list(type_):
-        return [default_value(item, type_.value_type) for item in value]
+        items = _joined(value, type_.value_type)
+        return pa.ListArray.from_arrays(pa.array([0, len(items)], pa.int32()), items, type=type_)
     if pa.types.is_map(type_):
-        keys = [default_value(key, type_.key_type) for key in value["keys"]]
-        return list(zip(keys, [default_value(item, type_.item_type) for item in value["values"]], strict=True))
+        keys, items = _joined(value["keys"], type_.key_type), _joined(value["values"], type_.item_type)
+        if len(keys) != len(items):
+            raise ValueError(f"it has {len(keys)} keys and {len(items)} values")
+        return pa.MapArray.from_arrays(pa.array([0, len(keys)], pa.int32()), keys, items, type=type_)
+    return constant(_plain(value, type_), type_)
+
+
+def _joined(values: Sequence[Any], type_: pa.DataType) -> pa.Array:
+    return pa.concat_arrays([pa.nulls(0, type_), *(default_value(value, type_) for value in values)])
+
+
+def _plain(value: Any, type_: pa.DataType) -> Any:
+    """What Arrow takes for a value that is no struct, list or map."""
     if pa.types.is_decimal(type_):
         return Decimal(value)
     if type_ == pa.uuid():
@@ -138,9 +153,9 @@ def default_value(value: Any, type_: pa.DataType) -> Any:
     if pa.types.is_binary(type_) or pa.types.is_fixed_size_binary(type_):
         return bytes.fromhex(value)
     if pa.types.is_timestamp(type_):
-        return int(np.datetime64(re.sub(r"(Z|[+-]00:00)$", "", value), type_.unit).astype(np.int64))
+        return parse_timestamp(value, type_.unit)[0]
     if pa.types.is_date(type_):
-        return np.datetime64(value, "D").item()
+        return parse_date(value)
     if pa.types.is_time(type_):
-        return np.datetime64(f"1970-01-01T{value}", "us").item().time()
+        return parse_time(value, type_.unit)
     return value

@@ -3,11 +3,14 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Callable, Iterable, Sequence
-from dataclasses import dataclass
+from collections.abc import Iterable, Iterator, Sequence
+from typing import NamedTuple
 
 from metastore_assets.errors import TableFormatError
+from metastore_assets.formats.compression import SUFFIXES
+from metastore_assets.formats.leftovers import is_leftover, is_leftover_folder
 from metastore_assets.formats.location import Location, StoredFile
+from metastore_assets.formats.neighbours import Neighbours
 from metastore_assets.formats.partition_filter import PartitionFilter
 from metastore_assets.formats.templates import Folders, Items, texts
 
@@ -24,24 +27,22 @@ _KINDS = {
     ".ndjson": "json",
     ".txt": "text",
 }
-_COMPRESSIONS = {".gz": "gzip", ".zst": "zstd", ".zstd": "zstd", ".bz2": "bz2", ".lz4": "lz4"}
 _MAGIC = {b"PAR1": "parquet", b"PARE": "parquet", b"ORC": "orc", b"Obj\x01": "avro"}
 _MAGIC_BYTES = 4
+_CODECS = (".snappy", ".zlib", ".deflate", ".lzo", ".brotli")
+"""Suffixes that some writers put behind the kind's for how the pages inside are compressed."""
 _TEXT_KINDS = ("csv", "json")
 _READABLE = ("parquet", "orc", "avro", *_TEXT_KINDS)
 _ACID_FOLDER = re.compile(r"(base|delta|delete_delta)_0[0-9]{6}(_0[0-9]{6}(_[0-9]{4})?)?(_v[0-9]+)?")
 """As Hive names what its transactions wrote: numbers of seven digits."""
 
 
-@dataclass(frozen=True)
-class DataFile:
+class DataFile(NamedTuple):
     """One data file of a table in folders."""
 
     stored: StoredFile
     kind: str
     """`parquet`, `orc`, `avro`, `csv` or `json`."""
-    compression: str | None
-    """Of the whole file, as Arrow names it; None when there is none."""
     suffix: str
     """The suffix that tells the kind, lower case; empty when the content does."""
     partition: Items
@@ -53,16 +54,34 @@ class DataFile:
         return self.kind in _TEXT_KINDS
 
 
-def is_hidden(name: str) -> bool:
-    """Whether a file or folder is no data, as Spark has it: `_SUCCESS`, `.x.crc`, `_tmp/`, `._COPYING_`, not `_a=1`."""
-    return name.startswith(".") or (name.startswith("_") and "=" not in name) or name.endswith("._COPYING_")
+def list_files(
+    location: Location, folders: Folders, filter_: PartitionFilter, *, anew: bool = True
+) -> list[StoredFile]:
+    """Files that are no leftovers, in folders of the partitions that are meant, or the one file that the location is.
 
+    Raises OSError, or TableFormatError for what belongs to tables of other formats; see `Neighbours.check` for `anew`.
+    """
+    neighbours = Neighbours(location)
 
-def wanted_folders(location: Location, folders: Folders, filter_: PartitionFilter) -> Callable[[str], bool] | None:
-    """Tells for the path of a folder whether files below may be in a partition that is meant; None when all are."""
-    if not filter_.patterns:
-        return None
-    return lambda path: filter_.keeps(texts(_items(location, folders, path, path.split("/"))))
+    def is_meant(path: str) -> bool:
+        neighbours.see_folder(path)
+        if is_leftover_folder(path.rpartition("/")[2]):
+            return False
+        if filter_.patterns and not filter_.keeps(texts(_items(location, folders, path, path.split("/")))):
+            return False
+        neighbours.follow(path)
+        return True
+
+    def is_kept(path: str) -> bool:
+        neighbours.see_file(path)
+        if is_leftover(path.rpartition("/")[2]):
+            return False
+        neighbours.follow(path)
+        return True
+
+    found = list(location.list(is_kept, is_meant, by_folder=bool(filter_.patterns)))
+    neighbours.check(anew=anew)
+    return found
 
 
 def data_files(
@@ -71,12 +90,14 @@ def data_files(
     """The data files among those found, ordered by path. Raises TableFormatError for one that has no reader."""
     files = []
     partitions: dict[str, Items] = {}
-    for stored in sorted(found, key=lambda file: file.path):
+    found = sorted(found, key=lambda file: file.path)
+    with_files = {parent for stored in found for parent in _parents(stored.path)}
+    for stored in found:
         _check_name(location, stored.path)
         name = (stored.path or location.uri).rpartition("/")[2].lower()
-        stem, compression = _strip(name, _COMPRESSIONS)
+        stem, compression = _strip(name, SUFFIXES)
         suffix = next((suffix for suffix in _KINDS if stem.endswith(suffix)), "")
-        if not suffix and stored.size == 0:
+        if stored.size == 0 and (not suffix or stored.path in with_files):
             # A folder's marker in an object store, or a file with nothing in it.
             continue
         folder = stored.path.rpartition("/")[0]
@@ -86,9 +107,13 @@ def data_files(
         partition = partitions[folder]
         if not filter_.keeps(texts(partition)):
             continue
+        if stored.path and not suffix:
+            _check_suffix(location, stored.path, stem)
         kind = _KINDS[suffix] if suffix else _sniff(location, stored)
-        _check_readable(location, stored.path, kind, compression)
-        files.append(DataFile(stored, kind, compression, suffix, partition))
+        # Whether text is compressed its content tells, to who opens it.
+        packed = compression if compression and kind not in _TEXT_KINDS and _sniff(location, stored) != kind else None
+        _check_readable(location, stored.path, kind, packed)
+        files.append(DataFile(stored, kind, suffix, partition))
     return files
 
 
@@ -118,6 +143,17 @@ def _check_name(location: Location, path: str) -> None:
         raise TableFormatError(f"{location.uri}: the name of {path!a} is not UTF-8; rename the file") from None
 
 
+def _check_suffix(location: Location, path: str, stem: str) -> None:
+    """Whoever adds to a data file's suffix tells something by it: that it is a copy, or not meant to be read."""
+    inner = [f".{part}" for part in stem.split(".")[1:-1]]
+    told = next((suffix for suffix in inner if suffix in _KINDS), None)
+    if told is not None and not stem.endswith(_CODECS):
+        raise TableFormatError(
+            f"{location.full_path(path)} has a suffix behind {told!r}, so that it is uncertain whether it is data: "
+            f"end its name in {told} if it is, in .bak if it is not"
+        )
+
+
 def _check_readable(location: Location, path: str, kind: str, compression: str | None) -> None:
     full_path = location.full_path(path)
     if kind == "unknown":
@@ -127,11 +163,16 @@ def _check_readable(location: Location, path: str, kind: str, compression: str |
         )
     if kind not in _READABLE:
         raise TableFormatError(f"{full_path} is a file of the kind {kind!r}; {', '.join(_READABLE)} are read")
-    if compression and kind not in _TEXT_KINDS:
+    if compression:
         raise TableFormatError(f"{full_path} is of the kind {kind!r} inside a {compression} file, which has no reader")
     if any(map(_ACID_FOLDER.fullmatch, path.split("/")[:-1])):
         # Which of its rows are live the names of the folders tell, and a metastore that knows what was committed.
         raise TableFormatError(f"{full_path} belongs to a transactional Hive table, which has no reader")
+
+
+def _parents(path: str) -> Iterator[str]:
+    while path := path.rpartition("/")[0]:
+        yield path
 
 
 def _strip(name: str, suffixes: dict[str, str]) -> tuple[str, str | None]:

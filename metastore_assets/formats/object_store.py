@@ -8,6 +8,7 @@ import re
 from collections.abc import Iterable, Iterator
 from contextlib import contextmanager
 from datetime import timedelta
+from itertools import chain
 from typing import Any, cast
 
 from obstore import exceptions
@@ -25,6 +26,13 @@ _CLIENT_KEYS = _CLIENT_FLAGS | {
 }
 _WRITER_KEYS = {"s3_allow_unsafe_rename", "s3_locking_provider", "conditional_put", "copy_if_not_exists"}
 """Settings that deltalake takes and that only matter to who writes a table."""
+
+
+_PAGE = 1000
+"""Objects that one request lists."""
+_PASSES = 2
+"""Times that a listing goes around a large subfolder before it leaves all of them out."""
+_LAST = "\U0010ffff"
 
 
 class OverwrittenError(OSError):
@@ -63,11 +71,41 @@ def object_errors(uri: str) -> Iterator[None]:
         raise PermissionError(f"{uri}: access denied; check storage_options and the bucket's policy") from error
     except exceptions.PreconditionError as error:
         raise OverwrittenError(f"{uri} has been overwritten since it was opened") from error
+    except ValueError as error:
+        raise OSError(f"{uri} cannot be a name in an object store: {str(error).strip()}") from error
     except exceptions.BaseError as error:
         if "404 Not Found" in str(error):
             # Of a missing bucket obstore knows no more than the status.
             raise FileNotFoundError(f"{uri} does not exist: there is no such bucket") from error
         raise OSError(f"{uri}: {str(error).partition(chr(10))[0].strip()}; check storage_options") from error
+
+
+def object_names(store: Any, folder: str, after: str = "", before: str = "") -> Iterator[str]:
+    """Names of the objects directly in a folder, ascending, of those that sort between the two where these are given.
+
+    Takes a request per 1,000 names between the two, as they are asked for. Subfolders cost a few requests at most,
+    whatever is in them: one that is large is passed over, and where there are more of those the rest is listed
+    without what is below.
+    """
+    position = f"{folder}/{after}" if after else ""
+    for _ in range(_PASSES):
+        passed = 0
+        for info in chain.from_iterable(store.list(folder, offset=position or None, chunk_size=_PAGE)):
+            name, slash, _ = info["path"][len(folder) + 1 :].partition("/")
+            if before and name >= before:
+                return
+            if not slash:
+                if name:  # else the marker that some console made for the folder itself
+                    yield name
+            elif (passed := passed + 1) > _PAGE:
+                position = f"{folder}/{name}/{_LAST}"
+                break
+        else:
+            return
+    for info in store.list_with_delimiter(folder)["objects"]:
+        name = info["path"][len(folder) + 1 :]
+        if info["path"] > position and name and not (before and name >= before):
+            yield name
 
 
 def is_e_tag(version: str) -> bool:

@@ -14,6 +14,7 @@ from metastore_assets.formats.conform import PARQUET_FIELD_ID
 from metastore_assets.formats.orc_tail import OrcTail
 
 _FIELD_ID = b"iceberg.id"
+_SPARK_TYPE = b"spark.sql.catalyst.type"
 _ACID = {"hive.acid.key.index", "hive.acid.version"}
 _GREGORIAN_START = date(1582, 10, 15)
 
@@ -29,8 +30,8 @@ class OrcColumns:
         self._source = source
         # A writer's time zone is no concern here: the reader is told to keep what clocks showed.
         self._file = pyarrow_orc.ORCFile(source)
-        self._stored: pa.Schema = self._file.schema
         self.tail = OrcTail.of(self._file.reader.serialized_file_tail())
+        self._stored: pa.Schema = self._file.schema
         if _ACID & self.tail.metadata_keys:
             raise pa.ArrowInvalid("it belongs to a transactional Hive table, which has no reader")
         self.fields: list[pa.Field] = [_field(field) for field in self._stored]
@@ -67,9 +68,14 @@ class OrcColumns:
 
 def _field(stored: pa.Field, name: str | None = None) -> pa.Field:
     metadata = None
-    if stored.metadata and _FIELD_ID in stored.metadata:
-        metadata = {PARQUET_FIELD_ID: stored.metadata[_FIELD_ID]}
-    return pa.field(stored.name if name is None else name, _type(stored.type), metadata=metadata)
+    attributes = stored.metadata or {}
+    if _FIELD_ID in attributes:
+        metadata = {PARQUET_FIELD_ID: attributes[_FIELD_ID]}
+    type_ = _type(stored.type)
+    if type_ == pa.int64() and attributes.get(_SPARK_TYPE) == b"timestamp_ntz":
+        # Spark writes timestamps without a zone as numbers of microseconds, and their type as an attribute.
+        type_ = pa.timestamp("us")
+    return pa.field(stored.name if name is None else name, type_, metadata=metadata)
 
 
 def _type(stored: pa.DataType) -> pa.DataType:
@@ -88,7 +94,7 @@ def _type(stored: pa.DataType) -> pa.DataType:
 
 def _convert(array: pa.Array, wanted: pa.DataType) -> pa.Array:
     if not pa.types.is_nested(wanted):
-        return array
+        return array if array.type == wanted else array.cast(wanted)
     mask = array.is_null() if array.null_count else None
     if pa.types.is_union(array.type):
         return _union_struct(array, wanted)

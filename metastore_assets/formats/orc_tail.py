@@ -12,10 +12,18 @@ from functools import cached_property
 
 import pyarrow as pa
 
+from metastore_assets.formats.damage import refuse_beyond
+from metastore_assets.formats.limits import FIELDS, NESTING, STRIPE_ROWS
+
 _PROLEPTIC = 2
 _CPP_WRITER = 1
 _TAIL_FOOTER = 2
+_FOOTER_STRIPES, _FOOTER_TYPES = 3, 4
+_STRIPE_ROWS = 5
+_TYPE_KIND, _TYPE_CHILDREN, _TYPE_PRECISION, _TYPE_SCALE = 1, 2, 5, 6
+_DECIMAL, _DECIMAL_DIGITS = 14, 38
 _FOOTER_METADATA, _FOOTER_ROWS, _FOOTER_STATISTICS, _FOOTER_WRITER, _FOOTER_CALENDAR = 5, 6, 7, 9, 11
+_VARINT_BITS = 70
 _VARINT, _FIXED64, _BYTES, _FIXED32 = 0, 1, 2, 5
 
 Value = int | bytes
@@ -31,7 +39,32 @@ class OrcTail:
     def of(cls, serialized: bytes) -> OrcTail:
         """From what pyarrow calls the serialized file tail. Raises ArrowInvalid when it is no such message."""
         tail = message(serialized)
-        return cls(message(_bytes(tail.get(_TAIL_FOOTER, [b""])[0])))
+        found = cls(message(_bytes(tail.get(_TAIL_FOOTER, [b""])[0])))
+        found.check()
+        return found
+
+    def check(self) -> None:
+        """Raise ArrowInvalid or LimitError for types and stripes that are not believed.
+
+        Arrow does not survive a decimal of too many digits, and holds all rows of a stripe at once.
+        """
+        types = self.footer.get(_FOOTER_TYPES, [])
+        refuse_beyond(FIELDS, len(types), "fields in the footer of the ORC file")
+        depths = [1] * len(types)
+        for column in reversed(range(len(types))):
+            type_ = message(_bytes(types[column]))
+            if _number(type_, _TYPE_KIND) == _DECIMAL:
+                _check_decimal(_number(type_, _TYPE_PRECISION) or _DECIMAL_DIGITS, _number(type_, _TYPE_SCALE))
+            below = [child for part in type_.get(_TYPE_CHILDREN, []) for child in _packed(part)]
+            if any(not column < child < len(types) for child in below):
+                raise pa.ArrowInvalid("the footer of the ORC file is broken: its types are no tree")
+            depths[column] += max((depths[child] for child in below), default=0)
+            refuse_beyond(NESTING, depths[column], "types inside of each other")
+        stripes = [_number(message(_bytes(stripe)), _STRIPE_ROWS) for stripe in self.footer.get(_FOOTER_STRIPES, [])]
+        refuse_beyond(STRIPE_ROWS, max(stripes, default=0), "rows in one stripe of an ORC file")
+        rows = _number(self.footer, _FOOTER_ROWS)
+        if sum(stripes) != rows:
+            raise pa.ArrowInvalid(f"the ORC file says that it has {rows:,} rows, its stripes have {sum(stripes):,}")
 
     @property
     def is_proleptic(self) -> bool:
@@ -77,6 +110,30 @@ def double(value: Value) -> float:
     return float(struct.unpack("<d", _bytes(value))[0])
 
 
+def _number(fields: dict[int, list[Value]], field: int) -> int:
+    """An unsigned number, of which the last one counts; 0 when it is not there."""
+    return integer(fields[field][-1]) if field in fields else 0
+
+
+def _packed(value: Value) -> list[int]:
+    """Numbers of a field that may have many: one, or all of them behind each other."""
+    if isinstance(value, int):
+        return [value]
+    numbers, position = [], 0
+    try:
+        while position < len(value):
+            number, position = _varint(value, position)
+            numbers.append(number)
+    except (IndexError, ValueError) as error:
+        raise pa.ArrowInvalid(f"the footer of the ORC file is broken: {error}") from error
+    return numbers
+
+
+def _check_decimal(precision: int, scale: int) -> None:
+    if precision > _DECIMAL_DIGITS or scale > precision:
+        raise pa.ArrowInvalid(f"it has a decimal({precision},{scale}), which has no reader")
+
+
 def _fields(data: bytes) -> Iterator[tuple[int, Value]]:
     position = 0
     while position < len(data):
@@ -99,14 +156,14 @@ def _fields(data: bytes) -> Iterator[tuple[int, Value]]:
 
 
 def _varint(data: bytes, position: int) -> tuple[int, int]:
-    value = shift = 0
-    while True:
+    value = 0
+    for shift in range(0, _VARINT_BITS, 7):
         byte = data[position]
         position += 1
         value |= (byte & 0x7F) << shift
         if byte < 0x80:
             return value, position
-        shift += 7
+    raise ValueError("it has a number without end")
 
 
 def _bytes(value: Value) -> bytes:

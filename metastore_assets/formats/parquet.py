@@ -7,8 +7,11 @@ from collections.abc import Iterator
 import pyarrow as pa
 import pyarrow.parquet as pq
 
+from metastore_assets.formats.damage import refuse_beyond
 from metastore_assets.formats.int96 import check_no_overflow, is_ordinary
+from metastore_assets.formats.limits import FILE_ROWS
 from metastore_assets.formats.parquet_footer import REFUSED, read_lenient_metadata
+from metastore_assets.formats.type_limits import check_types
 
 CHUNK_ROWS = 131_072
 """Most rows in one chunk."""
@@ -45,7 +48,8 @@ class ParquetColumns:
         self._source = source
         self._file = file = open_parquet(source)
         self.fields: list[pa.Field] = list(file.schema_arrow)
-        self.row_count: int = file.metadata.num_rows
+        self.row_count = checked_rows(file.metadata)
+        check_types(self.fields)
         self._leaves = _leaf_ranges(self.fields)
         if self._leaves and self._leaves[-1].stop != file.metadata.num_columns:
             raise pa.ArrowInvalid("the columns of the file's schema cannot be told apart")
@@ -68,9 +72,13 @@ class ParquetColumns:
 
     def _read_group(self, file: pq.ParquetFile, group: int, leaves: range) -> Iterator[pa.Array]:
         # One row group at a time: the reader fetches all it is asked for at once.
-        batches = file.reader.iter_batches(
-            self._chunk_rows(group, leaves), row_groups=[group], column_indices=list(leaves), use_threads=False
-        )
+        batches = file.reader.iter_batches(1, row_groups=[group], column_indices=list(leaves), use_threads=False)
+        first = next(batches, None)
+        if first is None:
+            return
+        yield first.column(0)
+        # What the footer says of these chunks is sound by now: asked for before, a broken one would end the process.
+        file.reader.set_batch_size(self._chunk_rows(group, leaves))
         for batch in batches:
             yield batch.column(0)
 
@@ -85,13 +93,26 @@ class ParquetColumns:
         size = 0
         for leaf in leaves:
             column = metadata.column(leaf)
-            # Runs and dictionaries take next to no space, but each value does in memory.
-            size += max(column.total_uncompressed_size, column.num_values * _VALUE_BYTES)
+            # Runs and dictionaries take next to no space, nor do nulls, but each value does in memory.
+            width = max(_VALUE_BYTES, self._file.schema.column(leaf).length)
+            size += max(column.total_uncompressed_size, column.num_values * width)
             if column.has_dictionary_page and column.physical_type == "BYTE_ARRAY":
                 # How long the repeated texts are the footer does not tell.
                 most = _DICTIONARY_ROWS
         average = max(1, size // max(1, metadata.num_rows))
         return max(1, min(most, CHUNK_BYTES // average))
+
+
+def checked_rows(metadata: pq.FileMetaData) -> int:
+    """How many rows a footer says that there are. Raises ArrowInvalid or LimitError for a number that is not believed.
+
+    Columns that a file lacks are made up in that number.
+    """
+    groups = [metadata.row_group(group).num_rows for group in range(metadata.num_row_groups)]
+    if min(groups, default=0) < 0 or sum(groups) != metadata.num_rows:
+        raise pa.ArrowInvalid(f"it says that it has {metadata.num_rows:,} rows, its row groups have {sum(groups):,}")
+    refuse_beyond(FILE_ROWS, metadata.num_rows, "rows in one file")
+    return int(metadata.num_rows)
 
 
 def _leaf_ranges(fields: list[pa.Field]) -> list[range]:

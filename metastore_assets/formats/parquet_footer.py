@@ -19,6 +19,7 @@ _TAIL_BYTES = 8
 
 # Thrift's compact protocol: kinds of values, and fields of Parquet's structs.
 _STOP, _BINARY, _LIST, _SET, _MAP, _STRUCT = 0, 8, 9, 10, 11, 12
+_VARINT_BITS = 70
 _FIXED_BYTES = {1: 0, 2: 0, 3: 1, 7: 8}
 _SCHEMA = 2
 _CHILDREN, _LOGICAL_TYPE = 5, 10
@@ -36,8 +37,8 @@ def read_lenient_metadata(source: pa.NativeFile) -> pq.FileMetaData:
     source.seek(size - _TAIL_BYTES - length)
     try:
         footer = _without_unknown_groups(source.read(length))
-    except IndexError as error:
-        raise pa.ArrowInvalid("its Parquet footer is cut off") from error
+    except (IndexError, RecursionError) as error:
+        raise pa.ArrowInvalid("its Parquet footer is broken or cut off") from error
     return pq.read_metadata(io.BytesIO(_MAGIC + footer + len(footer).to_bytes(4, "little") + _MAGIC))
 
 
@@ -95,7 +96,7 @@ class _Compact:
         return (self._varint() if count == 15 else count), header & 15
 
     def skip(self, kind: int) -> None:
-        """Go behind a value."""
+        """Go behind a value. Raises IndexError when that is behind the end."""
         if kind in _FIXED_BYTES:
             self.at += _FIXED_BYTES[kind]
         elif kind == _BINARY:
@@ -116,11 +117,18 @@ class _Compact:
                 self.skip(own)
         else:
             self._varint()
+        self._check()
+
+    def _check(self) -> None:
+        # A list may claim any number of elements whose size is known without looking at them.
+        if self.at > len(self._data):
+            raise IndexError("behind the end")
 
     def _skip_element(self, kind: int) -> None:
         # Booleans have no byte as fields, whose header tells, but have one as elements.
         if kind in (1, 2):
             self.at += 1
+            self._check()
         else:
             self.skip(kind)
 
@@ -130,13 +138,13 @@ class _Compact:
         return value
 
     def _varint(self) -> int:
-        value = shift = 0
-        while True:
+        value = 0
+        for shift in range(0, _VARINT_BITS, 7):
             byte = self._byte()
             value |= (byte & 127) << shift
-            shift += 7
             if byte < 128:
                 return value
+        raise IndexError("a number without end")
 
     def _zigzag(self) -> int:
         value = self._varint()

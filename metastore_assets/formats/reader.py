@@ -13,11 +13,14 @@ import pyarrow as pa
 
 from metastore_assets.errors import FragmentError
 from metastore_assets.formats.conform import Matcher, conform, default_of, identity
+from metastore_assets.formats.crumbs import reading
+from metastore_assets.formats.damage import DAMAGE, reason
 from metastore_assets.formats.object_store import OverwrittenError
 from metastore_assets.formats.parquet import CHUNK_BYTES, CHUNK_ROWS
+from metastore_assets.formats.values import Constant, repeated
 
 _CONSTANT_ROWS = 16_384
-"""Rows of a made-up chunk: a partition value may be a long text."""
+"""Most rows of a made-up chunk: of a partition value that is a long text they are fewer."""
 
 
 class FileColumns(Protocol):
@@ -52,7 +55,7 @@ class FileFragmentReader:
         *,
         path: str,
         matcher: Matcher,
-        constants: Mapping[str, pa.Scalar],
+        constants: Mapping[str, Constant],
         deleted: npt.NDArray[np.uint64] | None = None,
         verify: Callable[[], None] = lambda: None,
     ) -> None:
@@ -63,11 +66,6 @@ class FileFragmentReader:
         self._constants = constants
         self._deleted = np.empty(0, np.uint64) if deleted is None else deleted
         self._verify = verify
-        if len(self._deleted) and int(self._deleted[-1]) >= columns.row_count:
-            raise FragmentError(
-                f"{path} has {columns.row_count} rows, but its deletion vector deletes row {int(self._deleted[-1])}",
-                path=path,
-            )
 
     @property
     def row_count(self) -> int:
@@ -115,18 +113,27 @@ class FileFragmentReader:
 
 
 @contextmanager
-def explained(path: str, what: str = "the file") -> Iterator[None]:
-    """Turn what goes wrong while reading a data file into a FragmentError that names it."""
+def explained(path: str, what: str = "the file", stored: str | None = None) -> Iterator[None]:
+    """Turn what goes wrong while reading a data file into a FragmentError that names it.
+
+    `stored` is the file that is read where it is another one: what is in it, the data file cannot be read without.
+    When reading ends the process, it is known what was read.
+    """
+    part = path if what == "the file" else f"{path} ({what})"
     try:
-        yield
+        with reading(part if stored is None else f"{stored} ({what} of {path})"):
+            yield
     except FragmentError:
         raise
     except (FileNotFoundError, OverwrittenError) as error:
         fate = "has been overwritten" if isinstance(error, OverwrittenError) else "is gone"
-        raise FragmentError(f"{path} {fate} since the table was listed", path=path, missing=True) from error
-    except (OSError, pa.ArrowException, UnicodeError, ValueError) as error:
-        reason = " ".join(str(error).split()) or type(error).__name__
-        raise FragmentError(f"{path}: {what} cannot be read: {reason}", path=path) from error
+        needed = "" if stored is None else f": {path} cannot be read without it"
+        raise FragmentError(
+            f"{stored or path} {fate} since the table was listed{needed}", path=path, missing=True
+        ) from error
+    except DAMAGE as error:
+        where = "" if stored is None else f" in {stored}"
+        raise FragmentError(f"{path}: {what}{where} cannot be read: {reason(error)}", path=path) from error
 
 
 def _joined(pieces: Iterable[pa.Array]) -> Iterator[pa.Array]:
@@ -151,8 +158,8 @@ def check_distinct(names: Sequence[str]) -> None:
         raise pa.ArrowInvalid(f"two columns are named {repeated[0]!r}")
 
 
-def _repeat(value: pa.Scalar, count: int) -> Iterator[pa.Array]:
-    rows = CHUNK_ROWS if not value.is_valid else _CONSTANT_ROWS
+def _repeat(value: Constant, count: int) -> Iterator[pa.Array]:
+    most = CHUNK_ROWS if value.null_count else _CONSTANT_ROWS
+    rows = max(1, min(most, CHUNK_BYTES // max(1, value.nbytes)))
     for start in range(0, count, rows):
-        length = min(rows, count - start)
-        yield pa.repeat(value, length) if value.is_valid else pa.nulls(length, value.type)
+        yield repeated(value, min(rows, count - start))

@@ -2,39 +2,67 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
+from itertools import islice
 
 import pyarrow as pa
 
 from metastore_assets.errors import TableFormatError
+from metastore_assets.formats.base import TypeReason
 
 _INTEGER_DIGITS = {8: 3, 16: 5, 32: 10, 64: 19}
 _UNITS = ("s", "ms", "us", "ns")
 
 
-def union_fields(table: str, schemas: Iterable[tuple[str, Sequence[pa.Field]]]) -> list[pa.Field]:
-    """The columns of all (file, fields), in the order in which they first occur; every one nullable.
+def union_fields(
+    table: str, schemas: Iterable[tuple[str, Sequence[pa.Field]]]
+) -> tuple[list[pa.Field], list[TypeReason]]:
+    """The columns of all (file, fields), in the order in which they first occur, every one nullable; and what widened
+    their types.
 
     Raises TableFormatError naming both files and types where no type holds the values of both without loss.
     """
-    types: dict[str, pa.DataType] = {}
-    origins: dict[str, str] = {}
+    found: dict[str, dict[pa.DataType, str]] = {}
     for path, fields in schemas:
         for field in fields:
-            known = types.get(field.name)
-            if known is None:
-                types[field.name], origins[field.name] = field.type, path
-            elif known != field.type:
-                wider = wider_type(known, field.type)
-                if wider is None:
-                    raise TableFormatError(
-                        f"{table}: column {field.name!r} is {known} in {origins[field.name]} "
-                        f"and {field.type} in {path}; no type holds both without loss"
-                    )
-                types[field.name] = wider
-                if wider == field.type:
-                    origins[field.name] = path
-    return [pa.field(name, type_) for name, type_ in types.items()]
+            found.setdefault(field.name, {}).setdefault(field.type, path)
+    united = []
+    reasons: list[TypeReason] = []
+    for name, origins in found.items():
+        wide = _union(table, name, origins)
+        united.append(pa.field(name, wide))
+        for type_ in origins:
+            # The first other type that is not held by this one.
+            others = (other for other in origins if _wider_column(type_, other) != type_)
+            reasons += [TypeReason(name, type_, f"{other} in {origins[other]}") for other in islice(others, 1)]
+    return united, reasons
+
+
+def _union(table: str, name: str, origins: Mapping[pa.DataType, str]) -> pa.DataType:
+    # Floats first: they hold signed and unsigned integers, which by themselves make a decimal that floats do not hold.
+    ordered = sorted(origins, key=lambda type_: not pa.types.is_floating(type_))
+    wide, origin = ordered[0], origins[ordered[0]]
+    for type_ in ordered[1:]:
+        wider = _wider_column(wide, type_)
+        if wider is None:
+            raise TableFormatError(
+                f"{table}: column {name!r} is {wide} in {origin} and {type_} in {origins[type_]}; no type holds both "
+                "without loss: say in the table's `schema` what type the column is to have"
+            )
+        wide, origin = wider, origins[type_] if wider == type_ else origin
+    return wide
+
+
+def _wider_column(left: pa.DataType, right: pa.DataType) -> pa.DataType | None:
+    """As `wider_type`, but that doubles hold 64-bit integers: one that they do not hold shows when it is read.
+
+    pandas makes floats of a column of integers as soon as there is a null in it.
+    """
+    if {pa.types.is_integer(left), pa.types.is_integer(right)} == {True, False}:
+        other = right if pa.types.is_integer(left) else left
+        if pa.types.is_floating(other):
+            return wider_type(left, right) or pa.float64()
+    return wider_type(left, right)
 
 
 def plain_type(type_: pa.DataType) -> pa.DataType:

@@ -13,6 +13,7 @@ import pyarrow as pa
 
 from metastore_assets.errors import ConfigError
 from metastore_assets.formats.partition_keys import NULL_VALUE
+from metastore_assets.formats.values import Constant, constant
 
 Value = str | int | date | None
 Items = tuple[tuple[str, Value], ...]
@@ -134,9 +135,9 @@ def texts(items: Items) -> tuple[tuple[str, str | None], ...]:
     return tuple((name, None if value is None else str(value)) for name, value in items)
 
 
-def scalar(value: Value) -> pa.Scalar:
+def typed(value: Value) -> Constant:
     """The value in its column's Arrow type."""
-    return pa.scalar(value, pa.string()) if value is None else pa.scalar(value)
+    return constant(value, pa.string() if value is None else None)
 
 
 def _pattern(segment: str) -> re.Pattern[str]:

@@ -8,7 +8,10 @@ from typing import Any, Protocol
 
 import pyarrow as pa
 
-OpenStream = Callable[[], pa.NativeFile]
+from metastore_assets.formats.base import TypeReason
+from metastore_assets.formats.compression import Stream
+
+OpenStream = Callable[[], Stream]
 """Opens a file's content, decompressed, from its beginning: it is read more than once."""
 
 
@@ -21,8 +24,10 @@ class TextReader(Protocol):
         """Read a whole file and say what all its values have in common. Raises ArrowInvalid."""
 
     @staticmethod
-    def plan(table: str, files: Sequence[tuple[str, Any, Any]]) -> tuple[list[PlannedFile], list[pa.Field]]:
-        """How to read each (path, reader, summary), and the columns of all with types that fit every value.
+    def plan(
+        table: str, files: Sequence[tuple[str, Any, Any]]
+    ) -> tuple[list[PlannedFile], list[pa.Field], list[TypeReason]]:
+        """How to read each (path, reader, summary), the columns of all with types that fit every value, and why.
 
         Raises TableFormatError where there is no such type.
         """

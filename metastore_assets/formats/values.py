@@ -1,42 +1,84 @@
-"""Partition values as text: one text for each value, readable, the same whichever way the table's metadata spell it."""
+"""Values that all rows of a data file share, and how they are spelled in partition keys and fragment ids.
+
+Such a value is carried as an Arrow array of length one: a scalar becomes a Python value on its way to another process,
+and comes back without its nanoseconds, or not at all when it is of a year after 9999.
+"""
 
 from __future__ import annotations
 
-from datetime import date, datetime
 from decimal import Decimal
+from typing import Any, TypeAlias
 
 import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
+from metastore_assets.iso8601 import temporal_text
 
-def value_text(value: pa.Scalar) -> str | None:
+Constant: TypeAlias = pa.Array
+"""One value, which may be null, as an array of length one."""
+
+_PLACES = (6, 9)
+
+
+def constant(value: Any, type_: pa.DataType | None = None) -> Constant:
+    """A Python value as one of that type. Raises what Arrow raises for a value that is not of the type."""
+    return pa.array([value], type_)
+
+
+def unscaled_decimal(unscaled: int, type_: pa.DataType) -> Constant:
+    """A decimal of that type by its digits as an integer. Raises what Arrow raises when they are too many."""
+    return constant(Decimal(f"{unscaled}e{-type_.scale}"), type_)
+
+
+def repeated(value: Constant, count: int) -> pa.Array:
+    """The same value in so many rows."""
+    return pa.repeat(value[0], count) if not value.null_count else pa.nulls(count, value.type)
+
+
+def is_nan(value: Constant) -> bool:
+    """Whether the value is a number that is not equal to itself."""
+    return pa.types.is_floating(value.type) and bool(pc.is_nan(value)[0].as_py())
+
+
+def value_text(value: Constant) -> str | None:
     """Text of a partition value, distinct for distinct values of one type; None for null.
 
-    Dates and timestamps as ISO 8601 (with a `Z` when they are instants), decimals without exponent, binary as hex.
+    Dates and times as ISO 8601 (timestamps with a `Z` when they are instants), decimals without exponent, binary as
+    hex.
     """
-    if not value.is_valid:
+    if value.null_count:
         return None
-    if pa.types.is_timestamp(value.type):
-        return _timestamp_text(value)
-    plain = value.as_py()
+    if pa.types.is_temporal(value.type):
+        return _text(_ticks(value)[0].as_py(), value.type)
+    plain = value[0].as_py()
     if isinstance(plain, bool):
         return "true" if plain else "false"
     if isinstance(plain, bytes):
         return plain.hex()
     if isinstance(plain, Decimal):
         return f"{plain:f}"
-    if isinstance(plain, date):
-        return plain.isoformat()
     if isinstance(plain, float):
         # The shortest text that reads back as the same number of that width; zero has one text.
         return str(np.float32(plain + 0.0)) if pa.types.is_float32(value.type) else repr(plain + 0.0)
     return str(plain)
 
 
-def _timestamp_text(value: pa.Scalar) -> str:
-    finer = value.value % 1000 if value.type.unit == "ns" else 0
-    moment: datetime = pc.floor_temporal(value, unit="microsecond").cast(pa.timestamp("us")).as_py()
-    text = moment.replace(tzinfo=None).isoformat(sep=" ", timespec="microseconds" if finer else "auto")
-    text += f"{finer:03}" if finer else ""
-    return f"{text}Z" if value.type.tz else text
+def dates_as_text(array: pa.Array) -> pa.Array:
+    """The array with dates and timestamps, inside of structs too, as text, which Python holds whatever their year."""
+    if pa.types.is_struct(array.type):
+        children = [dates_as_text(array.field(index)) for index in range(array.type.num_fields)]
+        names = [field.name for field in array.type]
+        return pa.StructArray.from_arrays(children, names, mask=array.is_null()) if names else array
+    if pa.types.is_date32(array.type) or pa.types.is_timestamp(array.type):
+        ticks = _ticks(array).to_pylist()
+        return pa.array([None if one is None else _text(one, array.type) for one in ticks], pa.string())
+    return array
+
+
+def _ticks(array: pa.Array) -> pa.Array:
+    return array.view(pa.int32() if array.type.bit_width == 32 else pa.int64())
+
+
+def _text(ticks: int, type_: pa.DataType) -> str:
+    return temporal_text(ticks, type_, " ", _PLACES)

@@ -1,7 +1,8 @@
 """The JSON shapes that the `metastore` command prints: stable, valid JSON, every value exact.
 
-Dates, times and timestamps are ISO 8601 (with a zone: UTC, ending in `Z`); decimals, and integers beyond 2**53, are
-text; binary is hexadecimal; floats without a JSON number are "NaN", "Infinity" and "-Infinity".
+Dates, times and timestamps are ISO 8601, to the nanosecond and of any year (see `iso8601`; with a zone: UTC, ending in
+`Z`); decimals, and integers beyond 2**53, are text; binary is hexadecimal; floats without a JSON number are "NaN",
+"Infinity" and "-Infinity".
 """
 
 from __future__ import annotations
@@ -13,6 +14,7 @@ from typing import Any
 import pyarrow as pa
 from pyarrow import types as t
 
+from metastore_assets.iso8601 import temporal_text
 from metastore_assets.lookup.table import Bin, TopValues
 from metastore_assets.statistics.column import ColumnStatistics
 from metastore_assets.store.manifest import Version
@@ -21,8 +23,6 @@ Json = dict[str, Any]
 
 _EXACT = 2**53
 """Integers up to this magnitude are exact in every JSON reader."""
-_PLACES = {"s": 0, "ms": 3, "us": 6, "ns": 9}
-_DAY = 86_400
 
 
 def show_json(
@@ -111,7 +111,7 @@ def scalar_json(value: pa.Scalar | None) -> Any:
     if t.is_decimal(value.type):
         return f"{value.as_py():f}"
     if t.is_temporal(value.type):
-        return _temporal(value)
+        return temporal_text(value.value, value.type)
     data = value.as_buffer().to_pybytes()
     if t.is_string(value.type) or t.is_large_string(value.type):
         # Parquet files may call bytes text that are none; they are shown, not refused.
@@ -137,39 +137,3 @@ def _sum_json(row: ColumnStatistics) -> int | float | str | None:
     if row.type_class == "float64":
         return float_json(float(row.sum))
     return integer_json(int(row.sum)) if row.type_class in ("int64", "uint64") else row.sum
-
-
-def _temporal(value: pa.Scalar) -> str:
-    """ISO 8601 from the integer: Python's own dates end at the years 1 and 9999 and at microseconds."""
-    if t.is_date32(value.type):
-        return _date(value.value)
-    places = _PLACES[value.type.unit]
-    seconds, fraction = divmod(value.value, 10**places)
-    if t.is_time(value.type):
-        return _time(seconds, fraction, places)
-    days, seconds = divmod(seconds, _DAY)
-    return f"{_date(days)}T{_time(seconds, fraction, places)}{'' if value.type.tz is None else 'Z'}"
-
-
-def _time(seconds: int, fraction: int, places: int) -> str:
-    """hh:mm:ss, and as many of milli-, micro- and nanoseconds as are not zero."""
-    digits = f"{fraction:0{places}d}" if fraction else ""
-    while digits.endswith("000"):
-        digits = digits[:-3]
-    text = f"{seconds // 3600:02d}:{seconds // 60 % 60:02d}:{seconds % 60:02d}"
-    return f"{text}.{digits}" if digits else text
-
-
-def _date(days: int) -> str:
-    """The proleptic Gregorian date so many days after 1970-01-01; years beyond four digits have a sign.
-
-    Counts in eras of 400 years (146,097 days) of years that begin in March, so that leap days come last.
-    """
-    era, day_of_era = divmod(days + 719_468, 146_097)
-    year_of_era = (day_of_era - day_of_era // 1460 + day_of_era // 36_524 - day_of_era // 146_096) // 365
-    day_of_year = day_of_era - (365 * year_of_era + year_of_era // 4 - year_of_era // 100)
-    march_month = (5 * day_of_year + 2) // 153
-    day = day_of_year - (153 * march_month + 2) // 5 + 1
-    month = march_month + 3 if march_month < 10 else march_month - 9
-    year = year_of_era + era * 400 + (month <= 2)
-    return f"{f'{year:04d}' if 0 <= year <= 9999 else f'{year:+05d}'}-{month:02d}-{day:02d}"

@@ -164,10 +164,11 @@ def _why_not_listed(row: ColumnStatistics) -> str:
     if row.frequencies == "off":
         return "its policy is `frequencies: off`; change it and refresh"
     if row.frequencies == "counted":
-        counted = (
-            "too many distinct values" if row.distinct_count is None else f"{row.distinct_count:,} distinct values"
+        about = "" if row.distinct_count_guarantee == "exact" else "about "
+        many = "too many" if row.distinct_count is None else f"{about}{row.distinct_count:,}"
+        return (
+            f"{many} distinct values, more than `frequencies: auto` lists; with `frequencies: all` a refresh lists them"
         )
-        return f"{counted}, more than `frequencies: auto` lists; with `frequencies: all` a refresh lists them"
     return row.reason or f"{row.type} has no values of its own"
 
 

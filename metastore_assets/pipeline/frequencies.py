@@ -20,7 +20,7 @@ from metastore_assets.config import FREQUENCY_LIMIT
 from metastore_assets.errors import CorruptionError, MetastoreError
 from metastore_assets.pipeline.files import FrequencyReader, FrequencyWriter
 from metastore_assets.pipeline.plan import Layout
-from metastore_assets.produce.spark import balanced_bins, failure, limit_threads, parallelism, results
+from metastore_assets.produce.spark import balanced_bins, collected, failure, limit_threads, pack, parallelism, results
 from metastore_assets.statistics.frequencies import (
     EMPTY,
     Frequencies,
@@ -98,7 +98,7 @@ def sum_columns(
     slots = parallelism(spark)
     tasks, buckets = _map_tasks(sums, slots)
     bins = balanced_bins([float(len(task.terms) * len(task.buckets)) for task in tasks], slots * 4)
-    packed = [pickle.dumps([tasks[index] for index in group]) for group in bins]
+    packed = [pack([tasks[index] for index in group]) for group in bins]
     partials = spark.range(0, len(packed), 1, len(packed)).mapInArrow(
         partial(_read_partials, store, layout, packed), _PARTIAL
     )
@@ -106,7 +106,7 @@ def sum_columns(
     ordered = partials.repartitionById(buckets, "bucket").sortWithinPartitions("bucket", "total", "position")
     summed = ordered.mapInArrow(partial(_sum_partials, store, folder, layout), "result binary")
     outcomes: dict[int, SummedColumns] = {}
-    for part in results(summed.toArrow()):
+    for part in results(collected(summed)):
         outcome = outcomes.setdefault(part.total, SummedColumns())
         outcome.facts.update(part.facts)
         outcome.listed.update(part.listed)
@@ -189,7 +189,7 @@ def _sum_partials(
             yield from (_blob_batch(row[4]) for row in group)
             continue
         try:
-            outcome = pickle.dumps(_sum_part(store, folder, layout, total, group))
+            outcome = pack(_sum_part(store, folder, layout, total, group))
         except MetastoreError as error:
             outcome = failure(error)
         yield _blob_batch(outcome)

@@ -20,6 +20,8 @@ from metastore_assets.store.manifest import FragmentEntry, PartitionEntry, Versi
 
 PROFILE_VERSION = "1"
 """Raised when a profile of the same rows would come out differently, so that old ones are computed again."""
+_MERGE_VERSION = "2"
+"""Raised when the same profiles would merge to another one, so that they are merged again, and nothing is read."""
 
 
 @dataclass(frozen=True)
@@ -52,6 +54,21 @@ class PartitionPlan:
 
 
 @dataclass(frozen=True)
+class TypeChange:
+    """A column that is of another type than in the published version."""
+
+    column: str
+    before: pa.DataType
+    now: pa.DataType
+    reason: str | None
+    """What in which file is not of the type before, where the files' contents decide."""
+
+    def to_json(self) -> dict[str, object]:
+        """One of the `type_changes` of a refresh or its plan."""
+        return {"column": self.column, "before": str(self.before), "now": str(self.now), "reason": self.reason}
+
+
+@dataclass(frozen=True)
 class Plan:
     """The steps from the published version to the next one. Nothing is done by making it."""
 
@@ -74,6 +91,8 @@ class Plan:
     partitions: tuple[PartitionPlan, ...]
     """Every partition of the snapshot, sorted by key."""
     removed_partitions: tuple[str, ...]
+    type_changes: tuple[TypeChange, ...] = ()
+    """Of columns that are in both schemas; their values are read again."""
 
     @property
     def changed_partitions(self) -> tuple[str, ...]:
@@ -100,6 +119,7 @@ class Plan:
             },
             "changed_partitions": list(self.changed_partitions),
             "removed_partitions": list(self.removed_partitions),
+            "type_changes": [change.to_json() for change in self.type_changes],
             "bytes_to_read": sum(fragment.bytes for fragment in self.to_profile),
         }
 
@@ -127,7 +147,8 @@ def table_layout(schema: pa.Schema, table: TableConfig) -> Layout:
     # Profiles of fragments serve under any filter; a version is only true for its own.
     partitions = [json.dumps(table.partitions)] if table.partitions else []
     defaulted = frozenset(field_identity(field) for field in schema if INITIAL_DEFAULT in (field.metadata or {}))
-    return Layout(_digest([*names, json.dumps(signatures), *partitions]), signatures, tuple(leaves), defaulted)
+    id_ = _digest([_MERGE_VERSION, *names, json.dumps(signatures), *partitions])
+    return Layout(id_, signatures, tuple(leaves), defaulted)
 
 
 def make_plan(
@@ -187,6 +208,17 @@ def make_plan(
         kept=len(current & set(published)),
         partitions=tuple(plans),
         removed_partitions=tuple(sorted(set(before) - set(by_key))),
+        type_changes=_type_changes(base.schema, snapshot) if base else (),
+    )
+
+
+def _type_changes(before: pa.Schema, snapshot: Snapshot) -> tuple[TypeChange, ...]:
+    types = {field_identity(field): field.type for field in before}
+    reasons = {(reason.column, reason.type): reason.found for reason in snapshot.type_reasons}
+    return tuple(
+        TypeChange(field.name, old, field.type, reasons.get((field.name, old)))
+        for field in snapshot.schema
+        if (old := types.get(field_identity(field), field.type)) != field.type
     )
 
 

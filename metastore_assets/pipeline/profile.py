@@ -2,19 +2,22 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import partial
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, cast
 
+import polars as pl
 import pyarrow as pa
 
 from metastore_assets.config import TableConfig
-from metastore_assets.errors import FragmentError, MetastoreError, StoreError
+from metastore_assets.errors import FatalFileError, FragmentError, MetastoreError, StoreError, WorkerEndedError
+from metastore_assets.formats.apart import read_all
 from metastore_assets.formats.base import Fragment
+from metastore_assets.formats.damage import DAMAGE, reason
 from metastore_assets.pipeline.files import ProfileWriter
 from metastore_assets.pipeline.plan import Layout, field_identity
-from metastore_assets.produce.spark import run_tasks
+from metastore_assets.produce.spark import limit_threads, run_tasks
 from metastore_assets.statistics.leaves import schema_leaves
 from metastore_assets.statistics.profile import profile_field
 from metastore_assets.store.manifest import FragmentEntry
@@ -22,6 +25,8 @@ from metastore_assets.store.objects import ObjectStore
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
+
+_DAMAGE = (*DAMAGE, pl.exceptions.PolarsError, pl.exceptions.PanicException)
 
 
 @dataclass(frozen=True)
@@ -47,16 +52,51 @@ class FragmentFailure:
     """The data file is gone: the table may have moved on."""
 
 
-def profile_fragments(
-    spark: SparkSession, context: ProfileContext, fragments: Sequence[Fragment]
-) -> tuple[list[FragmentEntry], list[FragmentFailure]]:
-    """Profile fragments in one Spark job. A fragment that fails does not keep the others from being profiled."""
-    function: Callable[[Fragment], FragmentEntry | FragmentFailure] = partial(profile_fragment, context)
-    results = run_tasks(spark, function, fragments, [float(fragment.bytes + 1) for fragment in fragments])
-    return (
-        [result for result in results if isinstance(result, FragmentEntry)],
-        [result for result in results if isinstance(result, FragmentFailure)],
-    )
+class FragmentProfiler:
+    """Profiles fragments on Spark."""
+
+    def __init__(self, spark: SparkSession, context: ProfileContext) -> None:
+        self._spark = spark
+        self._context = context
+        self._apart = False
+        """Whether a fragment has ended its worker: from then on each is read in a child process of its worker."""
+
+    def profile(self, fragments: Sequence[Fragment]) -> tuple[list[FragmentEntry], list[FragmentFailure]]:
+        """Profile fragments in one Spark job. A fragment that fails does not keep the others from being profiled.
+
+        When one ends its worker, and so the job, all are read again apart: what they end then is known by name.
+        """
+        try:
+            results = self._results(fragments)
+        except WorkerEndedError:
+            if self._apart:
+                raise
+            self._apart = True
+            results = self._results(fragments)
+        return (
+            [result for result in results if isinstance(result, FragmentEntry)],
+            [result for result in results if isinstance(result, FragmentFailure)],
+        )
+
+    def _results(self, fragments: Sequence[Fragment]) -> list[FragmentEntry | FragmentFailure]:
+        function = profile_apart if self._apart else profile_fragment
+        weights = [float(fragment.bytes + 1) for fragment in fragments]
+        return run_tasks(self._spark, partial(function, self._context), fragments, weights)
+
+
+def profile_apart(context: ProfileContext, fragment: Fragment) -> FragmentEntry | FragmentFailure:
+    """As `profile_fragment`, but in a child of the worker process: a fragment that ends it is a failure like others."""
+    (outcome,) = read_all(partial(_profile_alone, context), [(fragment,)], [fragment.path])
+    if isinstance(outcome, FatalFileError):
+        return _failure(fragment, str(outcome), missing=False)
+    if isinstance(outcome, Exception):
+        raise outcome
+    return cast("FragmentEntry | FragmentFailure", outcome)
+
+
+def _profile_alone(context: ProfileContext, fragment: Fragment) -> FragmentEntry | FragmentFailure:
+    limit_threads()
+    return profile_fragment(context, fragment)
 
 
 def profile_fragment(context: ProfileContext, fragment: Fragment) -> FragmentEntry | FragmentFailure:
@@ -72,11 +112,9 @@ def profile_fragment(context: ProfileContext, fragment: Fragment) -> FragmentEnt
     except MetastoreError as error:
         missing = isinstance(error, FragmentError) and error.missing
         return _failure(fragment, str(error), missing)
-    except (pa.ArrowException, OSError, ValueError, ArithmeticError) as error:
+    except _DAMAGE as error:
         # What a reader throws at damaged bytes is not bounded by what it documents.
-        return _failure(
-            fragment, f"{fragment.path}: {type(error).__name__}: {error}", isinstance(error, FileNotFoundError)
-        )
+        return _failure(fragment, f"{fragment.path}: {reason(error)}", isinstance(error, FileNotFoundError))
 
 
 def _failure(fragment: Fragment, message: str, missing: bool) -> FragmentFailure:

@@ -25,6 +25,7 @@ from metastore_assets.pipeline.files import (
 )
 from metastore_assets.pipeline.frequencies import FrequencySum, SummedColumns, sum_columns
 from metastore_assets.pipeline.plan import Layout
+from metastore_assets.pipeline.tree import Branch, key_position, levels, merge_tree
 from metastore_assets.produce.spark import run_tasks
 from metastore_assets.statistics.column import ColumnStatistics
 from metastore_assets.statistics.histogram import Histogram
@@ -38,8 +39,8 @@ from metastore_assets.store.objects import ObjectStore
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
-FAN_IN = 32
-"""Most profiles that one merge reads. More than 4, so that every level of the tree is shorter than the one below."""
+FAN_IN = 16
+"""Most profiles that one merge reads. After a commit each level of the tree costs so many."""
 
 
 @dataclass(frozen=True)
@@ -155,43 +156,36 @@ def _merge_nodes(
 ) -> tuple[list[_Merge], dict[str, ProfileFiles]]:
     """The last merge of each group, over children or over tree nodes; nodes that are not known are computed.
 
-    Children fall into nodes by a hash of their keys, so that a child that comes or goes touches one node per level.
+    Returns also all nodes below, by id. Nodes of one height are computed at once, the lowest first.
     """
-    inputs = {group.key: [(_hash(child.key), child.files) for child in group.children] for group in groups}
+    roots = {
+        group.key: merge_tree([(key_position(child.key), child.files) for child in group.children], FAN_IN)
+        for group in groups
+    }
+    by_height: list[list[tuple[str, Branch[ProfileFiles]]]] = []
+    for key, root in roots.items():
+        for height, branches in enumerate(levels(root)):
+            by_height.extend([] for _ in range(len(by_height), height + 1))
+            by_height[height] += [(key, branch) for branch in branches]
     used: dict[str, ProfileFiles] = {}
-    while any(len(own) > FAN_IN for own in inputs.values()):
-        missing: list[_Merge] = []
-        level: dict[str, list[tuple[int, str | ProfileFiles]]] = {}
-        for key, own in inputs.items():
-            if len(own) <= FAN_IN:
-                level[key] = list(own)
-                continue
-            bits = max(1, (2 * len(own) // FAN_IN - 1).bit_length())
-            buckets: dict[int, list[ProfileFiles]] = {}
-            for position, files in sorted(own, key=lambda pair: (pair[0], pair[1].statistics)):
-                buckets.setdefault(position >> (64 - bits), []).append(files)
-            level[key] = []
-            for bucket, members in buckets.items():
-                position = bucket << (64 - bits)
-                if len(members) == 1:
-                    level[key].append((position, members[0]))
-                    continue
-                node = _node_id(layout, key, members)
-                if node not in known and node not in used and all(node != merge.id for merge in missing):
-                    missing.append(_Merge(node, "nodes", tuple(members)))
-                level[key].append((position, node))
+    done: dict[int, ProfileFiles] = {}  # by identity of the branch
+
+    def inputs(branch: Branch[ProfileFiles]) -> tuple[ProfileFiles, ...]:
+        return tuple(done[id(part)] if isinstance(part, Branch) else part for part in branch.parts)
+
+    for level in by_height:
+        merges = [(branch, _node(layout, key, inputs(branch))) for key, branch in level]
+        missing = [merge for _, merge in merges if merge.id not in known]
         computed = run_tasks(spark, partial(_merge, store, layout), missing, [float(len(m.inputs)) for m in missing])
         new = {result.id: result.files for result in computed}
-        for own_level in level.values():
-            for _, item in own_level:
-                if isinstance(item, str):
-                    used[item] = new[item] if item in new else known.get(item) or used[item]
-        inputs = {
-            key: [(position, used[item] if isinstance(item, str) else item) for position, item in own_level]
-            for key, own_level in level.items()
-        }
-    roots = [_Merge(group.key, group.folder, tuple(files for _, files in inputs[group.key]), group) for group in groups]
-    return roots, used
+        for branch, merge in merges:
+            used[merge.id] = done[id(branch)] = new[merge.id] if merge.id in new else known[merge.id]
+    return [_Merge(group.key, group.folder, inputs(roots[group.key]), group) for group in groups], used
+
+
+def _node(layout: Layout, group: str, members: tuple[ProfileFiles, ...]) -> _Merge:
+    names = "\0".join([layout.id, *(files.statistics for files in members)])
+    return _Merge(f"{group}:{hashlib.blake2b(names.encode(), digest_size=16).hexdigest()}", "nodes", members)
 
 
 def _merge(store: ObjectStore, layout: Layout, task: _Merge) -> _Merged:
@@ -282,15 +276,6 @@ def _complete(store: ObjectStore, layout: Layout, task: _Completion) -> tuple[st
         rows.append(row)
     path = write_statistics_file(store, f"{task.folder}/{uuid.uuid4().hex}.statistics.parquet", row_count, rows)
     return task.key, ProfileFiles(path, task.files.histograms, tuple(name for _, name in task.summed.files))
-
-
-def _hash(key: str) -> int:
-    return int.from_bytes(hashlib.blake2b(key.encode("utf-8", "surrogatepass"), digest_size=8).digest(), "big")
-
-
-def _node_id(layout: Layout, group: str, members: Sequence[ProfileFiles]) -> str:
-    names = "\0".join([layout.id, *(files.statistics for files in members)])
-    return f"{group}:{hashlib.blake2b(names.encode(), digest_size=16).hexdigest()}"
 
 
 def node_group(node_id: str) -> str:

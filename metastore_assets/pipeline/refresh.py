@@ -17,13 +17,14 @@ from metastore_assets.errors import (
     ProfileError,
     TableNotFoundError,
     VersionConflictError,
+    WorkerEndedError,
 )
 from metastore_assets.formats import open_table_format
 from metastore_assets.formats.base import SnapshotReference, TableFormat
 from metastore_assets.pipeline.assemble import next_version
 from metastore_assets.pipeline.files import sound
-from metastore_assets.pipeline.plan import Plan, make_plan, table_layout
-from metastore_assets.pipeline.profile import FragmentFailure, ProfileContext, profile_fragments
+from metastore_assets.pipeline.plan import Plan, TypeChange, make_plan, table_layout
+from metastore_assets.pipeline.profile import FragmentFailure, FragmentProfiler, ProfileContext
 from metastore_assets.produce.spark import parallelism
 from metastore_assets.store.document import version_path
 from metastore_assets.store.manifest import FragmentEntry, Version
@@ -74,6 +75,8 @@ class RefreshResult:
     partitions_removed: tuple[str, ...]
     partitions_total: int
     seconds: float
+    type_changes: tuple[TypeChange, ...] = ()
+    """Columns that are of another type than in the version before."""
 
     def to_json(self) -> dict[str, object]:
         """The shape of `refresh --json`."""
@@ -93,6 +96,7 @@ class RefreshResult:
                 "removed": len(self.partitions_removed),
                 "total": self.partitions_total,
             },
+            "type_changes": [change.to_json() for change in self.type_changes],
             "seconds": round(self.seconds, 3),
         }
 
@@ -174,6 +178,11 @@ def _telling_what_stands(versions: VersionStore) -> Iterator[None]:
     """Where there is no table any more, say what becomes of its last version."""
     try:
         yield
+    except WorkerEndedError as error:
+        raise WorkerEndedError(
+            f"table {versions.table!r}: {error}. The last version stands; if that repeats, a stored profile may be "
+            "damaged: refresh with --full"
+        ) from error
     except TableNotFoundError as error:
         numbers = versions.numbers()
         if not numbers:
@@ -256,14 +265,14 @@ def _profile_all(
     failures: list[FragmentFailure] = []
     if not plan.to_profile:
         return done, failures
-    context = ProfileContext(versions.objects, table, plan.snapshot.schema, plan.layout)
     session = spark()
+    profiler = FragmentProfiler(session, ProfileContext(versions.objects, table, plan.snapshot.schema, plan.layout))
     size = _FRAGMENTS_PER_SLOT * parallelism(session)
     total = len(plan.to_profile)
     for start in range(0, total, size):
         lot = plan.to_profile[start : start + size]
         progress(Progress(table.name, "profile", start, total, "fragments", len(lot)))
-        profiles, failed = profile_fragments(session, context, lot)
+        profiles, failed = profiler.profile(lot)
         done += profiles
         failures += failed
         versions.save_pending(profiles)
@@ -301,4 +310,5 @@ def _result(plan: Plan, new: Version, profiled: int, started: float) -> RefreshR
         partitions_removed=plan.removed_partitions,
         partitions_total=len(plan.partitions),
         seconds=time.monotonic() - started,
+        type_changes=plan.type_changes,
     )

@@ -13,7 +13,7 @@ from metastore_assets.produce.dataset import Dataset
 from metastore_assets.produce.inputs import KeyChunks
 from metastore_assets.produce.layout import GONE, Layout
 from metastore_assets.produce.parts import Part, Sink, Spool, joined, part_rows
-from metastore_assets.produce.preserving import preserved
+from metastore_assets.produce.preserving import novel_keys, preserved
 from metastore_assets.produce.rows import CHANGE, Rows, with_nulls
 from metastore_assets.produce.runs import KeyRange
 from metastore_assets.produce.stages import Preserve
@@ -60,41 +60,65 @@ def apply(task: ApplyTask) -> Applied:
     """Carry out the instructions of a range."""
     layout, spool = task.dataset.layout, task.spool
     updates = layout if task.rows is None else update_layout(task.rows, sums=bool(layout.amounts))
+    tally = _Tally(spool.settings.buffer_rows if _reads_former(task) else None)
     pieces: Pieces = []
-    novel = 0
-    read: list[pl.DataFrame] | None = None
-    if task.rows is not None and spool.in_memory and not task.bulk and not _is_root(layout):
-        read = []
     with Sink(spool, updates) as update, Sink(spool, layout) as run:
-
-        def contents() -> Iterator[pl.DataFrame]:
-            nonlocal novel, read
-            for step, former in _steps(task):
-                novel += step.novel
-                if task.rows is not None:
-                    update.add(step.update)
-                if read is not None:
-                    read.append(former)
-                    if sum(frame.height for frame in read) > spool.settings.buffer_rows:
-                        read = None
-                if not task.bulk:
-                    run.add(step.run)
-                elif step.content.height:
-                    yield step.content
-
-        # In bulk this writes what is yielded; else nothing is, and it only drives the steps.
-        rows = task.dataset.state.rows + part_rows(task.parts)
-        pieces = write_pieces(spool.storage, spool.folder, layout, spool.settings, rows, contents())
-    return Applied(update.parts, run.parts, pieces, novel, pl.concat(read) if read else None)
+        steps = _told(task, update, tally)
+        if task.bulk:
+            rows = task.dataset.state.rows + part_rows(task.parts)
+            contents = (step.content for step in steps if step.content.height)
+            pieces = write_pieces(spool.storage, spool.folder, layout, spool.settings, rows, contents)
+        else:
+            for step in steps:
+                run.add(step.run)
+    return Applied(update.parts, run.parts, pieces, tally.novel, tally.former())
 
 
 def count_novel(task: ApplyTask) -> int:
     """How many numbers a range will give to novel keys."""
-    return sum(step.novel for step, _ in _steps(task))
+    assert task.rows is not None
+    met = _met(task)
+    return sum(novel_keys(task.rows, frame.filter(~pl.col(GONE)), former).height for frame, former in met)
 
 
-def _steps(task: ApplyTask) -> Iterator[tuple[Step, pl.DataFrame]]:
-    """What is done, and the rows that there were."""
+class _Tally:
+    """What there is to say of the steps of a range: novel keys, and the rows that there were while they are few."""
+
+    def __init__(self, most: int | None) -> None:
+        """`most` rows are kept; with None, none."""
+        self.novel = 0
+        self._most = most
+        self._former: list[pl.DataFrame] = []
+
+    def add(self, step: Step) -> None:
+        """Count one more step."""
+        self.novel += step.novel
+        if self._most is not None:
+            self._former.append(step.former)
+            if sum(frame.height for frame in self._former) > self._most:
+                self._most, self._former = None, []
+
+    def former(self) -> pl.DataFrame | None:
+        """The rows that there were; None where they are not kept."""
+        return pl.concat(self._former) if self._former else None
+
+
+def _reads_former(task: ApplyTask) -> bool:
+    """Whether all rows of the target keys of an update are read, and not those of others, to be handed on in memory."""
+    return task.rows is not None and task.spool.in_memory and not task.bulk and not _is_root(task.dataset.layout)
+
+
+def _told(task: ApplyTask, update: Sink, tally: _Tally) -> Iterator[Step]:
+    """The steps, once their part of the update is written and they are counted."""
+    for step in _steps(task):
+        tally.add(step)
+        if task.rows is not None:
+            update.add(step.update)
+        yield step
+
+
+def _steps(task: ApplyTask) -> Iterator[Step]:
+    """What is done with some target keys after the other."""
     numbered = task.counter
     for instructions, former in _met(task):
         if task.dataset.layout.amounts:
@@ -102,7 +126,7 @@ def _steps(task: ApplyTask) -> Iterator[tuple[Step, pl.DataFrame]]:
         else:
             step = _replaced(replace(task, counter=numbered), instructions, former)
         numbered += step.novel
-        yield step, former
+        yield step
 
 
 def _met(task: ApplyTask) -> Iterator[tuple[pl.DataFrame, pl.DataFrame]]:
@@ -151,7 +175,7 @@ def _replaced(task: ApplyTask, instructions: pl.DataFrame, former: pl.DataFrame)
     content = layout.order.sort(pl.concat([kept, written.drop(GONE)]))
     run = layout.order.sort(pl.concat([written, gone])) if gone.height else written
     update = _update(task.rows, layout, instructions, former, content, task.suppress) if task.rows else former.clear()
-    return Step(run, content, update, novel)
+    return Step(former, run, content, update, novel)
 
 
 def _update(

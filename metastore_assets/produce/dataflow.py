@@ -199,13 +199,12 @@ class Dataflow:
         now: dict[str, StageState] = {}
         try:
             for name, typed in self._graph.items():
-                new = base.number > 0 and name not in base.stages
+                whole = name in rebuilt or (base.number > 0 and name not in base.stages)
                 if isinstance(typed.node, Root):
-                    now[name] = replace(former[name], update=(), reset=name in rebuilt)
+                    now[name] = replace(former[name], update=(), reset=whole)
                     if name in incoming:
                         now[name] = step_root(env, typed, now[name], incoming[name])
                 else:
-                    whole = new or name in rebuilt
                     now[name] = step_stage(env, typed, self._graph, former[name], former, now, whole=whole)
         except BaseException:
             scratch += {path for state in now.values() for path in state.paths()} - base.paths()

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
-from itertools import chain, pairwise
+from itertools import pairwise
 
 import numpy as np
 import polars as pl
@@ -17,7 +17,6 @@ from metastore_assets.produce.storage import Storage
 from metastore_assets.produce.streams import Stream, aligned
 
 _RUN = "_run"
-_ESTIMATE = "_estimate_"
 
 
 @dataclass(frozen=True)
@@ -83,23 +82,24 @@ class Dataset:
         self, keys: pl.DataFrame, key_range: KeyRange = EVERYTHING, columns: Sequence[str] | None = None
     ) -> pl.DataFrame:
         """The rows of some sorted distinct keys in a range, sorted; of some columns, those of units included."""
-        layout, group = self.layout, self.layout.group
+        layout, state = self.layout, self.state
         columns = layout.schema.names if columns is None else columns
         names = [name for name in layout.file_schema.names if name in (*columns, GONE)]
-        keys = key_range.filter(keys, group)
-
-        def found(runs: Sequence[Run], keys: pl.DataFrame) -> list[Stream]:
-            return [find_in_run(self.storage, run, layout, keys, names) for run in reversed(runs)]
-
-        def of_shard(shard: Shard, keys: pl.DataFrame, newer: pl.DataFrame) -> list[pl.DataFrame]:
-            return list(self._merged([Stream([newer], newer.clear()), *found(shard.runs, keys)])) if keys.height else []
-
+        keys = key_range.filter(keys, layout.group)
         # What the runs of level 0 say is read once, whatever the number of shards.
-        newest = pl.concat(
-            [layout.empty[names], *(merged(found(self.state.level0, keys), layout) if keys.height else ())]
-        )
-        split = self.state.shards, self.state.split(keys, group), self.state.split(newest, group)
-        return pl.concat([self._empty[list(columns)], *chain.from_iterable(map(of_shard, *split))])
+        newest = pl.concat([layout.empty[names], *merged(self._found(state.level0, keys, names), layout)])
+        frames = [self._empty[list(columns)]]
+        split = zip(state.split(keys, layout.group), state.split(newest, layout.group), strict=True)
+        for shard, (own, newer) in zip(state.shards, split, strict=True):
+            if own.height:
+                streams = [Stream([newer], newer.clear()), *self._found(shard.runs, own, names)]
+                frames += self._merged(streams)
+        return pl.concat(frames)
+
+    def _found(self, runs: Sequence[Run], keys: pl.DataFrame, names: Sequence[str]) -> list[Stream]:
+        """The rows of some sorted keys in each run, the newest first; nothing is read where there are no keys."""
+        runs = runs if keys.height else ()
+        return [find_in_run(self.storage, run, self.layout, keys, names) for run in reversed(runs)]
 
     @property
     def _empty(self) -> pl.DataFrame:
@@ -144,45 +144,16 @@ def _newest(frames: Sequence[pl.DataFrame], layout: Layout) -> pl.DataFrame:
 
 
 def _summed(frames: Sequence[pl.DataFrame], layout: Layout) -> pl.DataFrame:
+    """One row per key, sorted, with the sums of its amounts; keys whose sums are all zero are left out.
+
+    Sums wrap around. That of all runs is a total, which fits; that of some is a difference of two totals, which may
+    not, but is true again, and not zero before, once the others are added.
+    """
     present = [frame for frame in frames if frame.height]
     if len(present) == 1:
         return present[0]
-    return sums(pl.concat(present), layout)
-
-
-def sums(frame: pl.DataFrame, layout: Layout) -> pl.DataFrame:
-    """One row per key, sorted, with the sums of its amounts; keys whose sums are all zero are left out."""
-    amounts = [pl.col(name) for name in layout.amounts]
-    wide = [
-        amount.cast(pl.Int128) if frame.schema[amount.meta.output_name()].is_integer() else amount for amount in amounts
-    ]
-    estimates = [
-        pl.col(name).cast(pl.Float64).sum().alias(f"{_ESTIMATE}{name}")
-        for name in layout.amounts
-        if frame.schema[name].is_decimal()
-    ]
-    total = frame.group_by(layout.group.columns, maintain_order=True).agg(*(a.sum() for a in wide), *estimates)
-    if estimates:
-        total = _checked_decimals(total, layout)
-    alive = total.filter(pl.any_horizontal(amount != 0 for amount in amounts))
-    return layout.order.sort(alive.cast({name: layout.empty.schema[name] for name in layout.amounts}))
-
-
-def _checked_decimals(total: pl.DataFrame, layout: Layout) -> pl.DataFrame:
-    """Totals without their estimates. Raises pl.exceptions.InvalidOperationError where one exceeds 38 digits.
-
-    Sums of 128 bits wrap around: the true one differs by multiples of 2**128, about 3.4e38, which an estimate shows.
-    """
-    for name in layout.amounts:
-        if f"{_ESTIMATE}{name}" in total.columns:
-            dtype = total.schema[name]
-            assert isinstance(dtype, pl.Decimal)
-            most = 1.5 * 10.0 ** (38 - dtype.scale)
-            far = (pl.col(f"{_ESTIMATE}{name}").abs() > most).any()
-            wide = (pl.col(name).to_physical().is_between(-(10**38) + 1, 10**38 - 1).not_()).any()
-            if any(total.select(far.alias("far"), wide.alias("wide")).row(0)):
-                raise pl.exceptions.InvalidOperationError(f"a total of {name!r} has more than 38 digits")
-    return total.drop(f"{_ESTIMATE}{name}" for name in layout.amounts if f"{_ESTIMATE}{name}" in total.columns)
+    total = pl.concat(present).group_by(layout.group.columns, maintain_order=True).agg(pl.col(*layout.amounts).sum())
+    return layout.order.sort(total.filter(pl.any_horizontal(pl.col(name) != 0 for name in layout.amounts)))
 
 
 def _intersection(own: KeyRange, other: KeyRange, layout: Layout) -> KeyRange | None:

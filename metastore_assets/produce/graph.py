@@ -4,8 +4,12 @@ from __future__ import annotations
 
 import hashlib
 import json
-from collections.abc import Sequence
-from dataclasses import dataclass
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, fields, is_dataclass
+from datetime import date, time, timedelta
+from decimal import Decimal
+from enum import Enum
+from functools import partial
 from graphlib import CycleError, TopologicalSorter
 from typing import Any
 
@@ -14,7 +18,7 @@ import pyarrow as pa
 from metastore_assets.errors import GraphError
 from metastore_assets.produce.layout import Layout, content_layout, mapping_layout, root_layout, sum_layout
 from metastore_assets.produce.rows import Rows
-from metastore_assets.produce.stages import Node, Root, Stage, SumStage
+from metastore_assets.produce.stages import Node, Preserve, Root, Stage, SumStage, SurrogateKey
 
 
 @dataclass(frozen=True)
@@ -80,12 +84,14 @@ def _typed(node: Node, known: dict[str, Typed]) -> Typed:
     inputs = [_port_rows(node, port, known) for port in ports(node)]
     rows = node.target(inputs[0]) if isinstance(node, SumStage) else node.rows
     rows.check(node.name)
+    if isinstance(node, Stage) and isinstance(node.preserve, SurrogateKey):
+        node.preserve.check(node.name, rows)
     source = inputs[0].key
     if not all(own.key.equals(source) for own in inputs):
         raise GraphError(f"stage {node.name!r}: its ports have different keys; they meet by key")
     digests = _digests(node, rows, inputs)
     if isinstance(node, SumStage):
-        return Typed(node, rows, source, sum_layout(rows), None, *digests)
+        return Typed(node, rows, source, sum_layout(rows, node.unsigned), None, *digests)
     return Typed(node, rows, source, content_layout(rows, source), mapping_layout(rows, source), *digests)
 
 
@@ -102,13 +108,46 @@ def _digests(node: Node, rows: Rows, inputs: list[Rows]) -> tuple[str, str]:
     """Fingerprint and form."""
     kind = type(node).__name__
     parts: list[object] = [kind, [list(port) for port in ports(node)]]
-    parts += [[str(own.key), str(own.value), list(own.descending)] for own in (rows, *inputs)]
-    form = [kind, str(rows.key), str(rows.value), list(rows.descending), *(str(own.key) for own in inputs[:1])]
+    parts += [[_columns(own.key), _columns(own.value), list(own.descending)] for own in (rows, *inputs)]
+    form = [kind, _columns(rows.key), _columns(rows.value), list(rows.descending)]
+    form += [_columns(own.key) for own in inputs[:1]]
     if isinstance(node, Stage):
-        parts.append([node.revision, node.preserve is not None])
+        parts.append([node.revision, _hook(node.preserve)])
     if isinstance(node, SumStage):
-        parts.append([node.revision, node.key, node.amounts, node.count])
+        parts.append([node.revision, node.key, node.amounts, node.count, *(["signed"] if node.signed else [])])
     return _digest(parts), _digest(form)
+
+
+def _columns(schema: pa.Schema) -> str:
+    """Names and types. Metadata say nothing of rows, and differ between two reads of one table."""
+    return str(schema.to_string(show_field_metadata=False, show_schema_metadata=False))
+
+
+def _hook(hook: Preserve | None) -> Any:
+    """What of a hook is declared: its name, or that of its type, and the plain values that it holds.
+
+    Its code is not: as with a Produce function, `revision` says when that has changed.
+    """
+    if hook is None:
+        return False
+    if isinstance(hook, partial):
+        given = {**{str(number): value for number, value in enumerate(hook.args)}, **hook.keywords}
+        return [*_hook(hook.func), _held(given)]
+    held = getattr(hook, "__dict__", {})
+    if is_dataclass(hook):
+        held = {field.name: getattr(hook, field.name) for field in fields(hook)}
+    return [getattr(hook, "__name__", type(hook).__name__), _held(held)]
+
+
+def _held(values: Mapping[str, object]) -> list[tuple[str, str]]:
+    """The values that are written the same by every process."""
+    return [(name, repr(value)) for name, value in sorted(values.items()) if _is_plain(value)]
+
+
+def _is_plain(value: object) -> bool:
+    if isinstance(value, tuple):
+        return all(map(_is_plain, value))
+    return value is None or isinstance(value, str | bytes | int | float | Decimal | date | time | timedelta | Enum)
 
 
 def _digest(parts: list[Any]) -> str:

@@ -15,7 +15,6 @@ from metastore_assets.produce.parts import Part, find_in_part, part_bounds, part
 from metastore_assets.produce.rows import CHANGE, Rows
 from metastore_assets.produce.runs import EVERYTHING, KeyRange
 from metastore_assets.produce.settings import Settings
-from metastore_assets.produce.storage import Storage
 from metastore_assets.produce.updates import DELETE, update_layout
 
 _FIRST_KEYS = 16_384
@@ -157,8 +156,3 @@ class KeyChunks:
         """What a chunk turned out to have."""
         self._seen_keys += keys
         self._seen_rows += rows
-
-
-def storage_of(feeders: Sequence[Feeder]) -> Storage:
-    """Where the feeders' files are."""
-    return feeders[0].content.storage

@@ -32,6 +32,8 @@ class Layout:
     unit_columns: int
     """How many make up a unit."""
     amounts: tuple[str, ...] = ()
+    unsigned: tuple[str, ...] = ()
+    """Amounts whose totals are never below zero."""
     plain: bool = False
     """Whether the file is all there is: nothing in it replaces anything, or is added to it."""
 
@@ -91,9 +93,9 @@ def mapping_layout(rows: Rows, source: pa.Schema) -> Layout:
     return Layout(pa.schema([*fields, *rows.key]), order, len(fields), len(fields))
 
 
-def sum_layout(rows: Rows) -> Layout:
-    """Totals by key."""
-    return Layout(rows.schema, rows.order, len(rows.key), len(rows.key), tuple(rows.value.names))
+def sum_layout(rows: Rows, unsigned: tuple[str, ...]) -> Layout:
+    """Totals by key, some of which are never below zero."""
+    return Layout(rows.schema, rows.order, len(rows.key), len(rows.key), tuple(rows.value.names), unsigned)
 
 
 def source_fields(source: pa.Schema) -> list[pa.Field]:

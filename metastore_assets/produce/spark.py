@@ -7,18 +7,19 @@ workers than this one.
 from __future__ import annotations
 
 import heapq
+import io
 import pickle
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass
-from functools import partial
+from functools import cache, partial
 from typing import TYPE_CHECKING, Any, TypeVar
 
 import pyarrow as pa
 
-from metastore_assets.errors import MetastoreError
+from metastore_assets.errors import MetastoreError, WorkerEndedError
 
 if TYPE_CHECKING:
-    from pyspark.sql import SparkSession
+    from pyspark.sql import DataFrame, SparkSession
 
 T = TypeVar("T")
 R = TypeVar("R")
@@ -29,6 +30,7 @@ class _Raised:
     error: MetastoreError
 
 
+_WORKER_ENDED = "Python worker exited unexpectedly"
 _BINS_PER_SLOT = 4
 """Bins of work per parallel slot: enough to even out tasks of unknown length, few enough to launch at once."""
 
@@ -69,25 +71,76 @@ def run_tasks(
     """`[function(task) for task in tasks]`, computed by Spark in one job; results in no particular order.
 
     `weights` are relative costs. A MetastoreError of any task is raised here as it was raised there, without Spark's
-    wrapping; what a function wants to survive, it returns as a result.
+    wrapping; what a function wants to survive, it returns as a result. Raises WorkerEndedError when a task ended the
+    process that it ran in.
     """
     if not tasks:
         return []
+    bins = balanced_bins(weights or [1.0] * len(tasks), parallelism(spark) * _BINS_PER_SLOT)
+    packed = [pack([tasks[index] for index in group]) for group in bins]
+    frame = spark.range(0, len(packed), 1, len(packed)).mapInArrow(
+        partial(_run, pack(function), packed), "result binary"
+    )
+    return results(collected(frame))
+
+
+def _run(function: bytes, packed: Sequence[bytes], batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+    limit_threads()
+    unpacked = pickle.loads(function)
+    for batch in batches:
+        for index in batch.column("id").to_pylist():
+            for task in pickle.loads(packed[index]):
+                yield pa.record_batch([pa.array([_outcome(unpacked, task)], pa.binary())], ["result"])
+
+
+def pack(value: object) -> bytes:
+    """A task, a function or a result as bytes, for `pickle.loads` in another process.
+
+    Functions may have been defined where only the driver knows them. Arrow scalars, which functions may hold, would be
+    pickled as Python values, which end at microseconds and at the year 9999: here they travel as Arrow.
+    """
+    sink = io.BytesIO()
+    _pickler()(sink, pickle.HIGHEST_PROTOCOL).dump(value)
+    return sink.getvalue()
+
+
+@cache
+def _pickler() -> Callable[..., pickle.Pickler]:
     from pyspark import cloudpickle
 
-    bins = balanced_bins(weights or [1.0] * len(tasks), parallelism(spark) * _BINS_PER_SLOT)
-    # Tasks may hold functions that were defined where only the driver knows them.
-    packed = [cloudpickle.dumps([tasks[index] for index in group]) for group in bins]  # type: ignore[no-untyped-call]
+    class Pickler(cloudpickle.Pickler):  # type: ignore[misc]
+        def reducer_override(self, obj: Any) -> Any:
+            if isinstance(obj, pa.Scalar):
+                return _scalar_of, (pa.repeat(obj, 1),)
+            return super().reducer_override(obj)  # type: ignore[no-untyped-call]
 
-    def run(batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
-        limit_threads()
-        for batch in batches:
-            for index in batch.column("id").to_pylist():
-                for task in pickle.loads(packed[index]):
-                    yield pa.record_batch([pa.array([_outcome(function, task)], pa.binary())], ["result"])
+    return Pickler
 
-    frame = spark.range(0, len(packed), 1, len(packed)).mapInArrow(run, "result binary")
-    return results(frame.toArrow())
+
+def _scalar_of(values: pa.Array) -> pa.Scalar:
+    return values[0]
+
+
+def collected(frame: DataFrame) -> pa.Table:
+    """The rows of a frame. Raises WorkerEndedError when that, and no exception of a task, made its job fail."""
+    try:
+        return frame.toArrow()
+    except Exception as error:
+        # Spark has no class for it, and wraps it in those of Py4J or of Connect.
+        if _WORKER_ENDED not in str(error) or _is_interrupt(error):
+            raise
+        raise WorkerEndedError(
+            "a Python worker of Spark ended at its work: it crashed, or was killed for want of memory; give the "
+            "workers more memory, or run fewer tasks at a time"
+        ) from error
+
+
+def _is_interrupt(error: Exception) -> bool:
+    """Whether it is but what Ctrl-C or the like led to: workers end of that too."""
+    seen: BaseException | None = error
+    while isinstance(seen, Exception):
+        seen = seen.__cause__ or seen.__context__
+    return seen is not None
 
 
 def results(table: pa.Table) -> list[Any]:
@@ -101,12 +154,12 @@ def results(table: pa.Table) -> list[Any]:
 
 def failure(error: MetastoreError) -> bytes:
     """A task's error as a result, for `results` to raise."""
-    return pickle.dumps(_Raised(error))
+    return pack(_Raised(error))
 
 
 def _outcome(function: Callable[[T], R], task: T) -> bytes:
     try:
-        return pickle.dumps(function(task))
+        return pack(function(task))
     except MetastoreError as error:
         return failure(error)
 

@@ -2,22 +2,21 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterable
 from dataclasses import dataclass
-from datetime import date, time, timedelta
-from math import isinf
 from typing import Any, Protocol
 
 import pyarrow as pa
 
 from metastore_assets.errors import GraphError
-from metastore_assets.produce.rows import SOURCE, Rows
+from metastore_assets.produce.rows import Rows
 
 PerKey = Callable[..., Iterable[tuple[Any, Any]]]
 """`produce(key, *ports)` yields (target key, value), any number of them, in any order.
 
-A key or value of one column is a plain Python value, else a tuple. Each port is an iterator over the values that the
-port's feeders have for the key, in the order in which the feeders are declared. It need not be read to its end.
+A key or value of one column is a plain Python value, else a tuple. Each port is a sequence (`Port`) of the
+values that the port's feeders have for the key, in the order in which the feeders are declared. It may be read in part,
+and as often as wanted.
 """
 
 
@@ -44,16 +43,37 @@ class Preserve(Protocol):
     def __call__(self, rows: pa.Table, former: pa.Table, known: pa.Array, novel: pa.Array) -> pa.Table:
         """Rows of target key and value columns, with what is to be preserved filled in.
 
-        `former` holds, row by row, one former row of the same target key, where `known` (boolean) is true; `novel`
-        (int64) is a number that is new and the same for all rows of one target key, where there was none.
+        `former` holds, row by row, where `known` (boolean) is true, another row of the same target key: one of the last
+        version, though it may be going, or else, for all rows of a new target key but its first, that first row as
+        this hook has returned it. `novel` (int64) is, for the first row of a new target key, a number that is new.
         """
 
 
 @dataclass(frozen=True)
 class SurrogateKey:
-    """Fills an int64 value column: the former id of a target key while it lives, else the next number never used."""
+    """Fills a value column of integers: the former id of a target key while it lives, else the next one never used.
+
+    Whatever Produce emits for the column is replaced.
+    """
 
     column: str
+
+    def check(self, stage: str, rows: Rows) -> None:
+        """Raise GraphError when the stage has no column that can hold the ids."""
+        name = self.column
+        if name in rows.key.names:
+            raise GraphError(
+                f"stage {stage!r}: the surrogate key {name!r} is a column of its target key; it is given to a target "
+                "key, so make it a value column"
+            )
+        if name not in rows.value.names:
+            raise GraphError(
+                f"stage {stage!r} has no value column {name!r} for its surrogate key; there are: "
+                f"{', '.join(rows.value.names)}"
+            )
+        type_ = rows.value.field(name).type
+        if not pa.types.is_integer(type_):
+            raise GraphError(f"stage {stage!r}: its surrogate key {name!r} is declared {type_}; make it int64")
 
     def __call__(self, rows: pa.Table, former: pa.Table, known: pa.Array, novel: pa.Array) -> pa.Table:
         import pyarrow.compute as pc
@@ -89,21 +109,23 @@ class Stage:
     """Leave groups that came out as they were out of the update."""
     preserve: Preserve | None = None
     revision: str = "1"
-    """To be changed when the function changes: the stage then has to be rebuilt."""
+    """To be changed when what the functions do changes, `preserve` included: the stage then has to be rebuilt."""
 
     def __post_init__(self) -> None:
         if (self.produce is None) == (self.produce_batch is None):
             raise GraphError(f"stage {self.name!r} needs either `produce` or `produce_batch`")
         if not self.ports or not all(self.ports):
             raise GraphError(f"stage {self.name!r} needs at least one port, and each port a feeder")
+        if self.preserve is not None and (not callable(self.preserve) or isinstance(self.preserve, type)):
+            raise GraphError(f"stage {self.name!r}: preserve is {self.preserve!r}; give a hook: SurrogateKey('id')")
 
 
 @dataclass(frozen=True)
 class SumStage:
-    """Adds up amounts by key. Keys whose totals are all zero vanish; a total below zero is a corruption.
+    """Adds up amounts by key. Keys whose totals are all zero vanish.
 
     `key` and `amounts` name columns of the feeders' rows, keys or values. Integer totals are int64, decimal ones
-    decimal128(38, scale). `count` names an additional total, of rows.
+    decimal128(38, scale). `count` names an additional total, of rows: with it, a key lives while it has rows.
     """
 
     name: str
@@ -113,6 +135,14 @@ class SumStage:
     count: str | None = None
     descending: tuple[str, ...] = ()
     revision: str = "1"
+    signed: bool = False
+    """Whether totals of amounts may be below zero, as balances are. Else that is a corruption; a count's always is."""
+
+    @property
+    def unsigned(self) -> tuple[str, ...]:
+        """The totals that are never below zero."""
+        counts = () if self.count is None else (self.count,)
+        return counts if self.signed else (*self.amounts, *counts)
 
     def __post_init__(self) -> None:
         if not self.feeders or not self.key or not (self.amounts or self.count):
@@ -139,100 +169,3 @@ def _total(stage: str, field: pa.Field) -> pa.DataType:
 
 
 Node = Root | Stage | SumStage
-
-
-def batches_of(stage: Stage) -> PerBatch:
-    """The vectorised form of a stage's Produce function."""
-    if stage.produce_batch is not None:
-        return stage.produce_batch
-    assert stage.produce is not None
-    return _PerKeyAdapter(stage.produce, stage.rows)
-
-
-@dataclass(frozen=True)
-class _PerKeyAdapter:
-    produce: PerKey
-    rows: Rows
-
-    def __call__(self, batch: Batch) -> pa.Table:
-        keys = _plain_rows(batch.keys)
-        ports = [_groups(port, len(keys)) for port in batch.ports]
-        sources: list[int] = []
-        targets: list[Any] = []
-        values: list[Any] = []
-        for number, key in enumerate(keys):
-            try:
-                for target, value in self.produce(key, *(port[number] for port in ports)):
-                    sources.append(number)
-                    targets.append(target)
-                    values.append(value)
-            except Exception as error:
-                raise KeyFailure(key) from error
-        try:
-            columns = _columns(targets, self.rows.key) + _columns(values, self.rows.value)
-        except Exception as error:
-            raise KeyFailure(keys[sources[self._first_wrong(targets, values)]]) from error
-        return pa.table([pa.array(sources, pa.int64()), *columns], names=[SOURCE, *self.rows.schema.names])
-
-    def _first_wrong(self, targets: list[Any], values: list[Any]) -> int:
-        """The number of the first output that does not have the declared types, when there is one."""
-        for number, (target, value) in enumerate(zip(targets, values, strict=True)):
-            try:
-                _columns([target], self.rows.key)
-                _columns([value], self.rows.value)
-            except Exception:  # noqa: BLE001 (whatever it is, the caller has the error)
-                return number
-        return 0
-
-
-class KeyFailure(Exception):
-    """Tells for which source key a Produce function raised."""
-
-    def __init__(self, key: Any) -> None:
-        super().__init__(key)
-        self.key = key
-
-
-def _plain_rows(table: pa.Table) -> list[Any]:
-    """One plain value per row of a table of one column, else one tuple."""
-    columns = [column.to_pylist() for column in table.columns]
-    return columns[0] if len(columns) == 1 else list(zip(*columns, strict=True))
-
-
-def _groups(port: pa.Table, keys: int) -> list[Iterator[Any]]:
-    """Per source key an iterator over its values, which turns them into Python values as it is read."""
-    starts = [0] * (keys + 1)
-    for source in port[SOURCE].to_pylist():
-        starts[source + 1] += 1
-    for number in range(keys):
-        starts[number + 1] += starts[number]
-    values = port.drop_columns([SOURCE])
-    return [_values(values, starts[number], starts[number + 1]) for number in range(keys)]
-
-
-def _values(values: pa.Table, start: int, stop: int, step: int = 1024) -> Iterator[Any]:
-    for first in range(start, stop, step):
-        yield from _plain_rows(values.slice(first, min(step, stop - first)))
-
-
-def _columns(rows: list[Any], schema: pa.Schema) -> list[pa.Array]:
-    if len(schema) == 1:
-        return [_exact(rows, schema.field(0).type)]
-    if not all(isinstance(row, tuple | list) and len(row) == len(schema) for row in rows):
-        raise ValueError(f"it needs a tuple of one value for each of the columns {', '.join(schema.names)}")
-    return [_exact([row[number] for row in rows], field.type) for number, field in enumerate(schema)]
-
-
-def _exact(values: list[Any], type_: pa.DataType) -> pa.Array:
-    """An array of the values. Raises ValueError where a number or a time would not be the same in its type."""
-    array = pa.array(values, type_)
-    kinds: Any = (object,) if pa.types.is_integer(type_) else (date, time, timedelta)
-    if pa.types.is_integer(type_) or pa.types.is_temporal(type_):
-        for given, stored in zip(values, array.to_pylist(), strict=True):
-            if given is not None and isinstance(given, kinds) and given != stored:
-                raise ValueError(f"{given!r} would become {stored!r} in a column of type {type_}")
-    elif pa.types.is_floating(type_):
-        for given, stored in zip(values, array.to_pylist(), strict=True):
-            if given is not None and isinf(stored) and not isinf(given):
-                raise ValueError(f"{given!r} is too large for a column of type {type_}")
-    return array

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
+from itertools import accumulate
 
 import polars as pl
 
@@ -13,10 +14,9 @@ from metastore_assets.produce.dataset import Dataset, State
 from metastore_assets.produce.executor import Executor, LocalExecutor
 from metastore_assets.produce.graph import Typed, ports
 from metastore_assets.produce.inputs import Feeder, distinct_feeders, even_ranges, task_ranges
-from metastore_assets.produce.layout import Layout
 from metastore_assets.produce.manifest import DATA, StageState
 from metastore_assets.produce.parts import Part, Sink, Spool, part_bounds, part_rows, scan_part
-from metastore_assets.produce.producing import ProduceTask, produce
+from metastore_assets.produce.producing import Instructions, ProduceTask, produce
 from metastore_assets.produce.rows import Rows
 from metastore_assets.produce.runs import EVERYTHING, KeyRange, Run, RunWriter, run_bounds
 from metastore_assets.produce.settings import Settings
@@ -59,7 +59,7 @@ class Environment:
 
 def step_root(env: Environment, root: Typed, before: StageState, incoming: Part) -> StageState:
     """A root with an update, which has been checked and brought into the form of instructions."""
-    return _apply(env, root, before, [incoming], [], env.spool(part_rows([incoming])))
+    return _apply(env, root, before, Instructions([incoming], []), env.spool(part_rows([incoming])))
 
 
 def step_stage(
@@ -77,51 +77,74 @@ def step_stage(
     `former` and `now` are the states of all nodes at the last version and, those behind excepted, at the next one.
     With `whole`, the stage is built on all that its feeders hold now, and `before` is to be empty.
     """
-
-    def feeder(name: str) -> Feeder:
-        typed = graph[name]
-        content = Dataset(env.storage, typed.content, (now[name] if whole else former[name]).content)
-        update: tuple[Part, ...] = () if whole else now[name].update
-        replaced = None
-        if spool.in_memory and update:
-            # Only then: what is sent to other processes is to be small, and they can read the files.
-            update = (env.updates[name],) if name in env.updates else update
-            replaced = env.replaced.get(name)
-        return Feeder(name, typed.rows, content, update, isinstance(typed.node, SumStage), replaced, whole)
-
     rows = sum(now[name].content.rows if whole else part_rows(now[name].update) for name in stage.feeders)
     if not rows:
         return replace(before, update=(), reset=whole)
     spool = env.spool(rows)
-    fed = tuple(tuple(feeder(name) for name in port) for port in ports(stage.node))
+    content = now if whole else former
+    feeders = {
+        name: _feeder(env, graph[name], content[name].content, () if whole else now[name].update, spool, whole=whole)
+        for name in stage.feeders
+    }
+    fed = tuple(tuple(feeders[name] for name in port) for port in ports(stage.node))
+    instructions = _instructions(env, stage, before, fed, spool)
+    return replace(_apply(env, stage, before, instructions, spool), reset=whole)
+
+
+def _feeder(
+    env: Environment, feeder: Typed, content: State, files: tuple[Part, ...], spool: Spool, *, whole: bool
+) -> Feeder:
+    """A feeder with the files of its update, or in their place what of it is in memory."""
+    update, replaced = files, None
+    if spool.in_memory and files:
+        # Only then: what is sent to other processes is to be small, and they can read the files.
+        update = (env.updates[feeder.name],) if feeder.name in env.updates else files
+        replaced = env.replaced.get(feeder.name)
+    dataset = Dataset(env.storage, feeder.content, content)
+    return Feeder(feeder.name, feeder.rows, dataset, update, isinstance(feeder.node, SumStage), replaced, whole)
+
+
+def _instructions(
+    env: Environment, stage: Typed, before: StageState, fed: tuple[tuple[Feeder, ...], ...], spool: Spool
+) -> Instructions:
+    """What is to be done with the content and the key-mappings of a stage, given the feeders of its ports."""
     feeders = distinct_feeders(fed)
     ranges = [EVERYTHING] if spool.in_memory else task_ranges(feeders, env.settings)
-    executor = env.executor_for(rows)
+    executor = env.executor_for(sum(feeder.update_rows for feeder in feeders))
     if isinstance(stage.node, SumStage):
         amounts = executor.map(changed_amounts, [SumTask(stage, fed[0], own, spool) for own in ranges])
-        return replace(_apply(env, stage, before, _flat(amounts), [], spool), reset=whole)
+        return Instructions(_flat(amounts), [])
     assert stage.mappings is not None
     assert before.mappings is not None
     mappings = Dataset(env.storage, stage.mappings, before.mappings)
     made = executor.map(produce, [ProduceTask(stage, fed, mappings, own, spool, env.check) for own in ranges])
-    content, pairs = _flat([one.content for one in made]), _flat([one.mappings for one in made])
-    return replace(_apply(env, stage, before, content, pairs, spool), reset=whole)
+    return Instructions(_flat([one.content for one in made]), _flat([one.mappings for one in made]))
 
 
-def _apply(
-    env: Environment, node: Typed, before: StageState, content: list[Part], pairs: list[Part], spool: Spool
-) -> StageState:
+def _apply(env: Environment, node: Typed, before: StageState, made: Instructions, spool: Spool) -> StageState:
     """Content and key-mappings with some instructions carried out."""
-    env.scratch.extend(part.path for part in (*content, *pairs) if isinstance(part, Run))
+    env.scratch.extend(part.path for part in (*made.content, *made.mappings) if isinstance(part, Run))
     own = node.node
     suppress, preserve = (own.suppress_unchanged, own.preserve) if isinstance(own, Stage) else (False, None)
-    job = _Job(env, spool, node.name, node.rows, Dataset(env.storage, node.content, before.content), suppress, preserve)
-    state, update, novel = job.run(content, before.counter)
+    dataset = Dataset(env.storage, node.content, before.content)
+    job = _Job(env, spool, node.name, node.rows, dataset, suppress, preserve, before.counter)
+    content = job.run(made.content)
     mappings = before.mappings
     if node.mappings is not None and mappings is not None:
-        dataset = Dataset(env.storage, node.mappings, mappings)
-        mappings, _, _ = _Job(env, spool, node.name, None, dataset, False, None).run(pairs, 0)
-    return replace(before, content=state, mappings=mappings, update=update, counter=before.counter + novel)
+        pairs = Dataset(env.storage, node.mappings, mappings)
+        mappings = _Job(env, spool, node.name, None, pairs).run(made.mappings).state
+    counter = before.counter + content.novel
+    return replace(before, content=content.state, mappings=mappings, update=content.update, counter=counter)
+
+
+@dataclass(frozen=True)
+class _Result:
+    """What came of a dataset."""
+
+    state: State
+    update: tuple[Run, ...] = ()
+    novel: int = 0
+    """How many numbers were given to novel keys."""
 
 
 @dataclass(frozen=True)
@@ -133,43 +156,66 @@ class _Job:
     stage: str
     rows: Rows | None
     dataset: Dataset
-    suppress: bool
-    preserve: Preserve | None
+    suppress: bool = False
+    preserve: Preserve | None = None
+    counter: int = 0
 
-    def run(self, parts: list[Part], counter: int) -> tuple[State, tuple[Run, ...], int]:
-        """The dataset's next state, the files of its update, and how many numbers were given."""
-        state, layout, settings = self.dataset.state, self.dataset.layout, self.env.settings
+    def run(self, parts: list[Part]) -> _Result:
+        """Carry out the instructions, and the merges that are then due."""
         rows = part_rows(parts)
         if not rows:
-            return state, (), 0
-        bulk = rows > settings.bulk_share * state.rows
-        ranges = self._ranges(parts, rows, bulk=bulk)
+            return _Result(self.dataset.state)
         executor = self.env.executor_for(rows)
-        tasks = [
-            ApplyTask(
-                self.stage, self.rows, self.dataset, tuple(parts), own, self.spool, bulk, self.suppress, self.preserve,
-                counter,
-            )
-            for own in ranges
-        ]  # fmt: skip
-        if self.preserve is not None and len(tasks) > 1:
-            for number, novel in enumerate(executor.map(count_novel, tasks)[:-1]):
-                tasks[number + 1] = replace(tasks[number + 1], counter=tasks[number].counter + novel)
+        bulk = rows > self.env.settings.bulk_share * self.dataset.state.rows
+        tasks = self._tasks(parts, rows, executor, bulk=bulk)
         done = executor.map(apply, tasks)
         if len(done) == 1 and done[0].former is not None:
             self.env.replaced[self.stage] = done[0].former
-        update = self._written(update_layout(self.rows, sums=bool(layout.amounts)), done) if self.rows else ()
-        if bulk:
-            new = assembled(state, [(one.pieces, own) for one, own in zip(done, ranges, strict=True)])
-        else:
-            level0 = self._level0([one.content for one in done])
-            credit = state.credit + settings.inline_budget * sum(run.rows for run in level0)
-            new = replace(state, level0=(*state.level0, *level0), credit=credit)
-        work = Work(self.env.executor_for(rows), DATA, settings)
+        update = self._written(done)
+        new = self._rewritten(tasks, done) if bulk else self._extended(done)
+        return _Result(self._tidied(new, executor), update, sum(one.novel for one in done))
+
+    def _tasks(self, parts: list[Part], rows: int, executor: Executor, *, bulk: bool) -> list[ApplyTask]:
+        """One per range, each of which knows the numbers that those before it give."""
+        tasks = [
+            ApplyTask(
+                stage=self.stage,
+                rows=self.rows,
+                dataset=self.dataset,
+                parts=tuple(parts),
+                key_range=own,
+                spool=self.spool,
+                bulk=bulk,
+                suppress=self.suppress,
+                preserve=self.preserve,
+                counter=self.counter,
+            )
+            for own in self._ranges(parts, rows, bulk=bulk)
+        ]
+        if self.preserve is None or len(tasks) == 1:
+            return tasks
+        counters = accumulate(executor.map(count_novel, tasks[:-1]), initial=self.counter)
+        return [replace(task, counter=counter) for task, counter in zip(tasks, counters, strict=True)]
+
+    def _rewritten(self, tasks: Sequence[ApplyTask], done: Sequence[Applied]) -> State:
+        """The state where all was written anew."""
+        pieces = [(one.pieces, task.key_range) for task, one in zip(tasks, done, strict=True)]
+        return assembled(self.dataset.state, pieces)
+
+    def _extended(self, done: Sequence[Applied]) -> State:
+        """The state with one more run."""
+        state = self.dataset.state
+        level0 = self._level0([one.content for one in done])
+        credit = state.credit + self.env.settings.inline_budget * sum(run.rows for run in level0)
+        return replace(state, level0=(*state.level0, *level0), credit=credit)
+
+    def _tidied(self, new: State, executor: Executor) -> State:
+        """The state after the merges that it can afford; files that were written in vain are scratch."""
+        work = Work(executor, DATA, self.env.settings)
         tidy = compacted(replace(self.dataset, state=new), work, unlimited=False)
-        written = {run.path for run in new.runs()} - {run.path for run in state.runs()}
+        written = {run.path for run in new.runs()} - {run.path for run in self.dataset.state.runs()}
         self.env.scratch.extend(written - {run.path for run in tidy.runs()})
-        return tidy, update, sum(one.novel for one in done)
+        return tidy
 
     def _ranges(self, parts: Sequence[Part], rows: int, *, bulk: bool) -> list[KeyRange]:
         state, layout, settings = self.dataset.state, self.dataset.layout, self.env.settings
@@ -182,13 +228,16 @@ class _Job:
         sample = pl.concat([part_bounds(self.env.storage, layout, parts), *stored])
         return even_ranges(sample, layout.group, count)
 
-    def _written(self, layout: Layout, done: Sequence[Applied]) -> tuple[Run, ...]:
-        """The files of an update: as tasks wrote them, or one for all that is in memory."""
+    def _written(self, done: Sequence[Applied]) -> tuple[Run, ...]:
+        """The files of the update, if any: as tasks wrote them, or one for all that is in memory."""
+        if self.rows is None:
+            return ()
         parts = _flat([one.update for one in done])
         if all(isinstance(part, Run) for part in parts):
             return tuple(part for part in parts if isinstance(part, Run))
         update = pl.concat([part for part in parts if isinstance(part, pl.DataFrame)])
         self.env.updates[self.stage] = update
+        layout = update_layout(self.rows, sums=bool(self.dataset.layout.amounts))
         with Sink(replace(self.spool, in_memory=False), layout) as sink:
             sink.add(update)
         return tuple(part for part in sink.parts if isinstance(part, Run))

@@ -1,7 +1,8 @@
 """Stages that add up: what changed rows of the feeders add and take away, and the totals that follow.
 
 A total is a sum in a commutative group, so what a source key contributed before is taken away and what it contributes
-now is added; nothing else is read. A key whose totals are all zero does not exist.
+now is added; nothing else is read. A key whose totals are all zero does not exist. Amounts and totals are checked to be
+such that their opposites fit as well: what was added can be taken away.
 """
 
 from __future__ import annotations
@@ -12,7 +13,6 @@ from dataclasses import dataclass
 import polars as pl
 
 from metastore_assets.errors import CorruptionError, UpdateError
-from metastore_assets.produce.dataset import sums
 from metastore_assets.produce.graph import Typed
 from metastore_assets.produce.inputs import Feeder, KeyChunks, changed_keys
 from metastore_assets.produce.layout import Layout
@@ -23,11 +23,18 @@ from metastore_assets.produce.runs import KeyRange
 from metastore_assets.produce.stages import SumStage
 from metastore_assets.produce.updates import ADD, BEFORE, DELETE, UPDATE, key_text
 
+_ESTIMATE = "_estimate_"
+_MOST = 2**63 - 1
+_MOST_DIGITS = 10**38 - 1
+"""The greatest totals: integers, and decimals without their point."""
+
 
 @dataclass(frozen=True)
 class Step:
     """The instructions of some target keys, carried out."""
 
+    former: pl.DataFrame
+    """The rows that there were, of as many target keys as `content` is of."""
     run: pl.DataFrame
     """Instructions that have an effect, as rows of a run."""
     content: pl.DataFrame
@@ -93,33 +100,62 @@ def _amounts(stage: Typed, values: pl.DataFrame, sign: int) -> pl.DataFrame:
     ]
     if node.count is not None:
         amounts.append(pl.lit(sign, pl.Int64).alias(node.count))
-    keyed = canonical(values.select(*node.key, *amounts) if values.height else layout.empty, node.key)
     try:
-        return keyed.cast(dict(layout.empty.schema))  # type: ignore[arg-type]
+        keyed = canonical(values.select(*node.key, *amounts) if values.height else layout.empty, node.key)
     except pl.exceptions.InvalidOperationError as error:
         raise _too_wide(stage.name, layout) from error
+    return _narrowed(stage.name, keyed, layout)
 
 
 def add_amounts(stage: str, layout: Layout, changes: pl.DataFrame, former: pl.DataFrame) -> Step:
-    """Totals after some changes. Raises CorruptionError when one falls below zero."""
+    """Totals after some changes. Raises CorruptionError when one falls below zero that cannot."""
     changes = _added(stage, changes, layout)
     content = _added(stage, pl.concat([former, changes]), layout)
-    below = content.filter(pl.any_horizontal(pl.col(name) < 0 for name in layout.amounts))
+    below = content.filter(pl.any_horizontal(pl.lit(False), *(pl.col(name) < 0 for name in layout.unsigned)))
     if below.height:
         key = key_text(below.select(layout.group.columns)[0])
         totals = ", ".join(f"{name} = {below[name][0]}" for name in layout.amounts)
+        signed = layout.unsigned != layout.amounts
+        advice = "" if signed else ", or declare it with `signed=True` where totals may be below zero"
         raise CorruptionError(
             f"stage {stage!r}: the totals of the key {key} would be {totals}: more was taken away than was ever added; "
-            "rebuild the stage"
+            f"rebuild the stage{advice}"
         )
-    return Step(changes, content, _update(layout, changes, former, content))
+    return Step(former, changes, content, _update(layout, changes, former, content))
 
 
 def _added(stage: str, frame: pl.DataFrame, layout: Layout) -> pl.DataFrame:
-    try:
-        return sums(frame, layout)
-    except pl.exceptions.InvalidOperationError as error:
-        raise _too_wide(stage, layout) from error
+    """One row per key, sorted, with the sums of its amounts, exactly; keys whose sums are all zero are left out."""
+    schema = layout.empty.schema
+    amounts = [
+        pl.col(name).cast(pl.Int128).sum() if schema[name].is_integer() else pl.col(name).sum()
+        for name in layout.amounts
+    ]
+    estimates = [
+        pl.col(name).cast(pl.Float64).sum().alias(f"{_ESTIMATE}{name}")
+        for name in layout.amounts
+        if schema[name].is_decimal()
+    ]
+    total = frame.group_by(layout.group.columns, maintain_order=True).agg(*amounts, *estimates)
+    total = _narrowed(stage, total, layout)
+    return layout.order.sort(total.filter(pl.any_horizontal(pl.col(name) != 0 for name in layout.amounts)))
+
+
+def _narrowed(stage: str, frame: pl.DataFrame, layout: Layout) -> pl.DataFrame:
+    """Rows in the types of the totals. Raises UpdateError where an amount, or its opposite, does not fit."""
+    beyond = [pl.lit(False)]
+    for name in layout.amounts:
+        dtype = frame.schema[name]
+        if not isinstance(dtype, pl.Decimal):
+            beyond.append(~pl.col(name).is_between(-_MOST, _MOST))
+            continue
+        beyond.append(~pl.col(name).to_physical().is_between(-_MOST_DIGITS, _MOST_DIGITS))
+        if f"{_ESTIMATE}{name}" in frame.columns:
+            # Sums of 128 bits wrap around: the true one differs by multiples of 2**128, about 3.4e38.
+            beyond.append(pl.col(f"{_ESTIMATE}{name}").abs() > 1.5 * 10.0 ** (38 - dtype.scale))
+    if frame.select(pl.any_horizontal(beyond).any()).item():
+        raise _too_wide(stage, layout)
+    return frame[layout.schema.names].cast(dict(layout.empty.schema))  # type: ignore[arg-type]
 
 
 def _too_wide(stage: str, layout: Layout) -> UpdateError:

@@ -11,7 +11,7 @@ import pyarrow as pa
 from metastore_assets.errors import UpdateError
 from metastore_assets.produce.layout import Layout
 from metastore_assets.produce.order import canonical
-from metastore_assets.produce.rows import CHANGE, Rows, frame_of, table_of
+from metastore_assets.produce.rows import CHANGE, Rows, frame_of
 
 ADD, UPDATE, DELETE = "add", "update", "delete"
 BEFORE = "_before"
@@ -104,8 +104,3 @@ def key_text(key: pl.DataFrame) -> str:
     except (OverflowError, ValueError):  # a time that Python does not have
         values = key.select(pl.all().cast(pl.String)).row(0)
     return repr(values[0]) if len(values) == 1 else repr(values)
-
-
-def update_table(frame: pl.DataFrame, layout: Layout) -> pa.Table:
-    """An update as users see it."""
-    return table_of(frame, layout.schema)

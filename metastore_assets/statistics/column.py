@@ -13,8 +13,9 @@ Guarantee = Literal["exact", "bound", "estimate", "absent"]
 """`exact`; `bound`: the true value is no further out; `estimate`; `absent`: not known, which never means zero."""
 
 FrequencyState = Literal["listed", "counted", "off", "absent"]
-"""`listed`: every value with its frequency in frequencies.parquet. `counted`: too many to list, distinct and duplicate
-values are counted. `off`: the policy lists none. `absent`: the column has no values of a class (containers, …)."""
+"""`listed`: every value with its frequency in frequencies.parquet. `counted`: too many to list, how many is told by
+`distinct_count`: exact where all values were seen at once (those of a fragment, and lists that were added up), else an
+estimate, as its guarantee says. `off`: the policy lists none. `absent`: the column has no values of a class."""
 
 
 @dataclass(frozen=True)
@@ -46,10 +47,11 @@ class ColumnStatistics:
     minimum_exact: bool = False
     maximum_exact: bool = False
     distinct_count: int | None = None
-    """Distinct values; NaN is one, null is none."""
+    """Distinct values; NaN is one, null is none. An estimate is no less than the greatest number of a part that was
+    merged, and no more than the sum of theirs."""
     distinct_count_guarantee: Guarantee = "absent"
     duplicate_count: int | None = None
-    """Distinct values that occur more than once; exact when not None."""
+    """Distinct values that occur more than once; exact when not None. None where `distinct_count` is an estimate."""
     sum: str | None = None
     """Integers and decimals: exact, of any size. Floats: the exact sum, rounded once; NaN left out."""
     mean: float | None = None

@@ -8,8 +8,10 @@ from dataclasses import dataclass
 import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
+from pyarrow import types as t
 
 from metastore_assets.errors import CorruptionError
+from metastore_assets.iso8601 import temporal_text
 from metastore_assets.statistics.physical import canonical_array, physical_series
 from metastore_assets.statistics.runs import Counted, sum_counts
 from metastore_assets.statistics.types import TypeClass, type_class
@@ -60,14 +62,20 @@ EMPTY = Frequencies(pa.nulls(0), pa.array([], pa.int64()))
 
 @dataclass(frozen=True)
 class FrequencyFacts:
-    """What follows from the full list of frequencies, all of it exact."""
+    """What follows from the full list of frequencies, all of it exact. Travels between processes."""
 
     distinct_count: int
     duplicate_count: int
     """Distinct values that occur more than once."""
-    percentiles: Percentiles
-    """Nearest rank: the smallest value whose cumulative frequency is at least fraction * n, NaN left out. Empty when
-    there is no value but NaN."""
+    ranked: pa.Array
+    """The values of `percentiles`, as an array: scalars travel as Python values, of which some are rounded."""
+
+    @property
+    def percentiles(self) -> Percentiles:
+        """Nearest rank: the smallest value whose cumulative frequency is at least fraction * n, NaN left out. Empty
+        when there is no value but NaN."""
+        percents = PERCENTS if len(self.ranked) else ()
+        return tuple((percent / 100, value) for percent, value in zip(percents, self.ranked, strict=True))
 
 
 def frequencies_of_run(run: Counted, cls: TypeClass) -> Frequencies:
@@ -95,15 +103,19 @@ def sum_frequencies(terms: Iterable[tuple[Frequencies, int]]) -> Frequencies:
     total = sum_counts(values, np.concatenate([frequencies.counts.to_numpy() * sign for frequencies, sign in parts]))
     if (total.counts < 0).any():
         at = int(np.argmin(total.counts))
-        value = canonical_array(total.values.slice(at, 1), cls)[0]
         raise CorruptionError(
-            f"the value {str(value)[:200]} would have frequency {total.counts[at]}: stored frequencies contradict each "
-            "other; run refresh --full"
+            f"the value {_text(canonical_array(total.values.slice(at, 1), cls)[0])} would have frequency "
+            f"{total.counts[at]}: stored frequencies contradict each other; run refresh --full"
         )
     kept = np.flatnonzero(total.counts)
     if len(kept) < len(total.counts):
         total = Counted(total.values.gather(kept), total.counts[kept])
     return frequencies_of_run(total, cls)
+
+
+def _text(value: pa.Scalar) -> str:
+    """For people; Python has no dates of all years."""
+    return temporal_text(value.value, value.type) if t.is_temporal(value.type) else str(value)[:200]
 
 
 def frequency_facts(frequencies: Frequencies) -> FrequencyFacts:
@@ -120,17 +132,14 @@ def nan_frequency(frequencies: Frequencies) -> int:
     return frequencies.counts[-1].as_py() if last != last else 0
 
 
-def exact_percentiles(frequencies: Frequencies) -> Percentiles:
-    """The percentiles of values with exact frequencies, by nearest rank; NaN left out."""
+def exact_percentiles(frequencies: Frequencies) -> pa.Array:
+    """The percentiles of values with exact frequencies, by nearest rank; NaN left out. None when nothing is left."""
     counts = frequencies.counts.to_numpy()
     if nan_frequency(frequencies):
         counts = counts[:-1]
-    if len(counts) == 0:
-        return ()
     ends = np.cumsum(counts)
-    ranks = nearest_ranks(int(ends[-1]))
-    positions = np.searchsorted(ends, ranks)
-    return tuple((p / 100, frequencies.values[at]) for p, at in zip(PERCENTS, positions.tolist(), strict=True))
+    positions = np.searchsorted(ends, nearest_ranks(int(ends[-1]))) if len(ends) else np.empty(0, np.int64)
+    return frequencies.values.take(pa.array(positions))
 
 
 def nearest_ranks(n: int) -> npt.NDArray[np.int64]:

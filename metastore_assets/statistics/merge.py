@@ -2,7 +2,8 @@
 
 Counts, bounds, sums, means, deviations, lengths, sketches of distinct values and fingerprints merge exactly; skewness
 and kurtosis to rounding. Distinct counts and percentiles become estimates unless they follow from what is exact, and
-are made exact again by the merged frequencies (`apply_facts`).
+are made exact again by the merged frequencies (`apply_facts`). How merges are grouped may show in an estimate, but
+whichever way it was, no fewer distinct values are told than of any of the parts, nor more than of all of them together.
 """
 
 from __future__ import annotations
@@ -77,7 +78,7 @@ def lists_frequencies(merged: ColumnStatistics, policy: ColumnPolicy) -> bool:
 def apply_facts(merged: ColumnStatistics, facts: FrequencyFacts | None, listed: bool) -> ColumnStatistics:
     """`merged` with what the full list of frequencies says, which makes distinct, duplicates and percentiles exact.
 
-    `listed`: whether that list is kept, and not only counted. `facts` is None when the list was not added up.
+    `listed`: whether that list is kept. `facts` is None when it was not added up: then estimates stay what they are.
     """
     state = "listed" if listed else "counted" if merged.frequencies == "listed" else merged.frequencies
     if facts is None:
@@ -131,7 +132,8 @@ def _estimates(
         percentiles = estimated_percentiles(sketch, cls, infinities, row.minimum, row.maximum)
     distinct = None
     if row.distinct_sketch is not None:
-        distinct = max(1, min(estimate_distinct(row.distinct_sketch), _most_distinct(row, cls)))
+        distinct = min(estimate_distinct(row.distinct_sketch), _most_distinct(row, children, cls))
+        distinct = max(distinct, *(child.distinct_count or 1 for child in children))
     return replace(
         row,
         quantile_sketch=sketch,
@@ -157,10 +159,16 @@ def _implied(row: ColumnStatistics, cls: TypeClass) -> Frequencies | None:
     return Frequencies(values, pa.array([count for _, count in held], pa.int64()))
 
 
-def _most_distinct(row: ColumnStatistics, cls: TypeClass) -> int:
+def _most_distinct(row: ColumnStatistics, children: Sequence[ColumnStatistics], cls: TypeClass) -> int:
+    """How many distinct values there can be: no more than those of the children together, whatever these are worth.
+
+    As each child's number is itself within those of its own children, the numbers of a tree of merges are within what
+    its leaves counted: none is below the greatest of them, nor above their sum.
+    """
+    most = sum(child.value_count if child.distinct_count is None else child.distinct_count for child in children)
     if cls.kind != "integer" or row.minimum is None or row.maximum is None:
-        return row.value_count
-    return min(row.value_count, int(physical_value(row.maximum) - physical_value(row.minimum)) + 1)
+        return most
+    return min(most, int(physical_value(row.maximum) - physical_value(row.minimum)) + 1)
 
 
 def _merged_moments(children: Sequence[ColumnStatistics]) -> Moments | None:

@@ -146,8 +146,8 @@ MUTANTS = (
     Mutant(
         "the version forgets which numbers were given",
         "stepping",
-        "counter=before.counter + novel",
-        "counter=before.counter",
+        "counter = before.counter + content.novel",
+        "counter = before.counter",
     ),
     Mutant(
         "numbers start again with every piece of a range",
@@ -158,7 +158,31 @@ MUTANTS = (
     Mutant(
         "numbers start again with every range",
         "stepping",
-        "counter=tasks[number].counter + novel",
-        "counter=counter",
+        "return [replace(task, counter=counter) for task, counter in zip(tasks, counters, strict=True)]",
+        "return tasks",
+    ),
+    Mutant(
+        "the rows of a new key are no examples for each other",
+        "preserving",
+        "later &= ~written.select(group.changes()).to_series()",
+        "later &= False",
+    ),
+    Mutant(
+        "the example of a new key is its first row as it was before the hook",
+        "preserving",
+        "firsts = group.semi(result, novel).select(names)",
+        "firsts = group.semi(written.filter(~later), novel).select(names)",
+    ),
+    Mutant(
+        "totals below zero vanish in a merge",
+        "dataset",
+        "pl.any_horizontal(pl.col(name) != 0 for name in layout.amounts)",
+        "pl.any_horizontal(pl.col(name) > 0 for name in layout.amounts)",
+    ),
+    Mutant(
+        "a total that comes to zero stays",
+        "summing",
+        "layout.order.sort(total.filter(pl.any_horizontal(pl.col(name) != 0 for name in layout.amounts)))",
+        "layout.order.sort(total)",
     ),
 )

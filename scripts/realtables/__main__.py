@@ -1,4 +1,4 @@
-"""`make formats`: profile every real table, compare with what is known, and write docs/formats.md."""
+"""`make formats`: profile every real and every adversarial table, compare with what is known, write docs/formats.md."""
 
 from __future__ import annotations
 
@@ -11,6 +11,9 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
+from scripts.adversarial.judge import judge as judge_adversarial
+from scripts.adversarial.judge import selected
+from scripts.adversarial.report import section
 from scripts.realtables.compare import differences
 from scripts.realtables.report import Result, page
 from scripts.realtables.tables import RealTable, real_tables
@@ -21,7 +24,7 @@ _LEAST = 0.97
 
 
 def main() -> int:
-    """Exit status 0 when no table is wrong and at most 3 % are refused."""
+    """Exit status 0 when no table is wrong, at most 3 % are refused, and adversarial ones come out as expected."""
     parser = argparse.ArgumentParser(prog="make formats", description=__doc__)
     parser.add_argument("--tables", type=Path, default=_REPOSITORY.parent / "shared" / "realtables", metavar="FOLDER")
     parser.add_argument("--only", default="", metavar="TEXT", help="tables whose name has this in it; writes no page")
@@ -37,9 +40,16 @@ def main() -> int:
             print(f"{result.outcome}: {result.table.name}: {result.detail}")
     counts = {name: sum(result.outcome == name for result in results) for name in ("exact", "refused", "wrong")}
     print(", ".join(f"{count} {name}" for name, count in counts.items()))
+    failed = counts["wrong"] > 0 or counts["exact"] < _LEAST * len(results)
     if not arguments.only:
-        (_REPOSITORY / "docs" / "formats.md").write_text(page(results))
-    return int(counts["wrong"] > 0 or counts["exact"] < _LEAST * len(results))
+        with tempfile.TemporaryDirectory() as folder:
+            verdicts = judge_adversarial(selected(), Path(folder))
+        for verdict in verdicts:
+            if not verdict.as_expected:
+                print(f"{verdict.outcome}: {verdict.case.name}: {verdict.detail}")
+        (_REPOSITORY / "docs" / "formats.md").write_text(f"{page(results)}\n{section(verdicts)}")
+        failed |= not all(verdict.as_expected for verdict in verdicts)
+    return int(failed)
 
 
 def judge(tables: Sequence[RealTable]) -> list[Result]:

@@ -26,10 +26,10 @@ from dagster._core.definitions.sensor_definition import SensorExecutionData
 from deltalake import DeltaTable, write_deltalake
 
 from metastore_assets.config import CONFIG_VARIABLE
+from metastore_assets.resources.object_store import ObjectStoreResource
 from metastore_assets.store.manifest import Version
 from metastore_assets.store.objects import ObjectStore
 from metastore_assets.store.versions import VersionStore
-from resources.object_store import ObjectStoreResource
 
 CONFIG = """
 root: ./metastore

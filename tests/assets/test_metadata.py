@@ -2,15 +2,19 @@
 
 import json
 from dataclasses import replace
+from pathlib import Path
 
 import pyarrow as pa
 import pytest
 from dagster import serialize_value
 
-from metastore_assets.assets.glance import Glance, facts_of, range_text
+from metastore_assets.assets.glance import Glance, facts_of, glance_at, range_text
 from metastore_assets.assets.interest import interesting_columns
 from metastore_assets.assets.metadata import guarantee, profile_metadata, statistics_markdown
+from metastore_assets.assets.text import scalar_text
 from metastore_assets.statistics.column import ColumnStatistics
+from metastore_assets.store.objects import ObjectStore
+from tests.lookup.published import publish
 
 ROWS = 1000
 _POSITION = {name: i for i, name in enumerate(["key", "flag", "price", "one", "empty", "text", "day", "code"])}
@@ -73,6 +77,28 @@ def test_what_is_not_exact_is_named() -> None:
     assert guarantee("statistics", [bound]) == "exact; minimum or maximum is a bound: text"
     states = [replace(COLUMNS[0], frequencies="counted"), replace(COLUMNS[1], frequencies="off"), COLUMNS[2]]
     assert guarantee("frequencies", states) == ("exact: 1 of 3 columns are listed; counted, not listed: key; off: flag")
+    states[0] = replace(states[0], distinct_count_guarantee="estimate", duplicate_count=None)
+    assert guarantee("frequencies", states) == (
+        "exact: 1 of 3 columns are listed; estimated, not listed: key; off: flag"
+    )
+
+
+@pytest.mark.parametrize(
+    ("values", "ends", "labels"),
+    [
+        ([1, 5, 5, 999], ("00:00:00.000000001", "00:00:00.000000999"), ["…00:00:00.000000005"]),
+        ([1, 10**18, 10**18], ("1970-01-01 00:00:00", "2001-09-09 01:46:40"), ["2001-09-09 01:46:40"]),
+        ([1, 10**9, 10**9], ("1970-01-01 00:00:00", "1970-01-01 00:00:01"), ["…00:00:01"]),
+    ],
+)
+def test_times_are_told_apart(tmp_path: Path, values: list[int], ends: tuple[str, str], labels: list[str]) -> None:
+    """Where there is no room for nanoseconds beside the day, what differs is shown."""
+    table = publish(ObjectStore(str(tmp_path)), pa.table({"at": pa.array(values, pa.timestamp("ns"))}))
+    (column,) = glance_at(table, None, 1).columns
+    assert (column.low, column.high) == ends
+    assert [label for label, _ in column.top][:1] == labels
+    (row,) = table.statistics()
+    assert scalar_text(row.minimum).replace("-", "\\-") in statistics_markdown([row])
 
 
 def test_markdown_shows_names_as_they_are() -> None:

@@ -9,8 +9,8 @@ import pytest
 from dagster import build_init_resource_context
 
 from metastore_assets.errors import ConfigError
-from resources.object_store import ObjectStoreResource
-from resources.spark import SparkResource
+from metastore_assets.resources.object_store import ObjectStoreResource
+from metastore_assets.resources.spark import SparkResource
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -20,7 +20,7 @@ PROGRAM = """
 import sys
 from dagster import build_init_resource_context
 from pyspark.sql import SparkSession
-from resources.spark import SparkResource
+from metastore_assets.resources.spark import SparkResource
 
 spark = SparkResource(config_file=sys.argv[1])
 assert SparkSession.getActiveSession() is None, "started before it was asked for"

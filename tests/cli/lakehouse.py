@@ -63,8 +63,26 @@ def build(folder: Path) -> Lakehouse:
         "      note: {frequencies: off}\n"
         "  - {name: orders, uri: ./orders}\n"
         "  - {name: people, uri: ./people}\n"
+        "  - {name: instants, uri: ./instants}\n"
     )
+    (folder / "instants").mkdir()
+    for name, numbers in (("1", [1, 5, 999]), ("2", [7, 1001, None])):
+        pq.write_table(_instants(numbers), folder / "instants" / f"{name}.parquet")
     return Lakehouse(folder)
+
+
+def _instants(numbers: list[int | None]) -> pa.Table:
+    """Nanoseconds from midnight and from 1970, days from the year 10000, and what is not profiled."""
+    nanoseconds = pa.array(numbers, pa.int64())
+    days = pa.array([None if number is None else 2_932_896 + number for number in numbers], pa.int32())
+    return pa.table(
+        {
+            "time": nanoseconds.view(pa.time64("ns")),
+            "at": nanoseconds.view(pa.timestamp("ns")),
+            "day": days.view(pa.date32()),
+            "lasted": nanoseconds.view(pa.duration("ns")),
+        }
+    )
 
 
 def events(start: int, count: int) -> pa.Table:

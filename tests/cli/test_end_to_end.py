@@ -32,7 +32,7 @@ def lakehouse(tmp_path_factory: pytest.TempPathFactory) -> Lakehouse:
     # Nothing of what Spark's JVM says at its start gets through.
     assert (done.returncode, done.stderr) == (0, "")
     assert [(row["table"], row["version"], row["published"]) for row in documents(done)] == [
-        (table, 1, True) for table in TABLES
+        (table, 1, True) for table in (*TABLES, "instants")
     ]
     assert documents(done)[0]["partitions"] == {"changed": 3, "removed": 0, "total": 3}
     return made
@@ -86,6 +86,28 @@ def test_top_values_are_duckdbs(lakehouse: Lakehouse) -> None:
     day = lakehouse.ask("events", "SELECT kind, count(kind) FROM t WHERE day = '2024-01-02' GROUP BY 1")
     found = asked(lakehouse, "top", "events", "kind", "--partition", "day=2024-01-02")
     assert {(row["value"], row["frequency"]) for row in found} == {row for row in day if row[0] is not None}
+
+
+def test_nanoseconds_and_far_years_are_told_without_pandas(lakehouse: Lakehouse) -> None:
+    """Merged from two files, by a command that does not let pandas in."""
+    columns = {row["column"]: row for row in asked(lakehouse, "show", "instants")["columns"]}
+    expected = {
+        "time": ("00:00:00.000000001", "00:00:00.000000007", "00:00:00.000001001"),
+        "at": ("1970-01-01T00:00:00.000000001", "1970-01-01T00:00:00.000000007", "1970-01-01T00:00:00.000001001"),
+        "day": ("+10000-01-01", "+10000-01-07", "+10002-09-27"),
+    }
+    for name, (least, median, greatest) in expected.items():
+        row = columns[name]
+        percentiles = {one["fraction"]: one["value"] for one in row["percentiles"]}
+        assert (row["minimum"], percentiles[0.5], row["maximum"]) == (least, median, greatest)
+        assert (percentiles[0.01], percentiles[0.99], row["percentiles_guarantee"]) == (least, greatest, "exact")
+    assert columns["lasted"]["reason"] == "duration[ns] is not a type that values are profiled of"
+    shown = execute("show", "instants", folder=lakehouse.folder).stdout
+    assert all(least.replace("T", " ") in shown for least, _, _ in expected.values())
+    assert [one["value"] for one in asked(lakehouse, "top", "instants", "at", "-n", "2")] == [
+        "1970-01-01T00:00:00.000000001",
+        "1970-01-01T00:00:00.000000005",
+    ]
 
 
 @pytest.mark.parametrize("bins", [None, "7"])

@@ -2,11 +2,14 @@
 
 from __future__ import annotations
 
+import json
 from pathlib import Path
 
 import pytest
 
 from metastore_assets.cli import failures
+from metastore_assets.config import TableConfig
+from metastore_assets.errors import ConfigError
 from metastore_assets.lookup import Metastore
 from tests.cli.support import error_of, run
 
@@ -58,6 +61,7 @@ def test_what_is_not_there(published: Path, arguments: list[str], said: list[str
         (["refresh", "orders", "gone", "--partition", "x"], "one table"),
         (["profile"], "'URI...'"),
         (["profile", "x", "--option", "header"], "has no `=` behind a name"),
+        (["profile", "x", "--schema", "zip"], "'zip' has no `=` behind a name"),
         (["expire", "orders", "--keep", "0"], "0 is not in the range"),
     ],
 )
@@ -135,6 +139,9 @@ def test_no_configuration(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> No
             ["table 'a': columns.x.ranks", "'on'", "not built yet"],
         ),
         ("{root: r, tables: [{name: a, uri: u, sensor: {interval: 0}}]}", ["table 'a': sensor.interval = 0", "1"]),
+        ("{root: r, tables: [{name: a, uri: u, shema: {x: int}}]}", ["table 'a': shema", "no such key", "'schema'"]),
+        ("{root: r, tables: [{name: a, uri: u, declared: {x: int}}]}", ["table 'a': declared", "no such key"]),
+        ("{root: r, tables: [{name: a, uri: u, schema: {x: 5}}]}", ["table 'a': schema.x = 5", "text"]),
         ("{root: r, roof: s}", ["roof"]),
     ],
 )
@@ -144,6 +151,19 @@ def test_an_invalid_configuration(tmp_path: Path, text: str, said: list[str]) ->
     path.write_text(text)
     message = error_of(run("tables", config=path))
     assert all(part in message for part in [str(path), *said]), message
+
+
+@pytest.mark.parametrize(
+    ("given", "said"),
+    [
+        ("zip=sting", "schema.zip = 'sting': no type that a column can be read in; did you mean string?"),
+        ("zpi=string", "schema.zpi is no column of the table; did you mean zip?"),
+    ],
+)
+def test_a_wrong_type_of_a_column(tmp_path: Path, given: str, said: str) -> None:
+    """Told before anything is computed."""
+    (tmp_path / "a.csv").write_text("zip,x\n01234,1\n")
+    assert said in error_of(run("profile", str(tmp_path), "--schema", given))
 
 
 def test_an_unexpected_error(published: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -198,3 +218,29 @@ def test_an_error_that_an_interrupt_led_to(interrupt: type[BaseException]) -> No
     with pytest.raises(interrupt):
         failures.raise_interrupt(error)
     failures.raise_interrupt(OSError("of its own"))
+
+
+def test_profile_says_how_far_a_table_reaches(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The error names the option that allows more; both options are the keys of the configuration."""
+    add = {"path": "s3://other/lake/p=1/x.parquet", "partitionValues": {}, "size": 1, "modificationTime": 1}
+    schema = {"type": "struct", "fields": [{"name": "a", "type": "long", "nullable": True, "metadata": {}}]}
+    actions = [
+        {"protocol": {"minReaderVersion": 1, "minWriterVersion": 2}},
+        {"metaData": {"id": "x", "format": {}, "schemaString": json.dumps(schema), "partitionColumns": []}},
+        {"add": add | {"dataChange": True}},
+    ]
+    (tmp_path / "t" / "_delta_log").mkdir(parents=True)
+    commit = tmp_path / "t" / "_delta_log" / f"{0:020}.json"
+    commit.write_text("\n".join(map(json.dumps, actions)))
+    said = error_of(run("profile", str(tmp_path / "t")))
+    assert 'allow: ["s3://other/lake/"] (`--allow s3://other/lake/` for metastore profile)' in said
+    assert "`confine: true`" in error_of(run("profile", str(tmp_path / "t"), "--confine"))
+
+    def profiled(table: TableConfig, *rest: object) -> None:
+        raise ConfigError(f"{table.allow} {table.confine}")
+
+    monkeypatch.setattr("metastore_assets.cli.profile._profiled", profiled)
+    monkeypatch.chdir(tmp_path)
+    said = error_of(run("profile", "t", "--allow", "s3://other/lake/", "--allow", "near", "--confine"))
+    assert f"('s3://other/lake/', '{tmp_path}/near') True" in said
+    assert "() False" in error_of(run("profile", "t"))

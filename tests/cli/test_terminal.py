@@ -13,6 +13,7 @@ from pathlib import Path
 
 import pytest
 
+from metastore_assets.cli.terminal import TerminalOutput
 from tests.cli.support import PROGRAM, run
 
 _STYLE = re.compile(r"\x1b\[[0-9;]*m")
@@ -136,3 +137,31 @@ def test_without_utf_8_something_is_shown(published: Path) -> None:
     printed = on_terminal("show", "orders", folder=published.parent, PYTHONIOENCODING="ascii", PYTHONUTF8="0")
     assert "orders" in printed
     assert on_terminal("show", "orders", "--json", folder=published.parent, PYTHONIOENCODING="ascii").isascii()
+
+
+def test_a_plan_names_columns_whose_types_change(capsys: pytest.CaptureFixture[str]) -> None:
+    """With what is in which file."""
+    fragments, partitions = (
+        {"added": 1, "removed": 0, "kept": 0, "profiled": 1},
+        {"changed": 1, "removed": 0, "total": 1},
+    )
+    plan = {
+        "table": "t",
+        "version": 2,
+        "snapshot": "s",
+        "published": True,
+        "dry_run": True,
+        "bytes_to_read": 10,
+        "fragments": fragments,
+        "partitions": partitions,
+        "changed_partitions": ["all"],
+        "removed_partitions": [],
+        "type_changes": [
+            {"column": "zip", "before": "int64", "now": "string", "reason": "'01234' in /t/b.csv, line 2"},
+            {"column": "n", "before": "null", "now": "decimal128(10, 2)", "reason": None},
+        ],
+    }
+    TerminalOutput().refreshed(plan)
+    printed = capsys.readouterr().out
+    assert "zip: int64 → string, because of '01234' in /t/b.csv, line 2\n" in printed
+    assert "n: null → decimal(10,2)\n" in printed

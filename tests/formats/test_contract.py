@@ -34,6 +34,7 @@ from tests.formats.tables import (
     Table,
     rows_of,
 )
+from tests.scalars import scalars_in
 
 _TABLES = (*TABLES, *ICEBERG_TABLES, *HUDI_TABLES)
 _SCHEMA = pa.schema({"id": pa.int64(), "text": pa.string(), "day": pa.string()})
@@ -200,6 +201,7 @@ def test_another_process_reads_the_same_rows(tmp_path: Path) -> None:
         for fragment in snapshot.fragments:
             sources.append((fragment.source, snapshot.schema))
             assert len(pickle.dumps(fragment.source)) < 2000
+            assert list(scalars_in(fragment)) == []
             rows = read_rows(snapshot, [fragment])
             expected.append(
                 (

@@ -39,13 +39,26 @@ def _snapshot_of(folder: Path, *contents: str) -> Snapshot:
 _NAIVE = "2024-01-01 10:00:00"
 _TYPED = [
     (["1", "-9223372036854775808", ""], pa.int64(), [1, -(2**63), None]),
-    (["007", " 8 "], pa.int64(), [7, 8]),
+    ([" 7\t", " 8 ", "+9", "-0"], pa.int64(), [7, 8, 9, 0]),
+    (["007", " 8 "], pa.string(), ["007", " 8 "]),
+    (["1", "01234"], pa.string(), ["1", "01234"]),
+    (["00"], pa.string(), ["00"]),
+    (["-01"], pa.string(), ["-01"]),
+    (["+07", "1"], pa.string(), ["+07", "1"]),
+    (["007.5"], pa.string(), ["007.5"]),
+    (["01e5"], pa.string(), ["01e5"]),
+    (["0.5", "0", "-0", "1e05", "1E-07"], pa.float64(), [0.5, 0.0, 0.0, 1e5, 1e-7]),
     (["1", "18446744073709551615"], pa.uint64(), [1, 2**64 - 1]),
     (["-1", "18446744073709551615"], pa.string(), ["-1", "18446744073709551615"]),
     (["1", "1.5", ""], pa.float64(), [1.0, 1.5, None]),
     (["9007199254740993", "1.5"], pa.string(), ["9007199254740993", "1.5"]),
+    (["9007199254740992", "-9007199254740992", "1.5"], pa.float64(), [2.0**53, -(2.0**53), 1.5]),
+    (["1" + "0" * 30, "1.5"], pa.string(), ["1" + "0" * 30, "1.5"]),
+    (["1e-400", "1.5"], pa.string(), ["1e-400", "1.5"]),
+    (["nan(1)"], pa.string(), ["nan(1)"]),
     (["1e3", "-inf", "0.1"], pa.float64(), [1000.0, float("-inf"), 0.1]),
     (["true", "False", ""], pa.bool_(), [True, False, None]),
+    ([" true", "false ", "\tTRUE"], pa.bool_(), [True, False, True]),
     (["0", "true"], pa.string(), ["0", "true"]),
     (["0x10", "1"], pa.string(), ["0x10", "1"]),
     (["1e400", "1.5"], pa.string(), ["1e400", "1.5"]),
@@ -63,9 +76,17 @@ _TYPED = [
         [datetime(2024, 1, 1, 10, tzinfo=UTC), datetime(2024, 1, 1, 8, tzinfo=UTC)],
     ),
     ([_NAIVE + "Z", _NAIVE], pa.string(), [_NAIVE + "Z", _NAIVE]),
+    ([" 2024-01-01", "2024-01-02 "], pa.date32(), [date(2024, 1, 1), date(2024, 1, 2)]),
+    ([f" {_NAIVE}"], pa.timestamp("us"), [datetime(2024, 1, 1, 10)]),
     (["10:00", "23:59:59.5", ""], pa.time64("us"), [time(10), time(23, 59, 59, 500000), None]),
+    ([" 10:00 "], pa.time64("us"), [time(10)]),
     (["24:00"], pa.string(), ["24:00"]),
-    (["a", "", "NA", "null"], pa.string(), ["a", "", "NA", "null"]),
+    (["a", "", "NA", "null"], pa.string(), ["a", None, "NA", "null"]),
+    (["a", '""', ""], pa.string(), ["a", "", None]),
+    (["1", '""', ""], pa.int64(), [1, None, None]),
+    (['""', ""], pa.string(), ["", None]),
+    ([" a ", " ", "b"], pa.string(), [" a ", " ", "b"]),
+    (["1", " "], pa.string(), ["1", " "]),
     (["", ""], pa.null(), [None, None]),
     (["1", "NA"], pa.string(), ["1", "NA"]),
 ]
@@ -141,9 +162,9 @@ def test_delimiter_and_quote(tmp_path: Path, name: str) -> None:
 
 
 def test_an_escape_takes_the_next_character_as_it_is(tmp_path: Path) -> None:
-    """Delimiters, quotes and line ends."""
+    """Delimiters, quotes and line ends; outside of quotes where it is said that it counts there."""
     (tmp_path / "a.csv").write_text('a,b\n1,x\\,y\n2,"q\\"r"\n3,s\\\nt\n')
-    assert _read(tmp_path, escape="\\") == {"a": [1, 2, 3], "b": ["x,y", 'q"r', "s\nt"]}
+    assert _read(tmp_path, escape="\\", escape_unquoted=True) == {"a": [1, 2, 3], "b": ["x,y", 'q"r', "s\nt"]}
 
 
 @pytest.mark.parametrize("content", ['a,b\n1,"x\n2,y\n', 'a,b\n1,"x, y', 'a,b\n1,z\n2,"x\n3,y\n\n'])

@@ -16,7 +16,7 @@ from deltalake import DeltaTable, write_deltalake
 from metastore_assets.config import TableConfig
 from metastore_assets.errors import SnapshotNotFoundError, TableFormatError, TableNotFoundError
 from metastore_assets.formats import Snapshot, open_table_format
-from tests.formats.delta_log_writer import commit, field, metadata, protocol
+from tests.formats.delta_log_writer import add_file, commit, field, metadata, protocol
 from tests.formats.oracle import read_rows
 
 
@@ -231,3 +231,12 @@ def test_row_counts_come_from_whatever_statistics_there_are(tmp_path: Path) -> N
     pq.write_table(checkpoint, tmp_path / "_delta_log" / f"{0:020}.checkpoint.parquet")
     counts = {fragment.path[-1]: fragment.row_count for fragment in _snapshot(tmp_path).fragments}
     assert counts == {"5": 5, "6": 6}
+
+
+def test_a_folder_is_no_entry_of_the_log(tmp_path: Path) -> None:
+    """Whatever it is called: nobody commits by making one."""
+    commit(tmp_path, protocol(), metadata([field("a", "long")]), add_file(tmp_path, pa.table({"a": [1]})))
+    (tmp_path / "_delta_log" / f"{7:020}.json").mkdir()
+    (tmp_path / "_delta_log" / f"{9:020}.checkpoint.parquet").mkdir()
+    table = open_table_format(TableConfig(name="t", uri=str(tmp_path)))
+    assert table.snapshot().id == table.snapshot_id() == "0"

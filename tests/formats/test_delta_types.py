@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from datetime import date, datetime
 from decimal import Decimal
 from pathlib import Path
 from typing import Any
 
+import deltalake
 import pyarrow as pa
 import pytest
 
@@ -83,3 +85,35 @@ def test_what_does_not_fit_the_declared_type_is_refused(tmp_path: Path, stored: 
     snapshot = _snapshot(tmp_path)
     with pytest.raises(FragmentError, match=r"f\.parquet: column 'a'"):
         read_columns(snapshot)
+
+
+@pytest.fixture
+def nanoseconds() -> Iterator[None]:
+    """Lets deltalake write them, which it does for a whole process."""
+    deltalake.enable_nanosecond_timestamps()
+    yield
+    deltalake._disable_nanosecond_timestamps()
+
+
+@pytest.mark.usefixtures("nanoseconds")
+@pytest.mark.parametrize("zone", ["UTC", None])
+@pytest.mark.parametrize("partitioned", [False, True])
+def test_timestamps_in_nanoseconds(tmp_path: Path, zone: str | None, partitioned: bool) -> None:
+    """As deltalake writes them where it is told to: every digit counts, in partition values as well."""
+    times = pa.array([1_000_000_001, -7, 1_700_000_000_123_456_700, None], pa.timestamp("ns", zone))
+    rows = pa.table({"n": [0, 1, 2, 3], "at": times})
+    deltalake.write_deltalake(str(tmp_path), rows, partition_by=["at"] if partitioned else None)
+    delta = open_table_format(TableConfig(name="t", uri=str(tmp_path)))
+    snapshot = delta.snapshot()
+    assert snapshot.schema.field("at").type == times.type
+    found: dict[int, int] = {}
+    for fragment in snapshot.fragments:
+        with fragment.source.open() as reader:
+            numbers, values = (pa.concat_arrays(list(reader.read(field))) for field in snapshot.schema)
+            found |= dict(zip(numbers.to_pylist(), values.cast(pa.int64()).to_pylist(), strict=True))
+    assert found == dict(enumerate(times.cast(pa.int64()).to_pylist()))
+    keys = {fragment.partition_key for fragment in snapshot.fragments}
+    assert f"at=1969-12-31 23:59:59.999999993{'Z' if zone else ''}" in keys or not partitioned
+    assert len(keys) == (4 if partitioned else 1)
+    greatest = delta.bounds(snapshot, "at")["maximum"].drop_null().cast(pa.int64()).to_pylist()
+    assert max(greatest) >= 1_700_000_000_123_456_700

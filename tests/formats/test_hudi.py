@@ -16,6 +16,7 @@ from metastore_assets.config import TableConfig
 from metastore_assets.errors import ConfigError, FragmentError, TableFormatError, TableNotFoundError
 from metastore_assets.formats import Snapshot, open_table_format
 from metastore_assets.formats.location import Location
+from tests.formats.avro_container import container, recode
 from tests.formats.hudi_history import History
 from tests.formats.hudi_realtables import unpacked
 from tests.formats.hudi_writer import HudiWriter, block
@@ -79,6 +80,27 @@ def test_what_has_not_been_committed_is_not_read(copied: Callable[[str], Path], 
     assert after.id == before.id
     assert [one.id for one in after.fragments] == [one.id for one in before.fragments]
     assert _rows(after) == _rows(before)
+
+
+@pytest.mark.parametrize("codec", ["snappy", "zstandard", "xz"])
+def test_commits_in_every_codec_of_avro(copied: Callable[[str], Path], codec: str) -> None:
+    """Their metadata are Avro files since table version 8."""
+    table = copied("mor_v9_txns_nonpart_meta")
+    before = _open(table)
+    changed = [path for path in (table / ".hoodie/timeline").iterdir() if _done(path)]
+    for path in changed:
+        recode(path, codec)
+    assert changed
+    assert [one.id for one in _open(table).fragments] == [one.id for one in before.fragments]
+
+
+def test_a_commit_without_a_record_is_named(copied: Callable[[str], Path]) -> None:
+    """An Avro file may hold nothing."""
+    table = copied("mor_v9_txns_nonpart_meta")
+    path = next(path for path in (table / ".hoodie/timeline").iterdir() if _done(path))
+    path.write_bytes(container(b'"string"', [], "null", {}))
+    with pytest.raises(TableFormatError, match=rf"{path.name} is no metadata of a Hudi commit .*it has no record"):
+        _open(table)
 
 
 def test_a_moved_table_is_the_same(copied: Callable[[str], Path], tmp_path: Path) -> None:

@@ -214,3 +214,24 @@ def test_partitions_that_manifests_spell_otherwise(tmp_path: Path) -> None:
         for fragment in open_table_format(TableConfig(name="t", uri=str(writer.folder))).snapshot().fragments
     ]
     assert sorted(keys) == ["f=1.5/d=-0.01", "f=nan/d=-0.01", "f=nan/d=2.56"]
+
+
+def test_a_file_of_deletes_that_is_gone_or_broken_is_named(tmp_path: Path) -> None:
+    """With the data file, whose rows cannot be told without it."""
+    writer = IcebergWriter(tmp_path / "t", [column(1, "id", "long")])
+    data = writer.data(pa.table({"id": [1, 2]}))
+    writer.commit(data)
+    deletes = writer.equality_deletes(pa.table({"id": [1]}), "id")
+    writer.commit(deletes)
+    (fragment,) = open_table_format(TableConfig(name="t", uri=str(writer.folder))).snapshot().fragments
+    path = Path(deletes["file_path"])
+    path.write_bytes(path.read_bytes()[:-9])
+    said = f"{data['file_path']}: the equality deletes in {path} cannot be read: "
+    with pytest.raises(FragmentError, match=said) as caught:
+        fragment.source.open()
+    assert caught.value.path == data["file_path"]
+    path.unlink()
+    said = f"{path} is gone since the table was listed: {data['file_path']} cannot be read without it"
+    with pytest.raises(FragmentError, match=said) as caught:
+        fragment.source.open()
+    assert caught.value.missing

@@ -46,6 +46,16 @@ def test_by_folder_and_by_metadata_file(writer: IcebergWriter) -> None:
         assert _ids(metadata / name) == [1, 2]
 
 
+@pytest.mark.parametrize("name", ["{}.gz.metadata.json", "{}.metadata.json.gz", "{}.metadata.json"])
+def test_a_folder_of_compressed_metadata(writer: IcebergWriter, name: str) -> None:
+    """As `write.metadata.compression-codec` makes it: the content tells, whatever the name."""
+    for path in (writer.folder / "metadata").glob("*.metadata.json"):
+        content = gzip.compress(path.read_bytes()) + gzip.compress(b"\n")
+        path.unlink()
+        path.with_name(name.format(path.name.partition(".")[0])).write_bytes(content)
+    assert _ids(writer.folder) == [1, 2, 3]
+
+
 @pytest.mark.parametrize(
     ("names", "hint", "expected"),
     [
@@ -165,7 +175,7 @@ def test_damaged_and_missing_files_are_named(writer: IcebergWriter) -> None:
     writer.commit()
     for manifest in (writer.folder / "metadata").glob("*-m0.avro"):
         manifest.write_bytes(manifest.read_bytes()[:-30])
-    with pytest.raises(TableFormatError, match="cannot be read as an Iceberg table"):
+    with pytest.raises(TableFormatError, match=r"the manifest .*-m0\.avro cannot be read"):
         _open(writer.folder).snapshot()
     for manifest in (writer.folder / "metadata").glob("*-m0.avro"):
         manifest.unlink()
@@ -246,3 +256,52 @@ def test_manifests_inside_of_the_metadata_file(writer: IcebergWriter) -> None:
     path.write_text(json.dumps(old | {"snapshots": [snapshot]}))
     assert _ids(writer.folder) == [1, 2, 3]
     assert _open(writer.folder).snapshot_id() == "5"
+
+
+def test_a_current_snapshot_that_only_the_main_branch_names(writer: IcebergWriter) -> None:
+    """It is the head of that branch."""
+    for current in (None, -1):
+        writer.write_metadata(**{"current-snapshot-id": current})
+        assert _ids(writer.folder) == [1, 2, 3]
+
+
+def test_snapshots_of_numbers_without_a_sign(writer: IcebergWriter) -> None:
+    """As some writers draw them."""
+    number = 2**64 - 5
+    last = writer.snapshots[-1] | {"snapshot-id": number}
+    snapshots = [*writer.snapshots[:-1], last]
+    log = [{"snapshot-id": number, "timestamp-ms": 1_700_000_000_000}]
+    changes = {"current-snapshot-id": number, "refs": {}, "snapshot-log": log}
+    writer.write_metadata(snapshots=snapshots, **changes)
+    assert _ids(writer.folder) == _ids(writer.folder, at=str(number)) == [1, 2, 3]
+    writer.write_metadata(snapshots=[last | {"snapshot-id": 2**64}])
+    with pytest.raises(TableFormatError, match=f"snapshot-id is {2**64}, not a whole number"):
+        _open(writer.folder).snapshot()
+
+
+def test_a_snapshot_that_names_no_manifests(writer: IcebergWriter) -> None:
+    """Is no empty table; one that lists none is."""
+    snapshots = [{key: value for key, value in one.items() if key != "manifest-list"} for one in writer.snapshots]
+    writer.write_metadata(snapshots=snapshots)
+    with pytest.raises(TableFormatError, match="neither a manifest list nor manifests"):
+        _open(writer.folder).snapshot()
+    writer.write_metadata(snapshots=[one | {"manifests": []} for one in snapshots])
+    assert _ids(writer.folder) == []
+
+
+@pytest.mark.parametrize(
+    ("change", "said"),
+    [({"location": None}, "no metadata file of an Iceberg table"), ({"snapshots": [7]}, "no valid metadata file")],
+)
+def test_values_of_another_kind_in_a_metadata_file(writer: IcebergWriter, change: Any, said: str) -> None:
+    """Are told, with the file."""
+    path = writer.write_metadata(**change)
+    with pytest.raises(TableFormatError, match=f"{path} is {said}"):
+        _open(writer.folder).snapshot()
+
+
+def test_encrypted_metadata_are_named(writer: IcebergWriter) -> None:
+    """Of a snapshot it is told by a key."""
+    writer.write_metadata(snapshots=[one | {"key-id": "k"} for one in writer.snapshots])
+    with pytest.raises(TableFormatError, match="its manifest list is encrypted"):
+        _open(writer.folder).snapshot()

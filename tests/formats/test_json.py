@@ -133,12 +133,17 @@ def test_compressed_files(tmp_path: Path, name: str, monkeypatch: pytest.MonkeyP
 
 
 def test_a_file_that_is_not_what_its_name_says(tmp_path: Path) -> None:
-    """No gzip inside of .gz, UTF-16, and a byte order mark, which is no part of the first key."""
+    """Plain text in .gz, UTF-16, gzip in gzip, and a byte order mark, which is no part of the first key."""
     (tmp_path / "a.json.gz").write_bytes(b'{"a": 1}\n')
-    with pytest.raises(TableFormatError, match=r"a\.json\.gz"):
-        _snapshot(tmp_path)
+    assert read_columns(_snapshot(tmp_path)) == {"a": [1]}
     (tmp_path / "a.json.gz").write_bytes(gzip.compress('{"a": 1}\n'.encode("utf-16")))
-    with pytest.raises(TableFormatError, match="utf-8"):
+    with pytest.raises(TableFormatError, match="UTF-16"):
+        _snapshot(tmp_path)
+    (tmp_path / "a.json.gz").write_bytes(gzip.compress(b'{"a": 1}\n{"a": "\xe9"}\n'))
+    with pytest.raises(TableFormatError, match=r"a\.json\.gz.*line 2: 'utf-8' codec"):
+        _snapshot(tmp_path)
+    (tmp_path / "a.json.gz").write_bytes(gzip.compress(gzip.compress(b'{"a": 1}\n')))
+    with pytest.raises(TableFormatError, match=r"a\.json\.gz.*compressed twice"):
         _snapshot(tmp_path)
     (tmp_path / "a.json.gz").write_bytes(gzip.compress('{"a": 1}\n'.encode("utf-8-sig")))
     assert read_columns(_snapshot(tmp_path)) == {"a": [1]}

@@ -6,7 +6,7 @@ import random
 from datetime import UTC, date, datetime
 from decimal import Decimal
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import pyarrow as pa
 import pyarrow.orc as orc
@@ -19,6 +19,9 @@ from metastore_assets.formats.file_columns import open_columns
 from metastore_assets.formats.orc import OrcColumns
 from metastore_assets.formats.orc_tail import OrcTail, message, signed
 from tests.formats.oracle import read_columns
+
+if TYPE_CHECKING:
+    from pyspark.sql import SparkSession
 
 
 def _orc(table: pa.Table, **options: Any) -> bytes:
@@ -233,3 +236,19 @@ def test_the_footer_is_read_as_protobuf() -> None:
     tail = OrcTail.of(orc.ORCFile(pa.BufferReader(data)).reader.serialized_file_tail())
     assert tail.is_proleptic
     assert tail.statistics(9) is None
+
+
+@pytest.mark.spark
+def test_timestamps_without_a_zone_as_spark_writes_them(spark: SparkSession, tmp_path: Path) -> None:
+    """Spark stores them as numbers and says so in an attribute, also below structs and lists; bounds know it too."""
+    rows = [(datetime(2024, 1, 31, 12, 30), {"x": datetime(1, 1, 1)}, [datetime(9999, 12, 31)]), (None, None, None)]
+    schema = "t timestamp_ntz, s struct<x: timestamp_ntz>, l array<timestamp_ntz>, n long"
+    frame = spark.createDataFrame([(*row, number) for number, row in enumerate(rows)], schema)
+    frame.coalesce(1).write.orc(str(tmp_path / "t"))
+    table = open_table_format(TableConfig(name="t", uri=str(tmp_path / "t")))
+    snapshot = table.snapshot()
+    columns = read_columns(snapshot)
+    assert list(zip(columns["t"], columns["s"], columns["l"], strict=True)) == rows
+    assert columns["n"] == [0, 1]
+    bounds = table.bounds(snapshot, "t").to_pylist()[0]
+    assert (bounds["minimum"], bounds["maximum"]) == (rows[0][0], rows[0][0])

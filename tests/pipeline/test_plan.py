@@ -1,5 +1,6 @@
 """The plan is a pure function of the published version and the snapshot: what is stored is not read again."""
 
+from dataclasses import replace
 from datetime import UTC, datetime
 
 import pyarrow as pa
@@ -7,7 +8,7 @@ import pytest
 
 from metastore_assets.config import TableConfig
 from metastore_assets.errors import ConfigError, PartitionNotFoundError
-from metastore_assets.formats.base import FIELD_ID, Fragment, Snapshot
+from metastore_assets.formats.base import FIELD_ID, Fragment, Snapshot, TypeReason
 from metastore_assets.formats.conform import with_default
 from metastore_assets.pipeline.plan import Layout, Plan, make_plan, table_layout
 from metastore_assets.store.manifest import FragmentEntry, PartitionEntry, ProfileFiles, Version
@@ -205,3 +206,18 @@ def test_an_added_column_with_a_default_is_read_from_all() -> None:
     second = plan(first, snapshot(fragment("a"), schema=SCHEMA.append(default)))
     assert ids(second) == ["a"]
     assert ids(plan(published(second), snapshot(fragment("a"), schema=SCHEMA.append(default)))) == []
+
+
+def test_a_plan_tells_of_changed_types_and_why() -> None:
+    """Of columns that are in both, by identity; the reason where what is in the files decides."""
+    base = published(plan(None, snapshot(fragment("a"))))
+    wider = pa.schema([("id", pa.string()), ("name", pa.binary()), ("new", pa.int64())])
+    reasons = (TypeReason("id", pa.float64(), "no"), TypeReason("id", pa.int64(), "'01' in b.csv, line 2"))
+    now = replace(snapshot(fragment("a"), fragment("b"), schema=wider, identity="2"), type_reasons=reasons)
+    second = plan(base, now)
+    assert ids(second) == ["a", "b"]
+    assert second.to_json()["type_changes"] == [
+        {"column": "id", "before": "int64", "now": "string", "reason": "'01' in b.csv, line 2"},
+        {"column": "name", "before": "string", "now": "binary", "reason": None},
+    ]
+    assert plan(None, now).type_changes == ()

@@ -2,15 +2,16 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
+from functools import partial
 from random import Random
 
 import pyarrow as pa
 
 from metastore_assets.produce import Settings
 from tests.produce import oracle
-from tests.produce.forms import ID_FORMS, KEY_FORMS, VALUE_FORMS, Form, Function
+from tests.produce.forms import FOUNDER_FORM, ID_FORMS, KEY_FORMS, SIGNED_FORM, VALUE_FORMS, Form, Function
 from tests.produce.model import Graph, Node, RootNode, StageNode, SumNode
 from tests.produce.numbers import ANY_PORTS, JOINS, KEYS
 from tests.produce.oracle import Change, Groups, Key, Value
@@ -37,11 +38,12 @@ class Case:
                     lines.append(
                         f"  {node.name}: {node.function!r} of {node.ports} descending={node.descending}"
                         f"{' suppress' if node.suppress else ''}{' batch' if node.batch else ''}"
-                        f"{' numbered' if node.numbered else ''}"
+                        f"{' numbered' if node.numbered else ''}{' founded' if node.founded else ''}"
                     )
                 case SumNode():
                     lines.append(
                         f"  {node.name}: sum of {node.amounts} by {node.group}, {node.count} of {node.feeders}"
+                        f"{' signed' if node.signed else ''}"
                     )
         return "\n".join(lines)
 
@@ -49,42 +51,57 @@ class Case:
 def random_case(seed: int) -> Case:
     """1–3 roots, 1–5 stages of 1–3 ports of 1–2 feeders, drawn from all earlier nodes.
 
-    In a part of the graphs, most stages give surrogate keys.
+    In a part of the graphs, most stages give surrogate keys; in another, most keep what the first row of a key had; in
+    another, values are of either sign.
     """
     random = Random(seed)
     # Drawn apart, so that the graphs without ids are the same as they would be if there were none at all.
     ids = Random(f"ids of {seed}")
     share = 0.7 if ids.random() < 0.2 else 0.0
+    more = Random(f"founders and signs of {seed}")
+    founded, signed = more.random() < 0.25, more.random() < 0.3
+
+    def varied(form: Form, *, stage: bool) -> Form:
+        """Values that have nothing special as others."""
+        if stage and founded and form in VALUE_FORMS and more.random() < 0.7:
+            return FOUNDER_FORM
+        return SIGNED_FORM if form is VALUE_FORMS[0] and signed and more.random() < 0.8 else form
+
     nodes: list[Node] = []
     forms: dict[str, tuple[Form, Form]] = {}
     key_form = random.choice(KEY_FORMS)
     for number in range(random.randint(1, 3)):
         # Roots mostly share the form of their keys: only then can they meet.
         key = key_form if random.random() < 0.9 else random.choice(KEY_FORMS)
-        value = random.choice(VALUE_FORMS)
+        value = varied(random.choice(VALUE_FORMS), stage=False)
         name = f"root{number}"
         forms[name] = key, value
         nodes.append(RootNode(name, key.schema, value.schema, _descending(random, key)))
     for number in range(random.randint(1, 5)):
         name = f"stage{number}"
-        if random.random() < 0.15:
-            total = _sum(random, ids, name, forms)
+        if random.random() < 0.15 or (signed and more.random() < 0.35):
+            total = _sum(random, ids, name, forms, signed=signed or more.random() < 0.3)
             nodes.append(total)
             source = forms[total.feeders[0]][0]
             if total.group == tuple(source.schema.names) and total.amounts == ("x",) and not total.count:
                 forms[name] = source, VALUE_FORMS[0]  # others may be fed by it
         else:
             values = ID_FORMS if ids.random() < share else VALUE_FORMS
-            nodes.append(_stage(random, name, forms, key_form, values))
+            nodes.append(_stage(random, name, forms, key_form, values, partial(varied, stage=True)))
     settings = _settings(random)
-    if share and ids.random() < 0.6:
+    if (share and ids.random() < 0.6) or (founded and more.random() < 0.6):
         # So that the novel keys of one version are met in several ranges, and in several pieces of each.
         settings = replace(settings, target_rows=4, row_group_rows=2, buffer_rows=2, small_rows=0)
     return Case(seed, Graph(tuple(nodes)), settings, forms, random)
 
 
 def _stage(
-    random: Random, name: str, forms: dict[str, tuple[Form, Form]], usual: Form, values: Sequence[Form]
+    random: Random,
+    name: str,
+    forms: dict[str, tuple[Form, Form]],
+    usual: Form,
+    values: Sequence[Form],
+    varied: Callable[[Form], Form],
 ) -> StageNode:
     first = random.choice(list(forms))
     source = forms[first][0]
@@ -96,7 +113,7 @@ def _stage(
         ports.append((feeder, random.choice(same)) if same and random.random() < 0.5 else (feeder,))
     numbers = random.choice(JOINS if len(ports) > 1 and random.random() < 0.6 else ANY_PORTS)
     target = usual if random.random() < 0.6 else random.choice(KEY_FORMS)
-    output = random.choice(values)
+    output = varied(random.choice(values))
     forms[name] = target, output
     inputs = tuple(forms[port[0]][1] for port in ports)
     return StageNode(
@@ -109,24 +126,26 @@ def _stage(
         suppress=random.random() < 0.4,
         batch=random.random() < 0.3,
         numbered="id" if output in ID_FORMS else None,
+        founded=("founder", "x") if output is FOUNDER_FORM else None,
     )
 
 
-def _sum(random: Random, ids: Random, name: str, forms: dict[str, tuple[Form, Form]]) -> SumNode:
+def _sum(random: Random, ids: Random, name: str, forms: dict[str, tuple[Form, Form]], *, signed: bool) -> SumNode:
     # Amounts are not null: a null is no number to add.
     fitting = [other for other, (_, value) in forms.items() if value is not VALUE_FORMS[1]]
     first = random.choice(fitting or list(forms))
     feeders = [other for other in forms if forms[other] == forms[first]]
     random.shuffle(feeders)
     key = forms[first][0].schema.names
-    column = ids.choice(forms[first][1].schema.names) if forms[first][1] in ID_FORMS else "x"
+    preserved = forms[first][1] in (*ID_FORMS, FOUNDER_FORM)
+    column = ids.choice(forms[first][1].schema.names) if preserved else "x"
     group = random.choice((key, key[:1], key[-1:], [column]))
     amounts = () if group == [column] or not fitting else (column,)
     counted = not amounts or random.random() < 0.4
     by = pa.schema([field for schema in (forms[first][0].schema, forms[first][1].schema) for field in schema])
     descending = [column for column in group if random.random() < 0.3 and column in by.names]
     chosen = feeders[: random.randint(1, 2)]
-    return SumNode(name, tuple(chosen), tuple(group), amounts, "n" if counted else None, tuple(descending))
+    return SumNode(name, tuple(chosen), tuple(group), amounts, "n" if counted else None, tuple(descending), signed)
 
 
 def _descending(random: Random, form: Form) -> tuple[str, ...]:

@@ -73,6 +73,10 @@ ID_FORMS = (
     Form("id and integer", columns(id="int64", x="int64"), lambda n: (n % 3 - 1, n % 50), lambda v: 3 * v[0] + v[1]),
     Form("hidden id", columns(x="int64", id="int64"), lambda n: (n % 50, None), lambda v: v[0]),
 )
+FOUNDER_FORM = Form(
+    "founder", columns(x="int64", founder="int64"), lambda n: (n % 50, None), lambda v: v[0] if v[0] % 2 else v[1]
+)
+SIGNED_FORM = Form("signed", columns(x="int64"), lambda n: n % 50 - 25, lambda v: v + 25)
 
 
 @dataclass(frozen=True)

@@ -7,6 +7,7 @@ from dataclasses import dataclass, field
 from typing import Any, NamedTuple
 
 import pyarrow as pa
+import pyarrow.compute as pc
 
 from metastore_assets.produce import Batch, Root, Rows, Stage, SumStage, SurrogateKey
 from tests.produce import oracle
@@ -43,6 +44,8 @@ class StageNode:
     """Declare the vectorised form, which calls the function row by row all the same."""
     numbered: str | None = None
     """The value column, of type int64, that holds a surrogate key."""
+    founded: tuple[str, str] | None = None
+    """A value column that is filled with what another one had in the first row of its target key."""
 
 
 @dataclass(frozen=True)
@@ -53,6 +56,19 @@ class SumNode:
     amounts: tuple[str, ...]
     count: str | None = None
     descending: tuple[str, ...] = ()
+    signed: bool = False
+
+
+@dataclass(frozen=True)
+class Founder:
+    """A hook that shows what it is given: all rows of a target key get what the first of them had."""
+
+    column: str
+    origin: str
+
+    def __call__(self, rows: pa.Table, former: pa.Table, known: pa.Array, novel: pa.Array) -> pa.Table:
+        values = pc.if_else(known, former[self.column], rows[self.origin])
+        return rows.set_column(rows.schema.get_field_index(self.column), rows.schema.field(self.column), values)
 
 
 Node = RootNode | StageNode | SumNode
@@ -112,6 +128,7 @@ class Graph:
                 amounts=node.amounts,
                 count=node.count,
                 descending=node.descending,
+                signed=node.signed,
             )
         rows = Rows(node.key, node.value, node.descending)
 
@@ -128,7 +145,7 @@ class Graph:
             ports=node.ports,
             rows=rows,
             suppress_unchanged=node.suppress,
-            preserve=SurrogateKey(node.numbered) if node.numbered else None,
+            preserve=_hook(node),
             **form,
         )
 
@@ -159,7 +176,8 @@ class Graph:
             return oracle.Source(node.name, flags)
         if isinstance(node, StageNode):
             place = node.value.names.index(node.numbered) if node.numbered else None
-            return oracle.Produced(node.name, node.ports, node.function, flags, node.suppress, place)
+            founded = node.founded and tuple(map(node.value.names.index, node.founded))
+            return oracle.Produced(node.name, node.ports, node.function, flags, node.suppress, place, founded)
         names = [name for schema in self.rows(node.feeders[0])[:2] for name in schema.names]
         group, amounts, ones = node.group, node.amounts, (1,) if node.count else ()
 
@@ -168,6 +186,13 @@ class Graph:
             return oracle.plain(tuple(row[name] for name in group)), (*(row[name] for name in amounts), *ones)
 
         return oracle.Summed(node.name, node.feeders, select, flags)
+
+
+def _hook(node: StageNode) -> SurrogateKey | Founder | None:
+    assert not (node.numbered and node.founded), "a stage has one hook"
+    if node.numbered:
+        return SurrogateKey(node.numbered)
+    return Founder(*node.founded) if node.founded else None
 
 
 def _noted(values: Iterator[Value], read: list[Value]) -> Iterator[Value]:

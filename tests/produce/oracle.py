@@ -1,8 +1,8 @@
 """What a graph of stages must give, evaluated plainly over dictionaries: no code shared with what is tested.
 
-A state is computed from the sources alone, every time; but for surrogate keys, which a target key keeps from the state
-before. Updates are told from two successive states. Keys and values are plain Python values, or tuples of them where
-there are several columns.
+A state is computed from the sources alone, every time; but for surrogate keys and founders, which a target key keeps
+from the state before. Updates are told from two successive states. Keys and values are plain Python values, or tuples
+of them where there are several columns.
 """
 
 from __future__ import annotations
@@ -42,6 +42,8 @@ class Produced:
     suppress: bool = False
     numbered: int | None = None
     """The place of the surrogate key in values."""
+    founded: tuple[int, int] | None = None
+    """The place in values of what the first row of a target key had, and at which place it had it."""
 
     @property
     def feeders(self) -> tuple[str, ...]:
@@ -74,6 +76,8 @@ class State:
     """The surrogate keys of live target keys, of the stages that have them."""
     counters: dict[str, int] = field(default_factory=dict)
     """The greatest id that was ever given."""
+    founders: dict[str, dict[Key, Any]] = field(default_factory=dict)
+    """What the first row of each live target key had, of the stages that keep it."""
 
 
 @dataclass
@@ -165,6 +169,9 @@ def _evaluate_stage(node: Produced, state: State, former: State) -> None:
     if node.numbered is not None:
         ids = _ids(node, {row[0] for row in rows}, state, former)
         rows = [(target, key, _with(value, node.numbered, ids[target])) for target, key, value in rows]
+    if node.founded is not None:
+        founders = _founders(node, rows, state, former)
+        rows = [(target, key, _with(value, node.founded[0], founders[target])) for target, key, value in rows]
     groups: Groups = {target: [] for target in ordered({row[0] for row in rows}, node.descending)}
     by_target: dict[Key, list[tuple[Key, Key, Value]]] = {target: [] for target in groups}
     for row in rows:
@@ -192,7 +199,18 @@ def _ids(node: Produced, live: set[Key], state: State, former: State) -> dict[Ke
     return ids
 
 
-def _with(value: Value, place: int, number: int) -> Value:
+def _founders(node: Produced, rows: Sequence[tuple[Key, Key, Value]], state: State, former: State) -> dict[Key, Any]:
+    """Those of the state before; and of new target keys what their first row has, in the order of source keys."""
+    assert node.founded is not None
+    known, found = former.founders.get(node.name, {}), {}
+    for target, _, value in rows:
+        if target not in found:
+            found[target] = known[target] if target in known else parts(value)[node.founded[1]]
+    state.founders[node.name] = found
+    return found
+
+
+def _with(value: Value, place: int, number: Any) -> Value:
     found = list(parts(value))
     found[place] = number
     return plain(tuple(found))

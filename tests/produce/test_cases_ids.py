@@ -1,16 +1,18 @@
-"""Cases T24 and T25: surrogate keys that live as long as their key, and are never used again."""
+"""Cases T24 and T25: what lives as long as its key; surrogate keys, which are never used again, and other hooks."""
 
 from __future__ import annotations
 
 from collections.abc import Iterator
+from dataclasses import replace
 from typing import Any
 
+import pyarrow as pa
 import pytest
 
 from metastore_assets.produce import Dataflow, Settings
 from metastore_assets.store.objects import ObjectStore
 from tests.produce.cases import A, V, X
-from tests.produce.harness import SMALL, D, Edit, Seen, U, changes
+from tests.produce.harness import SMALL, D, Edit, Pair, Seen, U, changes
 from tests.produce.model import Graph, RootNode, StageNode, changes_table, columns
 
 
@@ -138,3 +140,90 @@ def test_ids_are_constant_while_a_key_lives_and_distinct(animals: Animals, seed:
         assert [after[name] for name in sorted(after) if name not in before] == sorted(novel), "ids follow the keys"
         ever |= novel
         before = after
+
+
+FOUNDERS = Graph(
+    (
+        RootNode("source", columns(k="int64"), columns(name="string")),
+        StageNode(
+            "animals",
+            (("source",),),
+            columns(name="string"),
+            columns(owner="int64", founder="int64"),
+            lambda key, rows: ((name, (key, None)) for name in rows),
+            founded=("founder", "owner"),
+        ),
+    )
+)
+"""Beside the owner of each animal the first one that had one of its kind while there always was one."""
+
+
+@pytest.mark.parametrize("settings", [Settings(), SMALL], ids=["default", "small"])
+def test_T24_and_T25_with_a_hook_that_shows_its_example(store: ObjectStore, settings: Settings) -> None:
+    """The first row of a new key is the example for its others; of a known key it is a row that it had."""
+    pair = Pair(store, FOUNDERS, settings=settings)
+    pair.advance({"source": FIRST})
+    assert pair.seen().update("animals") == [
+        A("budgie", (1, 1)),
+        *(A("cat", (2, 2)), V("cat", (3, 2))),
+        *(A("dog", (1, 1)), V("dog", (2, 1)), V("dog", (3, 1))),
+        A("eagle", (3, 3)),
+    ]
+    pair.advance({"source": [U(2, "frog", "eagle", "ant")]})
+    assert pair.seen().update("animals") == [
+        A("ant", (2, 2)),
+        V("cat", (3, 2)),
+        *(V("dog", (1, 1)), V("dog", (3, 1))),
+        *(V("eagle", (2, 3)), V("eagle", (3, 3))),
+        A("frog", (2, 2)),
+    ]
+    pair.advance({"source": [U(1, "dog", "frog")]})
+    assert pair.seen().update("animals") == [
+        X("budgie"),
+        *(V("dog", (1, 1)), V("dog", (3, 1))),
+        *(V("frog", (1, 2)), V("frog", (2, 2))),
+    ]
+    pair.advance({"source": [U(1, "dog", "budgie")]})
+    assert pair.seen().update("animals") == [
+        A("budgie", (1, 1)),
+        *(V("dog", (1, 1)), V("dog", (3, 1))),
+        V("frog", (2, 2)),
+    ]
+
+
+@pytest.mark.parametrize("settings", [Settings(), SMALL], ids=["default", "small"])
+def test_a_row_that_is_going_is_an_example(store: ObjectStore, settings: Settings) -> None:
+    pair = Pair(store, FOUNDERS, settings=settings)
+    pair.advance({"source": FIRST})
+    pair.advance({"source": [D(1), D(2), D(3), U(4, "dog", "dog"), U(5, "dog", "yak"), U(6, "yak", "yak")]})
+    assert pair.seen().groups("animals") == {"dog": [(4, 1), (4, 1), (5, 1)], "yak": [(5, 5), (6, 5), (6, 5)]}
+
+
+@pytest.mark.parametrize("settings", [Settings(), SMALL], ids=["default", "small"])
+def test_what_a_hook_is_given(store: ObjectStore, settings: Settings) -> None:
+    """Each written row once, beside an example or a number; the number once for each new key, in their order."""
+    given: list[tuple[str, int, int | None, int | None]] = []
+
+    def hook(rows: pa.Table, former: pa.Table, known: pa.Array, novel: pa.Array) -> pa.Table:
+        columns_ = (rows["name"], rows["owner"], former["owner"], known, novel)
+        for name, owner, example, has, number in zip(*(column.to_pylist() for column in columns_), strict=True):
+            assert has == (number is None)
+            given.append((name, owner, example if has else None, number))
+        return rows
+
+    root, animals = FOUNDERS.declaration()
+    flow = Dataflow(store, [root, replace(animals, preserve=hook)], settings=settings)
+    key, value, _ = FOUNDERS.rows("source")
+    flow.advance({"source": changes_table(key, value, changes(FIRST))})
+    assert sorted(given) == [
+        ("budgie", 1, None, 1),
+        *(("cat", 2, None, 2), ("cat", 3, 2, None)),
+        *(("dog", 1, None, 3), ("dog", 2, 1, None), ("dog", 3, 1, None)),
+        ("eagle", 3, None, 4),
+    ]
+    given.clear()
+    flow.advance({"source": changes_table(key, value, changes([U(2, "cat", "ant"), U(4, "ant", "budgie")]))})
+    assert sorted(given) == [
+        *(("ant", 2, None, 5), ("ant", 4, 2, None)),
+        *(("budgie", 4, 1, None), ("cat", 2, 2, None)),
+    ]

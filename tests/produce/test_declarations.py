@@ -175,8 +175,10 @@ def test_a_root_that_was_left_out_is_given_again(store: ObjectStore) -> None:
     both.advance({"r": _numbers(3)}, {"r": 5})
     Dataflow(store, [other]).advance({"o": _numbers(1)})
     assert both.version().sources == {}
-    both.advance({"r": _numbers(3)}, {"r": 5})
-    assert both.version().content("r").num_rows == 3
+    both.advance({"r": _numbers(2)}, {"r": 5})
+    assert both.version().content("r").num_rows == 2
+    assert both.version().is_reset("r"), "who follows it is not told that the third row is gone"
+    assert not both.version().is_reset("o")
 
 
 def test_a_rebuilt_root_is_reset_once(store: ObjectStore) -> None:

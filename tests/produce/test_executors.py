@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, TypeVar
 
 import numpy as np
 import pyarrow as pa
+import pyarrow.compute as pc
 import pytest
 
 from metastore_assets.errors import ProduceError
@@ -67,7 +68,23 @@ def _flow(store: ObjectStore, executor: Executor) -> Dataflow:
         preserve=SurrogateKey("id"),
     )
     counts = SumStage("counts", ("words",), ("word",), ("key",), count="uses")
-    return Dataflow(store, [Root("pairs", _PAIRS), stage, counts], executor=executor, settings=_SMALL)
+    squares = Stage("squares", (("pairs",), ("pairs",)), _SQUARES, produce=_squared, preserve=_first_seen)
+    balances = SumStage("balances", ("squares",), ("letter",), ("x",), signed=True)
+    nodes = [Root("pairs", _PAIRS), stage, counts, squares, balances]
+    return Dataflow(store, nodes, executor=executor, settings=_SMALL)
+
+
+_SQUARES = Rows(pa.schema([("letter", pa.string())]), pa.schema([("x", pa.int64()), ("first", pa.int64())]))
+
+
+def _squared(key: int, left: Sequence[str], right: Sequence[str]) -> Iterator[tuple[str, tuple[int, None]]]:
+    """Every word with every letter of every word; a key may go and come back in one version."""
+    return ((letter, (key - 100, None)) for word in left for _ in word for other in right for letter in other)
+
+
+def _first_seen(rows: pa.Table, former: pa.Table, known: pa.Array, novel: pa.Array) -> pa.Table:
+    """Of a letter the `x` that its first row had."""
+    return rows.set_column(2, "first", pc.if_else(known, former["first"], rows["x"]))
 
 
 def _commits() -> list[pa.Table]:
@@ -85,7 +102,7 @@ def _everything(flow: Dataflow) -> list[Any]:
     found: list[Any] = []
     for number in range(1, flow.version().number + 1):
         view = flow.version(number)
-        for name in ("pairs", "words", "counts"):
+        for name in ("pairs", "words", "counts", "squares", "balances"):
             found += [view.content(name).to_pylist(), view.update(name).to_pylist()]
         found.append(view.mappings("words").to_pylist())
     return found

@@ -10,7 +10,7 @@ from dagster._core.definitions.sensor_definition import SensorExecutionData
 from dagster._core.test_utils import create_run_for_test
 
 from metastore_assets.errors import ConfigError, TableNotFoundError
-from sensors import commits
+from metastore_assets.sensors import commits
 from tests.assets.lab import Lab, lab_in
 
 

@@ -6,7 +6,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from sensors.decision import Cursor, Seen, decide
+from metastore_assets.sensors.decision import Cursor, Seen, decide
 
 CURRENT = Seen("s1", True, 1, 1, "t1", None, 0, 0.0)
 COMMIT = Seen("s2", False, 1, 1, "t2", None, 0, 0.0)

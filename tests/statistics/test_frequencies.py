@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+import re
 from collections import Counter
 from typing import Any
 
@@ -155,3 +156,19 @@ def test_many_values_by_sorting_and_by_hashing(name: str) -> None:
         expected = Counter(values)
         assert [plain(value) for value in found.values] == sorted(expected)
         assert found.counts.to_pylist() == [expected[value] for value in sorted(expected)]
+
+
+@pytest.mark.parametrize(
+    ("type_", "number", "text"),
+    [
+        (pa.date32(), 2_932_897, "+10000-01-01"),
+        (pa.timestamp("ns"), 1, "1970-01-01T00:00:00.000000001"),
+        (pa.timestamp("us", "UTC"), -(2**63), "-290308-12-21T19:59:05.224192Z"),
+        (pa.time64("ns"), 999, "00:00:00.000000999"),
+    ],
+)
+def test_a_contradiction_names_values_that_python_has_none_of(type_: pa.DataType, number: int, text: str) -> None:
+    storage = pa.int32() if type_.bit_width == 32 else pa.int64()
+    found = Frequencies(pa.array([number], storage).view(type_), pa.array([1]))
+    with pytest.raises(CorruptionError, match=f"the value {re.escape(text)} would have frequency -1"):
+        sum_frequencies([(found, 1), (found, -2)])

@@ -211,6 +211,61 @@ def test_distinct_estimate_stays_within_what_is_possible() -> None:
     assert beyond  # or nothing was tested
 
 
+@given(data=st.data())
+def test_distinct_estimates_lie_between_the_greatest_part_and_the_sum(data: st.DataObject) -> None:
+    """At every level, whatever was merged first; and a part is never told to have more than the whole."""
+    spans = data.draw(
+        st.lists(st.tuples(st.integers(0, 600), st.integers(0, 400), st.integers(1, 3)), min_size=2, max_size=6)
+    )
+    parts = [[7919 * value for value in range(start, start + length)] for start, length, _ in spans]
+    children = [
+        profile_one(pa.array(values * times, pa.int64())).statistics
+        for values, (_, _, times) in zip(parts, spans, strict=True)
+    ]
+    groups = [(child, len(part), len(part), set(part)) for child, part in zip(children, parts, strict=True)]
+    while len(groups) > 1:
+        size = data.draw(st.integers(2, len(groups)), label="group")
+        chosen, groups = groups[:size], groups[size:]
+        merged = merge_statistics([child for child, *_ in chosen])
+        greatest, total = max(one[1] for one in chosen), sum(one[2] for one in chosen)
+        values = set().union(*(one[3] for one in chosen))
+        told = merged.distinct_count
+        assert told is not None
+        assert greatest <= told <= min(total, merged.value_count)
+        assert told <= sum(child.distinct_count or 0 for child, *_ in chosen)
+        assert told >= max(child.distinct_count or 0 for child, *_ in chosen)
+        assert merged.distinct_count_guarantee == "estimate" or told == len(values)
+        groups.append((merged, greatest, total, values))
+
+
+@pytest.mark.parametrize("grouped", [False, True])
+def test_an_estimate_is_not_less_than_what_was_counted_of_a_part(grouped: bool) -> None:
+    """Nor more than what was counted of all of them: the sketch alone is off by a few values either way."""
+    below = above = 0
+    for count in range(50, 1500, 29):
+        whole, half = ([7919 * value for value in range(most)] for most in (count, count // 2))
+        subsets = [profile_one(pa.array(values)).statistics for values in (half, whole, half)]
+        apart = [
+            profile_one(pa.array(values * 9)).statistics for values in (whole, [-1 - value for value in half], [7])
+        ]
+        for children, most in ((subsets, count + 2 * (count // 2)), (apart, count + count // 2 + 1)):
+            merged = merge_statistics([merge_statistics(children[:2]), children[2]] if grouped else children)
+            estimate = estimate_distinct(merged.distinct_sketch or b"")
+            below, above = below + (estimate < count), above + (estimate > most)
+            assert count <= (merged.distinct_count or 0) <= most
+    assert min(below, above) > 2  # or nothing was tested
+
+
+def test_a_part_of_which_nothing_is_known_is_not_taken_for_empty() -> None:
+    """Without its number the values themselves are the most that there can be."""
+    known, unknown = (profile_one(pa.array(values)).statistics for values in ([1, 2, 2], [3, 4, 5, 5]))
+    unknown = replace(unknown, distinct_count=None, distinct_count_guarantee="absent", duplicate_count=None)
+    merged = merge_statistics([known, unknown])
+    assert (merged.distinct_count, merged.distinct_count_guarantee) == (5, "estimate")
+    merged = merge_statistics([known, replace(unknown, distinct_sketch=None)])
+    assert (merged.distinct_count, merged.distinct_count_guarantee) == (None, "absent")
+
+
 def test_bounds_that_are_no_values() -> None:
     """A truncated bound is exact again when another child attains it; an unknown bound stays unknown."""
     long = pa.array([b"a" * 5000])

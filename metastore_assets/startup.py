@@ -1,4 +1,4 @@
-"""What makes a command start fast."""
+"""What makes a process start fast."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ class _HidesPandas(MetaPathFinder):
         self, fullname: str, path: Sequence[str] | None, target: ModuleType | None = None
     ) -> ModuleSpec | None:
         if fullname == "pandas":
-            raise ModuleNotFoundError("pandas is hidden: see metastore_assets.cli.startup", name=fullname)
+            raise ModuleNotFoundError("pandas is hidden: see metastore_assets.startup", name=fullname)
         return None
 
 

@@ -1,0 +1,74 @@
+"""What decoders raise for bytes that are not what they should be, as errors of ours that name the file."""
+
+from __future__ import annotations
+
+import lzma
+import re
+import struct
+import zlib
+from collections.abc import Iterator
+from contextlib import contextmanager
+
+import pyarrow as pa
+
+from metastore_assets.errors import MetastoreError, TableFormatError
+
+DAMAGE = (
+    OSError,
+    EOFError,
+    ValueError,
+    LookupError,
+    TypeError,
+    AttributeError,
+    ArithmeticError,
+    AssertionError,
+    RecursionError,
+    MemoryError,
+    struct.error,
+    zlib.error,
+    lzma.LZMAError,
+    pa.ArrowException,
+)
+"""What a decoder may raise: of damaged bytes no library documents all."""
+_MOST = 500
+_DIGITS = re.compile(
+    r"Exceeds the limit \((\d+) digits\) for integer string conversion(: value has \d+ digits.*limit)?"
+)
+
+
+class LimitError(ValueError):
+    """Raised when a file claims, holds or unpacks to more than is believed: says what, how much, and the limit."""
+
+
+def refuse_beyond(limit: int, number: int, what: str) -> None:
+    """Raise LimitError for a number of something (`bytes unpacked`) that is beyond a limit."""
+    if number > limit:
+        raise LimitError(f"{number:,} {what}; at most {limit:,} are read")
+
+
+@contextmanager
+def naming(path: str, what: str = "") -> Iterator[None]:
+    """Turn what goes wrong with the content of a file of metadata into a TableFormatError that names it.
+
+    `what` it is goes before the path. That it is not there, whoever reads it explains.
+    """
+    try:
+        yield
+    except (MetastoreError, FileNotFoundError):
+        raise
+    except DAMAGE as error:
+        raise TableFormatError(f"{f'{what} {path}'.lstrip()} cannot be read: {reason(error)}") from error
+
+
+def reason(error: BaseException) -> str:
+    """Why something cannot be read, as a clause of bounded length: what the error says, or what its type means."""
+    text = _DIGITS.sub(lambda found: f"it has a number of more than {found[1]} digits", " ".join(str(error).split()))
+    if isinstance(error, RecursionError):
+        text = "it is nested too deeply"
+    elif isinstance(error, KeyError):
+        text = f"it lacks the field {text}"
+    elif isinstance(error, MemoryError):
+        text = f"it asks for more memory than there is{f' ({text})' if text else ''}"
+    elif isinstance(error, TypeError | AttributeError | IndexError | AssertionError) or not text:
+        text = f"it is not built as it should be ({type(error).__name__}{f': {text}' if text else ''})"
+    return text if len(text) <= _MOST else f"{text[:_MOST]}…"

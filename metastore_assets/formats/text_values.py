@@ -1,0 +1,130 @@
+"""Values written as text: the one way in which they are read, whether a type is looked for or declared."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from decimal import Decimal
+from uuid import UUID
+
+import pyarrow as pa
+import pyarrow.compute as pc
+
+TRUE = ["true", "True", "TRUE"]
+FALSE = ["false", "False", "FALSE"]
+BLANKS = " \t"
+_TIME = r"^([01][0-9]|2[0-3]):[0-5][0-9](:[0-5][0-9](\.[0-9]{1,9})?)?$"
+_EXACT_DIGITS = {16: 3, 32: 7, 64: 15}
+"""By the width of a float, how many digits an integer may have that is certainly one."""
+_NOT_FINITE = r"(?i)^[+-]?(nan|inf|infinity)$"
+_ZERO = r"^[+-]?[0.]*([eE].*)?$"
+
+
+def parse(texts: pa.StringArray, type_: pa.DataType) -> pa.Array:
+    """The texts as values of the type; null is null. Blanks around a value count in texts and bytes only.
+
+    A number has to be one of the type: an integer that a float cannot hold, more digits than a decimal has, and what
+    is too large or too small are none. Raises ArrowInvalid when a text is no value of the type.
+    """
+    if pa.types.is_string(type_):
+        return texts
+    if pa.types.is_binary(type_):
+        return texts.cast(type_)
+    texts = pc.utf8_trim(texts, BLANKS)
+    if pa.types.is_boolean(type_):
+        return _booleans(texts)
+    if pa.types.is_integer(type_):
+        return _integers(texts, type_)
+    if pa.types.is_floating(type_):
+        return _floats(texts, type_)
+    if pa.types.is_time(type_):
+        return _times(texts, type_)
+    if type_ == pa.uuid():
+        return _uuids(texts)
+    return pc.cast(texts, type_)
+
+
+def first_misfit(texts: pa.StringArray, fits: Callable[[pa.StringArray], bool]) -> int:
+    """The place of the first text that does not fit, where `fits` tells whether all of some do and one does not."""
+    start, end = 0, 1
+    # From the front in ever larger steps: Arrow takes long to say of many values that they do not fit.
+    while end < len(texts) and fits(texts.slice(start, end - start)):
+        start, end = end, 2 * end
+    end = min(end, len(texts))
+    while end - start > 1:
+        middle = (start + end) // 2
+        if fits(texts.slice(start, middle - start)):
+            start = middle
+        else:
+            end = middle
+    return start
+
+
+def matches(texts: pa.StringArray, pattern: str) -> pa.BooleanArray:
+    """Which of the texts a regular expression is found in."""
+    return pc.match_substring_regex(texts, pattern)
+
+
+def _booleans(texts: pa.StringArray) -> pa.BooleanArray:
+    _require(pc.is_in(texts, value_set=pa.array(TRUE + FALSE)), texts, "boolean")
+    values = pc.is_in(texts, value_set=pa.array(TRUE))
+    return pc.if_else(texts.is_valid(), values, pa.scalar(None, pa.bool_()))
+
+
+def _integers(texts: pa.StringArray, type_: pa.DataType) -> pa.Array:
+    # Arrow takes 0x10 for 16.
+    _require(pc.invert(matches(texts, "[xX]")), texts, type_)
+    return pc.cast(_unsigned(texts), type_)
+
+
+def _floats(texts: pa.StringArray, type_: pa.DataType) -> pa.Array:
+    values = pc.cast(texts, type_)
+    # 1e400 is not infinite, nan(1) no number, and 1e-400 not zero.
+    is_finite, is_zero = pc.is_finite(values), pc.equal(values, pa.scalar(0, type_))
+    if not pc.all(is_finite, min_count=0).as_py():
+        _require(pc.or_(is_finite, matches(texts, _NOT_FINITE)), texts, type_)
+    if pc.any(is_zero).as_py():
+        _require(pc.or_(pc.invert(is_zero), matches(texts, _ZERO)), texts, type_)
+    if pc.any(matches(texts, rf"^[+-]?[0-9]{{{_EXACT_DIGITS[type_.bit_width] + 1},}}$")).as_py():
+        _require(_are_exact(texts, values), texts, type_)
+    return values
+
+
+def _are_exact(texts: pa.StringArray, values: pa.Array) -> pa.BooleanArray:
+    """Which of the texts are no integers that the float made of them differs from."""
+    is_integer = matches(texts, r"^[+-]?[0-9]{1,18}$")
+    zero = pa.scalar(0, values.type)
+    integers = pc.cast(_unsigned(pc.if_else(is_integer, texts, "0")), pa.int64())
+    exact = pc.equal(integers, pc.cast(pc.if_else(is_integer, values, zero), pa.int64(), safe=False))
+    is_huge = matches(texts, r"^[+-]?[0-9]{19,}$")
+    if not pc.any(is_huge).as_py():
+        return exact
+    pairs = zip(texts.to_pylist(), values.to_pylist(), is_huge.to_pylist(), strict=True)
+    return pc.and_(exact, pa.array([not huge or Decimal(text) == Decimal(value) for text, value, huge in pairs]))
+
+
+def _times(texts: pa.StringArray, type_: pa.DataType) -> pa.Array:
+    _require(matches(texts, _TIME), texts, type_)
+    day = pc.binary_join_element_wise("1970-01-01T", texts, "")
+    return pc.cast(pc.cast(pc.cast(day, pa.timestamp("ns")), pa.time64("ns")), type_)
+
+
+def _uuids(texts: pa.StringArray) -> pa.Array:
+    try:
+        values = [None if text is None else UUID(text).bytes for text in texts.to_pylist()]
+    except ValueError as error:
+        raise pa.ArrowInvalid(str(error)) from None
+    return pa.ExtensionArray.from_storage(pa.uuid(), pa.array(values, pa.binary(16)))
+
+
+def _unsigned(texts: pa.StringArray) -> pa.StringArray:
+    """Without the plus that Arrow knows before fractions only."""
+    if not pc.any(pc.starts_with(texts, "+")).as_py():
+        return texts
+    return pc.replace_substring_regex(texts, r"^\+([0-9])", r"\1")
+
+
+def _require(holds: pa.BooleanArray, texts: pa.StringArray, type_: object) -> None:
+    if not pc.all(holds, min_count=0).as_py():
+        wrong = texts.filter(pc.and_(pc.invert(holds), texts.is_valid()))
+        if len(wrong):
+            raise pa.ArrowInvalid(f"{wrong[0].as_py()!r} is no {type_}")

@@ -1,0 +1,34 @@
+"""Types that the schema of a data file may have: not too many of them, nor inside of each other, nor too wide."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+
+import pyarrow as pa
+
+from metastore_assets.formats.damage import refuse_beyond
+from metastore_assets.formats.limits import FIELDS, FIXED_BYTES, NESTING
+
+
+def check_types(fields: Iterable[pa.Field]) -> None:
+    """Raise LimitError for the columns of a file that are beyond what is read."""
+    counted = 0
+    for field in fields:
+        counted += _checked(field.type, 1)
+        refuse_beyond(FIELDS, counted, "fields in the file's schema")
+
+
+def _checked(type_: pa.DataType, depth: int) -> int:
+    """How many fields there are in a type, itself included."""
+    refuse_beyond(NESTING, depth, "types inside of each other")
+    if isinstance(type_, pa.BaseExtensionType):
+        return _checked(type_.storage_type, depth)
+    if pa.types.is_dictionary(type_):
+        return _checked(type_.value_type, depth)
+    if pa.types.is_fixed_size_binary(type_):
+        refuse_beyond(FIXED_BYTES, type_.byte_width, "bytes in a value of fixed width")
+    if pa.types.is_fixed_size_list(type_):
+        refuse_beyond(FIXED_BYTES, type_.list_size, "items in a list of fixed size")
+    if not pa.types.is_nested(type_):
+        return 1
+    return 1 + sum(_checked(type_.field(index).type, depth + 1) for index in range(type_.num_fields))

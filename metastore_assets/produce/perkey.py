@@ -1,0 +1,159 @@
+"""The form of a Produce function that is called key by key, on top of the one that is called batch by batch."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from datetime import date, time, timedelta
+from itertools import accumulate, pairwise
+from math import isinf
+from typing import Any
+
+import pyarrow as pa
+
+from metastore_assets.produce.rows import SOURCE, Rows
+from metastore_assets.produce.stages import Batch, PerBatch, PerKey, Stage
+
+_PIECE = 1024
+"""Values of a port that are Python values at a time."""
+
+
+class Port(Sequence[Any]):
+    """What the feeders of a port have for one key, in the order in which they are declared.
+
+    A sequence, to be read as often as one likes; `next` takes its first value off. Values become Python values as they
+    are read, and are not all kept.
+    """
+
+    def __init__(self, values: pa.Table, start: int, stop: int) -> None:
+        self._values = values
+        self._start = start
+        self._stop = stop
+        self._piece_start = self._piece_stop = start
+        self._piece: list[Any] = []
+
+    def __len__(self) -> int:
+        return self._stop - self._start
+
+    def __iter__(self) -> Iterator[Any]:
+        place, stop = self._start, self._stop
+        while place < stop:
+            piece, first = self._around(place)
+            yield from piece[place - first :]
+            place = first + len(piece)
+
+    def __next__(self) -> Any:
+        if self._start == self._stop:
+            raise StopIteration
+        value = self[0]
+        self._start += 1
+        return value
+
+    def __getitem__(self, index: Any) -> Any:
+        if isinstance(index, slice):
+            return [self[number] for number in range(*index.indices(len(self)))]
+        place = range(self._start, self._stop)[index]
+        piece, first = self._around(place)
+        return piece[place - first]
+
+    def __repr__(self) -> str:
+        return f"{self[:10]}" if len(self) <= 10 else f"{self[:10]} and {len(self) - 10} more"
+
+    def _around(self, place: int) -> tuple[list[Any], int]:
+        """A piece that has a row in it, and where it begins."""
+        if not self._piece_start <= place < self._piece_stop:
+            first = place - (place - self._start) % _PIECE
+            self._piece_start, self._piece_stop = first, min(first + _PIECE, self._stop)
+            self._piece = _plain_rows(self._values.slice(first, self._piece_stop - first))
+        return self._piece, self._piece_start
+
+
+def batches_of(stage: Stage) -> PerBatch:
+    """The vectorised form of a stage's Produce function."""
+    if stage.produce_batch is not None:
+        return stage.produce_batch
+    assert stage.produce is not None
+    return _PerKeyAdapter(stage.produce, stage.rows)
+
+
+@dataclass(frozen=True)
+class _PerKeyAdapter:
+    produce: PerKey
+    rows: Rows
+
+    def __call__(self, batch: Batch) -> pa.Table:
+        keys = _plain_rows(batch.keys)
+        groups = zip(*(_groups(port, len(keys)) for port in batch.ports), strict=True)
+        sources: list[int] = []
+        targets: list[Any] = []
+        values: list[Any] = []
+        for number, (key, ports) in enumerate(zip(keys, groups, strict=True)):
+            try:
+                for target, value in self.produce(key, *ports):
+                    sources.append(number)
+                    targets.append(target)
+                    values.append(value)
+            except Exception as error:
+                raise KeyFailure(key) from error
+        try:
+            columns = _columns(targets, self.rows.key) + _columns(values, self.rows.value)
+        except Exception as error:
+            raise KeyFailure(keys[sources[self._first_wrong(targets, values)]]) from error
+        return pa.table([pa.array(sources, pa.int64()), *columns], names=[SOURCE, *self.rows.schema.names])
+
+    def _first_wrong(self, targets: list[Any], values: list[Any]) -> int:
+        """The number of the first output that does not have the declared types, when there is one."""
+        for number, (target, value) in enumerate(zip(targets, values, strict=True)):
+            try:
+                _columns([target], self.rows.key)
+                _columns([value], self.rows.value)
+            except Exception:  # noqa: BLE001 (whatever it is, the caller has the error)
+                return number
+        return 0
+
+
+class KeyFailure(Exception):
+    """Tells for which source key a Produce function raised."""
+
+    def __init__(self, key: Any) -> None:
+        super().__init__(key)
+        self.key = key
+
+
+def _plain_rows(table: pa.Table) -> list[Any]:
+    """One plain value per row of a table of one column, else one tuple."""
+    columns = [column.to_pylist() for column in table.columns]
+    return columns[0] if len(columns) == 1 else list(zip(*columns, strict=True))
+
+
+def _groups(port: pa.Table, keys: int) -> Iterator[Port]:
+    """Per source key its values."""
+    counts = [0] * keys
+    for source in port[SOURCE].to_pylist():
+        counts[source] += 1
+    values = port.drop_columns([SOURCE])
+    for start, stop in pairwise(accumulate(counts, initial=0)):
+        yield Port(values, start, stop)
+
+
+def _columns(rows: list[Any], schema: pa.Schema) -> list[pa.Array]:
+    if len(schema) == 1:
+        return [_exact(rows, schema.field(0).type)]
+    if not all(isinstance(row, tuple | list) and len(row) == len(schema) for row in rows):
+        raise ValueError(f"it needs a tuple of one value for each of the columns {', '.join(schema.names)}")
+    return [_exact([row[number] for row in rows], field.type) for number, field in enumerate(schema)]
+
+
+def _exact(values: list[Any], type_: pa.DataType) -> pa.Array:
+    """An array of the values. Raises ValueError where a number or a time would not be the same in its type."""
+    array = pa.array(values, type_)
+    kinds: Any = (object,) if pa.types.is_integer(type_) else (date, time, timedelta)
+    if pa.types.is_integer(type_) or pa.types.is_temporal(type_):
+        for given, stored in zip(values, array.to_pylist(), strict=True):
+            if given is not None and isinstance(given, kinds) and given != stored:
+                raise ValueError(f"{given!r} would become {stored!r} in a column of type {type_}")
+    elif pa.types.is_floating(type_):
+        for given, stored in zip(values, array.to_pylist(), strict=True):
+            if given is not None and isinf(stored) and not isinf(given):
+                raise ValueError(f"{given!r} is too large for a column of type {type_}")
+    return array

@@ -1,0 +1,27 @@
+"""Write every case, profile it, and say what came out: `python -m scripts.adversarial [TEXT]`."""
+
+from __future__ import annotations
+
+import argparse
+import sys
+import tempfile
+from pathlib import Path
+
+from scripts.adversarial.judge import judge, selected
+
+
+def main() -> int:
+    """Exit status 0 when every case comes out as expected."""
+    parser = argparse.ArgumentParser(prog="python -m scripts.adversarial", description=__doc__)
+    parser.add_argument("only", nargs="?", default="", metavar="TEXT", help="cases whose name has this in it")
+    with tempfile.TemporaryDirectory() as folder:
+        verdicts = judge(selected(parser.parse_args().only), Path(folder))
+    failed = [verdict for verdict in verdicts if not verdict.as_expected]
+    for verdict in failed:
+        print(f"{verdict.case.name}: {verdict.outcome}: {verdict.detail}")
+    print(f"{len(verdicts) - len(failed)} of {len(verdicts)} as expected")
+    return int(bool(failed))
+
+
+if __name__ == "__main__":
+    sys.exit(main())

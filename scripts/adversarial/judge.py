@@ -1,0 +1,81 @@
+"""Profiles what the cases write, and judges what is told."""
+
+from __future__ import annotations
+
+import json
+import subprocess
+import sys
+from collections.abc import Sequence
+from dataclasses import dataclass
+from importlib import import_module
+from pathlib import Path
+from typing import Any
+
+from scripts.adversarial.case import CASES, Case, Refused, Written, differences
+
+_GROUPS = ("text_files", "typed_files", "delta_tables", "iceberg_tables", "places", "hostile")
+"""The modules that declare cases."""
+
+
+@dataclass(frozen=True)
+class Verdict:
+    """What came of one case."""
+
+    case: Case
+    expected: str
+    """`exact` or `refused`."""
+    outcome: str
+    """`exact`, `refused`, `wrong`; or `refused otherwise`, by an error that does not say what it should."""
+    detail: str
+
+    @property
+    def as_expected(self) -> bool:
+        """Whether the outcome is the expected one."""
+        return self.outcome == self.expected
+
+
+def selected(text: str = "") -> list[Case]:
+    """The cases whose name has `text` in it."""
+    for group in _GROUPS:
+        import_module(f"scripts.adversarial.{group}")
+    return [case for name, case in CASES.items() if text in name]
+
+
+def judge(cases: Sequence[Case], folder: Path) -> list[Verdict]:
+    """Write each case into a folder of its own below `folder`, profile it as users do, and compare."""
+    written = {case.name: case.made(folder / case.name) for case in cases}
+    by_options: dict[tuple[str, ...], list[Case]] = {}
+    for case in cases:
+        by_options.setdefault(written[case.name].options, []).append(case)
+    verdicts: dict[str, Verdict] = {}
+    for options, own in by_options.items():
+        uris = [str(folder / case.name / written[case.name].path).rstrip("/") for case in own]
+        for case, uri, answer in zip(own, uris, profiles(uris, options), strict=True):
+            verdicts[case.name] = verdict(case, written[case.name], answer, uri)
+    return [verdicts[case.name] for case in cases]
+
+
+def profiles(uris: Sequence[str], options: Sequence[str]) -> list[dict[str, Any]]:
+    """What one `metastore profile --json` says of each location."""
+    command = [sys.executable, "-m", "metastore_assets", "profile", "--json", *options]
+    done = subprocess.run([*command, *uris], capture_output=True, text=True, check=False)
+    answers = [json.loads(line) for line in done.stdout.splitlines()]
+    if len(answers) != len(uris):
+        raise RuntimeError(f"{len(answers)} answers for {len(uris)} tables:\n{done.stderr}")
+    return answers
+
+
+def verdict(case: Case, written: Written, answer: dict[str, Any], uri: str) -> Verdict:
+    """Compare what was told with what was expected."""
+    expected = written.expected
+    if isinstance(expected, Refused):
+        if "error" not in answer:
+            return Verdict(case, "refused", "wrong", f"{answer['row_count']} rows are told")
+        missing = [word for word in expected.words if word not in answer["error"]]
+        outcome = "refused otherwise" if missing else "refused"
+        said = answer["error"].replace(uri, Path(uri).name)
+        return Verdict(case, "refused", outcome, f"{said} (no {missing})" if missing else said)
+    if "error" in answer:
+        return Verdict(case, "exact", "refused", answer["error"].replace(uri, Path(uri).name))
+    found = differences(answer, expected)
+    return Verdict(case, "exact", "wrong" if found else "exact", "; ".join(found))

@@ -1,0 +1,19 @@
+"""A Spark session to write with."""
+
+from __future__ import annotations
+
+import os
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from pyspark.sql import SparkSession
+
+
+def spark_session() -> SparkSession:
+    """The running session, or a new one, in UTC."""
+    from metastore_assets.pipeline.session import spark_session as running
+
+    session = running(log=Path(os.devnull))
+    session.conf.set("spark.sql.session.timeZone", "UTC")
+    return session

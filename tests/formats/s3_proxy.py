@@ -1,0 +1,81 @@
+"""A way to an S3 server that keeps count of the requests, and lists few objects at a time."""
+
+from __future__ import annotations
+
+import http.client
+import threading
+from collections.abc import Iterator
+from contextlib import contextmanager
+from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
+from urllib.parse import parse_qs, urlsplit
+
+_HOP = ("connection", "keep-alive", "transfer-encoding", "content-length", "date", "server")
+
+
+class Requests:
+    """Requests seen since the last `take`."""
+
+    def __init__(self) -> None:
+        self.endpoint = ""
+        self.page = 0
+        """Objects that the server lists at a time; 0 for as many as it does by itself."""
+        self._seen: list[str] = []
+
+    def take(self) -> list[str]:
+        """What was asked for: `list PREFIX`, or the method and the path."""
+        seen, self._seen = self._seen, []
+        return seen
+
+    def note(self, method: str, target: str) -> str:
+        """Note a request; its target with the size of a page."""
+        url = urlsplit(target)
+        query = {key: values[0] for key, values in parse_qs(url.query).items()}
+        if "list-type" not in query:
+            self._seen.append(f"{method} {url.path}")
+            return target
+        self._seen.append(f"list {query.get('prefix', '')}")
+        return f"{target}&max-keys={self.page}" if self.page else target
+
+
+@contextmanager
+def counted(endpoint: str) -> Iterator[Requests]:
+    """Requests to `.endpoint` are those to the given one, and are counted."""
+    seen = Requests()
+    backend = urlsplit(endpoint).netloc
+
+    class Handler(BaseHTTPRequestHandler):
+        protocol_version = "HTTP/1.1"
+
+        def _forward(self) -> None:
+            length = int(self.headers.get("Content-Length") or 0)
+            connection = http.client.HTTPConnection(backend, timeout=30)
+            body = self.rfile.read(length) if length else None
+            connection.request(self.command, seen.note(self.command, self.path), body, dict(self.headers))
+            answer = connection.getresponse()
+            data = answer.read()
+            self.send_response(answer.status)
+            for name, value in answer.getheaders():
+                if name.lower() not in _HOP:
+                    self.send_header(name, value)
+            told = answer.getheader("Content-Length") if self.command == "HEAD" else None
+            self.send_header("Content-Length", told or str(len(data)))
+            self.end_headers()
+            self.wfile.write(data)
+            connection.close()
+
+        do_GET = do_HEAD = do_PUT = do_POST = do_DELETE = _forward
+
+        def log_message(self, format: str, *args: object) -> None:
+            """Nothing: the requests are noted."""
+
+    server = ThreadingHTTPServer(("127.0.0.1", 0), Handler)
+    server.daemon_threads = True
+    thread = threading.Thread(target=server.serve_forever, daemon=True)
+    thread.start()
+    seen.endpoint = f"http://127.0.0.1:{server.server_port}"
+    try:
+        yield seen
+    finally:
+        server.shutdown()
+        server.server_close()
+        thread.join()

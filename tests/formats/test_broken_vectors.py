@@ -1,0 +1,212 @@
+"""Deletion vectors that break their format, in Delta tables and in Iceberg's: what is wrong is told, and where."""
+
+from __future__ import annotations
+
+import re
+import struct
+import zlib
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pyarrow as pa
+import pytest
+
+from metastore_assets.config import TableConfig
+from metastore_assets.errors import FragmentError, TableFormatError
+from metastore_assets.formats import open_table_format
+from tests.formats.delta_log_writer import add_file, commit, encode_array, encode_z85, field, metadata, newest, protocol
+from tests.formats.iceberg_writer import IcebergWriter, column
+
+_ROWS = pa.table({"a": list(range(10))})
+_NAME = "00000000-0000-0000-0000-000000000000"
+_GOOD = encode_array([0, 3])
+
+
+def _bitmaps(*bitmaps: tuple[int, bytes]) -> bytes:
+    start = struct.pack("<Iq", 1681511377, len(bitmaps))
+    return start + b"".join(struct.pack("<I", key) + bitmap for key, bitmap in bitmaps)
+
+
+def _arrays(*containers: tuple[int, int, list[int]]) -> bytes:
+    """Of (key, number of values that the header tells, values)."""
+    header = b"".join(struct.pack("<HH", key, count - 1) for key, count, _ in containers)
+    body = b"".join(struct.pack(f"<{len(values)}H", *values) for _, _, values in containers)
+    return struct.pack("<II", 12346, len(containers)) + header + b"\0" * 4 * len(containers) + body
+
+
+def _runs(count: int, *pairs: tuple[int, int]) -> bytes:
+    """One container of runs of (first value, further values)."""
+    header = struct.pack("<IBHHH", 12347, 1, 0, count - 1, len(pairs))
+    return header + b"".join(struct.pack("<HH", *pair) for pair in pairs)
+
+
+_BROKEN = {
+    "empty": (b"", 0, "cut off: there are only 0 bytes"),
+    "cut in the head": (_GOOD[:10], 2, "cut off: there are only 10 bytes"),
+    "cut in the values": (_GOOD[:-1], 2, f"cut off: there are only {len(_GOOD) - 1} bytes"),
+    "longer": (_GOOD + b"\0\0", 2, f"it has {len(_GOOD) + 2} bytes, of which its values take {len(_GOOD)}"),
+    "magic": (b"\0" + _GOOD[1:], 2, "magic number 1681511377 but with 1681511168"),
+    "format": (_bitmaps((0, struct.pack("<II", 99, 0))), 0, "of the unknown format 99"),
+    "containers": (_bitmaps((0, struct.pack("<II", 12346, 2**31))), 2, "has 2147483648 containers"),
+    "claimed bitmaps": (struct.pack("<Iq", 1681511377, 2**40), 2, "cut off"),
+    "fewer rows": (_GOOD, 3, "it deletes 2 rows, the (log|manifest) says 3"),
+    "more rows": (_GOOD, 1, "it deletes 2 rows, the (log|manifest) says 1"),
+    "beyond the file": (encode_array([0, 10]), 2, "it deletes row 10, but the data file has 10 rows"),
+    "far beyond the file": (encode_array([2**40]), 1, "it deletes row 1099511627776"),
+    "descending": (_bitmaps((0, _arrays((0, 2, [3, 0])))), 2, "not in ascending order"),
+    "twice": (_bitmaps((0, _arrays((0, 2, [3, 3])))), 2, "not in ascending order"),
+    "containers in disorder": (_bitmaps((0, _arrays((1, 1, [0]), (0, 1, [0])))), 2, "not in ascending order"),
+    "bitmaps in disorder": (
+        _bitmaps((1, _arrays((0, 1, [0]))), (0, _arrays((0, 1, [0])))),
+        2,
+        "not in ascending order|it deletes row 4294967296 or one behind it",
+    ),
+    "bits": (
+        _bitmaps((0, struct.pack("<IIHHI", 12346, 1, 0, 4999, 0) + b"\xff" + b"\0" * 8191)),
+        5000,
+        "does not hold the 5000 values",
+    ),
+    "runs": (_bitmaps((0, _runs(2, (0, 65_535), (0, 65_535)))), 2, "does not hold the 2 values"),
+    "no runs": (_bitmaps((0, _runs(1))), 1, "does not hold the 1 values"),
+    "runs beyond a container": (_bitmaps((0, _runs(2, (65_535, 1)))), 2, "does not hold the 2 values"),
+}
+
+
+def _delta(folder: Path, data: bytes, cardinality: int, storage: str, **changes: Any) -> None:
+    """A table of ten rows, of which a vector deletes some."""
+    add = add_file(folder, _ROWS, "data.parquet")
+    features = protocol("deletionVectors")
+    stored = b"\1" + struct.pack(">i", len(data)) + data + struct.pack(">I", zlib.crc32(data))
+    file = folder / f"deletion_vector_{_NAME}.bin"
+    file.write_bytes(stored)
+    path = {"u": encode_z85(bytes(16)), "p": file.as_uri(), "i": encode_z85(data + b"\0" * (-len(data) % 4))}[storage]
+    vector = {"storageType": storage, "pathOrInlineDv": path, "sizeInBytes": len(data), "cardinality": cardinality}
+    vector |= {} if storage == "i" else {"offset": 1}
+    add["add"] |= {"deletionVector": vector | changes}
+    commit(folder, features, metadata([field("a", "long")], **{"delta.enableDeletionVectors": "true"}), add)
+
+
+def _iceberg(folder: Path, data: bytes, cardinality: int, **changes: Any) -> None:
+    writer = IcebergWriter(folder, [column(1, "a", "long")], version=3)
+    rows = writer.data(_ROWS)
+    vector = writer.deletion_vector(rows["file_path"], [0])
+    blob = struct.pack(">I", len(data)) + data + struct.pack(">I", zlib.crc32(data))
+    Path(vector["file_path"]).write_bytes(b"PFA1" + blob)
+    place = {"content_offset": 4, "content_size_in_bytes": len(blob), "record_count": cardinality}
+    writer.commit(rows, vector | place | changes)
+
+
+def _error(folder: Path) -> str:
+    (fragment,) = open_table_format(TableConfig(name="t", uri=str(folder))).snapshot().fragments
+    assert fragment.row_count is None or fragment.row_count >= 0
+    with pytest.raises(FragmentError) as caught:
+        fragment.source.open()
+    assert caught.value.path == fragment.path
+    assert not caught.value.missing
+    return str(caught.value)
+
+
+@pytest.mark.parametrize("storage", ["u", "p", "i", "iceberg"])
+@pytest.mark.parametrize(("data", "cardinality", "said"), _BROKEN.values(), ids=_BROKEN)
+def test_a_vector_that_breaks_its_format(
+    tmp_path: Path, data: bytes, cardinality: int, said: str, storage: str
+) -> None:
+    """Under a checksum that is right: data file, vector file and fault are named, and no row is read."""
+    if storage == "iceberg":
+        _iceberg(tmp_path / "t", data, cardinality)
+        where = r"\.parquet: the deletion vector in .*\.puffin"
+    else:
+        _delta(tmp_path / "t", data, cardinality, storage)
+        where = r"data\.parquet: its deletion vector" + ("" if storage == "i" else f" in .*{_NAME}.bin")
+    if storage == "iceberg" and not data:
+        said = "does not say where it is"
+    assert re.search(f"{where} cannot be read: .*{said}", _error(tmp_path / "t"))
+
+
+@pytest.mark.parametrize(
+    ("storage", "changes", "said"),
+    [
+        (
+            "u",
+            {"sizeInBytes": 2**31 - 9},
+            f"said to be {2**31 - 1} bytes at 1, but the file has {len(_GOOD) + 9} bytes",
+        ),
+        ("u", {"offset": 2**31}, "at 2147483648, but the file has"),
+        ("p", {"offset": -1}, "at -1, but the file has"),
+        ("p", {"sizeInBytes": -7}, "the log says that it has -7 bytes, its own length at 1 is"),
+        ("u", {"sizeInBytes": len(_GOOD) - 2}, f"has {len(_GOOD) - 2} bytes, its own length at 1 is {len(_GOOD)}"),
+        ("u", {"offset": 0}, "its own length at 0 is 16777216"),
+        ("u", {"pathOrInlineDv": "abc"}, "'abc' is too short for the name of its file"),
+        ("u", {"pathOrInlineDv": "~" * 20}, "it is no Base85, which does not have the character '~'"),
+        ("u", {"pathOrInlineDv": "#" * 20}, "five of its characters are more than four bytes"),
+        ("i", {"pathOrInlineDv": "0" * 11}, "its 11 characters are not in groups of 5"),
+        ("i", {"sizeInBytes": 1000}, "the log says that it has 1000 bytes, but there are"),
+        ("i", {"sizeInBytes": 4}, "the log says that it has 4 bytes, but there are"),
+        ("u", {"storageType": "x"}, "of the storage type 'x'"),
+    ],
+)
+def test_a_descriptor_that_is_wrong(tmp_path: Path, storage: str, changes: dict[str, Any], said: str) -> None:
+    """It names a place where no vector is, or none that there is."""
+    _delta(tmp_path / "t", _GOOD, 2, storage, **changes)
+    assert re.search(f"data\\.parquet: its deletion vector.* cannot be read: .*{said}", _error(tmp_path / "t"))
+
+
+@pytest.mark.parametrize(
+    ("changes", "said"),
+    [
+        ({"content_size_in_bytes": 2**62}, f"said to be {2**62} bytes at 4, but the file has {len(_GOOD) + 12} bytes"),
+        ({"content_offset": 2**62}, f"at {2**62}, but the file has"),
+        ({"content_offset": -4}, "at -4, but the file has"),
+        ({"content_size_in_bytes": None}, "content_offset is 4, content_size_in_bytes is None"),
+        ({"content_size_in_bytes": -1}, "content_size_in_bytes is -1"),
+    ],
+)
+def test_a_manifest_that_is_wrong(tmp_path: Path, changes: dict[str, Any], said: str) -> None:
+    """It names a place where no vector is. What it claims is not made room for."""
+    _iceberg(tmp_path / "t", _GOOD, 2, **changes)
+    assert re.search(f"the deletion vector in .*puffin cannot be read: .*{said}", _error(tmp_path / "t"))
+
+
+def _cut(data: bytes) -> bytes:
+    return data[:-3]
+
+
+def _flipped(data: bytes) -> bytes:
+    return data[:-6] + bytes([data[-6] ^ 1]) + data[-5:]
+
+
+@pytest.mark.parametrize("kind", ["delta", "iceberg"])
+@pytest.mark.parametrize(
+    ("damage", "said"), [(_cut, "but the file has"), (_flipped, "checksum"), (lambda _: b"", "has 0 b")]
+)
+def test_a_file_that_was_damaged(tmp_path: Path, kind: str, damage: Callable[[bytes], bytes], said: str) -> None:
+    """Cut off by three bytes, flipped by a bit, emptied."""
+    if kind == "delta":
+        _delta(tmp_path / "t", _GOOD, 2, "u")
+    else:
+        _iceberg(tmp_path / "t", _GOOD, 2)
+    (path,) = (tmp_path / "t").rglob("*.bin" if kind == "delta" else "*.puffin")
+    path.write_bytes(damage(path.read_bytes()))
+    error = _error(tmp_path / "t")
+    assert said in error
+    assert path.name in error
+
+
+def test_positions_beyond_the_data_file_name_the_list(tmp_path: Path) -> None:
+    """A delete file that lists positions may be wrong as well."""
+    writer = IcebergWriter(tmp_path / "t", [column(1, "a", "long")])
+    rows = writer.data(_ROWS)
+    deletes = writer.position_deletes([(rows["file_path"], 2), (rows["file_path"], 77)])
+    writer.commit(rows, deletes)
+    assert f"the list of deleted rows in {deletes['file_path']} cannot be read: it deletes row 77" in _error(
+        tmp_path / "t"
+    )
+
+
+def test_a_descriptor_that_lacks_a_number(tmp_path: Path) -> None:
+    """Is an error of the table."""
+    _delta(tmp_path / "t", _GOOD, 2, "u", sizeInBytes=None)
+    assert newest(tmp_path / "t", "add")["deletionVector"]["sizeInBytes"] is None
+    with pytest.raises(TableFormatError, match="a deletion vector lacks one of storageType"):
+        open_table_format(TableConfig(name="t", uri=str(tmp_path / "t"))).snapshot()

@@ -1,0 +1,261 @@
+"""Values that Python's own dates and decimals have no room for: nanoseconds, years beyond 9999, 38 digits."""
+
+from __future__ import annotations
+
+import json
+import pickle
+import re
+import uuid
+from decimal import Decimal
+from pathlib import Path
+from typing import Any
+
+import pyarrow as pa
+import pyarrow.orc as orc
+import pyarrow.parquet as pq
+import pytest
+
+from metastore_assets.config import TableConfig
+from metastore_assets.errors import TableFormatError
+from metastore_assets.formats import Snapshot, decode_partition_key, open_table_format
+from tests.formats.delta_log_writer import add_file, commit, field, metadata, protocol
+from tests.formats.iceberg_writer import IcebergWriter, column
+from tests.scalars import scalars_in
+
+YEAR_10000 = 253_402_300_800 * 10**6
+MOST = 10**38 - 1
+
+
+def snapshot_of(folder: Path) -> Snapshot:
+    return open_table_format(TableConfig(name="t", uri=str(folder))).snapshot()
+
+
+def physical(array: pa.Array) -> list[Any]:
+    """The values as they are stored: temporal ones as integers."""
+    if isinstance(array, pa.ExtensionArray):
+        array = array.storage
+    if pa.types.is_temporal(array.type):
+        array = array.view(pa.int32() if array.type.bit_width == 32 else pa.int64())
+    return list(array.to_pylist())
+
+
+def read_elsewhere(snapshot: Snapshot, name: str) -> list[Any]:
+    """The values of a column as a process reads them that is sent the sources, however they are pickled."""
+    rows = []
+    for fragment in snapshot.fragments:
+        assert list(scalars_in(fragment)) == []
+        with pickle.loads(pickle.dumps(fragment.source)).open() as reader:
+            chunks = list(reader.read(snapshot.schema.field(name)))
+        assert {chunk.type for chunk in chunks} == {snapshot.schema.field(name).type}
+        rows += [value for chunk in chunks for value in physical(chunk)]
+    return rows
+
+
+ICEBERG = [
+    ("date", "int", 2_932_897, "+10000-01-01"),
+    ("date", "int", -719_529, "-0001-12-31"),
+    ("date", "int", 2**31 - 1, "+5881580-07-11"),
+    ("time", "long", 1, "00:00:00.000001"),
+    ("time", "long", 86_399_999_999, "23:59:59.999999"),
+    ("timestamp", "long", -62_135_596_800_000_001, "0000-12-31 23:59:59.999999"),
+    ("timestamp", "long", 2**63 - 1, "+294247-01-10 04:00:54.775807"),
+    ("timestamptz", "long", YEAR_10000, "+10000-01-01 00:00:00Z"),
+    ("timestamp_ns", "long", 1, "1970-01-01 00:00:00.000000001"),
+    ("timestamp_ns", "long", -(2**63), "1677-09-21 00:12:43.145224192"),
+    ("timestamptz_ns", "long", 2**63 - 1, "2262-04-11 23:47:16.854775807Z"),
+    ("decimal(38,2)", "bytes", MOST.to_bytes(16, "big"), f"{MOST // 100}.99"),
+    ("uuid", {"type": "fixed", "size": 16, "name": "u"}, bytes(range(16)), str(uuid.UUID(bytes=bytes(range(16))))),
+]
+
+
+@pytest.mark.parametrize(("type_", "avro", "raw", "text"), ICEBERG)
+def test_identity_partitions_of_iceberg(tmp_path: Path, type_: str, avro: Any, raw: Any, text: str) -> None:
+    """The partition's key, its rows where the file lacks the column, and the filter of partitions."""
+    spec = [{"name": "p", "field-id": 1000, "source-id": 2, "transform": "identity"}]
+    schema = [column(1, "id", "long"), column(2, "p", type_)]
+    writer = IcebergWriter(tmp_path / "t", schema, specs={0: spec}, partition_types={1000: avro}, version=3)
+    writer.commit(writer.data(pa.table({"id": [1, 2]}), partition=(raw,)))
+    writer.commit(writer.data(pa.table({"id": [3]}), partition=(None,)))
+    snapshot = snapshot_of(writer.folder)
+    keys = [decode_partition_key(fragment.partition_key) for fragment in snapshot.fragments]
+    assert sorted(keys, key=str) == sorted([(("p", text),), (("p", None),)], key=str)
+    expected = Decimal(f"{MOST}e-2") if type_.startswith("decimal") else raw
+    assert sorted(read_elsewhere(snapshot, "p"), key=str) == sorted([expected, expected, None], key=str)
+
+
+@pytest.mark.parametrize(
+    ("transform", "raw", "text"),
+    [
+        ("year", 8030, "+10000"),
+        ("year", -1971, "-0001"),
+        ("month", 12 * 8030, "+10000-01"),
+        ("day", 2_932_897, "+10000-01-01"),
+        ("hour", 24 * 2_932_897 + 5, "+10000-01-01-05"),
+        ("hour", -1, "1969-12-31-23"),
+    ],
+)
+def test_periods_of_far_years(tmp_path: Path, transform: str, raw: int, text: str) -> None:
+    """Spelled as dates are: a sign where the year has not four digits."""
+    spec = [{"name": "p", "field-id": 1000, "source-id": 1, "transform": transform}]
+    writer = IcebergWriter(
+        tmp_path / "t", [column(1, "at", "timestamp")], specs={0: spec}, partition_types={1000: "int"}
+    )
+    writer.commit(writer.data(pa.table({"at": pa.array([0], pa.timestamp("us"))}), partition=(raw,)))
+    (fragment,) = snapshot_of(writer.folder).fragments
+    assert decode_partition_key(fragment.partition_key) == (("p", text),)
+
+
+def test_bounds_of_iceberg_are_not_rounded(tmp_path: Path) -> None:
+    """A bound of 38 digits that is rounded to 28 may lie on the wrong side of the values."""
+    schema = [column(1, "d", "decimal(38,2)"), column(2, "at", "timestamp_ns")]
+    writer = IcebergWriter(tmp_path / "t", schema, version=3)
+    values = pa.table(
+        {"d": pa.array([Decimal(f"{MOST}e-2")], pa.decimal128(38, 2)), "at": pa.array([7], pa.timestamp("ns"))}
+    )
+    bounds = [
+        {"key": 1, "value": MOST.to_bytes(16, "big")},
+        {"key": 2, "value": (7).to_bytes(8, "little")},
+    ]
+    writer.commit(writer.data(values, lower_bounds=bounds, upper_bounds=bounds))
+    table = open_table_format(TableConfig(name="t", uri=str(writer.folder)))
+    snapshot = table.snapshot()
+    told = table.bounds(snapshot, "d")
+    assert told["minimum"].to_pylist() == told["maximum"].to_pylist() == [Decimal(f"{MOST}e-2")]
+    assert physical(table.bounds(snapshot, "at")["maximum"].combine_chunks()) == [7]
+
+
+@pytest.mark.parametrize(
+    ("type_", "default", "expected"),
+    [
+        ("date", "+10000-01-01", 2_932_897),
+        ("date", "-0001-12-31", -719_529),
+        ("time", "23:59:59.999999", 86_399_999_999),
+        ("timestamp", "+10000-01-01T00:00:00", YEAR_10000),
+        ("timestamptz", "+10000-01-01T00:00:00+00:00", YEAR_10000),
+        ("timestamp_ns", "1970-01-01T00:00:00.000000001", 1),
+        ("timestamptz_ns", "2262-04-11T23:47:16.854775807+00:00", 2**63 - 1),
+        ("decimal(38,2)", f"{MOST // 100}.99", Decimal(f"{MOST}e-2")),
+        ("uuid", "00010203-0405-0607-0809-0a0b0c0d0e0f", bytes(range(16))),
+    ],
+)
+def test_defaults_of_iceberg(tmp_path: Path, type_: str, default: str, expected: Any) -> None:
+    """Of a column, and of a field of a struct that is itself a default and does not name it."""
+    writer = IcebergWriter(tmp_path / "t", [column(1, "id", "long")], version=3)
+    writer.commit(writer.data(pa.table({"id": [1]})))
+    inner = [column(4, "x", type_, initial_default=default), column(5, "y", "long")]
+    added = [
+        column(2, "new", type_, initial_default=default),
+        column(3, "s", {"type": "struct", "fields": inner}, initial_default={"5": 9}),
+    ]
+    writer.schemas.append([column(1, "id", "long"), *added])
+    writer.write_metadata()
+    snapshot = snapshot_of(writer.folder)
+    assert read_elsewhere(snapshot, "new") == [expected]
+    with snapshot.fragments[0].source.open() as reader:
+        (chunk,) = reader.read(snapshot.schema.field("s"))
+    assert (physical(chunk.field("x")), chunk.field("y").to_pylist()) == ([expected], [9])
+
+
+@pytest.mark.parametrize(
+    ("type_", "default"),
+    [("timestamp", "+300000-01-01T00:00:00"), ("timestamp_ns", "2300-01-01T00:00:00"), ("date", "+9999999-01-01")],
+)
+def test_a_default_that_the_type_cannot_hold_is_named(tmp_path: Path, type_: str, default: str) -> None:
+    """Rather than wrapped around."""
+    writer = IcebergWriter(tmp_path / "t", [column(1, "d", type_, initial_default=default)], version=3)
+    writer.write_metadata()
+    with pytest.raises(TableFormatError, match=f"the initial default {re.escape(repr(default))} of column 'd' is no"):
+        snapshot_of(writer.folder)
+
+
+@pytest.mark.parametrize(
+    ("type_", "logged", "expected", "text"),
+    [
+        ("date", "+10000-01-01", 2_932_897, "+10000-01-01"),
+        ("date", "-0001-12-31", -719_529, "-0001-12-31"),
+        ("timestamp", "+10000-01-01 00:00:00.000001", YEAR_10000 + 1, "+10000-01-01 00:00:00.000001Z"),
+        ("timestamp", "2024-01-01T00:00:00.123456789+01:00", 1_704_063_600_123_456, "2023-12-31 23:00:00.123456Z"),
+        ("timestamp_ntz", "0000-12-31T23:59:59.999999", -62_135_596_800_000_001, "0000-12-31 23:59:59.999999"),
+        ("decimal(38,2)", f"-{MOST // 100}.99", Decimal(f"-{MOST}e-2"), f"-{MOST // 100}.99"),
+    ],
+)
+def test_partition_values_of_delta(tmp_path: Path, type_: str, logged: str, expected: Any, text: str) -> None:
+    """Also what is told of them without reading a file."""
+    add = add_file(tmp_path, pa.table({"a": [1, 2]}), p=logged)
+    commit(tmp_path, protocol("timestampNtz"), metadata([field("p", type_), field("a", "long")], ["p"]), add)
+    snapshot = snapshot_of(tmp_path)
+    assert decode_partition_key(snapshot.fragments[0].partition_key) == (("p", text),)
+    assert read_elsewhere(snapshot, "p") == [expected, expected]
+    told = open_table_format(TableConfig(name="t", uri=str(tmp_path))).bounds(snapshot, "p")
+    assert physical(told["minimum"].combine_chunks()) == physical(told["maximum"].combine_chunks()) == [expected]
+
+
+def test_typed_statistics_of_far_years_in_a_delta_checkpoint(tmp_path: Path) -> None:
+    """They are told or left out, whatever Python makes of them."""
+    moments = {"c": pa.array([YEAR_10000], pa.timestamp("us", "UTC")), "d": pa.array([2_932_897], pa.date32())}
+    add = add_file(tmp_path, pa.table({"a": [1], "d": moments["d"], "c": moments["c"]}))
+    fields = [field("a", "long"), field("d", "date"), field("c", "timestamp")]
+    commit(tmp_path, protocol(), metadata(fields), add)
+    bounds = pa.struct([("a", pa.int64()), ("d", pa.date32()), ("c", pa.timestamp("us", "UTC"))])
+    values = {"a": 1, "d": 2_932_897, "c": YEAR_10000}
+    parsed = pa.struct([("numRecords", pa.int64()), ("minValues", bounds), ("maxValues", bounds)])
+    action = {key: value for key, value in add["add"].items() if key != "stats"} | {
+        "partitionValues": [],
+        "stats_parsed": {"numRecords": 1, "minValues": values, "maxValues": values},
+    }
+    add_type = pa.struct(
+        [
+            ("path", pa.string()),
+            ("partitionValues", pa.map_(pa.string(), pa.string())),
+            ("size", pa.int64()),
+            ("modificationTime", pa.int64()),
+            ("dataChange", pa.bool_()),
+            ("stats_parsed", parsed),
+        ]
+    )
+    log = tmp_path / "_delta_log"
+    first = [json.loads(line) for line in (log / f"{0:020}.json").read_text().splitlines()]
+    others = {key: value for line in first for key, value in line.items() if key in ("protocol", "metaData")}
+    rows = pa.table(
+        {
+            "protocol": pa.array([others["protocol"], None, None]),
+            "metaData": pa.array(
+                [None, {key: others["metaData"][key] for key in ("id", "schemaString", "partitionColumns")}, None]
+            ),
+            "add": pa.array([None, None, action], add_type),
+        }
+    )
+    pq.write_table(rows, log / f"{0:020}.checkpoint.parquet")
+    table = open_table_format(TableConfig(name="t", uri=str(tmp_path)))
+    snapshot = table.snapshot()
+    assert table.bounds(snapshot, "a")["minimum"].to_pylist() == [1]
+    for name in ("d", "c"):
+        assert table.bounds(snapshot, name)["minimum_guarantee"].to_pylist() == ["absent"]
+    assert read_elsewhere(snapshot, "d") == [2_932_897]
+
+
+def test_nanoseconds_and_far_years_of_plain_files(tmp_path: Path) -> None:
+    """Parquet holds all of them, ORC those timestamps that nanoseconds reach."""
+    values = {
+        "at": pa.array([1, 2**63 - 1, None], pa.timestamp("ns")),
+        "time": pa.array([1, 86_399_999_999_999, None], pa.int64()).view(pa.time64("ns")),
+        "day": pa.array([2_932_897, -719_529, None], pa.int32()).view(pa.date32()),
+        "far": pa.array([YEAR_10000, -(2**63), None], pa.timestamp("us", "UTC")),
+    }
+    (tmp_path / "parquet").mkdir()
+    (tmp_path / "orc").mkdir()
+    pq.write_table(pa.table(values), tmp_path / "parquet" / "1.parquet")
+    nanoseconds = {"at": pa.array([1, 10**9 + 999, None], pa.timestamp("ns"))}
+    orc.write_table(pa.table(nanoseconds), tmp_path / "orc" / "1.orc")
+    for folder, held in (("parquet", values), ("orc", nanoseconds)):
+        snapshot = snapshot_of(tmp_path / folder)
+        for name, array in held.items():
+            assert read_elsewhere(snapshot, name) == physical(array), (folder, name)
+
+
+@pytest.mark.parametrize("milliseconds", [10**15, 10**30, -(10**30)])
+def test_a_commit_at_no_time_that_there_is_has_none(tmp_path: Path, milliseconds: int) -> None:
+    commit(tmp_path, protocol(), metadata([field("a", "long")]), add_file(tmp_path, pa.table({"a": [1]})))
+    file = tmp_path / "_delta_log" / f"{0:020}.json"
+    file.write_text(file.read_text().replace("1700000000000", str(milliseconds)))
+    assert snapshot_of(tmp_path).committed_at is None

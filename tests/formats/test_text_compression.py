@@ -1,0 +1,141 @@
+"""Compressed text files are told by their first bytes, read to the last one, and an error where bytes are missing."""
+
+from __future__ import annotations
+
+import bz2
+import gzip
+import lzma
+import zipfile
+import zlib
+from collections.abc import Callable
+from io import BytesIO
+from pathlib import Path
+
+import polars as pl
+import pyarrow as pa
+import pytest
+
+from metastore_assets.config import TableConfig
+from metastore_assets.errors import TableFormatError
+from metastore_assets.formats import open_table_format
+from tests.formats.oracle import read_columns
+
+_CONTENTS = {"csv": b"a,b\n1,x\n", "json": b'{"a": 1, "b": "x"}\n'}
+
+
+def _arrow(codec: str) -> Callable[[bytes], bytes]:
+    def pack(data: bytes) -> bytes:
+        sink = pa.BufferOutputStream()
+        with pa.CompressedOutputStream(sink, codec) as stream:
+            stream.write(data)
+        return bytes(sink.getvalue())
+
+    return pack
+
+
+_PACK: dict[str, Callable[[bytes], bytes]] = {
+    "gz": gzip.compress,
+    "bz2": bz2.compress,
+    "xz": lzma.compress,
+    "zst": _arrow("zstd"),
+    "lz4": _arrow("lz4"),
+}
+_SKIPPABLE = b"\x50\x2a\x4d\x18\x04\0\0\0abcd"
+
+
+def _read(path: Path, data: bytes) -> dict[str, list[object]]:
+    path.write_bytes(data)
+    return read_columns(open_table_format(TableConfig(name="t", uri=str(path.parent))).snapshot())
+
+
+@pytest.mark.parametrize("packed", _PACK)
+@pytest.mark.parametrize("kind", _CONTENTS)
+@pytest.mark.parametrize("suffix", ["", ".gz", ".lz4"])
+def test_the_name_does_not_matter(tmp_path: Path, kind: str, packed: str, suffix: str) -> None:
+    """A small gzip file named `.csv` has its row; so has plain text that is named `.csv.gz`."""
+    path = tmp_path / f"x.{kind}{suffix}"
+    assert _read(path, _PACK[packed](_CONTENTS[kind])) == {"a": [1], "b": ["x"]}
+    assert _read(path, _CONTENTS[kind]) == {"a": [1], "b": ["x"]}
+
+
+@pytest.mark.parametrize("packed", _PACK)
+@pytest.mark.parametrize("kind", _CONTENTS)
+def test_all_members_are_read(tmp_path: Path, kind: str, packed: str) -> None:
+    """Files that were put together, empty ones between them."""
+    pack, content = _PACK[packed], _CONTENTS[kind]
+    more = content.splitlines(keepends=True)[-1]
+    members = [content, b"", more * 20_000, more]
+    columns = _read(tmp_path / f"x.{kind}", b"".join(map(pack, members)))
+    assert columns == {"a": [1] * 20_002, "b": ["x"] * 20_002}
+
+
+@pytest.mark.parametrize("packed", ["zst", "lz4"])
+def test_frames_without_content_are_nothing(tmp_path: Path, packed: str) -> None:
+    """As parallel compressors write them, also before the first frame."""
+    data = _PACK[packed](_CONTENTS["csv"])
+    assert _read(tmp_path / f"x.csv.{packed}", _SKIPPABLE + data + _SKIPPABLE) == {"a": [1], "b": ["x"]}
+
+
+@pytest.mark.parametrize("packed", _PACK)
+@pytest.mark.parametrize("kind", _CONTENTS)
+def test_what_is_cut_off_is_told_with_the_file(tmp_path: Path, kind: str, packed: str) -> None:
+    """Wherever it is: never fewer rows."""
+    data = _PACK[packed](_CONTENTS[kind] * 3)
+    whole = _read(tmp_path / f"x.{kind}.{packed}", data + data) if kind == "json" else None
+    assert whole is None or whole["a"] == [1] * 6
+    for end in {1, 2, 3, 5, 9, len(data) // 2, len(data) - 4, len(data) - 1, len(data) + 2, 2 * len(data) - 1}:
+        with pytest.raises(TableFormatError, match=rf"x\.{kind}\.{packed}: the file cannot be read"):
+            _read(tmp_path / f"x.{kind}.{packed}", (data + data)[:end])
+
+
+@pytest.mark.parametrize("packed", _PACK)
+def test_damage_is_told(tmp_path: Path, packed: str) -> None:
+    """Garbage behind the last member is no end of it."""
+    data = _PACK[packed](_CONTENTS["csv"])
+    with pytest.raises(TableFormatError, match=r"x\.csv: the file cannot be read"):
+        _read(tmp_path / "x.csv", data + b"1,y\n")
+
+
+def _zip(data: bytes) -> bytes:
+    buffer = BytesIO()
+    with zipfile.ZipFile(buffer, "w") as archive:
+        archive.writestr("x.csv", data)
+    return buffer.getvalue()
+
+
+def _hadoop(data: bytes) -> bytes:
+    packed = pa.compress(data, codec="snappy", asbytes=True)
+    return len(data).to_bytes(4, "big") + len(packed).to_bytes(4, "big") + packed
+
+
+@pytest.mark.parametrize(
+    ("name", "data", "said"),
+    [
+        ("x.csv.zip", _zip(_CONTENTS["csv"]), "compressed with zip"),
+        ("x.csv", _zip(_CONTENTS["csv"]), "compressed with zip"),
+        ("x.csv.deflate", zlib.compress(_CONTENTS["csv"]), "compressed with deflate"),
+        ("x.csv", zlib.compress(_CONTENTS["csv"]), "compressed with deflate"),
+        ("x.csv.snappy", _hadoop(_CONTENTS["csv"]), "compressed with snappy in Hadoop's blocks"),
+        ("x.csv.lz4", _hadoop(_CONTENTS["csv"]), "compressed with lz4 in Hadoop's blocks"),
+        ("x.json.br", b"\x0b\x05\x80", "compressed with brotli"),
+        ("x.csv", b"\xff\x06\0\0sNaPpY", "compressed with snappy"),
+        ("x.csv.gz", gzip.compress(gzip.compress(_CONTENTS["csv"])), "compressed twice, inside with gzip"),
+        ("x.csv", b"PAR1\x15\0\x15", "begins with zero bytes"),
+        ("x.json", '{"a": 1}'.encode("utf-16"), "begins with zero bytes.*UTF-8"),
+    ],
+    ids=lambda value: value if isinstance(value, str) else "",
+)
+def test_what_has_no_reader_is_told(tmp_path: Path, name: str, data: bytes, said: str) -> None:
+    """By its name where bytes do not tell it."""
+    with pytest.raises(TableFormatError, match=rf"{name}: the file cannot be read: .*{said}"):
+        _read(tmp_path / name, data)
+
+
+def test_a_name_that_says_compressed_is_not_believed_of_parquet(tmp_path: Path) -> None:
+    """Nor is what is inside: that is refused, since columns could not be read one by one."""
+    frame = pl.DataFrame({"a": [1]})
+    frame.write_parquet(tmp_path / "x.parquet.gz")
+    assert read_columns(open_table_format(TableConfig(name="t", uri=str(tmp_path))).snapshot()) == {"a": [1]}
+    (tmp_path / "x.parquet.gz").write_bytes(gzip.compress((tmp_path / "x.parquet.gz").read_bytes()))
+    with pytest.raises(TableFormatError, match=r"x\.parquet\.gz.*inside a gzip file"):
+        open_table_format(TableConfig(name="t", uri=str(tmp_path))).snapshot()

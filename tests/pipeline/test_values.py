@@ -1,0 +1,235 @@
+"""Every value is told as it is, whatever it goes through: nanoseconds, far years, 38 digits, with pandas or without."""
+
+from __future__ import annotations
+
+import json
+import math
+import pickle
+import random
+import subprocess
+import sys
+from collections.abc import Callable
+from typing import TYPE_CHECKING, Any
+
+import pyarrow as pa
+import pyarrow.parquet as pq
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from metastore_assets.assets.glance import glance_at
+from metastore_assets.assets.metadata import profile_metadata
+from metastore_assets.assets.names import KINDS as FILES
+from metastore_assets.config import MetastoreConfig, TableConfig
+from metastore_assets.lookup import Metastore, TableLookup
+from metastore_assets.lookup.json import histogram_json, scalar_json, show_json, top_json
+from metastore_assets.pipeline import frequencies
+from metastore_assets.pipeline.refresh import refresh
+from metastore_assets.produce import spark as runner
+from metastore_assets.statistics.column import ColumnStatistics
+from metastore_assets.statistics.frequencies import frequency_facts
+from tests.scalars import scalars_in
+from tests.statistics.columns import KINDS, profile_one, share
+from tests.statistics.columns import rows as rows_of
+from tests.statistics.extremes import extremes
+from tests.statistics.oracle import Facts, plain
+
+if TYPE_CHECKING:
+    from pyspark.sql import SparkSession
+
+STORABLE = [name for name, kind in KINDS.items() if not name.startswith(("runs", "dictionary_"))]
+"""Kinds of columns that Parquet files hold."""
+FINER = {"time32_s": 10**9, "time32_ms": 10**6, "time64_us": 1000, "timestamp_s": 1000, "timestamptz_s": 1000}
+"""Units of the class in one unit of the type."""
+FILES_OF = {"part=a/1": 40, "part=a/2": 0, "part=a/3": 25, "part=b/1": None, "part=b/2": 30}
+"""Rows by file; None: a few without a value."""
+
+_READER = """
+import pickle, sys
+if sys.argv[1] == "hidden":
+    from metastore_assets.cli.startup import hide_pandas
+    hide_pandas()
+elif sys.argv[1] == "used":
+    import pandas
+from metastore_assets.lookup.json import scalar_json
+import pyarrow as pa
+pa.array([1]).to_pylist()
+plain, packed, scalars = pickle.load(sys.stdin.buffer)
+facts, others = {name: pickle.loads(one) for name, one in plain.items()}, pickle.loads(packed)
+assert all(facts[name] == others[name] for name in facts)
+told = {name: [scalar_json(value) for _, value in one.percentiles] for name, one in facts.items()}
+arrays = [pa.repeat(value, 1) for value in pickle.loads(scalars)()]
+assert ("pandas" in sys.modules) == (sys.argv[1] != "hidden")
+pickle.dump(({name: one.ranked for name, one in facts.items()}, told, arrays), sys.stdout.buffer)
+"""
+
+
+@pytest.mark.parametrize("pandas", ["hidden", "there", "used"])
+def test_facts_reach_any_process_bit_for_bit(pandas: str) -> None:
+    """However they are pickled; and a function of a task keeps the scalars that it holds."""
+    facts = {}
+    for name, kind in KINDS.items():
+        values = extremes(kind)
+        found = profile_one(kind.array(values * 2)).frequencies
+        assert found is not None
+        facts[name] = frequency_facts(found)
+        assert list(scalars_in(facts[name])) == []
+    scalars = [kind.array(extremes(kind))[-1] for kind in KINDS.values()]
+    sent = {name: pickle.dumps(one) for name, one in facts.items()}, runner.pack(facts), runner.pack(lambda: scalars)
+    done = subprocess.run(
+        [sys.executable, "-c", _READER, pandas], input=pickle.dumps(sent), capture_output=True, check=True
+    )
+    arrays, told, captured = pickle.loads(done.stdout)
+    for name, one in facts.items():
+        assert arrays[name].equals(one.ranked), name
+        assert told[name] == [scalar_json(value) for _, value in one.percentiles], name
+    assert [array.type for array in captured] == [scalar.type for scalar in scalars]
+    assert all(array[0].equals(scalar) or scalar != scalar for array, scalar in zip(captured, scalars, strict=True))
+
+
+@pytest.mark.parametrize("name", KINDS)
+@share(20)
+@given(data=st.data())
+def test_percentiles_are_values_of_the_column(name: str, data: st.DataObject) -> None:
+    """Before and after a trip, of whatever type."""
+    values = data.draw(rows_of(KINDS[name], 30))
+    profile = profile_one(KINDS[name].array(values))
+    assert profile.frequencies is not None
+    facts = frequency_facts(profile.frequencies)
+    for sent in (pickle.loads(pickle.dumps(facts)), pickle.loads(runner.pack(facts))):
+        assert sent == facts
+        assert [value.type for _, value in sent.percentiles] == [profile.frequencies.values.type] * len(sent.ranked)
+    held = Facts(values if name not in FINER else [None if v is None else v * FINER[name] for v in values])
+    found = [plain(value) for _, value in facts.percentiles]
+    assert set(found) <= set(held.numbers)
+    assert found == held.percentiles
+
+
+@pytest.fixture(scope="module")
+def rows() -> dict[str, dict[str, list[Any]]]:
+    """By file and kind, a few of its extremes, repeated, and nulls."""
+    draw = random.Random(7)
+    choices = {name: [*extremes(KINDS[name]), None] for name in STORABLE}
+    return {
+        file: {name: [None] * 9 if count is None else draw.choices(choices[name], k=count) for name in STORABLE}
+        for file, count in FILES_OF.items()
+    }
+
+
+@pytest.fixture(scope="module")
+def told(
+    spark: SparkSession, tmp_path_factory: pytest.TempPathFactory, rows: dict[str, dict[str, list[Any]]]
+) -> TableLookup:
+    """A table of all kinds in two partitions of several files, refreshed; no task or result held an Arrow scalar."""
+    folder = tmp_path_factory.mktemp("values")
+    for file, columns in rows.items():
+        arrays = {name: KINDS[name].array(values) for name, values in columns.items()}
+        arrays["nested"] = pa.StructArray.from_arrays([arrays["timestamp_ns"], arrays["date32"]], ["at", "day"])
+        arrays["list"] = pa.ListArray.from_arrays(range(len(arrays["nested"]) + 1), arrays["time64_ns"])
+        arrays["duration"] = arrays["timestamp_ns"].view(pa.duration("ns"))
+        (folder / "lake" / file).parent.mkdir(parents=True, exist_ok=True)
+        pq.write_table(pa.table(arrays), folder / "lake" / f"{file}.parquet")
+    table = TableConfig(name="t", uri=str(folder / "lake"))
+    config = MetastoreConfig(root=str(folder / "root"), tables=[table])
+    with pytest.MonkeyPatch.context() as patch:
+        sent = watch_what_travels(patch)
+        refresh(config, table, lambda: spark)
+    assert {"Fragment", "FragmentEntry", "_Merge", "_Merged", "_MapTask", "_Part", "_Completion"} <= sent
+    return Metastore(config.root).table("t")
+
+
+def watch_what_travels(patch: pytest.MonkeyPatch) -> set[str]:
+    """Look for scalars in whatever is packed or comes back from now on; the names of the classes that were seen."""
+    seen: set[str] = set()
+
+    def watched(function: Callable[..., Any]) -> Callable[..., Any]:
+        def call(argument: Any) -> Any:
+            result = function(argument)
+            for value in (argument, result):
+                assert list(scalars_in(value)) == []
+                seen.update(type(one).__name__ for one in (value if isinstance(value, list) else [value]))
+            return result
+
+        return call
+
+    for module in (runner, frequencies):
+        for name in ("pack", "results"):
+            patch.setattr(module, name, watched(getattr(module, name)))
+    return seen
+
+
+@pytest.mark.spark
+@pytest.mark.parametrize("partition", [None, "part=a", "part=b"])
+@pytest.mark.parametrize("name", STORABLE)
+def test_every_type_is_told_as_it_is(
+    told: TableLookup, rows: dict[str, dict[str, list[Any]]], name: str, partition: str | None
+) -> None:
+    """Counts, bounds, percentiles and every frequency, by definition, in Python's integers."""
+    values = [
+        value
+        for file, columns in rows.items()
+        if partition is None or file.startswith(partition)
+        for value in columns[name]
+    ]
+    if name in FINER:
+        values = [None if value is None else value * FINER[name] for value in values]
+    facts = Facts(values)
+    (row,) = told.statistics([name], partition)
+    assert (row.value_count, row.null_count) == (facts.value_count, facts.null_count)
+    assert (row.distinct_count, row.distinct_count_guarantee) == (facts.distinct_count, "exact")
+    assert row.duplicate_count == facts.duplicate_count
+    assert (plain(row.minimum), plain(row.maximum)) == (facts.minimum, facts.maximum)
+    assert [plain(value) for _, value in row.percentiles or ()] == facts.percentiles
+    assert row.percentiles_guarantee == "exact"
+    listed = told.top(name, 1000, partition)
+    assert {plain(value): count for value, count in listed.values} == facts.counts
+
+
+@pytest.mark.spark
+def test_everything_that_is_told_is_text_without_loss(told: TableLookup) -> None:
+    """The JSON of the command and the events of Dagster, of columns that Python has no values for."""
+    table = told.statistics()
+    shown = {row["column"]: row for row in show_json(told.version, table, current=True)["columns"]}
+    json.dumps(shown, allow_nan=False)
+    expected = {
+        "date32": ("-5877641-06-23", "+5881580-07-11"),
+        "time64_ns": ("00:00:00", "23:59:59.999999999"),
+        "list.element": ("00:00:00", "23:59:59.999999999"),
+        "timestamp_ns": ("1677-09-21T00:12:43.145224192", "2262-04-11T23:47:16.854775807"),
+        "nested.at": ("1677-09-21T00:12:43.145224192", "2262-04-11T23:47:16.854775807"),
+        "timestamptz_us": ("-290308-12-21T19:59:05.224192Z", "+294247-01-10T04:00:54.775807Z"),
+        "uint64": (0, str(2**64 - 1)),
+        "decimal128": (f"-{10**38 - 1}", str(10**38 - 1)),
+        "duration": (None, None),
+    }
+    for name, bounds in expected.items():
+        assert (shown[name]["minimum"], shown[name]["maximum"]) == bounds, name
+    assert shown["duration"]["reason"] == "duration[ns] is not a type that values are profiled of"
+    for row in table:
+        check_histogram(told, row)
+        if row.frequencies == "listed":
+            json.dumps(top_json(told.top(row.column)), allow_nan=False)
+    glance = glance_at(told, None, 8)
+    for kind in FILES:
+        assert profile_metadata(kind, glance, "t", ["uri"], told.version.schema)
+
+
+def check_histogram(told: TableLookup, row: ColumnStatistics) -> None:
+    """Its edges ascend as text and as values, and it holds every finite value."""
+    if row.percentiles is None or row.type_class in ("string", "binary", "uuid", "boolean", None):
+        return
+    bins = told.histogram(row.column)
+    json.dumps(histogram_json(bins), allow_nan=False)
+    listed = ((plain(value), count) for value, count in told.top(row.column, 1000).values)
+    infinite = sum(count for value, count in listed if value in (math.inf, -math.inf))
+    assert sum(one.frequency for one in bins) == row.value_count - (row.nan_count or 0) - infinite
+
+
+@pytest.mark.spark
+def test_tasks_of_users_keep_their_scalars(spark: SparkSession) -> None:
+    """Also those of nanoseconds and far years that a function has seen where it was defined."""
+    types = (pa.timestamp("ns"), pa.time64("ns"), pa.timestamp("us", "UTC"), pa.duration("ns"))
+    numbers = (1, 999, 2**63 - 1, 7)
+    scalars = [pa.array([number], pa.int64()).view(type_)[0] for number, type_ in zip(numbers, types, strict=True)]
+    found = runner.run_tasks(spark, lambda number: [scalars[number], number], list(range(len(scalars))))
+    assert tuple(value.value for value, _ in sorted(found, key=lambda pair: pair[1])) == numbers

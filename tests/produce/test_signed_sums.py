@@ -1,0 +1,169 @@
+"""Sums of either sign: balances, which cross zero, vanish at zero, and go as far as their type in both directions."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from decimal import Decimal, localcontext
+from typing import Any
+
+import pyarrow as pa
+import pytest
+
+from metastore_assets.errors import CorruptionError, UpdateError
+from metastore_assets.produce import Dataflow, Root, Rows, Settings, SumStage
+from metastore_assets.produce.layout import sum_layout
+from metastore_assets.produce.rows import frame_of
+from metastore_assets.produce.summing import add_amounts
+from metastore_assets.store.objects import ObjectStore
+from tests.produce.cases import A, V, X
+from tests.produce.harness import SMALL, D, Pair, U
+from tests.produce.model import Graph, RootNode, StageNode, SumNode, columns
+
+BOOKING, ENTRY = columns(booking="int64"), columns(account="string", amount="int64")
+MOST = 2**63 - 1
+RUNS = Settings(fan_in=2, bulk_share=1e9, base_share=1e9, inline_budget=10**6, max_runs=6, small_rows=0)
+"""Every version adds a run, and runs of changes are merged without what they change."""
+
+
+def balances(type_: Any = "int64", count: str | None = None) -> Graph:
+    root = RootNode("bookings", BOOKING, columns(account="string", amount=type_))
+    return Graph((root, SumNode("balances", ("bookings",), ("account",), ("amount",), count, signed=True)))
+
+
+@pytest.fixture(params=[Settings(), SMALL, RUNS], ids=["default", "small", "runs"])
+def settings(request: pytest.FixtureRequest) -> Settings:
+    return request.param
+
+
+def test_balances_cross_zero(store: ObjectStore, settings: Settings) -> None:
+    """From below to above zero is an update; at zero there is no key."""
+    pair = Pair(store, balances(), settings=settings)
+    pair.advance({"bookings": [U(1, ("a", -5), ("b", 3)), U(2, ("c", -1), ("d", -2), ("d", 2))]})
+    assert pair.seen().update("balances") == [A("a", -5), A("b", 3), A("c", -1)]
+    pair.advance({"bookings": [U(3, ("a", 10), ("b", -4), ("c", 1), ("d", -7))]})
+    assert pair.seen().update("balances") == [V("a", 5), V("b", -1), X("c"), A("d", -7)]
+    assert pair.seen().before("balances") == [-5, 3, -1, None]
+    pair.compact(full=True)
+    pair.advance({"bookings": [D(2)]})
+    assert pair.seen().update("balances") == [A("c", 1)], "what is left of it when the rest is taken away"
+    pair.advance({"bookings": [D(1), D(3)]})
+    assert pair.seen().content("balances") == []
+
+
+def test_with_a_count_a_balance_of_zero_is_told_from_none(store: ObjectStore, settings: Settings) -> None:
+    pair = Pair(store, balances(count="bookings"), settings=settings)
+    pair.advance({"bookings": [U(1, ("a", -5)), U(2, ("a", 5))]})
+    assert pair.seen().update("balances") == [A("a", (0, 2))]
+    pair.advance({"bookings": [U(2, ("a", 4))]})
+    pair.advance({"bookings": [U(2, ("a", 5))]})
+    assert pair.seen().update("balances") == [V("a", (0, 2))]
+    pair.advance({"bookings": [D(1), D(2)]})
+    assert pair.seen().update("balances") == [X("a")]
+
+
+def test_of_several_totals_one_that_is_not_zero_keeps_the_key(store: ObjectStore, settings: Settings) -> None:
+    """They do not make up for each other."""
+    root = RootNode("bookings", BOOKING, columns(account="string", amount="int64", fee=pa.decimal128(9, 2)))
+    total = SumNode("balances", ("bookings",), ("account",), ("amount", "fee"), signed=True)
+    pair = Pair(store, Graph((root, total)), settings=settings)
+    pair.advance({"bookings": [U(1, ("a", -5, Decimal(5))), U(2, ("b", 0, Decimal("-0.01")))]})
+    assert pair.seen().update("balances") == [A("a", (-5, Decimal(5))), A("b", (0, Decimal("-0.01")))]
+    pair.advance({"bookings": [U(3, ("a", 5, Decimal(-5)), ("b", 7, Decimal(0)))]})
+    assert pair.seen().update("balances") == [X("a"), V("b", (7, Decimal("-0.01")))]
+
+
+@pytest.mark.parametrize("type_", ["int64", pa.decimal128(38, 0), pa.decimal128(38, 4)], ids=str)
+def test_totals_go_as_far_as_their_type_in_both_directions(store: ObjectStore, type_: Any) -> None:
+    """Each change fits, but several together do not: they are merged all the same, and what they come to is exact."""
+    with localcontext(prec=60):
+        most = MOST if type_ == "int64" else Decimal(10**38 - 1).scaleb(-type_.scale)
+        pair = Pair(store, balances(type_), settings=RUNS)
+        zero = most - most
+        for total in (-most, zero, most, zero, -most, 1 - most, zero, most):
+            # Of the key beside it, the same runs are merged.
+            pair.advance({"bookings": [U(1, ("a", total)), U(2, ("b", zero + 1))]})
+            assert pair.seen().groups("balances", ["a"]) == ({"a": [total]} if total else {})
+        pair.compact()
+        pair.compact(full=True)
+        pair.advance({"bookings": [D(1), D(2)]})
+        assert pair.seen().update("balances") == [X("a"), X("b")]
+
+
+def test_what_could_not_be_taken_away_again_is_refused(store: ObjectStore, settings: Settings) -> None:
+    """The least number of 64 bits has no opposite; a change over the whole range does not fit either."""
+    pair = Pair(store, balances(), settings=settings)
+    pair.advance({"bookings": [U(1, ("a", -MOST))]})
+    for edits in ([("update", 2, ("a", -1))], [("update", 2, ("b", -MOST - 1))], [("update", 1, ("a", MOST))]):
+        with pytest.raises(UpdateError, match=r"'balances'.*amount: int64"):
+            pair.flow.advance({"bookings": pair.table("bookings", edits)})
+    assert pair.seen().number == 1
+    pair.verify_state()
+    pair.advance({"bookings": [D(1)]})
+    pair.advance({"bookings": [U(1, ("a", MOST))]})
+
+
+def test_without_it_below_zero_is_corruption_that_tells_of_it(store: ObjectStore) -> None:
+    root = Root("bookings", Rows(BOOKING, ENTRY))
+    update = pa.table({"_change": ["add"], "booking": [1], "account": ["a"], "amount": [-1]})
+    with pytest.raises(CorruptionError, match=r"'balances'.*'a'.*amount = -1.*signed=True"):
+        Dataflow(store, [root, SumStage("balances", ("bookings",), ("account",), ("amount",))]).advance(
+            {"bookings": update}
+        )
+
+
+def test_a_count_below_zero_is_corruption_all_the_same() -> None:
+    rows = Rows(columns(account="string"), columns(amount="int64", bookings="int64"))
+    layout = sum_layout(rows, unsigned=("bookings",))
+    former = pa.table({"account": ["a"], "amount": [5], "bookings": [1]})
+    changes = pa.table({"account": ["a"], "amount": [-9], "bookings": [-2]})
+    with pytest.raises(CorruptionError, match=r"'s'.*'a'.*amount = -4, bookings = -1.*rebuild the stage$"):
+        add_amounts("s", layout, frame_of(changes), frame_of(former))
+
+
+def test_stages_behind_balances(store: ObjectStore, settings: Settings) -> None:
+    """Their updates carry what was and what is, whatever the sign; sums of them may be signed or not."""
+    by_sign = StageNode(
+        "by_sign",
+        (("balances",),),
+        columns(sign="int64"),
+        columns(account="string", amount="int64"),
+        lambda account, totals: (((total > 0) - (total < 0), (account, total)) for total in totals),
+    )
+    graph = Graph(
+        (
+            *balances().nodes,
+            by_sign,
+            SumNode("whole", ("by_sign",), ("sign",), ("amount",), "accounts", signed=True),
+            SumNode("equal", ("balances",), ("amount",), (), "accounts"),
+        )
+    )
+    pair = Pair(store, graph, settings=settings)
+    pair.advance({"bookings": [U(1, ("a", -5), ("b", -5), ("c", 3))]})
+    assert pair.seen().groups("whole") == {-1: [(-10, 2)], 1: [(3, 1)]}
+    assert pair.seen().groups("equal") == {-5: [2], 3: [1]}
+    pair.advance({"bookings": [U(2, ("a", 8), ("b", 5))]})
+    assert pair.seen().groups("whole") == {1: [(6, 2)]}
+    assert pair.seen().update("equal") == [X(-5), V(3, 2)]
+    pair.flow.rebuild("balances")
+    pair.number += 1
+    pair.verify_state()
+    unsigned = SumStage("unsigned", ("balances",), ("account",), ("amount",))
+    flow = Dataflow(store, [*graph.declaration(), unsigned], settings=settings)
+    flow.advance({})
+    with pytest.raises(CorruptionError, match=r"'unsigned'.*'a'.*signed=True"):
+        flow.advance({"bookings": pair.table("bookings", [("delete", 2, None)])})
+
+
+def test_a_balance_may_be_declared_anew_as_unsigned_when_it_is(store: ObjectStore) -> None:
+    signed = SumStage("balances", ("bookings",), ("account",), ("amount",), signed=True)
+    root = Root("bookings", Rows(BOOKING, ENTRY))
+    below, above = (
+        pa.table({"_change": ["update"], "booking": [1], "account": ["a"], "amount": [amount]}) for amount in (-1, 1)
+    )
+    Dataflow(store, [root, signed]).advance({"bookings": below})
+    flow = Dataflow(store, [root, replace(signed, signed=False)])
+    with pytest.raises(CorruptionError, match="'balances'"):
+        flow.rebuild("balances")
+    Dataflow(store, [root, signed]).advance({"bookings": above})
+    flow.rebuild("balances")
+    assert flow.version().groups("balances").to_pylist() == [{"account": "a", "amount": 1}]

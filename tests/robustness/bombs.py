@@ -1,0 +1,25 @@
+"""Tables with a file that claims, or unpacks to, far more than it holds; and what is said of each.
+
+Most are of some hundred kilobytes and would take gigabytes of memory, or for ever.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from pathlib import Path
+
+from tests.robustness.bombs_avro import AVRO_BOMBS
+from tests.robustness.bombs_files import FILE_BOMBS
+from tests.robustness.bombs_metadata import METADATA_BOMBS
+
+BOMBS: Mapping[str, tuple[Callable[[Path], None], str]] = {**AVRO_BOMBS, **METADATA_BOMBS, **FILE_BOMBS}
+"""By name: what writes the table, and a pattern of the error."""
+SLOW = frozenset(
+    [
+        *(f"{kind} {codec}" for kind in ("avro", "manifest list") for codec in ("deflate", "xz", "bzip2")),
+        *("metadata values", "metadata lists", "schema wide"),
+        *("delta line", "delta values", "delta schema wide", "delta vector", "delta vector, fewer"),
+        *("json line", "json packed line", "json packed blanks", "csv packed", "csv row"),
+    ]
+)
+"""Those of which making the files, or reading them as far as they are read, takes a second."""

@@ -1,0 +1,187 @@
+"""Files with random mistakes in them: how they are made, each again by its number, and what reading them comes to."""
+
+from __future__ import annotations
+
+import json
+import random
+import signal
+import subprocess
+import sys
+import threading
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from metastore_assets.config import TableConfig
+
+_PATIENCE = 60.0
+"""Seconds after which a table that is read counts as hanging."""
+_MOST_PEAK = 1 << 30
+"""Bytes of memory that reading a table of a few rows may take."""
+_MOST_MESSAGE = 4000
+_STRANGE: Sequence[Any] = (
+    None, True, -1, 0, 2**31, 2**63, -(2**63), 2**70, 1e400, float("nan"), "", "\0", "\ud800", "../..", "/", "x" * 5000,
+    [], {}, [[]], {"": {}}, [None], "9" * 5000,
+)  # fmt: skip
+
+
+def mutated(data: bytes, seed: int) -> tuple[bytes, str]:
+    """The content of a file with a mistake in it, and what was done: bits flipped, cut, grown, or JSON made strange."""
+    rng = random.Random(seed)
+    kinds = [_flip, _flip, _flip, _cut, _grow, _zero]
+    if data[:1] in (b"{", b"["):
+        kinds += [_restructure] * 4
+    return rng.choice(kinds)(data, rng)
+
+
+def _flip(data: bytes, rng: random.Random) -> tuple[bytes, str]:
+    result = bytearray(data)
+    places = [rng.randrange(len(data)) for _ in range(rng.choice((1, 1, 1, 2, 4)))] if data else []
+    for place in places:
+        result[place] = rng.choice((0, 127, 128, 255, rng.randrange(256), result[place] ^ (1 << rng.randrange(8))))
+    return bytes(result), f"other bytes at {places}"
+
+
+def _cut(data: bytes, rng: random.Random) -> tuple[bytes, str]:
+    start = rng.randrange(len(data) + 1)
+    end = len(data) if rng.random() < 0.7 else rng.randrange(start, len(data) + 1)
+    return data[:start] + data[end:], f"without the bytes from {start} to {end}"
+
+
+def _grow(data: bytes, rng: random.Random) -> tuple[bytes, str]:
+    place = rng.choice((0, len(data), rng.randrange(len(data) + 1)))
+    first = rng.randrange(len(data) + 1)
+    more = rng.choice((rng.randbytes(rng.randrange(1, 64)), data[first : first + rng.randrange(1, 200)], b"\0" * 4096))
+    return data[:place] + more + data[place:], f"{len(more)} bytes more at {place}"
+
+
+def _zero(data: bytes, rng: random.Random) -> tuple[bytes, str]:
+    start = rng.randrange(len(data) + 1)
+    end = min(len(data), start + rng.choice((1, 4, 16, 512)))
+    return data[:start] + bytes([rng.choice((0, 255))]) * (end - start) + data[end:], f"blank from {start} to {end}"
+
+
+def _restructure(data: bytes, rng: random.Random) -> tuple[bytes, str]:
+    """Another value somewhere in the JSON of a document, or of one line of many."""
+    lines = data.split(b"\n")
+    try:
+        number = 0 if len(lines) < 2 or not lines[1] or lines[0].strip() == b"{" else rng.randrange(len(lines))
+        whole = number == 0 and lines[0].strip() in (b"{", b"[")
+        document = json.loads(data if whole else lines[number])
+    except ValueError:
+        return _flip(data, rng)
+    places = list(_places(document))
+    if not places:
+        return _flip(data, rng)
+    holder, key = rng.choice(places)
+    what = rng.choice(("strange", "strange", "strange", "gone", "deep", "moved"))
+    if what == "gone":
+        del holder[key]
+    elif what == "deep":
+        deep: Any = 1
+        for _ in range(rng.choice((5, 150, 400))):
+            deep = {"type": deep, "fields": [deep]} if rng.random() < 0.01 else [deep]
+        holder[key] = deep
+    elif what == "moved":
+        other, other_key = rng.choice(places)
+        holder[key] = json.loads(json.dumps(other[other_key]))
+    else:
+        holder[key] = rng.choice(_STRANGE)
+    text = json.dumps(document).encode()
+    lines[number] = text
+    return text if whole else b"\n".join(lines), f"{what} at {key!r} in line {number + 1}"
+
+
+def _places(value: Any) -> Iterator[tuple[Any, Any]]:
+    below = list(value.items()) if isinstance(value, dict) else list(enumerate(value))
+    for key, inner in below:
+        yield value, key
+        if isinstance(inner, dict | list):
+            yield from _places(inner)
+
+
+@dataclass(frozen=True)
+class Outcome:
+    """What came of reading a table: its `rows` as a digest, how it was `refused`, or what went wrong."""
+
+    rows: str | None = None
+    refused: str | None = None
+    raised: str | None = None
+    """The traceback of an error that no user should see."""
+    died: str | None = None
+    """The signal that ended the process, or that it did not end."""
+    peak: int = 0
+    """Bytes of memory."""
+
+    def wrong(self, folder: Path) -> str | None:
+        """What is not as it should be, whatever the table's rows are."""
+        if self.raised is not None:
+            return self.raised
+        if self.peak > _MOST_PEAK:
+            return f"it took {self.peak:,} bytes of memory"
+        if self.refused is not None:
+            if str(folder) not in self.refused:
+                return f"the error names no file of the table: {self.refused}"
+            if len(self.refused) > _MOST_MESSAGE:
+                return f"the error is long: {self.refused[:500]}"
+        return None
+
+
+class Reader:
+    """A process that reads tables, and another one when a table has ended it."""
+
+    def __init__(self) -> None:
+        self._process: subprocess.Popen[str] | None = None
+
+    def read(self, table: TableConfig) -> Outcome:
+        """Read one."""
+        process = self._running()
+        assert process.stdin is not None
+        assert process.stdout is not None
+        timer = threading.Timer(_PATIENCE, process.kill)
+        timer.start()
+        try:
+            process.stdin.write(f"{table.model_dump_json()}\n")
+            process.stdin.flush()
+            line = process.stdout.readline()
+        except BrokenPipeError:
+            line = ""
+        finally:
+            timer.cancel()
+        if line:
+            found = json.loads(line)
+            return Outcome(**{key: found.get(key) for key in ("rows", "refused", "raised", "peak")})
+        code = process.wait()
+        self._process = None
+        hung = code == -signal.SIGKILL
+        return Outcome(died=f"it hung for {_PATIENCE} s" if hung else signal.strsignal(-code) or f"status {code}")
+
+    def close(self) -> None:
+        """End the process."""
+        if self._process is not None:
+            self._process.communicate()
+
+    def _running(self) -> subprocess.Popen[str]:
+        if self._process is None:
+            self._process = subprocess.Popen(
+                [sys.executable, "-m", "tests.robustness.fuzz_reader"],
+                stdin=subprocess.PIPE,
+                stdout=subprocess.PIPE,
+                stderr=subprocess.DEVNULL,
+                text=True,
+                cwd=Path(__file__).parents[2],
+            )
+        return self._process
+
+
+@contextmanager
+def changed(path: Path, change: Callable[[bytes], bytes]) -> Iterator[None]:
+    """For a while the file has another content."""
+    before = path.read_bytes()
+    path.write_bytes(change(before))
+    try:
+        yield
+    finally:
+        path.write_bytes(before)

@@ -1,0 +1,37 @@
+"""What a file claims or unpacks to is believed within limits: memory stays small, the error names file and limit."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from metastore_assets.config import TableConfig
+from tests.robustness.bombs import BOMBS, SLOW
+from tests.robustness.fuzz import Reader
+
+_MOST_PEAK = 600 << 20
+"""Bytes of memory, of which the interpreter and its libraries take nearly 200 MB."""
+
+
+@pytest.fixture(scope="module")
+def reader() -> Iterator[Reader]:
+    result = Reader()
+    yield result
+    result.close()
+
+
+@pytest.mark.parametrize(
+    "name", [pytest.param(name, marks=[pytest.mark.long] if name in SLOW else []) for name in BOMBS]
+)
+def test_what_a_file_claims_is_believed_within_limits(reader: Reader, tmp_path: Path, name: str) -> None:
+    """Neither memory nor time is spent on it."""
+    write, pattern = BOMBS[name]
+    write(tmp_path / "t")
+    outcome = reader.read(TableConfig(name="t", uri=str(tmp_path / "t")))
+    assert outcome.wrong(tmp_path / "t") is None, outcome
+    assert outcome.refused is not None, outcome
+    assert re.search(pattern, outcome.refused), outcome.refused
+    assert outcome.peak < _MOST_PEAK, f"{outcome.peak:,} bytes of memory"
