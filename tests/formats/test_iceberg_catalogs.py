@@ -101,7 +101,7 @@ def test_a_table_that_was_moved_after_it_was_registered(tmp_path: Path) -> None:
         ("[{name: t, identifier: db.t}]", "go together"),
         ("[{name: t, uri: x, catalog: default, identifier: db.t}]", "either a uri, or a catalog"),
         ("[{name: t, format: delta, catalog: default, identifier: db.t}]", "Iceberg tables, not delta"),
-        ("[{name: t}]", r"tables\.0\.uri: Field required"),
+        ("[{name: t}]", r"table 't': uri is missing"),
         ("[{name: t, catalog: lake, identifier: db.t}]", "'lake'; there are: other, default"),
     ],
 )

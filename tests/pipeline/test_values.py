@@ -47,7 +47,7 @@ FILES_OF = {"part=a/1": 40, "part=a/2": 0, "part=a/3": 25, "part=b/1": None, "pa
 _READER = """
 import pickle, sys
 if sys.argv[1] == "hidden":
-    from metastore_assets.cli.startup import hide_pandas
+    from metastore_assets.startup import hide_pandas
     hide_pandas()
 elif sys.argv[1] == "used":
     import pandas

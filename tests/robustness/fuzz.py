@@ -143,7 +143,7 @@ class Reader:
         timer = threading.Timer(_PATIENCE, process.kill)
         timer.start()
         try:
-            process.stdin.write(f"{table.model_dump_json()}\n")
+            process.stdin.write(f"{table.model_dump_json(by_alias=True)}\n")
             process.stdin.flush()
             line = process.stdout.readline()
         except BrokenPipeError:
@@ -156,7 +156,9 @@ class Reader:
         code = process.wait()
         self._process = None
         hung = code == -signal.SIGKILL
-        return Outcome(died=f"it hung for {_PATIENCE} s" if hung else signal.strsignal(-code) or f"status {code}")
+        return Outcome(
+            died=f"it hung for {_PATIENCE} s" if hung else f"status {code}" if code >= 0 else signal.strsignal(-code)
+        )
 
     def close(self) -> None:
         """End the process."""
