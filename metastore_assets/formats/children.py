@@ -79,7 +79,13 @@ class Child:
         self._variables = dict(os.environ)
         self._log = tempfile.TemporaryFile(buffering=0)  # noqa: SIM115 (open as long as the child lives)
         self._shared = tempfile.TemporaryFile(buffering=0)  # noqa: SIM115
-        self._shared.truncate(SIZE)
+        try:
+            self._shared.truncate(SIZE)
+        except OSError as error:
+            raise MetastoreError(
+                f"the process that reads the files of tables cannot share a file of {SIZE:,} bytes: {error}; make room in "
+                f"{tempfile.gettempdir()}, or raise `ulimit -f`"
+            ) from error
         self._crumbs = Crumbs(self._shared.fileno())
         requests, self._requests = _pipe_to_child()
         self._answers, answers = _pipe_from_child()

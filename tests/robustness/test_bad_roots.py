@@ -96,11 +96,11 @@ def test_a_disk_that_is_nearly_full(spark: SparkSession, tmp_path: Path, small_d
 
 
 def test_a_limit_on_the_size_of_files(spark: SparkSession, tmp_path: Path, drivers: Drivers) -> None:
-    """As with a full disk, but without one: the driver cannot write its lists."""
+    """As with a full disk, but without one: not even the child that reads foreign files can be given its memory."""
     _, config = published(tmp_path, spark, tmp_path / "root")
     outcome = drivers.refresh(config, "--file-size=2000")
-    assert outcome.answer["error"] == "StoreError"
-    assert re.search(rf"cannot write {config.root}/t/pending/.*ulimit -f", outcome.answer["message"])
+    assert outcome.answer["error"] == "MetastoreError"
+    assert re.search("reads the files of tables cannot share a file of .*ulimit -f", outcome.answer["message"])
     assert versions(config).numbers() == [1]
     refreshed(config, spark)
     assert_equals_scratch(config, spark, tmp_path)
