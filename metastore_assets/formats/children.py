@@ -83,8 +83,8 @@ class Child:
             self._shared.truncate(SIZE)
         except OSError as error:
             raise MetastoreError(
-                f"the process that reads the files of tables cannot share a file of {SIZE:,} bytes: {error}; make room in "
-                f"{tempfile.gettempdir()}, or raise `ulimit -f`"
+                f"the process that reads the files of tables cannot share a file of {SIZE:,} bytes: {error}; make room "
+                f"in {tempfile.gettempdir()}, or raise `ulimit -f`"
             ) from error
         self._crumbs = Crumbs(self._shared.fileno())
         requests, self._requests = _pipe_to_child()
