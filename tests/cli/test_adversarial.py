@@ -10,7 +10,7 @@ from scripts.adversarial.judge import judge, selected
 from scripts.adversarial.report import section
 from tests.conftest import REPOSITORY
 
-pytestmark = pytest.mark.spark
+pytestmark = [pytest.mark.spark, pytest.mark.long]
 
 
 @pytest.mark.timeout(900)  # more than a hundred tables, written by ten libraries and profiled one by one
