@@ -124,10 +124,10 @@ def _(folder: Path) -> Columns:
     return {"id": [1, 2], "t": ['say "hi"', "a,b\nc"]}
 
 
-@case("csv/empty-texts", "Python", "texts of which some are empty, in quotes and without")
+@case("csv/empty-texts", "Python", "an empty text in quotes, and a field without anything, which is null")
 def _(folder: Path) -> Columns:
     (folder / "a.csv").write_text('id,t\n1,""\n2,\n3,x\n')
-    return {"id": [1, 2, 3], "t": ["", "", "x"]}
+    return {"id": [1, 2, 3], "t": ["", None, "x"]}
 
 
 @case("csv/spark-escapes", "Spark", "quotes inside of values, which Spark escapes by a backslash")
@@ -242,7 +242,7 @@ def _(folder: Path) -> Refused:
 @case("csv/semicolons", "pandas", "semicolons between the values, commas in the numbers")
 def _(folder: Path) -> Refused:
     pd.DataFrame({"id": [1, 2], "x": [1.5, 2.5]}).to_csv(folder / "a.csv", index=False, sep=";", decimal=",")
-    return Refused.with_words("a.csv", "delimiter")
+    return Refused.with_words("a.csv", "line 2")
 
 
 @case("csv/not-available", "pandas", "NA for null: a column of text, unless told")
