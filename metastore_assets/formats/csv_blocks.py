@@ -12,7 +12,7 @@ import pyarrow as pa
 
 from metastore_assets.formats.compression import HEAD_BYTES, Stream, check_text
 from metastore_assets.formats.csv_options import CsvOptions
-from metastore_assets.formats.csv_quotes import MalformedError, Quoting, backslash, quoting
+from metastore_assets.formats.csv_quotes import Backslashes, MalformedError, Quoting, backslashes, count_breaks, quoting
 from metastore_assets.formats.text_reader import OpenStream
 
 _LF, _CR = b"\n\r"
@@ -38,8 +38,8 @@ class Block:
     """Line in the file of the first blank row, if there is one."""
     endings: frozenset[int]
     """What rows end in: carriage returns, line feeds (also behind a return)."""
-    backslash: tuple[int, bool] | None
-    """Where no option says what backslashes in quotes mean: the line of the first, and whether all come in pairs."""
+    backslashes: Backslashes | None
+    """What they may mean where no option says it."""
 
     def line_of(self, row: int) -> int:
         """The line in the file that a row, counted from 0 and without blank ones, begins in."""
@@ -61,7 +61,7 @@ def blocks(open_stream: OpenStream, options: CsvOptions, size: int) -> Iterator[
                 # Blank lines before the first row are nothing to any reader.
                 start = len(data) - len(data.lstrip(b"\r\n"))
                 is_start = start == len(data) and not source.at_end
-                line, data = line + _count_breaks(data[:start]), data[start:]
+                line, data = line + count_breaks(data[:start]), data[start:]
                 if is_start:
                     continue
             is_open = source.at_end and bool(data) and data[-1] not in (_LF, _CR)
@@ -71,13 +71,13 @@ def blocks(open_stream: OpenStream, options: CsvOptions, size: int) -> Iterator[
             try:
                 found = quoting(data, options, source.at_end)
             except MalformedError as error:
-                raise pa.ArrowInvalid(f"line {line + _count_breaks(data[: error.place])}: {error}") from None
+                raise pa.ArrowInvalid(f"line {line + count_breaks(data[: error.place])}: {error}") from None
             block, end = _block(data, line, found, options, source.at_end, is_open)
             if not end:
                 _refuse_unfinished(data, line, found, source.at_end)
             yield block
             rest = data[end:]
-            line += _count_breaks(data[:end])
+            line += count_breaks(data[:end])
             if source.at_end and not rest:
                 return
 
@@ -108,9 +108,7 @@ def _block(
     before = np.searchsorted(lines, starts)
     blank = line + int(before[is_blank][0]) if is_blank.any() else None
     endings = frozenset(text[ends[: len(ends) - is_open]].tolist())
-    told = None
-    if not options.has_escape and (place := backslash(data, found)) is not None:
-        told = line + _count_breaks(data[: place[0]]), place[1]
+    told = None if options.has_escape else backslashes(data[:end], found, options, line)
     rows = before if options.skip_blank_lines is False else before[~is_blank]
     width = data.count(options.delimiter.encode(), 0, int(ends[0])) + 1
     return Block(_rewritten(data[:end], found, options), line, rows, width, blank, endings, told), end
@@ -142,7 +140,7 @@ def _rewritten(data: bytes, found: Quoting, options: CsvOptions) -> bytes:
 
 def _refuse_unfinished(data: bytes, line: int, found: Quoting, is_last: bool) -> None:
     if len(found.quotes) % 2:
-        line += _count_breaks(data[: int(found.quotes[-1])])
+        line += count_breaks(data[: int(found.quotes[-1])])
         end = "the file ends" if is_last else f"{len(data):,} bytes later, which is as long as a row may be"
         raise pa.ArrowInvalid(f"line {line}: a quote is opened that is not closed before {end}; set options.quote")
     if is_last:
@@ -150,10 +148,6 @@ def _refuse_unfinished(data: bytes, line: int, found: Quoting, is_last: bool) ->
             f"line {line}: the file ends with an escape; set options.escape_unquoted to false if it stands for itself"
         )
     raise pa.ArrowInvalid(f"line {line}: the row is longer than {len(data):,} bytes, the most that is read")
-
-
-def _count_breaks(data: bytes) -> int:
-    return data.count(b"\n") + data.count(b"\r") - data.count(b"\r\n")
 
 
 class _Utf8:
@@ -203,8 +197,8 @@ class _Utf8:
             text = self._decoder.decode(data, not data)
         except UnicodeDecodeError as error:
             before = error.object[: error.start].decode(error.encoding, "replace")
-            line = self._line + _count_breaks(before.encode())
+            line = self._line + count_breaks(before.encode())
             raise pa.ArrowInvalid(f"line {line}: {error}; set options.encoding") from error
         written = text.encode()
-        self._line += _count_breaks(written)
+        self._line += count_breaks(written)
         return written

@@ -14,6 +14,7 @@ from metastore_assets.formats.base import TypeReason
 from metastore_assets.formats.csv_blocks import Block
 from metastore_assets.formats.csv_header import FirstRow, headers_of
 from metastore_assets.formats.csv_options import CsvOptions
+from metastore_assets.formats.csv_quotes import Backslashes
 from metastore_assets.formats.csv_texts import text_batches, values
 from metastore_assets.formats.csv_types import ALL, RuledOut, misfits, preferred
 from metastore_assets.formats.limits import ROW_BYTES
@@ -63,8 +64,8 @@ class CsvSummary:
     """Whether the first row is a header; None when the file does not tell."""
     headed: tuple[Column, ...] = ()
     """The columns for the case that it is one."""
-    backslash: tuple[int, bool] | None = None
-    """The line of the first backslash in quotes, and whether each pair of them may stand for one."""
+    backslashes: Backslashes | None = None
+    """What they may mean where no option says it."""
 
     def resolved(self, has_header: bool | None) -> CsvSummary:
         """The summary of the same file when that is known."""
@@ -86,7 +87,7 @@ class CsvReader:
         header = self.options.header
         columns: tuple[Column, ...] = ()
         first: tuple[Block, pa.RecordBatch] | None = None
-        backslash: tuple[int, bool] | None = None
+        backslashes: Backslashes | None = None
         rows = 0
         for block, batch in text_batches(open_stream, self.options, _BLOCK):
             start = 0
@@ -102,9 +103,9 @@ class CsvReader:
                 for column, texts in zip(columns, batch.columns, strict=True)
             )
             rows += batch.num_rows
-            backslash = _of_both(backslash, block.backslash)
+            backslashes = block.backslashes.and_of(backslashes) if block.backslashes else backslashes
         if first is None or header is not None:
-            return CsvSummary(rows - 1 if header and rows else rows, columns, backslash=backslash)
+            return CsvSummary(rows - 1 if header and rows else rows, columns, backslashes=backslashes)
         block, batch = first
         first_row = FirstRow.of(batch, [column.types for column in columns], rows - 1)
         has_header = first_row.is_header
@@ -115,7 +116,7 @@ class CsvReader:
             column.with_values(values(texts.slice(0, 1), self.options), block, 0)
             for column, texts in zip(columns, batch.columns, strict=True)
         )
-        return CsvSummary(rows, columns, first_row, has_header, headed, backslash)
+        return CsvSummary(rows, columns, first_row, has_header, headed, backslashes)
 
     @staticmethod
     def plan(
@@ -204,19 +205,17 @@ def _cells(batch: pa.RecordBatch) -> list[str]:
     return [column[0].as_py() or "" for column in batch.columns]
 
 
-def _of_both(one: tuple[int, bool] | None, other: tuple[int, bool] | None) -> tuple[int, bool] | None:
-    """What is told of backslashes in two blocks: pairs stand for one only if they may in both."""
-    return (one[0], one[1] and other[1]) if one and other else one or other
-
-
 def _check_backslashes(table: str, files: Sequence[tuple[str, CsvReader, CsvSummary]]) -> None:
-    """Raise TableFormatError where pairs of backslashes in quotes may stand for one each, in all files there are."""
-    told = [(path, summary.backslash) for path, _, summary in files if summary.backslash is not None]
-    if told and all(is_paired for _, (_, is_paired) in told):
-        path, (line, _) = told[0]
+    """Raise TableFormatError where backslashes may be escapes, in all files there are."""
+    told = [(path, summary.backslashes) for path, _, summary in files if summary.backslashes]
+    together: Backslashes | None = None
+    for _, one in told:
+        together = one.and_of(together)
+    if together is not None and together.are_doubtful:
+        path, first = told[0]
         raise TableFormatError(
-            f"{table}: {path}, line {line}: the backslashes in quotes all come in pairs; set options.escape to '\\' "
-            "if a pair stands for one, as Spark writes it, or to '' if for two"
+            f"{table}: {path}, line {first.line}: all backslashes may be escapes; set options.escape to '\\' if a pair "
+            "of them stands for one, as Spark writes it in quotes, or to '' if they stand for themselves"
         )
 
 

@@ -63,20 +63,56 @@ def quoting(data: bytes, options: CsvOptions, is_last: bool) -> Quoting:
     return _Walk(data, options, is_last).result()
 
 
-def backslash(data: bytes, found: Quoting) -> tuple[int, bool] | None:
-    """The first backslash in quotes, and whether each pair of them may stand for one; None when there is none.
+@dataclass(frozen=True)
+class Backslashes:
+    """What backslashes in a text may mean where no option says it."""
 
-    It may where all come in pairs. Writers that double them double no quotes.
-    """
-    if b"\\" not in data or not len(found.quotes):
-        return None
-    places = np.flatnonzero(np.frombuffer(data, np.uint8) == _BACKSLASH)
-    places = places[found.quoted(places)]
-    if not len(places):
-        return None
+    line: int
+    """Of the first one."""
+    quoted_in_pairs: bool | None
+    """Whether those in quotes all come in pairs, of which each may stand for one, as Spark writes; None: none are."""
+    all_escape: bool
+    """Whether all do, or stand before what means something, as other writers with an escape character write."""
+
+    @property
+    def are_doubtful(self) -> bool:
+        """Whether a pair may stand for one."""
+        return self.quoted_in_pairs is True or self.all_escape
+
+    def and_of(self, other: Backslashes | None) -> Backslashes:
+        """What is told by two texts that are written in one way."""
+        if other is None:
+            return self
+        told = [one for one in (self.quoted_in_pairs, other.quoted_in_pairs) if one is not None]
+        return Backslashes(self.line, all(told) if told else None, self.all_escape and other.all_escape)
+
+
+def backslashes(data: bytes, found: Quoting, options: CsvOptions, first_line: int) -> Backslashes | None:
+    """What the backslashes of a text that begins with that line may mean; None when nothing is told of them."""
+    if b"\\" not in data:
+        return Backslashes(first_line, False, False) if found.doubled else None
+    text = np.frombuffer(data, np.uint8)
+    places = np.flatnonzero(text == _BACKSLASH)
     starts = np.flatnonzero(np.diff(places, prepend=-2) != 1)
     lengths = np.diff(starts, append=len(places))
-    return int(places[0]), not found.doubled and not np.any(lengths % 2)
+    are_pairs = lengths % 2 == 0
+    quoted = are_pairs[found.quoted(places[starts])]
+    # Before what means something a single one may be an escape, too.
+    special = np.zeros(256, np.bool_)
+    special[[ord(options.delimiter), _LF, _CR, ord(options.quote or "\n")]] = True
+    may_escape = are_pairs | special[text[np.minimum(places[starts] + lengths, len(text) - 1)]]
+    # Who writes a quote as two doubles no backslashes.
+    is_plain = found.doubled > 0
+    return Backslashes(
+        first_line + count_breaks(data[: int(places[0])]),
+        bool(quoted.all()) and not is_plain if len(quoted) else None,
+        bool(may_escape.all()) and not is_plain,
+    )
+
+
+def count_breaks(data: bytes) -> int:
+    """How many lines end in a text."""
+    return data.count(b"\n") + data.count(b"\r") - data.count(b"\r\n")
 
 
 def _is_strict(block: Bytes, places: Places, options: CsvOptions) -> bool:

@@ -18,9 +18,12 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from metastore_assets.config import TableConfig
 from metastore_assets.errors import TableFormatError
+from metastore_assets.formats import open_table_format
 from metastore_assets.formats.csv_files import CsvReader
 from metastore_assets.formats.csv_options import CsvOptions
+from tests.formats.oracle import read_columns
 
 _Texts = list[str | None]
 
@@ -51,7 +54,8 @@ def _texts(content: bytes, **options: Any) -> list[tuple[Any, ...]]:
         (b'1,\t"x, y"', "blanks before a quote; set options.skip_initial_space to true"),
         (rb"1,a\"b", r"stands in a value without quotes; set options.escape to '\\'"),
         (b'1,"x', "a quote is opened that is not closed before the file ends; set options.quote"),
-        (rb'1,"C:\\dir, x"', r"backslashes in quotes all come in pairs; set options.escape to '\\'"),
+        (rb"\\srv,1", r"all backslashes may be escapes; set options.escape to '\\'"),
+        (rb'1,"C:\\dir, x"', r"all backslashes may be escapes; set options.escape to '\\'"),
     ],
 )
 def test_what_may_mean_two_things_is_refused(line: bytes, said: str) -> None:
@@ -96,6 +100,20 @@ def test_what_means_one_thing_is_read_so(line: bytes, options: dict[str, Any], r
     """Quotes inside of values are text where no value begins, and an option settles the rest."""
     assert _texts(b"a,b\nx,y\n" + line + b"\n" + b"z,z\n", **options) == [("x", "y"), row, ("z", "z")]
     assert _texts(b"a,b\n" + line, **options) == [row]
+
+
+def test_what_backslashes_mean_one_file_tells_of_all(tmp_path: Path) -> None:
+    """A single one, or a quote that is doubled, is none of a writer that escapes; then a pair is two in every file."""
+    (tmp_path / "1.csv").write_bytes(rb"a,b" + b"\n" + rb'1,"C:\\dir, x"' + b"\n")
+    config = TableConfig(name="t", uri=str(tmp_path), options={"header": True})
+    with pytest.raises(TableFormatError, match=r"1\.csv, line 2: all backslashes may be escapes"):
+        open_table_format(config).snapshot()
+    for content in (rb'2,"C:\dir, y"', rb'2,"say ""hi"""'):
+        (tmp_path / "2.csv").write_bytes(b"a,b\n" + content + b"\n")
+        assert r"C:\\dir, x" in read_columns(open_table_format(config).snapshot())["b"]
+    (tmp_path / "2.csv").write_bytes(b"a,b\n" + rb"2,C:\dir" + b"\n")
+    with pytest.raises(TableFormatError, match=r"1\.csv, line 2: all backslashes may be escapes"):
+        open_table_format(config).snapshot()
 
 
 @pytest.mark.parametrize("text", [rb"a\b", rb"a\\b", rb"\N", rb"C:\x", rb"a" + b"\\"])
@@ -148,17 +166,21 @@ def _arrow(columns: dict[str, _Texts]) -> bytes:
 _BACKSLASH = {"escape": "\\", "escape_unquoted": True}
 _EMPTY, _NULL = "an empty text", "null"
 _WRITERS: dict[str, tuple[Any, dict[str, Any], tuple[str, ...]]] = {
-    "python": (_python(), {}, (_EMPTY, _NULL)),
+    "python": (_python(), {"escape": ""}, (_EMPTY, _NULL)),
     "python all": (_python(quoting=csv.QUOTE_ALL), {"escape": ""}, (_NULL, _EMPTY)),
     "python nonnumeric": (_python(quoting=csv.QUOTE_NONNUMERIC), {"escape": ""}, (_NULL, _EMPTY)),
     "python none": (_python(quoting=csv.QUOTE_NONE, escapechar="\\"), _BACKSLASH, (_EMPTY, _NULL)),
     "python escape": (_python(escapechar="\\", doublequote=False), _BACKSLASH, (_EMPTY, _NULL)),
-    "python semicolon": (_python(delimiter=";", quotechar="'"), {"delimiter": ";", "quote": "'"}, (_EMPTY, _NULL)),
-    "pandas": (_pandas(lineterminator="\r\n"), {}, (_EMPTY, _NULL)),
+    "python semicolon": (
+        _python(delimiter=";", quotechar="'"),
+        {"delimiter": ";", "quote": "'", "escape": ""},
+        (_EMPTY, _NULL),
+    ),
+    "pandas": (_pandas(lineterminator="\r\n"), {"escape": ""}, (_EMPTY, _NULL)),
     "pandas escape": (_pandas(lineterminator="\r\n", escapechar="\\", doublequote=False), _BACKSLASH, (_EMPTY, _NULL)),
-    "polars": (_polars(), {}, ()),
+    "polars": (_polars(), {"escape": ""}, ()),
     "polars always": (_polars(quote_style="always"), {"escape": ""}, (_NULL, _EMPTY)),
-    "duckdb": (_duckdb, {}, ()),
+    "duckdb": (_duckdb, {"escape": ""}, ()),
     "duckdb all": (lambda columns: _duckdb(columns, ", force_quote *"), {"escape": ""}, ()),
     "duckdb escape": (lambda columns: _duckdb(columns, r", escape '\'"), {**_BACKSLASH, "escape_unquoted": False}, ()),
     "arrow": (_arrow, {"escape": ""}, ()),
@@ -198,6 +220,26 @@ def test_texts_come_back_as_they_were_written(writer: str, rows: list[tuple[str 
         one, other = ({_EMPTY: "", _NULL: None}[what] for what in confused)
         rows = [tuple(other if text == one else text for text in row) for row in rows]
     assert found == rows
+
+
+@pytest.mark.parametrize("writer", _WRITERS)
+@given(st.lists(st.tuples(st.sampled_from(_ODD), st.sampled_from(_ODD)), min_size=1, max_size=5))
+def test_without_any_option_it_is_right_or_refused(writer: str, rows: list[tuple[str | None, str | None]]) -> None:
+    """Whoever wrote it, where delimiter and quote are the usual ones."""
+    write, options, confused = _WRITERS[writer]
+    if "delimiter" in options:
+        return
+    columns: dict[str, _Texts] = {"a": [row[0] for row in rows], "b": [row[1] for row in rows]}
+    try:
+        found = _texts(write(columns))
+    except (pa.ArrowInvalid, TableFormatError) as error:
+        told = ("set options.", "Expected 2 columns", "lines end in carriage returns")
+        assert any(part in str(error) for part in told)  # noqa: PT017
+        return
+    nothing = confused[1:] == (_EMPTY,)
+    assert found == [
+        tuple("" if nothing and not text else text or None if confused else text for text in row) for row in rows
+    ]
 
 
 @pytest.mark.parametrize("writer", [name for name, (_, options, _) in _WRITERS.items() if "escape_unquoted" in options])
