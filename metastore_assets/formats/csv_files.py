@@ -39,9 +39,10 @@ class Column:
     ruled_out: tuple[RuledOut, ...] = ()
     """Why not the others."""
 
-    def with_values(self, texts: pa.StringArray, block: Block, first: int) -> Column:
+    def with_values(self, texts: pa.StringArray, block: Block, first: int, options: CsvOptions) -> Column:
         """The column with more values, which are those of the block's rows from `first` on."""
-        found = misfits(texts, self.types)
+        texts = values(texts, options)
+        found = misfits(texts, self.types, empty_fits=options.null_values is None)
         types = self.types - found.keys()
         if texts.null_count < len(texts):
             types -= {pa.null()}
@@ -99,7 +100,7 @@ class CsvReader:
                 columns = tuple(map(Column, _cells(batch) if header else batch.schema.names))
                 check_distinct([column.name for column in columns])
             columns = tuple(
-                column.with_values(values(texts.slice(start), self.options), block, start)
+                column.with_values(texts.slice(start), block, start, self.options)
                 for column, texts in zip(columns, batch.columns, strict=True)
             )
             rows += batch.num_rows
@@ -113,7 +114,7 @@ class CsvReader:
         if has_header:
             check_distinct(first_row.cells)
         columns = tuple(
-            column.with_values(values(texts.slice(0, 1), self.options), block, 0)
+            column.with_values(texts.slice(0, 1), block, 0, self.options)
             for column, texts in zip(columns, batch.columns, strict=True)
         )
         return CsvSummary(rows, columns, first_row, has_header, headed, backslashes)

@@ -69,45 +69,48 @@ class Backslashes:
 
     line: int
     """Of the first one."""
-    quoted_in_pairs: bool | None
+    in_pairs: bool | None
     """Whether those in quotes all come in pairs, of which each may stand for one, as Spark writes; None: none are."""
-    all_escape: bool
-    """Whether all do, or stand before what means something, as other writers with an escape character write."""
+    may_escape: bool | None
+    """Whether those outside of quotes do, or stand before what means something; None: none are."""
 
     @property
     def are_doubtful(self) -> bool:
-        """Whether a pair may stand for one."""
-        return self.quoted_in_pairs is True or self.all_escape
+        """Whether they may be escapes: those in quotes, or all."""
+        return self.in_pairs is True or (self.may_escape is True and self.in_pairs is None)
 
     def and_of(self, other: Backslashes | None) -> Backslashes:
         """What is told by two texts that are written in one way."""
         if other is None:
             return self
-        told = [one for one in (self.quoted_in_pairs, other.quoted_in_pairs) if one is not None]
-        return Backslashes(self.line, all(told) if told else None, self.all_escape and other.all_escape)
+        return Backslashes(self.line, _both(self.in_pairs, other.in_pairs), _both(self.may_escape, other.may_escape))
 
 
 def backslashes(data: bytes, found: Quoting, options: CsvOptions, first_line: int) -> Backslashes | None:
     """What the backslashes of a text that begins with that line may mean; None when nothing is told of them."""
+    if found.doubled:
+        # Who writes a quote as two does not escape.
+        return Backslashes(first_line, False, False)
     if b"\\" not in data:
-        return Backslashes(first_line, False, False) if found.doubled else None
+        return None
     text = np.frombuffer(data, np.uint8)
     places = np.flatnonzero(text == _BACKSLASH)
     starts = np.flatnonzero(np.diff(places, prepend=-2) != 1)
     lengths = np.diff(starts, append=len(places))
-    are_pairs = lengths % 2 == 0
-    quoted = are_pairs[found.quoted(places[starts])]
-    # Before what means something a single one may be an escape, too.
     special = np.zeros(256, np.bool_)
     special[[ord(options.delimiter), _LF, _CR, ord(options.quote or "\n")]] = True
-    may_escape = are_pairs | special[text[np.minimum(places[starts] + lengths, len(text) - 1)]]
-    # Who writes a quote as two doubles no backslashes.
-    is_plain = found.doubled > 0
+    following = special[text[np.minimum(places[starts] + lengths, len(text) - 1)]]
+    is_quoted = found.quoted(places[starts])
+    are_pairs = lengths % 2 == 0
     return Backslashes(
         first_line + count_breaks(data[: int(places[0])]),
-        bool(quoted.all()) and not is_plain if len(quoted) else None,
-        bool(may_escape.all()) and not is_plain,
+        bool(are_pairs[is_quoted].all()) if is_quoted.any() else None,
+        bool((are_pairs | following)[~is_quoted].all()) if not is_quoted.all() else None,
     )
+
+
+def _both(one: bool | None, other: bool | None) -> bool | None:
+    return one and other if one is not None and other is not None else one if other is None else other
 
 
 def count_breaks(data: bytes) -> int:

@@ -69,9 +69,11 @@ def fitting(texts: pa.StringArray, candidates: frozenset[pa.DataType]) -> frozen
     return candidates - misfits(texts, candidates).keys() - ({pa.null()} if len(texts) > texts.null_count else set())
 
 
-def misfits(texts: pa.StringArray, candidates: frozenset[pa.DataType]) -> dict[pa.DataType, int]:
+def misfits(
+    texts: pa.StringArray, candidates: frozenset[pa.DataType], *, empty_fits: bool = True
+) -> dict[pa.DataType, int]:
     """Candidates, but the null type, that not every text fits, and the place of the first that does not."""
-    is_value = pc.not_equal(texts, "")
+    is_value = pc.not_equal(texts, "") if empty_fits else texts.is_valid()
     values = texts.filter(is_value)
     if not len(values):
         return {}

@@ -196,6 +196,9 @@ def test_null_values(tmp_path: Path) -> None:
         "c": ["x", "", "z"],
     }
     assert _read(tmp_path, null_values=["", "NA", "-"])["c"] == ["x", None, "z"]
+    (tmp_path / "a.csv").write_text('a,b,c\n1,"NA",\n2,NA,3\n')
+    assert _read(tmp_path, null_values=["NA"]) == {"a": [1, 2], "b": [None, None], "c": ["", "3"]}
+    assert _read(tmp_path, null_values=[]) == {"a": [1, 2], "b": ["NA", "NA"], "c": ["", "3"]}
 
 
 @pytest.mark.parametrize("encoding", ["latin-1", "utf-16", "utf-16-be", "cp1252", "utf-8-sig"])
