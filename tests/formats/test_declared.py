@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import shutil
 from datetime import UTC, date, datetime, time
 from decimal import Decimal
 from pathlib import Path
@@ -340,6 +341,13 @@ def test_an_integer_that_no_float_is_is_told(tmp_path: Path) -> None:
         TableFormatError, match=r"'a' has integers beyond 2\^53 in .*a\.parquet and is double in .*b\.parq.*`schema`"
     ):
         _snapshot(tmp_path)
+    orc = tmp_path / "orc"
+    orc.mkdir()
+    pyarrow_orc.write_table(pa.table({"a": [2**53 + 1]}), str(orc / "b.orc"))
+    pyarrow_orc.write_table(pa.table({"a": [0.5]}), str(orc / "a.orc"))
+    with pytest.raises(TableFormatError, match=r"beyond 2\^53 in .*b\.orc and is double in .*a\.orc"):
+        _snapshot(orc)
+    shutil.rmtree(orc)
     pq.write_table(pa.table({"a": [2**53 + 1]}), tmp_path / "a.parquet", write_statistics=False)
     with pytest.raises(FragmentError, match=r"a\.parquet: column 'a' .*'9007199254740993' is no double.*`schema`"):
         read_columns(_snapshot(tmp_path))
