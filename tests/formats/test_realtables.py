@@ -126,7 +126,7 @@ def test_the_states_of_an_iceberg_table_have_their_rows(name: str, realtables: P
 def test_quotes_that_are_values_are_read_where_an_option_says_so(realtables: Path) -> None:
     """As Impala wrote them, and as DuckDB finds them: 11 rows, which pyarrow makes 8 of."""
     uri = str(realtables / "listing" / "csv_impala_strings_with_quotes")
-    table = open_table_format(TableConfig(name="t", uri=uri, options={"quote": "", "header": False}))
+    table = open_table_format(TableConfig(name="t", uri=uri, options={"quote": "", "escape": "", "header": False}))
     columns = read_columns(table.snapshot())
     assert columns["f1"] == list(range(1, 12))
     assert columns["f0"][:3] == ['"', '""', r"\\" + '"']
