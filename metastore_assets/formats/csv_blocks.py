@@ -17,7 +17,6 @@ from metastore_assets.formats.text_reader import OpenStream
 
 _LF, _CR = b"\n\r"
 _BLANKS = b" \t"
-_BACKSLASH = b"\\"
 _LEAST = 4096
 """Bytes asked for at a time: the first ones tell whether it is text."""
 
@@ -59,11 +58,14 @@ def blocks(open_stream: OpenStream, options: CsvOptions, size: int) -> Iterator[
             data = rest + source.read(size - len(rest))
             if is_start:
                 # Blank lines before the first row are nothing to any reader.
-                start = len(data) - len(data.lstrip(b"\r\n"))
-                is_start = start == len(data) and not source.at_end
-                line, data = line + count_breaks(data[:start]), data[start:]
-                if is_start:
+                rest = data.lstrip(b"\r\n")
+                is_start = not rest
+                if is_start and not source.at_end:
+                    rest = data[-1:].strip(b"\n")  # A line feed may follow the return.
+                line += count_breaks(data[: len(data) - len(rest)])
+                if len(rest) < len(data) and not source.at_end:
                     continue
+                data = rest
             is_open = source.at_end and bool(data) and data[-1] not in (_LF, _CR)
             data += b"\n" if is_open else b""
             if not data:
@@ -119,7 +121,7 @@ def _rewritten(data: bytes, found: Quoting, options: CsvOptions) -> bytes:
     if not found.literal and not options.skip_initial_space:
         return data
     text = np.frombuffer(data, np.uint8)
-    kept = np.ones(len(text), np.int64)
+    kept = np.ones(len(text), np.uint8)
     kept[[place for place in found.literal if place < len(text)]] = 2
     if options.skip_initial_space:
         blanks = (text == _BLANKS[0]) | (text == _BLANKS[1])
@@ -130,11 +132,11 @@ def _rewritten(data: bytes, found: Quoting, options: CsvOptions) -> bytes:
         initial = (starts == 0) | (before == ord(options.delimiter)) | (before == _LF) | (before == _CR)
         # Behind a closing quote a place is outside of quotes as well.
         initial |= np.isin(starts, found.nothing)
-        dropped = np.zeros(len(text) + 1, np.int64)
+        dropped = np.zeros(len(text) + 1, np.int8)
         initial &= ~found.quoted(starts)
         dropped[starts[initial]] = 1
         dropped[ends[initial]] = -1
-        kept[np.cumsum(dropped[:-1]) > 0] = 0
+        kept[np.cumsum(dropped[:-1], dtype=np.int8) > 0] = 0
     return np.repeat(text, kept).tobytes()
 
 

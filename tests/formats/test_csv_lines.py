@@ -136,11 +136,18 @@ def test_a_row_longer_than_a_block_is_told(monkeypatch: pytest.MonkeyPatch) -> N
         _rows(b"a,b\n" * 200 + b'1,2\n3,"x\n' + b"y,4\n" * 300)
 
 
-def test_blank_lines_between_rows_of_several_columns_are_nothing(tmp_path: Path) -> None:
+def test_blank_lines_between_rows_of_several_columns_are_nothing(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     """As to every reader; before a file's first row they are nothing in any case."""
+    monkeypatch.setattr(csv_files, "_BLOCK", 1000)
     assert _table(tmp_path, b"\r\n\n1,2\n\n\n3,4\n\n", header=False) == {"f0": [1, 3], "f1": [2, 4]}
     (tmp_path / "0.csv").unlink()
     assert _table(tmp_path, b"\n\n5", header=False) == {"f0": [5]}
+    for count in range(990, 1010):
+        assert _rows(b"\r\n" * count + b"5,6\n" * 300) == [("5", "6")] * 300
+        with pytest.raises(pa.ArrowInvalid, match=rf"^line {count + 2}: Expected 2 columns"):
+            _rows(b"\r\n" * count + b"5,6\r\n7\r\n")
     assert _table(tmp_path, b"\n\na\n5\n", header=True) == {"a": [5]}
 
 
