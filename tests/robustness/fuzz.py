@@ -117,8 +117,8 @@ class Outcome:
 
     def wrong(self, folder: Path) -> str | None:
         """What is not as it should be, whatever the table's rows are."""
-        if self.raised is not None:
-            return self.raised
+        if self.raised or self.died:
+            return self.raised or self.died
         if self.peak > _MOST_PEAK:
             return f"it took {self.peak:,} bytes of memory"
         if self.refused is not None:
@@ -135,15 +135,16 @@ class Reader:
     def __init__(self) -> None:
         self._process: subprocess.Popen[str] | None = None
 
-    def read(self, table: TableConfig) -> Outcome:
-        """Read one."""
+    def read(self, table: TableConfig, *, profile: bool = True) -> Outcome:
+        """Read one; unless `profile`, its rows only."""
         process = self._running()
         assert process.stdin is not None
         assert process.stdout is not None
         timer = threading.Timer(_PATIENCE, process.kill)
         timer.start()
         try:
-            process.stdin.write(f"{table.model_dump_json(by_alias=True)}\n")
+            request = {"table": table.model_dump(mode="json", by_alias=True), "profile": profile}
+            process.stdin.write(f"{json.dumps(request)}\n")
             process.stdin.flush()
             line = process.stdout.readline()
         except BrokenPipeError:

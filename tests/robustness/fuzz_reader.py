@@ -2,8 +2,8 @@
 
     python -m tests.robustness.fuzz_reader
 
-Each line on stdin is a table's configuration as JSON, each line on stdout what came of it: the table's rows by a
-digest, or how it was refused, or what it raised that it should not have.
+Each line on stdin is a table's configuration and whether its fragments are profiled, as JSON; each line on stdout what
+came of it: the table's rows by a digest, or how it was refused, or what it raised that it should not have.
 """
 
 from __future__ import annotations
@@ -14,6 +14,7 @@ import re
 import sys
 import tempfile
 import traceback
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
@@ -21,41 +22,51 @@ import pyarrow as pa
 
 from metastore_assets.config import TableConfig
 from metastore_assets.errors import MetastoreError
-from metastore_assets.formats import Fragment, Snapshot, open_table_format
+from metastore_assets.formats import Fragment, open_table_format
+from metastore_assets.formats.apart import read_all
 from metastore_assets.pipeline.plan import table_layout
 from metastore_assets.pipeline.profile import FragmentFailure, ProfileContext, profile_fragment
 from metastore_assets.store.objects import ObjectStore
 
 
-def read(table: TableConfig, root: Path) -> dict[str, Any]:
-    """Plan the table, profile each fragment as a task does, and read its rows."""
+def read(table: TableConfig, root: Path, *, profile: bool) -> dict[str, Any]:
+    """Plan the table and read its rows; with `profile`, profile each fragment before as a task does.
+
+    Fragments are read as after one has ended its worker: in a child process.
+    """
     try:
         snapshot = open_table_format(table).snapshot()
-        context = ProfileContext(
-            ObjectStore(str(root), {}), table, snapshot.schema, table_layout(snapshot.schema, table)
-        )
-        outcomes = [profile_fragment(context, fragment) for fragment in snapshot.fragments]
-        failures = [outcome.message for outcome in outcomes if isinstance(outcome, FragmentFailure)]
-        if failures:
-            return {"refused": failures[0]}
-        return {"rows": _digest(snapshot), "fragments": len(snapshot.fragments)}
+        layout = table_layout(snapshot.schema, table)
+        context = ProfileContext(ObjectStore(str(root), {}), table, snapshot.schema, layout)
+        tasks = [(context if profile else None, snapshot.schema, fragment) for fragment in snapshot.fragments]
+        outcomes = read_all(_fragment, tasks, [fragment.path for fragment in snapshot.fragments])
+        for outcome in outcomes:
+            if isinstance(outcome, Exception):
+                raise outcome
+            if isinstance(outcome, FragmentFailure):
+                return {"refused": outcome.message}
+        digests = sorted(digest for outcome in outcomes for digest in outcome)
+        return {"rows": _hash([*snapshot.schema.names, *digests])}
     except MetastoreError as error:
         return {"refused": str(error)}
     except BaseException:  # noqa: BLE001 (whatever it is, it is told)
         return {"raised": traceback.format_exc()}
 
 
-def _digest(snapshot: Snapshot) -> str:
-    """Of the schema and the rows, in no order."""
-    digests = sorted(digest for fragment in snapshot.fragments for digest in _row_digests(snapshot.schema, fragment))
-    return hashlib.sha256(f"{snapshot.schema.names} {digests}".encode()).hexdigest()
-
-
-def _row_digests(schema: pa.Schema, fragment: Fragment) -> list[str]:
+def _fragment(context: ProfileContext | None, schema: pa.Schema, fragment: Fragment) -> FragmentFailure | list[str]:
+    """A digest of each row."""
+    if context is not None:
+        outcome = profile_fragment(context, fragment)
+        if isinstance(outcome, FragmentFailure):
+            return outcome
     with fragment.source.open() as reader:
         columns = [[repr(value) for chunk in reader.read(field) for value in _values(chunk)] for field in schema]
         rows = zip(*columns, strict=True) if columns else [()] * reader.row_count
-        return [hashlib.sha256(f"{fragment.partition_key} {row}".encode()).hexdigest() for row in rows]
+        return [_hash([fragment.partition_key, *row]) for row in rows]
+
+
+def _hash(parts: Sequence[str]) -> str:
+    return hashlib.sha256(json.dumps(parts).encode()).hexdigest()
 
 
 def _values(chunk: pa.Array) -> list[Any]:
@@ -93,9 +104,13 @@ def main() -> None:
     with tempfile.TemporaryDirectory(prefix="fuzz-") as folder:
         for number, line in enumerate(sys.stdin):
             _forget_peak()
-            outcome = read(TableConfig.model_validate_json(line), Path(folder) / str(number % 8))
+            request = json.loads(line)
+            table = TableConfig.model_validate(request["table"])
+            outcome = read(table, Path(folder) / str(number % 8), profile=request["profile"])
             print(json.dumps(outcome | {"peak": _peak()}), flush=True)  # noqa: T201
 
 
 if __name__ == "__main__":
-    main()
+    from tests.robustness import fuzz_reader
+
+    fuzz_reader.main()  # of the module: what is in `__main__` has that name in this process only

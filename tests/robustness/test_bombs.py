@@ -12,8 +12,8 @@ from metastore_assets.config import TableConfig
 from tests.robustness.bombs import BOMBS, SLOW
 from tests.robustness.fuzz import Reader
 
-_MOST_PEAK = 600 << 20
-"""Bytes of memory, of which the interpreter and its libraries take nearly 200 MB."""
+_MOST_PEAK = 900 << 20
+"""Bytes of memory, of which the interpreters and libraries of two processes take some 350 MB."""
 
 
 @pytest.fixture(scope="module")

@@ -1,0 +1,89 @@
+"""Files with random mistakes in them: always the table as it was, or an error that names a file of it.
+
+Metadata and data without a checksum say something else with a mistake in them, and nobody can know: of such files it
+is only required that nothing but a clear error comes of them. Where there is a checksum over all that is read (deletion
+vectors, gzip; `Target.sealed`), the rows are those of the table, or it is refused.
+
+A failure names the target and the seed: `mutated(data, seed)` makes the same mistake again.
+"""
+
+from __future__ import annotations
+
+import random
+from collections.abc import Callable, Iterator
+from pathlib import Path
+
+import pytest
+
+from metastore_assets.config import TableConfig
+from tests.robustness.fuzz import Outcome, Reader, changed, mutated
+from tests.robustness.fuzz_tables import TARGETS, built
+
+_FEW = 2
+_MANY = 400
+_PROFILED = 4
+"""One in so many tables of the long run is profiled, too: that takes most of the time."""
+
+Tables = Callable[[str], tuple[TableConfig, Outcome]]
+
+
+@pytest.fixture(scope="module")
+def reader() -> Iterator[Reader]:
+    result = Reader()
+    yield result
+    result.close()
+
+
+@pytest.fixture(scope="module")
+def tables(reader: Reader, tmp_path_factory: pytest.TempPathFactory) -> Tables:
+    """The tables by name, each with what reading it comes to before anything is done to it."""
+    folder = tmp_path_factory.mktemp("fuzz")
+    made: dict[str, tuple[TableConfig, Outcome]] = {}
+
+    def table(name: str) -> tuple[TableConfig, Outcome]:
+        if name not in made:
+            config = built(folder / name.replace(" ", "_"), name)
+            truth = reader.read(config)
+            assert truth.rows is not None, truth
+            made[name] = config, truth
+        return made[name]
+
+    return table
+
+
+@pytest.mark.parametrize("name", TARGETS)
+def test_a_mistake_in_a_file(tables: Tables, reader: Reader, name: str) -> None:
+    """A few of each kind."""
+    _check(tables, reader, name, range(_FEW), profiled=0)
+
+
+@pytest.mark.long
+@pytest.mark.parametrize("name", TARGETS)
+def test_many_mistakes_in_a_file(tables: Tables, reader: Reader, name: str) -> None:
+    _check(tables, reader, name, range(_FEW, _FEW + _MANY), profiled=_PROFILED)
+
+
+def _check(tables: Tables, reader: Reader, name: str, seeds: range, profiled: int) -> None:
+    target = TARGETS[name]
+    config, truth = tables(target.table)
+    folder = Path(config.uri)
+    files = sorted(folder.glob(target.files))
+    assert files, target
+    wrong = []
+    for seed in seeds:
+        path = random.Random(seed).choice(files)
+        mistakes: list[str] = []
+
+        def change(data: bytes, seed: int = seed, mistakes: list[str] = mistakes) -> bytes:
+            content, mistake = mutated(data, seed)
+            mistakes.append(mistake)
+            return content
+
+        with changed(path, change):
+            outcome = reader.read(config, profile=bool(profiled) and seed % profiled == 0)
+        fault = outcome.wrong(folder)
+        if fault is None and target.sealed and outcome.rows not in (None, truth.rows):
+            fault = "other rows than before"
+        if fault is not None:
+            wrong.append(f"{name}, seed {seed}, {path.name} {mistakes[0]}: {fault}")
+    assert not wrong, "\n".join(wrong)
