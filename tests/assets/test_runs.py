@@ -4,6 +4,7 @@ from shutil import rmtree
 from typing import TYPE_CHECKING, Any
 
 import pyarrow as pa
+import pyarrow.orc as orc
 import pytest
 from dagster import AssetKey, DagsterInstance, ExecuteInProcessResult, serialize_value
 from dagster._core.definitions.data_version import CachingStaleStatusResolver, StaleStatus
@@ -13,6 +14,7 @@ from deltalake import write_deltalake
 from metastore_assets.config import load_config
 from metastore_assets.pipeline.refresh import refresh
 from tests.assets.lab import KINDS, Lab, all_kinds, events, key_of, told
+from tests.robustness.killers import negative_lengths
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -174,6 +176,25 @@ def test_a_failed_run_is_retried_on_the_next_tick(lab: Lab) -> None:
     hidden.rename(file)
     assert told(lab.run("sales", again)) == all_kinds(1, 2, 3)
     assert lab.tick("sales", second.cursor).run_requests == []
+
+
+@pytest.mark.long
+def test_a_file_that_ends_its_reader_fails_the_run_by_name(lab: Lab) -> None:
+    with lab.config_file.open("a") as file:
+        file.write("  - {name: maps, uri: ./maps, sensor: {interval: 5}}\n")
+    folder = lab.folder / "maps"
+    folder.mkdir()
+    maps = pa.array([[(7, 1)]] * 20, pa.map_(pa.int32(), pa.int32()))
+    orc.write_table(pa.table({"id": pa.array(range(20), pa.int64()), "m": maps}), folder / "good.orc")
+    (folder / "killer.orc").write_bytes(negative_lengths())
+    (request,) = lab.tick("maps").run_requests or []
+    result = lab.run("maps", request, raise_on_error=False)
+    (failure,) = result.get_step_failure_events()
+    assert failure.step_failure_data.user_failure_data is not None
+    reason = f"reading {folder}/killer.orc (column 'm') ended the process that read it (signal 11"
+    assert reason in str(failure.step_failure_data.user_failure_data.description)
+    (folder / "killer.orc").unlink()
+    assert lab.refresh("maps").success
 
 
 def test_a_run_that_died_before_it_told_everything_is_made_up_for(lab: Lab) -> None:

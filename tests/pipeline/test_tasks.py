@@ -2,17 +2,20 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+import os
+import signal
+from typing import TYPE_CHECKING, cast
 
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
+from pyspark.errors import PythonException
 
-from metastore_assets.errors import FragmentError
-from metastore_assets.produce.spark import balanced_bins, run_tasks
+from metastore_assets.errors import FragmentError, WorkerEndedError
+from metastore_assets.produce.spark import balanced_bins, collected, run_tasks
 
 if TYPE_CHECKING:
-    from pyspark.sql import SparkSession
+    from pyspark.sql import DataFrame, SparkSession
 
 
 def double_or_fail(number: int) -> int:
@@ -43,3 +46,40 @@ def test_an_error_arrives_as_it_was_raised(spark: SparkSession) -> None:
     with pytest.raises(FragmentError, match="13 brings bad luck") as raised:
         run_tasks(spark, double_or_fail, range(20))
     assert (raised.value.path, raised.value.missing) == ("/lake/13", True)
+
+
+def end_worker(how: str) -> str:
+    if how == "kill":
+        signal.raise_signal(signal.SIGKILL)
+    if how == "abort":
+        os.abort()
+    raise {"bug": KeyError, "memory": MemoryError}[how](how)
+
+
+@pytest.mark.spark
+@pytest.mark.parametrize("how", ["kill", "abort"])
+def test_a_worker_that_ends_is_told_from_a_task_that_fails(spark: SparkSession, how: str) -> None:
+    with pytest.raises(WorkerEndedError, match="a Python worker of Spark ended"):
+        run_tasks(spark, end_worker, [how])
+
+
+@pytest.mark.spark
+@pytest.mark.parametrize("how", ["bug", "memory"])
+def test_a_task_that_raises_ends_no_worker(spark: SparkSession, how: str) -> None:
+    """A mistake in the code, or a worker that was refused memory, is no fault of what it read."""
+    with pytest.raises(PythonException, match=how):
+        run_tasks(spark, end_worker, [how])
+
+
+def test_a_worker_that_an_interrupt_ended_is_no_fault_of_its_task() -> None:
+    """Ctrl-C goes to the workers too, and what waits for them sees them end first."""
+
+    class Interrupted:
+        def toArrow(self) -> None:
+            try:
+                raise KeyboardInterrupt
+            except KeyboardInterrupt:
+                raise RuntimeError("Python worker exited unexpectedly (crashed)")  # noqa: B904
+
+    with pytest.raises(RuntimeError):
+        collected(cast("DataFrame", Interrupted()))
