@@ -57,6 +57,8 @@ def test_rooms_import_only_what_they_may() -> None:
         ("metastore_assets/pipeline/extra.py", "import metastore_assets.lookup"),
         ("metastore_assets/lookup/extra.py", "import metastore_assets.pipeline"),
         ("metastore_assets/formats/extra.py", "import pyspark"),
+        ("metastore_assets/formats/delta/extra.py", "import metastore_assets.formats.iceberg.schema"),
+        ("metastore_assets/formats/readers/extra.py", "import metastore_assets.formats.hudi.log"),
         ("metastore_assets/cli/extra.py", "import dagster"),
         ("metastore_assets/lookup/extra.py", "import metastore_assets.sensors"),
     ],
@@ -81,8 +83,8 @@ def test_a_forbidden_import_is_caught(tmp_path: Path, module: str, statement: st
         # Arrow itself looks for pandas when it makes its first array.
         ("metastore_assets.lookup", {"numpy", "pandas", "polars", "pyarrow"}),
         # What a child process that reads footers has to load before it reads the first.
-        ("metastore_assets.formats.child", {"numpy", "obstore", "pyarrow"}),
-        ("metastore_assets.formats.file_schemas", {"numpy", "obstore", "pyarrow"}),
+        ("metastore_assets.formats.apart.child", {"numpy", "obstore", "pyarrow"}),
+        ("metastore_assets.formats.files.schemas", {"numpy", "obstore", "pyarrow"}),
     ],
 )
 def test_an_import_is_light(module: str, may: set[str]) -> None:

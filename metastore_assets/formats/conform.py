@@ -13,7 +13,8 @@ from metastore_assets.formats.base import FIELD_ID, INITIAL_DEFAULT
 from metastore_assets.formats.values import Constant, repeated
 
 PARQUET_FIELD_ID = b"PARQUET:field_id"
-_VARIANT = ["metadata", "value"]
+VARIANT = pa.struct([("metadata", pa.binary()), ("value", pa.binary())])
+"""As it is stored: two binary parts that only mean something together."""
 _SHREDDED = "typed_value"
 """Where a file has the values of a variant that are all of one type."""
 _TIME = pa.time64("us")
@@ -130,7 +131,7 @@ def _conform_struct(array: pa.Array, wanted: pa.StructType, matcher: Matcher) ->
         raise _unlike(array.type, wanted)
     find = matcher.among(list(array.type))
     fields = list(wanted)
-    if [field.name for field in fields] == _VARIANT and array.type.get_field_index(_SHREDDED) >= 0:
+    if [field.name for field in fields] == VARIANT.names and array.type.get_field_index(_SHREDDED) >= 0:
         raise pa.ArrowInvalid("it holds a shredded variant, which has no reader")
     children = []
     for field in fields:

@@ -16,8 +16,8 @@ import numpy.typing as npt
 
 from metastore_assets.formats.damage import refuse_beyond
 from metastore_assets.formats.limits import DELETED_ROWS
-from metastore_assets.formats.location import Location
-from metastore_assets.formats.reach import Reach
+from metastore_assets.formats.places.location import Location
+from metastore_assets.formats.places.reach import Reach
 
 Positions = npt.NDArray[np.uint64]
 Numbers = npt.NDArray[np.int64]

@@ -12,7 +12,7 @@ import pyarrow as pa
 
 from metastore_assets.config import TableConfig
 from metastore_assets.errors import FatalFileError, FragmentError, MetastoreError, StoreError, WorkerEndedError
-from metastore_assets.formats.apart import read_all
+from metastore_assets.formats.apart.reading import read_all
 from metastore_assets.formats.base import Fragment
 from metastore_assets.formats.damage import DAMAGE, reason
 from metastore_assets.pipeline.files import ProfileWriter

@@ -20,7 +20,7 @@ from deltalake import DeltaTable, write_deltalake
 
 from metastore_assets.config import TableConfig
 from metastore_assets.formats import Fragment, Snapshot, TableFormat, encode_partition_key, open_table_format
-from tests.formats.delta_log_writer import commit, delete_rows, newest
+from tests.formats.delta.log_writer import commit, delete_rows, newest
 from tests.formats.oracle import read_rows
 
 Row = tuple[int, str, str]

@@ -15,8 +15,8 @@ import pytest
 from metastore_assets.config import TableConfig
 from metastore_assets.errors import FragmentError, TableFormatError
 from metastore_assets.formats import open_table_format
-from tests.formats.delta_log_writer import add_file, commit, encode_array, encode_z85, field, metadata, newest, protocol
-from tests.formats.iceberg_writer import IcebergWriter, column
+from tests.formats.delta.log_writer import add_file, commit, encode_array, encode_z85, field, metadata, newest, protocol
+from tests.formats.iceberg.writer import IcebergWriter, column
 
 _ROWS = pa.table({"a": list(range(10))})
 _NAME = "00000000-0000-0000-0000-000000000000"

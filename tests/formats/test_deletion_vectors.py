@@ -18,7 +18,7 @@ from metastore_assets.config import TableConfig
 from metastore_assets.errors import FragmentError
 from metastore_assets.formats import Snapshot, open_table_format
 from metastore_assets.formats.deletion_vectors import decode_bitmap_array
-from tests.formats.delta_log_writer import (
+from tests.formats.delta.log_writer import (
     add_file,
     commit,
     delete_rows,

@@ -18,8 +18,8 @@ import pytest
 from metastore_assets.config import TableConfig
 from metastore_assets.errors import TableFormatError
 from metastore_assets.formats import Snapshot, decode_partition_key, open_table_format
-from tests.formats.delta_log_writer import add_file, commit, field, metadata, protocol
-from tests.formats.iceberg_writer import IcebergWriter, column
+from tests.formats.delta.log_writer import add_file, commit, field, metadata, protocol
+from tests.formats.iceberg.writer import IcebergWriter, column
 from tests.scalars import scalars_in
 
 YEAR_10000 = 253_402_300_800 * 10**6

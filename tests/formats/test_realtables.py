@@ -12,7 +12,7 @@ import pytest
 from metastore_assets.config import TableConfig
 from metastore_assets.errors import FragmentError, TableFormatError
 from metastore_assets.formats import open_table_format
-from tests.formats.hudi_realtables import unpacked
+from tests.formats.hudi.realtables import unpacked
 from tests.formats.oracle import Leaf, leaves, read_columns, read_rows
 
 _FOLDER = Path(__file__).parents[3] / "shared" / "realtables"

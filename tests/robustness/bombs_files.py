@@ -14,7 +14,7 @@ import pyarrow as pa
 import pyarrow.orc as orc
 import pyarrow.parquet as pq
 
-from tests.formats.hudi_tables import HudiCopyOnWrite, HudiMergeOnRead
+from tests.formats.hudi.tables import HudiCopyOnWrite, HudiMergeOnRead
 from tests.formats.tables import DAYS
 from tests.robustness.bombs_packed import gzipped, long, varint
 

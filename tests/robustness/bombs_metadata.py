@@ -12,9 +12,9 @@ from typing import Any
 
 import pyarrow as pa
 
-from tests.formats.avro_container import recode
-from tests.formats.delta_log_writer import add_file, commit, encode_z85, field, metadata, protocol
-from tests.formats.iceberg_writer import IcebergWriter, column
+from tests.formats.delta.log_writer import add_file, commit, encode_z85, field, metadata, protocol
+from tests.formats.iceberg.writer import IcebergWriter, column
+from tests.formats.readers.avro_container import recode
 from tests.robustness.bombs_packed import PACKED, gzipped, long
 
 

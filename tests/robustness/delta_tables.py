@@ -9,7 +9,7 @@ from typing import Any, ClassVar
 import pyarrow as pa
 from deltalake import DeltaTable, Field, write_deltalake
 
-from tests.formats.delta_log_writer import add_file, commit, mapped, metadata, protocol, write_vector
+from tests.formats.delta.log_writer import add_file, commit, mapped, metadata, protocol, write_vector
 from tests.robustness.histories import PARTITIONS, History, Rows, condition
 
 

@@ -20,10 +20,10 @@ import pyarrow.parquet as pq
 from deltalake import CommitProperties, DeltaTable, write_deltalake
 
 from metastore_assets.config import TableConfig
-from tests.formats.avro_container import recode
-from tests.formats.delta_log_writer import commit, newest
-from tests.formats.hudi_tables import HudiCopyOnWrite, HudiMergeOnRead
-from tests.formats.iceberg_tables import IcebergDeletionVectors, IcebergEqualityDeletes, IcebergPositionDeletes
+from tests.formats.delta.log_writer import commit, newest
+from tests.formats.hudi.tables import HudiCopyOnWrite, HudiMergeOnRead
+from tests.formats.iceberg.tables import IcebergDeletionVectors, IcebergEqualityDeletes, IcebergPositionDeletes
+from tests.formats.readers.avro_container import recode
 from tests.formats.tables import DAYS, DeltaDeletionVectors, Row, Table
 
 ROWS: list[Row] = [(number, f"text {number}", DAYS[number % 2]) for number in range(12)]

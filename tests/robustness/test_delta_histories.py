@@ -12,7 +12,7 @@ from deltalake import DeltaTable, write_deltalake
 
 from metastore_assets.lookup import Metastore
 from metastore_assets.pipeline.refresh import RefreshResult, refresh
-from tests.formats.delta_log_writer import add_file, commit, mapped, metadata, protocol
+from tests.formats.delta.log_writer import add_file, commit, mapped, metadata, protocol
 from tests.pipeline.support import Lake, assert_same, everything
 from tests.robustness.delta_tables import DeltaMapped
 from tests.robustness.support import assert_equals_scratch, no_spark, refreshed

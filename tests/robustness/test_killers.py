@@ -21,16 +21,17 @@ from deltalake import DeltaTable, write_deltalake
 
 from metastore_assets.config import MetastoreConfig, TableConfig
 from metastore_assets.errors import FatalFileError, ProfileError, TableFormatError
-from metastore_assets.formats import children, open_table_format
-from metastore_assets.formats.apart import read_one
+from metastore_assets.formats import open_table_format
+from metastore_assets.formats.apart import children
+from metastore_assets.formats.apart.reading import read_one
 from metastore_assets.formats.base import FragmentReader, FragmentSource, Snapshot
-from metastore_assets.formats.schema_union import plain_type
+from metastore_assets.formats.files.union import plain_type
 from metastore_assets.pipeline.profile import FragmentProfiler, ProfileContext
 from metastore_assets.pipeline.refresh import plan_refresh
 from metastore_assets.store.objects import ObjectStore
 from tests.cli.support import run
 from tests.formats import apart_tasks as tasks
-from tests.formats.iceberg_writer import IcebergWriter, column, with_ids
+from tests.formats.iceberg.writer import IcebergWriter, column, with_ids
 from tests.pipeline.support import assert_same, everything
 from tests.robustness.killers import KILLERS, ROWS, negative_lengths
 from tests.robustness.support import assert_equals_scratch, refreshed

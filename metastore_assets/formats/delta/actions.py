@@ -1,0 +1,203 @@
+"""The state of a Delta table at a version: what is left of the actions in its log."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass, field
+from typing import Any
+from urllib.parse import unquote
+
+import pyarrow as pa
+import pyarrow.compute as pc
+import pyarrow.parquet as pq
+
+from metastore_assets.errors import TableFormatError
+from metastore_assets.formats.apart.reading import read_parts
+from metastore_assets.formats.checked import distinct, number, record, shown, text
+from metastore_assets.formats.damage import naming, reason
+from metastore_assets.formats.deletion_vectors import DeletionVector
+from metastore_assets.formats.delta.checks import check_protocol, check_table
+from metastore_assets.formats.delta.log import LOG, Log
+from metastore_assets.formats.metadata_json import parsed, parsed_line
+from metastore_assets.formats.places.location import Location
+from metastore_assets.formats.places.relocation import path_of
+from metastore_assets.formats.values import dates_as_text
+
+_VECTOR_FIELDS = ("storageType", "pathOrInlineDv", "offset", "sizeInBytes", "cardinality")
+_ADD_FIELDS = ("path", "partitionValues", "size", "modificationTime", "deletionVector")
+_REQUIRED = {"protocol": "minReaderVersion", "metaData": "schemaString", "sidecar": "path", "add": "path"}
+"""Actions in checkpoints, and a field without which a row holds none of that kind."""
+_ROWS_FIRST = re.compile(r'\s*\{\s*"numRecords"\s*:\s*(\d{1,18})\s*[,}]')
+_BATCH = 8192
+
+_Action = tuple[str, Mapping[str, Any]]
+"""Its kind, and what it says."""
+_Key = tuple[str, str | None]
+"""What tells logical files apart: the path, and the id of the deletion vector."""
+
+
+@dataclass(frozen=True, slots=True)
+class AddedFile:
+    """A data file of the table, as the log adds it."""
+
+    path: str
+    """A percent-encoded URI, absolute or relative to the table."""
+    size: int
+    modification_time: int
+    partition_values: Mapping[str, str | None]
+    """By physical name, as text."""
+    row_count: int | None
+    """Rows of the file, deleted ones included."""
+    vector: DeletionVector | None
+    statistics: str | Mapping[str, Any] | None
+    """What the log says of the file's columns, when it was asked for: JSON, or what a checkpoint has instead."""
+
+
+@dataclass
+class TableState:
+    """A version of a table."""
+
+    protocol: dict[str, Any] = field(default_factory=dict)
+    metadata: dict[str, Any] = field(default_factory=dict)
+    adds: list[AddedFile] = field(default_factory=list)
+
+
+def replay(location: Location, log: Log, version: int, with_statistics: bool = False) -> TableState:
+    """The version's protocol, metadata and live files, in no order.
+
+    The log is read from its end, as far back as a checkpoint: the newest action of each logical file counts. Raises
+    TableFormatError when the log has gaps or contradicts the protocol.
+    """
+    state = TableState()
+    seen: set[_Key] = set()
+    live: dict[str, AddedFile] = {}
+    names, checkpoint = log.files(location.uri, version)
+    sources = [(name, _json_actions(location, f"{LOG}/{name}")) for name in names]
+    sources += [(name, _checkpoint_actions(location, name, with_statistics)) for name in checkpoint]
+    for name, actions in sources:
+        own: set[str] = set()
+        with naming(location.full_path(f"{LOG}/{name}")):
+            for kind, action in actions:
+                if kind == "protocol":
+                    state.protocol = state.protocol or check_protocol(action)
+                elif kind == "metaData":
+                    state.metadata = state.metadata or check_table(action)
+                elif (key := _key(action)) not in seen:
+                    seen.add(key)
+                    if kind == "add":
+                        if key[0] in own:
+                            raise TableFormatError(
+                                f"{location.uri}: {LOG}/{name} adds the same data file twice, which no protocol allows"
+                            )
+                        own.add(key[0])
+                        live.setdefault(key[0], _added(action, with_statistics))
+    for kind, found in (("protocol", state.protocol), ("metaData", state.metadata)):
+        if not found:
+            raise TableFormatError(f"{location.uri}: the log of version {version} has no action {kind!r}")
+    state.adds = list(live.values())
+    return state
+
+
+def _json_actions(location: Location, path: str) -> Iterator[_Action]:
+    for place, line in enumerate(location.read(path).splitlines(), 1):
+        if not line.strip():
+            continue
+        try:
+            actions = record(parsed_line(line), "a line")
+        except (ValueError, RecursionError) as error:
+            raise ValueError(f"its line {place} is no action in JSON: {reason(error)}") from error
+        for kind in ("add", "remove", "metaData", "protocol", "sidecar"):
+            if actions.get(kind):
+                yield kind, record(actions[kind], kind)
+
+
+def _checkpoint_actions(location: Location, name: str, with_statistics: bool) -> Iterator[_Action]:
+    path = f"{LOG}/{name}"
+    is_json = name.endswith(".json")
+    found = _json_actions(location, path) if is_json else _parquet_actions(location, path, with_statistics)
+    sidecars = []
+    for kind, action in found:
+        if kind == "sidecar":
+            sidecars.append(text(unquote(text(action.get("path"), "path")).rpartition("/")[2], "the name of a sidecar"))
+        elif kind != "remove":  # of an older file, which the checkpoint does not add
+            yield kind, action
+    distinct(sidecars, "the sidecar")
+    for sidecar in sidecars:
+        path = f"{LOG}/_sidecars/{sidecar}"
+        with naming(location.full_path(path)):
+            for kind, action in _parquet_actions(location, path, with_statistics):
+                if kind == "add":
+                    yield kind, action
+
+
+def _parquet_actions(location: Location, path: str, with_statistics: bool) -> Iterator[_Action]:
+    for kind, rows in read_parts(_parquet_rows, location.full_path(path), location, path, with_statistics):
+        yield from ((kind, row) for row in rows.to_pylist(maps_as_pydicts="strict"))
+
+
+def _parquet_rows(location: Location, path: str, with_statistics: bool) -> Iterator[tuple[str, pa.StructArray]]:
+    """Actions of one kind, again and again. Runs in a child process."""
+    with location.open(path) as source:
+        file = pq.ParquetFile(source, coerce_int96_timestamp_unit="us")
+        parsed = "stats_parsed" if with_statistics else "stats_parsed.numRecords"
+        columns = ["protocol", "metaData", "sidecar.path", *(f"add.{name}" for name in (*_ADD_FIELDS, "stats", parsed))]
+        for batch in file.iter_batches(_BATCH, columns=columns, use_threads=False):
+            for kind, key in _REQUIRED.items():
+                if kind in batch.schema.names:
+                    # Most rows are actions of another kind.
+                    rows = batch[kind].filter(pc.is_valid(pc.struct_field(batch[kind], key)))
+                    rows.validate(full=True)
+                    if len(rows):
+                        yield kind, dates_as_text(rows)
+
+
+def _key(action: Mapping[str, Any]) -> _Key:
+    vector = _vector(action.get("deletionVector"))
+    path = text(unquote(text(action.get("path"), "path")), "path")
+    # Writers name the same file by path or by URI.
+    return path_of(path) if path.startswith("file:") else path, vector.id if vector else None
+
+
+def _added(action: Mapping[str, Any], with_statistics: bool) -> AddedFile:
+    told, parsed_ = action.get("stats"), action.get("stats_parsed")
+    values = record(action.get("partitionValues") or {}, "partitionValues")
+    for name, value in values.items():
+        if value is not None and not isinstance(value, str):
+            raise ValueError(f"the partition value {shown(name)} is {shown(value)}, not a text")
+    return AddedFile(
+        action["path"],
+        number(action.get("size"), "size", least=0),
+        number(action.get("modificationTime"), "modificationTime"),
+        values,
+        _row_count(told, parsed_),
+        _vector(action.get("deletionVector")),
+        (told or parsed_) if with_statistics else None,
+    )
+
+
+def _row_count(told: str | None, parsed_: Mapping[str, Any] | None) -> int | None:
+    if not told:
+        count = record(parsed_, "stats_parsed").get("numRecords") if parsed_ else None
+    # Statistics of wide tables are long, and the number of rows nearly always comes first.
+    elif match := _ROWS_FIRST.match(told):
+        count = int(match[1])
+    else:
+        count = record(parsed(told), "stats").get("numRecords")
+    return None if count is None else number(count, "numRecords", least=0)
+
+
+def _vector(descriptor: Mapping[str, Any] | None) -> DeletionVector | None:
+    if not descriptor or record(descriptor, "deletionVector").get("storageType") is None:
+        return None
+    storage, path, offset, size, cardinality = (descriptor.get(name) for name in _VECTOR_FIELDS)
+    if path is None or size is None or cardinality is None:
+        raise ValueError(f"a deletion vector lacks one of {', '.join(_VECTOR_FIELDS)}")
+    # What the numbers mean, whoever reads the vector compares with what is there.
+    return DeletionVector(
+        text(storage, "storageType"),
+        text(path, "pathOrInlineDv") if path else "",
+        number(offset or 0, "offset"),
+        number(size, "sizeInBytes"),
+        number(cardinality, "cardinality", least=0),
+    )

@@ -1,0 +1,158 @@
+"""Bounds of a column in a data file, from what the log of a Delta table says of the file."""
+
+from __future__ import annotations
+
+import json
+import re
+from collections.abc import Mapping
+from dataclasses import dataclass
+from decimal import ROUND_CEILING, ROUND_FLOOR, Context, Decimal
+from typing import Any
+
+import pyarrow as pa
+
+from metastore_assets.formats.base import Guarantee
+from metastore_assets.formats.bounds import FragmentBounds
+from metastore_assets.formats.delta.actions import AddedFile
+from metastore_assets.formats.values import constant
+from metastore_assets.iso8601 import TICKS, parse_date, parse_timestamp
+
+_FOUR_DIGITS = re.compile(r"(?!0000)\d{4}-")
+_YEAR_10000 = 253_402_300_800
+"""In seconds from 1970. How writers spell other years than those of four digits, and cut them off, is not known."""
+_DOUBLE_DIGITS = 15
+"""Decimal digits that a double always keeps: some writers put decimals through one."""
+_DOUBLE_ERROR = Decimal(2) ** -52
+_WIDE = Context(prec=80)
+
+_Told = tuple[Any, Guarantee]
+_UNKNOWN: _Told = (None, Guarantee.ABSENT)
+
+
+@dataclass(frozen=True)
+class StatisticsColumn:
+    """A leaf column as statistics know it."""
+
+    path: tuple[str, ...]
+    """Physical names from the top-level column down."""
+    type: pa.DataType
+    is_widened: bool
+    """Whether older files may hold another type."""
+
+
+def statistics_column(fields: list[dict[str, Any]], path: tuple[pa.Field, ...]) -> StatisticsColumn | None:
+    """The column at a path of Arrow fields, in Delta's own schema; None below lists and maps, which have no numbers."""
+    names = []
+    field: dict[str, Any] = {}
+    for part in path:
+        named = [own for own in fields if own["name"] == part.name]
+        if not named:
+            return None
+        field = named[0]
+        names.append(physical_name(field))
+        type_ = field["type"]
+        fields = type_["fields"] if isinstance(type_, dict) and type_["type"] == "struct" else []
+    if not isinstance(field["type"], str) or field["type"] == "variant":
+        return None
+    return StatisticsColumn(tuple(names), path[-1].type, "delta.typeChanges" in (field.get("metadata") or {}))
+
+
+def physical_name(field: Mapping[str, Any]) -> str:
+    """The name of a field in data files, statistics and partition values."""
+    name: str = (field.get("metadata") or {}).get("delta.columnMapping.physicalName", field["name"])
+    return name
+
+
+def file_bounds(add: AddedFile, column: StatisticsColumn) -> FragmentBounds:
+    """Of a column that the file holds."""
+    statistics = add.statistics
+    if isinstance(statistics, str):
+        statistics = json.loads(statistics, parse_float=Decimal)
+    if not statistics:
+        return FragmentBounds()
+    # Deleted rows may be those that the numbers are of.
+    is_tight = add.vector is None and statistics.get("tightBounds") is not False
+    minimum, maximum = (
+        _told(_at(statistics.get(f"{side}Values"), column.path), column, side == "max", is_tight)
+        for side in ("min", "max")
+    )
+    return FragmentBounds(_null_count(_at(statistics.get("nullCount"), column.path), add, is_tight), minimum, maximum)
+
+
+def _at(values: Any, path: tuple[str, ...]) -> Any:
+    for name in path:
+        values = values.get(name) if isinstance(values, Mapping) else None
+    return values
+
+
+def _null_count(count: Any, add: AddedFile, is_tight: bool) -> _Told:
+    if not isinstance(count, int) or add.row_count is None or not 0 <= count <= add.row_count:
+        return _UNKNOWN
+    if is_tight or count == 0:
+        return count, Guarantee.EXACT
+    if count == add.row_count:
+        return count - (add.vector.cardinality if add.vector else 0), Guarantee.EXACT
+    return _UNKNOWN
+
+
+def _told(value: Any, column: StatisticsColumn, is_maximum: bool, is_tight: bool) -> _Told:
+    try:
+        found, is_value = _decoded(value, column, is_maximum)
+        if found is None:
+            return _UNKNOWN
+        told = constant(found, column.type)[0]
+    except (ValueError, ArithmeticError, pa.ArrowException):
+        return _UNKNOWN
+    return told, Guarantee.EXACT if is_value and is_tight else Guarantee.BOUND
+
+
+def _decoded(value: Any, column: StatisticsColumn, is_maximum: bool) -> tuple[Any, bool]:
+    """A bound as a Python value, and whether writers give the value itself; None for what they are not trusted with."""
+    type_ = column.type
+    if pa.types.is_boolean(type_):
+        return (value, True) if isinstance(value, bool) else (None, False)
+    if pa.types.is_integer(type_):
+        return (value, True) if isinstance(value, int) and not isinstance(value, bool) else (None, False)
+    if pa.types.is_floating(type_):
+        return _float(value, column), False
+    if pa.types.is_decimal(type_):
+        return _decimal(value, type_, is_maximum)
+    if pa.types.is_date(type_):
+        return (parse_date(value) if isinstance(value, str) and _FOUR_DIGITS.match(value) else None), True
+    if pa.types.is_timestamp(type_):
+        return _timestamp(value, type_, is_maximum), False
+    if pa.types.is_string(type_):
+        # Cut off at some length: the minimum is then less, the maximum is made greater.
+        return (value if isinstance(value, str) else None), False
+    return None, False
+
+
+def _float(value: Any, column: StatisticsColumn) -> float | None:
+    # The shortest text of a single-precision number is not its value as a double.
+    if column.is_widened or isinstance(value, bool) or not isinstance(value, int | float | Decimal | str):
+        return None
+    number = float(value)
+    return None if number != number else number
+
+
+def _decimal(value: Any, type_: pa.Decimal128Type, is_maximum: bool) -> tuple[Decimal | None, bool]:
+    if isinstance(value, bool) or not isinstance(value, int | float | Decimal):
+        return None, False
+    number = Decimal(value)
+    if type_.precision <= _DOUBLE_DIGITS:
+        return number, True
+    margin = _WIDE.multiply(abs(number), _DOUBLE_ERROR)
+    outer = _WIDE.add(number, margin if is_maximum else -margin)
+    rounding = ROUND_CEILING if is_maximum else ROUND_FLOOR
+    return outer.quantize(Decimal(1).scaleb(-type_.scale), rounding, _WIDE), False
+
+
+def _timestamp(value: Any, type_: pa.TimestampType, is_maximum: bool) -> int | None:
+    if not isinstance(value, str) or not _FOUR_DIGITS.match(value):
+        return None
+    ticks, offset = parse_timestamp(value, type_.unit)
+    if offset if type_.tz is None else offset is None:
+        return None
+    # Milliseconds: what is finer is cut off, of a maximum too.
+    outer = ticks + TICKS[type_.unit] // 1000 if is_maximum else ticks
+    return outer if outer < _YEAR_10000 * TICKS[type_.unit] else None

@@ -1,0 +1,264 @@
+"""Delta tables: the log says which files are live; the rows are then read from plain Parquet with physical names."""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import re
+import struct
+from collections.abc import Iterator
+from contextlib import contextmanager, suppress
+from dataclasses import dataclass
+from functools import cached_property
+from typing import Any
+from urllib.parse import unquote
+
+import pyarrow as pa
+
+from metastore_assets.config import TableConfig
+from metastore_assets.errors import TableFormatError, TableNotFoundError
+from metastore_assets.formats.base import Fragment, Snapshot, SnapshotReference
+from metastore_assets.formats.bounds import FragmentBounds, bounds_table, column_path, constant_bounds
+from metastore_assets.formats.conform import Matcher, identity
+from metastore_assets.formats.damage import DAMAGE, naming, reason
+from metastore_assets.formats.deletion_vectors import DeletionVector
+from metastore_assets.formats.delta.actions import AddedFile, TableState, replay
+from metastore_assets.formats.delta.checks import check_schema
+from metastore_assets.formats.delta.log import LOG, Log, commit_time, read_log, version_at
+from metastore_assets.formats.delta.protocol import MappingMode, check_readable, mapping_mode
+from metastore_assets.formats.delta.schema import arrow_schema
+from metastore_assets.formats.delta.statistics import file_bounds, physical_name, statistics_column
+from metastore_assets.formats.delta.values import partition_value
+from metastore_assets.formats.metadata_json import parsed
+from metastore_assets.formats.partition_filter import PartitionFilter
+from metastore_assets.formats.partition_keys import encode_partition_key
+from metastore_assets.formats.places.location import Location
+from metastore_assets.formats.places.reach import Reach, own_location
+from metastore_assets.formats.readers.parquet import ParquetColumns
+from metastore_assets.formats.readers.reader import FileFragmentReader, explained
+from metastore_assets.formats.time_travel import not_found, parse_timestamp
+from metastore_assets.formats.values import Constant, value_text
+
+_ABSOLUTE = re.compile(r"[A-Za-z][A-Za-z0-9+.-]*:/")
+
+
+class DeltaFormat:
+    """A Delta table at a location. Its snapshots are the versions of its log."""
+
+    def __init__(self, table: TableConfig) -> None:
+        self._location = own_location(table)
+        self._at = table.at
+        self._reach = Reach.of(table, self._location)
+        self._filter = PartitionFilter.of(table.partitions)
+        self._told: tuple[str, TableState] | None = None
+
+    def snapshot_id(self) -> str:
+        """The version, from a listing of the log: of its end only, when the newest is meant."""
+        with _explained(self._location):
+            return str(self._version()[1])
+
+    def current(self) -> SnapshotReference:
+        """The version and the time in its commit file."""
+        with _explained(self._location):
+            version = self._version()[1]
+            return SnapshotReference(str(version), commit_time(self._location, version))
+
+    def snapshot(self) -> Snapshot:
+        """The version, from the log alone."""
+        with _explained(self._location):
+            log, version = self._version()
+            table = _Table(self._reach, replay(self._location, log, version), self._filter)
+            fragments = [fragment for _, fragment, _ in table.files()]
+            committed_at = commit_time(self._location, version)
+        return Snapshot(
+            format="delta",
+            id=str(version),
+            committed_at=committed_at,
+            schema=table.schema,
+            partition_columns=table.partition_columns,
+            fragments=tuple(sorted(fragments, key=lambda fragment: (fragment.partition_key, fragment.id))),
+        )
+
+    def bounds(self, snapshot: Snapshot, column: str) -> pa.Table:
+        """What the log's statistics say of a leaf column: for lists, maps, binary and variants nothing.
+
+        Exact are integers, dates, booleans and decimals of up to 15 digits in files without a deletion vector whose
+        statistics are tight, and partition values. Raises TableFormatError when the version is no longer in the log.
+        """
+        path = column_path(snapshot.schema, column)
+        with _explained(self._location):
+            table = _Table(self._reach, self._state(snapshot.id), self._filter)
+            told = statistics_column(table.fields, path)
+            found = {}
+            for add, fragment, values in table.files():
+                if identity(path[0]) in values:
+                    found[fragment.id] = constant_bounds(values[identity(path[0])], fragment.row_count)
+                elif told is not None:
+                    found[fragment.id] = file_bounds(add, told)
+        unknown = FragmentBounds()
+        return bounds_table(snapshot, column, [found.get(fragment.id, unknown) for fragment in snapshot.fragments])
+
+    def _version(self) -> tuple[Log, int]:
+        log = read_log(self._location, whole=self._at is not None)
+        uri = self._location.uri
+        if log.newest is None:
+            raise TableNotFoundError(f"{uri} holds no Delta table: there is no {LOG} with commits")
+        if self._at is None:
+            return log, log.newest
+        moment = parse_timestamp(self._at)
+        if moment is not None:
+            version = version_at(self._location, log, moment)
+            if version is None:
+                raise not_found(uri, self._at, "its log goes back to", _oldest(self._location, log))
+            return log, version
+        if not (self._at.isascii() and self._at.isdecimal() and int(self._at) in log.versions):
+            raise not_found(uri, self._at, "name a time or one of the versions that its log still has", log.versions)
+        return log, int(self._at)
+
+    def _state(self, version: str) -> TableState:
+        """The state with statistics; that of one version is kept, for columns are asked one by one."""
+        if self._told is None or self._told[0] != version:
+            log = read_log(self._location, whole=True)
+            self._told = version, replay(self._location, log, int(version), with_statistics=True)
+        return self._told[1]
+
+
+class _Table:
+    """A state of a table with what follows from its metadata. Raises TableFormatError for what has no reader."""
+
+    def __init__(self, reach: Reach, state: TableState, partitions: PartitionFilter) -> None:
+        location = reach.table
+        check_readable(location.uri, state.protocol, state.metadata)
+        self._location = location
+        self._state = state
+        self._reach = reach
+        self._filter = partitions
+        self._mode = mapping_mode(location.uri, state.protocol, state.metadata)
+        self.partition_columns = tuple(state.metadata.get("partitionColumns") or ())
+        with naming(f"{location.uri}/{LOG}", "the schema in"):
+            schema = check_schema(parsed(state.metadata["schemaString"]), self.partition_columns)
+            self.fields: list[dict[str, Any]] = schema["fields"]
+            self.schema = arrow_schema(location.uri, schema, self._mode)
+        if unknown := partitions.unknown(self.partition_columns):
+            raise TableFormatError(
+                f"{location.uri} is not partitioned by {', '.join(unknown)}; it is by "
+                f"{', '.join(self.partition_columns) or 'nothing'}"
+            )
+
+    def files(self) -> Iterator[tuple[AddedFile, Fragment, dict[str, Constant]]]:
+        """Live files of the partitions that are meant, each as a fragment, with its partition values by identity."""
+        known: dict[tuple[str | None, ...], tuple[dict[str, Constant], str | None]] = {}
+        paths: set[str] = set()
+        for add in self._state.adds:
+            texts = self._partition_texts(add)
+            if texts not in known:
+                known[texts] = self._partition(texts)
+            values, key = known[texts]
+            if key is None:
+                continue
+            fragment = self._fragment(add, values, key)
+            if fragment.path in paths:
+                raise TableFormatError(f"{self._location.uri}: the log has the data file {fragment.path} twice")
+            paths.add(fragment.path)
+            yield add, fragment, values
+
+    @cached_property
+    def _partition_fields(self) -> list[tuple[pa.Field, str]]:
+        """Each partition column with its physical name."""
+        by_name = {field["name"]: field for field in self.fields}
+        return [(self.schema.field(name), physical_name(by_name[name])) for name in self.partition_columns]
+
+    def _partition_texts(self, add: AddedFile) -> tuple[str | None, ...]:
+        try:
+            return tuple(add.partition_values[name] for _, name in self._partition_fields)
+        except KeyError as error:
+            raise TableFormatError(
+                f"{self._location.uri}: the log does not say which value of the partition column {error} {add.path} has"
+            ) from None
+
+    def _partition(self, texts: tuple[str | None, ...]) -> tuple[dict[str, Constant], str | None]:
+        """Values of a partition by identity, and its key; none when the partition is not meant."""
+        fields = [field for field, _ in self._partition_fields]
+        values = [partition_value(text, field.type) for field, text in zip(fields, texts, strict=True)]
+        items = [(field.name, value_text(value)) for field, value in zip(fields, values, strict=True)]
+        by_identity = {identity(field): value for field, value in zip(fields, values, strict=True)}
+        return by_identity, encode_partition_key(items) if self._filter.keeps(items) else None
+
+    def _fragment(self, add: AddedFile, values: dict[str, Constant], key: str) -> Fragment:
+        if add.path.startswith("/") or _ABSOLUTE.match(add.path):
+            location, path = self._reach.to(unquote(add.path))
+        else:
+            location, path = self._reach.below(self._location, unquote(add.path))
+        if add.vector is not None:
+            with suppress(ValueError, struct.error):  # A name that says nothing is told where the fragment is opened.
+                add.vector.file(self._reach)
+        source = DeltaFragmentSource(location, path, self._reach, add.vector, tuple(values.items()), self._mode)
+        rows = add.row_count
+        if rows is not None and add.vector is not None:
+            # More than there are: reading it tells what is wrong.
+            rows = rows - add.vector.cardinality if add.vector.cardinality <= rows else None
+        return Fragment(_fragment_id(add, values), key, location.full_path(path), add.size, rows, source)
+
+
+@dataclass(frozen=True)
+class DeltaFragmentSource:
+    """One data file and the deletion vector that applies to it."""
+
+    location: Location
+    path: str
+    reach: Reach
+    vector: DeletionVector | None
+    partition_values: tuple[tuple[str, Constant], ...]
+    """Identity and typed value of each partition column."""
+    mode: MappingMode
+
+    def open(self) -> FileFragmentReader:
+        """Read the footer and the deletion vector. Raises FragmentError."""
+        full_path = self.location.full_path(self.path)
+        # Delta's names are unique whatever their case, and Spark matches them so.
+        matcher = Matcher(by_id=self.mode == "id", ignore_case=True)
+        with explained(full_path):
+            columns = ParquetColumns(self.location.open(self.path))
+            if self.mode == "id" and columns.fields and not any(map(matcher.identity, columns.fields)):
+                raise pa.ArrowInvalid("its columns have no field ids, by which the table maps them")
+        deleted = None
+        if self.vector is not None:
+            with explained(full_path, "its deletion vector"):
+                file = self.vector.file(self.reach)
+            with explained(full_path, "its deletion vector", file and file[0].full_path(file[1])):
+                deleted = self.vector.positions(self.reach, columns.row_count)
+        return FileFragmentReader(
+            columns,
+            path=full_path,
+            matcher=matcher,
+            constants=dict(self.partition_values),
+            deleted=deleted,
+        )
+
+
+def _oldest(location: Location, log: Log) -> list[str]:
+    for version in log.versions:
+        time = commit_time(location, version)
+        if time is not None:
+            return [f"{time.isoformat()} (version {version})"]
+    return []
+
+
+def _fragment_id(add: AddedFile, values: dict[str, Constant]) -> str:
+    # The modification time tells apart files of one name and size when a table was dropped and written again.
+    parts = [
+        add.path,
+        add.size,
+        add.modification_time,
+        [(name, value_text(value)) for name, value in values.items()],
+        [add.vector.id, add.vector.cardinality] if add.vector else None,
+    ]
+    return hashlib.sha256(json.dumps(parts).encode()).hexdigest()[:32]
+
+
+@contextmanager
+def _explained(location: Location) -> Iterator[None]:
+    try:
+        yield
+    except DAMAGE as error:
+        raise TableFormatError(f"{location.uri} cannot be read as a Delta table: {reason(error)}") from error

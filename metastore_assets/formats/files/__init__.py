@@ -1,0 +1,1 @@
+"""Plain files in folders: Parquet, ORC, Avro, CSV and JSON lines."""

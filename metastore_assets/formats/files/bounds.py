@@ -1,0 +1,263 @@
+"""What the footers of Parquet and ORC files, and the folders that files lie in, say of a column."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Iterable, Sequence
+from dataclasses import dataclass
+from decimal import Decimal
+from functools import partial
+from typing import Any
+
+import pyarrow as pa
+import pyarrow.parquet as pq
+
+from metastore_assets.errors import FragmentError, TableFormatError
+from metastore_assets.formats.apart.reading import read_all, told
+from metastore_assets.formats.base import Guarantee, Snapshot, TypeReason
+from metastore_assets.formats.bounds import FragmentBounds, column_path, constant_bounds
+from metastore_assets.formats.conform import Matcher, conform
+from metastore_assets.formats.files.listing import DataFile
+from metastore_assets.formats.files.schemas import describe_all
+from metastore_assets.formats.files.source import FilesFragmentSource
+from metastore_assets.formats.files.templates import typed
+from metastore_assets.formats.files.union import plain_type
+from metastore_assets.formats.places.location import Location
+from metastore_assets.formats.readers.orc_tail import OrcTail, double, integer, message, signed
+from metastore_assets.formats.readers.parquet import leaf_count, open_parquet
+from metastore_assets.formats.readers.reader import explained
+
+_THREADS = 16
+_SHARE = 16
+"""Files that a thread is given at a time."""
+_WIDE = (pa.int64(), pa.uint64())
+_ORC_VALUES, _ORC_INTEGERS, _ORC_DOUBLES, _ORC_STRINGS, _ORC_DATES = 1, 2, 3, 4, 7
+_ORC_LOWER, _ORC_UPPER = 4, 5
+_GREGORIAN_START = -141_427
+"""15 October 1582 as days from 1970."""
+
+
+@dataclass(frozen=True)
+class _Told:
+    """What a file says of a column. The default: nothing."""
+
+    nulls: tuple[int | None, Guarantee] = (None, Guarantee.ABSENT)
+    extremes: pa.Array | None = None
+    """Least and greatest, or values beyond them. An array, for scalars do not reach another process unharmed."""
+
+    @property
+    def bounds(self) -> FragmentBounds:
+        if self.extremes is None:
+            return FragmentBounds(self.nulls)
+        return FragmentBounds(self.nulls, (self.extremes[0], Guarantee.BOUND), (self.extremes[1], Guarantee.BOUND))
+
+
+def file_bounds(snapshot: Snapshot, column: str) -> list[FragmentBounds]:
+    """Of each fragment of a table of plain files, in its order. What a file does not say for certain is absent."""
+    path = column_path(snapshot.schema, column)
+    found: dict[int, FragmentBounds] = {}
+    reading: dict[int, FilesFragmentSource] = {}
+    for place, fragment in enumerate(snapshot.fragments):
+        source = fragment.source
+        assert isinstance(source, FilesFragmentSource)
+        constants = dict(source.file.partition)
+        if path[0].name in constants:
+            found[place] = constant_bounds(typed(constants[path[0].name]).cast(path[0].type), fragment.row_count)
+        elif source.file.kind in _READERS and source.fatal is None:
+            reading[place] = source
+    outcomes = read_all(
+        partial(_told, path),
+        [(source.location, source.file) for source in reading.values()],
+        [snapshot.fragments[place].path for place in reading],
+        threads=_THREADS,
+        share=_SHARE,
+    )
+    for place, outcome in zip(reading, outcomes, strict=True):
+        if isinstance(outcome, Exception) and not isinstance(outcome, FragmentError):
+            raise outcome
+        found[place] = FragmentBounds() if isinstance(outcome, FragmentError) else outcome.bounds
+    return [found.get(place, FragmentBounds()) for place in range(len(snapshot.fragments))]
+
+
+def check_integers(
+    location: Location, files: Sequence[DataFile], schema: pa.Schema, reasons: Iterable[TypeReason]
+) -> None:
+    """Raise TableFormatError where a footer says that a file has integers beyond 2^53 in a column of floats.
+
+    What no footer says is told when the file is read. Only of files with 64-bit integers where others have floats the
+    footer is read.
+    """
+    found = {reason.column: reason.found for reason in reasons if reason.type in _WIDE}
+    columns = [name for name in found if pa.types.is_floating(schema.field(name).type)]
+    if not columns or files[0].kind not in _READERS:
+        return
+    own_schemas = [
+        (file, outcome[1])
+        for file, outcome in zip(files, describe_all(location, files, [None] * len(files)), strict=True)
+        if not isinstance(outcome, FragmentError)
+    ]
+    wanted = [
+        (file, own.field(name))
+        for file, own in own_schemas
+        for name in columns
+        if name in own.names and own.field(name).type in _WIDE
+    ]
+    paths = [location.full_path(file.stored.path) for file, _ in wanted]
+    tasks = [((field,), location, file) for file, field in wanted]
+    outcomes = read_all(_told, tasks, paths, threads=_THREADS, share=_SHARE)
+    for (_, field), path, outcome in zip(wanted, paths, outcomes, strict=True):
+        if isinstance(outcome, FragmentError):
+            continue
+        bounds = told(outcome).bounds
+        if any(value is not None and abs(value.as_py()) > 2**53 for value, _ in (bounds.minimum, bounds.maximum)):
+            raise TableFormatError(
+                f"{location.uri}: column {field.name!r} has integers beyond 2^53 in {path} and is {found[field.name]}; "
+                "no type holds both without loss: say in the table's `schema` what type the column is to have"
+            )
+
+
+def _told(path: Sequence[pa.Field], location: Location, file: DataFile) -> _Told:
+    """What a file says. Raises FragmentError."""
+    with explained(location.full_path(file.stored.path)), location.open_stored(file.stored) as source:
+        return _READERS[file.kind](source, path)
+
+
+def _parquet(source: pa.NativeFile, path: Sequence[pa.Field]) -> _Told:
+    file = open_parquet(source)
+    metadata = file.metadata
+    place = _place(file.schema_arrow, path, leaf_count)
+    if place is None:
+        return _lacking(file.schema_arrow, path, metadata.num_rows)
+    leaf, stored = place[0], plain_type(place[1])
+    chunks = [metadata.row_group(group).column(leaf) for group in range(metadata.num_row_groups)]
+    statistics = [chunk.statistics for chunk in chunks if chunk.num_values]
+    if any(found is None for found in statistics):
+        return _Told()
+    nulls: tuple[int | None, Guarantee] = (None, Guarantee.ABSENT)
+    if all(found.has_null_count for found in statistics):
+        nulls = (sum(found.null_count for found in statistics), Guarantee.EXACT)
+    # A row group without any value has no extremes; they are those of the others.
+    speaking = [found for found in statistics if not (found.has_null_count and found.num_values == 0)]
+    if not speaking or not all(found.has_min_max for found in speaking):
+        return _Told(nulls)
+    extremes = [_parquet_value(found, stored) for found in speaking]
+    return _between(nulls, extremes, stored, path[-1].type)
+
+
+def _parquet_value(statistics: pq.Statistics, stored: pa.DataType) -> tuple[Any, Any]:
+    """Least and greatest as Arrow's storage has them; None where their order or meaning is not beyond doubt."""
+    pair = statistics.min_raw, statistics.max_raw
+    kind = statistics.physical_type
+    if kind in ("INT32", "INT64", "BOOLEAN") and not pa.types.is_unsigned_integer(stored):
+        return pair
+    if kind in ("FLOAT", "DOUBLE"):
+        return (None, None) if any(map(math.isnan, pair)) else pair
+    if kind == "BYTE_ARRAY" and (pa.types.is_string(stored) or pa.types.is_binary(stored)):
+        return pair
+    return None, None
+
+
+def _orc(source: pa.NativeFile, path: Sequence[pa.Field]) -> _Told:
+    import pyarrow.orc as pyarrow_orc
+
+    file = pyarrow_orc.ORCFile(source)
+    tail = OrcTail.of(file.reader.serialized_file_tail())
+    place = _place(file.schema, path, _orc_nodes, 1)
+    if place is None:
+        return _lacking(file.schema, path, file.nrows)
+    column, stored = place
+    statistics = tail.statistics(column)
+    if not statistics or _ORC_VALUES not in statistics:
+        return _Told()
+    values = integer(statistics[_ORC_VALUES][0])
+    nulls = (file.nrows - values, Guarantee.EXACT)
+    pair: tuple[Any, Any] = (None, None)
+    if values and pa.types.is_integer(stored) and _ORC_INTEGERS in statistics:
+        pair = _pair(statistics[_ORC_INTEGERS][0], 1, 2, signed)
+        if pa.types.is_timestamp(path[-1].type):
+            stored = pa.timestamp("us")  # as Spark writes those without a zone
+    elif values and pa.types.is_floating(stored) and _ORC_DOUBLES in statistics:
+        pair = _pair(statistics[_ORC_DOUBLES][0], 1, 2, double)
+        pair = (None, None) if None in pair or any(map(math.isnan, pair)) else pair
+    elif values and pa.types.is_date(stored) and _ORC_DATES in statistics:
+        pair = _pair(statistics[_ORC_DATES][0], 1, 2, signed)
+        pair = (None, None) if None in pair or (pair[0] < _GREGORIAN_START and not tail.is_proleptic) else pair
+    elif values and pa.types.is_string(stored) and _ORC_STRINGS in statistics:
+        texts: Any = statistics[_ORC_STRINGS][0]
+        found = message(texts)
+        # Long texts are cut off, and then stand under other numbers.
+        pair = found.get(1, found.get(_ORC_LOWER, [None]))[0], found.get(2, found.get(_ORC_UPPER, [None]))[0]
+    return _between(nulls, [pair], stored, path[-1].type)
+
+
+def _pair(data: Any, least: int, greatest: int, decode: Callable[[Any], Any]) -> tuple[Any, Any]:
+    found = message(data)
+    low, high = (decode(found[number][0]) if number in found else None for number in (least, greatest))
+    return low, high
+
+
+def _between(
+    nulls: tuple[int | None, Guarantee],
+    extremes: Sequence[tuple[Any, Any]],
+    stored: pa.DataType,
+    wanted: pa.DataType,
+) -> _Told:
+    # Whether an extreme is a value of the column or only near to one, pyarrow does not tell.
+    if any(value is None for pair in extremes for value in pair):
+        return _Told(nulls)
+    if pa.types.is_string(wanted) != pa.types.is_string(stored):
+        # As texts the same values are in another order.
+        return _Told(nulls)
+    # Numbers as Arrow stores them have the order of the values, and texts that of their bytes.
+    least, greatest = min(pair[0] for pair in extremes), max(pair[1] for pair in extremes)
+    try:
+        told = conform(_array([least, greatest], stored), wanted, Matcher())
+    except (pa.ArrowException, UnicodeDecodeError, OverflowError):
+        return _Told(nulls)
+    return _Told(nulls, told)
+
+
+def _array(values: list[Any], stored: pa.DataType) -> pa.Array:
+    if pa.types.is_string(stored):
+        return pa.array([value.decode() for value in values], stored)
+    if pa.types.is_decimal(stored):
+        return pa.array([Decimal(value).scaleb(-stored.scale) for value in values], stored)
+    if pa.types.is_temporal(stored):
+        return pa.array(values, pa.int32() if stored.bit_width == 32 else pa.int64()).view(stored)
+    return pa.array(values, stored)
+
+
+def _place(
+    fields: Iterable[pa.Field], path: Sequence[pa.Field], count: Callable[[pa.DataType], int], start: int = 0
+) -> tuple[int, pa.DataType] | None:
+    """Number and type of the leaf at a path of structs; None when the file has none that is certain."""
+    position, found = start, None
+    for field in fields:
+        if field.name == path[0].name:
+            found = position, field.type
+            break
+        position += count(field.type)
+    if found is None or len(path) == 1:
+        return None if found is None or pa.types.is_nested(found[1]) else found
+    if not (pa.types.is_struct(found[1]) and pa.types.is_struct(path[0].type)):
+        return None
+    # In ORC a struct has a number of its own.
+    return _place(list(found[1]), path[1:], count, found[0] + start)
+
+
+def _lacking(schema: pa.Schema, path: Sequence[pa.Field], rows: int) -> _Told:
+    """Of a column that the file was written without, as a whole: all null."""
+    if path[0].name in schema.names or len(path) > 1:
+        return _Told()
+    return _Told((rows, Guarantee.EXACT))
+
+
+def _orc_nodes(type_: pa.DataType) -> int:
+    if pa.types.is_map(type_):
+        return 1 + _orc_nodes(type_.key_type) + _orc_nodes(type_.item_type)
+    if not pa.types.is_nested(type_):
+        return 1
+    return 1 + sum(_orc_nodes(type_.field(index).type) for index in range(type_.num_fields))
+
+
+_READERS: dict[str, Callable[[pa.NativeFile, Sequence[pa.Field]], _Told]] = {"parquet": _parquet, "orc": _orc}

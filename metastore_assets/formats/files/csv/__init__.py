@@ -1,0 +1,1 @@
+"""CSV files as text: rows, quotes, headers and types."""

@@ -1,0 +1,213 @@
+"""CSV files as blocks of whole rows, in UTF-8, with the line in the file of each."""
+
+from __future__ import annotations
+
+import codecs
+from collections.abc import Iterator
+from dataclasses import dataclass
+
+import numpy as np
+import numpy.typing as npt
+import pyarrow as pa
+
+from metastore_assets.formats.compression import HEAD_BYTES, Stream, check_text
+from metastore_assets.formats.files.csv.options import CsvOptions
+from metastore_assets.formats.files.csv.quotes import (
+    Backslashes,
+    MalformedError,
+    Quoting,
+    backslashes,
+    count_breaks,
+    quoting,
+)
+from metastore_assets.formats.files.text_reader import OpenStream
+
+_LF, _CR = b"\n\r"
+_BLANKS = b" \t"
+_LEAST = 4096
+"""Bytes asked for at a time: the first ones tell whether it is text."""
+
+
+@dataclass(frozen=True)
+class Block:
+    """Some rows of a file, each with its line break."""
+
+    data: bytes
+    """In UTF-8, as it is to be parsed."""
+    first_line: int
+    """In the file, counted from 1."""
+    rows: npt.NDArray[np.int64]
+    """Number of lines before each row, counted from the block's first; blank ones only where they count."""
+    width: int
+    """The most columns that the first row may have."""
+    blank: int | None
+    """Line in the file of the first blank row, if there is one."""
+    endings: frozenset[int]
+    """What rows end in: carriage returns, line feeds (also behind a return)."""
+    backslashes: Backslashes | None
+    """What they may mean where no option says it."""
+
+    def line_of(self, row: int) -> int:
+        """The line in the file that a row, counted from 0 and without blank ones, begins in."""
+        return self.first_line + int(self.rows[row]) if row < len(self.rows) else self.first_line
+
+
+def blocks(open_stream: OpenStream, options: CsvOptions, size: int) -> Iterator[Block]:
+    """A file's rows in blocks of about `size` bytes; nothing for a file without any character.
+
+    Raises ArrowInvalid, with the line, for what is no text in the encoding, for quotes and escapes of which it is not
+    certain what they mean, and for a row longer than a block.
+    """
+    with open_stream() as stream:
+        source = _Utf8(stream, options.encoding)
+        rest, line, is_start = b"", 1, True
+        while True:
+            data = rest + source.read(size - len(rest))
+            if is_start:
+                # Blank lines before the first row are nothing to any reader.
+                rest = data.lstrip(b"\r\n")
+                is_start = not rest
+                if is_start and not source.at_end:
+                    rest = data[-1:].strip(b"\n")  # A line feed may follow the return.
+                line += count_breaks(data[: len(data) - len(rest)])
+                if len(rest) < len(data) and not source.at_end:
+                    continue
+                data = rest
+            is_open = source.at_end and bool(data) and data[-1] not in (_LF, _CR)
+            data += b"\n" if is_open else b""
+            if not data:
+                return
+            try:
+                found = quoting(data, options, source.at_end)
+            except MalformedError as error:
+                raise pa.ArrowInvalid(f"line {line + count_breaks(data[: error.place])}: {error}") from None
+            block, end = _block(data, line, found, options, source.at_end, is_open)
+            if not end:
+                _refuse_unfinished(data, line, found, source.at_end)
+            yield block
+            rest = data[end:]
+            line += count_breaks(data[:end])
+            if source.at_end and not rest:
+                return
+
+
+def _block(
+    data: bytes, line: int, found: Quoting, options: CsvOptions, is_last: bool, is_open: bool
+) -> tuple[Block, int]:
+    """The whole rows at the beginning, and where they end; `is_open`: the last line end is none of the file's."""
+    text = np.frombuffer(data, np.uint8)
+    breaks = text == _LF
+    lone = np.empty(0, np.int64)
+    if _CR in data:
+        returns = np.flatnonzero(text == _CR)
+        following = text[np.minimum(returns + 1, len(text) - 1)]
+        # What the last byte is of shows the next one.
+        lone = returns[(following != _LF) & ((returns < len(text) - 1) | is_last)]
+        breaks[lone] = True
+    ends = np.flatnonzero(breaks)
+    lines = ends
+    ends = ends[~found.quoted(ends)]
+    if found.escaped:
+        ends = ends[~np.isin(ends, found.escaped)]
+    if not len(ends):
+        return Block(b"", line, ends, 0, None, frozenset(), None), 0
+    end = int(ends[-1]) + 1
+    starts = np.concatenate([np.zeros(1, np.int64), ends[:-1] + 1])
+    is_blank = (text[starts] == _LF) | (text[starts] == _CR)
+    before = np.searchsorted(lines, starts)
+    blank = line + int(before[is_blank][0]) if is_blank.any() else None
+    endings = frozenset(text[ends[: len(ends) - is_open]].tolist())
+    told = None if options.has_escape else backslashes(data[:end], found, options, line)
+    rows = before if options.skip_blank_lines is False else before[~is_blank]
+    width = data.count(options.delimiter.encode(), 0, int(ends[0])) + 1
+    return Block(_rewritten(data[:end], found, options), line, rows, width, blank, endings, told), end
+
+
+def _rewritten(data: bytes, found: Quoting, options: CsvOptions) -> bytes:
+    """The text as Arrow's parser understands it, for which an escape always counts and a blank is never nothing."""
+    if not found.literal and not options.skip_initial_space:
+        return data
+    text = np.frombuffer(data, np.uint8)
+    kept = np.ones(len(text), np.uint8)
+    kept[[place for place in found.literal if place < len(text)]] = 2
+    if options.skip_initial_space:
+        blanks = (text == _BLANKS[0]) | (text == _BLANKS[1])
+        blanks &= text != ord(options.delimiter)
+        changes = np.flatnonzero(np.diff(blanks, prepend=False, append=False))
+        starts, ends = changes[0::2], changes[1::2]
+        before = text[starts - 1]
+        initial = (starts == 0) | (before == ord(options.delimiter)) | (before == _LF) | (before == _CR)
+        # Behind a closing quote a place is outside of quotes as well.
+        initial |= np.isin(starts, found.nothing)
+        dropped = np.zeros(len(text) + 1, np.int8)
+        initial &= ~found.quoted(starts)
+        dropped[starts[initial]] = 1
+        dropped[ends[initial]] = -1
+        kept[np.cumsum(dropped[:-1], dtype=np.int8) > 0] = 0
+    return np.repeat(text, kept).tobytes()
+
+
+def _refuse_unfinished(data: bytes, line: int, found: Quoting, is_last: bool) -> None:
+    if len(found.quotes) % 2:
+        line += count_breaks(data[: int(found.quotes[-1])])
+        end = "the file ends" if is_last else f"{len(data):,} bytes later, which is as long as a row may be"
+        raise pa.ArrowInvalid(f"line {line}: a quote is opened that is not closed before {end}; set options.quote")
+    if is_last:
+        raise pa.ArrowInvalid(
+            f"line {line}: the file ends with an escape; set options.escape_unquoted to false if it stands for itself"
+        )
+    raise pa.ArrowInvalid(f"line {line}: the row is longer than {len(data):,} bytes, the most that is read")
+
+
+class _Utf8:
+    """A file's text in UTF-8, without a byte order mark."""
+
+    def __init__(self, stream: Stream, encoding: str) -> None:
+        self._stream = stream
+        # Whether that is what it is in shows when it is parsed.
+        self._is_utf8 = codecs.lookup(encoding).name == "utf-8"
+        self._is_wide = b"\0" in "a".encode(encoding)
+        self._decoder = codecs.getincrementaldecoder(encoding)()
+        self._written = b""
+        self._line = 1
+        self._is_start = True
+        self._at_end = False
+
+    @property
+    def at_end(self) -> bool:
+        """Whether all has been read."""
+        return self._at_end and not self._written
+
+    def read(self, size: int) -> bytes:
+        """So many bytes, fewer only at the end."""
+        pieces = [self._written]
+        length = len(self._written)
+        while length <= size and not self._at_end:
+            pieces.append(self._next(size - length + 1))
+            length += len(pieces[-1])
+        data = b"".join(pieces)
+        self._written = data[size:]
+        return data[:size]
+
+    def _next(self, size: int) -> bytes:
+        data: bytes = self._stream.read(max(size, _LEAST))
+        self._at_end = not data
+        if self._is_start:
+            check_text(data[:HEAD_BYTES], "set options.encoding", self._is_wide)
+        if not self._is_utf8:
+            data = self._decoded(data)
+        if self._is_start and data:
+            self._is_start = False
+            data = data.removeprefix(codecs.BOM_UTF8)
+        return data
+
+    def _decoded(self, data: bytes) -> bytes:
+        try:
+            text = self._decoder.decode(data, not data)
+        except UnicodeDecodeError as error:
+            before = error.object[: error.start].decode(error.encoding, "replace")
+            line = self._line + count_breaks(before.encode())
+            raise pa.ArrowInvalid(f"line {line}: {error}; set options.encoding") from error
+        written = text.encode()
+        self._line += count_breaks(written)
+        return written

@@ -1,0 +1,233 @@
+"""CSV files: types inferred from every value of a file, and a file's rows in those types."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, replace
+from itertools import chain
+
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from metastore_assets.errors import TableFormatError
+from metastore_assets.formats.base import TypeReason
+from metastore_assets.formats.files.csv.blocks import Block
+from metastore_assets.formats.files.csv.header import FirstRow, headers_of
+from metastore_assets.formats.files.csv.options import CsvOptions
+from metastore_assets.formats.files.csv.quotes import Backslashes
+from metastore_assets.formats.files.csv.texts import text_batches, values
+from metastore_assets.formats.files.csv.types import ALL, RuledOut, misfits, preferred
+from metastore_assets.formats.files.text_reader import OpenStream, PlannedFile
+from metastore_assets.formats.files.text_values import first_misfit, parse
+from metastore_assets.formats.limits import ROW_BYTES
+from metastore_assets.formats.readers.reader import check_distinct
+
+_BLOCK = ROW_BYTES
+_DELIMITERS = {";": ";", "\t": r"\t", "|": "|"}
+"""What separates values in files that are no CSV by the letter, and how the configuration spells it."""
+
+Types = frozenset[pa.DataType]
+
+
+@dataclass(frozen=True)
+class Column:
+    """What the values of a column in a file have in common."""
+
+    name: str
+    types: Types = ALL
+    """That all its values fit; all of them when it has none."""
+    ruled_out: tuple[RuledOut, ...] = ()
+    """Why not the others."""
+
+    def with_values(self, texts: pa.StringArray, block: Block, first: int, options: CsvOptions) -> Column:
+        """The column with more values, which are those of the block's rows from `first` on."""
+        texts = values(texts, options)
+        found = misfits(texts, self.types, empty_fits=options.null_values is None)
+        types = self.types - found.keys()
+        if texts.null_count < len(texts):
+            types -= {pa.null()}
+        if types == self.types:
+            return self
+        gone = [RuledOut(type_, texts[place].as_py(), block.line_of(first + place)) for type_, place in found.items()]
+        return replace(self, types=types, ruled_out=(*self.ruled_out, *gone))
+
+
+@dataclass(frozen=True)
+class CsvSummary:
+    """What all rows of a file have in common."""
+
+    row_count: int
+    columns: tuple[Column, ...]
+    """In file order."""
+    first_row: FirstRow | None = None
+    """Where the options do not say whether it is a header: then it counts as values above."""
+    has_header: bool | None = None
+    """Whether the first row is a header; None when the file does not tell."""
+    headed: tuple[Column, ...] = ()
+    """The columns for the case that it is one."""
+    backslashes: Backslashes | None = None
+    """What they may mean where no option says it."""
+
+    def resolved(self, has_header: bool | None) -> CsvSummary:
+        """The summary of the same file when that is known."""
+        if self.first_row is None or not has_header:
+            return self
+        return CsvSummary(self.row_count - 1, self.headed)
+
+
+@dataclass(frozen=True)
+class CsvReader:
+    """Reads CSV files that are written in one way."""
+
+    options: CsvOptions
+    declared: tuple[tuple[str, pa.DataType], ...] = ()
+    """Types by column that the configuration says, whatever the values are."""
+
+    def summarize(self, open_stream: OpenStream) -> CsvSummary:
+        """Read a whole file in blocks of text and find what types its values fit. ArrowInvalid for a broken row."""
+        header = self.options.header
+        columns: tuple[Column, ...] = ()
+        first: tuple[Block, pa.RecordBatch] | None = None
+        backslashes: Backslashes | None = None
+        rows = 0
+        for block, batch in text_batches(open_stream, self.options, _BLOCK):
+            start = 0
+            if first is None:
+                first = block, batch
+                _check_delimiter(batch, self.options)
+                # What may be a header waits until it is known how the other rows are.
+                start = 0 if header is False else 1
+                columns = tuple(map(Column, _cells(batch) if header else batch.schema.names))
+                check_distinct([column.name for column in columns])
+            columns = tuple(
+                column.with_values(texts.slice(start), block, start, self.options)
+                for column, texts in zip(columns, batch.columns, strict=True)
+            )
+            rows += batch.num_rows
+            backslashes = block.backslashes.and_of(backslashes) if block.backslashes else backslashes
+        if first is None or header is not None:
+            return CsvSummary(rows - 1 if header and rows else rows, columns, backslashes=backslashes)
+        block, batch = first
+        first_row = FirstRow.of(batch, [column.types for column in columns], rows - 1)
+        has_header = first_row.is_header
+        headed = tuple(replace(column, name=name) for column, name in zip(columns, first_row.cells, strict=True))
+        if has_header:
+            check_distinct(first_row.cells)
+        columns = tuple(
+            column.with_values(texts.slice(0, 1), block, 0, self.options)
+            for column, texts in zip(columns, batch.columns, strict=True)
+        )
+        return CsvSummary(rows, columns, first_row, has_header, headed, backslashes)
+
+    @staticmethod
+    def plan(
+        table: str, files: Sequence[tuple[str, CsvReader, CsvSummary]]
+    ) -> tuple[list[PlannedFile], list[pa.Field], list[TypeReason]]:
+        """How to read each (path, reader, summary), and the columns of all, in the order in which they first occur.
+
+        A column has the type that is declared, else one that fits every value; one without any value has the null
+        type. Raises TableFormatError when it is not certain which files have a header, or what backslashes mean.
+        """
+        _check_backslashes(table, files)
+        given = [reader.options.header for _, reader, _ in files]
+        found = headers_of(table, [(path, summary.has_header, summary.first_row) for path, _, summary in files])
+        headers = [one if one is not None else other for one, other in zip(given, found, strict=True)]
+        types: dict[str, Types] = {}
+        reasons: dict[tuple[str, pa.DataType], TypeReason] = {}
+        planned = []
+        for (path, reader, unresolved), header in zip(files, headers, strict=True):
+            summary = unresolved.resolved(header)
+            for column in summary.columns:
+                types[column.name] = types.get(column.name, column.types) & column.types
+                for gone in column.ruled_out:
+                    reason = TypeReason(column.name, gone.type, f"{gone.text!r:.100} in {path}, line {gone.line}")
+                    reasons.setdefault((column.name, gone.type), reason)
+            # A file without any row has no header either.
+            planned.append(
+                PlannedFile(summary.row_count, replace(reader, options=replace(reader.options, header=bool(header))))
+            )
+        declared = dict(files[0][1].declared) if files else {}
+        fields = [pa.field(name, declared.get(name) or preferred(fits)) for name, fits in types.items()]
+        return planned, fields, list(reasons.values())
+
+    def batches(
+        self, open_stream: OpenStream, types: Mapping[str, pa.DataType]
+    ) -> tuple[pa.Schema, Iterator[pa.RecordBatch]]:
+        """The rows of a file, with those types by column name, block by block."""
+        blocks = text_batches(open_stream, self.options, _BLOCK)
+        first = next(blocks, None)
+        if first is None:
+            return pa.schema([]), iter(())
+        names = _cells(first[1]) if self.options.header else first[1].schema.names
+        check_distinct(names)
+        schema = pa.schema([pa.field(name, types[name]) for name in names if name in types])
+        return schema, self._typed(chain([first], blocks), names, schema)
+
+    def _typed(
+        self, blocks: Iterable[tuple[Block, pa.RecordBatch]], names: Sequence[str], schema: pa.Schema
+    ) -> Iterator[pa.RecordBatch]:
+        start = int(bool(self.options.header))
+        for block, batch in blocks:
+            texts = {
+                name: values(column.slice(start), self.options)
+                for name, column in zip(names, batch.columns, strict=True)
+            }
+            columns = [_parsed(texts[field.name], field, block, start, self.options) for field in schema]
+            yield pa.RecordBatch.from_arrays(columns, schema=schema)
+            start = 0
+
+
+def _parsed(texts: pa.StringArray, field: pa.Field, block: Block, first: int, options: CsvOptions) -> pa.Array:
+    """Values of the block's rows from `first` on. Raises ArrowInvalid, naming the line and the value, for a misfit."""
+    if pa.types.is_null(field.type):
+        return pa.nulls(len(texts))
+    if options.null_values is None and not pa.types.is_string(field.type):
+        texts = pc.if_else(pc.equal(texts, ""), pa.scalar(None, pa.string()), texts)
+    try:
+        return parse(texts, field.type)
+    except pa.ArrowInvalid:
+        place = first_misfit(texts, lambda part: _is_parsed(part, field.type))
+        raise pa.ArrowInvalid(
+            f"line {block.line_of(first + place)}: {texts[place].as_py()!r:.100} in the column {field.name!r} is no "
+            f"{field.type}; set schema.{field.name} to another type, such as string"
+        ) from None
+
+
+def _is_parsed(texts: pa.StringArray, type_: pa.DataType) -> bool:
+    try:
+        parse(texts, type_)
+    except pa.ArrowInvalid:
+        return False
+    return True
+
+
+def _cells(batch: pa.RecordBatch) -> list[str]:
+    """The texts of the first row."""
+    return [column[0].as_py() or "" for column in batch.columns]
+
+
+def _check_backslashes(table: str, files: Sequence[tuple[str, CsvReader, CsvSummary]]) -> None:
+    """Raise TableFormatError where backslashes may be escapes, in all files there are."""
+    told = [(path, summary.backslashes) for path, _, summary in files if summary.backslashes]
+    together: Backslashes | None = None
+    for _, one in told:
+        together = one.and_of(together)
+    if together is not None and together.are_doubtful:
+        path, first = told[0]
+        raise TableFormatError(
+            f"{table}: {path}, line {first.line}: all backslashes may be escapes; set options.escape to '\\' if a pair "
+            "of them stands for one, as Spark writes it in quotes, or to '' if they stand for themselves"
+        )
+
+
+def _check_delimiter(batch: pa.RecordBatch, options: CsvOptions) -> None:
+    """Raise ArrowInvalid for a file of one column that seems to be several with another delimiter between them."""
+    if options.has_delimiter or batch.num_columns > 1:
+        return
+    texts = batch.column(0)
+    for delimiter, spelled in _DELIMITERS.items() if len(texts) > 1 else ():
+        counts = pc.min_max(pc.count_substring(texts, delimiter)).as_py()
+        if delimiter != options.delimiter and counts["min"] == counts["max"] and counts["min"]:
+            raise pa.ArrowInvalid(
+                f"every row has {counts['min']} {spelled!r} and no {options.delimiter!r}; set options.delimiter"
+            )

@@ -1,0 +1,110 @@
+"""The rows of CSV files as texts: what stands between delimiters, unquoted."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator
+
+import pyarrow as pa
+import pyarrow.compute as pc
+import pyarrow.csv as pacsv
+
+from metastore_assets.formats.files.csv.blocks import Block, blocks
+from metastore_assets.formats.files.csv.options import CsvOptions
+from metastore_assets.formats.files.text_reader import OpenStream
+from metastore_assets.formats.limits import FIELDS
+
+_ROW = re.compile(r"Row #(\d+): ")
+"""Where Arrow's messages tell the row, counted from 1, blank lines not."""
+_BOTH_ENDINGS = frozenset(b"\r\n")
+
+
+def text_batches(open_stream: OpenStream, options: CsvOptions, size: int) -> Iterator[tuple[Block, pa.RecordBatch]]:
+    """All rows of a file, its header included, as columns of text without names, in blocks of about `size` bytes.
+
+    Null is only what has nothing between its delimiters, not even quotes, where no `null_values` are given. Nothing
+    for a file without rows. Raises ArrowInvalid, naming the line.
+    """
+    names: list[str] = []
+    endings: frozenset[int] = frozenset()
+    for block in blocks(open_stream, options, size):
+        if not len(block.rows):
+            continue
+        batch = _parsed(block, names, options)
+        names = batch.schema.names
+        endings |= block.endings
+        _check_lines(block, endings, len(names), options)
+        yield block, batch
+
+
+def values(texts: pa.StringArray, options: CsvOptions) -> pa.StringArray:
+    """The texts of a column, null where `null_values` says so."""
+    if not options.null_values:
+        return texts
+    is_null = pc.is_in(texts, value_set=pa.array(options.null_values, pa.string()))
+    return pc.if_else(is_null, pa.scalar(None, pa.string()), texts)
+
+
+def _parsed(block: Block, names: list[str], options: CsvOptions) -> pa.RecordBatch:
+    if not names and block.width > FIELDS:
+        _check_width(block, options)
+    try:
+        table = pacsv.read_csv(
+            pa.BufferReader(block.data),
+            # One thread: then errors tell the row.
+            read_options=pacsv.ReadOptions(
+                use_threads=False,
+                block_size=len(block.data) + 1,
+                column_names=names or None,
+                autogenerate_column_names=not names,
+            ),
+            parse_options=pacsv.ParseOptions(
+                delimiter=options.delimiter,
+                quote_char=options.quote or False,
+                escape_char=options.escape or False,
+                newlines_in_values=options.quote is not None or options.escape is not None,
+                ignore_empty_lines=options.skip_blank_lines is not False,
+            ),
+            convert_options=pacsv.ConvertOptions(
+                column_types=dict.fromkeys(names or [f"f{place}" for place in range(block.width)], pa.string()),
+                null_values=[""] if options.null_values is None else [],
+                strings_can_be_null=True,
+                quoted_strings_can_be_null=False,
+            ),
+        )
+    except pa.ArrowInvalid as error:
+        raise _located(error, block) from error
+    return table.combine_chunks().to_batches()[0]
+
+
+def _check_width(block: Block, options: CsvOptions) -> None:
+    """Raise ArrowInvalid when the first row has too many columns, which it may seem to have for a long value."""
+    quote = re.escape(options.quote.encode()) if options.quote else b""
+    data = re.sub(quote + b"[^" + quote + b"]*" + quote, b"", block.data) if quote else block.data
+    columns = re.split(b"[\r\n]", data, maxsplit=1)[0].count(options.delimiter.encode()) + 1
+    if columns > FIELDS:
+        raise pa.ArrowInvalid(f"line {block.first_line}: it has {columns:,} columns; at most {FIELDS:,} are read")
+
+
+def _check_lines(block: Block, endings: frozenset[int], columns: int, options: CsvOptions) -> None:
+    """Raise ArrowInvalid for a file whose lines may be another number of rows."""
+    if columns == 1 and block.blank is not None and options.skip_blank_lines is None:
+        raise pa.ArrowInvalid(
+            f"line {block.blank} is blank, which in a file of one column is a null to some and nothing to others; "
+            "set options.skip_blank_lines to true or false"
+        )
+    if endings == _BOTH_ENDINGS:
+        raise pa.ArrowInvalid(
+            "some of its lines end in carriage returns, others in line feeds, and one of them may be part of values; "
+            "write lines with one kind of end, and values with either in quotes"
+        )
+
+
+def _located(error: pa.ArrowInvalid, block: Block) -> pa.ArrowInvalid:
+    """The error with the line in the file instead of the number of the row."""
+    message = str(error)
+    hint = "; set options.encoding" if "UTF8" in message else ""
+    row = _ROW.search(message)
+    if row is None:
+        return pa.ArrowInvalid(message + hint)
+    return pa.ArrowInvalid(f"line {block.line_of(int(row[1]) - 1)}: {message[row.end() :]}{hint}")

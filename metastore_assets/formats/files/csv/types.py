@@ -1,0 +1,121 @@
+"""Types of CSV columns: those that every value of a column fits."""
+
+from __future__ import annotations
+
+import re
+from dataclasses import dataclass
+from functools import partial
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from metastore_assets.formats.files.text_values import BLANKS, first_misfit, matches, parse
+
+CANDIDATES: tuple[pa.DataType, ...] = (
+    pa.null(),
+    pa.int64(),
+    pa.uint64(),
+    pa.float64(),
+    pa.bool_(),
+    pa.date32(),
+    pa.timestamp("us"),
+    pa.timestamp("ns"),
+    pa.timestamp("us", "UTC"),
+    pa.timestamp("ns", "UTC"),
+    pa.time64("us"),
+    pa.time64("ns"),
+    pa.string(),
+)
+"""Types of a CSV column, the preferred first. A column gets the first one that every value of every file fits."""
+
+ALL = frozenset(CANDIDATES)
+_EMPTY_TEXTS = ALL - {pa.null()}
+"""What a column of nothing but empty texts fits: they are null in every column but text."""
+_DAY = "[0-9]{4}-[0-9]{2}-[0-9]{2}"
+_LIKE = {
+    type_: re.compile(pattern + r"\Z")
+    for pattern, types in {
+        r"[+-]?[0-9]+": [pa.int64()],
+        r"\+?[0-9]+": [pa.uint64()],
+        r"[+-]?([0-9]+\.?[0-9]*|\.[0-9]+)([eE][+-]?[0-9]+)?|[+-]?(?i:inf|infinity|nan)": [pa.float64()],
+        r"(?i:true|false)": [pa.bool_()],
+        _DAY: [pa.date32()],
+        rf"{_DAY}([ T][0-9:.]*)?": [pa.timestamp("us"), pa.timestamp("ns")],
+        rf"{_DAY}.*(Z|[+-][0-9:]+)": [pa.timestamp("us", "UTC"), pa.timestamp("ns", "UTC")],
+        r"[0-9]{2}:[0-9:.]+": [pa.time64("us"), pa.time64("ns")],
+        r"(?s:.*)": [pa.string()],
+    }.items()
+    for type_ in types
+}
+"""What every value of a type looks like, and some others."""
+_SOME = 1024
+_LEADING_ZERO = r"^[ \t]*[+-]?0[0-9]"
+_LONG_INTEGER = r"^[ \t]*[+-]?[0-9]{16,}[ \t]*$"
+_EXACT = 2**53
+
+
+@dataclass(frozen=True)
+class RuledOut:
+    """The first value of a file that is why a column is not of a type."""
+
+    type: pa.DataType
+    text: str
+    line: int
+
+
+def fitting(texts: pa.StringArray, candidates: frozenset[pa.DataType]) -> frozenset[pa.DataType]:
+    """Those of the candidates that every text fits. Nulls fit all; so do empty texts, but no null type."""
+    return candidates - misfits(texts, candidates).keys() - ({pa.null()} if len(texts) > texts.null_count else set())
+
+
+def misfits(
+    texts: pa.StringArray, candidates: frozenset[pa.DataType], *, empty_fits: bool = True
+) -> dict[pa.DataType, int]:
+    """Candidates, but the null type, that not every text fits, and the place of the first that does not."""
+    is_value = pc.not_equal(texts, "") if empty_fits else texts.is_valid()
+    values = texts.filter(is_value)
+    if not len(values):
+        return {}
+    # What Arrow has to be asked is asked of some values first: it takes long to say of many that they do not fit.
+    first = values[0].as_py().strip(BLANKS)
+    found: dict[pa.DataType, int] = {}
+    for type_ in candidates - {pa.null()}:
+        if not _LIKE[type_].match(first):
+            found[type_] = 0
+        elif not _fits(values.slice(0, _SOME), type_) or (len(values) > _SOME and not _fits(values, type_)):
+            found[type_] = first_misfit(values, partial(_fits, type_=type_))
+    if found and len(values) < len(texts):
+        places = np.flatnonzero(pc.fill_null(is_value, False))
+        return {type_: int(places[place]) for type_, place in found.items()}
+    return found
+
+
+def preferred(candidates: frozenset[pa.DataType]) -> pa.DataType:
+    """The type of a column that these fit: null when nothing is known because it has no value."""
+    if candidates == _EMPTY_TEXTS:
+        return pa.string()
+    return next(type_ for type_ in CANDIDATES if type_ in candidates)
+
+
+def _fits(values: pa.StringArray, type_: pa.DataType) -> bool:
+    """Whether a column of these values may be of the type: they can be read so, and nothing of them would be lost."""
+    if pa.types.is_string(type_) or not len(values):
+        return True
+    # Postcodes and the like: 01234 is another one than 1234.
+    is_number = pa.types.is_integer(type_) or pa.types.is_floating(type_)
+    if is_number and _any(matches(values, _LEADING_ZERO)):
+        return False
+    try:
+        parsed = parse(values, type_)
+    except pa.ArrowInvalid:
+        return False
+    if pa.types.is_floating(type_):
+        # Integers and fractions in one column: no two different integers may become equal.
+        large = parsed.filter(matches(values, _LONG_INTEGER))
+        return not _any(pc.greater(pc.abs(large), float(_EXACT)))
+    return True
+
+
+def _any(mask: pa.BooleanArray) -> bool:
+    return bool(pc.any(mask).as_py())

@@ -1,0 +1,169 @@
+"""Types that a table's configuration declares: `schema: {zip: string, amount: decimal(10,2)}`."""
+
+from __future__ import annotations
+
+import difflib
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from typing import TYPE_CHECKING
+
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from metastore_assets.errors import ConfigError
+from metastore_assets.formats.conform import conform_leaf, is_text, type_kind
+from metastore_assets.formats.files.text_values import first_misfit, parse
+from metastore_assets.formats.files.type_names import type_named
+
+if TYPE_CHECKING:
+    from metastore_assets.config import TableConfig
+
+Declared = Mapping[str, pa.DataType]
+"""By dotted path of a column: `a`, `a.b` of a struct, `a.element` of a list, `a.key` and `a.value` of a map."""
+
+
+def declared_types(table: TableConfig) -> dict[str, pa.DataType]:
+    """The types that the configuration declares. Raises ConfigError naming the table, the column and the value."""
+    types = {}
+    for column, name in table.declared.items():
+        try:
+            types[column] = type_named(name)
+        except ValueError as error:
+            raise ConfigError(f"table {table.name!r}: schema.{column} = {name!r}: {error}") from None
+    return types
+
+
+def check_declared(table: str, declared: Declared, schema: pa.Schema, partition_columns: Sequence[str]) -> None:
+    """Raise ConfigError for a declared column that the table does not have, or whose values folders' names say."""
+    for column in declared:
+        if column in partition_columns:
+            raise ConfigError(
+                f"table {table!r}: schema.{column}: {column} is a partition column, whose values are text as folders' "
+                "names say them; give it a type in options.template"
+            )
+    known = [path for field in schema for path, _ in _paths(field.name, field.type)]
+    for column in declared:
+        if column not in known:
+            near = difflib.get_close_matches(column, known, 1)
+            hint = f"did you mean {near[0]}? " if near else ""
+            raise ConfigError(
+                f"table {table!r}: schema.{column} is no column of the table; {hint}its columns are: {', '.join(known)}"
+            )
+
+
+def with_declared(name: str, type_: pa.DataType, declared: Declared) -> pa.DataType:
+    """The type of a column with what is declared of it and of its parts."""
+    if name in declared:
+        return declared[name]
+    if not any(path.startswith(f"{name}.") for path in declared):
+        return type_
+    if pa.types.is_struct(type_):
+        return pa.struct([(field.name, with_declared(f"{name}.{field.name}", field.type, declared)) for field in type_])
+    if pa.types.is_list(type_):
+        return pa.list_(pa.field("element", with_declared(f"{name}.element", type_.value_type, declared)))
+    if pa.types.is_map(type_):
+        return pa.map_(
+            with_declared(f"{name}.key", type_.key_type, declared),
+            with_declared(f"{name}.value", type_.item_type, declared),
+        )
+    return type_
+
+
+def converted(array: pa.Array, wanted: pa.DataType) -> pa.Array:
+    """The values of a column without parts in another type, none of them changed.
+
+    Texts are read as values. Whatever else has to be the same when it is turned back; a timestamp without zone is one
+    in UTC. Raises ArrowInvalid with the first value that is not, or where no value of the one type is one of the other.
+    """
+    stored, sought = "text" if is_text(array.type) else type_kind(array.type), type_kind(wanted)
+    convert: Callable[[pa.Array, pa.DataType], pa.Array]
+    if stored == "text" and sought != "bytes":
+        array, convert = array.cast(pa.string()), parse
+    elif stored != "other" and (sought == "text" or stored == sought):
+        convert = _cast
+    elif (stored, sought) in _UNLIKE:
+        convert = _turned
+    else:
+        raise pa.ArrowInvalid(f"the file holds {array.type} where the table has {wanted}; {_HINT}")
+    if array.null_count == len(array):
+        return pa.nulls(len(array), wanted)
+    # Arrow compares no floats of 16 bits.
+    array = array.cast(pa.float32()) if pa.types.is_float16(array.type) else array
+    try:
+        return convert(array, wanted)
+    except _REFUSALS:
+        values = array.drop_null()
+        place = first_misfit(values, lambda part: _succeeds(convert, part, wanted))
+        raise pa.ArrowInvalid(f"{str(values[place])!r:.100} is no {wanted}; {_HINT}") from None
+
+
+_REFUSALS = (pa.ArrowInvalid, pa.ArrowNotImplementedError)
+_HINT = "say in the table's `schema` what type the column is to have"
+_UNLIKE = {
+    ("boolean", "number"),
+    ("number", "boolean"),
+    ("date", "timestamp"),
+    ("timestamp", "date"),
+    ("text", "bytes"),
+}
+"""Kinds of types of which a value of one may be one of the other, beside all as text."""
+
+
+def _cast(array: pa.Array, wanted: pa.DataType) -> pa.Array:
+    """Within a kind, and to text."""
+    if pa.types.is_integer(array.type) and pa.types.is_decimal(wanted):
+        return _decimals(array, wanted)
+    result = conform_leaf(array, wanted)
+    return result if pa.types.is_string(wanted) or pa.types.is_binary(wanted) else _checked(array, result)
+
+
+def _turned(array: pa.Array, wanted: pa.DataType) -> pa.Array:
+    if pa.types.is_binary(wanted):
+        return array.cast(pa.string()).cast(wanted)
+    return _checked(array, pc.cast(_naive(array), _naive_type(wanted)).view(wanted))
+
+
+def _decimals(integers: pa.Array, wanted: pa.DataType) -> pa.Array:
+    # Arrow wants room for all integers of a type, not only for those there are.
+    return pc.cast(pc.cast(integers, pa.decimal128(38, min(wanted.scale, 18))), wanted)
+
+
+def _checked(array: pa.Array, result: pa.Array) -> pa.Array:
+    """The result, which when it is turned back is the same. Arrow rounds some types without a word."""
+    before, after = _naive(array), _naive(result)
+    is_decimal = pa.types.is_integer(after.type) and pa.types.is_decimal(before.type)
+    back = _decimals(after, before.type) if is_decimal else pc.cast(after, before.type, safe=False)
+    same = pc.equal(before, back)
+    if pa.types.is_floating(before.type):
+        same = pc.or_(same, pc.and_(pc.is_nan(before), pc.is_nan(back)))
+    if pc.any(pc.invert(same)).as_py():
+        raise pa.ArrowInvalid("a value would be another one")
+    return result
+
+
+def _naive(array: pa.Array) -> pa.Array:
+    return array.view(_naive_type(array.type)) if pa.types.is_timestamp(array.type) else array
+
+
+def _naive_type(type_: pa.DataType) -> pa.DataType:
+    return pa.timestamp(type_.unit) if pa.types.is_timestamp(type_) else type_
+
+
+def _succeeds(convert: Callable[[pa.Array, pa.DataType], pa.Array], array: pa.Array, wanted: pa.DataType) -> bool:
+    try:
+        convert(array, wanted)
+    except _REFUSALS:
+        return False
+    return True
+
+
+def _paths(name: str, type_: pa.DataType) -> Iterator[tuple[str, pa.DataType]]:
+    """The path and type of a column and of all its parts."""
+    yield name, type_
+    if pa.types.is_struct(type_):
+        for field in type_:
+            yield from _paths(f"{name}.{field.name}", field.type)
+    elif pa.types.is_list(type_):
+        yield from _paths(f"{name}.element", type_.value_type)
+    elif pa.types.is_map(type_):
+        yield from _paths(f"{name}.key", type_.key_type)
+        yield from _paths(f"{name}.value", type_.item_type)

@@ -1,0 +1,1 @@
+"""JSON lines: shapes of the objects, and their values."""

@@ -1,0 +1,200 @@
+"""JSON lines: one object per line, types inferred from every value of a file, and a file's rows in those types."""
+
+from __future__ import annotations
+
+import io
+import json
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from itertools import count
+from typing import Any
+
+import pyarrow as pa
+
+from metastore_assets.errors import TableFormatError
+from metastore_assets.formats.base import TypeReason
+from metastore_assets.formats.compression import HEAD_BYTES, check_text
+from metastore_assets.formats.files.json.literals import DECODER, LITERAL_DECODER, as_written, text_types, typed
+from metastore_assets.formats.files.json.shapes import Shape, arrow_type, merge, observe, type_reasons
+from metastore_assets.formats.files.text_reader import OpenStream, PlannedFile
+from metastore_assets.formats.limits import LINE_BYTES, NESTING, RECORD_VALUES
+from metastore_assets.formats.metadata_json import is_deep, most_values
+
+_BUFFER = 4 << 20
+_BATCH_ROWS = 16_384
+_BATCH_BYTES = 16 << 20
+_ENCODING = "JSON lines are read in UTF-8"
+_HALF = r"\ud"
+"""How half of a character beyond the first 65,536 begins where it is written in ASCII."""
+
+
+@dataclass(frozen=True)
+class JsonSummary:
+    """What all rows of a file have in common."""
+
+    row_count: int
+    shape: Shape
+
+
+@dataclass(frozen=True)
+class JsonReader:
+    """Reads JSON lines in UTF-8."""
+
+    declared: tuple[tuple[str, pa.DataType], ...] = ()
+    """Types by dotted path that the configuration says, whatever the values are."""
+
+    def summarize(self, open_stream: OpenStream) -> JsonSummary:
+        """Parse a whole file and find the types of its values. Raises ArrowInvalid, naming the line."""
+        shape = Shape()
+        rows = 0
+        for number, _, row in self._rows(open_stream):
+            observe(shape, row, number)
+            rows += 1
+        return JsonSummary(rows, shape)
+
+    @staticmethod
+    def plan(
+        table: str, files: Sequence[tuple[str, JsonReader, JsonSummary]]
+    ) -> tuple[list[PlannedFile], list[pa.Field], list[TypeReason]]:
+        """The rows of each file, and the columns of all, in the order in which they first occur.
+
+        Raises TableFormatError, naming both places, for two values that no type holds.
+        """
+        whole = Shape()
+        for path, _, summary in files:
+            merge(whole, summary.shape, path)
+        declared = dict(files[0][1].declared) if files else {}
+        fields = [pa.field(name, arrow_type(table, name, child, declared)) for name, child in whole.fields.items()]
+        if not fields and any(summary.row_count for _, _, summary in files):
+            raise TableFormatError(f"{table}: none of the objects in its files has a key")
+        reasons = [reason for name, child in whole.fields.items() for reason in type_reasons(name, child)]
+        return [PlannedFile(summary.row_count, reader) for _, reader, summary in files], fields, reasons
+
+    def batches(
+        self, open_stream: OpenStream, types: Mapping[str, pa.DataType]
+    ) -> tuple[pa.Schema, Iterator[pa.RecordBatch]]:
+        """The rows of a file, with those types by column name; a key that a row lacks is null."""
+        schema = pa.schema(list(types.items()))
+        return schema, self._batches(open_stream, schema)
+
+    @property
+    def _paths(self) -> frozenset[str]:
+        return frozenset(path for path, _ in self.declared)
+
+    def _rows(self, open_stream: OpenStream) -> Iterator[tuple[int, int, dict[str, Any]]]:
+        if not self.declared:
+            return _rows(open_stream, DECODER)
+        rows = _rows(open_stream, LITERAL_DECODER)
+        return ((number, length, as_written(row, "", self._paths)) for number, length, row in rows)
+
+    def _batches(self, open_stream: OpenStream, schema: pa.Schema) -> Iterator[pa.RecordBatch]:
+        wanted = pa.struct(list(schema))
+        type_ = text_types(wanted, "", self._paths)
+        rows: list[dict[str, Any]] = []
+        numbers: list[int] = []
+        size = 0
+
+        def batch() -> pa.RecordBatch:
+            return pa.RecordBatch.from_struct_array(typed(_array(rows, type_), wanted, numbers))
+
+        for number, length, row in self._rows(open_stream):
+            rows.append(row)
+            numbers.append(number)
+            size += length
+            if len(rows) >= _BATCH_ROWS or size >= _BATCH_BYTES:
+                yield batch()
+                rows, numbers, size = [], [], 0
+        if rows:
+            yield batch()
+
+
+def _array(rows: list[dict[str, Any]], type_: pa.StructType) -> pa.StructArray:
+    try:
+        return pa.array(rows, type_)
+    except (pa.ArrowInvalid, pa.ArrowTypeError):
+        prepare = _preparation(type_)
+        if prepare is None:
+            raise
+        return pa.array([prepare(row) for row in rows], type_)
+
+
+def _preparation(type_: pa.DataType) -> Callable[[Any], Any] | None:
+    """What makes of a parsed value one that Arrow takes for the type; None where it is the value itself.
+
+    An object without fields is the text `{}`: no file holds a struct without fields.
+    """
+    if pa.types.is_string(type_):
+        return lambda value: "{}" if value == {} else value
+    if pa.types.is_list(type_):
+        item = _preparation(type_.value_type)
+        return item and (lambda values: [None if value is None else item(value) for value in values])
+    if pa.types.is_struct(type_):
+        steps = {field.name: step for field in type_ if (step := _preparation(field.type))}
+
+        def prepare(row: dict[str, Any]) -> dict[str, Any]:
+            for name, step in steps.items():
+                if row.get(name) is not None:
+                    row[name] = step(row[name])
+            return row
+
+        return prepare if steps else None
+    return None
+
+
+def _rows(open_stream: OpenStream, decoder: json.JSONDecoder) -> Iterator[tuple[int, int, dict[str, Any]]]:
+    """Line number, length and object of each line that is not blank."""
+    with open_stream() as stream:
+        lines = io.BufferedReader(stream, _BUFFER)
+        check_text(lines.peek(HEAD_BYTES)[:HEAD_BYTES], _ENCODING)
+        for number in count(1):
+            line = lines.readline(LINE_BYTES + 1)
+            if not line:
+                return
+            _check_size(line, number)
+            text = _text(line, number).strip(" \t\r\n")
+            if not text:
+                continue
+            try:
+                row = decoder.decode(text)
+            except RecursionError:
+                raise _too_deep(number) from None
+            except ValueError as error:
+                raise pa.ArrowInvalid(f"line {number}: {error}{_hint(text)}") from error
+            if not isinstance(row, dict):
+                raise pa.ArrowInvalid(f"line {number} is no object{_hint(text)}")
+            if text.count("[") + text.count("{") > NESTING and is_deep(row):
+                raise _too_deep(number)
+            if _HALF in text.lower():
+                _check_characters(row, number)
+            yield number, len(line), row
+
+
+def _check_size(line: bytes, number: int) -> None:
+    if len(line) > LINE_BYTES:
+        raise pa.ArrowInvalid(f"line {number}: it is longer than {LINE_BYTES:,} bytes, the most that is read")
+    if len(line) > RECORD_VALUES and most_values(line) > RECORD_VALUES:
+        raise pa.ArrowInvalid(f"line {number}: it has more than {RECORD_VALUES:,} values, the most that are read")
+
+
+def _too_deep(number: int) -> pa.ArrowInvalid:
+    return pa.ArrowInvalid(f"line {number}: it is nested too deeply: more than {NESTING} levels")
+
+
+def _text(line: bytes, number: int) -> str:
+    try:
+        return line.decode("utf-8-sig" if number == 1 else "utf-8")
+    except UnicodeDecodeError as error:
+        raise pa.ArrowInvalid(f"line {number}: {error}; {_ENCODING}") from None
+
+
+def _check_characters(row: dict[str, Any], number: int) -> None:
+    try:
+        json.dumps(row, ensure_ascii=False).encode()
+    except UnicodeEncodeError:
+        raise pa.ArrowInvalid(f"line {number}: it has half of a surrogate pair, which is no character") from None
+
+
+def _hint(text: str) -> str:
+    if text[0] == "[" or text in ("{", "}"):
+        return "; what is read is one object per line, not an array nor an object over several lines"
+    return ""

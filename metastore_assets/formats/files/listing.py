@@ -1,0 +1,188 @@
+"""Data files in folders: which files count, what kind they are, and in which partition each lies."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterable, Iterator, Sequence
+from typing import NamedTuple
+
+from metastore_assets.errors import TableFormatError
+from metastore_assets.formats.compression import SUFFIXES
+from metastore_assets.formats.files.leftovers import is_leftover, is_leftover_folder
+from metastore_assets.formats.files.neighbours import Formats, Neighbours
+from metastore_assets.formats.files.templates import Folders, Items, texts
+from metastore_assets.formats.partition_filter import PartitionFilter
+from metastore_assets.formats.places.location import Location, StoredFile
+
+_KINDS = {
+    ".parquet": "parquet",
+    ".parq": "parquet",
+    ".pq": "parquet",
+    ".csv": "csv",
+    ".tsv": "csv",
+    ".orc": "orc",
+    ".avro": "avro",
+    ".json": "json",
+    ".jsonl": "json",
+    ".ndjson": "json",
+    ".txt": "text",
+}
+_MAGIC = {b"PAR1": "parquet", b"PARE": "parquet", b"ORC": "orc", b"Obj\x01": "avro"}
+_MAGIC_BYTES = 4
+_CODECS = (".snappy", ".zlib", ".deflate", ".lzo", ".brotli")
+"""Suffixes that some writers put behind the kind's for how the pages inside are compressed."""
+_TEXT_KINDS = ("csv", "json")
+_READABLE = ("parquet", "orc", "avro", *_TEXT_KINDS)
+_ACID_FOLDER = re.compile(r"(base|delta|delete_delta)_0[0-9]{6}(_0[0-9]{6}(_[0-9]{4})?)?(_v[0-9]+)?")
+"""As Hive names what its transactions wrote: numbers of seven digits."""
+
+
+class DataFile(NamedTuple):
+    """One data file of a table in folders."""
+
+    stored: StoredFile
+    kind: str
+    """`parquet`, `orc`, `avro`, `csv` or `json`."""
+    suffix: str
+    """The suffix that tells the kind, lower case; empty when the content does."""
+    partition: Items
+    """What the folders above it say, outermost first."""
+
+    @property
+    def is_text(self) -> bool:
+        """Whether its values have no types of their own."""
+        return self.kind in _TEXT_KINDS
+
+
+def list_files(
+    location: Location, folders: Folders, filter_: PartitionFilter, formats: Formats, *, anew: bool = True
+) -> list[StoredFile]:
+    """Files that are no leftovers, in folders of the partitions that are meant, or the one file that the location is.
+
+    Raises OSError, or TableFormatError for what belongs to tables of those formats; see `Neighbours.check` for `anew`.
+    """
+    neighbours = Neighbours(location, formats)
+
+    def is_meant(path: str) -> bool:
+        neighbours.see_folder(path)
+        if is_leftover_folder(path.rpartition("/")[2]):
+            return False
+        if filter_.patterns and not filter_.keeps(texts(_items(location, folders, path, path.split("/")))):
+            return False
+        neighbours.follow(path)
+        return True
+
+    def is_kept(path: str) -> bool:
+        neighbours.see_file(path)
+        if is_leftover(path.rpartition("/")[2]):
+            return False
+        neighbours.follow(path)
+        return True
+
+    found = list(location.list(is_kept, is_meant, by_folder=bool(filter_.patterns)))
+    neighbours.check(anew=anew)
+    return found
+
+
+def data_files(
+    location: Location, found: Iterable[StoredFile], folders: Folders, filter_: PartitionFilter
+) -> list[DataFile]:
+    """The data files among those found, ordered by path. Raises TableFormatError for one that has no reader."""
+    files = []
+    partitions: dict[str, Items] = {}
+    found = sorted(found, key=lambda file: file.path)
+    with_files = {parent for stored in found for parent in _parents(stored.path)}
+    for stored in found:
+        _check_name(location, stored.path)
+        name = (stored.path or location.uri).rpartition("/")[2].lower()
+        stem, compression = _strip(name, SUFFIXES)
+        suffix = next((suffix for suffix in _KINDS if stem.endswith(suffix)), "")
+        if stored.size == 0 and (not suffix or stored.path in with_files):
+            # A folder's marker in an object store, or a file with nothing in it.
+            continue
+        folder = stored.path.rpartition("/")[0]
+        if folder not in partitions:
+            above = folder.split("/") if folder else []
+            partitions[folder] = _items(location, folders, stored.path, above, is_file=True)
+        partition = partitions[folder]
+        if not filter_.keeps(texts(partition)):
+            continue
+        if stored.path and not suffix:
+            _check_suffix(location, stored.path, stem)
+        kind = _KINDS[suffix] if suffix else _sniff(location, stored)
+        # Whether text is compressed its content tells, to who opens it.
+        packed = compression if compression and kind not in _TEXT_KINDS and _sniff(location, stored) != kind else None
+        _check_readable(location, stored.path, kind, packed)
+        files.append(DataFile(stored, kind, suffix, partition))
+    return files
+
+
+def partition_columns(folders: Folders, files: Sequence[DataFile]) -> tuple[str, ...]:
+    """Names of all partition columns, in the order of the deepest folders; files further up lack the rest."""
+    orders = {tuple(name for name, _ in file.partition) for file in files}
+    columns = list(folders.types)
+    for names in sorted(orders, key=lambda names: (-len(names), names)):
+        columns += [name for name in names if name not in columns]
+    return tuple(columns)
+
+
+def _items(location: Location, folders: Folders, path: str, above: Sequence[str], *, is_file: bool = False) -> Items:
+    try:
+        items = folders.items(above)
+        if is_file:
+            folders.check(above)
+    except ValueError as error:
+        raise TableFormatError(f"{location.full_path(path)} has {error}") from None
+    return items
+
+
+def _check_name(location: Location, path: str) -> None:
+    try:
+        path.encode("utf-8")
+    except UnicodeEncodeError:
+        raise TableFormatError(f"{location.uri}: the name of {path!a} is not UTF-8; rename the file") from None
+
+
+def _check_suffix(location: Location, path: str, stem: str) -> None:
+    """Whoever adds to a data file's suffix tells something by it: that it is a copy, or not meant to be read."""
+    inner = [f".{part}" for part in stem.split(".")[1:-1]]
+    told = next((suffix for suffix in inner if suffix in _KINDS), None)
+    if told is not None and not stem.endswith(_CODECS):
+        raise TableFormatError(
+            f"{location.full_path(path)} has a suffix behind {told!r}, so that it is uncertain whether it is data: "
+            f"end its name in {told} if it is, in .bak if it is not"
+        )
+
+
+def _check_readable(location: Location, path: str, kind: str, compression: str | None) -> None:
+    full_path = location.full_path(path)
+    if kind == "unknown":
+        raise TableFormatError(
+            f"{full_path} is no data file that can be told: name it .parquet, .orc, .avro, .csv or .json, "
+            "or start its name with `_` if it is no data"
+        )
+    if kind not in _READABLE:
+        raise TableFormatError(f"{full_path} is a file of the kind {kind!r}; {', '.join(_READABLE)} are read")
+    if compression:
+        raise TableFormatError(f"{full_path} is of the kind {kind!r} inside a {compression} file, which has no reader")
+    if any(map(_ACID_FOLDER.fullmatch, path.split("/")[:-1])):
+        # Which of its rows are live the names of the folders tell, and a metastore that knows what was committed.
+        raise TableFormatError(f"{full_path} belongs to a transactional Hive table, which has no reader")
+
+
+def _parents(path: str) -> Iterator[str]:
+    while path := path.rpartition("/")[0]:
+        yield path
+
+
+def _strip(name: str, suffixes: dict[str, str]) -> tuple[str, str | None]:
+    for suffix, meaning in suffixes.items():
+        if name.endswith(suffix):
+            return name.removesuffix(suffix), meaning
+    return name, None
+
+
+def _sniff(location: Location, stored: StoredFile) -> str:
+    with location.open_stored(stored) as file:
+        head = file.read(_MAGIC_BYTES)
+    return next((kind for magic, kind in _MAGIC.items() if head.startswith(magic)), "unknown")

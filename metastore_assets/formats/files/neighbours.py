@@ -1,0 +1,150 @@
+"""Tables of other formats that a folder of plain files lies in, is, or holds: files there that are no rows any more.
+
+Their own metadata say which files are live; read as plain files, removed and superseded ones would count as well.
+"""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Iterator, Mapping
+from concurrent.futures import ThreadPoolExecutor
+from functools import lru_cache
+from itertools import islice
+from typing import TypeAlias
+
+from metastore_assets.errors import TableFormatError
+from metastore_assets.formats.places.location import Location
+from metastore_assets.formats.registration import Marks
+
+Formats: TypeAlias = Mapping[str, Marks]
+"""Marks of the formats by what people call them."""
+
+_NAMED = 3
+"""Tables that a message names."""
+_WHY = "of which removed and superseded files would count if they were read as plain files"
+_PROBES = 16
+"""Requests at a time."""
+
+
+class Neighbours:
+    """What a listing of a location comes across that belongs to tables."""
+
+    def __init__(self, location: Location, formats: Formats) -> None:
+        self._location = location
+        self._formats = formats
+        self._suspects: dict[tuple[str, str], None] = {}
+        """(folder, format), relative to the location."""
+        self._partitions: list[tuple[str, str]] = []
+        """(folder, format)."""
+        self._linked: dict[Location, None] = {}
+        """Folders above what links lead to."""
+
+    def see_folder(self, path: str) -> None:
+        """Note a folder below, also one that is not gone into."""
+        above, _, name = path.rpartition("/")
+        for kind, marks in self._formats.items():
+            if name == marks.folder and marks.metadata_file is None:
+                self._suspects[above, kind] = None
+
+    def see_file(self, path: str) -> None:
+        """Note a file below, also one that is no data."""
+        above, _, name = path.rpartition("/")
+        for kind, marks in self._formats.items():
+            if marks.metadata_file is not None:
+                parent, _, folder = above.rpartition("/")
+                if folder == marks.folder and marks.metadata_file(name):
+                    self._suspects[parent, kind] = None
+            if marks.partition_file is not None and name.startswith(marks.partition_file):
+                self._partitions.append((above, kind))
+
+    def follow(self, path: str) -> None:
+        """Note a folder or file that is data, which may be a link to somewhere else."""
+        if self._location.is_local and os.path.islink(self._location.full_path(path)):
+            self._linked |= dict.fromkeys(_parents(self._location.below(path).resolved))
+
+    def check(self, *, anew: bool) -> None:
+        """Raise TableFormatError that names the tables, if there are any. Raises OSError.
+
+        Unless `anew`, an object store is asked only once in a process for what is above.
+        """
+        self._check_below()
+        look_up = _table_above if anew or self._location.is_local else _remembered_table_above
+        formats = tuple(self._formats.items())
+        above, linked = look_up(self._location, formats), _nearest(list(self._linked), formats)
+        if found := above or linked:
+            kind, table = found
+            raise TableFormatError(
+                f"{self._location.uri} {'lies inside' if above else 'has links to files inside'} the {kind} table "
+                f"{table.uri}, {_WHY}; name {table.uri}, and filter with `partitions` (`--partition`)"
+            )
+        if self._partitions:
+            folder, kind = min(self._partitions)
+            raise TableFormatError(
+                f"{self._location.full_path(folder)} is a partition of a {kind} table, as its "
+                f"{self._formats[kind].partition_file} says, {_WHY}; name the table's "
+                "own folder, or remove that marker if these are plain files by now"
+            )
+
+    def _check_below(self) -> None:
+        suspects = sorted(self._suspects, key=lambda suspect: (suspect[0].count("/"), suspect))
+        confirmed = ((folder, kind) for folder, kind in suspects if self._is_table(folder, kind))
+        found = list(islice(confirmed, _NAMED + 1))
+        if not found:
+            return
+        location = self._location
+        first, kind = found[0]
+        if not first:
+            raise TableFormatError(
+                f"{location.uri} is the folder of a table of the format {kind}, {_WHY}; leave out `format: files`"
+            )
+        kinds = {kind for _, kind in found}
+        names = [location.full_path(folder) for folder, _ in found]
+        if len(kinds) > 1:
+            names = [f"{name} ({kind})" for name, (_, kind) in zip(names, found, strict=True)]
+        told = [*names[:_NAMED], *(["others"] if len(names) > _NAMED else [])]
+        listed = " and ".join([", ".join(told[:-1]), told[-1]]) if len(told) > 1 else told[0]
+        what = f"the {kind} " if len(kinds) == 1 else "the "
+        raise TableFormatError(
+            f"{location.uri} holds {what}{'tables' if len(told) > 1 else 'table'} {listed}, {_WHY}; name "
+            f"{'one' if len(told) > 1 else names[0]}"
+        )
+
+    def _is_table(self, folder: str, kind: str) -> bool:
+        try:
+            return self._formats[kind].holds(self._location.below(folder))
+        except PermissionError:
+            return True  # What must not be looked into cannot be taken for nothing.
+
+
+def _table_above(location: Location, formats: tuple[tuple[str, Marks], ...]) -> tuple[str, Location] | None:
+    """Format and place of the nearest table in whose folder a location lies, by its name or by where its links lead.
+
+    What may not be looked into holds none. Raises OSError.
+    """
+    return _nearest(list(dict.fromkeys([*_parents(location), *_parents(location.resolved)])), formats)
+
+
+_remembered_table_above = lru_cache(maxsize=1024)(_table_above)
+
+
+def _parents(location: Location) -> Iterator[Location]:
+    parent = location.parent
+    while parent is not None:
+        yield parent
+        parent = parent.parent
+
+
+def _nearest(folders: list[Location], formats: tuple[tuple[str, Marks], ...]) -> tuple[str, Location] | None:
+    asked = [(kind, marks, folder) for folder in folders for kind, marks in formats]
+    if all(folder.is_local for folder in folders):
+        return next(((kind, folder) for kind, marks, folder in asked if _may_hold(marks, folder)), None)
+    with ThreadPoolExecutor(_PROBES) as pool:
+        answers = pool.map(lambda one: _may_hold(*one[1:]), asked)
+        return next(((kind, folder) for (kind, _, folder), holds in zip(asked, answers, strict=True) if holds), None)
+
+
+def _may_hold(marks: Marks, folder: Location) -> bool:
+    try:
+        return marks.holds(folder)
+    except (FileNotFoundError, PermissionError):
+        return False

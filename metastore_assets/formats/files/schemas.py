@@ -1,0 +1,245 @@
+"""What planning reads of data files: footers and headers, of CSV and JSON files every value; and one schema for all."""
+
+from __future__ import annotations
+
+import pickle
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from functools import lru_cache, partial
+from typing import Any
+
+import pyarrow as pa
+import pyarrow.parquet as pq
+
+from metastore_assets.errors import FatalFileError, FragmentError, TableFormatError
+from metastore_assets.formats.apart.reading import read_all
+from metastore_assets.formats.base import TypeReason
+from metastore_assets.formats.compression import Stream, decompressed
+from metastore_assets.formats.files.declared import Declared, with_declared
+from metastore_assets.formats.files.listing import DataFile
+from metastore_assets.formats.files.text_reader import TextReader
+from metastore_assets.formats.files.union import plain_type, union_fields
+from metastore_assets.formats.places.location import Location
+from metastore_assets.formats.readers.parquet import checked_rows, open_parquet
+from metastore_assets.formats.readers.reader import check_distinct, explained
+from metastore_assets.formats.readers.type_limits import check_types
+
+_REMOTE_THREADS = 32
+"""Footers read at a time from an object store: nearly all of it is waiting."""
+_LOCAL_THREADS = 2
+"""Footers read at a time from local disk: more threads would wait for each other."""
+_TEXT_THREADS = 4
+"""CSV or JSON files read at a time: each holds some blocks of text."""
+_SHARE = 256
+"""Files that a thread is given at a time, where each takes next to no time."""
+
+
+@dataclass(frozen=True)
+class Described:
+    """What planning knows of a file."""
+
+    is_readable: bool
+    row_count: int | None = None
+    """None where the file could not be read, or does not tell without being read as a whole."""
+    reader: TextReader | None = None
+    """Of a CSV or JSON file."""
+    types: tuple[tuple[str, pa.DataType], ...] = ()
+    """Of a CSV or JSON file's columns: those of all files of the table."""
+    fatal: str | None = None
+    """That reading the file ended a process, and how: then it is not to be opened again."""
+
+    @classmethod
+    def unreadable(cls, error: FragmentError, **what: Any) -> Described:
+        """Of a file that could not be read."""
+        return cls(False, fatal=str(error) if isinstance(error, FatalFileError) else None, **what)
+
+
+def table_schema(
+    location: Location,
+    files: Sequence[DataFile],
+    reader_of: Callable[[DataFile], TextReader | None],
+    partition_columns: Sequence[str],
+    declared: Declared,
+) -> tuple[list[Described], list[pa.Field], list[TypeReason]]:
+    """What is known of each file, the columns of all, and why columns are of other types than some files alone say.
+
+    Raises TableFormatError when no file can be read, or two cannot be of one table.
+    """
+    readers = [reader_of(file) for file in files]
+    outcomes = describe_all(location, files, readers)
+    readable = [place for place, outcome in enumerate(outcomes) if not isinstance(outcome, FragmentError)]
+    if not readable:
+        raise TableFormatError(f"{location.uri} has no readable file: {outcomes[0]}") from outcomes[0]
+    if readers[0] is not None:
+        return _text_schema(location, files, readers, outcomes, readable, partition_columns)
+    schemas: dict[pa.Schema, int] = {}
+    for place in readable:
+        schemas.setdefault(outcomes[place][1], place)
+    fields, reasons = union_fields(
+        location.uri,
+        [
+            (
+                location.full_path(files[place].stored.path),
+                [field.with_type(with_declared(field.name, field.type, declared)) for field in schema],
+            )
+            for schema, place in schemas.items()
+        ],
+    )
+    described = [
+        Described.unreadable(found) if isinstance(found, FragmentError) else Described(True, found[0])
+        for found in outcomes
+    ]
+    return described, fields, reasons
+
+
+def open_text(location: Location, file: DataFile) -> Stream:
+    """The content of a CSV or JSON file from its beginning, decompressed."""
+    source = location.open_stored(file.stored)
+    try:
+        return decompressed(source, location.full_path(file.stored.path))
+    except BaseException:
+        source.close()
+        raise
+
+
+def _text_schema(
+    location: Location,
+    files: Sequence[DataFile],
+    readers: Sequence[TextReader | None],
+    summaries: Sequence[Any],
+    readable: Sequence[int],
+    partition_columns: Sequence[str],
+) -> tuple[list[Described], list[pa.Field], list[TypeReason]]:
+    inputs = [(location.full_path(files[place].stored.path), readers[place], summaries[place]) for place in readable]
+    first = readers[0]
+    assert first is not None
+    planned, fields, reasons = first.plan(location.uri, inputs)
+    types = tuple((field.name, field.type) for field in fields)
+    if files[0].kind == "csv":
+        # Read as the texts that folders' names are: 01 stays 01.
+        types = tuple((name, pa.string() if name in partition_columns else type_) for name, type_ in types)
+    plans = dict(zip(readable, planned, strict=True))
+    described = [
+        Described(True, plans[place].row_count, plans[place].reader, types)
+        if place in plans
+        else Described.unreadable(summary, reader=readers[place], types=types)
+        for place, summary in enumerate(summaries)
+    ]
+    return described, fields, reasons
+
+
+def describe_all(location: Location, files: Sequence[DataFile], readers: Sequence[TextReader | None]) -> list[Any]:
+    """What is known of each file, or the FragmentError that tells why nothing is. Equal arguments are read once."""
+    keys = [(location, file, reader) for file, reader in zip(files, readers, strict=True)]
+    new = [key for key in keys if key not in _DESCRIBED]
+    if files[0].is_text:
+        threads, share = _TEXT_THREADS, 1
+    else:
+        threads, share = (_LOCAL_THREADS, _SHARE) if location.is_local else (_REMOTE_THREADS, 1)
+    outcomes = read_all(
+        partial(describe, location),
+        [(file, reader) for _, file, reader in new],
+        [location.full_path(file.stored.path) for _, file, _ in new],
+        threads=threads,
+        share=share,
+    )
+    found = dict(zip(new, map(_unpacked, outcomes), strict=True))
+    result = [found[key] if key in found else _DESCRIBED[key] for key in keys]
+    if len(_DESCRIBED) + len(found) > _MOST_DESCRIBED:
+        _DESCRIBED.clear()
+    _DESCRIBED.update((key, one) for key, one in found.items() if not isinstance(one, FragmentError))
+    return result
+
+
+_DESCRIBED: dict[tuple[Location, DataFile, TextReader | None], Any] = {}
+"""What is known of files: equal arguments, same content."""
+_MOST_DESCRIBED = 200_000
+
+
+def _unpacked(outcome: Any) -> Any:
+    if isinstance(outcome, Exception) and not isinstance(outcome, FragmentError):
+        raise outcome
+    if not isinstance(outcome, tuple):
+        return outcome
+    rows, schema = outcome
+    return rows, _unpickled(schema)
+
+
+@lru_cache(maxsize=4096)
+def _unpickled(schema: bytes) -> pa.Schema:
+    return pickle.loads(schema)
+
+
+def describe(location: Location, file: DataFile, reader: TextReader | None) -> Any:
+    """A text file's summary; of others the row count and the schema in plain types, pickled. Raises FragmentError.
+
+    Reads the file in the process that calls it.
+    """
+    stored = file.stored
+    with explained(location.full_path(stored.path)):
+        if reader is not None:
+            found: Any = reader.summarize(lambda: open_text(location, file))
+        else:
+            with location.open_listed(stored) as source:
+                found = _DESCRIBE[file.kind](source)
+        location.check(stored)
+    return found
+
+
+_KNOWN: dict[tuple[str, bytes | None], bytes] = {}
+"""Schemas in plain types by what Parquet footers say: a table has many files, few schemas, and these cost most."""
+_MOST_KNOWN = 4096
+_ARROW_SCHEMA = b"ARROW:schema"
+
+
+def _describe_parquet(source: pa.NativeFile) -> tuple[int, bytes]:
+    metadata = _parquet_metadata(source)
+    # All of the schema as text. Arrow's own comparison takes struct columns of any names for equal.
+    text = repr(metadata.schema).partition("\n")[2]
+    key = text, (metadata.metadata or {}).get(_ARROW_SCHEMA)
+    plain = _KNOWN.get(key)
+    if plain is None:
+        plain = _plain_schema(open_parquet(source, metadata).schema_arrow)
+        if len(_KNOWN) >= _MOST_KNOWN:
+            _KNOWN.clear()
+        _KNOWN[key] = plain
+    return checked_rows(metadata), plain
+
+
+def _parquet_metadata(source: pa.NativeFile) -> pq.FileMetaData:
+    # Does what read_metadata does without what else an opened file is made ready for.
+    reader = pq.ParquetReader()
+    try:
+        reader.open(source)
+    except OSError:
+        # There are odd footers that can be read all the same.
+        return open_parquet(source).metadata
+    return reader.metadata
+
+
+def _describe_orc(source: pa.NativeFile) -> tuple[int, bytes]:
+    from metastore_assets.formats.readers.orc import OrcColumns
+
+    columns = OrcColumns(source)
+    return columns.row_count, _plain_schema(columns.fields)
+
+
+def _describe_avro(source: pa.NativeFile) -> tuple[int | None, bytes]:
+    from metastore_assets.formats.readers.avro import avro_fields
+
+    return None, _plain_schema(avro_fields(source))
+
+
+_DESCRIBE: dict[str, Callable[[pa.NativeFile], tuple[int | None, bytes]]] = {
+    "parquet": _describe_parquet,
+    "orc": _describe_orc,
+    "avro": _describe_avro,
+}
+
+
+def _plain_schema(fields: Sequence[pa.Field]) -> bytes:
+    """As bytes, for they are many and few are different: those are quickly sent, compared and known again."""
+    check_types(fields)
+    schema = pa.schema([pa.field(field.name, plain_type(field.type)) for field in fields])
+    check_distinct(schema.names)
+    return pickle.dumps(schema, pickle.HIGHEST_PROTOCOL)

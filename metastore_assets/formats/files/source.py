@@ -1,0 +1,65 @@
+"""One file of a table in folders, ready to be opened in any process."""
+
+from __future__ import annotations
+
+from contextlib import ExitStack
+from dataclasses import dataclass
+
+import pyarrow as pa
+
+from metastore_assets.errors import FatalFileError, FragmentError
+from metastore_assets.formats.conform import Matcher
+from metastore_assets.formats.files.declared import converted
+from metastore_assets.formats.files.listing import DataFile
+from metastore_assets.formats.files.schemas import describe, open_text
+from metastore_assets.formats.files.templates import typed
+from metastore_assets.formats.files.text_reader import TextReader
+from metastore_assets.formats.places.location import Location
+from metastore_assets.formats.readers.columns import open_columns
+from metastore_assets.formats.readers.reader import FileColumns, FileFragmentReader, explained
+from metastore_assets.formats.readers.spill import spilled
+
+
+@dataclass(frozen=True)
+class FilesFragmentSource:
+    """One data file as the listing showed it."""
+
+    location: Location
+    file: DataFile
+    reader: TextReader | None
+    """Of a CSV or JSON file."""
+    types: tuple[tuple[str, pa.DataType], ...]
+    """Of a CSV or JSON file's columns, by name."""
+    is_readable: bool
+    """Whether it could be read when the table was planned: else the schema knows nothing of it."""
+    fatal: str | None = None
+    """That reading it ended a process, and how."""
+
+    def open(self) -> FileFragmentReader:
+        """Open the file. Raises FragmentError, with `missing` when it is gone or has been overwritten since."""
+        path = self.location.full_path(self.file.stored.path)
+        if self.fatal is not None:
+            raise FatalFileError(self.fatal, path=path)
+        if not self.is_readable:
+            describe(self.location, self.file, self.reader)
+            raise FragmentError(f"{path} could not be read when the table was planned", path=path, missing=True)
+        with explained(path), ExitStack() as stack:
+            columns = self._columns()
+            stack.callback(columns.close)
+            reader = FileFragmentReader(
+                columns,
+                path=path,
+                matcher=Matcher(convert=converted),
+                constants={name: typed(value) for name, value in self.file.partition},
+                verify=lambda: self.location.check(self.file.stored),
+            )
+            stack.pop_all()
+        return reader
+
+    def _columns(self) -> FileColumns:
+        if self.reader is None:
+            return open_columns(self.file.kind, self.location.open_stored(self.file.stored))
+        schema, batches = self.reader.batches(lambda: open_text(self.location, self.file), dict(self.types))
+        source = spilled(schema, batches)
+        self.location.check(self.file.stored)
+        return open_columns("parquet", source)

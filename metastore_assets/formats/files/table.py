@@ -1,0 +1,160 @@
+"""Plain files in folders: Parquet, ORC, Avro, CSV and JSON lines, flat or nested, with or without partitions."""
+
+from __future__ import annotations
+
+import hashlib
+import json
+from collections.abc import Sequence
+from typing import Any
+
+import pyarrow as pa
+
+from metastore_assets.config import TableConfig
+from metastore_assets.errors import ConfigError, SnapshotNotFoundError, TableFormatError, TableNotFoundError
+from metastore_assets.formats.base import Fragment, Snapshot, SnapshotReference
+from metastore_assets.formats.bounds import bounds_table
+from metastore_assets.formats.files.bounds import check_integers, file_bounds
+from metastore_assets.formats.files.csv.options import OPTIONS as CSV_OPTIONS
+from metastore_assets.formats.files.csv.options import CsvOptions
+from metastore_assets.formats.files.csv.reader import CsvReader
+from metastore_assets.formats.files.declared import check_declared, declared_types
+from metastore_assets.formats.files.json.reader import JsonReader
+from metastore_assets.formats.files.listing import DataFile, data_files, list_files, partition_columns
+from metastore_assets.formats.files.neighbours import Formats
+from metastore_assets.formats.files.schemas import Described, table_schema
+from metastore_assets.formats.files.source import FilesFragmentSource
+from metastore_assets.formats.files.templates import Folders, HiveFolders, Items, Template, texts
+from metastore_assets.formats.files.text_reader import TextReader
+from metastore_assets.formats.partition_filter import PartitionFilter
+from metastore_assets.formats.partition_keys import encode_partition_key
+from metastore_assets.formats.places.reach import own_location
+from metastore_assets.messages import close_names
+
+_TEMPLATE = "template"
+
+
+class FilesFormat:
+    """Files in folders. Their snapshot is what a listing shows: there is no commit that spans files."""
+
+    def __init__(self, table: TableConfig, formats: Formats) -> None:
+        """`formats` are those whose tables are no plain files."""
+        self._table = table
+        self._formats = formats
+        for key in table.options:
+            if key not in (_TEMPLATE, *CSV_OPTIONS):
+                raise ConfigError(
+                    f"table {table.name!r}: options.{key} is not an option of files: "
+                    f"{_TEMPLATE}; of CSV files: {', '.join(CSV_OPTIONS)}"
+                )
+        CsvOptions.of(table.name, table.options, "")  # What is wrong with them is told whatever the files are.
+        self._declared = declared_types(table)
+        self._declared_items = tuple(sorted(self._declared.items()))
+        template = table.options.get(_TEMPLATE)
+        self._folders: Folders = HiveFolders() if template is None else Template.of(table.name, template)
+        self._filter = PartitionFilter.of(table.partitions)
+        self._location = own_location(table)
+
+    def snapshot_id(self) -> str:
+        """A digest of the fragments' ids, from one listing."""
+        return self._snapshot_id([self._fragment_id(file) for file in self._files(anew=False)])
+
+    def current(self) -> SnapshotReference:
+        """The digest: files have no commits that would have a time."""
+        return SnapshotReference(self.snapshot_id(), None)
+
+    def snapshot(self) -> Snapshot:
+        """The files there are now. Reads the footer or header of each file, and CSV and JSON files as a whole.
+
+        A file that cannot be read is a fragment like the others as long as another file tells the schema.
+        """
+        files = self._files(anew=True)
+        columns = partition_columns(self._folders, files)
+        described, fields, reasons = table_schema(self._location, files, self._reader, columns, self._declared)
+        types = self._folders.types
+        schema = pa.schema(
+            [field for field in fields if field.name not in columns]
+            + [pa.field(name, types.get(name, pa.string())) for name in columns]
+        )
+        check_integers(self._location, files, schema, reasons)
+        check_declared(self._table.name, self._declared, schema, columns)
+        keys = _partition_keys(files, columns)
+        fragments = [
+            self._fragment(file, found, keys[file.partition]) for file, found in zip(files, described, strict=True)
+        ]
+        return Snapshot(
+            format="files",
+            id=self._snapshot_id([fragment.id for fragment in fragments]),
+            committed_at=None,
+            schema=schema,
+            partition_columns=columns,
+            fragments=tuple(sorted(fragments, key=lambda fragment: (fragment.partition_key, fragment.id))),
+            type_reasons=tuple(reasons),
+        )
+
+    def bounds(self, snapshot: Snapshot, column: str) -> pa.Table:
+        """What the folders' names and the footers of Parquet and ORC files say. Reads one footer per fragment."""
+        return bounds_table(snapshot, column, file_bounds(snapshot, column))
+
+    def _files(self, *, anew: bool) -> list[DataFile]:
+        location = self._location
+        if self._table.at is not None:
+            raise SnapshotNotFoundError(
+                f"{location.uri} has no state {self._table.at!r}: plain files have no history; leave out `at`"
+            )
+        try:
+            found = list_files(location, self._folders, self._filter, self._formats, anew=anew)
+            files = data_files(location, found, self._folders, self._filter)
+        except FileNotFoundError as error:
+            raise TableNotFoundError(f"{location.uri} holds no table: {error}") from error
+        except OSError as error:
+            raise TableFormatError(f"{location.uri} cannot be listed: {error}") from error
+        if not files:
+            left = " in the partitions that are meant" if self._filter.patterns else ""
+            raise TableNotFoundError(f"{location.uri} holds no table: there are no data files{left}")
+        columns = partition_columns(self._folders, files)
+        if unknown := self._filter.unknown(columns):
+            raise TableFormatError(
+                f"{location.uri} has no partition column {unknown[0]!r}, by which it is filtered"
+                + (close_names(unknown[0], columns, "; it has: {}") or "; it has none")
+            )
+        kinds = {file.kind: file for file in files}
+        if len(kinds) > 1:
+            paths = " and ".join(location.full_path(file.stored.path) for file in kinds.values())
+            raise TableFormatError(f"{location.uri} mixes kinds of files: {paths}")
+        return files
+
+    def _reader(self, file: DataFile) -> TextReader | None:
+        if file.kind == "csv":
+            return CsvReader(CsvOptions.of(self._table.name, self._table.options, file.suffix), self._declared_items)
+        return JsonReader(self._declared_items) if file.kind == "json" else None
+
+    def _fragment_id(self, file: DataFile) -> str:
+        stored = file.stored
+        # Folders say the values of columns by their names, which are in the path, or by their template.
+        by_place = [texts(file.partition)] if self._folders.types else []
+        reader = [file.kind, repr(self._reader(file))]
+        return _digest([stored.path, stored.size, stored.version, *reader, *by_place])
+
+    def _snapshot_id(self, fragments: Sequence[str]) -> str:
+        # In other types the same rows have other statistics.
+        return _digest([*fragments, repr(self._declared_items)] if self._declared else fragments)
+
+    def _fragment(self, file: DataFile, described: Described, key: str) -> Fragment:
+        source = FilesFragmentSource(
+            self._location, file, described.reader, described.types, described.is_readable, described.fatal
+        )
+        path = self._location.full_path(file.stored.path)
+        return Fragment(self._fragment_id(file), key, path, file.stored.size, described.row_count, source)
+
+
+def _partition_keys(files: Sequence[DataFile], columns: tuple[str, ...]) -> dict[Items, str]:
+    keys = {}
+    for partition in {file.partition for file in files}:
+        values = dict(texts(partition))
+        # A file further up than others says nothing of the deeper columns: they are in its rows, or null.
+        keys[partition] = encode_partition_key([(name, values[name]) for name in columns if name in values])
+    return keys
+
+
+def _digest(parts: Sequence[Any]) -> str:
+    return hashlib.sha256(json.dumps(parts).encode()).hexdigest()[:32]

@@ -1,0 +1,53 @@
+"""The archived part of a Hudi timeline's second layout: when older instants completed."""
+
+from __future__ import annotations
+
+import pyarrow.parquet as pq
+
+from metastore_assets.formats.apart.reading import read_one
+from metastore_assets.formats.checked import distinct, record, records, text
+from metastore_assets.formats.damage import naming
+from metastore_assets.formats.hudi.timeline import FOLDER, Timeline
+from metastore_assets.formats.metadata_json import parsed
+from metastore_assets.formats.places.location import Location
+
+
+def archived_completions(timeline: Timeline) -> dict[str, str]:
+    """Completion times of archived instants by requested time; empty where nothing is archived.
+
+    Raises OSError, or TableFormatError that names the file at fault.
+    """
+    location, properties = timeline.location, timeline.properties
+    if timeline.layout == 1:
+        return {}
+    folder = "/".join(
+        [
+            FOLDER,
+            properties.get("hoodie.timeline.path", "timeline"),
+            properties.get("hoodie.timeline.history.path", "history"),
+        ]
+    )
+    path = f"{folder}/_version_"
+    try:
+        with naming(location.full_path(path)):
+            path = f"{folder}/manifest_{location.read(path).decode().strip()}"
+        with naming(location.full_path(path)):
+            entries = records(record(parsed(location.read(path)), "the list").get("files"), "files")
+            names = [text(entry.get("fileName"), "fileName") for entry in entries]
+            distinct(names, "the file")
+    except FileNotFoundError:
+        return {}
+    found: dict[str, str] = {}
+    for name in names:
+        path = f"{folder}/{name}"
+        with naming(location.full_path(path)):
+            found |= read_one(_completions, location.full_path(path), location, path)
+    return found
+
+
+def _completions(location: Location, path: str) -> dict[str, str]:
+    """Of one file. Runs in a child process."""
+    with location.open(path) as source:
+        table = pq.read_table(source, columns=["instantTime", "completionTime"])
+    pairs = zip(table[0].to_pylist(), table[1].to_pylist(), strict=True)
+    return {text(began, "instantTime"): text(ended, "completionTime") for began, ended in pairs}

@@ -1,0 +1,63 @@
+"""The columns of Hudi's files that belong to the table, with the types that it was made with; those of no file."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping, Sequence
+
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from metastore_assets.errors import TableFormatError
+from metastore_assets.formats.hudi.partitions import PartitionPaths
+from metastore_assets.formats.hudi.schema import META_PREFIX
+from metastore_assets.formats.places.location import Location
+from metastore_assets.formats.readers.reader import FileColumns
+from metastore_assets.formats.values import Constant, constant
+
+
+class HudiColumns:
+    """The columns of a file without those that Hudi adds, unless they are asked for.
+
+    Where `numbers` has a type for a column that the file holds as texts, they are parsed.
+    """
+
+    def __init__(self, columns: FileColumns, numbers: Mapping[str, pa.DataType], *, meta_columns: bool) -> None:
+        self._columns = columns
+        self._indices = [
+            index
+            for index, field in enumerate(columns.fields)
+            if meta_columns or not field.name.startswith(META_PREFIX)
+        ]
+        stored = [columns.fields[index] for index in self._indices]
+        self._parsed = {
+            number: numbers[field.name]
+            for number, field in enumerate(stored)
+            if field.name in numbers and pa.types.is_string(field.type)
+        }
+        self.fields = [field.with_type(self._parsed.get(number, field.type)) for number, field in enumerate(stored)]
+        self.row_count = columns.row_count
+
+    def read(self, index: int) -> Iterator[pa.Array]:
+        """All values of the column at that index. Raises ArrowInvalid for a text that is no such number."""
+        for chunk in self._columns.read(self._indices[index]):
+            yield pc.cast(chunk, self._parsed[index]) if index in self._parsed else chunk
+
+    def close(self) -> None:
+        """Let go of the file."""
+        self._columns.close()
+
+
+class PartitionConstants:
+    """Values of partition columns that data files do not hold."""
+
+    def __init__(self, location: Location, paths: PartitionPaths, schema: pa.Schema, dropped: Sequence[str]) -> None:
+        self._location = location
+        self._paths = paths
+        self._types = {name: schema.field(name).type for name in dropped}
+        if dropped and None in paths.depths and len(paths.columns) > 1:
+            raise TableFormatError(f"{location.uri} drops partition columns that are dates, which has no reader")
+
+    def of(self, path: str) -> tuple[tuple[str, Constant], ...]:
+        """(column, value) of each dropped column in a partition."""
+        values = dict(self._paths.items(path)) if self._types else {}
+        return tuple((name, pc.cast(constant(values[name], pa.string()), type_)) for name, type_ in self._types.items())

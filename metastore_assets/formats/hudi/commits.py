@@ -1,0 +1,132 @@
+"""What the metadata of Hudi's commits say: files written, file groups replaced, the schema."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import dataclass
+from functools import partial
+from typing import Any, cast
+
+from metastore_assets.errors import TableFormatError
+from metastore_assets.formats.apart.reading import read_all, told
+from metastore_assets.formats.checked import items, number, record, records, text
+from metastore_assets.formats.damage import DAMAGE, reason
+from metastore_assets.formats.hudi.timeline import Instant
+from metastore_assets.formats.metadata_json import parsed
+from metastore_assets.formats.places.location import Location
+from metastore_assets.formats.readers.avro import avro_records
+
+_AVRO = b"Obj\x01"
+_THREADS = 8
+_SHARE = 16
+_REWRITES = ("CLUSTER", "COMPACT", "INDEX", "LOG_COMPACT")
+
+Group = tuple[str, str]
+"""Of files: partition path and file id."""
+
+
+@dataclass(frozen=True, slots=True)
+class Write:
+    """One file that a commit wrote."""
+
+    group: Group
+    name: str
+    rows: int | None
+    """In a base file: how many there are."""
+    previous: str | None
+    """The instant of the base file that this one goes on from; None for the first of its group."""
+
+
+@dataclass(frozen=True)
+class Commit:
+    """The metadata of one completed write."""
+
+    instant: Instant
+    writes: tuple[Write, ...]
+    replaced: tuple[Group, ...]
+    """File groups that hold no rows of the table any more."""
+    schema: str | None
+    """Of the table, in Avro's JSON."""
+    rewrites: bool
+    """Whether it left rows as they were: then its schema may be older than the table's."""
+    evolved_by_id: bool
+    """Whether the table has a schema whose fields are told apart by number: columns may have been renamed."""
+
+    @property
+    def file_names(self) -> frozenset[tuple[Group, str]]:
+        """What was written, by group and name."""
+        return frozenset((write.group, write.name) for write in self.writes)
+
+
+def read_commits(location: Location, instants: Sequence[Instant]) -> list[Commit]:
+    """The metadata of those instants, in their order. Raises OSError or TableFormatError."""
+    with ThreadPoolExecutor(_THREADS) as pool:
+        contents = list(pool.map(lambda instant: location.read(instant.path), instants))
+    paths = [location.full_path(instant.path) for instant in instants]
+    in_avro = [place for place, data in enumerate(contents) if data.startswith(_AVRO)]
+    answers = read_all(
+        _record, [(contents[place],) for place in in_avro], [paths[place] for place in in_avro], share=_SHARE
+    )
+    decoded = dict(zip(in_avro, answers, strict=True))
+    return [
+        _commit(instant, path, partial(told, decoded[place]) if place in decoded else partial(_parsed, data))
+        for place, (instant, path, data) in enumerate(zip(instants, paths, contents, strict=True))
+    ]
+
+
+def _commit(instant: Instant, path: str, load: Callable[[], Mapping[str, Any]]) -> Commit:
+    try:
+        metadata = record(load(), "it")
+        written = record(metadata.get("partitionToWriteStats") or {}, "partitionToWriteStats").items()
+        replaced = record(metadata.get("partitionToReplaceFileIds") or {}, "partitionToReplaceFileIds").items()
+        # The second name is that of the first versions.
+        extra = record(metadata.get("extraMetadata") or metadata.get("extraMetadataMap") or {}, "extraMetadata")
+        return Commit(
+            instant,
+            tuple(
+                write
+                for partition, stats in written
+                for stat in records(stats, "partitionToWriteStats")
+                for write in _writes(partition, stat)
+            ),
+            tuple(
+                (partition, text(file_id, "a file group"))
+                for partition, ids in replaced
+                for file_id in items(ids, "partitionToReplaceFileIds")
+            ),
+            text(extra["schema"], "schema") if extra.get("schema") else None,
+            metadata.get("operationType") in _REWRITES,
+            bool(extra.get("latest_schema")),
+        )
+    except FileNotFoundError:
+        raise
+    except DAMAGE as error:
+        raise TableFormatError(f"{path} is no metadata of a Hudi commit that can be read: {reason(error)}") from error
+
+
+def _parsed(data: bytes) -> Mapping[str, Any]:
+    return cast(Mapping[str, Any], parsed(data)) if data else {}
+
+
+def _record(data: bytes) -> Mapping[str, Any]:
+    """What a commit in Avro says. Runs in a child process."""
+    found = next(avro_records(data), None)
+    if found is None:
+        raise ValueError("it has no record")
+    return cast(Mapping[str, Any], found)
+
+
+def _writes(partition: str, stat: Mapping[str, Any]) -> list[Write]:
+    group = (partition, text(stat.get("fileId"), "fileId"))
+    previous = stat.get("prevCommit")
+    previous = None if previous in (None, "null") else text(previous, "prevCommit")
+    path = stat.get("path")
+    written = text(path, "path").rpartition("/")[2] if path else ""
+    # In delta commits `path` is the last of several log files, which change an older base file.
+    logs = items(stat.get("logFiles") or [], "logFiles")
+    others = {text(name, "logFiles") for name in (*logs, stat.get("baseFile")) if name} - {written}
+    rows = stat.get("numWrites")
+    rows = None if rows is None or written.startswith(".") else number(rows, "numWrites")
+    own = [Write(group, written, rows, previous)] if written else []
+    return own + [Write(group, name, None, previous) for name in sorted(others)]

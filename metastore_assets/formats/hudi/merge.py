@@ -1,0 +1,234 @@
+"""Rows of file slices that only hudi-rs reads: log files merged into a base file, and base files in Lance.
+
+hudi-rs is given a table of its own in a temporary folder: the files of the slice, the properties that tell how records
+merge, and a timeline of exactly those writes that apply. So what it finds out about a table by itself cannot differ
+from what was planned.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import shutil
+import tempfile
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
+from dataclasses import dataclass
+
+import pyarrow as pa
+
+from metastore_assets.formats.damage import DAMAGE, reason
+from metastore_assets.formats.hudi.log import LogBlock, check_mergeable, read_blocks
+from metastore_assets.formats.hudi.timeline import flag, names
+from metastore_assets.formats.hudi.transcode import in_utc, needs_transcoding, transcode_base, transcode_log
+from metastore_assets.formats.places.location import Location, StoredFile
+from metastore_assets.formats.places.object_store import OverwrittenError
+from metastore_assets.formats.readers.spill import spilled
+
+_BATCH_ROWS = 16_384
+_FIRST_INSTANT = "19700101000000000"
+_MERGE_BYTES = 256 << 20
+_COPY_BYTES = 8 << 20
+_MODES = ("COMMIT_TIME_ORDERING", "EVENT_TIME_ORDERING")
+_COMMIT_TIME, _EVENT_TIME = _MODES
+_STRATEGIES = {
+    "ce9acb64-bde0-424c-9b91-f6ebba25356d": _COMMIT_TIME,
+    "eeb8d96f-b1e4-49fd-bbf8-28ac514178e5": _EVENT_TIME,
+}
+_PAYLOADS = {
+    "org.apache.hudi.common.model.OverwriteWithLatestAvroPayload": _COMMIT_TIME,
+    "org.apache.hudi.common.model.DefaultHoodieRecordPayload": _EVENT_TIME,
+    "org.apache.hudi.common.model.EventTimeAvroPayload": _EVENT_TIME,
+}
+_PAYLOAD_KEYS = (
+    "hoodie.compaction.payload.class",
+    "hoodie.datasource.write.payload.class",
+    "hoodie.table.legacy.payload.class",
+)
+_STRATEGY_KEYS = ("hoodie.record.merge.strategy.id", "hoodie.compaction.record.merger.strategy")
+_ORDERING_KEYS = ("hoodie.table.ordering.fields", "hoodie.table.precombine.field")
+_PARTIAL_UPDATES = "hoodie.table.partial.update.mode"
+_MERGE_PROPERTIES = "hoodie.record.merge.property."
+
+
+@dataclass(frozen=True)
+class MergeRules:
+    """How records of one key become one."""
+
+    version: int
+    """Of the table: 6 stands for older ones too."""
+    mode: str
+    record_key: tuple[str, ...]
+    ordering: tuple[str, ...]
+    meta_fields: bool
+    """Whether files hold the columns that Hudi adds; without them keys are made from `record_key`."""
+    generator: tuple[tuple[str, str], ...]
+    """Properties of the key generator."""
+
+    @classmethod
+    def of(cls, version: int, properties: Mapping[str, str]) -> MergeRules:
+        """From the table's properties. Raises ValueError when records merge in a way that has no reader."""
+        payload = next((properties[key] for key in _PAYLOAD_KEYS if properties.get(key)), "")
+        strategy = next((properties[key] for key in _STRATEGY_KEYS if properties.get(key)), "")
+        ordering = names(properties, _ORDERING_KEYS)
+        mode = properties.get("hoodie.record.merge.mode", "").upper() or _inferred(version, payload, strategy, ordering)
+        unread = next((key for key in properties if key.startswith(_MERGE_PROPERTIES)), None)
+        if mode not in _MODES:
+            raise ValueError(f"the merge mode {mode}{f' of {payload}' if payload else ''}")
+        if payload and payload not in _PAYLOADS:
+            raise ValueError(f"the payload class {payload}")
+        if properties.get(_PARTIAL_UPDATES, "NONE").upper() != "NONE":
+            raise ValueError(f"partial updates ({_PARTIAL_UPDATES})")
+        if unread:
+            raise ValueError(f"the property {unread}")
+        record_key = names(properties, ("hoodie.table.recordkey.fields",))
+        meta_fields = flag(properties, "hoodie.populate.meta.fields", True)
+        if not meta_fields and not record_key:
+            raise ValueError("tables with neither meta fields nor record key fields")
+        return cls(
+            max(version, 6),
+            mode,
+            record_key,
+            ordering,
+            meta_fields,
+            tuple(sorted((key, value) for key, value in properties.items() if ".keygenerator." in key)),
+        )
+
+
+@dataclass(frozen=True)
+class Merge:
+    """What is needed beside the files to read a slice by hudi-rs."""
+
+    rules: MergeRules
+    schema: str
+    """Of the rows, in Avro's JSON, without columns that Hudi adds."""
+    instants: tuple[str, ...]
+    """The writes that apply: up to version 6 those found in the log files' blocks, else those of their names."""
+
+
+def log_blocks(location: Location, logs: tuple[StoredFile, ...]) -> list[LogBlock]:
+    """The blocks of log files in their order. Raises OSError, or ArrowInvalid for what has no reader."""
+    blocks: list[LogBlock] = []
+    for stored in logs:
+        try:
+            own = read_blocks(location.open_stored(stored))
+            check_mergeable(own)
+        except (FileNotFoundError, OverwrittenError):
+            raise
+        except DAMAGE as error:
+            raise pa.ArrowInvalid(f"{location.full_path(stored.path)}: {reason(error)}") from error
+        blocks += own
+    return blocks
+
+
+def merged(location: Location, base: StoredFile | None, logs: tuple[StoredFile, ...], merge: Merge) -> pa.NativeFile:
+    """The slice's rows as an opened temporary Parquet file. Raises OSError or ArrowInvalid."""
+    blocks = log_blocks(location, logs)
+    if merge.rules.version >= 8 and {block.instant for block in blocks} - set(merge.instants):
+        raise pa.ArrowInvalid("its log files hold blocks of other writes than their names say")
+    if any(block.instant < _FIRST_INSTANT for block in blocks):
+        raise pa.ArrowInvalid("its log files hold blocks of instants that are no times")
+    with tempfile.TemporaryDirectory(prefix="metastore-hudi-") as folder, _explained():
+        _write_table(folder, merge)
+        paths = [_placed(location, stored, folder) for stored in ((base,) if base else ()) + logs]
+        base_path = paths.pop(0) if base else ""
+        if needs_transcoding(merge.schema):
+            for path in paths:
+                transcode_log(os.path.join(folder, path))
+            if base and in_utc(merge.schema) != merge.schema:
+                transcode_base(os.path.join(folder, base_path))
+        batches = _batches(folder, base_path, paths)
+        first = next(batches, None)
+        if first is None:
+            return spilled(pa.schema([]), [])
+        result = spilled(first.schema, _chained(first, batches))
+        for stored in ((base,) if base else ()) + logs:
+            location.check(stored)
+        return result
+
+
+def _inferred(version: int, payload: str, strategy: str, ordering: tuple[str, ...]) -> str:
+    """The mode of tables that do not say, as Hudi 1.x infers it."""
+    if not payload and not strategy:
+        return _EVENT_TIME if ordering else _COMMIT_TIME
+    by_payload, by_strategy = _PAYLOADS.get(payload, "CUSTOM"), _STRATEGIES.get(strategy, "CUSTOM")
+    if version >= 8:
+        return by_strategy if strategy else by_payload
+    return by_payload if payload else by_strategy
+
+
+def _write_table(folder: str, merge: Merge) -> None:
+    rules = merge.rules
+    hoodie = os.path.join(folder, ".hoodie")
+    os.mkdir(hoodie)
+    properties = dict(rules.generator) | {
+        "hoodie.table.name": "slice",
+        "hoodie.table.type": "MERGE_ON_READ",
+        "hoodie.table.version": str(rules.version),
+        "hoodie.timeline.layout.version": "2" if rules.version >= 8 else "1",
+        "hoodie.table.timeline.timezone": "UTC",
+        "hoodie.populate.meta.fields": str(rules.meta_fields).lower(),
+        "hoodie.table.recordkey.fields": ",".join(rules.record_key),
+        "hoodie.record.merge.mode": rules.mode,
+        "hoodie.table.create.schema": in_utc(merge.schema),
+    }
+    if rules.ordering:
+        properties["hoodie.table.ordering.fields"] = ",".join(rules.ordering)
+        properties["hoodie.table.precombine.field"] = ",".join(rules.ordering)
+    with open(os.path.join(hoodie, "hoodie.properties"), "w", encoding="utf-8") as file:
+        file.writelines(f"{key}={value}\n" for key, value in properties.items())
+    if rules.version >= 8:
+        # The names of log files tell their writes: hudi-rs asks no timeline which blocks apply.
+        os.makedirs(os.path.join(hoodie, "timeline", "history"))
+        return
+    metadata = {"partitionToWriteStats": {}, "compacted": False, "extraMetadata": {"schema": in_utc(merge.schema)}}
+    # What is before the first instant of a timeline counts as committed: with this one, nothing is.
+    for instant in (_FIRST_INSTANT, *merge.instants):
+        with open(os.path.join(hoodie, f"{instant}.deltacommit"), "w", encoding="utf-8") as file:
+            json.dump(metadata | {"operationType": "UPSERT"}, file)
+
+
+def _placed(location: Location, stored: StoredFile, folder: str) -> str:
+    """The name under which a file lies in the folder."""
+    name = stored.path.rpartition("/")[2]
+    target = os.path.join(folder, name)
+    if location.is_local:
+        location.check(stored)
+        os.symlink(location.full_path(stored.path), target)
+    else:
+        with location.open_stored(stored) as source, open(target, "wb") as file:
+            shutil.copyfileobj(source, file, _COPY_BYTES)
+    return name
+
+
+def _batches(folder: str, base: str, logs: list[str]) -> Iterator[pa.RecordBatch]:
+    from hudi import HudiReadOptions, HudiTable
+
+    options = HudiReadOptions().with_hudi_options(
+        {
+            "hoodie.memory.merge.max.size": str(_MERGE_BYTES),
+            "hoodie.memory.spillable.map.path": os.path.join(folder, ".spill"),
+        }
+    )
+    reader = HudiTable(folder).create_file_group_reader_with_options(options)
+    yield from reader.read_file_slice_from_paths_stream(base, logs, options.with_batch_size(_BATCH_ROWS))
+
+
+def _chained(first: pa.RecordBatch, rest: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+    yield first
+    yield from rest
+
+
+@contextmanager
+def _explained() -> Iterator[None]:
+    try:
+        yield
+    except (OSError, pa.ArrowException):
+        raise
+    except Exception as error:
+        raise pa.ArrowInvalid(f"hudi-rs cannot read it: {error}") from error
+    except BaseException as error:
+        # A panic of native code is no Exception.
+        if type(error).__name__ != "PanicException":
+            raise
+        raise pa.ArrowInvalid(f"hudi-rs failed to read it: {error}") from error

@@ -1,0 +1,292 @@
+"""Hudi tables: the timeline says which files are live; base files are read by column, log files merged by hudi-rs."""
+
+from __future__ import annotations
+
+import hashlib
+import json
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import ExitStack, contextmanager
+from dataclasses import dataclass
+from functools import lru_cache
+
+import pyarrow as pa
+
+from metastore_assets.config import TableConfig
+from metastore_assets.errors import ConfigError, TableFormatError, TableNotFoundError
+from metastore_assets.formats.apart.reading import read_one
+from metastore_assets.formats.base import Fragment, Snapshot, SnapshotReference
+from metastore_assets.formats.bounds import FragmentBounds, bounds_table
+from metastore_assets.formats.conform import Matcher
+from metastore_assets.formats.damage import DAMAGE, reason
+from metastore_assets.formats.hudi.archive import archived_completions
+from metastore_assets.formats.hudi.columns import HudiColumns, PartitionConstants
+from metastore_assets.formats.hudi.commits import read_commits
+from metastore_assets.formats.hudi.log import live_instants
+from metastore_assets.formats.hudi.merge import Merge, MergeRules, log_blocks, merged
+from metastore_assets.formats.hudi.names import data_file_name
+from metastore_assets.formats.hudi.partitions import PartitionPaths
+from metastore_assets.formats.hudi.schema import META_COLUMNS, HudiSchema, file_schema, parsed, table_schema, unparsed
+from metastore_assets.formats.hudi.slices import FileSlice, file_slices
+from metastore_assets.formats.hudi.timeline import State, Timeline, flag, load_timeline
+from metastore_assets.formats.partition_filter import PartitionFilter
+from metastore_assets.formats.partition_keys import encode_partition_key
+from metastore_assets.formats.places.location import Location, StoredFile
+from metastore_assets.formats.places.reach import own_location
+from metastore_assets.formats.readers.columns import open_columns
+from metastore_assets.formats.readers.reader import FileFragmentReader, explained
+from metastore_assets.formats.values import Constant
+
+_THREADS = 16
+_OPTION = "meta_columns"
+_DROPPED = "hoodie.datasource.write.drop.partition.columns"
+
+
+class HudiFormat:
+    """A Hudi table at a location. Its snapshots are the completed writes of its timeline."""
+
+    def __init__(self, table: TableConfig) -> None:
+        self._location = own_location(table)
+        self._at = table.at
+        self._filter = PartitionFilter.of(table.partitions)
+        self._meta_columns = table.options.get(_OPTION, False)
+        unknown = sorted(set(table.options) - {_OPTION})
+        if unknown or not isinstance(self._meta_columns, bool):
+            key = unknown[0] if unknown else _OPTION
+            raise ConfigError(
+                f"table {table.name!r}: options.{key} = {table.options[key]!r}: of a Hudi table there is "
+                f"{_OPTION}, true or false"
+            )
+
+    def snapshot_id(self) -> str:
+        """The newest instant, from one listing of the timeline."""
+        return self.current().id
+
+    def current(self) -> SnapshotReference:
+        """The newest instant and when it completed."""
+        with _explained(self._location):
+            state = load_timeline(self._location).state(self._at)
+        return SnapshotReference(state.id, state.committed_at)
+
+    def snapshot(self) -> Snapshot:
+        """The state, from the timeline, the metadata of the commits on it, and one listing of the table."""
+        with _explained(self._location):
+            return self._snapshot()
+
+    def bounds(self, snapshot: Snapshot, column: str) -> pa.Table:
+        """Nothing: what the metadata table knows of columns is in HFile, which has no reader here."""
+        return bounds_table(snapshot, column, [FragmentBounds()] * len(snapshot.fragments))
+
+    def _snapshot(self) -> Snapshot:
+        timeline = load_timeline(self._location)
+        _check_features(timeline)
+        state = timeline.state(self._at)
+        paths = PartitionPaths.of(self._location.uri, timeline.properties)
+        if paths.columns:
+            self._check_filter(paths.columns)
+        commits = read_commits(self._location, timeline.completed)
+        # What a table does not record, only all of its partitions tell.
+        listed = self._keeps(paths) if paths.columns else lambda path: True
+        slices = file_slices(timeline, state, commits, listed, lambda: archived_completions(timeline))
+        partitions = {one.partition for one in slices}
+        paths = paths.told_by(partitions)
+        columns = paths.names(partitions)
+        self._check_filter(columns)
+        keeps = self._keeps(paths)
+        slices = [one for one in slices if keeps(one.partition)]
+        own = [commit for commit in commits if commit.instant.requested in state.requested]
+        dropped = paths.columns if flag(timeline.properties, _DROPPED, False) else ()
+        schema = table_schema(self._location, timeline.properties, own, dropped, paths.dated)
+        schema = schema or self._schema_of_files(slices)
+        foreign = schema.without(paths.columns)
+        schema = schema.with_texts(foreign)
+        constants = PartitionConstants(self._location, paths, schema.columns, (*dropped, *foreign))
+        fragments = self._fragments(timeline, state, slices, schema, constants, paths)
+        added = [pa.field(name, pa.string()) for name in META_COLUMNS] if self._meta_columns else []
+        return Snapshot(
+            format="hudi",
+            id=state.id,
+            committed_at=state.committed_at,
+            schema=pa.schema([*added, *schema.columns]),
+            partition_columns=columns,
+            fragments=tuple(sorted(fragments, key=lambda fragment: (fragment.partition_key, fragment.id))),
+        )
+
+    def _keeps(self, paths: PartitionPaths) -> Callable[[str], bool]:
+        if not self._filter.patterns:
+            return lambda path: True
+        return lru_cache(maxsize=None)(lambda path: self._filter.keeps(paths.items(path)))
+
+    def _check_filter(self, columns: Sequence[str]) -> None:
+        if unknown := self._filter.unknown(columns):
+            raise TableFormatError(
+                f"{self._location.uri} has no partition column {unknown[0]!r}; "
+                f"there are: {', '.join(columns) or 'none'}"
+            )
+
+    def _schema_of_files(self, slices: Sequence[FileSlice]) -> HudiSchema:
+        """Of tables so old that no commit tells it: what the newest base file says."""
+        bases = [one.base for one in slices if one.base is not None and one.kind == "parquet"]
+        if not bases:
+            raise TableFormatError(f"{self._location.uri}: neither a commit nor a file tells the table's schema")
+        newest = max(bases, key=lambda stored: stored.path.rpartition("_")[2])
+        text, stored = read_one(file_schema, self._location.full_path(newest.path), self._location, newest)
+        return parsed(self._location, text.decode()) if text is not None else unparsed(stored)
+
+    def _fragments(
+        self,
+        timeline: Timeline,
+        state: State,
+        slices: Sequence[FileSlice],
+        schema: HudiSchema,
+        constants: PartitionConstants,
+        paths: PartitionPaths,
+    ) -> list[Fragment]:
+        merger = _Merger(timeline, state, schema)
+        with ThreadPoolExecutor(_THREADS) as pool:
+            merges = list(pool.map(merger.merge, slices))
+        fragments = []
+        for one, merge in zip(slices, merges, strict=True):
+            logs = one.logs if merge and merge.instants else ()
+            files = ((one.base,) if one.base else ()) + logs
+            if not files:
+                continue
+            source = HudiFragmentSource(
+                self._location,
+                one.base,
+                one.kind,
+                logs,
+                constants.of(one.partition),
+                schema.numbers,
+                self._meta_columns,
+                merge,
+            )
+            key = encode_partition_key(paths.items(one.partition))
+            path = self._location.full_path(files[0].path)
+            size = sum(stored.size for stored in files)
+            fragments.append(Fragment(_fragment_id(files, merge, bool(logs)), key, path, size, one.rows, source))
+        return fragments
+
+
+class _Merger:
+    """Which slices hudi-rs must read, and how."""
+
+    def __init__(self, timeline: Timeline, state: State, schema: HudiSchema) -> None:
+        self._timeline = timeline
+        self._state = state
+        self._schema = schema
+        self._rules: MergeRules | None = None
+
+    def merge(self, one: FileSlice) -> Merge | None:
+        """None for a base file alone that is read without hudi-rs. Raises TableFormatError."""
+        uri = self._timeline.location.uri
+        if one.kind == "hfile":
+            raise TableFormatError(f"{uri} has base files in HFile, which has no reader")
+        if not one.logs and one.kind != "lance":
+            return None
+        if self._timeline.layout == 1:
+            blocks = log_blocks(self._timeline.location, one.logs)
+            instants = live_instants(blocks, self._state.has)
+        else:
+            instants = tuple(
+                dict.fromkeys(
+                    meaning.instant
+                    for stored in one.logs
+                    if (meaning := data_file_name(stored.path.rpartition("/")[2]))
+                )
+            )
+        if not instants and one.kind != "lance":
+            return None
+        if one.kind == "orc":
+            raise TableFormatError(f"{uri} has log files on base files in ORC, which has no reader")
+        try:
+            rules = self._rules = self._rules or MergeRules.of(self._timeline.version, self._timeline.properties)
+        except ValueError as error:
+            raise TableFormatError(f"{uri} has log files that merge by {error}, which has no reader") from error
+        if self._schema.avro is None:
+            raise TableFormatError(f"{uri} has log files, and neither a commit nor a file tells the schema in Avro")
+        if one.kind == "lance" and _has_local_times(self._schema.columns):
+            raise TableFormatError(f"{uri} has timestamps without time zone in Lance, which has no reader")
+        if not one.in_order and rules.mode == "COMMIT_TIME_ORDERING":
+            raise TableFormatError(
+                f"{uri}: the file group {one.file_id} has log files of concurrent writes, whose order is not defined"
+            )
+        return Merge(rules, self._schema.avro, instants)
+
+
+@dataclass(frozen=True)
+class HudiFragmentSource:
+    """One file slice: a base file as it was listed, and the log files that change it."""
+
+    location: Location
+    base: StoredFile | None
+    kind: str
+    logs: tuple[StoredFile, ...]
+    constants: tuple[tuple[str, Constant], ...]
+    numbers: tuple[tuple[str, pa.DataType], ...]
+    """Columns that the files may hold as texts, and their types."""
+    meta_columns: bool
+    """Whether columns that Hudi adds are asked for."""
+    merge: Merge | None
+    """None when the base file alone is all there is, in a format that needs no hudi-rs."""
+
+    def open(self) -> FileFragmentReader:
+        """Read the footer, or merge the files once. Raises FragmentError."""
+        files = ((self.base,) if self.base else ()) + self.logs
+        path = self.location.full_path(files[0].path)
+        with explained(path), ExitStack() as stack:
+            if self.merge is None and self.base is not None:
+                source = stack.enter_context(self.location.open_stored(self.base))
+                columns = open_columns(self.kind, source)
+            elif self.merge is not None:
+                source = stack.enter_context(merged(self.location, self.base, self.logs, self.merge))
+                columns = open_columns("parquet", source)
+            reader = FileFragmentReader(
+                HudiColumns(columns, dict(self.numbers), meta_columns=self.meta_columns),
+                path=path,
+                matcher=Matcher(),
+                constants=dict(self.constants),
+                verify=self._verify if self.merge is None else lambda: None,
+            )
+            stack.pop_all()
+        return reader
+
+    def _verify(self) -> None:
+        if self.base is not None:
+            self.location.check(self.base)
+
+
+def _has_local_times(fields: Iterable[pa.Field]) -> bool:
+    return any(
+        (pa.types.is_timestamp(field.type) and field.type.tz is None)
+        or _has_local_times(field.type.field(index) for index in range(field.type.num_fields))
+        for field in fields
+    )
+
+
+def _check_features(timeline: Timeline) -> None:
+    properties, uri = timeline.properties, timeline.location.uri
+    if properties.get("hoodie.bootstrap.base.path"):
+        raise TableFormatError(f"{uri} is bootstrapped from the files of another table, which has no reader")
+    formats = properties.get("hoodie.table.format", "native")
+    if formats.lower() != "native":
+        raise TableFormatError(f"{uri} keeps its commits in the table format {formats!r}, which has no reader")
+
+
+def _fragment_id(files: Sequence[StoredFile], merge: Merge | None, has_logs: bool) -> str:
+    parts: list[object] = [[stored.path, stored.size] for stored in files]
+    if merge is not None and has_logs:
+        rules = merge.rules
+        # Which blocks of the log files apply, and how, is not in the files' names.
+        parts += [list(merge.instants), rules.mode, list(rules.ordering), list(rules.record_key)]
+    return hashlib.sha256(json.dumps(parts).encode()).hexdigest()[:32]
+
+
+@contextmanager
+def _explained(location: Location) -> Iterator[None]:
+    try:
+        yield
+    except (FileNotFoundError, NotADirectoryError) as error:
+        raise TableNotFoundError(f"{location.uri} holds no Hudi table that can be read: {error}") from error
+    except DAMAGE as error:
+        raise TableFormatError(f"{location.uri} cannot be read as a Hudi table: {reason(error)}") from error

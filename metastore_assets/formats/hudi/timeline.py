@@ -1,0 +1,231 @@
+"""The timeline of a Hudi table: its properties, its instants, and which of them a state of the table consists of."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from datetime import UTC, datetime
+
+from metastore_assets.errors import TableFormatError, TableNotFoundError
+from metastore_assets.formats.damage import naming
+from metastore_assets.formats.places.location import Location
+from metastore_assets.formats.time_travel import not_found, parse_timestamp
+
+FOLDER = ".hoodie"
+NO_INSTANT = "00000000000000"
+"""The id of the state of a table without any commit."""
+
+_PROPERTIES = f"{FOLDER}/hoodie.properties"
+_VERSIONS = (0, 1, 2, 3, 4, 5, 6, 8, 9)
+_WRITES = ("commit", "deltacommit", "replacecommit")
+"""Actions that complete by changing which files, or which blocks of log files, hold the rows."""
+_PENDING_PLANS = ("compaction", "logcompaction", "clustering")
+_FILE = re.compile(r"(\d+)(?:_(\d+))?\.(?:(?:([a-z]+)\.)?(requested|inflight)|([a-z]+))")
+"""Of `<instant>.inflight` the action is left out: it is a commit."""
+_STATE = re.compile(r"(\d+)(?:~(\d+(?:,\d+)*))?")
+INSTANTS = ("0", ":")
+"""Between these sort the names that start with digits, as those of instants do."""
+PARTITION_MARKER = ".hoodie_partition_metadata"
+"""The file in the folder of each partition; it may have a suffix."""
+
+
+@dataclass(frozen=True, order=True)
+class Instant:
+    """A completed write of the timeline."""
+
+    requested: str
+    """When it began, in digits: what names it."""
+    completed: str | None
+    """When it ended; None in the timeline's first layout, which does not tell."""
+    action: str
+    path: str
+    """Of its metadata, relative to the table."""
+
+    @property
+    def became_visible(self) -> str:
+        """The digits of the moment from which on it belongs to the table, as far as that is known."""
+        return self.completed or self.requested
+
+
+@dataclass(frozen=True)
+class Timeline:
+    """What a listing of the timeline shows, and the table's properties."""
+
+    location: Location
+    properties: Mapping[str, str]
+    completed: tuple[Instant, ...]
+    """Writes, ordered by when they were requested."""
+    pending: frozenset[str]
+    """Requested times of writes that have not completed: compaction and clustering plans left out."""
+    start: str
+    """Instants before this one have been archived, and were complete by then."""
+
+    @property
+    def version(self) -> int:
+        """The table's version, 0 to 9."""
+        return _version(self.location, self.properties)
+
+    @property
+    def layout(self) -> int:
+        """1: completed instants are `<requested>.<action>`. 2: `<requested>_<completed>.<action>`."""
+        return _layout(self.location, self.properties)
+
+    def state(self, at: str | None) -> State:
+        """The state that is meant: the newest without `at`. Raises SnapshotNotFoundError."""
+        if at is None:
+            return self._state(self.completed[-1].requested if self.completed else NO_INSTANT, self.pending)
+        if at == NO_INSTANT and not self.completed:
+            return self._state(NO_INSTANT, frozenset())
+        moment = parse_timestamp(at)
+        match = _STATE.fullmatch(at)
+        if moment is not None:
+            visible = [one for one in self.completed if (seen := instant_time(one.became_visible)) and seen <= moment]
+            until = max((one.requested for one in visible), default="")
+            later = frozenset(one.requested for one in self.completed) - {one.requested for one in visible}
+        else:
+            until = match[1] if match else ""
+            later = frozenset((match[2] or "").split(",")) - {""} if match else frozenset()
+        state = self._state(until, self.pending | later)
+        if not state.instants:
+            known = [one.requested for one in self.completed]
+            raise not_found(self.location.uri, at, "there are an instant or a time since the first of these", known)
+        return state
+
+    def _state(self, until: str, without: frozenset[str]) -> State:
+        left_out = frozenset(instant for instant in without if instant <= until)
+        instants = tuple(one for one in self.completed if one.requested <= until and one.requested not in left_out)
+        newest = instants[-1].requested if instants else NO_INSTANT
+        hollow = sorted(instant for instant in left_out if instant < newest)
+        return State(
+            id="~".join([newest, ",".join(hollow)]) if hollow else newest,
+            committed_at=instant_time(max((one.became_visible for one in instants), default="")),
+            instants=instants,
+            requested=frozenset(one.requested for one in instants),
+            until=until,
+            start=self.start,
+        )
+
+
+@dataclass(frozen=True)
+class State:
+    """Which completed writes a state of the table consists of."""
+
+    id: str
+    """The newest instant; behind a `~` older ones that had not completed by then, which is rare."""
+    committed_at: datetime | None
+    instants: tuple[Instant, ...]
+    """Those on the timeline, ordered by when they were requested."""
+    requested: frozenset[str]
+    until: str
+    """No instant after this one belongs to the state."""
+    start: str
+
+    def has(self, instant: str) -> bool:
+        """Whether what an instant wrote belongs to this state."""
+        return instant in self.requested or instant < self.start
+
+
+def load_timeline(location: Location) -> Timeline:
+    """Read the properties and list the timeline. Raises TableNotFoundError, TableFormatError or OSError."""
+    properties = load_properties(location)
+    layout = _layout(location, properties)
+    _version(location, properties)
+    folder = FOLDER if layout == 1 else f"{FOLDER}/{properties.get('hoodie.timeline.path', 'timeline')}"
+    completed: dict[str, Instant] = {}
+    pending: dict[str, str] = {}
+    savepoints = set()
+    for name in location.names(folder, *INSTANTS):
+        match = _FILE.fullmatch(name)
+        if match is None:
+            continue
+        requested, ended, unfinished, action = match[1], match[2], match[4], match[5]
+        if unfinished:
+            pending[requested] = match[3] or "commit"
+        elif action == "savepoint":
+            savepoints.add(requested)
+        elif action in _WRITES and (layout == 1) == (ended is None):
+            completed[requested] = Instant(requested, ended, action, f"{folder}/{name}")
+    unfinished_writes = {
+        requested: action
+        for requested, action in pending.items()
+        if requested not in completed and action in (*_WRITES, *_PENDING_PLANS)
+    }
+    present = {*completed, *unfinished_writes}
+    return Timeline(
+        location,
+        properties,
+        tuple(sorted(completed.values())),
+        frozenset(requested for requested, action in unfinished_writes.items() if action in _WRITES),
+        # What is kept for a savepoint may have archived instants behind it.
+        start=min(present - savepoints or present, default=""),
+    )
+
+
+def holds_hudi(location: Location) -> bool:
+    """Whether a folder is a table: whether it has properties, or the copy of them that a writer leaves."""
+    name = _PROPERTIES.rpartition("/")[2]
+    return name in (found.removesuffix(".backup") for found in location.names(FOLDER, name[:-1], f"{name}0"))
+
+
+def load_properties(location: Location) -> dict[str, str]:
+    """`hoodie.properties`, in the notation of Java's property files."""
+    try:
+        text = _text(location, _PROPERTIES)
+    except FileNotFoundError as error:
+        try:
+            # While a writer changes the properties there is only a copy of them.
+            text = _text(location, f"{_PROPERTIES}.backup")
+        except FileNotFoundError:
+            raise TableNotFoundError(f"{location.uri} holds no Hudi table: there is no {_PROPERTIES}") from error
+    properties = {}
+    for line in text.splitlines():
+        if not line.lstrip().startswith(("#", "!")) and "=" in line:
+            key, _, value = line.partition("=")
+            properties[_unescaped(key.strip())] = _unescaped(value.strip())
+    return properties
+
+
+def _text(location: Location, path: str) -> str:
+    with naming(location.full_path(path)):
+        return location.read(path).decode()
+
+
+def instant_time(digits: str) -> datetime | None:
+    """The moment of an instant, taken as UTC; None for digits that are none."""
+    text = digits if len(digits) == 17 else f"{digits}000"
+    try:
+        return datetime.strptime(f"{text[:14]}.{text[14:]}000", "%Y%m%d%H%M%S.%f").replace(tzinfo=UTC)
+    except ValueError:
+        return None
+
+
+def flag(properties: Mapping[str, str], key: str, default: bool) -> bool:
+    """A property that is true or false."""
+    return properties.get(key, str(default)).lower() == "true"
+
+
+def names(properties: Mapping[str, str], keys: Sequence[str]) -> tuple[str, ...]:
+    """The comma-separated names in the first of some properties that is set."""
+    text = next((properties[key] for key in keys if properties.get(key)), "")
+    return tuple(filter(None, map(str.strip, text.split(","))))
+
+
+def _version(location: Location, properties: Mapping[str, str]) -> int:
+    text = properties.get("hoodie.table.version", "0")
+    if text not in map(str, _VERSIONS):
+        raise TableFormatError(f"{location.uri} is a Hudi table of version {text[:20]}, which has no reader")
+    return int(text)
+
+
+def _layout(location: Location, properties: Mapping[str, str]) -> int:
+    expected = 2 if _version(location, properties) >= 8 else 1
+    # Layout 0 differs in how pending instants are written only.
+    found = properties.get("hoodie.timeline.layout.version", str(expected)).replace("0", "1")
+    if found != str(expected):
+        raise TableFormatError(f"{location.uri} has a Hudi timeline of layout {found[:20]}, which has no reader")
+    return expected
+
+
+def _unescaped(text: str) -> str:
+    return re.sub(r"\\u([0-9a-fA-F]{4})|\\(.)", lambda match: chr(int(match[1], 16)) if match[1] else match[2], text)

@@ -1,0 +1,150 @@
+"""Files of Hudi in types that hudi-rs merges: Avro blocks as Parquet, local timestamps as instants in UTC."""
+
+from __future__ import annotations
+
+import json
+import os
+from collections.abc import Mapping
+
+import pyarrow as pa
+import pyarrow.parquet as pq
+
+from metastore_assets.formats.conform import Matcher, conform
+from metastore_assets.formats.hudi.log import AVRO_BLOCK, PARQUET_BLOCK, SCHEMA_HEADER, read_blocks, written_block
+from metastore_assets.formats.readers.avro import AvroColumns
+from metastore_assets.formats.readers.parquet import open_parquet
+
+_BLOCK_VERSION = 3
+_SYNC = b"\0" * 16
+_LOCAL = "local-timestamp-"
+_BATCH_ROWS = 16_384
+
+
+def needs_transcoding(avro_schema: str) -> bool:
+    """Whether a schema has enumerations, local timestamps, or timestamps inside of other types."""
+    return any(_is_hard(field["type"], nested=False) for field in json.loads(avro_schema)["fields"])
+
+
+def in_utc(avro_schema: str) -> str:
+    """The schema with instants in the place of timestamps without time zone: the same numbers."""
+    return avro_schema.replace(f'"{_LOCAL}', '"timestamp-')
+
+
+def transcode_base(path: str) -> None:
+    """Replace a Parquet file, or a link to one. Raises ArrowInvalid for content that is broken."""
+    target = f"{path}.new"
+    with pa.OSFile(path, "rb") as source:
+        file = open_parquet(source)
+        with pq.ParquetWriter(target, _schema_in_utc(file.schema_arrow), compression="zstd") as writer:
+            for batch in file.iter_batches(_BATCH_ROWS):
+                writer.write_table(_table_in_utc(pa.table(batch)))
+    os.replace(target, path)
+
+
+def transcode_log(path: str) -> None:
+    """Replace a log file, or a link to one, by one with its rows in Parquet. Raises ArrowInvalid."""
+    with open(path, "rb") as file:
+        data = file.read()
+    result = b""
+    for block in read_blocks(pa.BufferReader(data)):
+        start, length = block.place
+        content, kind = data[start : start + length], block.kind
+        headers = {key: in_utc(text) if key == SCHEMA_HEADER else text for key, text in block.headers.items()}
+        if kind == AVRO_BLOCK:
+            content, kind = _parquet(_avro_rows(content, block.headers)), PARQUET_BLOCK
+        elif kind == PARQUET_BLOCK:
+            content = _parquet(open_parquet(pa.BufferReader(content)).read())
+        result += written_block(kind, headers, content)
+    # A link to the table's own file is replaced, not written through.
+    os.unlink(path)
+    with open(path, "wb") as file:
+        file.write(result)
+
+
+def _is_hard(type_: object, *, nested: bool) -> bool:
+    if isinstance(type_, list):
+        return any(_is_hard(branch, nested=nested) for branch in type_)
+    if not isinstance(type_, Mapping):
+        return False
+    logical = str(type_.get("logicalType"))
+    if type_["type"] == "enum" or logical.startswith(_LOCAL) or (nested and "timestamp" in logical):
+        return True
+    below = [type_["type"], type_.get("items"), type_.get("values"), *(one["type"] for one in type_.get("fields", ()))]
+    return any(_is_hard(part, nested=True) for part in below)
+
+
+def _parquet(table: pa.Table) -> bytes:
+    sink = pa.BufferOutputStream()
+    pq.write_table(_table_in_utc(table), sink)
+    return sink.getvalue().to_pybytes()
+
+
+def _table_in_utc(table: pa.Table) -> pa.Table:
+    schema = _schema_in_utc(table.schema)
+    columns = [
+        pa.chunked_array([conform(chunk, field.type, Matcher()) for chunk in column.chunks], field.type)
+        for column, field in zip(table.columns, schema, strict=True)
+    ]
+    return pa.table(columns, schema=schema)
+
+
+def _schema_in_utc(schema: pa.Schema) -> pa.Schema:
+    return pa.schema([field.with_type(_type_in_utc(field.type)) for field in schema])
+
+
+def _type_in_utc(type_: pa.DataType) -> pa.DataType:
+    if pa.types.is_timestamp(type_):
+        return pa.timestamp(type_.unit, "UTC")
+    if pa.types.is_struct(type_):
+        return pa.struct([field.with_type(_type_in_utc(field.type)) for field in type_])
+    if pa.types.is_map(type_):
+        return pa.map_(_type_in_utc(type_.key_type), type_.item_field.with_type(_type_in_utc(type_.item_type)))
+    if pa.types.is_list(type_):
+        return pa.list_(type_.value_field.with_type(_type_in_utc(type_.value_type)))
+    return type_
+
+
+def _avro_rows(content: bytes, headers: Mapping[int, str]) -> pa.Table:
+    """An Avro block's rows: behind version and number of rows, the length and the bytes of each."""
+    version, count = int.from_bytes(content[:4], "big"), int.from_bytes(content[4:8], "big")
+    if version != _BLOCK_VERSION:
+        raise pa.ArrowInvalid(f"Avro log blocks of version {version} have no reader")
+    position = 8
+    rows = []
+    for _ in range(count):
+        if position + 4 > len(content):
+            break
+        length = int.from_bytes(content[position : position + 4], "big")
+        rows.append(content[position + 4 : position + 4 + length])
+        position += 4 + length
+    if position != len(content) or len(rows) != count:
+        raise pa.ArrowInvalid("a log block is longer or shorter than its rows")
+    columns = AvroColumns(pa.PythonFile(pa.BufferReader(_container(headers[SCHEMA_HEADER], rows)), mode="r"))
+    table = pa.table(
+        [pa.chunked_array(columns.read(index), field.type) for index, field in enumerate(columns.fields)],
+        schema=pa.schema(columns.fields),
+    )
+    columns.close()
+    return table
+
+
+def _container(schema: str, rows: list[bytes]) -> bytes:
+    """An Avro file of these rows."""
+    body = b"".join(rows)
+    items = b"".join(_text(text) for text in ("avro.schema", schema, "avro.codec", "null"))
+    return b"Obj\x01" + _long(2) + items + _long(0) + _SYNC + _long(len(rows)) + _long(len(body)) + body + _SYNC
+
+
+def _text(text: str) -> bytes:
+    data = text.encode()
+    return _long(len(data)) + data
+
+
+def _long(value: int) -> bytes:
+    """A number that is not negative, zigzag-encoded."""
+    value <<= 1
+    data = bytearray()
+    while value > 0x7F:
+        data.append(value & 0x7F | 0x80)
+        value >>= 7
+    return bytes([*data, value])

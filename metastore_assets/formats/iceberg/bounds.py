@@ -1,0 +1,88 @@
+"""What the manifests of an Iceberg table say of one column in one data file, as far as it can be relied on."""
+
+from __future__ import annotations
+
+import math
+import struct
+
+import pyarrow as pa
+
+from metastore_assets.formats.base import Guarantee
+from metastore_assets.formats.bounds import FragmentBounds
+from metastore_assets.formats.conform import identity
+from metastore_assets.formats.iceberg.manifests import FileEntry, Statistics
+from metastore_assets.formats.values import Constant, constant, unscaled_decimal
+
+_ABSENT = (None, Guarantee.ABSENT)
+_FORMATS = {pa.int32(): ("<i",), pa.int64(): ("<q", "<i"), pa.float32(): ("<f",), pa.float64(): ("<d", "<f")}
+"""How numbers are stored; a file that is older than a wider type has the narrower one."""
+
+
+def fragment_bounds(path: tuple[pa.Field, ...], entry: FileEntry, *, has_deletes: bool) -> FragmentBounds:
+    """Null count, minimum and maximum of the column at the end of a path of fields, from `entry.statistics`.
+
+    Counts are exact as long as no deletes apply. Writers may cut bounds short, and leave NaN out.
+    """
+    statistics = entry.statistics
+    if statistics is None or not identity(path[-1]).isdecimal() or _is_doubtful(path, entry):
+        return FragmentBounds()
+    field_id, type_ = int(identity(path[-1])), path[-1].type
+    nulls = _null_count(statistics, field_id, entry.record_count)
+    lower, upper = (
+        decoded(bounds.get(field_id), type_) for bounds in (statistics.lower_bounds, statistics.upper_bounds)
+    )
+    return FragmentBounds(
+        null_count=_ABSENT if nulls is None else (nulls, Guarantee.BOUND if has_deletes else Guarantee.EXACT),
+        minimum=_ABSENT if lower is None else (lower[0], Guarantee.BOUND),
+        maximum=_ABSENT if upper is None else (upper[0], Guarantee.BOUND),
+    )
+
+
+def _is_doubtful(path: tuple[pa.Field, ...], entry: FileEntry) -> bool:
+    """Of what is below lists and maps, values are counted differently; of what is below structs, only Parquet counts
+    the rows of null structs."""
+    above = path[:-1]
+    return any(not pa.types.is_struct(field.type) for field in above) or (bool(above) and entry.format != "parquet")
+
+
+def _null_count(statistics: Statistics, field_id: int, rows: int) -> int | None:
+    nulls, values = statistics.null_value_counts.get(field_id), statistics.value_counts.get(field_id)
+    if nulls is None or values not in (None, rows) or not 0 <= nulls <= rows:
+        return None
+    return nulls
+
+
+def decoded(data: bytes | None, type_: pa.DataType) -> Constant | None:
+    """A bound in Iceberg's binary single-value form; None for what is not one of that type, and for NaN."""
+    if data is None:
+        return None
+    try:
+        return _decoded(data, type_)
+    except (ValueError, ArithmeticError, struct.error, pa.ArrowException):
+        return None
+
+
+def _decoded(data: bytes, type_: pa.DataType) -> Constant | None:
+    if pa.types.is_boolean(type_) and len(data) == 1:
+        return constant(data != b"\x00", type_)
+    if pa.types.is_decimal(type_) and data:
+        return unscaled_decimal(int.from_bytes(data, "big", signed=True), type_)
+    if pa.types.is_string(type_):
+        return constant(data.decode("utf-8"), type_)
+    if pa.types.is_binary(type_) or (pa.types.is_fixed_size_binary(type_) and len(data) == type_.byte_width):
+        return constant(data, type_)
+    if pa.types.is_temporal(type_):
+        storage = pa.int32() if type_.bit_width == 32 else pa.int64()
+        formats = _FORMATS[storage][:1]
+        number = _number(data, formats)
+        return None if number is None else constant(number, storage).view(type_)
+    number = _number(data, _FORMATS.get(type_, ()))
+    return None if number is None or math.isnan(number) else constant(number, type_)
+
+
+def _number(data: bytes, formats: tuple[str, ...]) -> int | float | None:
+    for one in formats:
+        if struct.calcsize(one) == len(data):
+            number: int | float = struct.unpack(one, data)[0]
+            return number
+    return None

@@ -1,0 +1,111 @@
+"""Delete files of Iceberg tables, resolved to the positions of deleted rows in one data file."""
+
+from __future__ import annotations
+
+import struct
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+
+import numpy as np
+import numpy.typing as npt
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from metastore_assets.formats.damage import refuse_beyond
+from metastore_assets.formats.deletion_vectors import checked, decode_vector, read_part
+from metastore_assets.formats.iceberg.locations import plain_path
+from metastore_assets.formats.limits import DELETED_ROWS
+from metastore_assets.formats.places.location import Location
+from metastore_assets.formats.readers.columns import open_columns
+
+Positions = npt.NDArray[np.uint64]
+
+_LEAST_VECTOR = 12
+"""Bytes of a length, a magic number and a checksum."""
+
+
+@dataclass(frozen=True)
+class PositionDeletes:
+    """A file of deleted positions, or a deletion vector."""
+
+    location: Location
+    path: str
+    format: str
+    record_count: int
+    offset: int | None = None
+    """Of a deletion vector in its file, in bytes."""
+    size: int | None = None
+
+    def positions(self, data_path: str, row_count: int, *, exact: bool) -> Positions:
+        """Positions deleted of the data file of that recorded path and so many rows, in no order, some repeatedly.
+
+        Unless `exact`, paths that differ in scheme and authority name the same file. Raises ValueError, OSError or
+        ArrowException when what is stored cannot be read.
+        """
+        if self.format == "puffin":
+            return self._vector(row_count)
+        file = open_columns(self.format, self.location.open(self.path))
+        try:
+            names = [field.name for field in file.fields]
+            paths, positions = (_column(file.read(names.index(name))) for name in ("file_path", "pos"))
+            found: list[Positions] = []
+            for own_paths, own_positions in aligned([paths, positions]):
+                part = pc.filter(own_positions, _names_file(own_paths, data_path, exact))
+                if part.null_count:
+                    raise ValueError("it has a row without a position")
+                if len(part):
+                    found.append(part.cast(pa.uint64()).to_numpy(zero_copy_only=False))
+                refuse_beyond(DELETED_ROWS, sum(map(len, found)), "deleted rows of one data file")
+        finally:
+            file.close()
+        return np.concatenate(found) if found else np.empty(0, np.uint64)
+
+    def _vector(self, row_count: int) -> Positions:
+        if self.offset is None or self.size is None or self.size < _LEAST_VECTOR:
+            raise ValueError(
+                f"the manifest does not say where it is: content_offset is {self.offset}, "
+                f"content_size_in_bytes is {self.size}"
+            )
+        stored = read_part(self.location, self.path, self.offset, self.size)
+        (length,) = struct.unpack_from(">I", stored)
+        if length != self.size - 8:
+            raise ValueError(
+                f"the manifest says that it has {self.size} bytes, its own length at {self.offset} is {length}"
+            )
+        return decode_vector(checked(stored[4:]), self.record_count, "manifest", row_count)
+
+
+def aligned(columns: Sequence[Iterator[pa.Array]]) -> Iterator[tuple[pa.Array, ...]]:
+    """Columns that come in pieces of different lengths, in pieces of the same.
+
+    Raises ArrowInvalid unless all have the same number of rows.
+    """
+    rest: list[pa.Array] = [_next(column) for column in columns]
+    while length := min(map(len, rest)):
+        yield tuple(piece.slice(0, length) for piece in rest)
+        rest = [
+            piece.slice(length) if len(piece) > length else _next(column)
+            for piece, column in zip(rest, columns, strict=True)
+        ]
+    if any(map(len, rest)):
+        raise pa.ArrowInvalid("its columns differ in their number of rows")
+
+
+def _next(column: Iterator[pa.Array]) -> pa.Array:
+    """The next piece with rows; one without when there is none."""
+    return next((piece for piece in column if len(piece)), pa.nulls(0))
+
+
+def _column(chunks: Iterator[pa.Array]) -> Iterator[pa.Array]:
+    for chunk in chunks:
+        yield chunk.dictionary_decode() if isinstance(chunk, pa.DictionaryArray) else chunk
+
+
+def _names_file(paths: pa.Array, data_path: str, exact: bool) -> pa.Array:
+    """Which of many paths are that of the data file. Few of them are distinct."""
+    wanted = data_path if exact else plain_path(data_path)
+    encoded = paths.dictionary_encode()
+    matches = [
+        path is not None and (path if exact else plain_path(path)) == wanted for path in encoded.dictionary.to_pylist()
+    ]
+    return pc.fill_null(pc.take(pa.array(matches, pa.bool_()), encoded.indices), False)

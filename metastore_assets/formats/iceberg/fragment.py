@@ -1,0 +1,77 @@
+"""One data file of an Iceberg table with the delete files that apply to it, to be opened in any process."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from contextlib import ExitStack
+from dataclasses import dataclass
+
+import numpy as np
+
+from metastore_assets.formats.conform import Matcher
+from metastore_assets.formats.deletion_vectors import check_within
+from metastore_assets.formats.iceberg.delete_files import PositionDeletes, Positions
+from metastore_assets.formats.iceberg.equality import EqualityDeletes, equal_rows
+from metastore_assets.formats.iceberg.names import FallbackIds, has_ids
+from metastore_assets.formats.places.location import Location
+from metastore_assets.formats.readers.columns import open_columns
+from metastore_assets.formats.readers.reader import FileColumns, FileFragmentReader, explained
+from metastore_assets.formats.values import Constant
+
+
+@dataclass(frozen=True)
+class IcebergFragmentSource:
+    """All that a worker needs to know of one data file."""
+
+    location: Location
+    path: str
+    format: str
+    recorded_path: str
+    """As manifests and delete files name it."""
+    exact_path: bool
+    """Whether a delete file means this one only when it has that very path."""
+    constants: tuple[tuple[str, Constant], ...]
+    """Field id and value of columns that are the same in all rows, and may be missing in the file."""
+    position_deletes: tuple[PositionDeletes, ...]
+    equality_deletes: tuple[EqualityDeletes, ...]
+    fallback: FallbackIds
+
+    def open(self) -> FileFragmentReader:
+        """Open the file and find out which of its rows are deleted. Raises FragmentError."""
+        full_path = self.location.full_path(self.path)
+        with ExitStack() as stack:
+            with explained(full_path):
+                columns = open_columns(self.format, self.location.open(self.path))
+                stack.callback(columns.close)
+                matcher = self.fallback.matcher(self.format, columns.fields)
+                reader = self._reader(columns, matcher, full_path, None)
+            deleted = self._deleted(reader, columns.row_count, full_path)
+            stack.pop_all()
+        return self._reader(columns, matcher, full_path, deleted)
+
+    def _reader(
+        self, columns: FileColumns, matcher: Matcher, full_path: str, deleted: Positions | None
+    ) -> FileFragmentReader:
+        constants = dict(self.constants)
+        if has_ids(columns.fields):
+            # What a file has itself counts; what was migrated from Hive has neither ids nor its partition's values.
+            stored = set(map(matcher.identity, columns.fields))
+            constants = {key: value for key, value in constants.items() if key not in stored}
+        return FileFragmentReader(columns, path=full_path, matcher=matcher, constants=constants, deleted=deleted)
+
+    def _deleted(self, reader: FileFragmentReader, row_count: int, full_path: str) -> Positions | None:
+        found: list[Positions] = []
+        for deletes in self.position_deletes:
+            what = "the deletion vector" if deletes.format == "puffin" else "the list of deleted rows"
+            with explained(full_path, what, deletes.location.full_path(deletes.path)):
+                positions = deletes.positions(self.recorded_path, row_count, exact=self.exact_path)
+                check_within(positions, row_count)
+                found.append(positions)
+        if self.equality_deletes:
+            with explained(full_path):
+                found.append(equal_rows(reader, full_path, self.equality_deletes, self.fallback))
+        return _ascending(found) if found else None
+
+
+def _ascending(parts: Sequence[Positions]) -> Positions:
+    return np.unique(np.concatenate(parts))

@@ -1,0 +1,331 @@
+"""Manifest lists and manifests of an Iceberg table: the live data files and delete files of a snapshot.
+
+Read by the field ids of their Avro schemas. What Avro headers say beyond that is not needed: writers lose it.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any, NamedTuple
+
+from metastore_assets.errors import TableFormatError
+from metastore_assets.formats.checked import distinct, number, shown, text
+from metastore_assets.formats.damage import refuse_beyond
+from metastore_assets.formats.iceberg.metadata import PartitionField
+from metastore_assets.formats.limits import MANIFESTS
+from metastore_assets.formats.places.location import Location
+from metastore_assets.formats.readers.avro import avro_header, avro_records
+
+DATA, POSITION_DELETES, EQUALITY_DELETES = 0, 1, 2
+DELETED_PATH_ID = 2_147_483_546
+"""Field id of the column `file_path` of positional delete files."""
+_DELETED = 2
+_ADDED = 1
+
+_LIST_FIELDS = {
+    500: "manifest_path",
+    502: "partition_spec_id",
+    517: "content",
+    515: "sequence_number",
+    507: "partitions",
+    509: "contains_null",
+    518: "contains_nan",
+    510: "lower_bound",
+    511: "upper_bound",
+    519: "key_metadata",
+}
+_ENTRY_FIELDS = {0: "status", 3: "sequence_number", 2: "data_file"}
+_FILE_FIELDS = {
+    134: "content",
+    100: "file_path",
+    101: "file_format",
+    102: "partition",
+    103: "record_count",
+    104: "file_size_in_bytes",
+    131: "key_metadata",
+    135: "equality_ids",
+    143: "referenced_data_file",
+    144: "content_offset",
+    145: "content_size_in_bytes",
+}
+_STATISTICS_FIELDS = {109: "value_counts", 110: "null_value_counts", 125: "lower_bounds", 128: "upper_bounds"}
+_VECTOR_FIELDS = ("referenced_data_file", "content_offset", "content_size_in_bytes")
+_UNWANTED = "unwanted_"
+_MISSING = object()
+
+
+# Named tuples: there are many, and they come from another process.
+
+
+class Manifest(NamedTuple):
+    """One line of a manifest list."""
+
+    path: str
+    spec_id: int | None
+    """None when neither the list nor the manifest says."""
+    content: int
+    """0 for data files, 1 for delete files."""
+    sequence_number: int
+    partitions: tuple[tuple[bytes | None, bytes | None, bool], ...] | None
+    """Per partition field: lower bound, upper bound, and whether there is a null or NaN. None when not told."""
+    is_encrypted: bool = False
+
+
+class Statistics(NamedTuple):
+    """Of one data file, by field id."""
+
+    value_counts: Mapping[int, int]
+    null_value_counts: Mapping[int, int]
+    lower_bounds: Mapping[int, bytes]
+    upper_bounds: Mapping[int, bytes]
+
+
+class FileEntry(NamedTuple):
+    """One live data file or delete file."""
+
+    content: int
+    path: str
+    """As it is recorded."""
+    format: str
+    """`parquet`, `orc`, `avro` or `puffin`."""
+    spec_id: int
+    partition: tuple[Any, ...]
+    """The raw value of each field of the spec: None, a number, text or bytes."""
+    record_count: int
+    size: int
+    """In bytes as recorded, which is not always true."""
+    sequence_number: int | None
+    is_encrypted: bool
+    equality_ids: tuple[int, ...]
+    referenced_data_file: str | None
+    content_offset: int | None
+    content_size: int | None
+    statistics: Statistics | None
+
+
+def read_manifest_list(location: Location, path: str) -> list[Manifest]:
+    """The manifests of a snapshot, in order. Runs in a child process.
+
+    Raises ValueError or ArrowInvalid for a list that is broken.
+    """
+    manifests: list[Manifest] = []
+    for record in _records(location.read(path), _LIST_FIELDS):
+        summaries, spec_id = record.get("partitions"), record.get("partition_spec_id")
+        manifests.append(
+            Manifest(
+                path=text(record["manifest_path"], "manifest_path"),
+                spec_id=None if spec_id is None else number(spec_id, "partition_spec_id"),
+                content=number(record.get("content") or 0, "content"),
+                sequence_number=number(record.get("sequence_number") or 0, "sequence_number"),
+                partitions=None if summaries is None else tuple(map(_summary, summaries)),
+                is_encrypted=bool(record.get("key_metadata")),
+            )
+        )
+        refuse_beyond(MANIFESTS, len(manifests), "manifests")
+    distinct((manifest.path for manifest in manifests), "the manifest")
+    return manifests
+
+
+def read_manifest(
+    specs: Mapping[int, tuple[PartitionField, ...]],
+    default_spec_id: int,
+    statistics: bool,
+    manifest: Manifest,
+    location: Location,
+    path: str,
+) -> list[FileEntry]:
+    """The live entries of a manifest. Runs in a child process.
+
+    `statistics` are only read on demand, because they are most of a manifest. Of delete files they always are: their
+    bounds tell which data file is meant. Raises TableFormatError where the metadata file lacks its partition spec.
+    """
+    data = location.read(path)
+    spec_id = _spec_id(data) if manifest.spec_id is None else manifest.spec_id
+    spec_id = default_spec_id if spec_id is None else spec_id
+    if spec_id not in specs:
+        raise TableFormatError(
+            f"{location.full_path(path)} is of the partition spec {spec_id}, which the metadata file lacks"
+        )
+    return list(_entries(data, manifest, spec_id, specs[spec_id], statistics))
+
+
+def _spec_id(data: bytes) -> int | None:
+    """The id of the partition spec that the header of a manifest names."""
+    text = avro_header(data).metadata.get("partition-spec-id")
+    return None if text is None else int(text)
+
+
+def _entries(
+    data: bytes, manifest: Manifest, spec_id: int, spec: tuple[PartitionField, ...], statistics: bool
+) -> Iterator[FileEntry]:
+    with_statistics = statistics or manifest.content == 1
+    names = _ENTRY_FIELDS | _FILE_FIELDS | (_STATISTICS_FIELDS if with_statistics else {})
+    for record in _records(data, names, spec):
+        if record["status"] == _DELETED:
+            continue
+        file = record["data_file"]
+        if manifest.content and file.get("content") is None:
+            raise ValueError(f"{shown(file['file_path'])} does not say whether it deletes by position or by values")
+        sequence_number = record.get("sequence_number")
+        if sequence_number is None and (manifest.sequence_number == 0 or record["status"] == _ADDED):
+            # Inherited: the number is not known before the commit, the manifest is written before.
+            sequence_number = manifest.sequence_number
+        partition = _partition(file.get("partition") or {}, spec)
+        yield _entry(file, spec_id, partition, sequence_number, _statistics(file) if with_statistics else None)
+
+
+def _entry(
+    file: Mapping[str, Any],
+    spec_id: int,
+    partition: tuple[Any, ...],
+    sequence_number: int | None,
+    statistics: Statistics | None,
+) -> FileEntry:
+    """Raises ValueError for a value of another kind than it has to be."""
+    referenced, offset, size = map(file.get, _VECTOR_FIELDS)
+    content = number(file.get("content") or DATA, "content", least=DATA)
+    if content > EQUALITY_DELETES:
+        raise ValueError(f"{shown(file['file_path'])} has the content {content}, which has no reader")
+    return FileEntry(
+        content=content,
+        path=text(file["file_path"], "file_path"),
+        format=text(file["file_format"], "file_format").lower(),
+        spec_id=spec_id,
+        partition=partition,
+        record_count=number(file["record_count"], "record_count", least=0),
+        size=number(file["file_size_in_bytes"], "file_size_in_bytes", least=0),
+        sequence_number=None if sequence_number is None else number(sequence_number, "sequence_number"),
+        is_encrypted=bool(file.get("key_metadata")),
+        equality_ids=tuple(number(one, "equality_ids") for one in file.get("equality_ids") or ()),
+        referenced_data_file=None if referenced is None else text(referenced, "referenced_data_file"),
+        content_offset=None if offset is None else number(offset, "content_offset"),
+        content_size=None if size is None else number(size, "content_size_in_bytes"),
+        statistics=statistics,
+    )
+
+
+def _partition(record: Mapping[str, Any], spec: tuple[PartitionField, ...]) -> tuple[Any, ...]:
+    """The raw value of each field of a spec. Raises ValueError where there is none: null would be a guess."""
+    values = tuple(record.get(_partition_name(index), _MISSING) for index in range(len(spec)))
+    if _MISSING not in values:
+        return values
+    for field, value in zip(spec, values, strict=True):
+        if value is _MISSING and field.transform != "void":
+            raise ValueError(f"it has no value of the partition field {field.name!r}")
+    return tuple(None if value is _MISSING else value for value in values)
+
+
+def _summary(record: Mapping[str, Any]) -> tuple[bytes | None, bytes | None, bool]:
+    # Whether there is a NaN, old writers do not tell; then there may be one.
+    mixed = record.get("contains_null") is not False or record.get("contains_nan") is True
+    return record.get("lower_bound"), record.get("upper_bound"), mixed
+
+
+def _statistics(file: Mapping[str, Any]) -> Statistics:
+    return Statistics(*(_mapping(file.get(name)) for name in _STATISTICS_FIELDS.values()))
+
+
+def _mapping(value: Any) -> Mapping[int, Any]:
+    """A map with keys other than text, which Avro has as an array of records."""
+    return {item["key"]: item["value"] for item in value or ()}
+
+
+def _partition_name(index: int) -> str:
+    return f"partition_{index}"
+
+
+def _records(data: bytes, names: Mapping[int, str], spec: tuple[PartitionField, ...] = ()) -> Iterator[dict[str, Any]]:
+    """The records of an Avro file with their fields named by id, without those that are not asked for."""
+
+    def schemas(own: Any) -> tuple[Any, Any]:
+        written = _named(own, _Naming(names, spec))
+        return written, _pruned(written)
+
+    return avro_records(data, schemas)
+
+
+@dataclass(frozen=True)
+class _Naming:
+    """What the fields of a record are called here."""
+
+    names: Mapping[int, str]
+    spec: tuple[PartitionField, ...]
+
+    def of(self, fields: Sequence[Mapping[str, Any]]) -> list[str]:
+        """A name for each field of a record: by its id, without one by its own name unless another has that id."""
+        by_id = [self._by_id(field["field-id"]) if "field-id" in field else None for field in fields]
+        names = []
+        for index, (field, name) in enumerate(zip(fields, by_id, strict=True)):
+            if "field-id" not in field:
+                name = self._by_name(field["name"], index, any("field-id" in other for other in fields))
+                name = None if name in by_id else name
+            names.append(name or self._otherwise(field["name"], index))
+        return names
+
+    def below(self, name: str) -> _Naming:
+        """The naming inside a field."""
+        if name != "partition":
+            return self
+        return _PartitionNaming({}, self.spec)
+
+    def _by_id(self, field_id: int) -> str | None:
+        return self.names.get(field_id)
+
+    def _by_name(self, name: str, index: int, others_have_ids: bool) -> str | None:
+        return name if name in self.names.values() else None
+
+    def _otherwise(self, name: str, index: int) -> str:
+        return name if name in ("key", "value") else f"{_UNWANTED}{index}"  # Of a map.
+
+
+class _PartitionNaming(_Naming):
+    def _by_id(self, field_id: int) -> str | None:
+        return next((_partition_name(place) for place, own in enumerate(self.spec) if own.field_id == field_id), None)
+
+    def _by_name(self, name: str, index: int, others_have_ids: bool) -> str | None:
+        found = [place for place, own in enumerate(self.spec) if own.name == name]
+        if not found and not others_have_ids and index < len(self.spec):
+            found = [index]
+        return _partition_name(found[0]) if found else None
+
+    def _otherwise(self, name: str, index: int) -> str:
+        return f"{_UNWANTED}{index}"
+
+
+def _named(type_: Any, naming: _Naming) -> Any:
+    """An Avro type with other names of fields.
+
+    Logical types are left out: what they make of a value does not hold all values there are.
+    """
+    if isinstance(type_, list):
+        return [_named(one, naming) for one in type_]
+    if not isinstance(type_, dict):
+        return type_
+    result = {key: value for key, value in type_.items() if key != "logicalType"}
+    for key in ("type", "items", "values"):
+        if isinstance(result.get(key), dict | list):
+            result[key] = _named(result[key], naming)
+    if "fields" in type_:
+        names = naming.of(type_["fields"])
+        result["fields"] = [
+            {"name": name, "type": _named(field["type"], naming.below(name))}
+            for name, field in zip(names, type_["fields"], strict=True)
+        ]
+    return result
+
+
+def _pruned(type_: Any) -> Any:
+    """An Avro type without the fields that are not asked for."""
+    if isinstance(type_, list):
+        return [_pruned(one) for one in type_]
+    if not isinstance(type_, dict):
+        return type_
+    result = {key: _pruned(value) if key in ("type", "items", "values") else value for key, value in type_.items()}
+    if "fields" in type_:
+        result["fields"] = [
+            {"name": field["name"], "type": _pruned(field["type"])}
+            for field in type_["fields"]
+            if not field["name"].startswith(_UNWANTED)
+        ]
+    return result

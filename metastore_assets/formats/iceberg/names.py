@@ -1,0 +1,170 @@
+"""Data files of Iceberg tables without field ids: which column is which, by the table's name mapping or by position."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import pyarrow as pa
+
+from metastore_assets.formats.base import FIELD_ID
+from metastore_assets.formats.conform import PARQUET_FIELD_ID, Matcher, identity
+from metastore_assets.formats.iceberg.metadata import TableMetadata
+
+NAME_MAPPING = "schema.name-mapping.default"
+_Tree = tuple["Node", ...]
+
+
+@dataclass(frozen=True)
+class Node:
+    """A field that files without ids may have."""
+
+    names: tuple[str, ...]
+    """What it may be called; not asked for where fields go by position."""
+    id: int | None
+    children: _Tree = ()
+
+
+@dataclass(frozen=True)
+class FallbackIds:
+    """Gives field ids to the columns of a file that has none."""
+
+    nodes: _Tree
+    by_position: bool
+
+    @classmethod
+    def of(cls, metadata: TableMetadata) -> FallbackIds:
+        """By the name mapping among the table's properties, else by position in the oldest schema that is known.
+
+        A mapping that has a field's id in another place than the schemas was made for other ids (Hive's migration
+        numbers nested fields in another order than the table gets): it says nothing of this table.
+        """
+        places: dict[int | None, set[tuple[int | None, ...]]] = {}
+        for place in (place for schema in metadata.schemas.values() for place in _places(_struct(schema["fields"]))):
+            places.setdefault(place[-1], set()).add(place)
+        text = metadata.properties.get(NAME_MAPPING)
+        if text:
+            mapping = tuple(map(_mapped, json.loads(text)))
+            if all(_is_among(place, places.get(place[-1])) for place in _places(mapping)):
+                return cls(mapping, by_position=False)
+        return cls(_positions(metadata.schemas[min(metadata.schemas)]["fields"]), by_position=True)
+
+    def matcher(self, kind: str, fields: Sequence[pa.Field], *, positions: bool = True) -> Matcher:
+        """Finds the fields of the table among those of a file of that kind.
+
+        Files that do not have all columns of a table say nothing by `positions`.
+        """
+        # By the specification; that of ORC has an attribute for it, which not all writers set.
+        longs_are_times = kind == "orc"
+        if has_ids(fields) or (self.by_position and not positions):
+            return Matcher(by_id=True, longs_are_times=longs_are_times)
+        top_level = {
+            field.name: str(node.id)
+            for index, field in enumerate(fields)
+            if (node := self._node(field, index, self.nodes)) is not None and node.id is not None
+        }
+        return _NamedMatcher(dict(self._identified(fields, self.nodes)), top_level, longs_are_times)
+
+    def _identified(self, fields: Sequence[pa.Field], nodes: _Tree) -> Iterator[tuple[str, str]]:
+        """The ids there are, with the names that the file has for them."""
+        for index, field in enumerate(fields):
+            node = self._node(field, index, nodes)
+            if node is not None:
+                if node.id is not None:
+                    yield str(node.id), field.name
+                yield from self._identified(_below(field.type), node.children)
+
+    def _node(self, field: pa.Field, index: int, nodes: _Tree) -> Node | None:
+        if self.by_position:
+            return nodes[index] if index < len(nodes) else None
+        return next((node for node in nodes if field.name in node.names), None)
+
+
+class _NamedMatcher(Matcher):
+    """Finds fields by the names that one file has for ids; `top_level` are the ids of its columns by name."""
+
+    def __init__(self, names: Mapping[str, str], top_level: Mapping[str, str], longs_are_times: bool) -> None:
+        super().__init__(by_id=True, longs_are_times=longs_are_times)
+        self._names = names
+        self._top_level = top_level
+
+    def identity(self, stored: pa.Field) -> str | None:
+        return self._top_level.get(stored.name)
+
+    def among(self, stored: Sequence[pa.Field]) -> Callable[[pa.Field], int | None]:
+        find = Matcher().among(stored)
+
+        def find_named(wanted: pa.Field) -> int | None:
+            if FIELD_ID not in (wanted.metadata or {}):
+                return find(wanted)
+            name = self._names.get(identity(wanted))
+            return None if name is None else find(pa.field(name, wanted.type))
+
+        return find_named
+
+
+def has_ids(fields: Sequence[pa.Field]) -> bool:
+    """Whether a file has field ids at all."""
+    return any(PARQUET_FIELD_ID in (field.metadata or {}) or has_ids(_below(field.type)) for field in fields)
+
+
+def _below(type_: pa.DataType) -> list[pa.Field]:
+    """The fields in a type, those of lists and maps under the names that name mappings have for them."""
+    if isinstance(type_, pa.BaseExtensionType):
+        return _below(type_.storage_type)
+    if pa.types.is_struct(type_):
+        return list(type_)
+    if pa.types.is_map(type_):
+        return [type_.key_field.with_name("key"), type_.item_field.with_name("value")]
+    if pa.types.is_nested(type_) and type_.num_fields == 1:
+        return [type_.field(0).with_name("element")]
+    return []
+
+
+def _mapped(entry: Mapping[str, Any]) -> Node:
+    """A node of a name mapping in JSON."""
+    return Node(tuple(entry["names"]), entry.get("field-id"), tuple(map(_mapped, entry.get("fields") or ())))
+
+
+def _positions(fields: Sequence[Mapping[str, Any]]) -> _Tree:
+    """The columns of a file by position: column number n has the id n, as Iceberg numbers a new table's columns.
+
+    Inside of a column, too, fields are in the order of their ids.
+    """
+    by_id = {node.id: node for node in _struct(fields)}
+    first = 0 if 0 in by_id else 1
+    last = max((field_id for field_id in by_id if field_id is not None), default=0)
+    return tuple(by_id.get(number, Node((), None)) for number in range(first, last + 1))
+
+
+def _struct(fields: Sequence[Mapping[str, Any]]) -> _Tree:
+    ordered = sorted(fields, key=lambda field: field["id"])
+    return tuple(Node((field["name"],), field["id"], _type(field["type"])) for field in ordered)
+
+
+def _type(type_: Any) -> _Tree:
+    if not isinstance(type_, dict):
+        return ()
+    if type_["type"] == "struct":
+        return _struct(type_["fields"])
+    parts = ("element",) if type_["type"] == "list" else ("key", "value")
+    return tuple(Node((part,), type_[f"{part}-id"], _type(type_[part])) for part in parts)
+
+
+def _is_among(mapped: tuple[int | None, ...], places: set[tuple[int | None, ...]] | None) -> bool:
+    """Whether a mapping has a field where a schema has it; None in a mapping, and a field that is gone, fit any."""
+    return places is None or any(
+        len(place) == len(mapped) and all(own in (None, known) for own, known in zip(mapped, place, strict=True))
+        for place in places
+    )
+
+
+def _places(nodes: _Tree, above: tuple[int | None, ...] = ()) -> Iterator[tuple[int | None, ...]]:
+    """The ids from a column down to each field."""
+    for node in nodes:
+        place = (*above, node.id)
+        if node.id is not None:
+            yield place
+        yield from _places(node.children, place)

@@ -1,0 +1,164 @@
+"""Partitions of an Iceberg table: raw values of manifests as readable text, and as values of the rows."""
+
+from __future__ import annotations
+
+import math
+import uuid
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from functools import cached_property
+from typing import Any
+
+import numpy as np
+import pyarrow as pa
+
+from metastore_assets.formats.iceberg.bounds import decoded
+from metastore_assets.formats.iceberg.metadata import PartitionField, TableMetadata
+from metastore_assets.formats.iceberg.schema import fields_by_id, primitive_type
+from metastore_assets.formats.partition_keys import encode_partition_key
+from metastore_assets.formats.values import Constant, constant, unscaled_decimal, value_text
+from metastore_assets.iso8601 import date_text, timestamp_text
+
+_UNITS: Mapping[str, Any] = {"year": "Y", "month": "M", "day": "D", "hour": "h"}
+_SUFFIXES = {"year": "-01-01", "month": "-01", "day": ""}
+"""What the text of a period's first day has beyond the text of the period."""
+_NAN = math.nan
+"""One object: it is not equal to itself, but tuples that hold it are."""
+_OF_SOURCE_TYPE = ("identity", "truncate")
+"""Transforms whose values are of the type of the column that they are of."""
+
+
+@dataclass(frozen=True)
+class Partition:
+    """The partition that a data file is in."""
+
+    key: str
+    items: tuple[tuple[str, str | None], ...]
+    """(partition field, text) pairs of the key."""
+    constants: tuple[tuple[str, Constant], ...]
+    """Field id and value of the top-level columns that are the same in all rows, by identity transforms."""
+
+    @cached_property
+    def constant_texts(self) -> tuple[tuple[str, str | None], ...]:
+        """The constants, in what tells them from others."""
+        return tuple((field_id, value_text(value)) for field_id, value in self.constants)
+
+
+class Partitions:
+    """The partitions under all specs of a table, each worked out once."""
+
+    def __init__(self, table: str, metadata: TableMetadata, schema: Mapping[str, Any]) -> None:
+        self.specs = metadata.specs
+        self._default_spec_id = metadata.default_spec_id
+        self._table = table
+        # The types of now first: a value of an older and narrower type is one of the type of now as well.
+        newest_first = sorted(metadata.schemas.items(), reverse=True)
+        schemas = [schema, *(older for _, older in newest_first)]
+        self._sources: dict[int | None, tuple[str, Any]] = {}
+        for path in (path for one in schemas for path in fields_by_id(one["fields"])):
+            self._sources.setdefault(path[-1]["id"], (path[-1]["name"], path[-1]["type"]))
+        self._top_level = {field["id"] for one in schemas for field in one["fields"]}
+        types = {spec_id: tuple(map(self._type, spec)) for spec_id, spec in self.specs.items()}
+        self._variable = {
+            spec_id: own
+            for spec_id, own in types.items()
+            if any(map(_is_variable, own)) or any(field.transform == "unknown" for field in self.specs[spec_id])
+        }
+        self._known: dict[tuple[int, tuple[Any, ...]], Partition] = {}
+
+    def columns(self) -> tuple[str, ...]:
+        """The names of the partition fields of all specs: those of the default spec, then of the others."""
+        order = sorted(self.specs, key=lambda spec_id: (spec_id != self._default_spec_id, spec_id))
+        fields = [field for spec_id in order for field in self.specs[spec_id] if field.transform != "void"]
+        return tuple(dict.fromkeys(field.name for field in fields))
+
+    def is_unpartitioned(self, spec_id: int) -> bool:
+        """Whether all files of a spec are in one partition."""
+        return all(field.transform == "void" for field in self.specs[spec_id])
+
+    def partition(self, spec_id: int, raw: tuple[Any, ...]) -> Partition:
+        """The partition with these raw values, one for each field of the spec."""
+        known = self._known.get((spec_id, raw))
+        if known is None:
+            known = self._known[spec_id, raw] = self._describe(self.specs[spec_id], raw)
+        return known
+
+    def normal(self, spec_id: int, raw: tuple[Any, ...]) -> tuple[Any, ...]:
+        """The raw values such that those of one partition are equal, whichever manifest they are from.
+
+        NaN is not, and of a decimal the number of bytes depends on the precision that the column had then.
+        """
+        types = self._variable.get(spec_id)
+        return raw if types is None else tuple(map(_normal, raw, types))
+
+    def text(self, field: PartitionField, raw: Any) -> str | None:
+        """A raw value as in a partition key: `2024-01-01-08` for an hour, `3` for a bucket; None for null.
+
+        Of an unknown transform it is what the manifest holds: a number, a text, or bytes in hexadecimal digits.
+        """
+        if raw is None:
+            return None
+        if field.transform in _UNITS:
+            return _period_text(raw, field.transform)
+        return value_text(_typed(raw, self._type(field)))
+
+    def bound_item(self, field: PartitionField, bound: bytes) -> tuple[str, str | None] | None:
+        """The pair of a partition key for a value that a manifest list has in binary form; None when in doubt."""
+        is_number = field.transform in _UNITS or field.transform == "bucket"
+        type_ = pa.int32() if is_number else self._type(field)
+        if type_ is None or pa.types.is_floating(type_):
+            return None  # Lists do not always tell of NaN.
+        value = decoded(bound, type_)
+        if value is None:
+            return None
+        return field.name, self.text(field, value[0].as_py()) if is_number else value_text(value)
+
+    def _describe(self, spec: Sequence[PartitionField], raw: tuple[Any, ...]) -> Partition:
+        pairs = [(field, value) for field, value in zip(spec, raw, strict=True) if field.transform != "void"]
+        items = tuple((field.name, self.text(field, value)) for field, value in pairs)
+        constants = tuple(
+            (str(field.source_id), _typed(value, type_))
+            for field, value in pairs
+            if field.transform == "identity"
+            and field.source_id in self._top_level
+            and (type_ := self._type(field)) is not None
+        )
+        return Partition(encode_partition_key(items), items, constants)
+
+    def _type(self, field: PartitionField) -> pa.DataType | None:
+        """The type of a field's values; None when it is that of what manifests hold, or nobody knows any more."""
+        if field.source_id not in self._sources or field.transform not in _OF_SOURCE_TYPE:
+            return None
+        name, type_ = self._sources[field.source_id]
+        return primitive_type(self._table, name, type_)
+
+
+def _period_text(number: int, transform: str) -> str:
+    """The beginning of the ISO 8601 text of a period so many of its kind after 1970."""
+    if transform == "hour":
+        return timestamp_text(number * 3600, "s", "-").removesuffix(":00:00")
+    first_day = np.datetime64(number, _UNITS[transform]).astype("datetime64[D]").astype(np.int64)
+    return date_text(int(first_day)).removesuffix(_SUFFIXES[transform])
+
+
+def _is_variable(type_: pa.DataType | None) -> bool:
+    return type_ is not None and (pa.types.is_floating(type_) or pa.types.is_decimal(type_))
+
+
+def _normal(raw: Any, type_: pa.DataType | None) -> Any:
+    if isinstance(raw, bytes) and type_ is not None and pa.types.is_decimal(type_):
+        return int.from_bytes(raw, "big", signed=True)
+    return _NAN if isinstance(raw, float) and math.isnan(raw) else raw
+
+
+def _typed(raw: Any, type_: pa.DataType | None) -> Constant:
+    """A value of a manifest, in which dates and times are numbers and decimals bytes, as the type that it is of."""
+    if raw is None or type_ is None:
+        return constant(raw, type_)
+    if pa.types.is_decimal(type_):
+        return unscaled_decimal(raw, type_)
+    if pa.types.is_temporal(type_):
+        return constant(raw, pa.int32() if type_.bit_width == 32 else pa.int64()).view(type_)
+    if type_ == pa.uuid() and isinstance(raw, str):
+        return constant(uuid.UUID(raw).bytes, type_)
+    return constant(raw, type_)

@@ -1,0 +1,160 @@
+"""The schema of an Iceberg table as Arrow: names and types, with field ids and initial defaults at every depth."""
+
+from __future__ import annotations
+
+import re
+import uuid
+from collections.abc import Iterator, Mapping, Sequence
+from decimal import Decimal
+from typing import Any
+
+import pyarrow as pa
+
+from metastore_assets.errors import TableFormatError
+from metastore_assets.formats.base import FIELD_ID
+from metastore_assets.formats.conform import VARIANT, default_of, identity, with_default
+from metastore_assets.formats.limits import FIXED_BYTES
+from metastore_assets.formats.values import Constant, constant
+from metastore_assets.iso8601 import parse_date, parse_time, parse_timestamp
+
+_PRIMITIVES = {
+    "boolean": pa.bool_(),
+    "int": pa.int32(),
+    "long": pa.int64(),
+    "float": pa.float32(),
+    "double": pa.float64(),
+    "date": pa.date32(),
+    "time": pa.time64("us"),
+    "timestamp": pa.timestamp("us"),
+    "timestamptz": pa.timestamp("us", "UTC"),
+    "timestamp_ns": pa.timestamp("ns"),
+    "timestamptz_ns": pa.timestamp("ns", "UTC"),
+    "string": pa.string(),
+    "uuid": pa.uuid(),
+    "binary": pa.binary(),
+    "unknown": pa.null(),
+    "variant": VARIANT,
+}
+_DECIMAL = re.compile(r"decimal\(\s*(\d{1,9})\s*,\s*(\d{1,9})\s*\)")
+_DECIMAL_DIGITS = 38
+_FIXED = re.compile(r"fixed\[\s*(\d{1,9})\s*\]")
+_WELL_KNOWN_BINARY = re.compile(r"(geometry|geography)(\(.*\))?")
+
+
+def arrow_schema(table: str, schema: Mapping[str, Any]) -> pa.Schema:
+    """A schema of a metadata file as Arrow. Every field is nullable: a file may be older than the field.
+
+    Raises TableFormatError that names a column of a type that has no reader.
+    """
+    return pa.schema([_field(table, field, "") for field in schema["fields"]])
+
+
+def fields_by_id(fields: Any, path: tuple[Mapping[str, Any], ...] = ()) -> Iterator[tuple[Mapping[str, Any], ...]]:
+    """Each field of a JSON schema's struct that is not below a list or a map, with all fields above it, outermost
+    first."""
+    for field in fields:
+        yield (*path, field)
+        type_ = field["type"]
+        if isinstance(type_, dict) and type_["type"] == "struct":
+            yield from fields_by_id(type_["fields"], (*path, field))
+
+
+def arrow_field(table: str, path: tuple[Mapping[str, Any], ...]) -> pa.Field:
+    """The top-level field of a path of `fields_by_id`, with nothing in it but the path."""
+    field = _field(table, path[-1], "")
+    for above in reversed(path[:-1]):
+        field = _annotated(table, above, pa.field(above["name"], pa.struct([field])))
+    return field
+
+
+def _field(table: str, field: Mapping[str, Any], above: str) -> pa.Field:
+    path = f"{above}{field['name']}"
+    return _annotated(table, field, pa.field(field["name"], _type(table, path, field["type"])))
+
+
+def _annotated(table: str, field: Mapping[str, Any], result: pa.Field) -> pa.Field:
+    result = result.with_metadata({FIELD_ID: str(field["id"])})
+    default = field.get("initial-default")
+    if default is None:
+        return result
+    try:
+        return with_default(result, default_value(default, result.type)[0])
+    except (ValueError, TypeError, ArithmeticError, KeyError, AttributeError, pa.ArrowException) as error:
+        raise TableFormatError(
+            f"{table}: the initial default {default!r} of column {field['name']!r} is no {result.type}: {error}"
+        ) from error
+
+
+def _type(table: str, path: str, type_: Any) -> pa.DataType:
+    if isinstance(type_, str):
+        return primitive_type(table, path, type_)
+    if type_["type"] == "struct":
+        return pa.struct([_field(table, field, f"{path}.") for field in type_["fields"]])
+    if type_["type"] == "list":
+        element = pa.field("element", _type(table, f"{path}.element", type_["element"]))
+        return pa.list_(_identified(element, type_["element-id"]))
+    if type_["type"] == "map":
+        key = pa.field("key", _type(table, f"{path}.key", type_["key"]), nullable=False)
+        value = pa.field("value", _type(table, f"{path}.value", type_["value"]))
+        return pa.map_(_identified(key, type_["key-id"]), _identified(value, type_["value-id"]))
+    raise TableFormatError(f"{table}: column {path!r} has type {type_['type']!r}, which has no reader")
+
+
+def _identified(field: pa.Field, field_id: int) -> pa.Field:
+    return field.with_metadata({FIELD_ID: str(field_id)})
+
+
+def primitive_type(table: str, column: str, name: str) -> pa.DataType:
+    """The Arrow type of one of Iceberg's primitive types, by the name that metadata have for it."""
+    if name in _PRIMITIVES:
+        return _PRIMITIVES[name]
+    decimal, fixed = _DECIMAL.fullmatch(name), _FIXED.fullmatch(name)
+    if decimal and 0 < int(decimal[1]) <= _DECIMAL_DIGITS and int(decimal[2]) <= int(decimal[1]):
+        return pa.decimal128(int(decimal[1]), int(decimal[2]))
+    if fixed and int(fixed[1]) <= FIXED_BYTES:
+        return pa.binary(int(fixed[1]))
+    if _WELL_KNOWN_BINARY.fullmatch(name):
+        return pa.binary()
+    raise TableFormatError(f"{table}: column {column!r} has type {name!r}, which has no reader")
+
+
+def default_value(value: Any, type_: pa.DataType) -> Constant:
+    """A value in Iceberg's JSON single-value form. Raises whatever tells that it is none of the type."""
+    if value is None:
+        return pa.nulls(1, type_)
+    if pa.types.is_struct(type_):
+        children = [
+            default_value(value[identity(field)], field.type) if identity(field) in value else default_of(field)
+            for field in type_
+        ]
+        return pa.StructArray.from_arrays(children, fields=list(type_)) if children else pa.array([{}], type_)
+    if pa.types.is_list(type_):
+        items = _joined(value, type_.value_type)
+        return pa.ListArray.from_arrays(pa.array([0, len(items)], pa.int32()), items, type=type_)
+    if pa.types.is_map(type_):
+        keys, items = _joined(value["keys"], type_.key_type), _joined(value["values"], type_.item_type)
+        if len(keys) != len(items):
+            raise ValueError(f"it has {len(keys)} keys and {len(items)} values")
+        return pa.MapArray.from_arrays(pa.array([0, len(keys)], pa.int32()), keys, items, type=type_)
+    return constant(_plain(value, type_), type_)
+
+
+def _joined(values: Sequence[Any], type_: pa.DataType) -> pa.Array:
+    return pa.concat_arrays([pa.nulls(0, type_), *(default_value(value, type_) for value in values)])
+
+
+def _plain(value: Any, type_: pa.DataType) -> Any:
+    """What Arrow takes for a value that is no struct, list or map."""
+    if pa.types.is_decimal(type_):
+        return Decimal(value)
+    if type_ == pa.uuid():
+        return uuid.UUID(value).bytes
+    if pa.types.is_binary(type_) or pa.types.is_fixed_size_binary(type_):
+        return bytes.fromhex(value)
+    if pa.types.is_timestamp(type_):
+        return parse_timestamp(value, type_.unit)[0]
+    if pa.types.is_date(type_):
+        return parse_date(value)
+    if pa.types.is_time(type_):
+        return parse_time(value, type_.unit)
+    return value

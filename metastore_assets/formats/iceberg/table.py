@@ -1,0 +1,135 @@
+"""Iceberg tables: the metadata file and manifests say which files are live; workers apply the deletes."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from contextlib import contextmanager
+
+import pyarrow as pa
+
+from metastore_assets.config import TableConfig
+from metastore_assets.errors import ConfigError, MetastoreError, TableFormatError
+from metastore_assets.formats.base import Snapshot, SnapshotReference
+from metastore_assets.formats.bounds import FragmentBounds, bounds_table, column_path
+from metastore_assets.formats.damage import DAMAGE, naming, reason
+from metastore_assets.formats.iceberg.bounds import fragment_bounds
+from metastore_assets.formats.iceberg.locations import TableFiles, table_files
+from metastore_assets.formats.iceberg.metadata import (
+    METADATA,
+    State,
+    TableMetadata,
+    is_metadata_file,
+    newest_metadata,
+    read_metadata,
+    resolve_state,
+)
+from metastore_assets.formats.iceberg.plan import Planner
+from metastore_assets.formats.iceberg.schema import arrow_schema
+from metastore_assets.formats.partition_filter import PartitionFilter
+from metastore_assets.formats.places.location import Location
+from metastore_assets.formats.places.reach import Reach, catalog_location, own_location
+
+
+class IcebergFormat:
+    """An Iceberg table by its folder, by a metadata file, or by its name in a catalog."""
+
+    def __init__(self, table: TableConfig) -> None:
+        self._table = table
+        self._filter = PartitionFilter.of(table.partitions)
+
+    def snapshot_id(self) -> str:
+        """The id of the snapshot that is meant; empty for a table that never had rows."""
+        return self.current().id
+
+    def current(self) -> SnapshotReference:
+        """Snapshot and time, from a listing and the metadata file.
+
+        The time is that of the last change of the table, of its schema as well; of an earlier state or another
+        branch, that of its snapshot.
+        """
+        with self._explained():
+            state = self._load()[3]
+        return SnapshotReference(state.id, state.committed_at)
+
+    def snapshot(self) -> Snapshot:
+        """The state that is meant, from the metadata file, the manifest list, and all manifests."""
+        with self._explained():
+            reach, folder, metadata, state = self._load()
+            planner = Planner(self._files(reach, folder, metadata, state), metadata, state, self._filter)
+            fragments = [planned.fragment for planned in planner.fragments()]
+            return Snapshot(
+                format="iceberg",
+                id=state.id,
+                committed_at=state.committed_at,
+                schema=arrow_schema(self._table.uri, state.schema),
+                partition_columns=planner.partitions.columns(),
+                fragments=tuple(sorted(fragments, key=lambda fragment: (fragment.partition_key, fragment.id))),
+            )
+
+    def bounds(self, snapshot: Snapshot, column: str) -> pa.Table:
+        """What manifests say of a leaf column. They are read again: planning does not keep it, for it is most of them.
+
+        Counts are exact without deletes; minimum and maximum are bounds. Below lists and maps nothing is known.
+        """
+        path = column_path(snapshot.schema, column)
+        found: dict[str, FragmentBounds] = {}
+        with self._explained():
+            reach, folder, metadata, state = self._load()
+            if state.id != snapshot.id:
+                # The table has gone on since.
+                state = resolve_state(self._table.uri, metadata, snapshot.id or None)
+            planner = Planner(self._files(reach, folder, metadata, state), metadata, state, self._filter)
+            for planned in planner.fragments(statistics=True) if snapshot.id else ():
+                found[planned.fragment.id] = fragment_bounds(path, planned.entry, has_deletes=planned.has_deletes)
+        return bounds_table(
+            snapshot, column, (found.get(fragment.id, FragmentBounds()) for fragment in snapshot.fragments)
+        )
+
+    def _load(self) -> tuple[Reach, Location, TableMetadata, State]:
+        """How far the table reaches, its folder, its metadata and the state that is meant."""
+        location = self._location()
+        path = "" if is_metadata_file(location.uri) else newest_metadata(location)
+        metadata = read_metadata(location, path)
+        with naming(location.full_path(path)):
+            reach, folder = (Reach.of(self._table, location), location) if path else self._around(location, metadata)
+            return reach, folder, metadata, resolve_state(self._table.uri, metadata, self._table.at)
+
+    def _location(self) -> Location:
+        """The table's folder, or a metadata file."""
+        table = self._table
+        if isinstance(table.catalog, str):
+            raise ConfigError(f"table {table.name!r}: nothing is known of the catalog {table.catalog!r}")
+        if table.catalog is None or table.identifier is None:
+            return own_location(table)
+        from metastore_assets.formats.iceberg.catalog import locate_table
+
+        recorded, options = locate_table(table.catalog, table.identifier)
+        return catalog_location(table, recorded, options)
+
+    def _around(self, file: Location, metadata: TableMetadata) -> tuple[Reach, Location]:
+        """What a metadata file says of where its table is. The table's own store is the one that the file is in."""
+        parent = file.folder
+        if parent.uri.endswith(f"/{METADATA}"):
+            folder = parent.folder
+            return Reach.of(self._table, folder), folder
+        # Metadata files may be kept elsewhere; then the recorded location is all there is.
+        reach = Reach.of(self._table, parent)
+        location, path = reach.to(metadata.location)
+        return reach, location.below(path)
+
+    def _files(self, reach: Reach, folder: Location, metadata: TableMetadata, state: State) -> TableFiles:
+        return table_files(reach, folder, metadata, state.snapshot)
+
+    @contextmanager
+    def _explained(self) -> Iterator[None]:
+        uri = self._table.uri
+        try:
+            yield
+        except MetastoreError:
+            raise
+        except FileNotFoundError as error:
+            raise TableFormatError(
+                f"{uri} lacks a file that its metadata name: {error}; if the table was moved, say with relocate where"
+            ) from error
+        except DAMAGE as error:
+            raise TableFormatError(f"{uri} cannot be read as an Iceberg table: {reason(error)}") from error

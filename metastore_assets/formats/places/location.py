@@ -1,0 +1,322 @@
+"""Where a table lies: a folder on local disk or a prefix in an object store, listed and opened the same way.
+
+Whatever goes wrong below is an OSError, FileNotFoundError when something is not there.
+"""
+
+from __future__ import annotations
+
+import os
+import re
+from collections.abc import Callable, Iterator, Mapping
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import dataclass, field, replace
+from datetime import UTC, datetime
+from functools import lru_cache
+from typing import Any, NamedTuple
+from urllib.parse import unquote
+
+import pyarrow as pa
+
+from metastore_assets.formats.places.local_files import check_size, open_local, read_local
+from metastore_assets.formats.places.object_store import (
+    ObjectFile,
+    OverwrittenError,
+    is_e_tag,
+    object_errors,
+    object_names,
+    open_object_store,
+)
+
+_SCHEME = re.compile(r"[A-Za-z][A-Za-z0-9+.-]*://")
+_FILE = re.compile(r"^file:(//[^/]*)?(?=/)", re.IGNORECASE)
+
+_LISTINGS = 16
+"""Folders of an object store listed at a time."""
+
+
+class StoredFile(NamedTuple):
+    """One file below a location, as a listing shows it. A named tuple, for there are many, and they travel."""
+
+    path: str
+    """Relative to the location, with `/` between segments. Empty when the location is the file itself."""
+    size: int
+    version: str
+    """Changes whenever the content does: ETag in an object store, modification time in nanoseconds on disk."""
+
+
+@dataclass(frozen=True)
+class Location:
+    """A folder, a prefix, or a single file. Small and picklable: connections are made where they are used."""
+
+    uri: str
+    """An absolute local path, or `scheme://bucket/prefix`; without a trailing slash."""
+    options: tuple[tuple[str, str], ...] = field(default=(), repr=False)
+    """Object-store settings, ordered by key. Not shown: some are secret."""
+    confined: bool = False
+    """Whether links on local disk that lead out of the folder are refused."""
+
+    @classmethod
+    def of(cls, uri: str, options: Mapping[str, str] | None = None, *, confined: bool = False) -> Location:
+        """The location a configuration names: a path, a `file:` URI, or an object store's URI."""
+        if uri[:5].lower() == "file:":
+            uri = unquote(_FILE.sub("", uri))
+        if not _SCHEME.match(uri):
+            uri = os.path.abspath(uri)
+        return cls(uri.rstrip("/") or "/", tuple(sorted((options or {}).items())), confined)
+
+    def below(self, folder: str) -> Location:
+        """A folder in this one."""
+        return replace(self, uri=self.full_path(folder))
+
+    @property
+    def parent(self) -> Location | None:
+        """The folder that this one or the file is in; None above a root or bucket. What is there is not confined."""
+        head, _, name = self.uri.rpartition("/")
+        if not name or head.endswith(":/"):
+            return None
+        return replace(self, uri=head or "/", confined=False)
+
+    @property
+    def folder(self) -> Location:
+        """The folder that a file is in, with all that holds for the file."""
+        return replace(self, uri=self.uri.rpartition("/")[0] or "/")
+
+    @property
+    def resolved(self) -> Location:
+        """The same without symbolic links on the way."""
+        return replace(self, uri=os.path.realpath(self.uri)) if self.is_local else self
+
+    @property
+    def is_local(self) -> bool:
+        return not _SCHEME.match(self.uri)
+
+    def full_path(self, path: str) -> str:
+        """Path or URI of a file, for messages and for people."""
+        return f"{self.uri.rstrip('/')}/{path}" if path else self.uri
+
+    def list(
+        self,
+        keep: Callable[[str], bool] = lambda path: True,
+        descend: Callable[[str], bool] = lambda path: True,
+        *,
+        by_folder: bool = False,
+    ) -> Iterator[StoredFile]:
+        """Files below, at any depth, in no order; or the file itself when the location is one.
+
+        `descend` is asked once for the path of each folder below that is come to, `keep` for that of each file in
+        those that are wanted. `by_folder`, an object store is listed folder by folder, and only those that are wanted;
+        else as a whole. Nothing when nothing is there.
+        """
+        if self.is_local:
+            return self._list_local(keep, descend)
+        return self._list_levels(keep, descend) if by_folder else self._list_remote(keep, descend)
+
+    def names(self, folder: str, after: str = "", before: str = "") -> Iterator[str]:
+        """Names of the files directly in a folder that sort behind `after` and before `before`, where these are given.
+
+        Nothing when there is no such folder. In an object store other names are not even listed, nor is what is in
+        large subfolders.
+        """
+        if self.is_local:
+            try:
+                with os.scandir(self._on_disk(folder)) as entries:
+                    for entry in entries:
+                        if after < entry.name and not (before and entry.name >= before) and not entry.is_dir():
+                            yield entry.name
+            except (FileNotFoundError, NotADirectoryError):
+                return
+            return
+        store, prefix = self._store()
+        with object_errors(self.full_path(folder)):
+            yield from object_names(store, _key(prefix, folder), after, before)
+
+    def has_any(self, folder: str) -> bool:
+        """Whether there is anything below a folder."""
+        if self.is_local:
+            return os.path.isdir(self._on_disk(folder))
+        store, prefix = self._store()
+        with object_errors(self.full_path(folder)):
+            return any(len(chunk) for chunk in store.list(_key(prefix, folder), chunk_size=1))
+
+    def stat(self, path: str) -> StoredFile:
+        """Size and version of a file now."""
+        if self.is_local:
+            return _local_file(path, os.stat(self._on_disk(path)))
+        store, prefix = self._store()
+        with object_errors(self.full_path(path)):
+            return _remote_file(path, store.head(_key(prefix, path)))
+
+    def modified(self, path: str) -> datetime:
+        """When a file was written, in UTC, as the file system or the object store says."""
+        if self.is_local:
+            return datetime.fromtimestamp(os.stat(self._on_disk(path)).st_mtime, UTC)
+        store, prefix = self._store()
+        with object_errors(self.full_path(path)):
+            written: datetime = store.head(_key(prefix, path))["last_modified"]
+            return written
+
+    def read(self, path: str) -> bytes:
+        """The whole of a small file. Raises OSError for one that is too large to be metadata."""
+        if self.is_local:
+            return read_local(self._on_disk(path))
+        store, prefix = self._store()
+        with object_errors(self.full_path(path)):
+            found = store.get(_key(prefix, path))
+            check_size(self.full_path(path), found.meta["size"])
+            return bytes(found.bytes())
+
+    def open(self, path: str) -> pa.NativeFile:
+        """The file for random access, as it is now."""
+        return open_local(self._on_disk(path)) if self.is_local else self._open_object(self.stat(path))
+
+    def open_stored(self, stored: StoredFile) -> pa.NativeFile:
+        """The file for random access, of the content that was listed, else OverwrittenError.
+
+        Call `check` when done: only then it is certain that all was of that content.
+        """
+        self.check(stored)
+        return self.open_listed(stored)
+
+    def open_listed(self, stored: StoredFile) -> pa.NativeFile:
+        """The same for who reads little and calls `check` anyway, which tells it as well."""
+        return open_local(self._on_disk(stored.path)) if self.is_local else self._open_object(stored)
+
+    def check(self, stored: StoredFile) -> None:
+        """Raise OverwrittenError when the file is no longer the one that was listed."""
+        if not self.is_local and is_e_tag(stored.version):
+            return  # Every read asks for the ETag.
+        if self.stat(stored.path) != stored:
+            raise OverwrittenError(f"{self.full_path(stored.path)} has been overwritten since it was listed")
+
+    def _open_object(self, stored: StoredFile) -> pa.NativeFile:
+        store, prefix = self._store()
+        file = ObjectFile(store, _key(prefix, stored.path), stored.size, stored.version, self.full_path(stored.path))
+        return pa.PythonFile(file, mode="r")
+
+    def _store(self) -> tuple[Any, str]:
+        scheme, _, rest = self.uri.partition("://")
+        bucket, _, prefix = rest.partition("/")
+        root = f"{scheme}://{bucket}"
+        with object_errors(root):
+            return _open_store(root, self.options), prefix
+
+    def _on_disk(self, path: str) -> str:
+        """The path of a file of a folder on disk. Raises OSError for one that leads out of the folder."""
+        full_path = self.full_path(_checked(path))
+        if self.confined and path:
+            root, real = os.path.realpath(self.uri), os.path.realpath(full_path)
+            if os.path.commonpath([root, real]) != root:
+                raise OSError(f"{full_path} is a link that leads out of the table, which `confine: true` refuses")
+        return full_path
+
+    def _list_local(self, keep: Callable[[str], bool], descend: Callable[[str], bool]) -> Iterator[StoredFile]:
+        if os.path.isdir(self.uri):
+            yield from self._walk("", keep, descend, frozenset())
+        elif os.path.exists(self.uri):
+            yield self.stat("")
+
+    def _walk(
+        self,
+        folder: str,
+        keep: Callable[[str], bool],
+        descend: Callable[[str], bool],
+        above: frozenset[tuple[int, int]],
+    ) -> Iterator[StoredFile]:
+        full_path = self.full_path(folder)
+        stat = os.stat(full_path)
+        identity = (stat.st_dev, stat.st_ino)
+        if identity in above:
+            raise OSError(f"{full_path} is a symbolic link to a folder that contains it")
+        with os.scandir(full_path) as entries:
+            for entry in entries:
+                path = f"{folder}/{entry.name}" if folder else entry.name
+                try:
+                    is_folder = entry.is_dir()
+                    if not (descend if is_folder else keep)(path):
+                        continue
+                    if entry.is_symlink():
+                        self._on_disk(path)
+                    if is_folder:
+                        yield from self._walk(path, keep, descend, above | {identity})
+                    else:
+                        yield _local_file(path, entry.stat())
+                except FileNotFoundError:
+                    # Removed since the folder was opened: then it is no part of the listing. A dangling link is.
+                    if entry.is_symlink():
+                        raise
+
+    def _list_remote(self, keep: Callable[[str], bool], descend: Callable[[str], bool]) -> Iterator[StoredFile]:
+        store, prefix = self._store()
+        found = False
+        wanted = {"": True}
+
+        def is_wanted(folder: str) -> bool:
+            if folder not in wanted:
+                wanted[folder] = is_wanted(folder.rpartition("/")[0]) and descend(folder)
+            return wanted[folder]
+
+        with object_errors(self.uri):
+            for chunk in store.list(prefix or None):
+                for info in chunk:
+                    found = True
+                    path = info["path"][len(prefix) :].lstrip("/")
+                    # An object with the folder's own name is the marker that some console made for it.
+                    if path and is_wanted(path.rpartition("/")[0]) and keep(path):
+                        yield _remote_file(path, info)
+        if not found and prefix:
+            yield from self._single()
+
+    def _list_levels(self, keep: Callable[[str], bool], descend: Callable[[str], bool]) -> Iterator[StoredFile]:
+        store, prefix = self._store()
+        found = False
+
+        def level(folder: str) -> Any:
+            with object_errors(self.full_path(folder)):
+                return store.list_with_delimiter(_key(prefix, folder) or None)
+
+        folders = [""]
+        with ThreadPoolExecutor(_LISTINGS) as pool:
+            while folders:
+                below: list[str] = []
+                for listed in pool.map(level, folders):
+                    paths = [path[len(prefix) :].strip("/") for path in listed["common_prefixes"]]
+                    found = found or bool(paths or listed["objects"])
+                    below += filter(descend, paths)
+                    for info in listed["objects"]:
+                        path = info["path"][len(prefix) :].lstrip("/")
+                        if path and path not in folders and keep(path):
+                            yield _remote_file(path, info)
+                folders = below
+        if not found and prefix:
+            yield from self._single()
+
+    def _single(self) -> Iterator[StoredFile]:
+        """The object that the location itself is, if it is one."""
+        try:
+            yield self.stat("")
+        except FileNotFoundError:
+            return
+
+
+def _key(prefix: str, path: str) -> str:
+    return f"{prefix}/{_checked(path)}".strip("/")
+
+
+def _checked(path: str) -> str:
+    """A path that stays below. Raises OSError for another: only `reach` decides how far a table may."""
+    if ".." in path.split("/"):
+        raise OSError(f"the path {path!r} leads out of its folder")
+    return path
+
+
+def _local_file(path: str, stat: os.stat_result) -> StoredFile:
+    return StoredFile(path, stat.st_size, str(stat.st_mtime_ns))
+
+
+def _remote_file(path: str, info: Mapping[str, Any]) -> StoredFile:
+    return StoredFile(path, info["size"], info["e_tag"] or info["last_modified"].isoformat())
+
+
+@lru_cache(maxsize=64)
+def _open_store(root: str, options: tuple[tuple[str, str], ...]) -> Any:
+    return open_object_store(root, options)

@@ -1,0 +1,1 @@
+"""Data files of each kind: their columns, one at a time, in chunks of bounded size."""

@@ -1,0 +1,295 @@
+"""Read Avro container files: their header, their records one by one, or as a temporary Parquet file by column."""
+
+from __future__ import annotations
+
+import io
+import json
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from contextlib import contextmanager
+from dataclasses import dataclass
+from functools import cached_property
+from typing import Any, cast
+
+import fastavro
+import pyarrow as pa
+
+from metastore_assets.formats.damage import DAMAGE, reason, refuse_beyond
+from metastore_assets.formats.limits import HEADER_BYTES, METADATA_BYTES
+from metastore_assets.formats.metadata_json import parsed
+from metastore_assets.formats.readers.avro_claims import AvroClaims
+from metastore_assets.formats.readers.avro_schema import AvroType, record_type
+from metastore_assets.formats.readers.parquet import ParquetColumns
+from metastore_assets.formats.readers.reader import check_distinct
+from metastore_assets.formats.readers.spill import spilled
+from metastore_assets.formats.unpacking import CODECS, unpacked
+
+_MAGIC = b"Obj\x01"
+_SYNC_BYTES = 16
+_BUFFER = 4 << 20
+_BATCH_ROWS = 16_384
+_BATCH_BYTES = 16 << 20
+_LONGEST_VARINT = 10
+
+
+class AvroColumns:
+    """The top-level columns of an Avro file, whose rows are decoded once when it is opened."""
+
+    def __init__(self, source: pa.NativeFile) -> None:
+        with _explained():
+            stream = io.BufferedReader(source, _BUFFER)
+            header = read_header(stream)
+            check_distinct(header.arrow_schema.names)
+            self._parquet = ParquetColumns(spilled(header.arrow_schema, _batches(stream, header)))
+        source.close()
+        self.fields = self._parquet.fields
+        self.row_count = self._parquet.row_count
+
+    def read(self, index: int) -> Iterator[pa.Array]:
+        """All values of the top-level column at that index, in file order."""
+        return self._parquet.read(index)
+
+    def close(self) -> None:
+        """Let go of the decoded rows."""
+        self._parquet.close()
+
+
+@dataclass(frozen=True)
+class AvroHeader:
+    """What stands before the blocks of an Avro file."""
+
+    schema: Any
+    """Of the records, as JSON."""
+    metadata: Mapping[str, bytes]
+    codec: str
+    sync: bytes
+
+    @cached_property
+    def type(self) -> AvroType:
+        """Of the records. Raises ArrowInvalid for a schema that is broken or cannot be Arrow's."""
+        return record_type(self.schema)
+
+    @property
+    def arrow_schema(self) -> pa.Schema:
+        """The columns, with the file's names and field ids."""
+        return pa.schema(list(self.type.arrow))
+
+
+def avro_fields(source: pa.NativeFile) -> list[pa.Field]:
+    """The columns of an Avro file, from its header alone. Raises ArrowInvalid."""
+    with _explained():
+        schema = read_header(io.BufferedReader(source, 1 << 16)).arrow_schema
+        check_distinct(schema.names)
+        return list(schema)
+
+
+def avro_header(data: bytes) -> AvroHeader:
+    """The header of an Avro file's content. Raises ArrowInvalid."""
+    with _explained():
+        return read_header(_stream(data))
+
+
+def avro_records(data: bytes, schemas: Callable[[Any], tuple[Any, Any]] = lambda own: (own, own)) -> Iterator[Any]:
+    """The records of an Avro file's content as plain Python values.
+
+    `schemas` gets the file's schema as JSON, and gives the one to decode by, which may name fields otherwise, and the
+    one that is asked for, which may lack some of them. Raises ArrowInvalid.
+    """
+    with _explained():
+        stream = _stream(data)
+        header = read_header(stream)
+        written, wanted = schemas(header.schema)
+        blocks = _Blocks(stream, header, written)
+        yield from _checked(fastavro.block_reader(cast(Any, blocks), wanted))
+
+
+def read_header(stream: io.BufferedReader) -> AvroHeader:
+    """Read as far as the first block."""
+    if stream.read(len(_MAGIC)) != _MAGIC:
+        raise pa.ArrowInvalid("it is no Avro file: it does not start with `Obj`")
+    metadata: dict[str, bytes] = {}
+    while count := _long(stream):
+        if count < 0:
+            _long(stream)
+        for _ in range(abs(count)):
+            key = _exactly(stream, _long(stream)).decode()
+            metadata[key] = _exactly(stream, _long(stream))
+            refuse_beyond(HEADER_BYTES, stream.tell(), "bytes in the header of the Avro file")
+    named = metadata.get("avro.codec", b"").decode()
+    codec = _ALIASES.get(named.lower(), named.lower())
+    if codec not in CODECS:
+        raise pa.ArrowInvalid(f"the Avro codec {named!r} has no reader; {', '.join(CODECS)} have")
+    schema = parsed(metadata["avro.schema"])
+    AvroClaims(schema)
+    return AvroHeader(schema, metadata, codec, _exactly(stream, _SYNC_BYTES))
+
+
+def _batches(stream: io.BufferedReader, header: AvroHeader) -> Iterator[pa.RecordBatch]:
+    blocks = _Blocks(stream, header, header.type.written)
+    rows: list[Any] = []
+    size = 0.0
+    for block in fastavro.block_reader(cast(Any, blocks), return_named_type=True):
+        average = blocks.block_bytes / max(1, block.num_records)
+        for record in _checked([block]):
+            rows.append(record)
+            size += average
+            if len(rows) >= _BATCH_ROWS or size >= _BATCH_BYTES:
+                yield _batch(rows, header)
+                rows, size = [], 0.0
+    if rows:
+        yield _batch(rows, header)
+
+
+def _checked(blocks: Iterable[Any]) -> Iterator[Any]:
+    """The records of blocks that hold nothing else."""
+    for block in blocks:
+        yield from block
+        if block.bytes_.read(1):
+            raise pa.ArrowInvalid("a block of the Avro file is longer than its records")
+
+
+def _batch(rows: list[Any], header: AvroHeader) -> pa.RecordBatch:
+    prepare = header.type.prepare
+    array = pa.array([prepare(row) for row in rows] if prepare else rows, header.type.raw)
+    return pa.RecordBatch.from_struct_array(_finish(array, header.type))
+
+
+def _finish(array: pa.Array, type_: AvroType) -> pa.Array:
+    """The decoded values as what their schema says they mean."""
+    wanted = type_.arrow
+    if array.type == wanted:
+        return array
+    if pa.types.is_decimal(wanted):
+        return _decimals(array, wanted)
+    if wanted == pa.uuid():
+        return pa.ExtensionArray.from_storage(wanted, array)
+    if not pa.types.is_nested(wanted):
+        return array.view(wanted)
+    mask = array.is_null() if array.null_count else None
+    if pa.types.is_struct(wanted):
+        if not type_.children:
+            raise pa.ArrowInvalid("a record without fields has no reader")
+        children = [_finish(array.field(number), child) for number, child in enumerate(type_.children)]
+        return pa.StructArray.from_arrays(children, fields=list(wanted), mask=mask)
+    if pa.types.is_map(array.type):
+        items = _finish(array.items, type_.children[0])
+        return pa.MapArray.from_arrays(array.offsets, array.keys, items, type=wanted, mask=mask)
+    values = _finish(array.values, type_.children[0])
+    if pa.types.is_map(wanted):
+        return pa.MapArray.from_arrays(array.offsets, values.field(0), values.field(1), type=wanted, mask=mask)
+    return pa.ListArray.from_arrays(array.offsets, values, type=wanted, mask=mask)
+
+
+def _decimals(array: pa.Array, wanted: pa.DataType) -> pa.Array:
+    """From two's complement, most significant byte first, of any length."""
+    width = wanted.bit_width // 8
+    data = bytearray()
+    for value in array.to_pylist():
+        unscaled = int.from_bytes(value or b"", "big", signed=True)
+        data += unscaled.to_bytes(width, "little", signed=True)
+    buffers = [array.is_valid().buffers()[1], pa.py_buffer(bytes(data))]
+    result = pa.Array.from_buffers(wanted, len(array), buffers)
+    # Tells a value with more digits than were declared.
+    result.validate(full=True)
+    return result
+
+
+class _Blocks:
+    """A file of the same blocks, decompressed, under a schema of our own: what the decoder reads."""
+
+    def __init__(self, stream: io.BufferedReader, header: AvroHeader, schema: Any) -> None:
+        self._claims = AvroClaims(schema)
+        self._pieces = self._unpacked(stream, header)
+        self._buffer = io.BytesIO(_container_header(schema, header.sync))
+        self._position = 0
+        self.block_bytes = 0
+        """Size of the newest block."""
+
+    def read(self, size: int = -1) -> bytes:
+        data = self._buffer.read(size)
+        if not data and size:
+            # To the decoder the end of a file is as good in the middle of a block.
+            with _explained():
+                piece = next(self._pieces, b"")
+            self._buffer = io.BytesIO(piece)
+            data = self._buffer.read(size)
+        self._position += len(data)
+        return data
+
+    def tell(self) -> int:
+        return self._position
+
+    def _unpacked(self, stream: io.BufferedReader, header: AvroHeader) -> Iterator[bytes]:
+        """Each block in pieces, of which one is all its data: the decoder asks for that at once."""
+        while stream.peek(1):
+            count = _long(stream)
+            if count < 0:
+                raise pa.ArrowInvalid("a block of the Avro file has fewer than no records")
+            data = unpacked(header.codec, _exactly(stream, _long(stream)))
+            if _exactly(stream, _SYNC_BYTES) != header.sync:
+                raise pa.ArrowInvalid("a block of the Avro file does not end with the file's marker")
+            self._claims.check(data, count)
+            self.block_bytes = len(data)
+            yield _zigzag(count) + _zigzag(len(data))
+            if data:
+                yield data
+            yield header.sync
+
+
+def _container_header(schema: Any, sync: bytes) -> bytes:
+    items = [(b"avro.schema", json.dumps(schema).encode()), (b"avro.codec", b"null")]
+    texts = b"".join(_zigzag(len(text)) + text for item in items for text in item)
+    return _MAGIC + _zigzag(len(items)) + texts + b"\0" + sync
+
+
+def _stream(data: bytes) -> io.BufferedReader:
+    return io.BufferedReader(cast(Any, io.BytesIO(data)), _BUFFER)
+
+
+def _exactly(stream: io.BufferedReader, size: int) -> bytes:
+    if size < 0:
+        raise pa.ArrowInvalid("the Avro file has a part of negative length")
+    refuse_beyond(METADATA_BYTES, size, "bytes in one part of the Avro file")
+    # In pieces: memory is asked for what is there, not for what is claimed.
+    pieces = []
+    while size and (piece := stream.read(min(size, _BUFFER))):
+        pieces.append(piece)
+        size -= len(piece)
+    if size:
+        raise EOFError
+    return pieces[0] if len(pieces) == 1 else b"".join(pieces)
+
+
+def _long(stream: io.BufferedReader) -> int:
+    value = 0
+    for position in range(_LONGEST_VARINT):
+        byte = _exactly(stream, 1)[0]
+        value |= (byte & 0x7F) << (7 * position)
+        if byte < 0x80:
+            return (value >> 1) ^ -(value & 1)
+    raise pa.ArrowInvalid("the Avro file has a number of more than 64 bits")
+
+
+def _zigzag(value: int) -> bytes:
+    value <<= 1
+    data = bytearray()
+    while value > 0x7F:
+        data.append(value & 0x7F | 0x80)
+        value >>= 7
+    return bytes([*data, value])
+
+
+_ALIASES = {"": "null", "uncompressed": "null", "gzip": "deflate", "zstd": "zstandard"}
+"""What table formats call these codecs, which some writers put into the files."""
+
+
+@contextmanager
+def _explained() -> Iterator[None]:
+    """Turn what decoders raise for broken bytes into ArrowInvalid."""
+    try:
+        yield
+    except EOFError as error:
+        raise pa.ArrowInvalid("the Avro file ends early") from error
+    except (OSError, ValueError, pa.ArrowException):
+        raise
+    except (*DAMAGE, fastavro.schema.SchemaParseException, fastavro.read.SchemaResolutionError) as error:
+        raise pa.ArrowInvalid(f"the Avro file is broken: {reason(error)}") from error

@@ -1,0 +1,33 @@
+"""Opened data files by kind: the formats whose columns have types of their own."""
+
+from __future__ import annotations
+
+import pyarrow as pa
+
+from metastore_assets.formats.readers.parquet import ParquetColumns
+from metastore_assets.formats.readers.reader import FileColumns
+
+KINDS = ("parquet", "orc", "avro")
+
+
+def open_columns(kind: str, source: pa.NativeFile) -> FileColumns:
+    """The columns of an opened file of that kind: `parquet`, `orc` or `avro`.
+
+    Fields have the file's field ids under `PARQUET:field_id` at every depth. The source belongs to what is returned,
+    and is closed when opening fails. Raises OSError, ArrowException or UnicodeError for a file that is broken.
+    """
+    try:
+        if kind == "parquet":
+            return ParquetColumns(source)
+        if kind == "orc":
+            from metastore_assets.formats.readers.orc import OrcColumns
+
+            return OrcColumns(source)
+        if kind == "avro":
+            from metastore_assets.formats.readers.avro import AvroColumns
+
+            return AvroColumns(source)
+        raise ValueError(f"files of the kind {kind!r} have no reader")
+    except BaseException:
+        source.close()
+        raise

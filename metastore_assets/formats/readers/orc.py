@@ -1,0 +1,144 @@
+"""Read one column at a time of an ORC file, stripe by stripe."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from datetime import date
+
+import pyarrow as pa
+import pyarrow.compute as pc
+import pyarrow.orc as pyarrow_orc
+
+from metastore_assets.formats.conform import PARQUET_FIELD_ID
+from metastore_assets.formats.readers.chunks import sliced
+from metastore_assets.formats.readers.orc_tail import OrcTail
+
+_FIELD_ID = b"iceberg.id"
+_SPARK_TYPE = b"spark.sql.catalyst.type"
+_ACID = {"hive.acid.key.index", "hive.acid.version"}
+_GREGORIAN_START = date(1582, 10, 15)
+
+
+class OrcColumns:
+    """The top-level columns of an opened ORC file.
+
+    Timestamps are in nanoseconds, those without a zone as the writer's clock showed them. A union is a struct of
+    `tag`, the number of the alternative that a row has, and `field0`, `field1`, … for the alternatives.
+    """
+
+    def __init__(self, source: pa.NativeFile) -> None:
+        self._source = source
+        # A writer's time zone is no concern here: the reader is told to keep what clocks showed.
+        self._file = pyarrow_orc.ORCFile(source)
+        self.tail = OrcTail.of(self._file.reader.serialized_file_tail())
+        self._stored: pa.Schema = self._file.schema
+        if _ACID & self.tail.metadata_keys:
+            raise pa.ArrowInvalid("it belongs to a transactional Hive table, which has no reader")
+        self.fields: list[pa.Field] = [_field(field) for field in self._stored]
+        # Iceberg counts so whatever the file says.
+        self._is_gregorian = self.tail.is_proleptic or any(field.metadata for field in self.fields)
+        self.row_count: int = self._file.nrows
+        # Names select; those that are not unique, or read like a path into another column, select too much.
+        names = self._stored.names
+        self._selectable = len(set(names)) == len(names) and not any("." in name or not name for name in names)
+
+    def read(self, index: int) -> Iterator[pa.Array]:
+        """All values of the top-level column at that index, in file order."""
+        field = self.fields[index]
+        rows = 0
+        for stripe in range(self._file.nstripes):
+            if self._selectable:
+                array = self._file.read_stripe(stripe, columns=[field.name]).column(0)
+            else:
+                array = self._file.read_stripe(stripe).column(index)
+            if array.type != self._stored.field(index).type:
+                raise pa.ArrowInvalid(f"column {field.name!r} of stripe {stripe} is not the one that was asked for")
+            array = _convert(array, field.type)
+            if not self._is_gregorian:
+                _check_calendar(array)
+            rows += len(array)
+            yield from sliced(array)
+        if rows != self.row_count:
+            raise pa.ArrowInvalid(f"column {field.name!r} has {rows} rows of the file's {self.row_count}")
+
+    def close(self) -> None:
+        """Let go of the file."""
+        self._source.close()
+
+
+def _field(stored: pa.Field, name: str | None = None) -> pa.Field:
+    metadata = None
+    attributes = stored.metadata or {}
+    if _FIELD_ID in attributes:
+        metadata = {PARQUET_FIELD_ID: attributes[_FIELD_ID]}
+    type_ = _type(stored.type)
+    if type_ == pa.int64() and attributes.get(_SPARK_TYPE) == b"timestamp_ntz":
+        # Spark writes timestamps without a zone as numbers of microseconds, and their type as an attribute.
+        type_ = pa.timestamp("us")
+    return pa.field(stored.name if name is None else name, type_, metadata=metadata)
+
+
+def _type(stored: pa.DataType) -> pa.DataType:
+    """The type that is handed out, with field ids at every depth."""
+    if pa.types.is_struct(stored):
+        return pa.struct([_field(field) for field in stored])
+    if pa.types.is_map(stored):
+        return pa.map_(_field(stored.key_field, "key").with_nullable(False), _field(stored.item_field, "value"))
+    if pa.types.is_list(stored):
+        return pa.list_(_field(stored.value_field, "element"))
+    if pa.types.is_union(stored):
+        alternatives = [_field(stored.field(index), f"field{index}") for index in range(stored.num_fields)]
+        return pa.struct([pa.field("tag", pa.int32()), *alternatives])
+    return stored
+
+
+def _convert(array: pa.Array, wanted: pa.DataType) -> pa.Array:
+    if not pa.types.is_nested(wanted):
+        return array if array.type == wanted else array.cast(wanted)
+    mask = array.is_null() if array.null_count else None
+    if pa.types.is_union(array.type):
+        return _union_struct(array, wanted)
+    if pa.types.is_struct(wanted):
+        children = [_convert(array.field(index), field.type) for index, field in enumerate(wanted)]
+        return pa.StructArray.from_arrays(children, fields=list(wanted), mask=mask)
+    if pa.types.is_map(wanted):
+        keys, items = _convert(array.keys, wanted.key_type), _convert(array.items, wanted.item_type)
+        return pa.MapArray.from_arrays(array.offsets, keys, items, type=wanted, mask=mask)
+    return pa.ListArray.from_arrays(array.offsets, _convert(array.values, wanted.value_type), type=wanted, mask=mask)
+
+
+def _union_struct(array: pa.UnionArray, wanted: pa.StructType) -> pa.Array:
+    codes = array.type_codes
+    tags = pc.index_in(codes, pa.array(array.type.type_codes, pa.int8()))
+    children = []
+    present = pa.array([False] * len(array))
+    for index, field in enumerate(list(wanted)[1:]):
+        child = _convert(array.field(index), field.type)
+        chosen = pc.equal(tags, index)
+        children.append(pc.if_else(chosen, child, pa.scalar(None, field.type)))
+        present = pc.or_(present, pc.and_(chosen, child.is_valid()))
+    # A null union and a null of one of the alternatives look the same in Arrow: both are null here.
+    return pa.StructArray.from_arrays([tags.cast(pa.int32()), *children], fields=list(wanted), mask=pc.invert(present))
+
+
+def _check_calendar(array: pa.Array) -> None:
+    """Raise ArrowInvalid for a day that is another one in the Julian calendar than in the Gregorian."""
+    for days in _dates(array):
+        if pc.any(pc.less(days, pa.scalar(_GREGORIAN_START))).as_py():
+            raise pa.ArrowInvalid(
+                "it holds days before 15 October 1582 and does not say that it counts them in the Gregorian calendar"
+            )
+
+
+def _dates(array: pa.Array) -> Iterator[pa.Array]:
+    # Timestamps are no concern: none before 1677 is read.
+    if pa.types.is_date(array.type):
+        yield array
+    elif pa.types.is_struct(array.type):
+        for index in range(array.type.num_fields):
+            yield from _dates(array.field(index))
+    elif pa.types.is_map(array.type):
+        yield from _dates(array.keys)
+        yield from _dates(array.items)
+    elif pa.types.is_nested(array.type):
+        yield from _dates(array.flatten())

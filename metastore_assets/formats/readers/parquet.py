@@ -1,0 +1,137 @@
+"""Read one column at a time of a Parquet file, in pieces of bounded size."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+import pyarrow as pa
+import pyarrow.parquet as pq
+
+from metastore_assets.formats.damage import refuse_beyond
+from metastore_assets.formats.limits import FILE_ROWS
+from metastore_assets.formats.readers.int96 import check_no_overflow, is_ordinary
+from metastore_assets.formats.readers.parquet_footer import REFUSED, read_lenient_metadata
+from metastore_assets.formats.readers.type_limits import check_types
+
+CHUNK_ROWS = 131_072
+"""Most rows in one chunk."""
+CHUNK_BYTES = 32 << 20
+"""Bytes of values aimed at in one chunk, by the average that the footer tells."""
+_DICTIONARY_ROWS = 4096
+_VALUE_BYTES = 8
+
+
+def open_parquet(source: pa.NativeFile, metadata: pq.FileMetaData | None = None) -> pq.ParquetFile:
+    """The file with its footer read. INT96 timestamps come as microseconds, which hold the years 1 to 9999."""
+    return _open(source, "us", metadata)
+
+
+def _open(source: pa.NativeFile, int96_unit: str, metadata: pq.FileMetaData | None = None) -> pq.ParquetFile:
+    try:
+        return pq.ParquetFile(
+            source,
+            metadata=metadata,
+            coerce_int96_timestamp_unit=int96_unit,
+            arrow_extensions_enabled=True,
+            page_checksum_verification=True,
+        )
+    except OSError as error:
+        if metadata is not None or REFUSED not in str(error):
+            raise
+        return _open(source, int96_unit, read_lenient_metadata(source))
+
+
+class ParquetColumns:
+    """The top-level columns of an opened Parquet file."""
+
+    def __init__(self, source: pa.NativeFile) -> None:
+        self._source = source
+        self._file = file = open_parquet(source)
+        self.fields: list[pa.Field] = list(file.schema_arrow)
+        self.row_count = checked_rows(file.metadata)
+        check_types(self.fields)
+        self._leaves = _leaf_ranges(self.fields)
+        if self._leaves and self._leaves[-1].stop != file.metadata.num_columns:
+            raise pa.ArrowInvalid("the columns of the file's schema cannot be told apart")
+
+    def read(self, index: int) -> Iterator[pa.Array]:
+        """All values of the top-level column at that index, in file order, as the file's own type."""
+        leaves = self._leaves[index]
+        has_int96 = any(self._file.schema.column(leaf).physical_type == "INT96" for leaf in leaves)
+        for group in range(self._file.num_row_groups):
+            position = 0
+            for array in self._read_group(self._file, group, leaves):
+                if has_int96 and not is_ordinary(array):
+                    check_no_overflow(array, self._millis(group, leaves, position, len(array)))
+                position += len(array)
+                yield array
+
+    def close(self) -> None:
+        """Let go of the file."""
+        self._source.close()
+
+    def _read_group(self, file: pq.ParquetFile, group: int, leaves: range) -> Iterator[pa.Array]:
+        # One row group at a time: the reader fetches all it is asked for at once.
+        batches = file.reader.iter_batches(1, row_groups=[group], column_indices=list(leaves), use_threads=False)
+        first = next(batches, None)
+        if first is None:
+            return
+        yield first.column(0)
+        # What the footer says of these chunks is sound by now: asked for before, a broken one would end the process.
+        file.reader.set_batch_size(self._chunk_rows(group, leaves))
+        for batch in batches:
+            yield batch.column(0)
+
+    def _millis(self, group: int, leaves: range, start: int, length: int) -> pa.Array:
+        file = _open(self._source, "ms", self._file.metadata)
+        chunks = list(self._read_group(file, group, leaves))
+        return pa.concat_arrays(chunks).slice(start, length)
+
+    def _chunk_rows(self, group: int, leaves: range) -> int:
+        metadata = self._file.metadata.row_group(group)
+        most = CHUNK_ROWS
+        size = 0
+        for leaf in leaves:
+            column = metadata.column(leaf)
+            # Runs and dictionaries take next to no space, nor do nulls, but each value does in memory.
+            width = max(_VALUE_BYTES, self._file.schema.column(leaf).length)
+            size += max(column.total_uncompressed_size, column.num_values * width)
+            if column.has_dictionary_page and column.physical_type == "BYTE_ARRAY":
+                # How long the repeated texts are the footer does not tell.
+                most = _DICTIONARY_ROWS
+        average = max(1, size // max(1, metadata.num_rows))
+        return max(1, min(most, CHUNK_BYTES // average))
+
+
+def checked_rows(metadata: pq.FileMetaData) -> int:
+    """How many rows a footer says that there are. Raises ArrowInvalid or LimitError for a number that is not believed.
+
+    Columns that a file lacks are made up in that number.
+    """
+    groups = [metadata.row_group(group).num_rows for group in range(metadata.num_row_groups)]
+    if min(groups, default=0) < 0 or sum(groups) != metadata.num_rows:
+        raise pa.ArrowInvalid(f"it says that it has {metadata.num_rows:,} rows, its row groups have {sum(groups):,}")
+    refuse_beyond(FILE_ROWS, metadata.num_rows, "rows in one file")
+    return int(metadata.num_rows)
+
+
+def _leaf_ranges(fields: list[pa.Field]) -> list[range]:
+    # By position: a dotted path does not tell a column named `a.b` from the field `b` of a column `a`.
+    ranges = []
+    start = 0
+    for field in fields:
+        stop = start + leaf_count(field.type)
+        ranges.append(range(start, stop))
+        start = stop
+    return ranges
+
+
+def leaf_count(type_: pa.DataType) -> int:
+    """Columns of a Parquet file that hold the values of a type."""
+    if isinstance(type_, pa.BaseExtensionType):
+        return leaf_count(type_.storage_type)
+    if pa.types.is_dictionary(type_):
+        return leaf_count(type_.value_type)
+    if pa.types.is_nested(type_):
+        return sum(leaf_count(type_.field(index).type) for index in range(type_.num_fields))
+    return 1

@@ -1,0 +1,165 @@
+"""Opened fragments: the columns of one data file, less deleted rows, with the table's names and types."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from typing import Protocol
+
+import numpy as np
+import numpy.typing as npt
+import pyarrow as pa
+
+from metastore_assets.errors import FragmentError
+from metastore_assets.formats.apart.crumbs import reading
+from metastore_assets.formats.conform import Matcher, conform, default_of, identity
+from metastore_assets.formats.damage import DAMAGE, reason
+from metastore_assets.formats.places.object_store import OverwrittenError
+from metastore_assets.formats.readers.parquet import CHUNK_BYTES, CHUNK_ROWS
+from metastore_assets.formats.values import Constant, repeated
+
+_CONSTANT_ROWS = 16_384
+"""Most rows of a made-up chunk: of a partition value that is a long text they are fewer."""
+
+
+class FileColumns(Protocol):
+    """The top-level columns of an opened data file of some kind."""
+
+    @property
+    def fields(self) -> Sequence[pa.Field]:
+        """In file order, with the file's own names, types and metadata."""
+
+    @property
+    def row_count(self) -> int:
+        """Rows of the file, deleted ones included."""
+
+    def read(self, index: int) -> Iterator[pa.Array]:
+        """All values of the column at that index, in file order, in chunks of bounded size."""
+
+    def close(self) -> None:
+        """Let go of the file."""
+
+
+class FileFragmentReader:
+    """A FragmentReader over the columns of one data file.
+
+    `constants` are the values by identity that the file's place in the table gives, which win over what it stores;
+    `deleted` the ascending positions of rows that are not live; `verify` raises when the file is no longer the one
+    that was opened.
+    """
+
+    def __init__(
+        self,
+        columns: FileColumns,
+        *,
+        path: str,
+        matcher: Matcher,
+        constants: Mapping[str, Constant],
+        deleted: npt.NDArray[np.uint64] | None = None,
+        verify: Callable[[], None] = lambda: None,
+    ) -> None:
+        self._columns = columns
+        self._path = path
+        self._matcher = matcher
+        self._find = matcher.among(columns.fields)
+        self._constants = constants
+        self._deleted = np.empty(0, np.uint64) if deleted is None else deleted
+        self._verify = verify
+
+    @property
+    def row_count(self) -> int:
+        return self._columns.row_count - len(self._deleted)
+
+    @property
+    def stored_columns(self) -> frozenset[str]:
+        stored = {self._matcher.identity(field) for field in self._columns.fields}
+        return frozenset(name for name in stored if name is not None) | frozenset(self._constants)
+
+    def read(self, field: pa.Field) -> Iterator[pa.Array]:
+        key = identity(field)
+        if key in self._constants:
+            yield from _repeat(self._constants[key].cast(field.type), self.row_count)
+            return
+        with explained(self._path, f"column {field.name!r}"):
+            index = self._find(field)
+        if index is None:
+            yield from _repeat(default_of(field), self.row_count)
+            return
+        with explained(self._path, f"column {field.name!r}"):
+            yield from _joined(self._read_live(field, index))
+            self._verify()
+
+    def __enter__(self) -> FileFragmentReader:
+        return self
+
+    def __exit__(self, *exception: object) -> None:
+        self._columns.close()
+
+    def _read_live(self, field: pa.Field, index: int) -> Iterator[pa.Array]:
+        start = 0
+        for chunk in self._columns.read(index):
+            # Conformed first: Arrow has no filter for some of the types that files hold.
+            yield self._live(conform(chunk, field.type, self._matcher), start)
+            start += len(chunk)
+
+    def _live(self, chunk: pa.Array, start: int) -> pa.Array:
+        first, last = np.searchsorted(self._deleted, np.array([start, start + len(chunk)], np.uint64))
+        if first == last:
+            return chunk
+        mask = np.ones(len(chunk), bool)
+        mask[(self._deleted[first:last] - np.uint64(start)).astype(np.int64)] = False
+        return chunk.filter(pa.array(mask))
+
+
+@contextmanager
+def explained(path: str, what: str = "the file", stored: str | None = None) -> Iterator[None]:
+    """Turn what goes wrong while reading a data file into a FragmentError that names it.
+
+    `stored` is the file that is read where it is another one: what is in it, the data file cannot be read without.
+    When reading ends the process, it is known what was read.
+    """
+    part = path if what == "the file" else f"{path} ({what})"
+    try:
+        with reading(part if stored is None else f"{stored} ({what} of {path})"):
+            yield
+    except FragmentError:
+        raise
+    except (FileNotFoundError, OverwrittenError) as error:
+        fate = "has been overwritten" if isinstance(error, OverwrittenError) else "is gone"
+        needed = "" if stored is None else f": {path} cannot be read without it"
+        raise FragmentError(
+            f"{stored or path} {fate} since the table was listed{needed}", path=path, missing=True
+        ) from error
+    except DAMAGE as error:
+        where = "" if stored is None else f" in {stored}"
+        raise FragmentError(f"{path}: {what}{where} cannot be read: {reason(error)}", path=path) from error
+
+
+def _joined(pieces: Iterable[pa.Array]) -> Iterator[pa.Array]:
+    """The same rows in fewer chunks, within the bounds of one chunk; none is empty."""
+    waiting: list[pa.Array] = []
+    rows = size = 0
+    for piece in pieces:
+        if waiting and (rows + len(piece) > CHUNK_ROWS or size + piece.nbytes > CHUNK_BYTES):
+            yield pa.concat_arrays(waiting) if len(waiting) > 1 else waiting[0]
+            waiting, rows, size = [], 0, 0
+        if len(piece):
+            waiting.append(piece)
+            rows, size = rows + len(piece), size + piece.nbytes
+    if waiting:
+        yield pa.concat_arrays(waiting) if len(waiting) > 1 else waiting[0]
+
+
+def check_distinct(names: Sequence[str]) -> None:
+    """Raise ArrowInvalid when a file has two columns of one name: which of them is meant nobody can tell."""
+    repeated = [name for name, count in Counter(names).items() if count > 1]
+    if repeated:
+        raise pa.ArrowInvalid(f"two columns are named {repeated[0]!r}")
+
+
+def _repeat(value: Constant, count: int) -> Iterator[pa.Array]:
+    most = CHUNK_ROWS if value.null_count else _CONSTANT_ROWS
+    rows = max(1, min(most, CHUNK_BYTES // max(1, value.nbytes)))
+    for start in range(0, count, rows):
+        yield repeated(value, min(rows, count - start))

@@ -1,0 +1,314 @@
+"""What the statistics in a Delta log are taken to say of a column never is a lie, whoever wrote them."""
+
+from __future__ import annotations
+
+import json
+import math
+import tempfile
+from collections.abc import Sequence
+from datetime import UTC, date, datetime, timedelta
+from decimal import Decimal
+from pathlib import Path
+from typing import Any
+
+import pyarrow as pa
+import pyarrow.parquet as pq
+import pytest
+from deltalake import DeltaTable, write_deltalake
+from hypothesis import given
+from hypothesis import strategies as st
+
+from metastore_assets.config import TableConfig
+from metastore_assets.formats import TableFormat, open_table_format
+from tests.formats.delta.log_writer import (
+    add_file,
+    commit,
+    field,
+    list_of,
+    mapped,
+    metadata,
+    protocol,
+    struct_of,
+    write_vector,
+)
+
+
+def _open(folder: Path | str, **how: Any) -> TableFormat:
+    return open_table_format(TableConfig(name="t", uri=str(folder), **how))
+
+
+def assert_honest(told: dict[str, Any], values: Sequence[Any]) -> None:
+    """What is told of one file agrees with the column's live values in it."""
+    present = [value for value in values if value is not None and value == value]
+    nulls = sum(value is None for value in values)
+    guarantee = told["null_count_guarantee"]
+    assert told["null_count"] == (None if guarantee == "absent" else nulls)
+    order = (lambda text: text.encode()) if any(isinstance(value, str) for value in present) else None
+    for name, extreme, sign in (("minimum", min, -1), ("maximum", max, 1)):
+        bound, guarantee = told[name], told[f"{name}_guarantee"]
+        if guarantee == "absent":
+            assert bound is None
+        elif guarantee == "exact":
+            assert bound == extreme(present, key=order)
+        else:
+            assert guarantee == "bound"
+            assert bound == bound
+            if present:
+                assert extreme([bound, extreme(present, key=order)], key=order) == bound, sign
+
+
+def _told(table: TableFormat, column: str) -> dict[str, dict[str, Any]]:
+    """By data file."""
+    snapshot = table.snapshot()
+    rows = table.bounds(snapshot, column).to_pylist()
+    assert [row["fragment_id"] for row in rows] == [fragment.id for fragment in snapshot.fragments]
+    return {fragment.path: row for fragment, row in zip(snapshot.fragments, rows, strict=True)}
+
+
+_INSTANTS = st.datetimes(datetime(1, 1, 2), datetime(9999, 12, 30))
+_LETTERS = st.sampled_from("aZé\U0001f98a\x7f\u07ff")
+_COLUMNS: dict[str, tuple[pa.DataType, st.SearchStrategy[Any]]] = {
+    "i": (pa.int64(), st.integers(-(2**63), 2**63 - 1)),
+    "b": (pa.int8(), st.integers(-128, 127)),
+    "bool": (pa.bool_(), st.booleans()),
+    "text": (pa.string(), st.text(_LETTERS, max_size=3) | st.text(_LETTERS, min_size=31, max_size=40)),
+    "f": (pa.float32(), st.floats(width=32)),
+    "d": (pa.float64(), st.floats()),
+    "small": (pa.decimal128(15, 3), st.decimals(-(10**11), 10**11, places=3)),
+    "large": (pa.decimal128(38, 2), st.decimals(-(10**35), 10**35, places=2)),
+    "day": (pa.date32(), st.dates()),
+    "instant": (pa.timestamp("us", "UTC"), _INSTANTS.map(lambda moment: moment.replace(tzinfo=UTC))),
+    "clock": (pa.timestamp("us"), _INSTANTS),
+    "bytes": (pa.binary(), st.binary(max_size=3)),
+}
+_ROWS = st.fixed_dictionaries({name: st.none() | values for name, (_, values) in _COLUMNS.items()})
+_SCHEMA = pa.schema([(name, type_) for name, (type_, _) in _COLUMNS.items()])
+
+
+@given(st.lists(st.lists(_ROWS, min_size=1, max_size=5), min_size=1, max_size=2), st.booleans())
+def test_what_deltalake_writes_is_told_honestly(files: list[list[dict[str, Any]]], checkpoint: bool) -> None:
+    """Of every type, in a struct too, and of the partition column; from commits and from a checkpoint."""
+    with tempfile.TemporaryDirectory() as folder:
+        for number, rows in enumerate(files):
+            columns = pa.Table.from_pylist(rows, schema=_SCHEMA)
+            nested = pa.StructArray.from_arrays(columns.combine_chunks().columns[0].chunks[:1], names=["x"])
+            data = columns.append_column("s", nested).append_column("p", pa.array([number % 2] * len(rows)))
+            write_deltalake(folder, data, mode="append", partition_by=["p"])
+        if checkpoint:
+            DeltaTable(folder).create_checkpoint()
+        table = _open(folder)
+        exact = 0
+        for name in [*_COLUMNS, "s.x", "p"]:
+            for path, told in _told(table, name).items():
+                partition = int(Path(path).parent.name.removeprefix("p="))
+                stored = pq.ParquetFile(path).read()
+                first = stored["i"] if name == "s.x" else stored[name] if name != "p" else [partition] * len(stored)
+                values = first.to_pylist() if isinstance(first, pa.ChunkedArray) else first
+                assert_honest(told, values)
+                exact += told["minimum_guarantee"] == "exact"
+        assert exact >= len(files), "of the partition column at least"
+
+
+def _spark_text(value: Any, is_maximum: bool) -> Any:
+    """A value in statistics as Spark writes it: long texts and timestamps are cut off."""
+    if isinstance(value, str) and len(value) > 32:
+        rest = value[32:]
+        return value[:32] + (("\x7f" if rest[0] < "\x7f" else "\U0010ffff") if is_maximum else "")
+    if isinstance(value, datetime):
+        text = value.replace(tzinfo=None).isoformat(timespec="milliseconds")
+        return f"{text}Z" if value.tzinfo else text
+    if isinstance(value, date):
+        return value.isoformat()
+    if isinstance(value, float) and not math.isfinite(value):
+        return {"inf": "Infinity", "-inf": "-Infinity"}.get(str(value), "NaN")
+    return value
+
+
+def _spark_statistics(rows: list[dict[str, Any]], tight: bool) -> str:
+    """Of these columns: not of booleans and binaries. NaN is the greatest of numbers."""
+    least, greatest, nulls = {}, {}, {}
+    for name in _COLUMNS:
+        values = [row[name] for row in rows if row[name] is not None]
+        nulls[name] = len(rows) - len(values)
+        if name in ("bool", "bytes") or not values:
+            continue
+        key = _spark_order
+        least[name] = _spark_text(min(values, key=key), False)
+        greatest[name] = _spark_text(max(values, key=key), True)
+    statistics = {"numRecords": len(rows), "minValues": least, "maxValues": greatest, "nullCount": nulls}
+    text = json.dumps(statistics | ({} if tight else {"tightBounds": False}), default=lambda number: f"#{number}#")
+    return text.replace('"#', "").replace('#"', "")
+
+
+def _spark_order(value: Any) -> Any:
+    if isinstance(value, float):
+        return (value != value, 0.0 if value != value else value)
+    return value.encode() if isinstance(value, str) else value
+
+
+_TYPES = ["long", "byte", "boolean", "string", "float", "double", "decimal(15,3)", "decimal(38,2)"]
+_TYPES += ["date", "timestamp", "timestamp_ntz", "binary"]
+
+
+@given(st.lists(_ROWS, min_size=1, max_size=6), st.booleans(), st.sets(st.integers(0, 5)), st.booleans())
+def test_what_spark_writes_is_told_honestly(
+    rows: list[dict[str, Any]], tight: bool, deleted: set[int], mapping: bool
+) -> None:
+    """Cut off, of rows that are deleted since, under physical names."""
+    deleted = {position for position in deleted if position < len(rows)}
+    with tempfile.TemporaryDirectory() as name:
+        folder = Path(name)
+        fields = [field(column, type_) for column, type_ in zip(_COLUMNS, _TYPES, strict=True)]
+        configuration = {}
+        if mapping:
+            fields = [
+                mapped(f"the {own['name']}", own["type"], number, own["name"]) for number, own in enumerate(fields)
+            ]
+            configuration = {"delta.columnMapping.mode": "name"}
+        add = add_file(folder, pa.Table.from_pylist(rows, schema=_SCHEMA))
+        add["add"]["stats"] = _spark_statistics(rows, tight and not deleted)
+        if deleted:
+            add["add"]["deletionVector"] = write_vector(folder, sorted(deleted), "i")
+        features = protocol("columnMapping", "deletionVectors", "timestampNtz")
+        commit(folder, features, metadata(fields, **configuration), add)
+        live = [row for position, row in enumerate(rows) if position not in deleted]
+        table = _open(folder)
+        for column in _COLUMNS:
+            (told,) = _told(table, f"the {column}" if mapping else column).values()
+            assert_honest(told, [row[column] for row in live])
+            if deleted or not tight:
+                assert "exact" not in (told["minimum_guarantee"], told["maximum_guarantee"])
+            elif column in ("i", "b", "small", "day") and any(row[column] is not None for row in rows):
+                assert told["minimum_guarantee"] == told["maximum_guarantee"] == "exact"
+
+
+def _one_file(folder: Path, statistics: Any, *fields: dict[str, Any], **more: Any) -> TableFormat:
+    add = add_file(folder, pa.table({"a": [1, 2]}), **more)
+    add["add"]["stats"] = statistics if isinstance(statistics, str) else json.dumps(statistics)
+    commit(folder, protocol("typeWidening", "timestampNtz"), metadata(fields or [field("a", "long")], list(more)), add)
+    return _open(folder)
+
+
+def _least_and_greatest(least: Any, greatest: Any) -> dict[str, Any]:
+    return {"numRecords": 2, "minValues": {"a": least}, "maxValues": {"a": greatest}, "nullCount": {"a": 0}}
+
+
+@pytest.mark.parametrize(
+    ("type_", "least", "greatest"),
+    [
+        ("long", 1.5, 2.0),
+        ("long", "1", True),
+        ("byte", -129, 128),
+        ("double", "NaN", None),
+        ("double", "x", [1]),
+        ("decimal(5,2)", 1.234, "1"),
+        ("decimal(5,2)", 12345, -12345),
+        ("date", "2024-1-1", 19000),
+        ("date", "+10000-01-01", "2024-01-01T00:00:00"),
+        ("timestamp", "2024-01-01T00:00:00", 5),
+        ("timestamp_ntz", "2024-01-01T00:00:00+01:00", "9999-12-31T23:59:59.999"),
+        ("string", 5, "\ud83d"),
+        ("boolean", 0, "true"),
+        ("binary", "a", "b"),
+        (list_of("long"), [1], [2]),
+    ],
+)
+def test_what_is_doubtful_is_absent(tmp_path: Path, type_: Any, least: Any, greatest: Any) -> None:
+    """Rather than refused, or decoded to something else."""
+    table = _one_file(tmp_path, _least_and_greatest(least, greatest), field("a", type_))
+    (told,) = _told(table, "a" if isinstance(type_, str) else "a.element").values()
+    assert (told["minimum_guarantee"], told["maximum_guarantee"]) == ("absent", "absent")
+
+
+@pytest.mark.parametrize(
+    "statistics", ["{}", '{"numRecords":2}', '{"numRecords":2,"minValues":[1],"maxValues":7,"nullCount":null}']
+)
+def test_statistics_of_any_shape_do_no_harm(tmp_path: Path, statistics: str) -> None:
+    """Nothing is told then."""
+    (told,) = _told(_one_file(tmp_path, statistics), "a").values()
+    assert {told[f"{name}_guarantee"] for name in ("null_count", "minimum", "maximum")} == {"absent"}
+
+
+def test_a_widened_float_is_not_taken_from_its_text(tmp_path: Path) -> None:
+    """0.1 in single precision is more than 0.1; an integer that became a double is what it was."""
+    change = {"delta.typeChanges": [{"fromType": "float", "toType": "double"}]}
+    table = _one_file(tmp_path, _least_and_greatest(0.1, 0.2), field("a", "double", **change))
+    (told,) = _told(table, "a").values()
+    assert told["minimum_guarantee"] == told["maximum_guarantee"] == "absent"
+
+
+def test_a_date_that_became_a_timestamp_is_its_start(tmp_path: Path) -> None:
+    """The statistics of older files hold days."""
+    table = _one_file(tmp_path, _least_and_greatest("2024-01-01", "2024-01-03"), field("a", "timestamp_ntz"))
+    (told,) = _told(table, "a").values()
+    assert (told["minimum"], told["minimum_guarantee"]) == (datetime(2024, 1, 1), "bound")
+    assert (told["maximum"], told["maximum_guarantee"]) == (datetime(2024, 1, 3) + timedelta(milliseconds=1), "bound")
+
+
+def test_large_decimals_are_bounds_a_little_further_out(tmp_path: Path) -> None:
+    """Some writers put them through a double: the number in the log may be off by its rounding."""
+    statistics = '{"numRecords":2,"minValues":{"a":-1e19},"maxValues":{"a":10000000000000000000}}'
+    (told,) = _told(_one_file(tmp_path, statistics, field("a", "decimal(20,0)")), "a").values()
+    for name, sign in (("minimum", -1), ("maximum", 1)):
+        assert told[f"{name}_guarantee"] == "bound"
+        assert Decimal(10**19 + 1) <= sign * told[name] <= Decimal(10**19 + 4000)
+
+
+def test_partition_values_are_exact(tmp_path: Path) -> None:
+    """With the number of rows as the log knows it; null is told by the count; NaN is no bound."""
+    fields = [field("a", "long"), field("p", "double"), field("q", "string")]
+    table = _one_file(tmp_path, {"numRecords": 2}, *fields, p="1.5", q=None)
+    commit(tmp_path, add_file(tmp_path, pa.table({"a": [1, 2, 3]}), "2", p="NaN", q="x"))
+    unknown = add_file(tmp_path, pa.table({"a": [1]}), "3", p="2", q="x")
+    del unknown["add"]["stats"]
+    commit(tmp_path, unknown)
+    found = {Path(path).name: tuple(told.values())[1:] for path, told in _told(table, "p").items()}
+    nothing = (None, "absent") * 2
+    assert found == {
+        "f.parquet": (0, "exact", 1.5, "exact", 1.5, "exact"),
+        "2": (0, "exact", *nothing),
+        "3": (None, "absent", *nothing),
+    }
+    found = {Path(path).name: tuple(told.values())[1:] for path, told in _told(table, "q").items()}
+    assert found["f.parquet"] == (2, "exact", *nothing)
+
+
+def test_a_checkpoint_with_typed_statistics_only_is_read(tmp_path: Path) -> None:
+    """`delta.checkpoint.writeStatsAsStruct` without the text."""
+    table = _one_file(
+        tmp_path, _least_and_greatest(1, 2), field("a", "long"), field("s", struct_of(field("d", "date")))
+    )
+    values = {"a": 1, "s": {"d": date(2024, 1, 1)}}
+    greatest = {"a": 2, "s": {"d": date(2024, 1, 2)}}
+    add = {"path": "f.parquet", "partitionValues": None, "size": 1, "modificationTime": 1}
+    add["stats_parsed"] = {
+        "numRecords": 2,
+        "minValues": values,
+        "maxValues": greatest,
+        "nullCount": {"a": 0, "s": {"d": 1}},
+    }
+    (log,) = (tmp_path / "_delta_log").glob("*.json")
+    actions = [
+        action for action in map(json.loads, log.read_text().splitlines()) if {"protocol", "metaData"} & set(action)
+    ]
+    protocols = pa.array([None, *(action.get("protocol") for action in actions)])
+    schemas = [action["metaData"]["schemaString"] if "metaData" in action else None for action in actions]
+    metadatas = pa.array([None, *({"schemaString": schema} if schema else None for schema in schemas)])
+    rows = pa.table({"add": [add, None, None], "protocol": protocols, "metaData": metadatas})
+    pq.write_table(rows, log.with_name(f"{0:020}.checkpoint.parquet"))
+    (told,) = _told(table, "a").values()
+    assert (told["minimum"], told["maximum"], told["minimum_guarantee"]) == (1, 2, "exact")
+    (told,) = _told(table, "s.d").values()
+    assert (told["minimum"], told["maximum"], told["null_count"]) == (date(2024, 1, 1), date(2024, 1, 2), 1)
+
+
+def test_bounds_are_of_the_snapshot_that_is_asked_for(tmp_path: Path) -> None:
+    """Whatever was committed since; and only of the fragments that it has."""
+    write_deltalake(str(tmp_path), pa.table({"a": [1, 2]}))
+    table = _open(tmp_path)
+    before = table.snapshot()
+    write_deltalake(str(tmp_path), pa.table({"a": [7, 9]}), mode="overwrite")
+    assert table.bounds(before, "a")["maximum"].to_pylist() == [2]
+    assert table.bounds(table.snapshot(), "a")["maximum"].to_pylist() == [9]
+    with pytest.raises(KeyError, match="'b'"):
+        table.bounds(before, "b")

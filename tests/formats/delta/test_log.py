@@ -1,0 +1,242 @@
+"""The log of a Delta table: versions, times, checkpoints, compactions, and what is broken."""
+
+from __future__ import annotations
+
+import json
+from datetime import UTC, datetime
+from pathlib import Path
+from typing import Any
+from urllib.parse import quote
+
+import pyarrow as pa
+import pyarrow.parquet as pq
+import pytest
+from deltalake import DeltaTable, write_deltalake
+
+from metastore_assets.config import TableConfig
+from metastore_assets.errors import SnapshotNotFoundError, TableFormatError, TableNotFoundError
+from metastore_assets.formats import Snapshot, open_table_format
+from tests.formats.delta.log_writer import add_file, commit, field, metadata, protocol
+from tests.formats.oracle import read_rows
+
+
+def _snapshot(table: Path, **how: Any) -> Snapshot:
+    return open_table_format(TableConfig(name="t", uri=str(table), **how)).snapshot()
+
+
+def test_a_folder_without_a_log_is_no_table(tmp_path: Path) -> None:
+    """By snapshot and by the cheap look for a new version alike."""
+    table = open_table_format(TableConfig(name="t", uri=str(tmp_path), format="delta"))
+    with pytest.raises(TableNotFoundError, match=str(tmp_path)):
+        table.snapshot()
+    with pytest.raises(TableNotFoundError, match=str(tmp_path)):
+        table.snapshot_id()
+
+
+def test_a_broken_log_is_a_clear_error(tmp_path: Path) -> None:
+    """One line that names the table."""
+    write_deltalake(str(tmp_path), pa.table({"a": [1]}))
+    (tmp_path / "_delta_log" / f"{1:020}.json").write_text("{")
+    with pytest.raises(TableFormatError, match=str(tmp_path)):
+        _snapshot(tmp_path)
+
+
+def test_the_version_is_found_without_reading_the_log(tmp_path: Path) -> None:
+    """From names alone: with a checkpoint, with the commits before it gone, with a stale or broken hint."""
+    for number in range(4):
+        write_deltalake(str(tmp_path), pa.table({"a": [number]}), mode="append")
+    table = open_table_format(TableConfig(name="t", uri=str(tmp_path)))
+    log = tmp_path / "_delta_log"
+    assert table.snapshot_id() == "3"
+    DeltaTable(str(tmp_path)).create_checkpoint()
+    for number in range(3):
+        (log / f"{number:020}.json").unlink()
+    (log / f"{3:020}.json").rename(log / "last")
+    assert table.snapshot_id() == table.snapshot().id == "3"
+    assert len(read_rows(table.snapshot())) == 4
+    (log / "last").rename(log / f"{3:020}.json")
+    write_deltalake(str(tmp_path), pa.table({"a": [9]}), mode="append")
+    assert table.snapshot_id() == table.snapshot().id == "4"
+    hint = log / "_last_checkpoint"
+    for text in (json.dumps({"version": 1000}), "{", "[]"):
+        hint.write_text(text)
+        assert table.snapshot_id() == "4"
+
+
+def test_the_time_of_the_commit_is_told(tmp_path: Path) -> None:
+    """In UTC."""
+    commit(tmp_path, protocol(), metadata([field("a", "long")]))
+    assert _snapshot(tmp_path).committed_at == datetime(2023, 11, 14, 22, 13, 20, tzinfo=UTC)
+
+
+@pytest.mark.parametrize("lines", [0, 2000])
+def test_the_time_of_the_commit_tells_tables_of_one_version_apart(tmp_path: Path, lines: int) -> None:
+    """Also where the information comes last in a long commit, of which only the ends are read."""
+    references = []
+    for time in (1700000000000, 1700000000001):
+        folder = tmp_path / str(time)
+        write_deltalake(str(folder), pa.table({"a": [1]}))
+        log = folder / "_delta_log" / f"{0:020}.json"
+        actions = [line for line in log.read_text().splitlines() if "commitInfo" not in line]
+        padding = [json.dumps({"txn": {"appId": f"{number} {'x' * 80}", "version": 1}}) for number in range(lines)]
+        log.write_text("\n".join([*actions, *padding, json.dumps({"commitInfo": {"timestamp": time}})]) + "\n")
+        table = open_table_format(TableConfig(name="t", uri=str(folder)))
+        assert table.current() == table.snapshot().reference
+        references.append(table.current())
+    assert [reference.id for reference in references] == ["0", "0"]
+    assert references[0] != references[1]
+
+
+def _add(number: int, **more: Any) -> dict[str, Any]:
+    return {"add": {"path": f"{number}", "partitionValues": {}, "size": 1, "modificationTime": 1} | more}
+
+
+def _remove(number: int) -> dict[str, Any]:
+    return {"remove": {"path": f"{number}", "partitionValues": {}}}
+
+
+def _paths(table: Path, at: int | None = None) -> list[str]:
+    found = _snapshot(table, at=at).fragments
+    return sorted(fragment.path.rpartition("/")[2] for fragment in found)
+
+
+def _write(table: Path, name: str, *actions: dict[str, Any]) -> None:
+    text = "\n".join(json.dumps(action) for action in actions)
+    (table / "_delta_log" / name).write_text(text, encoding="utf-8")
+
+
+def _forget(table: Path, *versions: int) -> None:
+    for version in versions:
+        (table / "_delta_log" / f"{version:020}.json").unlink()
+
+
+def _seven_versions(table: Path) -> list[list[str]]:
+    """A table of seven commits; the files of each version."""
+    commit(table, protocol(), metadata([field("a", "long")]), _add(0))
+    commit(table, _add(1), _add(2))
+    commit(table, _remove(0), _add(3))
+    commit(table, _add(4), metadata([field("b", "long")]))
+    commit(table, _remove(3), _add(0))
+    commit(table, _remove(1))
+    commit(table, _add(5))
+    return [_paths(table, version) for version in range(7)]
+
+
+def test_actions_are_reconciled_version_by_version(tmp_path: Path) -> None:
+    """A file that was removed may come back."""
+    told = _seven_versions(tmp_path)
+    assert told[:5] == [["0"], ["0", "1", "2"], ["1", "2", "3"], ["1", "2", "3", "4"], ["0", "1", "2", "4"]]
+    assert told[5:] == [["0", "2", "4"], ["0", "2", "4", "5"]]
+
+
+def test_compactions_stand_for_commits_that_are_gone(tmp_path: Path) -> None:
+    """Also where they reach further back than what is missing; a version inside of them is gone."""
+    told = _seven_versions(tmp_path)
+    schema = metadata([field("b", "long")])
+    _write(tmp_path, f"{1:020}.{3:020}.compacted.json", _remove(0), _add(1), _add(2), _add(3), _add(4), schema)
+    _write(tmp_path, f"{2:020}.{5:020}.compacted.json", _remove(1), _remove(3), _add(4), _add(0), schema)
+    assert [_paths(tmp_path, version) for version in range(7)] == told
+    _forget(tmp_path, 2)
+    assert _paths(tmp_path, 3) == told[3]
+    _forget(tmp_path, 3, 4, 5)
+    assert {version: _paths(tmp_path, version) for version in (0, 1, 3, 5, 6)} == {
+        version: told[version] for version in (0, 1, 3, 5, 6)
+    }
+    assert _paths(tmp_path) == told[6]
+    for version in (2, 4):
+        with pytest.raises(SnapshotNotFoundError, match="0, 1, 3, 5, 6"):
+            _paths(tmp_path, version)
+    _forget(tmp_path, 6)
+    assert open_table_format(TableConfig(name="t", uri=str(tmp_path))).snapshot_id() == "5"
+    assert _paths(tmp_path) == told[5]
+
+
+def test_a_gap_in_the_log_is_refused(tmp_path: Path) -> None:
+    """With the commit that is missing."""
+    _seven_versions(tmp_path)
+    _forget(tmp_path, 3)
+    with pytest.raises(TableFormatError, match=r"no commit 3"):
+        _paths(tmp_path)
+    assert _paths(tmp_path, 2) == ["1", "2", "3"]
+
+
+@pytest.mark.parametrize("missing", ["protocol", "metaData"])
+def test_a_log_without_protocol_or_metadata_is_refused(tmp_path: Path, missing: str) -> None:
+    """Reading on would be guessing."""
+    actions = [protocol(), metadata([field("a", "long")])]
+    commit(tmp_path, *(action for action in actions if missing not in action))
+    with pytest.raises(TableFormatError, match=missing):
+        _snapshot(tmp_path)
+
+
+def test_a_file_that_is_added_anew_is_there_once(tmp_path: Path) -> None:
+    """As writers do that correct its statistics."""
+    commit(tmp_path, protocol(), metadata([field("a", "long")]), _add(1), _add(2, stats='{"numRecords":1}'))
+    commit(tmp_path, _add(2, stats='{"tightBounds":true,"numRecords":2}'))
+    assert [fragment.row_count for fragment in _snapshot(tmp_path).fragments if fragment.path[-1] == "2"] == [2]
+    assert _paths(tmp_path) == ["1", "2"]
+
+
+def test_a_file_twice_in_one_commit_is_refused(tmp_path: Path) -> None:
+    """Two deletion vectors of one file: which of them counts nobody can tell."""
+    vector = {"storageType": "i", "pathOrInlineDv": "x", "sizeInBytes": 1, "cardinality": 1}
+    commit(tmp_path, protocol(), metadata([field("a", "long")]), _add(1), _add(1, deletionVector=vector))
+    with pytest.raises(TableFormatError, match="twice"):
+        _snapshot(tmp_path)
+
+
+def test_a_file_by_two_names_is_refused(tmp_path: Path) -> None:
+    """Relative and absolute: its rows would count twice."""
+    commit(tmp_path, protocol(), metadata([field("a", "long")]), _add(1))
+    absolute = _add(1)
+    absolute["add"]["path"] = str(tmp_path / "1")
+    commit(tmp_path, absolute)
+    with pytest.raises(TableFormatError, match="twice"):
+        _snapshot(tmp_path)
+
+
+@pytest.mark.parametrize("name", ["/a b/%41#h", "/x"])
+def test_a_file_is_removed_by_whatever_form_of_its_name(tmp_path: Path, name: str) -> None:
+    """A path and a URI, encoded or not where it need not be."""
+    encoded = quote(name)
+    for number, added in enumerate((encoded, f"file:{encoded}", f"file://{encoded}")):
+        for removed in (encoded, f"file:{encoded}", f"file://{encoded}"):
+            table = tmp_path / f"{number}{removed.count('/')}{len(removed)}"
+            add = _add(1)
+            add["add"]["path"] = added
+            commit(table, protocol(), metadata([field("a", "long")]), add)
+            commit(table, {"remove": {"path": removed}})
+            assert _paths(table) == []
+
+
+def test_row_counts_come_from_whatever_statistics_there_are(tmp_path: Path) -> None:
+    """Text with the number first, later, inside a column's name, or none; the fields of a checkpoint."""
+    texts = ['{"numRecords":3,"x":1}', '{"minValues":{"numRecords":7},"numRecords":4}', '{"maxValues":{}}', None]
+    adds = [_add(number, stats=text) for number, text in enumerate(texts)]
+    commit(tmp_path, protocol(), metadata([field("a", "long")]), *adds)
+    counts = {fragment.path[-1]: fragment.row_count for fragment in _snapshot(tmp_path).fragments}
+    assert counts == {"0": 3, "1": 4, "2": None, "3": None}
+    struct = pa.struct([("numRecords", pa.int64()), ("minValues", pa.struct([("a", pa.int64())]))])
+    keys = ["path", "partitionValues", "size", "modificationTime", "stats", "stats_parsed"]
+    parsed = [[f"{number}", [], 1, 1, None, {"numRecords": number}] for number in (5, 6)]
+    types = [pa.string(), pa.map_(pa.string(), pa.string()), pa.int64(), pa.int64(), pa.string(), struct]
+    rows = pa.array(
+        [None, None, *(dict(zip(keys, row, strict=True)) for row in parsed)],
+        pa.struct(list(zip(keys, types, strict=True))),
+    )
+    protocols = pa.array([{"minReaderVersion": 1, "minWriterVersion": 2}, None, None, None])
+    schema = metadata([field("a", "long")])["metaData"]["schemaString"]
+    metadatas = pa.array([None, {"schemaString": schema, "partitionColumns": []}, None, None])
+    checkpoint = pa.table({"protocol": protocols, "metaData": metadatas, "add": rows})
+    pq.write_table(checkpoint, tmp_path / "_delta_log" / f"{0:020}.checkpoint.parquet")
+    counts = {fragment.path[-1]: fragment.row_count for fragment in _snapshot(tmp_path).fragments}
+    assert counts == {"5": 5, "6": 6}
+
+
+def test_a_folder_is_no_entry_of_the_log(tmp_path: Path) -> None:
+    """Whatever it is called: nobody commits by making one."""
+    commit(tmp_path, protocol(), metadata([field("a", "long")]), add_file(tmp_path, pa.table({"a": [1]})))
+    (tmp_path / "_delta_log" / f"{7:020}.json").mkdir()
+    (tmp_path / "_delta_log" / f"{9:020}.checkpoint.parquet").mkdir()
+    table = open_table_format(TableConfig(name="t", uri=str(tmp_path)))
+    assert table.snapshot().id == table.snapshot_id() == "0"

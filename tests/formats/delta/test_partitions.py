@@ -1,0 +1,198 @@
+"""Delta tables: partition values as the log writes them, filters of partitions."""
+
+from __future__ import annotations
+
+import re
+import tempfile
+from datetime import UTC, date, datetime
+from decimal import Decimal
+from pathlib import Path
+from typing import Any
+
+import pyarrow as pa
+import pytest
+from deltalake import write_deltalake
+from hypothesis import given
+from hypothesis import strategies as st
+
+from metastore_assets.config import TableConfig
+from metastore_assets.errors import TableFormatError
+from metastore_assets.formats import Snapshot, decode_partition_key, open_table_format
+from tests.formats.delta.log_writer import add_file, commit, field, mapped, metadata, protocol
+from tests.formats.oracle import read_columns
+
+
+def _snapshot(table: Path, **how: Any) -> Snapshot:
+    return open_table_format(TableConfig(name="t", uri=str(table), **how)).snapshot()
+
+
+_PARTITION_VALUES = [
+    ("string", "a/b%20c=d,é😀\n", "a/b%20c=d,é😀\n", "a/b%20c=d,é😀\n"),
+    ("string", "null", "null", "null"),
+    ("string", "__HIVE_DEFAULT_PARTITION__", "__HIVE_DEFAULT_PARTITION__", "__HIVE_DEFAULT_PARTITION__"),
+    ("string", "", None, None),
+    ("long", str(-(2**63)), -(2**63), str(-(2**63))),
+    ("integer", "007", 7, "7"),
+    ("short", "-5", -5, "-5"),
+    ("byte", "127", 127, "127"),
+    ("boolean", "true", True, "true"),
+    ("float", "0.1", 0.10000000149011612, "0.1"),
+    ("float", "-0.0", 0.0, "0.0"),
+    ("double", "Infinity", float("inf"), "inf"),
+    ("double", "-0.0", 0.0, "0.0"),
+    ("double", "1e300", 1e300, "1e+300"),
+    ("decimal(10,2)", "-12.50", Decimal("-12.50"), "-12.50"),
+    ("decimal(38,10)", "0.0000000001", Decimal("1E-10"), "0.0000000001"),
+    ("date", "2024-02-29", date(2024, 2, 29), "2024-02-29"),
+    ("date", "0001-01-01", date(1, 1, 1), "0001-01-01"),
+    ("date", "9999-12-31", date(9999, 12, 31), "9999-12-31"),
+    ("timestamp", "2024-01-01 10:00:00", datetime(2024, 1, 1, 10, tzinfo=UTC), "2024-01-01 10:00:00Z"),
+    (
+        "timestamp",
+        "2024-01-01T10:00:00.123456Z",
+        datetime(2024, 1, 1, 10, 0, 0, 123456, UTC),
+        "2024-01-01 10:00:00.123456Z",
+    ),
+    ("timestamp_ntz", "2024-01-01 10:00:00.5", datetime(2024, 1, 1, 10, 0, 0, 500000), "2024-01-01 10:00:00.500000"),
+    ("timestamp_ntz", "0001-01-01 00:00:00", datetime(1, 1, 1), "0001-01-01 00:00:00"),
+    ("integer", None, None, None),
+]
+
+
+@pytest.mark.parametrize(("type_", "logged", "value", "text"), _PARTITION_VALUES)
+def test_partition_values_are_typed(
+    tmp_path: Path, type_: str, logged: str | None, value: Any, text: str | None
+) -> None:
+    """As the log has them they are text; a row has them as values of the column's type."""
+    fields = [field("p", type_), field("a", "long")]
+    add = add_file(tmp_path, pa.table({"a": [1, 2]}), p=logged)
+    commit(tmp_path, protocol("timestampNtz"), metadata(fields, ["p"]), add)
+    snapshot = _snapshot(tmp_path)
+    assert read_columns(snapshot) == {"p": [value, value], "a": [1, 2]}
+    assert decode_partition_key(snapshot.fragments[0].partition_key) == (("p", text),)
+
+
+def test_a_binary_partition_value_is_read(tmp_path: Path) -> None:
+    """The log has it as text with escapes for the bytes that are none."""
+    add = add_file(tmp_path, pa.table({"a": [1]}), p="\u0001ab\u0002")
+    commit(tmp_path, protocol(), metadata([field("p", "binary"), field("a", "long")], ["p"]), add)
+    snapshot = _snapshot(tmp_path)
+    assert read_columns(snapshot)["p"] == [b"\x01ab\x02"]
+    assert snapshot.fragments[0].partition_key == "p=01616202"
+
+
+def test_a_value_that_is_not_of_the_columns_type_is_refused(tmp_path: Path) -> None:
+    """The table cannot be read by anybody."""
+    add = add_file(tmp_path, pa.table({"a": [1]}), p="abc")
+    commit(tmp_path, protocol(), metadata([field("p", "integer"), field("a", "long")], ["p"]), add)
+    with pytest.raises(TableFormatError, match=str(tmp_path)):
+        _snapshot(tmp_path)
+
+
+def test_a_partition_value_that_was_corrected_is_another_fragment(tmp_path: Path) -> None:
+    """The same file with another partition value has other rows."""
+    add = add_file(tmp_path, pa.table({"a": [1]}), p="1")
+    commit(tmp_path, protocol(), metadata([field("p", "long"), field("a", "long")], ["p"]), add)
+    before = _snapshot(tmp_path).fragments
+    remove = {key: add["add"][key] for key in ("path", "partitionValues", "dataChange")}
+    commit(tmp_path, {"remove": remove})
+    commit(tmp_path, {"add": add["add"] | {"partitionValues": {"p": "2"}}})
+    after = _snapshot(tmp_path).fragments
+    assert before[0].id != after[0].id
+
+
+def test_a_filter_leaves_out_other_partitions(tmp_path: Path) -> None:
+    """By several columns, null as its own name; the files of other partitions are not even looked at."""
+    fields = [field("a", "long"), field("day", "date"), field("p", "integer")]
+    commit(tmp_path, protocol(), metadata(fields, ["day", "p"]))
+    for number, (day, p) in enumerate([("2024-01-01", "1"), ("2024-02-01", "1"), ("2024-02-02", None), (None, "2")]):
+        add = add_file(tmp_path, pa.table({"a": [number]}), f"{number}.parquet", day=day, p=p)
+        commit(tmp_path, add)
+
+    def left(**partitions: Any) -> list[int]:
+        return sorted(read_columns(_snapshot(tmp_path, partitions=partitions))["a"])
+
+    assert left() == [0, 1, 2, 3]
+    assert left(day="2024-02-*") == [1, 2]
+    assert left(day="2024-02-*", p="1") == [1]
+    assert left(p=["1", "2"]) == [0, 1, 3]
+    assert left(p="__HIVE_DEFAULT_PARTITION__") == [2]
+    assert left(day="*") == [0, 1, 2]
+    assert left(day="1999-*") == []
+
+
+def test_a_filter_of_what_is_no_partition_column_is_refused(tmp_path: Path) -> None:
+    """It would be ignored without a word."""
+    commit(tmp_path, protocol(), metadata([field("a", "long"), field("p", "long")], ["p"]))
+    with pytest.raises(TableFormatError, match="not partitioned by a; it is by p"):
+        _snapshot(tmp_path, partitions={"a": "1"})
+
+
+def test_a_filter_goes_by_the_logical_name(tmp_path: Path) -> None:
+    """Of a mapped column, whose values the log keeps under the physical one."""
+    configuration = {"delta.columnMapping.mode": "name"}
+    fields = [mapped("a", "long", 1), mapped("p", "timestamp_ntz", 2)]
+    commit(tmp_path, protocol("columnMapping", "timestampNtz"), metadata(fields, ["p"], **configuration))
+    commit(tmp_path, add_file(tmp_path, pa.table({"p1": [1]}), p2="2024-01-01 10:00:00"))
+    assert read_columns(_snapshot(tmp_path, partitions={"p": "2024-01-01 10:*"})) == {
+        "a": [1],
+        "p": [datetime(2024, 1, 1, 10)],
+    }
+    assert _snapshot(tmp_path, partitions={"p": "2024-01-02*"}).fragments == ()
+
+
+def test_a_file_without_a_partition_value_is_refused(tmp_path: Path) -> None:
+    """Absent is not null: the file may hold the column under any name."""
+    add = add_file(tmp_path, pa.table({"a": [1]}), q="1")
+    commit(tmp_path, protocol(), metadata([field("p", "long"), field("a", "long")], ["p"]), add)
+    with pytest.raises(TableFormatError, match="'p'"):
+        _snapshot(tmp_path)
+
+
+@pytest.mark.parametrize(
+    ("type_", "logged"),
+    [
+        ("long", "1.0"),
+        ("long", "1_000"),
+        ("byte", "128"),
+        ("boolean", "1"),
+        ("date", "20240101"),
+        ("date", "2024-01-01 00:00:00"),
+        ("timestamp", "2024"),
+        ("timestamp_ntz", "2024-01-01 10:00:00+01:00"),
+        ("decimal(5,2)", "1.234"),
+        ("decimal(5,2)", "1234"),
+        ("double", "one"),
+    ],
+)
+def test_what_is_no_value_of_the_type_is_refused(tmp_path: Path, type_: str, logged: str) -> None:
+    """With the text and the table, rather than guessed at."""
+    add = add_file(tmp_path, pa.table({"a": [1]}), p=logged)
+    commit(tmp_path, protocol("timestampNtz"), metadata([field("p", type_), field("a", "long")], ["p"]), add)
+    with pytest.raises(TableFormatError, match=f"{re.escape(str(tmp_path))}.*{re.escape(repr(logged))}"):
+        _snapshot(tmp_path)
+
+
+_FLOATS = st.sampled_from([float("nan"), float("inf"), -0.0]) | st.integers(-(10**9), 10**9).map(lambda n: n / 7)
+"""None so small that its name is too long for a folder."""
+_TEXTS = st.text(st.characters(exclude_categories=["Cs"]), max_size=3)
+
+
+@given(st.lists(st.tuples(st.none() | _TEXTS, st.none() | st.datetimes(), st.none() | _FLOATS), max_size=5))
+def test_values_written_by_deltalake_come_back(rows: list[tuple[Any, Any, Any]]) -> None:
+    """Texts of any characters, timestamps and floats; the empty text is null, says the protocol."""
+    numbers = pa.array(range(len(rows)), pa.int64())
+    texts, times, floats = (pa.array([row[index] for row in rows], type_) for index, type_ in enumerate(_TYPES))
+    with tempfile.TemporaryDirectory() as folder:
+        data = pa.table({"n": numbers, "text": texts, "time": times, "float": floats})
+        write_deltalake(folder, data, partition_by=["text", "time", "float"])
+        read = read_columns(_snapshot(Path(folder)))
+    found = {row[0]: row[1:] for row in zip(*(read[name] for name in ("n", "text", "time", "float")), strict=True)}
+    assert found.keys() == set(range(len(rows)))
+    for number, (text, time, float_) in enumerate(rows):
+        own_text, own_time, own_float = found[number]
+        assert (own_text, own_time) == (text or None, time)
+        assert own_float == float_ or (own_float != own_float and float_ != float_)
+
+
+_TYPES = (pa.string(), pa.timestamp("us"), pa.float64())

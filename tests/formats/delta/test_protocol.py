@@ -1,0 +1,139 @@
+"""What Delta tables ask of their readers: which features are read, which are refused by name."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import pyarrow as pa
+import pytest
+from deltalake import DeltaTable
+
+from metastore_assets.config import TableConfig
+from metastore_assets.errors import TableFormatError
+from metastore_assets.formats import Snapshot, open_table_format
+from tests.formats.delta.log_writer import add_file, commit, field, mapped, metadata, protocol
+from tests.formats.oracle import read_columns
+
+
+def _snapshot(table: Path) -> Snapshot:
+    return open_table_format(TableConfig(name="t", uri=str(table))).snapshot()
+
+
+def _table(folder: Path, needs: dict[str, Any], **configuration: str) -> Path:
+    commit(folder, needs, metadata([field("a", "long")], **configuration), add_file(folder, pa.table({"a": [1]})))
+    return folder
+
+
+@pytest.mark.parametrize(
+    "feature", ["variantShredding-preview", "catalogManaged", "catalogOwned-preview", "someThingNew"]
+)
+def test_a_feature_without_a_reader_is_named(tmp_path: Path, feature: str) -> None:
+    """Reading on would give wrong rows."""
+    with pytest.raises(TableFormatError, match=f"{tmp_path}.*{feature}"):
+        _snapshot(_table(tmp_path, protocol("deletionVectors", feature)))
+
+
+@pytest.mark.parametrize(
+    "feature",
+    ["deletionVectors", "timestampNtz", "typeWidening-preview", "v2Checkpoint", "vacuumProtocolCheck", "variantType"],
+)
+def test_features_with_a_reader_are_read(tmp_path: Path, feature: str) -> None:
+    """Though the table makes no use of them."""
+    assert read_columns(_snapshot(_table(tmp_path, protocol(feature)))) == {"a": [1]}
+
+
+def test_a_newer_protocol_is_refused(tmp_path: Path) -> None:
+    """With its version."""
+    with pytest.raises(TableFormatError, match="protocol version 4"):
+        _snapshot(_table(tmp_path, {"protocol": {"minReaderVersion": 4, "minWriterVersion": 7}}))
+
+
+def test_features_for_writers_ask_nothing_of_a_reader(tmp_path: Path) -> None:
+    """Generated, identity and default columns, constraints, and whatever comes: values are in the files."""
+    features = ["generatedColumns", "identityColumns", "allowColumnDefaults", "checkConstraints", "rowTracking", "new"]
+    needs = {"protocol": {"minReaderVersion": 1, "minWriterVersion": 7, "writerFeatures": features}}
+    fields = [
+        field("id", "long", **{"delta.identity.start": 1, "delta.identity.step": 1, "delta.identity.highWaterMark": 2}),
+        field("twice", "long", **{"delta.generationExpression": "id * 2"}),
+        field("given", "string", CURRENT_DEFAULT="'x'"),
+        field("code", "string", __CHAR_VARCHAR_TYPE_STRING="varchar(3)"),
+    ]
+    settings = {"delta.constraints.c": "id > 0", "delta.enableRowTracking": "true"}
+    data = pa.table({"id": [1, 2], "twice": [2, 4], "_row-id-col": [7, 8], "code": ["a", None]})
+    commit(tmp_path, needs, metadata(fields, **settings), add_file(tmp_path, data))
+    assert read_columns(_snapshot(tmp_path)) == {
+        "id": [1, 2],
+        "twice": [2, 4],
+        "given": [None, None],
+        "code": ["a", None],
+    }
+
+
+@pytest.mark.parametrize(
+    ("needs", "is_mapped"),
+    [
+        ({"minReaderVersion": 1, "minWriterVersion": 2}, False),
+        ({"minReaderVersion": 2, "minWriterVersion": 5}, True),
+        ({"minReaderVersion": 3, "minWriterVersion": 7, "readerFeatures": ["deletionVectors"]}, False),
+        ({"minReaderVersion": 3, "minWriterVersion": 7, "readerFeatures": ["columnMapping"]}, True),
+    ],
+)
+def test_columns_are_mapped_where_the_protocol_has_it(tmp_path: Path, needs: dict[str, Any], is_mapped: bool) -> None:
+    """The setting alone says nothing, as delta-kernel has it too."""
+    settings = {"delta.columnMapping.mode": "name", "delta.columnMapping.maxColumnId": "1"}
+    needs = needs | ({"writerFeatures": needs["readerFeatures"]} if "readerFeatures" in needs else {})
+    data = pa.table({"p1": [1], "a": [2]})
+    commit(tmp_path, {"protocol": needs}, metadata([mapped("a", "long", 1)], **settings), add_file(tmp_path, data))
+    assert read_columns(_snapshot(tmp_path)) == {"a": [1 if is_mapped else 2]}
+
+
+def test_a_mapping_of_another_kind_is_refused(tmp_path: Path) -> None:
+    """By its name."""
+    with pytest.raises(TableFormatError, match="'position'"):
+        _snapshot(_table(tmp_path, protocol("columnMapping"), **{"delta.columnMapping.mode": "position"}))
+
+
+def test_files_of_another_format_are_refused(tmp_path: Path) -> None:
+    """The protocol keeps a place for them."""
+    told = metadata([field("a", "long")])
+    told["metaData"]["format"]["provider"] = "orc"
+    commit(tmp_path, protocol(), told)
+    with pytest.raises(TableFormatError, match="orc"):
+        _snapshot(tmp_path)
+
+
+def test_coordinated_commits_are_refused(tmp_path: Path) -> None:
+    """The newest of them are elsewhere: the log would tell an older state as if it were the newest."""
+    settings = {"delta.coordinatedCommits.commitCoordinator-preview": "dynamodb"}
+    with pytest.raises(TableFormatError, match="dynamodb"):
+        _snapshot(_table(tmp_path, protocol(), **settings))
+
+
+def test_an_unknown_column_type_is_named(tmp_path: Path) -> None:
+    """With the table and the column."""
+    commit(tmp_path, protocol(), metadata([field("a", "interval year")]))
+    with pytest.raises(TableFormatError, match=r"'a' has type 'interval year'"):
+        _snapshot(tmp_path)
+
+
+def test_the_newest_protocol_and_metadata_count(tmp_path: Path) -> None:
+    """Of versions before them, those before."""
+    _table(tmp_path, protocol())
+    commit(tmp_path, {"protocol": {"minReaderVersion": 9, "minWriterVersion": 9}}, metadata([field("b", "long")]))
+    with pytest.raises(TableFormatError, match="protocol version 9"):
+        _snapshot(tmp_path)
+    commit(tmp_path, protocol())
+    assert _snapshot(tmp_path).schema.names == ["b"]
+    before = open_table_format(TableConfig(name="t", uri=str(tmp_path), at="0")).snapshot()
+    assert before.schema.names == ["a"]
+
+
+def test_a_checkpoint_changes_nothing(tmp_path: Path) -> None:
+    """Protocol, metadata and files are those of the commits, which are gone."""
+    _table(tmp_path, {"protocol": {"minReaderVersion": 1, "minWriterVersion": 2}}, **{"delta.appendOnly": "false"})
+    before = _snapshot(tmp_path)
+    DeltaTable(str(tmp_path)).create_checkpoint()
+    (tmp_path / "_delta_log" / f"{0:020}.json").unlink()
+    after = _snapshot(tmp_path)
+    assert (after.schema, after.fragments) == (before.schema, before.fragments)

@@ -1,0 +1,263 @@
+"""Delta tables: how columns and files are found, and what makes a fragment another one."""
+
+from __future__ import annotations
+
+import shutil
+from pathlib import Path
+from typing import Any
+from urllib.parse import quote
+
+import pyarrow as pa
+import pytest
+from deltalake import write_deltalake
+
+from metastore_assets.config import TableConfig
+from metastore_assets.errors import FragmentError
+from metastore_assets.formats import Snapshot, open_table_format
+from metastore_assets.formats.base import FIELD_ID
+from tests.formats.delta.log_writer import (
+    add_file,
+    commit,
+    field,
+    list_of,
+    map_of,
+    mapped,
+    metadata,
+    protocol,
+    struct_of,
+    write_vector,
+)
+from tests.formats.oracle import read_columns
+
+
+def _snapshot(table: Path) -> Snapshot:
+    return open_table_format(TableConfig(name="t", uri=str(table))).snapshot()
+
+
+def _numbered(name: str, type_: pa.DataType, number: int) -> pa.Field:
+    return pa.field(name, type_, metadata={b"PARQUET:field_id": str(number).encode()})
+
+
+def _inner(number: int) -> pa.DataType:
+    """A struct whose fields have the ids `number` and `number + 1`, and the physical names p3 and p4 wherever it is."""
+    return pa.struct([_numbered("p3", pa.int32(), number), _numbered("p4", pa.string(), number + 1)])
+
+
+_PHYSICAL = pa.schema(
+    [
+        _numbered("p1", pa.int64(), 1),
+        _numbered("p2", _inner(3), 2),
+        _numbered("p5", pa.list_(_inner(10)), 5),
+        _numbered("p6", pa.map_(pa.string(), _inner(12)), 6),
+    ]
+)
+_ROWS = [
+    {
+        "p1": 1,
+        "p2": {"p3": 7, "p4": "x"},
+        "p5": [{"p3": 8, "p4": None}, None],
+        "p6": [("k", {"p3": 9, "p4": "z"})],
+    },
+    {"p1": None, "p2": None, "p5": None, "p6": None},
+]
+
+
+def _logical(one: str, two: str, three: str) -> list[dict[str, Any]]:
+    def inner(number: int) -> dict[str, Any]:
+        return struct_of(mapped(three, "integer", number, "p3"), mapped("text", "string", number + 1, "p4"))
+
+    return [
+        mapped(one, "long", 1),
+        mapped(two, inner(3), 2),
+        mapped("list", list_of(inner(10)), 5),
+        mapped("map", map_of("string", inner(12)), 6),
+    ]
+
+
+@pytest.mark.parametrize("mode", ["name", "id"])
+def test_columns_are_found_by_identity_at_every_depth(tmp_path: Path, mode: str) -> None:
+    """A rename, of a nested field too, changes names only: same ids, same rows, same identities."""
+    settings = {"delta.columnMapping.mode": mode}
+    data = pa.Table.from_pylist(_ROWS, schema=_PHYSICAL)
+    if mode == "id":
+        # By id, whatever the file calls them.
+        data = data.rename_columns(["w", "x", "y", "z"]).cast(
+            pa.schema([field.with_name(name) for field, name in zip(_PHYSICAL, "wxyz", strict=True)])
+        )
+    fields = _logical("one", "two", "three")
+    commit(tmp_path, protocol("columnMapping"), metadata(fields, **settings), add_file(tmp_path, data))
+    before = _snapshot(tmp_path)
+    renamed = [*_logical("two", "one", "text`.x"), mapped("new", "date", 99)]
+    commit(tmp_path, metadata([renamed[1], renamed[0], *renamed[2:]], **settings))
+    after = _snapshot(tmp_path)
+    assert [fragment.id for fragment in after.fragments] == [fragment.id for fragment in before.fragments]
+    assert read_columns(before) == {
+        "one": [1, None],
+        "two": [{"three": 7, "text": "x"}, None],
+        "list": [[{"three": 8, "text": None}, None], None],
+        "map": [[("k", {"three": 9, "text": "z"})], None],
+    }
+    assert read_columns(after) == {
+        "one": [{"text`.x": 7, "text": "x"}, None],
+        "two": [1, None],
+        "list": [[{"text`.x": 8, "text": None}, None], None],
+        "map": [[("k", {"text`.x": 9, "text": "z"})], None],
+        "new": [None, None],
+    }
+    prefix = "p" if mode == "name" else ""
+    assert after.schema.field("two").metadata[FIELD_ID].decode() == f"{prefix}1"
+    assert after.schema.field("one").type.field("text`.x").metadata[FIELD_ID].decode() == f"{prefix}3"
+    below_list = after.schema.field("list").type.value_type.field("text").metadata[FIELD_ID].decode()
+    assert below_list == {"name": "p4", "id": "11"}[mode]
+    with after.fragments[0].source.open() as reader:
+        assert reader.stored_columns == {f"{prefix}{number}" for number in (1, 2, 5, 6)}
+
+
+def test_a_file_without_ids_in_a_table_mapped_by_id_is_refused(tmp_path: Path) -> None:
+    """All its columns would be null."""
+    settings = {"delta.columnMapping.mode": "id"}
+    add = add_file(tmp_path, pa.table({"p1": [1]}))
+    commit(tmp_path, protocol("columnMapping"), metadata([mapped("a", "long", 1)], **settings), add)
+    with pytest.raises(FragmentError, match="no field ids"):
+        _snapshot(tmp_path).fragments[0].source.open()
+
+
+def test_enabling_column_mapping_keeps_identities(tmp_path: Path) -> None:
+    """The physical names of a table that was written without a mapping are its names."""
+    commit(tmp_path, protocol("columnMapping"), metadata([field("a", "long"), field("b", "long")], ["b"]))
+    commit(tmp_path, add_file(tmp_path, pa.table({"a": [1, 2]}), b="5"))
+    before = _snapshot(tmp_path)
+    fields = [mapped("x", "long", 1, "a"), mapped("y", "long", 2, "b")]
+    commit(tmp_path, metadata(fields, ["y"], **{"delta.columnMapping.mode": "name"}))
+    after = _snapshot(tmp_path)
+    assert [fragment.id for fragment in after.fragments] == [fragment.id for fragment in before.fragments]
+    assert read_columns(after) == {"x": [1, 2], "y": [5, 5]}
+    assert [fragment.partition_key for fragment in after.fragments] == ["y=5"]
+
+
+def test_a_variant_in_a_table_mapped_by_id_is_read(tmp_path: Path) -> None:
+    """Its two parts have no ids: they go by name."""
+    variant = pa.struct([("metadata", pa.binary()), ("value", pa.binary())])
+    data = pa.table({"a": pa.array([{"metadata": b"m", "value": b"v"}, None], variant)})
+    data = data.cast(pa.schema([_numbered("a", variant, 1)]))
+    settings = {"delta.columnMapping.mode": "id"}
+    features = protocol("columnMapping", "variantType")
+    commit(tmp_path, features, metadata([mapped("v", "variant", 1)], **settings), add_file(tmp_path, data))
+    assert read_columns(_snapshot(tmp_path)) == {"v": [{"metadata": b"m", "value": b"v"}, None]}
+
+
+@pytest.mark.parametrize(
+    "name", ["a b.parquet", "é😀.parquet", "100%.parquet", "a%20b.parquet", "x#y?z.parquet", "a+b.parquet"]
+)
+def test_paths_in_the_log_are_decoded_once(tmp_path: Path, name: str) -> None:
+    """Spaces, percent signs, and what looks like an encoding itself."""
+    encoded = "".join(
+        c if (c.isalnum() and c.isascii()) or c in "./" else "".join(f"%{b:02X}" for b in c.encode()) for c in name
+    )
+    add = add_file(tmp_path, pa.table({"a": [1]}), f"d=1 %/{name}", f"d=1%20%25/{encoded}")
+    commit(tmp_path, protocol(), metadata([field("a", "long")]), add)
+    snapshot = _snapshot(tmp_path)
+    assert read_columns(snapshot) == {"a": [1]}
+    assert snapshot.fragments[0].path == str(tmp_path / "d=1 %" / name)
+
+
+def test_absolute_paths_are_read_where_they_point_to(tmp_path: Path) -> None:
+    """A shallow clone names the files of another table."""
+    source = tmp_path / "so urce%20"
+    uri = (source / "f.parquet").as_uri()
+    for number, path in enumerate((uri, uri.removeprefix("file://"), uri.replace("file://", "file:"))):
+        clone = tmp_path / f"clone{number}"
+        add = add_file(source, pa.table({"a": [1, 2]}))
+        add["add"]["path"] = path
+        commit(clone, protocol(), metadata([field("a", "long")]), add)
+        assert read_columns(_snapshot(clone)) == {"a": [1, 2]}
+
+
+@pytest.mark.parametrize("form", ["", "file:", "file://"])
+def test_files_that_moved_are_read_where_they_lie_now(tmp_path: Path, form: str) -> None:
+    """Data files and deletion vectors by absolute paths, as in a shallow clone; ids are what they were."""
+    source, clone, now = tmp_path / "sou rce", tmp_path / "clone", tmp_path / "n%20w"
+    add = add_file(source, pa.table({"a": [1, 2, 3]}))["add"]
+    vector = write_vector(source, [1], "p")
+    recorded = form + quote(str(source))
+    vector["pathOrInlineDv"] = f"{recorded}/{Path(vector['pathOrInlineDv']).name}"
+    action = {"add": add | {"path": f"{recorded}/f.parquet", "deletionVector": vector}}
+    commit(clone, protocol("deletionVectors"), metadata([field("a", "long")]), action)
+    before = _snapshot(clone)
+    assert read_columns(before) == {"a": [1, 3]}
+    source.rename(now)
+    with pytest.raises(FragmentError, match="gone"):
+        read_columns(_snapshot(clone))
+    config = TableConfig(name="t", uri=str(clone), relocate={str(source): str(now)})
+    after = open_table_format(config).snapshot()
+    assert read_columns(after) == {"a": [1, 3]}
+    assert [fragment.id for fragment in after.fragments] == [fragment.id for fragment in before.fragments]
+    assert [fragment.path for fragment in after.fragments] == [str(now / "f.parquet")]
+
+
+def test_names_are_matched_whatever_their_case(tmp_path: Path) -> None:
+    """Spark writes a column under the case of the statement, and reads it under the table's."""
+    data = pa.table({"ID": [1], "s": pa.array([{"X": 2}])})
+    fields = [field("id", "long"), field("S", struct_of(field("x", "long")))]
+    commit(tmp_path, protocol(), metadata(fields), add_file(tmp_path, data))
+    assert read_columns(_snapshot(tmp_path)) == {"id": [1], "S": [{"x": 2}]}
+
+
+def test_names_with_dots_and_backticks_are_columns_of_their_own(tmp_path: Path) -> None:
+    """`a.b` is not the field `b` of `a`."""
+    data = pa.table({"a.b": [1], "a": pa.array([{"b": 2}]), "`c`": [3]})
+    fields = [field("a.b", "long"), field("a", struct_of(field("b", "long"))), field("`c`", "long")]
+    commit(tmp_path, protocol(), metadata(fields), add_file(tmp_path, data))
+    assert read_columns(_snapshot(tmp_path)) == {"a.b": [1], "a": [{"b": 2}], "`c`": [3]}
+
+
+def test_columns_that_a_file_lacks_are_null_and_dropped_ones_are_known(tmp_path: Path) -> None:
+    """Columns and fields added later are null; what the table has dropped the file can still answer for."""
+    data = pa.table({"a": [1], "gone": ["x"], "s": pa.array([{"b": 1}])})
+    fields = [field("a", "long"), field("new", "string"), field("s", struct_of(field("b", "long"), field("c", "void")))]
+    commit(tmp_path, protocol(), metadata(fields), add_file(tmp_path, data))
+    snapshot = _snapshot(tmp_path)
+    assert read_columns(snapshot) == {"a": [1], "new": [None], "s": [{"b": 1, "c": None}]}
+    with snapshot.fragments[0].source.open() as reader:
+        assert reader.stored_columns == {"a", "gone", "s"}
+        assert [chunk.to_pylist() for chunk in reader.read(pa.field("gone", pa.string()))] == [["x"]]
+
+
+def test_files_of_one_name_in_tables_written_anew_have_different_ids(tmp_path: Path) -> None:
+    """Same path, same size, other rows: the time of writing tells."""
+    ids = set()
+    for number in (1, 2):
+        folder = tmp_path / str(number)
+        add = add_file(folder, pa.table({"a": [number]}))
+        add["add"]["modificationTime"] = number
+        commit(folder, protocol(), metadata([field("a", "long")]), add)
+        fragment = _snapshot(folder).fragments[0]
+        assert fragment.bytes == add["add"]["size"]
+        ids.add(fragment.id)
+    assert len(ids) == 2
+
+
+def test_an_empty_table_has_a_schema_and_no_fragments(tmp_path: Path) -> None:
+    """Created, or emptied by a delete."""
+    commit(tmp_path, protocol(), metadata([field("p", "long"), field("a", "long")], ["p"]))
+    snapshot = _snapshot(tmp_path)
+    assert snapshot.fragments == ()
+    assert snapshot.schema.names == ["p", "a"]
+    assert snapshot.partition_columns == ("p",)
+
+
+def test_a_location_is_taken_as_it_stands(tmp_path: Path) -> None:
+    """A percent sign in it is no encoding: `a%20b` is not `a b`."""
+    for name, value in (("a b", 1), ("a%20b", 2)):
+        folder = tmp_path / name
+        commit(folder, protocol(), metadata([field("a", "long")]), add_file(folder, pa.table({"a": [value]})))
+    assert read_columns(_snapshot(tmp_path / "a b")) == {"a": [1]}
+    assert read_columns(_snapshot(tmp_path / "a%20b")) == {"a": [2]}
+
+
+def test_a_moved_table_keeps_its_ids(tmp_path: Path) -> None:
+    """What is profiled is the content, wherever it lies."""
+    write_deltalake(str(tmp_path / "a"), pa.table({"a": [1], "p": ["x"]}), partition_by=["p"])
+    ids = [fragment.id for fragment in _snapshot(tmp_path / "a").fragments]
+    shutil.move(tmp_path / "a", tmp_path / "b")
+    assert [fragment.id for fragment in _snapshot(tmp_path / "b").fragments] == ids

@@ -1,0 +1,119 @@
+"""Delta tables: types that were widened, and what does not fit the declared type."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from datetime import date, datetime
+from decimal import Decimal
+from pathlib import Path
+from typing import Any
+
+import deltalake
+import pyarrow as pa
+import pytest
+
+from metastore_assets.config import TableConfig
+from metastore_assets.errors import FragmentError
+from metastore_assets.formats import Snapshot, open_table_format
+from tests.formats.delta.log_writer import add_file, commit, field, list_of, metadata, protocol
+from tests.formats.oracle import read_columns
+
+
+def _snapshot(table: Path, **how: Any) -> Snapshot:
+    return open_table_format(TableConfig(name="t", uri=str(table), **how)).snapshot()
+
+
+_WIDENED = [
+    ("byte", pa.int8(), "short"),
+    ("byte", pa.int8(), "double"),
+    ("byte", pa.int8(), "decimal(10,0)"),
+    ("short", pa.int16(), "integer"),
+    ("short", pa.int16(), "decimal(12,2)"),
+    ("integer", pa.int32(), "long"),
+    ("integer", pa.int32(), "double"),
+    ("integer", pa.int32(), "decimal(11,1)"),
+    ("long", pa.int64(), "decimal(20,0)"),
+    ("float", pa.float32(), "double"),
+    ("decimal(5,2)", pa.decimal128(5, 2), "decimal(7,4)"),
+    ("decimal(18,2)", pa.decimal128(18, 2), "decimal(38,2)"),
+    ("date", pa.date32(), "timestamp_ntz"),
+]
+
+
+@pytest.mark.parametrize(("_old", "stored", "new"), _WIDENED, ids=[f"{old}-{new}" for old, _, new in _WIDENED])
+def test_types_widen_without_loss(tmp_path: Path, _old: str, stored: pa.DataType, new: str) -> None:
+    """The greatest, the least, zero and null of the old type come out as the same values of the new one."""
+    values: list[Any] = {
+        "int8": [-128, 0, 127],
+        "int16": [-(2**15), 0, 2**15 - 1],
+        "int32": [-(2**31), 0, 2**31 - 1],
+        "int64": [-(2**63), 0, 2**63 - 1],
+        "float": [float("-inf"), 0.1, 3.4e38],
+        "decimal128(5, 2)": [Decimal("-999.99"), Decimal(0), Decimal("999.99")],
+        "decimal128(18, 2)": [Decimal("-9999999999999999.99"), Decimal(0), Decimal("0.01")],
+        "date32[day]": [date(1, 1, 1), date(1969, 12, 31), date(9999, 12, 31)],
+    }[str(stored)]
+    array = pa.array([*values, None], stored)
+    features = protocol("typeWidening", "timestampNtz")
+    commit(tmp_path, features, metadata([field("a", new)]), add_file(tmp_path, pa.table({"a": array})))
+    found = read_columns(_snapshot(tmp_path))["a"]
+    if stored == pa.date32():
+        assert found == [*(datetime(day.year, day.month, day.day) for day in values), None]
+    else:
+        assert found == array.to_pylist()
+
+
+@pytest.mark.parametrize(
+    ("stored", "declared"),
+    [
+        (pa.array([2**40]), "integer"),
+        (pa.array([1.5]), "long"),
+        (pa.array([0.1]), "float"),
+        (pa.array(["5"]), "long"),
+        (pa.array([5]), "boolean"),
+        (pa.array([Decimal("1.23")]), "decimal(10,1)"),
+        (pa.array([{"a": 1}]), "long"),
+        (pa.array([[1]]), "long"),
+        (pa.array([1]), list_of("long")),
+        (pa.array([b"\xff"]), "string"),
+    ],
+    ids=str,
+)
+def test_what_does_not_fit_the_declared_type_is_refused(tmp_path: Path, stored: pa.Array, declared: Any) -> None:
+    """Rather an error that names the file and the column than a value that nobody wrote."""
+    commit(tmp_path, protocol(), metadata([field("a", declared)]), add_file(tmp_path, pa.table({"a": stored})))
+    snapshot = _snapshot(tmp_path)
+    with pytest.raises(FragmentError, match=r"f\.parquet: column 'a'"):
+        read_columns(snapshot)
+
+
+@pytest.fixture
+def nanoseconds() -> Iterator[None]:
+    """Lets deltalake write them, which it does for a whole process."""
+    deltalake.enable_nanosecond_timestamps()
+    yield
+    deltalake._disable_nanosecond_timestamps()
+
+
+@pytest.mark.usefixtures("nanoseconds")
+@pytest.mark.parametrize("zone", ["UTC", None])
+@pytest.mark.parametrize("partitioned", [False, True])
+def test_timestamps_in_nanoseconds(tmp_path: Path, zone: str | None, partitioned: bool) -> None:
+    """As deltalake writes them where it is told to: every digit counts, in partition values as well."""
+    times = pa.array([1_000_000_001, -7, 1_700_000_000_123_456_700, None], pa.timestamp("ns", zone))
+    rows = pa.table({"n": [0, 1, 2, 3], "at": times})
+    deltalake.write_deltalake(str(tmp_path), rows, partition_by=["at"] if partitioned else None)
+    delta = open_table_format(TableConfig(name="t", uri=str(tmp_path)))
+    snapshot = delta.snapshot()
+    assert snapshot.schema.field("at").type == times.type
+    found: dict[int, int] = {}
+    for fragment in snapshot.fragments:
+        with fragment.source.open() as reader:
+            numbers, values = (pa.concat_arrays(list(reader.read(field))) for field in snapshot.schema)
+            found |= dict(zip(numbers.to_pylist(), values.cast(pa.int64()).to_pylist(), strict=True))
+    assert found == dict(enumerate(times.cast(pa.int64()).to_pylist()))
+    keys = {fragment.partition_key for fragment in snapshot.fragments}
+    assert f"at=1969-12-31 23:59:59.999999993{'Z' if zone else ''}" in keys or not partitioned
+    assert len(keys) == (4 if partitioned else 1)
+    greatest = delta.bounds(snapshot, "at")["maximum"].drop_null().cast(pa.int64()).to_pylist()
+    assert max(greatest) >= 1_700_000_000_123_456_700

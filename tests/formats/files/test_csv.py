@@ -1,0 +1,322 @@
+"""CSV files: options, one type per column that fits every value of every file, and rows that cannot be read."""
+
+from __future__ import annotations
+
+import bz2
+import csv
+import gzip
+import io
+import tempfile
+from datetime import UTC, date, datetime, time
+from pathlib import Path
+from typing import Any
+
+import pyarrow as pa
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from metastore_assets.config import TableConfig
+from metastore_assets.errors import ConfigError, FragmentError, TableFormatError
+from metastore_assets.formats import Snapshot, TableFormat, open_table_format
+from metastore_assets.formats.files.csv import reader as csv_files
+from tests.formats.oracle import read_columns
+
+
+def _table(folder: Path, **options: Any) -> TableFormat:
+    return open_table_format(TableConfig(name="t", uri=str(folder), options=options))
+
+
+def _read(folder: Path, **options: Any) -> dict[str, list[Any]]:
+    return read_columns(_table(folder, **options).snapshot())
+
+
+def _snapshot_of(folder: Path, *contents: str) -> Snapshot:
+    for number, content in enumerate(contents):
+        (folder / f"{number}.csv").write_text(content, encoding="utf-8", newline="")
+    return _table(folder).snapshot()
+
+
+_NAIVE = "2024-01-01 10:00:00"
+_TYPED = [
+    (["1", "-9223372036854775808", ""], pa.int64(), [1, -(2**63), None]),
+    ([" 7\t", " 8 ", "+9", "-0"], pa.int64(), [7, 8, 9, 0]),
+    (["007", " 8 "], pa.string(), ["007", " 8 "]),
+    (["1", "01234"], pa.string(), ["1", "01234"]),
+    (["00"], pa.string(), ["00"]),
+    (["-01"], pa.string(), ["-01"]),
+    (["+07", "1"], pa.string(), ["+07", "1"]),
+    (["007.5"], pa.string(), ["007.5"]),
+    (["01e5"], pa.string(), ["01e5"]),
+    (["0.5", "0", "-0", "1e05", "1E-07"], pa.float64(), [0.5, 0.0, 0.0, 1e5, 1e-7]),
+    (["1", "18446744073709551615"], pa.uint64(), [1, 2**64 - 1]),
+    (["-1", "18446744073709551615"], pa.string(), ["-1", "18446744073709551615"]),
+    (["1", "1.5", ""], pa.float64(), [1.0, 1.5, None]),
+    (["9007199254740993", "1.5"], pa.string(), ["9007199254740993", "1.5"]),
+    (["9007199254740992", "-9007199254740992", "1.5"], pa.float64(), [2.0**53, -(2.0**53), 1.5]),
+    (["1" + "0" * 30, "1.5"], pa.string(), ["1" + "0" * 30, "1.5"]),
+    (["1e-400", "1.5"], pa.string(), ["1e-400", "1.5"]),
+    (["nan(1)"], pa.string(), ["nan(1)"]),
+    (["1e3", "-inf", "0.1"], pa.float64(), [1000.0, float("-inf"), 0.1]),
+    (["true", "False", ""], pa.bool_(), [True, False, None]),
+    ([" true", "false ", "\tTRUE"], pa.bool_(), [True, False, True]),
+    (["0", "true"], pa.string(), ["0", "true"]),
+    (["0x10", "1"], pa.string(), ["0x10", "1"]),
+    (["1e400", "1.5"], pa.string(), ["1e400", "1.5"]),
+    (["Infinity", "-inf"], pa.float64(), [float("inf"), float("-inf")]),
+    (["2024-01-01", "0001-12-31", ""], pa.date32(), [date(2024, 1, 1), date(1, 12, 31), None]),
+    ([_NAIVE, "2024-01-02"], pa.timestamp("us"), [datetime(2024, 1, 1, 10), datetime(2024, 1, 2)]),
+    (
+        [_NAIVE + ".123456", _NAIVE],
+        pa.timestamp("us"),
+        [datetime(2024, 1, 1, 10, 0, 0, 123456), datetime(2024, 1, 1, 10)],
+    ),
+    (
+        [_NAIVE + "Z", _NAIVE + "+02:00"],
+        pa.timestamp("us", "UTC"),
+        [datetime(2024, 1, 1, 10, tzinfo=UTC), datetime(2024, 1, 1, 8, tzinfo=UTC)],
+    ),
+    ([_NAIVE + "Z", _NAIVE], pa.string(), [_NAIVE + "Z", _NAIVE]),
+    ([" 2024-01-01", "2024-01-02 "], pa.date32(), [date(2024, 1, 1), date(2024, 1, 2)]),
+    ([f" {_NAIVE}"], pa.timestamp("us"), [datetime(2024, 1, 1, 10)]),
+    (["10:00", "23:59:59.5", ""], pa.time64("us"), [time(10), time(23, 59, 59, 500000), None]),
+    ([" 10:00 "], pa.time64("us"), [time(10)]),
+    (["24:00"], pa.string(), ["24:00"]),
+    (["a", "", "NA", "null"], pa.string(), ["a", None, "NA", "null"]),
+    (["a", '""', ""], pa.string(), ["a", "", None]),
+    (["1", '""', ""], pa.int64(), [1, None, None]),
+    (['""', ""], pa.string(), ["", None]),
+    ([" a ", " ", "b"], pa.string(), [" a ", " ", "b"]),
+    (["1", " "], pa.string(), ["1", " "]),
+    (["", ""], pa.null(), [None, None]),
+    (["1", "NA"], pa.string(), ["1", "NA"]),
+]
+
+
+@pytest.mark.parametrize(("texts", "type_", "values"), _TYPED, ids=[" ".join(texts) for texts, _, _ in _TYPED])
+def test_a_type_fits_every_value(tmp_path: Path, texts: list[str], type_: pa.DataType, values: list[Any]) -> None:
+    """The narrowest that loses nothing; in one file or in one file per value it is the same."""
+    together = tmp_path / "together"
+    apart = tmp_path / "apart"
+    for folder in (together, apart):
+        folder.mkdir()
+    snapshot = _snapshot_of(together, "k,a\n" + "".join(f"{row},{text}\n" for row, text in enumerate(texts)))
+    assert snapshot.schema.field("a").type == type_
+    assert read_columns(snapshot)["a"] == values
+    split = _snapshot_of(apart, *(f"k,a\n{row},{text}\n" for row, text in enumerate(texts)))
+    assert split.schema == snapshot.schema
+    columns = read_columns(split)
+    assert [
+        value for _, value in sorted(zip(columns["k"], columns["a"], strict=True), key=lambda pair: pair[0])
+    ] == values
+
+
+def test_types_are_inferred_from_the_whole_file(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The last row of the last block counts as the first."""
+    monkeypatch.setattr(csv_files, "_BLOCK", 1000)
+    snapshot = _snapshot_of(tmp_path, "a,b\n" + "1,2\n" * 2000 + "x,2.5\n")
+    assert snapshot.schema == pa.schema([("a", pa.string()), ("b", pa.float64())])
+    columns = read_columns(snapshot)
+    assert columns["a"] == ["1"] * 2000 + ["x"]
+    assert columns["b"] == [2.0] * 2000 + [2.5]
+    assert snapshot.fragments[0].row_count == 2001
+
+
+_CELLS = st.text(st.characters(exclude_categories=["Cs"], exclude_characters="\0\r"), max_size=8)
+
+
+@given(st.lists(st.tuples(_CELLS, _CELLS), min_size=1, max_size=10))
+def test_texts_come_back_as_python_wrote_them(rows: list[tuple[str, str]]) -> None:
+    """Quotes, delimiters and newlines in values."""
+    buffer = io.StringIO(newline="")
+    writer = csv.writer(buffer, quoting=csv.QUOTE_ALL, lineterminator="\n")
+    writer.writerow(["n", "a", "b"])
+    writer.writerows([("x", *row) for row in rows])
+    with tempfile.TemporaryDirectory() as name:
+        (Path(name) / "a.csv").write_text(buffer.getvalue(), encoding="utf-8", newline="")
+        table = _table(Path(name), header=True)
+        snapshot = table.snapshot()
+        wanted = pa.schema([(column, pa.string()) for column in "nab"])
+        for field, actual in zip(wanted, snapshot.schema, strict=True):
+            if actual.type != field.type:
+                return  # Texts that are all numbers or empty are no texts.
+        columns = read_columns(snapshot)
+    assert list(zip(columns["a"], columns["b"], strict=True)) == rows
+
+
+def test_a_file_without_header_has_numbered_columns(tmp_path: Path) -> None:
+    """As pyarrow numbers them."""
+    (tmp_path / "a.csv").write_text("1,x\n2,y\n")
+    assert _read(tmp_path, header=False) == {"f0": [1, 2], "f1": ["x", "y"]}
+
+
+@pytest.mark.parametrize("name", ["a.csv", "a.tsv"])
+def test_delimiter_and_quote(tmp_path: Path, name: str) -> None:
+    """A .tsv file is delimited by tabs unless told otherwise; without a quote character quotes are text."""
+    (tmp_path / name).write_text("a\tb\n1\t'x\ty'\n")
+    assert _read(tmp_path, delimiter=r"\t", quote="'") == {"a": [1], "b": ["x\ty"]}
+    (tmp_path / name).write_text('a;b\n1;"x\n')
+    assert _read(tmp_path, delimiter=";", quote=None) == {"a": [1], "b": ['"x']}
+    if name == "a.tsv":
+        (tmp_path / name).write_text("a\tb\n1\t2\n")
+        assert _read(tmp_path) == {"a": [1], "b": [2]}
+
+
+def test_an_escape_takes_the_next_character_as_it_is(tmp_path: Path) -> None:
+    """Delimiters, quotes and line ends; outside of quotes where it is said that it counts there."""
+    (tmp_path / "a.csv").write_text('a,b\n1,x\\,y\n2,"q\\"r"\n3,s\\\nt\n')
+    assert _read(tmp_path, escape="\\", escape_unquoted=True) == {"a": [1, 2, 3], "b": ["x,y", 'q"r', "s\nt"]}
+
+
+@pytest.mark.parametrize("content", ['a,b\n1,"x\n2,y\n', 'a,b\n1,"x, y', 'a,b\n1,z\n2,"x\n3,y\n\n'])
+def test_a_quote_that_nothing_closes_is_told(tmp_path: Path, content: str) -> None:
+    """All that is left of the file would be one value."""
+    (tmp_path / "a.csv").write_text(content)
+    with pytest.raises(TableFormatError, match=r"a\.csv.*a quote is opened that is not closed.*options\.quote"):
+        _table(tmp_path).snapshot()
+    (tmp_path / "a.csv").write_text(content.rstrip("\n") + '"')
+    assert _table(tmp_path).snapshot().fragments[0].row_count in (1, 2)
+
+
+@pytest.mark.parametrize(
+    ("content", "spelled"), [("a;b\n1;2\n", "';'"), ("x|y\nz|\n", r"'\|'"), ("a\tb\n1\t2\n", r"'\\\\t'")]
+)
+def test_another_delimiter_is_asked_for(tmp_path: Path, content: str, spelled: str) -> None:
+    """One column of texts that all have as many of them would be no wrong numbers, but of what nobody means."""
+    (tmp_path / "a.csv").write_text(content)
+    with pytest.raises(TableFormatError, match=f"every row has 1 {spelled} and no ','; set options.delimiter"):
+        _table(tmp_path, header=True).snapshot()
+
+
+def test_null_values(tmp_path: Path) -> None:
+    """Given, they mean null in every column, texts included, and the empty field is no null any more."""
+    (tmp_path / "a.csv").write_text("a,b,c\n1,NA,x\nNA,y,\n-,NA,z\n")
+    assert _read(tmp_path, null_values=["NA", "-"]) == {
+        "a": [1, None, None],
+        "b": [None, "y", None],
+        "c": ["x", "", "z"],
+    }
+    assert _read(tmp_path, null_values=["", "NA", "-"])["c"] == ["x", None, "z"]
+    (tmp_path / "a.csv").write_text('a,b,c\n1,"NA",\n2,NA,3\n')
+    assert _read(tmp_path, null_values=["NA"]) == {"a": [1, 2], "b": [None, None], "c": ["", "3"]}
+    assert _read(tmp_path, null_values=[]) == {"a": [1, 2], "b": ["NA", "NA"], "c": ["", "3"]}
+
+
+@pytest.mark.parametrize("encoding", ["latin-1", "utf-16", "utf-16-be", "cp1252", "utf-8-sig"])
+def test_encodings(tmp_path: Path, encoding: str) -> None:
+    """Of names and of values, quoted ones at the end of a long file included."""
+    content = "b,né\n" + "1,façon\n" * 100 + '2,"x, y"\n'
+    (tmp_path / "a.csv").write_text(content, encoding=encoding)
+    columns = _read(tmp_path, encoding="utf8" if encoding == "utf-8-sig" else encoding)
+    assert columns == {"b": [1] * 100 + [2], "né": ["façon"] * 100 + ["x, y"]}
+
+
+def test_an_encoding_that_is_not_set_is_told_with_the_line(tmp_path: Path) -> None:
+    """And the option that helps."""
+    (tmp_path / "a.csv").write_bytes(b'a,b\n1,"x\ny"\n\n2,fa\xe7on\n')
+    with pytest.raises(TableFormatError, match=r"a\.csv: the file cannot be read: line 5.*options\.encoding"):
+        _table(tmp_path).snapshot()
+
+
+@pytest.mark.parametrize(("suffix", "pack"), [(".gz", gzip.compress), (".bz2", bz2.compress), (".zst", None)])
+def test_compressed_files(tmp_path: Path, suffix: str, pack: Any) -> None:
+    """By suffix."""
+    content = b"a,b\n" + b"1,x\n" * 1000
+    data = pa.compress(content, codec="zstd", asbytes=True) if pack is None else pack(content)
+    (tmp_path / f"a.csv{suffix}").write_bytes(data)
+    snapshot = _table(tmp_path).snapshot()
+    assert snapshot.fragments[0].bytes == len(data)
+    assert read_columns(snapshot) == {"a": [1] * 1000, "b": ["x"] * 1000}
+
+
+@pytest.mark.parametrize(
+    ("content", "line"),
+    [
+        ("a,b\n1,2\n3\n", "line 3: Expected 2 columns, got 1"),
+        ("a,b\n1,2,3\n", "line 2: Expected 2 columns, got 3"),
+        ('a,b\n"x\ny",2\n\n"p""q\n",2\n3\n', "line 7: Expected 2 columns, got 1"),
+        ("a,b\n" + "1,2\n" * 5000 + "3\n", "line 5002: Expected 2 columns, got 1"),
+    ],
+)
+def test_a_row_that_cannot_be_parsed_is_told_by_file_and_line(
+    tmp_path: Path, content: str, line: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Alone it is no table; beside a good file it is a fragment that fails."""
+    monkeypatch.setattr(csv_files, "_BLOCK", 1000)
+    (tmp_path / "bad.csv").write_text(content)
+    with pytest.raises(TableFormatError, match=rf"bad\.csv.*{line}"):
+        _table(tmp_path).snapshot()
+    (tmp_path / "good.csv").write_text("a,b\n5,6\n")
+    snapshot = _table(tmp_path).snapshot()
+    bad, good = sorted(snapshot.fragments, key=lambda fragment: fragment.path)
+    assert read_columns(snapshot, [good]) == {"a": [5], "b": [6]}
+    assert bad.row_count is None
+    with pytest.raises(FragmentError, match=rf"bad\.csv.*{line}") as caught:
+        bad.source.open()
+    assert caught.value.path == str(tmp_path / "bad.csv")
+
+
+def test_columns_by_name(tmp_path: Path) -> None:
+    """Files may have them in another order, or lack some; two of one name are refused."""
+    columns = read_columns(_snapshot_of(tmp_path, "a,b\n1,2\n", "b,c\n3,4\n", "a,b\n", ""))
+    rows = sorted(zip(columns["a"], columns["b"], columns["c"], strict=True), key=str)
+    assert rows == [(1, 2, None), (None, 3, 4)]
+    (tmp_path / "9.csv").write_text("a,a\n1,2\n")
+    snapshot = _table(tmp_path).snapshot()
+    with pytest.raises(FragmentError, match="two columns are named 'a'"):
+        read_columns(snapshot)
+
+
+def test_partition_columns_stay_text(tmp_path: Path) -> None:
+    """Also those of a file above the folders, as they are written there."""
+    (tmp_path / "day=01").mkdir()
+    (tmp_path / "day=01" / "a.csv").write_text("a\n1\n")
+    (tmp_path / "b.csv").write_text("a,day\n2,02\n")
+    columns = _read(tmp_path)
+    assert sorted(zip(columns["a"], columns["day"], strict=True)) == [(1, "01"), (2, "02")]
+
+
+def test_other_options_are_other_fragments(tmp_path: Path) -> None:
+    """The same file read in another way has other rows."""
+    (tmp_path / "a.csv").write_text("a;b\n1;2\n3;4\n")
+    ids = {
+        _table(tmp_path, **options).snapshot().fragments[0].id
+        for options in ({"delimiter": ";"}, {"delimiter": ",", "header": True}, {"delimiter": ",", "header": False})
+    }
+    assert len(ids) == 3
+
+
+def test_nothing_is_left_in_the_temporary_folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The rows' copy on local disk has no name while it is open, so that no kill can leave it behind."""
+    scratch = tmp_path / "scratch"
+    scratch.mkdir()
+    monkeypatch.setattr(tempfile, "tempdir", str(scratch))
+    (tmp_path / "a.csv").write_text("a\n1\n")
+    snapshot = _table(tmp_path / "a.csv").snapshot()
+    with snapshot.fragments[0].source.open() as reader:
+        assert list(scratch.iterdir()) == []
+        assert reader.row_count == 1
+        assert reader.stored_columns == {"a"}
+    (tmp_path / "a.csv").write_text("a\n1\n1,2\n")
+    with pytest.raises(FragmentError):
+        snapshot.fragments[0].source.open()
+    assert list(scratch.iterdir()) == []
+
+
+@pytest.mark.parametrize(
+    ("options", "message"),
+    [
+        ({"headr": True}, r"options\.headr is not an option.*header, delimiter"),
+        ({"header": "yes"}, r"options\.header = 'yes': true or false"),
+        ({"delimiter": "||"}, r"options\.delimiter = '\|\|': one ASCII character"),
+        ({"delimiter": ""}, r"options\.delimiter = '': one ASCII character"),
+        ({"quote": 1}, r"options\.quote = 1: one ASCII character"),
+        ({"encoding": "klingon"}, r"options\.encoding = 'klingon': the name of an encoding"),
+        ({"null_values": "NA"}, r"options\.null_values = 'NA': a list of texts"),
+    ],
+)
+def test_wrong_options_are_named(tmp_path: Path, options: dict[str, Any], message: str) -> None:
+    """With the table, the key, the value and what is allowed."""
+    (tmp_path / "a.csv").write_text("a\n1\n")
+    with pytest.raises(ConfigError, match=f"table 't': {message}"):
+        _table(tmp_path, **options)

@@ -1,0 +1,194 @@
+"""Where rows of CSV files end: every row counts, wherever lines and blocks end, and a row is never cut in two."""
+
+from __future__ import annotations
+
+import csv
+import io
+from pathlib import Path
+from typing import Any
+
+import pyarrow as pa
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from metastore_assets.config import TableConfig
+from metastore_assets.errors import TableFormatError
+from metastore_assets.formats import open_table_format
+from metastore_assets.formats.files.csv import reader as csv_files
+from metastore_assets.formats.files.csv.options import CsvOptions
+from metastore_assets.formats.files.csv.reader import CsvReader
+from tests.formats.oracle import read_columns
+
+
+def _table(folder: Path, *contents: bytes, **options: Any) -> dict[str, list[Any]]:
+    for number, content in enumerate(contents):
+        (folder / f"{number}.csv").write_bytes(content)
+    return read_columns(open_table_format(TableConfig(name="t", uri=str(folder), options=options)).snapshot())
+
+
+def _rows(content: bytes, **options: Any) -> list[tuple[Any, ...]]:
+    """The rows of a file as texts, without a file."""
+    reader = CsvReader(CsvOptions.of("t", {"header": False, **options}, ""))
+    summary = reader.summarize(lambda: pa.BufferReader(content))
+    types = {column.name: pa.string() for column in summary.columns}
+    _, batches = reader.batches(lambda: pa.BufferReader(content), types)
+    rows = [tuple(row.values()) for batch in batches for row in batch.to_pylist()]
+    assert len(rows) == summary.row_count
+    return rows
+
+
+_ENDS = ["", "\n", "\r", "\r\n", "\n\n"]
+
+
+@pytest.mark.parametrize("end", _ENDS, ids=ascii)
+@pytest.mark.parametrize("encoding", ["utf-8", "utf-8-sig", "utf-16", "cp1252"])
+def test_a_file_of_one_line_has_one_row(tmp_path: Path, end: str, encoding: str) -> None:
+    """With a line end or without, whatever bytes a character takes; a line that is only a header has none."""
+    line = f"1,é{end}".encode(encoding)
+    options = {"encoding": "utf8" if encoding == "utf-8-sig" else encoding}
+    assert _table(tmp_path, line, line, line, header=False, **options) == {"f0": [1] * 3, "f1": ["é"] * 3}
+    assert _table(tmp_path, line, b"", line, **options) == {"f0": [1] * 2, "f1": ["é"] * 2}
+    assert _table(tmp_path, line, b"", b"", header=True, **options) == {"1": [], "é": []}
+    headed = f"a,b{end or chr(10)}1,é{end}".encode(encoding)
+    assert _table(tmp_path, headed, headed, b"", **options) == {"a": [1] * 2, "b": ["é"] * 2}
+
+
+@pytest.mark.parametrize("end", ["\n", "\r", "\r\n"], ids=ascii)
+@pytest.mark.parametrize("last", ["", "end"])
+def test_rows_do_not_depend_on_blocks(monkeypatch: pytest.MonkeyPatch, end: str, last: str) -> None:
+    """Lines and quoted lines that end, and last lines that begin, wherever a block does."""
+    rows = [("1", "x"), ("2", 'y""z'.replace('""', '"')), ("3", f"a{end}b"), ("4", "é☃"), ("5", "")]
+    buffer = io.StringIO(newline="")
+    csv.writer(buffer, lineterminator=end, quoting=csv.QUOTE_ALL).writerows(rows)
+    text = buffer.getvalue()
+    content = (text if last else text.removesuffix(end)).encode()
+    longest = max(len(line) for line in text.encode().split(b'"' + end.encode() + b'"')) + 4
+    for size in range(longest, len(content) + 3, 2):
+        monkeypatch.setattr(csv_files, "_BLOCK", size)
+        assert _rows(content) == rows
+
+
+_CELLS = st.text(st.sampled_from('ab ",\n\r\\é0'), max_size=4)
+
+
+@given(st.lists(st.tuples(_CELLS, _CELLS), min_size=1, max_size=8), st.sampled_from(["\n", "\r\n", "\r"]), st.data())
+def test_texts_come_back_whatever_the_blocks(rows: list[tuple[str, str]], end: str, data: st.DataObject) -> None:
+    """Quoted, with every character that means something, and blocks down to the longest row."""
+    buffer = io.StringIO(newline="")
+    writer = csv.writer(buffer, lineterminator=end, quoting=csv.QUOTE_ALL)
+    longest = 0
+    for row in rows:
+        start = len(buffer.getvalue().encode())
+        writer.writerow(row)
+        longest = max(longest, len(buffer.getvalue().encode()) - start)
+    content = buffer.getvalue().encode()
+    size = data.draw(st.integers(longest + 1, len(content) + 2))
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(csv_files, "_BLOCK", size)
+        assert _rows(content, escape="") == rows
+
+
+_PIECES = [
+    "1",
+    "a",
+    '"a"',
+    '"a,b"',
+    '"a""b"',
+    '"a\nb"',
+    "",
+    '""',
+    'a"b',
+    " a",
+    '"\r"',
+    "é",
+    'x""',
+    '"""q"""',
+    'b"',
+    " ",
+]
+
+
+@given(st.data())
+def test_what_is_read_is_what_python_reads(data: st.DataObject) -> None:
+    """Or it is refused: rows of pieces that mean something, one character of them changed, in blocks of any size."""
+    width = data.draw(st.integers(1, 3))
+    row = st.lists(st.sampled_from(_PIECES), min_size=width, max_size=width).map(",".join)
+    end = data.draw(st.sampled_from(["\n", "\r\n", "\r"]))
+    text = end.join(data.draw(st.lists(row, min_size=1, max_size=5))) + data.draw(st.sampled_from(["", end, end + end]))
+    place = data.draw(st.integers(0, len(text)))
+    text = text[:place] + data.draw(st.sampled_from(["", *'",\n a'])) + text[place + data.draw(st.integers(0, 1)) :]
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(csv_files, "_BLOCK", data.draw(st.sampled_from([1 << 20, 8, 12, 16, 24, len(text.encode()) + 1])))
+        try:
+            rows = _rows(text.encode(), escape="", skip_blank_lines=True)
+        except pa.ArrowInvalid:
+            return
+    expected = [tuple(row) for row in csv.reader(io.StringIO(text, newline="")) if row]
+    assert [tuple(cell or "" for cell in row) for row in rows] == expected
+
+
+def test_a_row_longer_than_a_block_is_told(monkeypatch: pytest.MonkeyPatch) -> None:
+    """With its line, and what may be the reason."""
+    monkeypatch.setattr(csv_files, "_BLOCK", 1000)
+    with pytest.raises(pa.ArrowInvalid, match=r"line 3: the row is longer than 1,000 bytes"):
+        _rows(b"a,b\n1,2\n" + b"x" * 1000 + b",3\n")
+    with pytest.raises(pa.ArrowInvalid, match=r"line 202: a quote is opened that is not closed.*options\.quote"):
+        _rows(b"a,b\n" * 200 + b'1,2\n3,"x\n' + b"y,4\n" * 300)
+
+
+def test_blank_lines_between_rows_of_several_columns_are_nothing(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """As to every reader; before a file's first row they are nothing in any case."""
+    monkeypatch.setattr(csv_files, "_BLOCK", 1000)
+    assert _table(tmp_path, b"\r\n\n1,2\n\n\n3,4\n\n", header=False) == {"f0": [1, 3], "f1": [2, 4]}
+    (tmp_path / "0.csv").unlink()
+    assert _table(tmp_path, b"\n\n5", header=False) == {"f0": [5]}
+    for count in range(990, 1010):
+        assert _rows(b"\r\n" * count + b"5,6\n" * 300) == [("5", "6")] * 300
+        with pytest.raises(pa.ArrowInvalid, match=rf"^line {count + 2}: Expected 2 columns"):
+            _rows(b"\r\n" * count + b"5,6\r\n7\r\n")
+    assert _table(tmp_path, b"\n\na\n5\n", header=True) == {"a": [5]}
+
+
+@pytest.mark.parametrize(("content", "line"), [(b"a\n1\n\n2\n", 3), (b"a\n1\n2\n\n", 4), (b'a\n"x\ny"\n\n', 4)])
+def test_a_blank_line_of_one_column_is_asked_for(tmp_path: Path, content: bytes, line: int) -> None:
+    """DuckDB, Polars and Arrow write a null so, and pandas and Spark read nothing in it."""
+    with pytest.raises(TableFormatError, match=rf"0\.csv.*line {line} is blank.*options\.skip_blank_lines"):
+        _table(tmp_path, content, header=True)
+    without = _table(tmp_path, content, header=True, skip_blank_lines=True)["a"]
+    with_null = _table(tmp_path, content, header=True, skip_blank_lines=False)["a"]
+    assert None not in without
+    assert len(with_null) == len(without) + 1
+    assert with_null.count(None) == 1
+
+
+@pytest.mark.parametrize("content", [b"a\nx\ry\n", b"a,b\r1,x\r2,\n\r", b"a,b\r\n1,x\r\n2,y\r"])
+def test_carriage_returns_beside_line_feeds_are_told(tmp_path: Path, content: bytes) -> None:
+    """pandas writes a return in a value without quotes: one row would be two."""
+    with pytest.raises(TableFormatError, match=r"0\.csv.*carriage returns, others in line feeds"):
+        _table(tmp_path, content, header=True)
+
+
+def test_errors_name_the_line_of_the_file(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Whatever block it is in, and however many lines the rows before have."""
+    monkeypatch.setattr(csv_files, "_BLOCK", 200)
+    good = b'\r\n"a\nb",2\r\n\r\n"c\r\nd",4\r\n'
+    for count in (0, 1, 20):
+        lines = count * 6 + 2
+        for bad, said in (
+            (b"5\r\n", "Expected 2 columns, got 1"),
+            (b"\xff,6\r\n", "invalid UTF8"),
+            (b'"x"y,6', "goes on"),
+        ):
+            with pytest.raises(pa.ArrowInvalid, match=rf"^line {lines}: .*{said}"):
+                _rows(b"a,b\r\n" + good * count + bad + b"7,8\r\n")
+
+
+def test_what_is_not_in_the_encoding_is_told_by_line(tmp_path: Path) -> None:
+    """Also where the text is decoded before it is parsed."""
+    with pytest.raises(TableFormatError, match=r"0\.csv.*line 2: 'charmap' codec.*options\.encoding"):
+        _table(tmp_path, b"a,b\n\x81,2\n", encoding="cp1252")
+    with pytest.raises(TableFormatError, match=r"0\.csv.*begins with zero bytes.*options\.encoding"):
+        _table(tmp_path, "a,b\n1,2\n".encode("utf-16"))

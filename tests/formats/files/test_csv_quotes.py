@@ -1,0 +1,258 @@
+"""Quotes and escapes in CSV files: read as their writer meant them, or refused with the option that decides."""
+
+from __future__ import annotations
+
+import csv
+import io
+import tempfile
+from functools import cache
+from pathlib import Path
+from typing import Any
+
+import duckdb
+import pandas as pd
+import polars as pl
+import pyarrow as pa
+import pyarrow.csv as pacsv
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from metastore_assets.config import TableConfig
+from metastore_assets.errors import TableFormatError
+from metastore_assets.formats import open_table_format
+from metastore_assets.formats.files.csv.options import CsvOptions
+from metastore_assets.formats.files.csv.reader import CsvReader
+from tests.formats.oracle import read_columns
+
+_Texts = list[str | None]
+
+
+def _texts(content: bytes, **options: Any) -> list[tuple[Any, ...]]:
+    """The rows below the header, every column as text. Raises what reading or planning the file would."""
+    reader = CsvReader(CsvOptions.of("t", {"header": True, **options}, ""))
+    summary = reader.summarize(lambda: pa.BufferReader(content))
+    planned, fields, _ = reader.plan("t", [("a.csv", reader, summary)])
+    _, batches = planned[0].reader.batches(
+        lambda: pa.BufferReader(content), {field.name: pa.string() for field in fields}
+    )
+    return [tuple(row.values()) for batch in batches for row in batch.to_pylist()]
+
+
+@pytest.mark.parametrize(
+    ("line", "said"),
+    [
+        (rb'"a\"b",c', r"goes on behind its closing quote; set options.escape to '\\'"),
+        (rb'"\"",c' + b"\n" + rb'"\"",d', r"goes on behind its closing quote; set options.escape to '\\'"),
+        (rb'"a\"b, c",d', r"goes on behind its closing quote; set options.escape to '\\'"),
+        (rb'1,"a\"b"', r"goes on behind its closing quote; set options.escape to '\\'"),
+        (b'"abc"def,c', "goes on behind its closing quote; set options.quote to ''"),
+        (b'""abc"",c', "goes on behind its closing quote; set options.quote to ''"),
+        (b'1,"x"y', "goes on behind its closing quote; set options.quote to ''"),
+        (b'"x" ,c', "goes on behind its closing quote; set options.skip_initial_space"),
+        (b'1, "x"', "blanks before a quote; set options.skip_initial_space to true"),
+        (b'1,\t"x, y"', "blanks before a quote; set options.skip_initial_space to true"),
+        (rb"1,a\"b", r"stands in a value without quotes; set options.escape to '\\'"),
+        (b'1,"x', "a quote is opened that is not closed before the file ends; set options.quote"),
+        (rb"\\srv,1", r"all backslashes may be escapes; set options.escape to '\\'"),
+        (rb'1,"C:\\dir, x"', r"all backslashes may be escapes; set options.escape to '\\'"),
+    ],
+)
+def test_what_may_mean_two_things_is_refused(line: bytes, said: str) -> None:
+    """With the line, whether the value is the first or the last one, and the option."""
+    with pytest.raises((pa.ArrowInvalid, TableFormatError), match=rf"line 3.*{said}"):
+        _texts(b"a,b\n1,2\n" + line + b"\n")
+
+
+@pytest.mark.parametrize(
+    ("line", "options", "row"),
+    [
+        (b'5" pipe,"a"', {}, ('5" pipe', "a")),
+        (b'x"y",z""', {}, ('x"y"', 'z""')),
+        (b'"a""b","""c"""', {}, ('a"b', '"c"')),
+        (b'"","""', {"quote": ""}, ('""', '"""')),
+        (b'"","x"', {}, ("", "x")),
+        (b",", {}, (None, None)),
+        (b"'a\"',\"b'", {"quote": "'"}, ('a"', "\"b'")),
+        (rb'"a\"b",c\d', {"escape": "\\", "escape_unquoted": False}, ('a"b', r"c\d")),
+        (rb'"a\\b",\\c\\', {"escape": "\\", "escape_unquoted": False}, (r"a\b", r"\\c" + "\\\\")),
+        (rb'"a\nb",c', {"escape": "\\"}, (r"a\nb", "c")),
+        (rb"a\,b,c\"d", {"escape": "\\", "escape_unquoted": True}, ("a,b", 'c"d')),
+        (rb"a\\b,\N", {"escape": "\\", "escape_unquoted": True}, (r"a\b", r"\N")),
+        (rb"a\\,\N", {"escape": "\\", "escape_unquoted": True, "null_values": [r"\N"]}, ("a\\", None)),
+        (rb'x\,"y",z', {"escape": "\\", "escape_unquoted": True}, ('x,"y"', "z")),
+        (rb'x\,"y"', {"escape": "\\", "escape_unquoted": False}, ("x\\", "y")),
+        (rb"x\,y\\,z", {"escape": "\\", "quote": ""}, ("x,y\\", "z")),
+        (rb'"C:\\dir, x",y', {"escape": "\\"}, (r"C:\dir, x", "y")),
+        (rb'"C:\\dir, x",y', {"escape": ""}, (r"C:\\dir, x", "y")),
+        (rb'"C:\dir, x",y', {}, (r"C:\dir, x", "y")),
+        (rb'"{""a"": ""\\n""}",y', {}, (r'{"a": "\\n"}', "y")),
+        (rb"C:\dir,\\srv\x", {}, (r"C:\dir", r"\\srv\x")),
+        (rb"1,a\"b", {"escape": ""}, ("1", r"a\"b")),
+        (b' x, "y, z" ', {"skip_initial_space": True}, ("x", "y, z")),
+        (b'"x" \t,\t "y"', {"skip_initial_space": True}, ("x", "y")),
+        (b' x, "y"', {"skip_initial_space": False}, (" x", ' "y"')),
+        (b' x," y "', {}, (" x", " y ")),
+        (b'x,"a\n\nb\r"', {}, ("x", "a\n\nb\r")),
+    ],
+)
+def test_what_means_one_thing_is_read_so(line: bytes, options: dict[str, Any], row: tuple[str | None, ...]) -> None:
+    """Quotes inside of values are text where no value begins, and an option settles the rest."""
+    assert _texts(b"a,b\nx,y\n" + line + b"\n" + b"z,z\n", **options) == [("x", "y"), row, ("z", "z")]
+    assert _texts(b"a,b\n" + line, **options) == [row]
+
+
+def test_what_backslashes_mean_one_file_tells_of_all(tmp_path: Path) -> None:
+    """A single one, or a quote that is doubled, is none of a writer that escapes; then a pair is two in every file."""
+    (tmp_path / "1.csv").write_bytes(rb"a,b" + b"\n" + rb'1,"C:\\dir, x"' + b"\n")
+    config = TableConfig(name="t", uri=str(tmp_path), options={"header": True})
+    with pytest.raises(TableFormatError, match=r"1\.csv, line 2: all backslashes may be escapes"):
+        open_table_format(config).snapshot()
+    for content in (rb'2,"C:\dir, y"', rb'2,"say ""hi"""'):
+        (tmp_path / "2.csv").write_bytes(b"a,b\n" + content + b"\n")
+        assert r"C:\\dir, x" in read_columns(open_table_format(config).snapshot())["b"]
+    (tmp_path / "2.csv").write_bytes(b"a,b\n" + rb"2,C:\dir" + b"\n")
+    with pytest.raises(TableFormatError, match=r"1\.csv, line 2: all backslashes may be escapes"):
+        open_table_format(config).snapshot()
+
+
+@pytest.mark.parametrize("text", [rb"a\b", rb"a\\b", rb"\N", rb"C:\x", rb"a" + b"\\"])
+def test_an_escape_outside_of_quotes_is_asked_for(text: bytes) -> None:
+    """It counts there for Python and MySQL, and not for Spark."""
+    with pytest.raises(
+        pa.ArrowInvalid, match=r"line 2: .*stands in a value without quotes; set options\.escape_unquoted"
+    ):
+        _texts(b"a,b\n" + text + b',"x\\"y"\n', escape="\\")
+    assert _texts(b"a,b\n" + text + b',"x\\"y"\n', escape="\\", escape_unquoted=False) == [(text.decode(), 'x"y')]
+    with pytest.raises(pa.ArrowInvalid, match=r"line 2: \\t may stand for another character"):
+        _texts(b"a,b\nx,y\\tz\n", escape="\\", escape_unquoted=True)
+
+
+def _python(**how: Any) -> Any:
+    def write(columns: dict[str, _Texts]) -> bytes:
+        buffer = io.StringIO(newline="")
+        writer = csv.writer(buffer, **how)
+        writer.writerow(columns)
+        writer.writerows(zip(*columns.values(), strict=True))
+        return buffer.getvalue().encode()
+
+    return write
+
+
+def _pandas(**how: Any) -> Any:
+    return lambda columns: pd.DataFrame(columns, dtype=object).to_csv(index=False, **how).encode()
+
+
+def _polars(**how: Any) -> Any:
+    return lambda columns: pl.DataFrame(columns, schema=dict.fromkeys(columns, pl.String)).write_csv(**how).encode()
+
+
+_connected = cache(duckdb.connect)
+
+
+def _duckdb(columns: dict[str, _Texts], how: str = "") -> bytes:
+    table = pa.table(columns, schema=pa.schema([(name, pa.string()) for name in columns]))
+    with tempfile.TemporaryDirectory() as folder:
+        _connected().from_arrow(table).query("t", f"copy t to '{folder}/a.csv' (header true{how})")
+        return (Path(folder) / "a.csv").read_bytes()
+
+
+def _arrow(columns: dict[str, _Texts]) -> bytes:
+    sink = pa.BufferOutputStream()
+    pacsv.write_csv(pa.table(columns, schema=pa.schema([(name, pa.string()) for name in columns])), sink)
+    return bytes(sink.getvalue())
+
+
+_BACKSLASH = {"escape": "\\", "escape_unquoted": True}
+_EMPTY, _NULL = "an empty text", "null"
+_WRITERS: dict[str, tuple[Any, dict[str, Any], tuple[str, ...]]] = {
+    "python": (_python(), {"escape": ""}, (_EMPTY, _NULL)),
+    "python all": (_python(quoting=csv.QUOTE_ALL), {"escape": ""}, (_NULL, _EMPTY)),
+    "python nonnumeric": (_python(quoting=csv.QUOTE_NONNUMERIC), {"escape": ""}, (_NULL, _EMPTY)),
+    "python none": (_python(quoting=csv.QUOTE_NONE, escapechar="\\"), _BACKSLASH, (_EMPTY, _NULL)),
+    "python escape": (_python(escapechar="\\", doublequote=False), _BACKSLASH, (_EMPTY, _NULL)),
+    "python semicolon": (
+        _python(delimiter=";", quotechar="'"),
+        {"delimiter": ";", "quote": "'", "escape": ""},
+        (_EMPTY, _NULL),
+    ),
+    "pandas": (_pandas(lineterminator="\r\n"), {"escape": ""}, (_EMPTY, _NULL)),
+    "pandas escape": (_pandas(lineterminator="\r\n", escapechar="\\", doublequote=False), _BACKSLASH, (_EMPTY, _NULL)),
+    "polars": (_polars(), {"escape": ""}, ()),
+    "polars always": (_polars(quote_style="always"), {"escape": ""}, (_NULL, _EMPTY)),
+    "duckdb": (_duckdb, {"escape": ""}, ()),
+    "duckdb all": (lambda columns: _duckdb(columns, ", force_quote *"), {"escape": ""}, ()),
+    "duckdb escape": (lambda columns: _duckdb(columns, r", escape '\'"), {**_BACKSLASH, "escape_unquoted": False}, ()),
+    "arrow": (_arrow, {"escape": ""}, ()),
+}
+"""By name: the writer, the options that say how it writes, and what it does not tell from what else."""
+_ODD = [
+    *(
+        "a",
+        "é☃",
+        "😀",
+        'a"b',
+        'say "hi"',
+        '"',
+        '""',
+        "a\\",
+        "\\",
+        "a\\b",
+        'a\\"b',
+        "x,y",
+        'x, "y"\\',
+        "a,b\\",
+        "\\\\srv",
+    ),
+    *("l1\nl2", "l1\r\nl2", "l1\rl2", " lead", "trail ", " ", "", None, "a\\nb, c", "\\N", "NULL", "None", "NA", "nan"),
+    *("'", "#c", "a;b", "x|y", "\u2028", "1", "01", "true", '"x" y', ' "q"', ",", "\n", "\r", "\t"),
+]
+
+
+@pytest.mark.parametrize("writer", _WRITERS)
+@given(st.lists(st.tuples(st.sampled_from(_ODD), st.sampled_from(_ODD)), min_size=1, max_size=5))
+def test_texts_come_back_as_they_were_written(writer: str, rows: list[tuple[str | None, str | None]]) -> None:
+    """Whatever they are: exactly, where it is said how they were written."""
+    write, options, confused = _WRITERS[writer]
+    columns: dict[str, _Texts] = {"a": [row[0] for row in rows], "b": [row[1] for row in rows]}
+    found = _texts(write(columns), **options)
+    if confused:
+        one, other = ({_EMPTY: "", _NULL: None}[what] for what in confused)
+        rows = [tuple(other if text == one else text for text in row) for row in rows]
+    assert found == rows
+
+
+@pytest.mark.parametrize("writer", _WRITERS)
+@given(st.lists(st.tuples(st.sampled_from(_ODD), st.sampled_from(_ODD)), min_size=1, max_size=5))
+def test_without_any_option_it_is_right_or_refused(writer: str, rows: list[tuple[str | None, str | None]]) -> None:
+    """Whoever wrote it, where delimiter and quote are the usual ones."""
+    write, options, confused = _WRITERS[writer]
+    if "delimiter" in options:
+        return
+    columns: dict[str, _Texts] = {"a": [row[0] for row in rows], "b": [row[1] for row in rows]}
+    try:
+        found = _texts(write(columns))
+    except (pa.ArrowInvalid, TableFormatError) as error:
+        told = ("set options.", "Expected 2 columns", "lines end in carriage returns")
+        assert any(part in str(error) for part in told)  # noqa: PT017
+        return
+    nothing = confused[1:] == (_EMPTY,)
+    assert found == [
+        tuple("" if nothing and not text else text or None if confused else text for text in row) for row in rows
+    ]
+
+
+@pytest.mark.parametrize("writer", [name for name, (_, options, _) in _WRITERS.items() if "escape_unquoted" in options])
+@given(st.lists(st.tuples(st.sampled_from(_ODD), st.sampled_from(_ODD)), min_size=1, max_size=5))
+def test_half_of_the_options_is_enough_or_refused(writer: str, rows: list[tuple[str | None, str | None]]) -> None:
+    """An escape that is told alone: right or an error."""
+    write, _, confused = _WRITERS[writer]
+    columns: dict[str, _Texts] = {"a": [row[0] for row in rows], "b": [row[1] for row in rows]}
+    try:
+        found = _texts(write(columns), escape="\\")
+    except (pa.ArrowInvalid, TableFormatError) as error:
+        assert "options.escape_unquoted" in str(error)  # noqa: PT017
+        return
+    if confused:
+        rows = [tuple(text or None for text in row) for row in rows]
+    assert found == rows

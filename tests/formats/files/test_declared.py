@@ -1,0 +1,389 @@
+"""Types that the configuration declares: read exactly so in every kind of file, or an error with the value's place."""
+
+from __future__ import annotations
+
+import json
+import shutil
+from datetime import UTC, date, datetime, time
+from decimal import Decimal
+from pathlib import Path
+from typing import Any
+from uuid import UUID
+
+import fastavro
+import pandas as pd
+import polars as pl
+import pyarrow as pa
+import pyarrow.orc as pyarrow_orc
+import pyarrow.parquet as pq
+import pytest
+from deltalake import write_deltalake
+from hypothesis import given
+from hypothesis import strategies as st
+
+from metastore_assets.config import TableConfig
+from metastore_assets.errors import ConfigError, FragmentError, TableFormatError
+from metastore_assets.formats import Snapshot, open_table_format
+from metastore_assets.formats.files.declared import converted
+from metastore_assets.formats.files.type_names import type_named
+from tests.formats.oracle import read_columns
+
+
+def _snapshot(folder: Path, schema: dict[str, str] | None = None, **options: Any) -> Snapshot:
+    config = {"name": "t", "uri": str(folder), "options": options, "schema": schema or {}}
+    return open_table_format(TableConfig.model_validate(config)).snapshot()
+
+
+_NAMES = [
+    ("string", pa.string()),
+    ("VARCHAR(20)", pa.string()),
+    ("int", pa.int32()),
+    ("BIGINT", pa.int64()),
+    ("uint64", pa.uint64()),
+    ("float", pa.float32()),
+    ("double precision", pa.float64()),
+    ("Boolean", pa.bool_()),
+    ("bool", pa.bool_()),
+    ("date", pa.date32()),
+    ("date32[day]", pa.date32()),
+    ("decimal(10,2)", pa.decimal128(10, 2)),
+    ("decimal128(10, 2)", pa.decimal128(10, 2)),
+    ("NUMERIC( 5 )", pa.decimal128(5, 0)),
+    ("timestamp", pa.timestamp("us")),
+    ("timestamp[ns]", pa.timestamp("ns")),
+    ("timestamp[ms, tz=UTC]", pa.timestamp("ms", "UTC")),
+    ("timestamp[us, UTC]", pa.timestamp("us", "UTC")),
+    ("timestamptz", pa.timestamp("us", "UTC")),
+    ("time64[us]", pa.time64("us")),
+    ("time[ms]", pa.time32("ms")),
+    ("uuid", pa.uuid()),
+]
+
+
+@pytest.mark.parametrize(("name", "type_"), _NAMES)
+def test_names_of_types(name: str, type_: pa.DataType) -> None:
+    """As SQL has them, and as statistics print them."""
+    assert type_named(name) == type_
+
+
+@pytest.mark.parametrize(
+    "type_",
+    [
+        *(
+            pa.int8(),
+            pa.uint32(),
+            pa.float32(),
+            pa.float64(),
+            pa.decimal128(38, 38),
+            pa.string(),
+            pa.binary(),
+        ),
+        *(
+            pa.date32(),
+            pa.time32("s"),
+            pa.time64("ns"),
+            pa.timestamp("s"),
+            pa.timestamp("ns", "UTC"),
+            pa.bool_(),
+            pa.uuid(),
+        ),
+    ],
+    ids=str,
+)
+def test_what_statistics_print_is_a_name(type_: pa.DataType) -> None:
+    """So that it can be copied."""
+    assert type_named(str(type_)) == type_
+
+
+@pytest.mark.parametrize(
+    ("schema", "said"),
+    [
+        ({"zip": "sting"}, r"schema\.zip = 'sting': no type .*did you mean string\?"),
+        ({"zip": "decimal"}, r"schema\.zip = 'decimal': no type .*did you mean decimal\(p,s\)\?"),
+        ({"zip": "decimal(40,2)"}, r"schema\.zip = 'decimal\(40,2\)': a decimal has 1 to 38 digits"),
+        ({"zip": "struct<a: int>"}, r"schema\.zip = 'struct<a: int>': no type"),
+        ({"zpi": "string"}, r"schema\.zpi is no column of the table; did you mean zip\? its columns are: zip, day"),
+        ({"day": "date"}, r"schema\.day: day is a partition column.*options\.template"),
+    ],
+)
+def test_what_cannot_be_declared_is_told(tmp_path: Path, schema: dict[str, str], said: str) -> None:
+    """With the table, the column, the value and what there is."""
+    (tmp_path / "day=2024-01-01").mkdir()
+    (tmp_path / "day=2024-01-01" / "a.csv").write_text("zip\n1\n")
+    with pytest.raises(ConfigError, match=rf"table 't': {said}"):
+        _snapshot(tmp_path, schema)
+
+
+def test_tables_with_a_schema_of_their_own_have_no_other(tmp_path: Path) -> None:
+    """Their types are what the format says."""
+    write_deltalake(tmp_path, pa.table({"a": [1]}))
+    with pytest.raises(ConfigError, match=r"table 't': schema is for plain files; this is a table of the format delta"):
+        _snapshot(tmp_path, {"a": "string"})
+
+
+_VALUES: list[tuple[str, list[str], list[Any]]] = [
+    ("string", ["01234", "1", "1.50", " x "], ["01234", "1", "1.50", " x "]),
+    ("int", ["007", " 8 ", "+9"], [7, 8, 9]),
+    (
+        "decimal(20,2)",
+        ["1.5", "123456789012345678.12", "1e2"],
+        [Decimal("1.50"), Decimal("123456789012345678.12"), 100],
+    ),
+    ("double", ["1", "1.5", "nan"], None),  # type: ignore[list-item]
+    ("float", ["0.5", "16777216"], [0.5, 16777216.0]),
+    ("boolean", ["true", "FALSE"], [True, False]),
+    ("date", ["2024-01-31"], [date(2024, 1, 31)]),
+    (
+        "timestamp",
+        ["2024-01-31", "2024-01-31 10:00:00.5"],
+        [datetime(2024, 1, 31), datetime(2024, 1, 31, 10, 0, 0, 500000)],
+    ),
+    ("timestamptz", ["2024-01-31 10:00:00+02:00"], [datetime(2024, 1, 31, 8, tzinfo=UTC)]),
+    ("time", ["10:00"], [time(10)]),
+    ("binary", ["é"], ["é".encode()]),
+    ("uuid", ["00112233-4455-6677-8899-aabbccddeeff"], [UUID("00112233-4455-6677-8899-aabbccddeeff")]),
+]
+
+
+@pytest.mark.parametrize(("name", "texts", "values"), _VALUES, ids=[name for name, _, _ in _VALUES])
+def test_text_files_are_read_in_the_declared_type(
+    tmp_path: Path, name: str, texts: list[str], values: list[Any] | None
+) -> None:
+    """A column of CSV or of JSON lines, whose values are texts or, where JSON has them, numbers as they are written."""
+    csv_, json_ = tmp_path / "csv", tmp_path / "json"
+    csv_.mkdir()
+    json_.mkdir()
+    (csv_ / "a.csv").write_text("k,a\n" + "".join(f'{row},"{text}"\n' for row, text in enumerate(texts)) + "9,\n")
+    lines = [f'{{"k": {row}, "a": {json.dumps(text)}}}\n' for row, text in enumerate(texts)] + ['{"k": 9, "a": null}\n']
+    (json_ / "a.json").write_text("".join(lines))
+    for folder in (csv_, json_):
+        snapshot = _snapshot(folder, {"a": name})
+        assert snapshot.schema.field("a").type == type_named(name)
+        columns = read_columns(snapshot)
+        assert columns["k"] == [*range(len(texts)), 9]
+        if values is not None:
+            assert columns["a"] == [*values, None]
+
+
+@pytest.mark.parametrize(
+    ("name", "text"),
+    [
+        ("int", "2147483648"),
+        ("int", "1.5"),
+        ("int", "x"),
+        ("double", "9007199254740993"),
+        ("float", "16777217"),
+        ("double", "1e400"),
+        ("decimal(5,2)", "1.505"),
+        ("decimal(5,2)", "1000"),
+        ("boolean", "1"),
+        ("date", "2024-02-30"),
+        ("timestamp", "2024-01-01 10:00:00Z"),
+        ("timestamptz", "2024-01-01 10:00:00"),
+        ("uuid", "0011"),
+    ],
+)
+def test_a_value_that_is_none_of_the_declared_type_is_told(tmp_path: Path, name: str, text: str) -> None:
+    """With the file, its line, the column and the value; it is never rounded, cut off or left out."""
+    (tmp_path / "a.csv").write_text("k,a\n" + "0,\n" * 100 + f"1,{text}\n" + "2,\n" * 100)
+    with pytest.raises(FragmentError, match=r"a\.csv.*line 102: .* in the column 'a' is no .*set schema\.a"):
+        read_columns(_snapshot(tmp_path, {"a": name}))
+    (tmp_path / "a.csv").unlink()
+    value = text if text[0] in "12" and text.replace(".", "").replace("e", "").isdecimal() else json.dumps(text)
+    (tmp_path / "a.json").write_text('{"k": 0, "a": null}\n' * 100 + f'{{"k": 1, "a": {value}}}\n{{"k": 2}}\n')
+    with pytest.raises(FragmentError, match=r"a\.json.*line 101: .* is no .*`schema`"):
+        read_columns(_snapshot(tmp_path, {"a": name}))
+
+
+def test_json_is_text_as_it_is_written(tmp_path: Path) -> None:
+    """Numbers with all their digits, objects without blanks; what is not declared is as it would be without."""
+    content = '{"a": 1.50, "b": {"x": 10000000000000000000001, "y": [1, 2.0]}, "c": [0.1, null], "d": 1}\n'
+    content += '{"a": "t", "b": {"x": -0}, "c": [1e2], "d": 2.5}\n{"a": {"é": [1.0, true, null, "z"]}, "b": null}\n'
+    (tmp_path / "a.json").write_text(content)
+    columns = read_columns(_snapshot(tmp_path, {"a": "string", "b.x": "string", "c.element": "decimal(10,2)"}))
+    assert columns == {
+        "a": ["1.50", "t", '{"é":[1.0,true,null,"z"]}'],
+        "b": [{"x": "10000000000000000000001", "y": [1.0, 2.0]}, {"x": "-0", "y": None}, None],
+        "c": [[Decimal("0.10"), None], [Decimal("100.00")], None],
+        "d": [1.0, 2.5, None],
+    }
+    with pytest.raises(TableFormatError, match=r"column 'a' is a number in .*say in the table's `schema`"):
+        _snapshot(tmp_path)
+
+
+_TYPED: list[tuple[pa.Array, str, list[Any]]] = [
+    (pa.array([1, None]), "string", ["1", None]),
+    (pa.array([1, 0, None]), "boolean", [True, False, None]),
+    (pa.array([5], pa.int64()), "decimal(10,2)", [Decimal("5.00")]),
+    (pa.array([1.0, None]), "int", [1, None]),
+    (pa.array([0.1, None]), "decimal(10,2)", [Decimal("0.10"), None]),
+    (pa.array([0.5, float("inf")]), "float", [0.5, float("inf")]),
+    (pa.array([Decimal("5.00")]), "int", [5]),
+    (pa.array([0.5], pa.float16()), "double", [0.5]),
+    (pa.array([2.0], pa.float16()), "int", [2]),
+    (pa.array(["007", " 8"]), "int", [7, 8]),
+    (pa.array(["1.50"], pa.large_string()), "decimal(5,2)", [Decimal("1.50")]),
+    (pa.array(["2024-01-01"]).dictionary_encode(), "date", [date(2024, 1, 1)]),
+    (pa.array([date(2024, 1, 1)]), "timestamp", [datetime(2024, 1, 1)]),
+    (pa.array([datetime(2024, 1, 1)], pa.timestamp("ns")), "date", [date(2024, 1, 1)]),
+    (pa.array([datetime(2024, 1, 1, 10)]), "timestamptz", [datetime(2024, 1, 1, 10, tzinfo=UTC)]),
+    (
+        pa.array([datetime(2024, 1, 1, 10, tzinfo=UTC)], pa.timestamp("us", "UTC")),
+        "timestamp",
+        [datetime(2024, 1, 1, 10)],
+    ),
+    (pa.array([b"a\xc3\xa9"]), "string", ["aé"]),
+    (pa.array(["é"]), "binary", ["é".encode()]),
+    (pa.nulls(1), "date", [None]),
+]
+
+
+@pytest.mark.parametrize(("array", "name", "values"), _TYPED, ids=[f"{a.type} {name}" for a, name, _ in _TYPED])
+def test_typed_files_are_converted_without_loss(tmp_path: Path, array: pa.Array, name: str, values: list[Any]) -> None:
+    """Values that are the same when they are turned back, and texts that are values."""
+    pq.write_table(pa.table({"a": array}), tmp_path / "a.parquet")
+    snapshot = _snapshot(tmp_path, {"a": name})
+    assert snapshot.schema == pa.schema([("a", type_named(name))])
+    assert read_columns(snapshot)["a"] == values
+
+
+_REFUSED: list[tuple[pa.Array, str, str]] = [
+    (pa.array([1, 2]), "boolean", "'2' is no bool"),
+    (pa.array([1.0, 1.5]), "int", "'1.5' is no int32"),
+    (pa.array([0.125]), "decimal(10,2)", "'0.125' is no decimal"),
+    (pa.array([0.5, 0.1]), "float", "'0.1' is no float"),
+    (pa.array([1, 2**53 + 1]), "double", "'9007199254740993' is no double"),
+    (pa.array([2**40]), "int", "'1099511627776' is no int32"),
+    (pa.array(["1", "x"]), "int", "'x' is no int32"),
+    (pa.array([datetime(2024, 1, 1), datetime(2024, 1, 1, 1)]), "date", "'2024-01-01 01:00:00.*' is no date32"),
+    (pa.array([1], pa.timestamp("ns")), "timestamp", "is no timestamp.us."),
+    (pa.array([b"\xff"]), "string", "is no string"),
+    (pa.array([[1]]), "string", "the file holds list"),
+    (pa.array([date(2024, 1, 1)]), "int", "the file holds date32.day. where the table has int32"),
+]
+
+
+@pytest.mark.parametrize(("array", "name", "said"), _REFUSED, ids=[f"{a.type} {name}" for a, name, _ in _REFUSED])
+def test_what_would_be_lost_is_told(tmp_path: Path, array: pa.Array, name: str, said: str) -> None:
+    """With the file, the column and the first value."""
+    pq.write_table(pa.table({"a": array}), tmp_path / "a.parquet")
+    with pytest.raises(FragmentError, match=rf"a\.parquet: column 'a' cannot be read: .*{said}.*`schema`"):
+        read_columns(_snapshot(tmp_path, {"a": name}))
+
+
+def test_a_declared_type_settles_what_files_disagree_on(tmp_path: Path) -> None:
+    """Of every kind of file with types, at any depth."""
+    table = pa.table({"a": [1], "s": [{"x": "1"}], "l": [[1]]})
+    other = pa.table({"a": ["01"], "s": [{"x": 2}], "l": [["2"]]})
+    avro = tmp_path / "avro"
+    for kind, write in (("parquet", pq.write_table), ("orc", pyarrow_orc.write_table)):
+        folder = tmp_path / kind
+        folder.mkdir()
+        write(table, f"{folder}/1.{kind}")
+        write(other, f"{folder}/2.{kind}")
+    avro.mkdir()
+    for number, (rows, kinds) in enumerate(
+        [(table.to_pylist(), "long string long"), (other.to_pylist(), "string long string")]
+    ):
+        a, x, element = kinds.split()
+        fields = [
+            {"name": "a", "type": a},
+            {"name": "s", "type": {"type": "record", "name": "s", "fields": [{"name": "x", "type": x}]}},
+            {"name": "l", "type": {"type": "array", "items": element}},
+        ]
+        with (avro / f"{number}.avro").open("wb") as file:
+            fastavro.writer(file, {"type": "record", "name": "r", "fields": fields}, rows)
+    for kind in ("parquet", "orc", "avro"):
+        with pytest.raises(TableFormatError, match=rf"1?\.{kind} and .*\.{kind}; no type holds both.*`schema`"):
+            _snapshot(tmp_path / kind)
+        columns = read_columns(_snapshot(tmp_path / kind, {"a": "string", "s.x": "int", "l.element": "string"}))
+        assert sorted(columns["a"]) == ["01", "1"]
+        assert sorted(row["x"] for row in columns["s"]) == [1, 2]
+        assert sorted(columns["l"]) == [["1"], ["2"]]
+
+
+def test_other_types_are_another_snapshot_of_the_same_fragments(tmp_path: Path) -> None:
+    """Files with types are the same fragments, of which only that column is read anew; of text files all is."""
+    pq.write_table(pa.table({"a": [1]}), tmp_path / "a.parquet")
+    before, after = _snapshot(tmp_path), _snapshot(tmp_path, {"a": "string"})
+    assert before.id != after.id
+    assert before.fragments[0].id == after.fragments[0].id
+    config = {"name": "t", "uri": str(tmp_path), "schema": {"a": "string"}}
+    assert open_table_format(TableConfig.model_validate(config)).snapshot_id() == after.id
+    (tmp_path / "a.parquet").unlink()
+    (tmp_path / "a.csv").write_text("a\n1\n")
+    assert _snapshot(tmp_path).fragments[0].id != _snapshot(tmp_path, {"a": "string"}).fragments[0].id
+
+
+@pytest.mark.parametrize("write", ["pandas", "polars"])
+def test_integers_and_floats_are_one_column(tmp_path: Path, write: str) -> None:
+    """pandas makes floats of integers as soon as there is a null; up to 2^53 they are the same numbers."""
+    numbers = [[1, 2**53, -(2**53)], [1, None, 3]]
+    for place, values in enumerate(numbers):
+        if write == "pandas":
+            pd.DataFrame({"a": values}).to_parquet(tmp_path / f"{place}.parquet", index=False)
+        else:
+            pl.DataFrame(
+                {"a": pl.Series(values, dtype=pl.UInt64 if place < 0 else pl.Float64 if place else pl.Int64)}
+            ).write_parquet(tmp_path / f"{place}.parquet")
+    snapshot = _snapshot(tmp_path)
+    assert snapshot.schema == pa.schema([("a", pa.float64())])
+    assert sorted(read_columns(snapshot)["a"], key=str) == sorted([1.0, 2.0**53, -(2.0**53), 1.0, None, 3.0], key=str)
+    (reason,) = snapshot.type_reasons
+    assert (reason.column, reason.type, reason.found) == ("a", pa.int64(), f"double in {tmp_path}/1.parquet")
+
+
+def test_an_integer_that_no_float_is_is_told(tmp_path: Path) -> None:
+    """With its file, column and value, whichever file comes first, and the other file where a footer says it."""
+    pq.write_table(pa.table({"a": [2**53 + 1]}), tmp_path / "a.parquet")
+    pq.write_table(pa.table({"a": [0.5]}), tmp_path / "b.parquet")
+    with pytest.raises(
+        TableFormatError, match=r"'a' has integers beyond 2\^53 in .*a\.parquet and is double in .*b\.parq.*`schema`"
+    ):
+        _snapshot(tmp_path)
+    orc = tmp_path / "orc"
+    orc.mkdir()
+    pyarrow_orc.write_table(pa.table({"a": [2**53 + 1]}), str(orc / "b.orc"))
+    pyarrow_orc.write_table(pa.table({"a": [0.5]}), str(orc / "a.orc"))
+    with pytest.raises(TableFormatError, match=r"beyond 2\^53 in .*b\.orc and is double in .*a\.orc"):
+        _snapshot(orc)
+    shutil.rmtree(orc)
+    pq.write_table(pa.table({"a": [2**53 + 1]}), tmp_path / "a.parquet", write_statistics=False)
+    with pytest.raises(FragmentError, match=r"a\.parquet: column 'a' .*'9007199254740993' is no double.*`schema`"):
+        read_columns(_snapshot(tmp_path))
+    assert sorted(read_columns(_snapshot(tmp_path, {"a": "string"}))["a"]) == ["0.5", "9007199254740993"]
+
+
+_ARRAYS = st.sampled_from([pa.int64(), pa.int8(), pa.float64(), pa.decimal128(12, 3), pa.string(), pa.timestamp("us")])
+
+
+@given(st.data(), _ARRAYS, st.sampled_from([type_ for _, type_ in _NAMES if type_ != pa.uuid()]))
+def test_what_is_converted_can_be_turned_back(data: st.DataObject, stored: pa.DataType, wanted: pa.DataType) -> None:
+    """Or it is an error."""
+    strategies = {
+        pa.int64(): st.integers(-(2**63), 2**63 - 1) | st.integers(-3, 3),
+        pa.int8(): st.integers(-128, 127),
+        pa.float64(): st.floats(allow_nan=False) | st.integers(-100, 100).map(float),
+        pa.decimal128(12, 3): st.decimals(-(10**8), 10**8, places=3),
+        pa.string(): st.sampled_from(["1", "x", "0.5", "true", "2024-01-01", "10:00", ""]),
+        pa.timestamp("us"): st.datetimes(datetime(1, 1, 1))
+        | st.dates().map(lambda day: datetime(day.year, day.month, day.day)),
+    }
+    values = data.draw(st.lists(st.none() | strategies[stored], max_size=4))
+    array = pa.array(values, stored)
+    try:
+        result = converted(array, wanted)
+    except pa.ArrowInvalid:
+        return
+    assert result.type == wanted
+    assert result.is_null().to_pylist() == [value is None for value in values]
+    if pa.types.is_string(stored) or pa.types.is_string(wanted) or pa.types.is_binary(wanted):
+        return
+    for before, after in zip(values, result.to_pylist(), strict=True):
+        if isinstance(before, datetime):
+            same = after if isinstance(after, datetime) else datetime(after.year, after.month, after.day)
+            assert same.replace(tzinfo=None) == before
+        elif isinstance(before, Decimal) and isinstance(after, float):
+            assert round(Decimal(after), 3) == before
+        elif before is not None:
+            assert float(after) == float(before)

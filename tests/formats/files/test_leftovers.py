@@ -1,0 +1,140 @@
+"""Which files of a folder are data: the rule of docs/plain-files.md as a table."""
+
+from __future__ import annotations
+
+import re
+from pathlib import Path
+
+import pyarrow as pa
+import pyarrow.parquet as pq
+import pytest
+
+from metastore_assets.config import TableConfig
+from metastore_assets.errors import TableFormatError, TableNotFoundError
+from metastore_assets.formats import open_table_format
+from metastore_assets.formats.files.leftovers import is_leftover, is_leftover_folder
+from tests.formats.oracle import read_columns
+
+
+def _names(*lines: str) -> list[str]:
+    return [name for line in lines for name in line.split("  ")]
+
+
+_LEFTOVERS = _names(
+    "_SUCCESS  _metadata  _common_metadata  _started_1  .DS_Store  ._x.parquet  .x.parquet.crc",
+    ".part-0.inprogress.0a-1f  x.parquet.bak  x.parquet.BAK  x.bak  x.parquet.backup  x.parquet.bak1",
+    "x.parquet.bak.2  x.parquet.old  x.parquet.orig  x.parquet~  x.csv~  x.parquet.~1~  x.parquet.tmp",
+    "x.parquet.tmp-17  x.parquet.temp  x.parquet.temp3  x.parquet.part  x.parquet.partial  x.parquet.filepart",
+    "x.parquet.crdownload  x.parquet.download  x.parquet_.gstmp  x.parquet.inprogress  part-0.inprogress.0a-1f",
+    "x.parquet._COPYING_  x.parquet.swp  .x.parquet.swp  x.parquet.swo  x.parquet.crc  x.parquet.md5",
+    "x.parquet.sha1  x.parquet.SHA256  x.parquet.sha512  x.parquet.lock  x.csv.bak.gz  x.tmp.zst  #x.parquet#",
+    "~$x.csv  Thumbs.db  desktop.ini  Desktop.INI  day_$folder$  _temporary_$folder$",
+)
+_LEFTOVER_FOLDERS = _names(
+    "_temporary/0/_temporary/attempt_1  .hive-staging_1/-ext-10000  .spark-staging-1  __magic  _delta_index  .git",
+    ".x=1  lost+found  $RECYCLE.BIN  @eaDir  +tmp  copy.bak  copy.tmp  y.parquet.old  upload.inprogress  x._COPYING_",
+    "System Volume Information  d=1/_temporary  d=1/old.bak",
+)
+_DATA = _names(
+    "x.parquet  X.PARQUET  x.parq  x.pq  000000_0  part-00000-1a2b.c000  part-r-00000  part.0.parquet  x.bak.parquet",
+    "tmp  x.tmp.parquet  x.old.pq  data.2024-01-31  1.2.3.parquet  x~1.parquet  #x.parquet  _x=1.parquet  bak  partial",
+    "20240131_101112_00001_abcde_5f0c  x y.parquet  é.parquet  part.parquet  crc  x.backups  x.tmpl  x.parquet.snappy",
+)
+_DATA_FOLDERS = _names(
+    "_x=1  x=_1  x=a.bak  x=b.tmp  x=c~  x=.d  x=lost+found  2024  data  tmp  bak  old  temp  part  x.parquet  a.b",
+    "_x=.tmp",
+)
+_UNCERTAIN = _names(
+    "x.parquet.copy  x.parquet.1  x.parquet.disabled  x.parquet.2024-01-31  x.csv.new  x.parquet.tmp.b  x.json.v2.x",
+    "README  x.orc.notes  x.txt  LICENSE.md  x.parquet.zip",
+)
+
+
+def _write(path: Path, value: int) -> None:
+    path.parent.mkdir(parents=True, exist_ok=True)
+    pq.write_table(pa.table({"a": [value]}), path)
+
+
+def _values(folder: Path) -> list[int]:
+    snapshot = open_table_format(TableConfig(name="t", uri=str(folder), format="files")).snapshot()
+    return sorted(read_columns(snapshot)["a"])
+
+
+def _taken(folder: Path, paths: list[str]) -> set[str]:
+    """Of some paths, each of a Parquet file of one row, those whose rows are read."""
+    for number, path in enumerate(paths):
+        _write(folder / path, number)
+    _write(folder / "a.parquet", -1)
+    return {paths[number] for number in _values(folder) if number >= 0}
+
+
+def test_a_leftover_is_no_data(tmp_path: Path) -> None:
+    """Though it is a Parquet file like the others, at any depth; nor is whatever is in a leftover folder."""
+    files = [folder + name for name in _LEFTOVERS for folder in ("", "d/e/", "x=1/")]
+    below = [f"{name}/{path}" for name in _LEFTOVER_FOLDERS for path in ("b.parquet", "c=1/b")]
+    assert _taken(tmp_path, files + below) == set()
+
+
+def test_what_only_looks_like_a_leftover_is_data(tmp_path: Path) -> None:
+    """The last suffix decides; names without one that is known are told by content; `column=value` is a partition."""
+    assert _taken(tmp_path, _DATA) == set(_DATA)
+    for number, folder in enumerate(_DATA_FOLDERS):
+        assert _taken(tmp_path / str(number), [f"{folder}/x.parquet"]) == {f"{folder}/x.parquet"}
+
+
+def test_the_rule_is_the_one_that_is_documented() -> None:
+    """Each name and ending in the table of the page."""
+    page = (Path(__file__).parents[3] / "docs" / "plain-files.md").read_text(encoding="utf-8")
+    section = page.partition("## What is no data")[2].partition("\n## ")[0]
+    rows = [line.split("|")[1:3] for line in section.splitlines() if line.startswith("| ")][1:]
+    endings = [name for _, said in rows for name in re.findall("`([^`]+)`", said) if said.startswith(" end in")]
+    names = [name for _, said in rows for name in re.findall("`([^`]+)`", said) if not said.startswith(" end in")]
+    assert {".tmp", ".orig", ".md5", "_$folder$", ".inprogress.", "+tmp"} <= set(endings)
+    for ending in endings:
+        assert is_leftover(ending if ending == "+tmp" else f"x.parquet{ending}"), ending
+    assert {"_SUCCESS", "lost+found", "#x#"} <= set(names)
+    for name in set(names) - {".", "_", "_column=value"}:
+        assert is_leftover(name), name
+        assert is_leftover_folder(name.rstrip("/")), name
+    assert not is_leftover_folder("_column=value")
+
+
+@pytest.mark.parametrize("name", _UNCERTAIN)
+def test_what_is_neither_is_an_error_that_names_it(tmp_path: Path, name: str) -> None:
+    """Left out silently its rows might be missing, taken for data they might count twice."""
+    _write(tmp_path / "a.parquet", 1)
+    (tmp_path / "d").mkdir()
+    if name.rpartition(".")[2] in ("zip", "txt", "new", "notes"):
+        (tmp_path / "d" / name).write_text("a\n1\n")
+    else:
+        _write(tmp_path / "d" / name, 2)
+    if name == "README":
+        (tmp_path / "d" / name).write_text("hello")
+    if name == "LICENSE.md":
+        (tmp_path / "d" / name).write_text("free")
+    with pytest.raises(TableFormatError) as caught:
+        _values(tmp_path)
+    assert str(tmp_path / "d" / name) in str(caught.value)
+
+
+def test_a_file_that_is_named_itself_is_read_whatever_it_is_called(tmp_path: Path) -> None:
+    """Nobody names a leftover by mistake."""
+    for name in ("x.parquet.bak", "_x.parquet", "x.parquet.copy"):
+        _write(tmp_path / name, 5)
+        assert _values(tmp_path / name) == [5]
+
+
+def test_leftovers_alone_are_no_table(tmp_path: Path) -> None:
+    _write(tmp_path / "x.parquet.bak", 1)
+    (tmp_path / "_SUCCESS").write_text("")
+    with pytest.raises(TableNotFoundError, match="there are no data files"):
+        _values(tmp_path)
+
+
+def test_what_a_writer_leaves_behind_is_not_opened(tmp_path: Path) -> None:
+    """Links to nowhere among leftovers are no error, which they are among data."""
+    _write(tmp_path / "a.parquet", 1)
+    (tmp_path / ".#lock").symlink_to("user@host.123:456")
+    (tmp_path / "b.parquet.bak").symlink_to(tmp_path / "nowhere")
+    (tmp_path / "_tmp").symlink_to(tmp_path)
+    assert _values(tmp_path) == [1]

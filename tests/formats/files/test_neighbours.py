@@ -1,0 +1,224 @@
+"""Folders in, of and above tables of other formats are never read as plain files: dead files would count."""
+
+from __future__ import annotations
+
+import json
+import os
+import shutil
+from pathlib import Path
+
+import pyarrow as pa
+import pyarrow.parquet as pq
+import pytest
+
+from metastore_assets.config import TableConfig
+from metastore_assets.errors import TableFormatError
+from metastore_assets.formats import open_table_format
+from metastore_assets.formats.places.location import Location
+from tests.formats.hudi.tables import HudiCopyOnWrite, HudiMergeOnRead
+from tests.formats.iceberg.tables import IcebergCopyOnWrite, IcebergDeletionVectors
+from tests.formats.oracle import read_columns, read_rows
+from tests.formats.tables import DeltaCopyOnWrite, DeltaDeletionVectors, Table
+
+_KINDS = (
+    DeltaCopyOnWrite,
+    DeltaDeletionVectors,
+    IcebergCopyOnWrite,
+    IcebergDeletionVectors,
+    HudiCopyOnWrite,
+    HudiMergeOnRead,
+)
+_NAMES = {"delta": "Delta", "iceberg": "Iceberg", "hudi": "Hudi"}
+
+
+@pytest.fixture(params=_KINDS, ids=lambda kind: kind.__name__)
+def table(request: pytest.FixtureRequest, tmp_path: Path) -> Table:
+    """A partitioned table with a row that was deleted."""
+    table: Table = request.param(tmp_path / "lake" / "sales é")
+    table.append([(number, "x", ("a", "b")[number % 2]) for number in range(6)])
+    table.delete([2])
+    return table
+
+
+def _refusal(uri: Path, said: str = "removed and superseded files would count", **rest: object) -> str:
+    """What is said wherever the table is asked for, whether its format is found out or given."""
+    messages = set()
+    for format_ in (None, "files"):
+        table = open_table_format(TableConfig(name="t", uri=str(uri), format=format_, **rest))  # type: ignore[arg-type]
+        for ask in (table.snapshot, table.snapshot_id, table.current):
+            with pytest.raises(TableFormatError, match=said) as caught:
+                ask()
+            messages.add(str(caught.value))
+    (message,) = messages
+    return message
+
+
+def _folders_with_data(folder: Path) -> set[Path]:
+    hidden = {"_delta_log", ".hoodie", "metadata"}
+    files = [path for path in folder.rglob("*.parquet") if not hidden & set(path.relative_to(folder).parts)]
+    return {parent for file in files for parent in file.parents if parent != folder and folder in parent.parents}
+
+
+def test_what_lies_in_a_table_is_refused_with_the_tables_place(table: Table, tmp_path: Path) -> None:
+    """Each folder at any depth, each file, whatever is filtered, and links to them."""
+    folders = _folders_with_data(table.folder)
+    assert folders
+    file = next(path for path in folders.pop().rglob("*.parquet"))
+    for place in (*folders, file):
+        message = _refusal(place)
+        assert f"{place} lies inside the {_NAMES[table.kind]} table {table.folder}, " in message
+        assert message.endswith(f"; name {table.folder}, and filter with `partitions` (`--partition`)")
+    link = tmp_path / "link"
+    link.symlink_to(file.parent)
+    assert str(table.folder) in _refusal(link)
+    plain = tmp_path / "plain" / "d=1"
+    plain.mkdir(parents=True)
+    (plain / "linked.parquet").symlink_to(file)
+    for where in (plain.parent, plain / "linked.parquet"):
+        assert str(table.folder) in _refusal(where)
+    (plain / "linked.parquet").unlink()
+    (plain.parent / "d=2").symlink_to(file.parent)
+    assert str(table.folder) in _refusal(plain.parent)
+
+
+def test_a_folder_that_looks_like_a_table_from_another_place_only(table: Table, tmp_path: Path) -> None:
+    """A link to a folder elsewhere, inside of a table: a partition that was moved to another disk."""
+    partition = next(path for path in _folders_with_data(table.folder) if list(path.glob("*.parquet")))
+    shutil.move(partition, tmp_path / "elsewhere")
+    partition.symlink_to(tmp_path / "elsewhere")
+    assert str(table.folder) in _refusal(partition)
+
+
+def test_what_holds_a_table_is_refused_with_the_tables_place(table: Table, tmp_path: Path) -> None:
+    """Its parent, and the parent's parent; also where only some partitions are asked for."""
+    pq.write_table(pa.table({"id": [7]}), tmp_path / "own.parquet")
+    for above in (table.folder.parent, tmp_path):
+        said = f"{above} holds the {_NAMES[table.kind]} table {table.folder}, "
+        assert said in _refusal(above)
+        assert said in _refusal(above, partitions={"day": ("a",)})
+
+
+def test_a_table_is_not_plain_files_because_somebody_says_so(table: Table) -> None:
+    """`format: files` on the table's own folder."""
+    plain = open_table_format(TableConfig(name="t", uri=str(table.folder), format="files"))
+    for ask in (plain.snapshot, plain.current):
+        with pytest.raises(TableFormatError, match=rf"of the format {_NAMES[table.kind]}, .*leave out `format: files`"):
+            ask()
+
+
+def test_a_table_in_the_folder_of_a_table_is_a_table_of_its_own(table: Table) -> None:
+    """Both are read by their own metadata; what is not in the inner one is the outer one's."""
+    inner = DeltaCopyOnWrite(table.folder / "nested" / "inner")
+    inner.append([(100, "inner", "a"), (101, "inner", "b")])
+    assert sorted(read_rows(inner.snapshot()))[0][0] == 100
+    assert len(read_rows(inner.snapshot())) == 2
+    assert len(read_rows(table.snapshot())) == 5
+    partition = next(path for path in _folders_with_data(inner.folder))
+    assert f"the Delta table {inner.folder}, " in _refusal(partition)
+
+
+def test_the_tables_that_a_folder_holds_are_named(tmp_path: Path) -> None:
+    """All of two, the first of many."""
+    for number in range(5):
+        DeltaCopyOnWrite(tmp_path / f"t{number}").append([(number, "x", "a")])
+        if number == 1:
+            assert f"holds the Delta tables {tmp_path}/t0 and {tmp_path}/t1, " in _refusal(tmp_path)
+    assert f"{tmp_path}/t2 and others, of which" in _refusal(tmp_path, "; name one$")
+    IcebergCopyOnWrite(tmp_path / "s").append([(1, "x", "a")])
+    assert f"holds the tables {tmp_path}/s (Iceberg), {tmp_path}/t0 (Delta), " in _refusal(tmp_path)
+
+
+def test_a_partition_of_a_hudi_table_without_its_table(tmp_path: Path) -> None:
+    """Copied out of it, it still says what it is, and nothing says which of its files are live."""
+    table = HudiCopyOnWrite(tmp_path / "t")
+    table.append([(1, "x", "a"), (2, "x", "b")])
+    shutil.copytree(table.folder / "day=a", tmp_path / "out" / "day=a")
+    for place in (tmp_path / "out", tmp_path / "out" / "day=a"):
+        assert f"{tmp_path}/out/day=a is a partition of a Hudi table" in _refusal(place)
+    for marker in (tmp_path / "out").rglob(".hoodie_partition_metadata*"):
+        marker.unlink()
+    assert len(read_rows(open_table_format(TableConfig(name="t", uri=str(tmp_path / "out"))).snapshot())) == 1
+
+
+def test_what_only_looks_like_a_table_is_none(tmp_path: Path) -> None:
+    """Empty and unrelated folders of those names, above and below, and files with the names of folders."""
+    data = tmp_path / "a" / "b" / "data"
+    data.mkdir(parents=True)
+    pq.write_table(pa.table({"id": [1, 2]}), data / "x.parquet")
+    for place in (tmp_path, tmp_path / "a", data):
+        (place / "_delta_log").mkdir()
+        (place / "_delta_log" / "notes.json").write_text("{}")
+        (place / ".hoodie").mkdir()
+        (place / ".hoodie" / "readme").write_text("")
+    for place in (tmp_path, tmp_path / "a"):
+        (place / "metadata").mkdir()
+        (place / "metadata" / "users.json").write_text("[]")
+        (place / "metadata" / "users.metadata.json").write_text('{"location": "Paris", "users": 3}')
+        (place / "metadata" / "v1.metadata.json").write_text('{"version": 1}')
+        (place / "metadata" / "notes.metadata.json").write_text("no JSON")
+        (place / "metadata" / "00000-gone.metadata.json").symlink_to(tmp_path / "nowhere")
+    (tmp_path / "a" / "b" / "_delta_log").write_text("")
+    (tmp_path / "a" / "b" / "metadata").write_text("")
+    for place in (data, data / "x.parquet"):
+        table = open_table_format(TableConfig(name="t", uri=str(place), format="files"))
+        assert read_columns(table.snapshot()) == {"id": [1, 2]}
+        assert table.current().id == table.snapshot_id()
+
+
+def test_unrelated_metadata_beside_data_are_data_or_in_the_way(tmp_path: Path) -> None:
+    """JSON files that are named as Iceberg names its own, in a folder that is named so, are rows of a table of JSON."""
+    (tmp_path / "metadata").mkdir()
+    for name in ("users", "groups"):
+        (tmp_path / "metadata" / f"{name}.metadata.json").write_text(f'{{"location": "Paris", "name": "{name}"}}')
+    for place in (tmp_path, tmp_path / "metadata"):
+        columns = read_columns(open_table_format(TableConfig(name="t", uri=str(place))).snapshot())
+        assert sorted(columns["name"]) == ["groups", "users"]
+    damaged = tmp_path / "metadata" / "v2.metadata.json"
+    damaged.write_text('{"format-version": 2, "loc')
+    with pytest.raises(TableFormatError, match="of the format Iceberg"):
+        open_table_format(TableConfig(name="t", uri=str(tmp_path), format="files")).snapshot()
+    damaged.write_text(json.dumps({"format-version": 2, "location": "/x"}))
+    with pytest.raises(TableFormatError, match="of the format Iceberg"):
+        open_table_format(TableConfig(name="t", uri=str(tmp_path), format="files")).snapshot()
+
+
+def test_what_must_not_be_looked_into_above_holds_no_table(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Of a folder below one is not so sure."""
+    table = DeltaCopyOnWrite(tmp_path / "t")
+    table.append([(1, "x", "a")])
+    original = Location.names
+
+    def names(self: Location, folder: str, after: str = "", before: str = "") -> object:
+        if folder in ("_delta_log", "metadata", ".hoodie"):
+            raise PermissionError(f"{self.full_path(folder)}: permission denied")
+        return original(self, folder, after, before)
+
+    monkeypatch.setattr(Location, "names", names)
+    plain = TableConfig(name="t", uri=str(tmp_path / "t" / "day=a"), format="files")
+    assert open_table_format(plain).snapshot().fragments
+    with pytest.raises(TableFormatError, match="holds the Delta table"):
+        open_table_format(TableConfig(name="t", uri=str(tmp_path), format="files")).snapshot()
+
+
+def test_the_root_of_the_disk_is_the_end(tmp_path: Path) -> None:
+    """A location is in all folders above it, once."""
+    location: Location | None = Location.of(str(tmp_path))
+    seen = []
+    while location := location.parent if location else None:
+        seen.append(location.uri)
+    assert seen == [str(parent) for parent in tmp_path.parents]
+    assert seen[-1] == "/"
+    bucket = Location.of("s3://bucket/a/b")
+    assert [place.uri for place in (bucket.parent, bucket.parent.parent) if place] == ["s3://bucket/a", "s3://bucket"]  # type: ignore[union-attr]
+    assert Location.of("s3://bucket").parent is None
+
+
+def test_a_relative_location_is_looked_up_from_where_the_process_is(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    table = DeltaCopyOnWrite(tmp_path / "t")
+    table.append([(1, "x", "a")])
+    monkeypatch.chdir(tmp_path / "t" / "day=a")
+    plain = open_table_format(TableConfig(name="t", uri="."))
+    with pytest.raises(TableFormatError, match=f"Delta table {os.path.realpath(table.folder)}"):
+        plain.snapshot()

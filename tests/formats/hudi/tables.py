@@ -1,0 +1,89 @@
+"""Hudi tables with the operations that every format's laws are about."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Collection, Sequence
+from pathlib import Path
+from typing import Any
+
+from tests.formats.hudi.writer import HudiWriter, Slice
+from tests.formats.tables import Row, Table
+
+_FIELDS: list[dict[str, Any]] = [
+    {"name": "id", "type": ["null", "long"], "default": None},
+    {"name": "text", "type": ["null", "string"], "default": None},
+    {"name": "day", "type": ["null", "string"], "default": None},
+]
+_ESCAPED = re.compile(r"[\x01-\x1f\"#%'*/:=?\\{\[\]^\x7f]")
+
+
+class HudiCopyOnWrite(Table):
+    """A Hudi table of the first timeline layout: deletes write base files anew."""
+
+    kind = "hudi"
+    version = 6
+
+    def __init__(self, folder: Path) -> None:
+        super().__init__(folder)
+        self.writer = HudiWriter(folder, self.version, by_commit=True, fields=_FIELDS, key="id", partition_field="day")
+        self.writer.set_properties(**{"hoodie.datasource.write.partitionpath.urlencode": "true"})
+
+    def _append(self, rows: Sequence[Row], day: str) -> None:
+        instant = self.writer.tick()
+        one = self.writer.new_slice(_ESCAPED.sub(lambda match: f"%{ord(match[0]):02X}", day), instant)
+        self._rewrite(one, instant, rows)
+        self.writer.slices[one.file_id] = one
+
+    def _delete(self, ids: Collection[int]) -> None:
+        for one in list(self.writer.slices.values()):
+            if not self._ids(one).isdisjoint(ids):
+                self._delete_from(one, ids)
+
+    def _delete_from(self, one: Slice, ids: Collection[int]) -> None:
+        left = self._ids(one) - set(ids)
+        self._rewrite(one, self.writer.tick(), [row for row in self.rows.values() if row[0] in left])
+
+    def compact(self, day: str) -> None:
+        rows = [row for row in self.rows.values() if row[2] == day]
+        folder = f"day={_ESCAPED.sub(lambda match: f'%{ord(match[0]):02X}', day)}"
+        old = [one for one in self.writer.slices.values() if one.partition == folder]
+        if not rows:
+            return
+        instant = self.writer.tick()
+        one = self.writer.new_slice(folder.removeprefix("day="), instant)
+        self._rewrite(one, instant, rows, "replacecommit", old)
+        self.writer.slices[one.file_id] = one
+
+    def _rewrite(
+        self,
+        one: Slice,
+        instant: str,
+        rows: Sequence[Row],
+        action: str = "commit",
+        replaced: Collection[Slice] = (),
+    ) -> None:
+        self.writer.request(instant, action)
+        records = [dict(zip(("id", "text", "day"), row, strict=True)) for row in rows]
+        stat = self.writer.base_file(one, instant, records)
+        one.base_name, one.base_instant, one.logs = stat["path"].rpartition("/")[2], instant, 0
+        one.base_rows = {str(row[0]): {"id": row[0]} for row in rows}
+        self.writer.complete(instant, action, [stat], replaced, "CLUSTER" if replaced else "UPSERT")
+
+    def _ids(self, one: Slice) -> set[int]:
+        return {row["id"] for row in one.base_rows.values()} & set(self.rows)
+
+
+class HudiMergeOnRead(HudiCopyOnWrite):
+    """A Hudi table of the second timeline layout: deletes write log files."""
+
+    version = 9
+
+    def _delete_from(self, one: Slice, ids: Collection[int]) -> None:
+        instant = self.writer.tick()
+        self.writer.request(instant, "deltacommit")
+        deletes = {str(key): 0 for key in self._ids(one) & set(ids)}
+        self.writer.complete(instant, "deltacommit", [self.writer.log_file(one, instant, (), deletes)])
+
+
+HUDI_TABLES: tuple[type[Table], ...] = (HudiCopyOnWrite, HudiMergeOnRead)

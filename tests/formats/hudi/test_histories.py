@@ -1,0 +1,70 @@
+"""Random histories of Hudi tables, written by the specification: every state is read as the steps up to it say."""
+
+from __future__ import annotations
+
+import tempfile
+from pathlib import Path
+from typing import Any
+
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from metastore_assets.config import TableConfig
+from metastore_assets.formats import Snapshot, open_table_format
+from tests.formats.hudi.history import History
+from tests.formats.hudi.writer import HudiWriter
+from tests.formats.oracle import read_rows
+
+_KEYS = st.sampled_from(["a", "b", "c", "d"])
+_ROWS = st.lists(
+    st.fixed_dictionaries({"key": _KEYS, "ts": st.integers(1, 5), "value": st.none() | st.integers(0, 99).map(float)}),
+    min_size=1,
+    max_size=4,
+    unique_by=lambda row: row["key"],
+)
+_DELETES = st.dictionaries(_KEYS, st.integers(0, 5), max_size=2)
+_PARTS = st.sampled_from(["x", "y"])
+_STEPS = st.one_of(
+    st.tuples(st.just("insert"), _PARTS, _ROWS, st.booleans()),
+    st.tuples(st.just("upsert"), st.integers(0, 9), _ROWS, _DELETES, st.sampled_from([3, 5])),
+    st.tuples(st.just("upsert"), st.integers(0, 9), _ROWS, _DELETES, st.sampled_from([3, 5])),
+    st.tuples(st.just("rewrite"), st.integers(0, 9), _ROWS),
+    st.tuples(st.just("fail"), st.integers(0, 9), _ROWS, st.booleans()),
+    st.tuples(st.just("plan_compaction"), st.integers(0, 9)),
+    st.tuples(st.just("compact"), st.integers(0, 9)),
+    st.tuples(st.just("replace"), _PARTS, _ROWS),
+)
+
+
+def _open(folder: Path, at: str | None = None) -> Snapshot:
+    return open_table_format(TableConfig(name="t", uri=str(folder), at=at)).snapshot()
+
+
+def _sorted_rows(snapshot: Snapshot) -> list[tuple[Any, ...]]:
+    return sorted(read_rows(snapshot), key=repr)
+
+
+@settings(max_examples=max(20, settings().max_examples // 2))
+@given(st.sampled_from([6, 9]), st.booleans(), _PARTS, _ROWS, st.lists(_STEPS, max_size=12))
+def test_every_state_is_read_as_the_steps_say(
+    version: int, by_commit: bool, part: str, rows: list[Any], steps: list[tuple[Any, ...]]
+) -> None:
+    """After each step the newest state; in the end every state before. A fragment's id never stands for other rows."""
+    with tempfile.TemporaryDirectory() as folder:
+        writer = HudiWriter(Path(folder) / "t", version, by_commit=by_commit)
+        history = History(writer)
+        history.insert(part, rows)
+        contents: dict[str, list[tuple[Any, ...]]] = {}
+        for name, *arguments in steps:
+            if isinstance(arguments[0], int):
+                groups = history.slices()
+                arguments[0] = groups[arguments[0] % len(groups)]
+            getattr(history, name)(*arguments)
+            snapshot = _open(writer.folder)
+            assert _sorted_rows(snapshot) == history.rows()
+            for fragment in snapshot.fragments:
+                found = sorted(read_rows(snapshot, [fragment]), key=repr)
+                assert contents.setdefault(fragment.id, found) == found
+        replayed = {instant: _sorted_rows(_open(writer.folder, instant)) for instant in history.states}
+        for instant, expected in history.states.items():
+            assert replayed[instant] == expected, instant

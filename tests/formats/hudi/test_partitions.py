@@ -1,0 +1,77 @@
+"""Paths of Hudi's partitions as values, for every key generator."""
+
+from __future__ import annotations
+
+import re
+
+import pytest
+from hypothesis import assume, given
+from hypothesis import strategies as st
+
+from metastore_assets.errors import TableFormatError
+from metastore_assets.formats import encode_partition_key
+from metastore_assets.formats.hudi.partitions import PartitionPaths
+
+_HIVE = "hoodie.datasource.write.hive_style_partitioning"
+_FIELDS = "hoodie.table.partition.fields"
+_ENCODED = "hoodie.datasource.write.partitionpath.urlencode"
+_GENERATOR = "hoodie.table.keygenerator.type"
+_DATES = "hoodie.keygen.timebased.output.dateformat"
+_NULL = "__HIVE_DEFAULT_PARTITION__"
+
+
+@pytest.mark.parametrize(
+    ("properties", "path", "items"),
+    [
+        ({}, "", ()),
+        ({}, "2020/01", (("_hoodie_partition_path", "2020/01"),)),
+        ({_FIELDS: "a", _HIVE: "true"}, "a=1", (("a", "1"),)),
+        ({_FIELDS: "a", _HIVE: "false"}, "a=1", (("a", "a=1"),)),
+        ({_FIELDS: "a"}, "a=1", (("a", "1"),)),
+        ({_FIELDS: "a"}, "1", (("a", "1"),)),
+        ({_FIELDS: "a,b", _HIVE: "true"}, "a=1/b=2", (("a", "1"), ("b", "2"))),
+        ({_FIELDS: "a,b"}, "1/2", (("a", "1"), ("b", "2"))),
+        ({_FIELDS: "a,b"}, f"1/{_NULL}", (("a", "1"), ("b", None))),
+        ({_FIELDS: "a.b"}, "1", (("a.b", "1"),)),
+        ({_FIELDS: "a", _ENCODED: "true"}, "x%2Fy", (("a", "x/y"),)),
+        ({_FIELDS: "a", _ENCODED: "false"}, "x%2Fy", (("a", "x%2Fy"),)),
+        ({_FIELDS: "ts", _GENERATOR: "TIMESTAMP", _DATES: "yyyy/MM/dd"}, "2024/01/31", (("ts", "2024/01/31"),)),
+        ({_FIELDS: "ts", _GENERATOR: "TIMESTAMP", _HIVE: "true"}, "ts=2024/01/31", (("ts", "2024/01/31"),)),
+        (
+            {_FIELDS: "a:SIMPLE,ts:TIMESTAMP,b:simple", _GENERATOR: "CUSTOM", _DATES: "yyyy/MM"},
+            "x/2024/01/y",
+            (("a", "x"), ("ts", "2024/01"), ("b", "y")),
+        ),
+        ({_FIELDS: "a:SIMPLE,ts:TIMESTAMP", _GENERATOR: "CUSTOM"}, "x/2024/01", (("a", "x"), ("ts", "2024/01"))),
+    ],
+)
+def test_a_path_as_values(properties: dict[str, str], path: str, items: tuple[tuple[str, str | None], ...]) -> None:
+    """By the columns, the style and the folders that a formatted date makes."""
+    assert PartitionPaths.of("t", properties).items(path) == items
+
+
+@pytest.mark.parametrize(("columns", "path"), [("a,b", "1"), ("a,b", "1/2/3"), ("a,b", "a=1/c=2/3")])
+def test_a_path_that_does_not_fit(columns: str, path: str) -> None:
+    """Is an error rather than a guess."""
+    with pytest.raises(TableFormatError, match="does not fit"):
+        PartitionPaths.of("t", {_FIELDS: columns}).items(path)
+
+
+_TEXT = st.text(st.characters(exclude_characters="/\0", exclude_categories=("Cs",)), min_size=1)
+
+
+@given(st.lists(_TEXT, min_size=2, max_size=2, unique=True), st.booleans(), st.booleans())
+def test_different_partitions_have_different_keys(texts: list[str], hive_style: bool, encoded: bool) -> None:
+    """Also where texts look like encodings or like other columns; a value that Hudi encodes is had back."""
+    properties = {_FIELDS: "a", _HIVE: str(hive_style), _ENCODED: str(encoded)}
+    paths = PartitionPaths.of("t", properties)
+    if encoded:
+        assume(_NULL not in texts)
+    folders = [re.sub(r"[\x01-\x1f\"#%'*/:=?\\{\[\]^\x7f]", _escape, text) if encoded else text for text in texts]
+    items = [paths.items(f"a={folder}" if hive_style else folder) for folder in folders]
+    assert [value for ((_, value),) in items] == [None if text == _NULL else text for text in texts]
+    assert len({encode_partition_key(item) for item in items}) == 2
+
+
+def _escape(match: re.Match[str]) -> str:
+    return f"%{ord(match[0]):02X}"

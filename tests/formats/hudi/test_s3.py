@@ -1,0 +1,79 @@
+"""Hudi tables in an object store."""
+
+from __future__ import annotations
+
+import pickle
+import subprocess
+import sys
+import uuid
+from pathlib import Path
+from typing import Any
+
+import boto3
+import pytest
+
+from metastore_assets.config import TableConfig
+from metastore_assets.errors import FragmentError
+from metastore_assets.formats import open_table_format
+from tests.formats.hudi.history import History
+from tests.formats.hudi.writer import HudiWriter
+from tests.formats.oracle import read_rows
+
+pytestmark = pytest.mark.s3
+
+_WORKER = """
+import pickle, sys
+sources, schema = pickle.load(sys.stdin.buffer)
+for source in sources:
+    with source.open() as reader:
+        columns = [[v for chunk in reader.read(field) for v in chunk.to_pylist()] for field in schema]
+    print(*map(repr, zip(*columns)), sep="\\n")
+"""
+
+
+@pytest.mark.parametrize("version", [6, 9])
+def test_a_table_in_a_bucket(tmp_path: Path, s3_options: dict[str, str], version: int) -> None:
+    """The same states and ids as on disk, log files merged by another process, pending writes seen on the timeline."""
+    history = History(HudiWriter(tmp_path / "t", version))
+    history.insert("x", [{"key": "a", "ts": 1, "value": 1.0}, {"key": "b", "ts": 1, "value": 2.0}])
+    history.upsert(history.slices()[0], [{"key": "a", "ts": 2, "value": 7.0}], {"b": 3}, 3)
+    history.insert("y", [{"key": "c", "ts": 1, "value": None}])
+    history.fail(history.slices()[1], [{"key": "c", "ts": 5}], False)
+    prefix = f"hudi/{uuid.uuid4().hex}"
+    client = boto3.client(
+        "s3",
+        endpoint_url=s3_options["aws_endpoint"],
+        region_name=s3_options["aws_region"],
+        aws_access_key_id=s3_options["aws_access_key_id"],
+        aws_secret_access_key=s3_options["aws_secret_access_key"],
+    )
+    objects = [path for path in (tmp_path / "t").rglob("*") if path.is_file()]
+    for path in objects:
+        key = f"{prefix}/t/{path.relative_to(tmp_path / 't')}"
+        client.put_object(Bucket="metastore", Key=key, Body=path.read_bytes())
+    # What object stores hold beside the timeline: folders' markers and temporary files.
+    for key in (".hoodie/", ".hoodie/.aux/", ".hoodie/.temp/20240101000001007/x.marker", "part=x/"):
+        client.put_object(Bucket="metastore", Key=f"{prefix}/t/{key}", Body=b"")
+
+    def table(at: str | None = None) -> Any:
+        uri = f"s3://metastore/{prefix}/t"
+        return open_table_format(TableConfig(name="t", uri=uri, storage_options=s3_options, at=at))
+
+    local = open_table_format(TableConfig(name="t", uri=str(tmp_path / "t"))).snapshot()
+    snapshot = table().snapshot()
+    assert table().snapshot_id() == snapshot.id == local.id
+    assert [one.id for one in snapshot.fragments] == [one.id for one in local.fragments]
+    sources = [fragment.source for fragment in snapshot.fragments]
+    assert "not-a-secret" not in repr(sources)
+    done = subprocess.run(
+        [sys.executable, "-c", _WORKER], input=pickle.dumps((sources, snapshot.schema)), capture_output=True, check=True
+    )
+    assert sorted(done.stdout.decode().splitlines()) == sorted(map(repr, history.rows()))
+    for instant, rows in history.states.items():
+        assert sorted(read_rows(table(instant).snapshot()), key=repr) == rows
+    merged = next(one for one in snapshot.fragments if one.partition_key == "part=x")
+    log = next(path for path in objects if ".log." in path.name and path.parent.name == "part=x")
+    client.delete_object(Bucket="metastore", Key=f"{prefix}/t/part=x/{log.name}")
+    with pytest.raises(FragmentError, match="gone") as caught:
+        merged.source.open()
+    assert caught.value.missing

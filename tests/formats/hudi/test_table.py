@@ -1,0 +1,373 @@
+"""Hudi tables in the conditions that writers, crashes, cleaners and clocks leave them in."""
+
+from __future__ import annotations
+
+import json
+import shutil
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pyarrow as pa
+import pyarrow.parquet as pq
+import pytest
+
+from metastore_assets.config import TableConfig
+from metastore_assets.errors import ConfigError, FragmentError, TableFormatError, TableNotFoundError
+from metastore_assets.formats import Snapshot, open_table_format
+from metastore_assets.formats.places.location import Location
+from tests.formats.hudi.history import History
+from tests.formats.hudi.realtables import unpacked
+from tests.formats.hudi.writer import HudiWriter, block
+from tests.formats.oracle import read_columns, read_rows
+from tests.formats.readers.avro_container import container, recode
+
+_A = {"key": "a", "ts": 1, "value": 1.0}
+_B = {"key": "b", "ts": 1, "value": 2.0}
+
+
+def _open(folder: Path, at: str | None = None, **options: Any) -> Snapshot:
+    return open_table_format(TableConfig(name="t", uri=str(folder), at=at, **options)).snapshot()
+
+
+def _rows(snapshot: Snapshot) -> list[tuple[Any, ...]]:
+    return sorted(read_rows(snapshot), key=repr)
+
+
+@pytest.fixture(params=[6, 9], ids=["v6", "v9"])
+def history(request: pytest.FixtureRequest, tmp_path: Path) -> History:
+    """One file group with a base file of two rows, in each timeline layout."""
+    result = History(HudiWriter(tmp_path / "ta ble é", request.param))
+    result.insert("x", [_A, _B])
+    return result
+
+
+def _group(history: History) -> Any:
+    return history.slices()[0]
+
+
+def _timeline_file(history: History, instant: str) -> Path:
+    return next(path for path in history.writer.timeline.iterdir() if path.name.startswith(instant) and _done(path))
+
+
+def _done(path: Path) -> bool:
+    return path.suffix in (".commit", ".deltacommit", ".replacecommit")
+
+
+@pytest.fixture
+def copied(realtables: Path, tmp_path: Path) -> Callable[[str], Path]:
+    """Copies a real table to a folder that may be changed."""
+
+    def copied(name: str) -> Path:
+        target: Path = shutil.copytree(unpacked(realtables, name), tmp_path / name)
+        return target
+
+    return copied
+
+
+@pytest.mark.parametrize("name", ["cow_v6_nonpartitioned", "mor_v9_txns_nonpart_meta", "mor_v6_nonpartitioned_parquet"])
+def test_what_has_not_been_committed_is_not_read(copied: Callable[[str], Path], name: str) -> None:
+    """A newer base file and a pending write, compaction and clustering change nothing of a real table."""
+    table = copied(name)
+    before = _open(table)
+    newest = max(table.glob("*.parquet"), key=lambda path: path.name.rpartition("_")[2])
+    timeline = table / ".hoodie" / ("timeline" if "v9" in name else "")
+    for second, suffix in enumerate(("inflight", "commit.requested", "compaction.requested", "clustering.requested")):
+        (timeline / f"2030010100000{second}000.{suffix}").write_bytes(b"")
+    for second in range(4):
+        shutil.copy(newest, table / f"{newest.name.rpartition('_')[0]}_2030010100000{second}000.parquet")
+    after = _open(table)
+    assert after.id == before.id
+    assert [one.id for one in after.fragments] == [one.id for one in before.fragments]
+    assert _rows(after) == _rows(before)
+
+
+@pytest.mark.parametrize("codec", ["snappy", "zstandard", "xz"])
+def test_commits_in_every_codec_of_avro(copied: Callable[[str], Path], codec: str) -> None:
+    """Their metadata are Avro files since table version 8."""
+    table = copied("mor_v9_txns_nonpart_meta")
+    before = _open(table)
+    changed = [path for path in (table / ".hoodie/timeline").iterdir() if _done(path)]
+    for path in changed:
+        recode(path, codec)
+    assert changed
+    assert [one.id for one in _open(table).fragments] == [one.id for one in before.fragments]
+
+
+def test_a_commit_without_a_record_is_named(copied: Callable[[str], Path]) -> None:
+    """An Avro file may hold nothing."""
+    table = copied("mor_v9_txns_nonpart_meta")
+    path = next(path for path in (table / ".hoodie/timeline").iterdir() if _done(path))
+    path.write_bytes(container(b'"string"', [], "null", {}))
+    with pytest.raises(TableFormatError, match=rf"{path.name} is no metadata of a Hudi commit .*it has no record"):
+        _open(table)
+
+
+def test_a_moved_table_is_the_same(copied: Callable[[str], Path], tmp_path: Path) -> None:
+    """Paths are relative: whatever lies below another folder has the same ids and rows."""
+    table = copied("mor_v6_trips_8i1u_avro")
+    before = _open(table)
+    rows = _rows(before)
+    table.rename(tmp_path / "moved to é")
+    after = _open(tmp_path / "moved to é")
+    assert [one.id for one in after.fragments] == [one.id for one in before.fragments]
+    assert _rows(after) == rows
+
+
+def test_a_file_of_a_task_that_was_retried_is_not_read(history: History) -> None:
+    """The commit says which of two base files of one instant is its own."""
+    one = _group(history)
+    history.writer.base_file(one, one.base_instant, [_A, _B, {"key": "c", "ts": 1}], token="7-7-7")
+    assert _rows(_open(history.writer.folder)) == history.rows()
+
+
+@pytest.mark.parametrize("suffix", [".parquet", ".log.*"])
+def test_a_missing_file_is_an_error(history: History, suffix: str) -> None:
+    """What a commit on the timeline wrote must be there: an older file of the group is no substitute."""
+    one = _group(history)
+    history.rewrite(one, [_A | {"ts": 2, "value": 7.0}])
+    history.upsert(one, [_B | {"ts": 3}], {}, 3)
+    newest = max(
+        (
+            path
+            for path in (history.writer.folder / "part=x").iterdir()
+            if one.file_id in path.name and suffix[:4] in path.name
+        ),
+        key=lambda path: path.name.rpartition("_")[2],
+    )
+    newest.unlink()
+    with pytest.raises(TableFormatError, match="is gone") as caught:
+        _open(history.writer.folder)
+    assert newest.name in str(caught.value)
+
+
+@pytest.mark.parametrize("damage", ["cut off", "overwritten", "garbage"])
+def test_a_broken_log_file_is_an_error(history: History, damage: str) -> None:
+    """Never the rows without it."""
+    history.upsert(_group(history), [_B | {"ts": 3}], {}, 3)
+    log = next(path for path in (history.writer.folder / "part=x").iterdir() if ".log." in path.name)
+    data = log.read_bytes()
+    log.write_bytes({"cut off": data[:-9], "overwritten": b"#HUXI#" + data[6:], "garbage": data + b"x" * 50}[damage])
+    with pytest.raises((TableFormatError, FragmentError), match="log file"):
+        read_rows(_open(history.writer.folder))
+
+
+@pytest.mark.parametrize(
+    ("properties", "feature"),
+    [
+        ({"hoodie.record.merge.mode": "CUSTOM"}, "CUSTOM"),
+        ({"hoodie.compaction.payload.class": "org.apache.hudi.common.model.PartialUpdateAvroPayload"}, "PartialUpdate"),
+        ({"hoodie.table.partial.update.mode": "IGNORE_DEFAULTS"}, "partial updates"),
+        ({"hoodie.record.merge.property.hoodie.payload.delete.field": "op"}, "payload.delete.field"),
+    ],
+)
+def test_rules_of_merging_without_reader_are_refused(
+    history: History, properties: dict[str, str], feature: str
+) -> None:
+    """Only where log files make it matter."""
+    history.writer.set_properties(**properties)
+    assert _rows(_open(history.writer.folder)) == history.rows()
+    history.upsert(_group(history), [_B | {"ts": 3}], {}, 3)
+    with pytest.raises(TableFormatError, match=feature):
+        _open(history.writer.folder)
+
+
+@pytest.mark.parametrize(
+    ("kind", "headers", "feature"),
+    [
+        (3, {7: "true"}, "partial updates"),
+        (3, {4: "20240101000000007"}, "log compaction"),
+        (4, {}, "HFile"),
+        (6, {}, "type 6"),
+        (0, {3: "7"}, "commands"),
+    ],
+)
+def test_log_blocks_without_reader_are_refused(
+    history: History, kind: int, headers: dict[int, str], feature: str
+) -> None:
+    """By the headers of the blocks, before any rows."""
+    writer, instant = history.writer, history.writer.tick()
+    stat = writer.raw_log_file(_group(history), instant, block(kind, {0: instant} | headers, b""))
+    writer.complete(instant, "deltacommit", [stat])
+    with pytest.raises((TableFormatError, FragmentError), match=feature):
+        read_rows(_open(writer.folder))
+
+
+@pytest.mark.parametrize(
+    ("properties", "feature"),
+    [
+        ({"hoodie.table.version": "7"}, "version 7"),
+        ({"hoodie.table.version": "10"}, "version 10"),
+        ({"hoodie.timeline.layout.version": "3"}, "layout 3"),
+        ({"hoodie.bootstrap.base.path": "s3://old/table"}, "bootstrapped"),
+        ({"hoodie.table.format": "iceberg"}, "table format 'iceberg'"),
+    ],
+)
+def test_tables_without_reader_are_refused(history: History, properties: dict[str, str], feature: str) -> None:
+    """With the feature's name."""
+    history.writer.set_properties(**properties)
+    with pytest.raises(TableFormatError, match=feature):
+        _open(history.writer.folder)
+
+
+def test_files_that_are_not_hudis(history: History) -> None:
+    """A foreign data file in a partition, or data files in a folder that is no partition, are not guessed about."""
+    folder = history.writer.folder
+    one = _group(history)
+    shutil.copytree(folder / "part=x", folder / "part=copy")
+    (folder / "part=copy" / ".hoodie_partition_metadata").unlink()
+    with pytest.raises(TableFormatError, match="uncertain"):
+        _open(folder)
+    shutil.rmtree(folder / "part=copy")
+    shutil.copy(folder / "part=x" / one.base_name, folder / "part=x" / "part-0000.parquet")
+    with pytest.raises(TableFormatError, match="bootstrapped"):
+        _open(folder)
+    (folder / "part=x" / "part-0000.parquet").unlink()
+    (folder / "part=x" / "_SUCCESS").write_bytes(b"")
+    (folder / "part=x" / f".{one.file_id}_{one.base_instant}.log.1_0-0-0.cdc").write_bytes(b"changes")
+    assert _rows(_open(folder)) == history.rows()
+
+
+def test_files_that_another_tool_registered(history: History) -> None:
+    """Known from the commit alone, by a name of their own."""
+    writer, instant = history.writer, history.writer.tick()
+    stat = {"fileId": "part-0", "path": f"part=x/part-0.parquet_{instant}_hudiext", "partitionPath": "part=x"}
+    writer.complete(instant, "commit", [stat])
+    with pytest.raises(TableFormatError, match="another tool"):
+        _open(writer.folder)
+
+
+def test_rows_that_say_that_they_are_deleted(history: History) -> None:
+    """The column `_hoodie_is_deleted` is no column of the table."""
+    writer = history.writer
+    writer.fields.append({"name": "_hoodie_is_deleted", "type": ["null", "boolean"], "default": None})
+    instant = writer.tick()
+    stat = writer.log_file(_group(history), instant, [_A | {"ts": 2, "_hoodie_is_deleted": True}])
+    writer.complete(instant, "deltacommit", [stat])
+    snapshot = _open(writer.folder)
+    assert snapshot.schema.names == ["key", "part", "ts", "value"]
+    assert read_columns(snapshot)["key"] == ["b"]
+
+
+def test_schema_evolution(history: History) -> None:
+    """A new column is null in older files, a widened one is widened, base file alone and with log files."""
+    writer = history.writer
+    history.insert("y", [{"key": "c", "ts": 1}])
+    first, second = history.slices()
+    writer.fields[2] = {"name": "ts", "type": ["null", "double"], "default": None}
+    writer.fields.append({"name": "extra", "type": ["null", "string"], "default": None})
+    instant = writer.tick()
+    stat = writer.log_file(first, instant, [_A | {"part": "x", "ts": 9.5, "extra": "new"}])
+    writer.complete(instant, "deltacommit", [stat])
+    snapshot = _open(writer.folder)
+    columns = read_columns(snapshot)
+    assert sorted(zip(columns["key"], columns["ts"], columns["extra"], strict=True)) == [
+        ("a", 9.5, "new"),
+        ("b", 1.0, None),
+        ("c", 1.0, None),
+    ]
+    assert second.partition == "part=y"
+
+
+def test_the_schema_is_that_of_the_newest_write_of_rows(history: History) -> None:
+    """A compaction was planned with the schema of its time; without other commits it has the best there is."""
+    writer, one = history.writer, _group(history)
+    history.plan_compaction(one)
+    writer.fields.append({"name": "extra", "type": ["null", "string"], "default": None})
+    history.upsert(one, [_A | {"ts": 2}], {}, 3)
+    writer.fields.pop()
+    history.compact(one)
+    assert _open(writer.folder).schema.names == ["key", "part", "ts", "value", "extra"]
+    for path in list(writer.timeline.iterdir()):
+        if _done(path) and "COMPACT" not in path.read_text():
+            path.unlink()
+    assert _open(writer.folder).schema.names == ["key", "part", "ts", "value"]
+
+
+def test_properties_that_are_being_changed(history: History) -> None:
+    """For a moment there is only their backup."""
+    path = history.writer.folder / ".hoodie" / "hoodie.properties"
+    path.rename(path.with_name("hoodie.properties.backup"))
+    assert _rows(_open(history.writer.folder)) == history.rows()
+
+
+def test_renamed_columns_are_refused(history: History) -> None:
+    """Old files hold old names; without a rename, schemas by number do not matter."""
+    writer = history.writer
+    path = _timeline_file(history, next(iter(history.states)))
+    metadata = json.loads(path.read_text())
+    metadata["extraMetadata"]["latest_schema"] = "{}"
+    path.write_text(json.dumps(metadata))
+    folder = writer.folder / ".hoodie" / ".schema"
+    folder.mkdir()
+    versions = [{"fields": [{"id": 0, "name": "key", "type": "string"}]}]
+    (folder / "20240101000001007.schemacommit").write_text(json.dumps({"schemas": versions}))
+    assert _rows(_open(writer.folder)) == history.rows()
+    versions.append({"fields": [{"id": 0, "name": "id", "type": "string"}]})
+    (folder / "20240101000002007.schemacommit").write_text(json.dumps({"schemas": versions}))
+    with pytest.raises(TableFormatError, match="renamed"):
+        _open(writer.folder)
+
+
+def test_dropped_partition_columns(history: History) -> None:
+    """Their values are in the folders' names: typed as the schema says, texts where it does not know them."""
+    writer = history.writer
+    writer.set_properties(**{"hoodie.datasource.write.drop.partition.columns": "true"})
+    base = writer.folder / "part=x" / _group(history).base_name
+    table = pq.read_table(base).drop_columns(["part"])
+    pq.write_table(table, base)
+    history.upsert(_group(history), [{"key": "b", "ts": 5, "value": 5.0}], {}, 3)
+    assert _rows(_open(writer.folder)) == history.rows()
+
+
+def test_meta_columns_on_demand(history: History) -> None:
+    """Left out unless the option asks for them."""
+    assert _open(history.writer.folder).schema.names == ["key", "part", "ts", "value"]
+    history.upsert(_group(history), [_B | {"ts": 3}], {}, 3)
+    snapshot = _open(history.writer.folder, options={"meta_columns": True})
+    columns = read_columns(snapshot)
+    assert columns["_hoodie_record_key"] == columns["key"]
+    assert set(columns["_hoodie_commit_time"]) == set(history.states)
+    for options in ({"meta_columns": "yes"}, {"header": True}):
+        with pytest.raises(ConfigError, match="meta_columns, true or false"):
+            _open(history.writer.folder, options=options)
+
+
+def test_partition_filters(history: History) -> None:
+    """Asked of the partitions' values; a column that is none is an error."""
+    history.insert("y", [{"key": "c", "ts": 1}])
+    snapshot = _open(history.writer.folder, partitions={"part": ("x*",)})
+    assert {fragment.partition_key for fragment in snapshot.fragments} == {"part=x"}
+    assert not _open(history.writer.folder, partitions={"part": ("z",)}).fragments
+    with pytest.raises(TableFormatError, match="no partition column 'key'"):
+        _open(history.writer.folder, partitions={"key": ("a",)})
+
+
+def test_the_current_state_costs_a_listing(history: History, monkeypatch: pytest.MonkeyPatch) -> None:
+    """No metadata of any commit is read for it."""
+    read = []
+    monkeypatch.setattr(
+        Location, "read", lambda self, path, original=Location.read: read.append(path) or original(self, path)
+    )
+    monkeypatch.setattr(Location, "list", None)
+    table = open_table_format(TableConfig(name="t", uri=str(history.writer.folder)))
+    assert table.snapshot_id() == next(iter(history.states))
+    assert table.current().id == table.snapshot_id()
+    assert set(read) == {".hoodie/hoodie.properties"}
+
+
+def test_no_table(tmp_path: Path) -> None:
+    """A folder without properties, and properties without commits."""
+    (tmp_path / ".hoodie").mkdir()
+    with pytest.raises(TableNotFoundError, match=r"hoodie\.properties"):
+        _open(tmp_path)
+    writer = HudiWriter(tmp_path / "t")
+    with pytest.raises(TableFormatError, match="schema"):
+        _open(writer.folder)
+    writer.set_properties(**{"hoodie.table.create.schema": json.dumps(writer.schema)})
+    snapshot = _open(writer.folder)
+    assert snapshot.id == "00000000000000"
+    assert snapshot.committed_at is None
+    assert not snapshot.fragments
+    assert snapshot.schema.field("ts").type == pa.int64()
+    assert _open(writer.folder, at=snapshot.id) == snapshot

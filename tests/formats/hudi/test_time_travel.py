@@ -1,0 +1,215 @@
+"""States of the past of Hudi tables: by instant, by time, and those that cannot be had any more."""
+
+from __future__ import annotations
+
+import json
+import shutil
+from datetime import UTC, datetime, timedelta, timezone
+from pathlib import Path
+from typing import Any
+
+import pyarrow as pa
+import pyarrow.parquet as pq
+import pytest
+
+from metastore_assets.config import TableConfig
+from metastore_assets.errors import SnapshotNotFoundError, TableFormatError
+from metastore_assets.formats import Snapshot, open_table_format
+from tests.formats.hudi.history import History
+from tests.formats.hudi.writer import HudiWriter
+from tests.formats.oracle import read_rows
+
+_A = {"key": "a", "ts": 1, "value": 1.0}
+_B = {"key": "b", "ts": 1, "value": 2.0}
+
+
+def _open(folder: Path, at: str | None = None) -> Snapshot:
+    return open_table_format(TableConfig(name="t", uri=str(folder), at=at)).snapshot()
+
+
+def _rows(snapshot: Snapshot) -> list[tuple[Any, ...]]:
+    return sorted(read_rows(snapshot), key=repr)
+
+
+def _moment(instant: str) -> datetime:
+    return datetime.strptime(f"{instant}000", "%Y%m%d%H%M%S%f").replace(tzinfo=UTC)
+
+
+@pytest.fixture(params=[6, 9], ids=["v6", "v9"])
+def history(request: pytest.FixtureRequest, tmp_path: Path) -> History:
+    """Three writes: a group, log files for it, another group."""
+    result = History(HudiWriter(tmp_path / "t", request.param))
+    result.insert("x", [_A, _B])
+    result.upsert(result.slices()[0], [_A | {"ts": 2, "value": 7.0}], {"b": 2}, 3)
+    result.insert("y", [_B])
+    return result
+
+
+def test_a_state_is_named_by_instant_or_time(history: History) -> None:
+    """Between two instants the earlier one's state; `current` and `snapshot_id` mean the same state."""
+    folder = history.writer.folder
+    for instant, rows in history.states.items():
+        # The second layout knows when a write completed: a second after it began.
+        visible = _moment(instant) + timedelta(seconds=history.writer.version >= 8)
+        moment = visible + timedelta(milliseconds=500)
+        elsewhere = moment.astimezone(timezone(timedelta(hours=5)))
+        for at in (instant, f"{instant[:14]}999", moment.isoformat(), elsewhere.isoformat()):
+            snapshot = _open(folder, at)
+            assert _rows(snapshot) == rows
+            assert snapshot.id == instant
+            table = open_table_format(TableConfig(name="t", uri=str(folder), at=at))
+            assert table.current() == snapshot.reference
+        assert _open(folder, instant).committed_at == visible
+    assert _open(folder).id == max(history.states)
+
+
+@pytest.mark.parametrize("at", ["20230101000000000", "2023-12-31", "yesterday", "0", "x~1"])
+def test_an_unknown_state(history: History, at: str) -> None:
+    """Before the first instant, or no instant at all."""
+    table = open_table_format(TableConfig(name="t", uri=str(history.writer.folder), at=at))
+    for call in (table.snapshot, table.snapshot_id, table.current):
+        with pytest.raises(SnapshotNotFoundError, match=next(iter(history.states))):
+            call()
+
+
+def test_a_write_that_completes_late(history: History) -> None:
+    """While it is pending, the state has a name that tells; that state can be opened afterwards, too."""
+    writer = history.writer
+    late = writer.tick()
+    one = writer.new_slice("z", late)
+    writer.request(late, "deltacommit")
+    stat = writer.base_file(one, late, [{"key": "late", "part": "z", "ts": 1}])
+    history.insert("y", [_A])
+    newest = max(history.states)
+    before = _open(writer.folder)
+    assert before.id == f"{newest}~{late}"
+    assert _rows(before) == history.rows()
+    writer.complete(late, "deltacommit", [stat])
+    after = _open(writer.folder)
+    assert after.id == newest
+    assert _rows(after) == sorted([*history.rows(), ("late", "z", 1, None)], key=repr)
+    assert _rows(_open(writer.folder, before.id)) == _rows(before)
+
+
+def _archive(history: History, count: int) -> None:
+    """What the archiver does with the oldest writes: their files on the timeline go, their data files stay."""
+    writer = history.writer
+    oldest = sorted(history.states)[:count]
+    completions = {}
+    for path in list(writer.timeline.iterdir()):
+        if path.name[:17] in oldest:
+            completions.setdefault(path.name[:17], path.name[:17])
+            if "_" in path.name:
+                completions[path.name[:17]] = path.name.split("_")[1].split(".")[0]
+            path.unlink()
+    if writer.version >= 8:
+        folder = writer.timeline / "history"
+        table = pa.table({"instantTime": list(completions), "completionTime": list(completions.values())})
+        pq.write_table(table, folder / "1_2_0.parquet")
+        (folder / "manifest_3").write_text(json.dumps({"files": [{"fileName": "1_2_0.parquet", "fileLen": 9}]}))
+        (folder / "_version_").write_text("3")
+
+
+def test_an_archived_timeline(history: History) -> None:
+    """Files of archived writes are read; their states cannot be opened any more."""
+    _archive(history, 2)
+    folder = history.writer.folder
+    assert _rows(_open(folder)) == history.rows()
+    with pytest.raises(SnapshotNotFoundError, match=max(history.states)):
+        _open(folder, sorted(history.states)[1])
+
+
+def test_archived_writes_that_completed_behind_a_compaction(tmp_path: Path) -> None:
+    """A log file begun before the compaction's plan and completed after it changes the compacted rows."""
+    history = History(HudiWriter(tmp_path / "t", 9))
+    history.insert("x", [_A, _B])
+    writer, one = history.writer, history.slices()[0]
+    begun = writer.tick()
+    writer.request(begun, "deltacommit")
+    stat = writer.log_file(one, begun, [_A | {"part": "x", "ts": 9, "value": 9.0}])
+    history.plan_compaction(one)
+    one.changes.append(("a", _A | {"part": "x", "ts": 9, "value": 9.0}, 9))
+    writer.complete(begun, "deltacommit", [stat])
+    history.states[begun] = []
+    history.compact(one)
+    history.insert("y", [_B])
+    assert _rows(_open(writer.folder)) == history.rows()
+    assert ("a", "x", 9, 9.0) in history.rows()
+    _archive(history, 2)
+    assert _rows(_open(writer.folder)) == history.rows()
+
+
+def test_cleaned_files(history: History) -> None:
+    """A state whose files the cleaner has removed is refused, not read without them; newer ones are read."""
+    writer = history.writer
+    one = history.slices()[0]
+    history.plan_compaction(one)
+    history.compact(one)
+    history.insert("y", [_A])
+    first, second, third, fourth = sorted(history.states)
+    compacted = history.rows()
+    for path in (writer.folder / "part=x").iterdir():
+        if path.name != one.base_name and one.file_id in path.name:
+            path.unlink()
+    for instant in (first, second, third):
+        with pytest.raises(SnapshotNotFoundError, match="cannot be read any more"):
+            _open(writer.folder, instant)
+    assert _rows(_open(writer.folder, fourth)) == _rows(_open(writer.folder)) == compacted
+    # Archived, too, the state is known to lack something by what later writes say they went on from.
+    _archive(history, 2)
+    with pytest.raises(SnapshotNotFoundError, match="has been cleaned"):
+        _open(writer.folder, third)
+    assert _rows(_open(writer.folder)) == compacted
+
+
+def test_cleaned_files_of_a_replaced_group(history: History) -> None:
+    """The same for groups that an overwrite replaced."""
+    writer = history.writer
+    one = history.slices()[0]
+    history.replace("x", [_B])
+    _archive(history, 2)
+    third, fourth = sorted(history.states)[2:]
+    for path in (writer.folder / "part=x").iterdir():
+        if one.file_id in path.name:
+            path.unlink()
+    with pytest.raises(SnapshotNotFoundError, match="has been cleaned"):
+        _open(writer.folder, third)
+    assert _rows(_open(writer.folder, fourth)) == history.rows()
+
+
+def test_log_files_of_concurrent_writes(tmp_path: Path) -> None:
+    """Ordering values decide; where the order of writes would, there is none."""
+    for by_commit in (False, True):
+        history = History(HudiWriter(tmp_path / str(by_commit), 9, by_commit=by_commit))
+        history.insert("x", [_A])
+        writer, one = history.writer, history.slices()[0]
+        early, late = writer.tick(), writer.tick()
+        stats = [writer.log_file(one, at, [_A | {"part": "x", "ts": 5 + (at == early)}]) for at in (early, late)]
+        writer.complete(late, "deltacommit", stats[1:])
+        writer.complete(early, "deltacommit", stats[:1])
+        if by_commit:
+            with pytest.raises(TableFormatError, match="concurrent writes"):
+                _open(writer.folder)
+        else:
+            assert _rows(_open(writer.folder)) == [("a", "x", 6, 1.0)]
+
+
+def test_a_savepoint_behind_archived_writes(tmp_path: Path) -> None:
+    """Writes between a savepoint that is kept and the rest of the timeline are complete all the same."""
+    history = History(HudiWriter(tmp_path / "t", 6))
+    for part in ("x", "y", "z"):
+        history.insert(part, [_A])
+    first, second, _ = sorted(history.states)
+    (history.writer.timeline / f"{first}.savepoint").write_bytes(b"")
+    for path in list(history.writer.timeline.glob(f"{second}.*")):
+        path.unlink()
+    assert _rows(_open(history.writer.folder)) == history.rows()
+
+
+def test_states_survive_a_copy(history: History, tmp_path: Path) -> None:
+    """Nothing hangs on the times of files."""
+    shutil.copytree(history.writer.folder, tmp_path / "copy", copy_function=shutil.copyfile)
+    for instant, rows in history.states.items():
+        copy = _open(tmp_path / "copy", instant)
+        assert _rows(copy) == rows
+        assert [one.id for one in copy.fragments] == [one.id for one in _open(history.writer.folder, instant).fragments]

@@ -1,0 +1,226 @@
+"""Iceberg tables by their name in a catalog: SQL, REST and Glue, asked through pyiceberg; and in an object store."""
+
+from __future__ import annotations
+
+import json
+import threading
+import uuid
+from collections.abc import Iterator
+from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
+from pathlib import Path
+from typing import Any
+
+import boto3
+import pyarrow as pa
+import pytest
+from pyiceberg.catalog import Catalog
+from pyiceberg.catalog.glue import GlueCatalog
+from pyiceberg.catalog.sql import SqlCatalog
+
+from metastore_assets.config import TableConfig, load_config
+from metastore_assets.errors import ConfigError, TableFormatError, TableNotFoundError
+from metastore_assets.formats import open_table_format
+from tests.formats.iceberg.writer import IcebergWriter, column
+from tests.formats.oracle import read_rows
+
+_ROWS = pa.table({"id": pa.array([1, 2], pa.int64())})
+
+
+def _configured(folder: Path, text: str) -> TableConfig:
+    (folder / "metastore.yaml").write_text(text)
+    return load_config(folder / "metastore.yaml").tables[0]
+
+
+def _sql(database: Path, name: str) -> SqlCatalog:
+    database.parent.mkdir(parents=True, exist_ok=True)
+    return SqlCatalog(name, uri=f"sqlite:///{database}", warehouse=str(database.parent / "warehouse"))
+
+
+def _fill(catalog: Catalog, location: str | None = None) -> str:
+    catalog.create_namespace("db")
+    table = catalog.create_table("db.sales", _ROWS.schema, location)
+    table.append(_ROWS)
+    return table.metadata_location
+
+
+def test_the_embedded_catalog_is_a_file_below_the_root(tmp_path: Path) -> None:
+    """Nothing but the table's name is configured; what is committed is seen without opening the table anew."""
+    table = _configured(tmp_path, "{root: meta, tables: [{name: t, catalog: default, identifier: db.sales}]}")
+    assert table.uri == "catalog://default/db.sales"
+    own = open_table_format(table)
+    with pytest.raises(TableNotFoundError, match=r"'default' has no table 'db.sales': there is no .*meta/catalog\.db"):
+        own.snapshot()
+    assert not (tmp_path / "meta").exists()
+    with _sql(tmp_path / "meta" / "catalog.db", "default") as catalog:
+        _fill(catalog)
+        assert read_rows(own.snapshot()) == [(1,), (2,)]
+        first = own.current()
+        catalog.load_table("db.sales").append(_ROWS)
+        assert own.current() != first
+        assert own.snapshot().reference == own.current()
+        assert len(read_rows(own.snapshot())) == 4
+    missing = table.model_copy(update={"identifier": "db.other"})
+    with pytest.raises(TableNotFoundError, match=r"'db\.other'"):
+        open_table_format(missing).snapshot()
+
+
+def test_a_named_catalog_by_pyicebergs_properties(tmp_path: Path) -> None:
+    """A relative database lies beside the configuration; the catalog's name is the key of its tables."""
+    with _sql(tmp_path / "lake.db", "lake") as catalog:
+        _fill(catalog)
+        catalog.load_table("db.sales").append(_ROWS)
+        first = catalog.load_table("db.sales").metadata.snapshots[0].snapshot_id
+    table = _configured(
+        tmp_path,
+        "{root: meta, catalogs: {lake: {type: sql, uri: 'sqlite:///lake.db'}},"
+        f" tables: [{{name: t, catalog: lake, identifier: db.sales, at: {first}}}]}}",
+    )
+    snapshot = open_table_format(table).snapshot()
+    assert (snapshot.id, len(read_rows(snapshot))) == (str(first), 2)
+
+
+def test_a_table_that_was_moved_after_it_was_registered(tmp_path: Path) -> None:
+    """The recorded metadata file is relocated like all others; pyiceberg itself could not open it."""
+    with _sql(tmp_path / "lake.db", "lake") as catalog:
+        _fill(catalog, location=str(tmp_path / "old" / "sales"))
+    (tmp_path / "old").rename(tmp_path / "new")
+    text = (
+        "{root: meta, catalogs: {lake: {type: sql, uri: 'sqlite:///lake.db'}}, RELOCATE"
+        "tables: [{name: t, catalog: lake, identifier: db.sales}]}"
+    )
+    with pytest.raises(TableNotFoundError, match="does not exist"):
+        open_table_format(_configured(tmp_path, text.replace("RELOCATE", ""))).snapshot()
+    relocate = f"relocate: {{'{tmp_path}/old': new}}, "
+    assert len(read_rows(open_table_format(_configured(tmp_path, text.replace("RELOCATE", relocate))).snapshot())) == 2
+
+
+@pytest.mark.parametrize(
+    ("text", "message"),
+    [
+        ("[{name: t, catalog: default}]", "go together"),
+        ("[{name: t, identifier: db.t}]", "go together"),
+        ("[{name: t, uri: x, catalog: default, identifier: db.t}]", "either a uri, or a catalog"),
+        ("[{name: t, format: delta, catalog: default, identifier: db.t}]", "Iceberg tables, not delta"),
+        ("[{name: t}]", r"table 't': uri is missing"),
+        ("[{name: t, catalog: lake, identifier: db.t}]", "'lake'; there are: other, default"),
+    ],
+)
+def test_a_table_is_in_one_place(tmp_path: Path, text: str, message: str) -> None:
+    with pytest.raises(ConfigError, match=message):
+        _configured(tmp_path, f"{{root: r, catalogs: {{other: {{type: rest, uri: 'http://x'}}}}, tables: {text}}}")
+
+
+def test_catalogs_that_cannot_be_are_named(tmp_path: Path) -> None:
+    """Of an unknown kind, or embedded in a root without files."""
+    with pytest.raises(ConfigError, match=r"catalogs\.lake\.type = 'jdbc'.*'sql', 'rest', 'glue' or 'hive'"):
+        _configured(tmp_path, "{root: r, catalogs: {lake: {type: jdbc}}}")
+    with pytest.raises(ConfigError, match="'default', which a root in an object store has not"):
+        _configured(tmp_path, "{root: 's3://b/r', tables: [{name: t, catalog: default, identifier: db.t}]}")
+
+
+class _Rest(BaseHTTPRequestHandler):
+    """As much of the REST catalog's interface as reading a table takes."""
+
+    location = ""
+
+    def do_GET(self) -> None:
+        if self.path.startswith("/v1/config"):
+            self._answer(200, {"defaults": {}, "overrides": {}})
+        elif self.path.startswith("/v1/namespaces/db/tables/sales"):
+            config = {"s3.access-key-id": "vended", "s3.endpoint": "http://there"}
+            metadata = json.loads(Path(self.location).read_text())
+            self._answer(200, {"metadata-location": self.location, "metadata": metadata, "config": config})
+        else:
+            error = {"message": "no such table", "type": "NoSuchTableException", "code": 404}
+            self._answer(404, {"error": error})
+
+    def _answer(self, status: int, body: dict[str, Any]) -> None:
+        data = json.dumps(body).encode()
+        self.send_response(status)
+        self.send_header("Content-Type", "application/json")
+        self.send_header("Content-Length", str(len(data)))
+        self.end_headers()
+        self.wfile.write(data)
+
+    def log_message(self, format: str, *args: Any) -> None:
+        pass
+
+
+@pytest.fixture
+def rest(tmp_path: Path) -> Iterator[str]:
+    """The URI of a REST catalog with one table."""
+    with _sql(tmp_path / "lake.db", "lake") as catalog:
+        location = _fill(catalog).removeprefix("file://")
+    server = ThreadingHTTPServer(("127.0.0.1", 0), type("Handler", (_Rest,), {"location": location}))
+    threading.Thread(target=server.serve_forever, daemon=True).start()
+    yield f"http://127.0.0.1:{server.server_port}"
+    server.shutdown()
+    server.server_close()
+
+
+def test_a_rest_catalog(tmp_path: Path, rest: str) -> None:
+    """With credentials that the catalog gives out for this table; the table's own settings win."""
+    text = (
+        f"{{root: r, catalogs: {{lake: {{type: rest, uri: '{rest}'}}}}, "
+        "tables: [{name: t, catalog: lake, identifier: db.NAME, storage_options: {aws_endpoint: http://mine}}]}"
+    )
+    snapshot = open_table_format(_configured(tmp_path, text.replace("NAME", "sales"))).snapshot()
+    assert read_rows(snapshot) == [(1,), (2,)]
+    options = dict(snapshot.fragments[0].source.location.options)  # type: ignore[attr-defined]
+    assert options["aws_access_key_id"] == "vended"
+    assert options["aws_endpoint"] == "http://mine"
+    with pytest.raises(TableNotFoundError, match=r"'lake' has no table 'db\.other'.*no such table"):
+        open_table_format(_configured(tmp_path, text.replace("NAME", "other"))).snapshot()
+
+
+@pytest.mark.parametrize("properties", ["type: rest, uri: 'http://127.0.0.1:1'", "type: sql, uri: 'nonsense://x'"])
+def test_a_catalog_that_does_not_answer_is_named(tmp_path: Path, properties: str) -> None:
+    text = f"{{root: r, catalogs: {{lake: {{{properties}}}}}, tables: [{{name: t, catalog: lake, identifier: db.t}}]}}"
+    with pytest.raises(TableFormatError, match=r"catalog 'lake' cannot be asked for 'db\.t'"):
+        open_table_format(_configured(tmp_path, text)).snapshot()
+
+
+@pytest.mark.s3
+def test_a_glue_catalog(tmp_path: Path, s3_endpoint: str) -> None:
+    """By pyiceberg's properties, here for a server of the test's own."""
+    properties = {
+        "glue.endpoint": s3_endpoint,
+        "glue.region": "us-east-1",
+        "glue.access-key-id": "key",
+        "glue.secret-access-key": "not-a-secret",
+    }
+    _fill(GlueCatalog("lake", **properties), location=str(tmp_path / "sales"))
+    text = json.dumps({
+        "root": "r",
+        "catalogs": {"lake": {"type": "glue", **properties}},
+        "tables": [{"name": "t", "catalog": "lake", "identifier": "db.sales"}],
+    })  # fmt: skip
+    assert read_rows(open_table_format(_configured(tmp_path, text)).snapshot()) == [(1,), (2,)]
+
+
+@pytest.mark.s3
+def test_a_table_in_a_bucket(tmp_path: Path, s3_options: dict[str, str]) -> None:
+    """Under Hadoop's name of the scheme, by folder and by metadata file, with deletes, and copied to another bucket."""
+    prefix = f"tables/{uuid.uuid4().hex}"
+    writer = IcebergWriter(tmp_path / "t", [column(1, "id", "long")], version=3, location=f"s3a://metastore/{prefix}/t")
+    data = writer.data(_ROWS)
+    writer.commit(data)
+    writer.commit(writer.deletion_vector(data["file_path"], [0]))
+    client = boto3.client(
+        "s3",
+        endpoint_url=s3_options["aws_endpoint"],
+        region_name="us-east-1",
+        aws_access_key_id="key",
+        aws_secret_access_key="not-a-secret",
+    )
+    client.create_bucket(Bucket="copies")
+    for bucket in ("metastore", "copies"):
+        for path in (tmp_path / "t").rglob("*.*"):
+            client.upload_file(str(path), bucket, f"{prefix}/{path.relative_to(tmp_path)}")
+        for uri in ("t", "t/metadata/v2.metadata.json"):
+            config = TableConfig(name="t", uri=f"s3://{bucket}/{prefix}/{uri}", storage_options=s3_options)
+            table = open_table_format(config)
+            snapshot = table.snapshot()
+            assert table.current() == snapshot.reference
+            assert snapshot.fragments[0].path.startswith(f"s3://{bucket}/")
+            assert read_rows(snapshot) == [(2,)]

@@ -1,0 +1,283 @@
+"""Delete files of Iceberg tables: random histories against a model, and each rule by an example of its own."""
+
+from __future__ import annotations
+
+import tempfile
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import pyarrow as pa
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from metastore_assets.config import TableConfig
+from metastore_assets.errors import FragmentError, TableFormatError
+from metastore_assets.formats import Snapshot, open_table_format
+from tests.formats.iceberg.writer import Entry, IcebergWriter, column
+from tests.formats.oracle import read_rows
+
+_COLUMNS = [column(1, "id", "long"), column(2, "a", "long"), column(3, "b", "string"), column(4, "part", "string")]
+_TYPES = {"id": pa.int64(), "a": pa.int64(), "b": pa.string(), "part": pa.string()}
+_SPECS = {
+    0: [],
+    1: [{"name": "part", "field-id": 1000, "source-id": 4, "transform": "identity"}],
+    2: [{"name": "part_void", "field-id": 1001, "source-id": 4, "transform": "void"}],
+}
+
+
+def _table(**columns: list[Any]) -> pa.Table:
+    return pa.table({name: pa.array(values, _TYPES[name]) for name, values in columns.items()})
+
+
+def _snapshot(folder: Path, **more: Any) -> Snapshot:
+    return open_table_format(TableConfig(name="t", uri=str(folder), **more)).snapshot()
+
+
+def _ids(folder: Path, **more: Any) -> list[int]:
+    snapshot = _snapshot(folder, **more)
+    place = snapshot.schema.names.index("id")
+    for fragment in snapshot.fragments:
+        with fragment.source.open() as reader:
+            assert fragment.row_count in (None, reader.row_count)
+    return sorted(row[place] for row in read_rows(snapshot))
+
+
+@dataclass
+class _Row:
+    id: int
+    a: int | None
+    b: str | None
+    part: str | None
+    sequence: int
+    spec: int
+    path: str
+    position: int
+
+    @property
+    def partition(self) -> tuple[Any, ...]:
+        return {0: (), 1: (self.part,), 2: (None,)}[self.spec]
+
+
+class _Model:
+    """What should be live, row by row."""
+
+    def __init__(self, folder: Path, version: int) -> None:
+        self.folder = folder
+        self.writer = IcebergWriter(
+            folder, _COLUMNS, specs=_SPECS, partition_types={1000: "string", 1001: "string"}, version=version
+        )
+        self.written: list[_Row] = []
+        self.live: list[_Row] = []
+        self.vectors: dict[str, tuple[Entry, set[int]]] = {}
+
+    def commit(self, steps: list[Any]) -> None:
+        """New files of one snapshot: what it adds is there for positions that it deletes, not for values."""
+        sequence = self.writer.sequence + 1
+        added: list[Entry] = []
+        removed: list[Entry] = []
+        for kind, *arguments in sorted(steps, key=lambda step: step[0] != "data"):
+            getattr(self, f"_{kind}")(sequence, added, removed, *arguments)
+        self.writer.commit(*added, removed=removed)
+
+    def _data(
+        self, sequence: int, added: list[Entry], _: list[Entry], spec: int, part: str | None, values: Any, format_: str
+    ) -> None:
+        first = len(self.written)
+        ids = list(range(first, first + len(values)))
+        table = _table(id=ids, a=[a for a, _ in values], b=[b for _, b in values], part=[part] * len(values))
+        partition = {0: (), 1: (part,), 2: (None,)}[spec]
+        entry = self.writer.data(table, spec_id=spec, partition=partition, format_=format_)
+        rows = [
+            _Row(id_, a, b, part, sequence, spec, entry["file_path"], position)
+            for position, (id_, (a, b)) in enumerate(zip(ids, values, strict=True))
+        ]
+        self.written += rows
+        self.live += rows
+        added.append(entry)
+
+    def _equality(
+        self, sequence: int, added: list[Entry], _: list[Entry], spec: int, part: str | None, names: Any, values: Any
+    ) -> None:
+        keys = sorted(names)
+        rows = [dict(zip("ab", pair, strict=True)) for pair in values]
+        table = _table(a=[row["a"] for row in rows], b=[row["b"] for row in rows])
+        partition = {0: (), 1: (part,), 2: (None,)}[spec]
+        added.append(self.writer.equality_deletes(table, *keys, spec_id=spec, partition=partition))
+        deleted = {tuple(row[key] for key in keys) for row in rows}
+        self.live = [
+            row
+            for row in self.live
+            if row.sequence >= sequence
+            or (spec == 1 and (row.spec, row.partition) != (1, partition))
+            or tuple(getattr(row, key) for key in keys) not in deleted
+        ]
+
+    def _positions(self, _: int, added: list[Entry], removed: list[Entry], picked: set[int], is_moved: bool) -> None:
+        rows = [self.written[number % len(self.written)] for number in sorted(picked)] if self.written else []
+        by_partition: dict[Any, list[_Row]] = {}
+        for row in rows:
+            by_partition.setdefault((row.spec, row.partition), []).append(row)
+        for (spec, partition), own in by_partition.items():
+            if self.writer.version == 3:
+                for path in {row.path for row in own}:
+                    self._vector(path, {row.position for row in own if row.path == path}, own[0], added, removed)
+            else:
+                authority = "hdfs://elsewhere:8020" if is_moved else ""
+                pairs = [(authority + row.path, row.position) for row in own]
+                added.append(self.writer.position_deletes(pairs, spec_id=spec, partition=partition))
+        gone = {row.id for row in rows}
+        self.live = [row for row in self.live if row.id not in gone]
+
+    def _vector(self, path: str, positions: set[int], row: _Row, added: list[Entry], removed: list[Entry]) -> None:
+        if path in self.vectors:
+            old, before = self.vectors[path]
+            positions |= before
+            removed.append(old)
+            if old in added:
+                added.remove(old)
+        entry = self.writer.deletion_vector(path, positions, spec_id=row.spec, partition=row.partition)
+        self.vectors[path] = entry, positions
+        added.append(entry)
+
+
+_PARTS = st.sampled_from(["x", "y", None])
+_PAIRS = st.tuples(st.sampled_from([None, 1, 2]), st.sampled_from([None, "p", "q"]))
+_FILES = st.sampled_from(["parquet", "parquet", "orc", "avro"])
+_STEP = st.one_of(
+    st.tuples(st.just("data"), st.sampled_from([0, 1, 2]), _PARTS, st.lists(_PAIRS, min_size=1, max_size=6), _FILES),
+    st.tuples(
+        st.just("equality"),
+        st.sampled_from([0, 1, 2]),
+        _PARTS,
+        st.sampled_from([("a",), ("b",), ("a", "b")]),
+        st.lists(_PAIRS, min_size=1, max_size=3),
+    ),
+    st.tuples(st.just("positions"), st.sets(st.integers(0, 40), min_size=1, max_size=6), st.booleans()),
+)
+
+
+@pytest.mark.parametrize("version", [2, 3])
+@given(commits=st.lists(st.lists(_STEP, min_size=1, max_size=3), min_size=1, max_size=5))
+@settings(max_examples=max(25, settings().max_examples // 2))
+def test_random_histories(version: int, commits: list[Any]) -> None:
+    """Any mixture of delete files, in all partitions and specs, leaves what the specification says, at each commit."""
+    with tempfile.TemporaryDirectory() as folder:
+        model = _Model(Path(folder) / "t", version)
+        states: dict[str, list[int]] = {}
+        for steps in commits:
+            model.commit(steps)
+            states[str(model.writer.snapshots[-1]["snapshot-id"])] = sorted(row.id for row in model.live)
+            assert _ids(model.folder) == states[_snapshot(model.folder).id]
+        for at, ids in states.items():
+            assert _ids(model.folder, at=at) == ids
+
+
+@pytest.fixture
+def writer(tmp_path: Path) -> IcebergWriter:
+    return IcebergWriter(tmp_path / "t", _COLUMNS, version=3)
+
+
+def test_a_delete_file_of_one_data_file_is_known_by_its_bounds(writer: IcebergWriter) -> None:
+    """Other data files keep their ids and row counts; bounds that are cut short are not believed."""
+    first, second = (writer.data(_table(id=[key, key + 1])) for key in (1, 3))
+    writer.commit(first, second)
+    before = {fragment.path: fragment for fragment in _snapshot(writer.folder).fragments}
+    path = first["file_path"]
+    bound = [{"key": 2147483546, "value": path.encode()}]
+    writer.commit(writer.position_deletes([(path, 0)], lower_bounds=bound, upper_bounds=bound))
+    after = {fragment.path: fragment for fragment in _snapshot(writer.folder).fragments}
+    assert after[second["file_path"]] == before[second["file_path"]]
+    assert after[path].id != before[path].id
+    cut = [{"key": 2147483546, "value": path.encode()[:16]}]
+    writer.commit(writer.position_deletes([(second["file_path"], 1)], lower_bounds=cut, upper_bounds=cut))
+    assert _ids(writer.folder) == [2, 3]
+
+
+def test_a_vector_replaces_positions(writer: IcebergWriter) -> None:
+    """A writer that makes one takes over what delete files said; what they say beyond that does not count."""
+    data = writer.data(_table(id=[1, 2, 3]))
+    writer.commit(data, writer.position_deletes([(data["file_path"], 0)]))
+    assert _ids(writer.folder) == [2, 3]
+    writer.commit(writer.deletion_vector(data["file_path"], [2]))
+    assert _ids(writer.folder) == [1, 2]
+    assert [fragment.row_count for fragment in _snapshot(writer.folder).fragments] == [2]
+
+
+@pytest.mark.parametrize("padding", [b"", b"PFA1", b"PFA1" + b"\x00" * 70_000])
+def test_vectors_with_and_without_a_puffin_frame(writer: IcebergWriter, padding: bytes) -> None:
+    """Where the blob lies, the manifest says."""
+    data = writer.data(_table(id=list(range(70_000))))
+    deleted = [0, 5, *range(65_000, 66_000), 69_999]
+    writer.commit(data)
+    writer.commit(writer.deletion_vector(data["file_path"], deleted, padding=padding))
+    assert _ids(writer.folder) == sorted(set(range(70_000)) - set(deleted))
+
+
+@pytest.mark.parametrize(
+    ("broken", "message"),
+    [
+        ({"record_count": 3}, "deletes 2 rows, the manifest says 3"),
+        ({"content_size_in_bytes": 10}, "does not say where"),
+        ({"content_offset": None}, "does not say where"),
+        ({"content_offset": 5}, "the manifest says that it has 44 bytes, its own length at 5 is"),
+        ({"content_size_in_bytes": 1000}, "said to be 1000 bytes at 4, but the file has 54 bytes"),
+    ],
+)
+def test_a_vector_that_contradicts_itself_is_an_error(
+    writer: IcebergWriter, broken: dict[str, Any], message: str
+) -> None:
+    """Rather than rows that are deleted or not by chance."""
+    data = writer.data(_table(id=[1, 2, 3]))
+    writer.commit(data, writer.deletion_vector(data["file_path"], [0, 1], **broken))
+    (fragment,) = _snapshot(writer.folder).fragments
+    with pytest.raises(FragmentError, match=message):
+        fragment.source.open()
+
+
+def test_a_flipped_bit_in_a_vector_is_noticed(writer: IcebergWriter) -> None:
+    data = writer.data(_table(id=[1, 2, 3]))
+    vector = writer.deletion_vector(data["file_path"], [0, 1])
+    writer.commit(data, vector)
+    path = Path(vector["file_path"])
+    content = bytearray(path.read_bytes())
+    content[-12] ^= 1
+    path.write_bytes(content)
+    (fragment,) = _snapshot(writer.folder).fragments
+    with pytest.raises(FragmentError, match="checksum"):
+        fragment.source.open()
+
+
+def test_two_vectors_of_one_file_are_an_error(writer: IcebergWriter) -> None:
+    data = writer.data(_table(id=[1, 2, 3]))
+    writer.commit(data, *(writer.deletion_vector(data["file_path"], [position]) for position in (0, 1)))
+    with pytest.raises(TableFormatError, match="2 deletion vectors"):
+        _snapshot(writer.folder)
+
+
+def test_a_missing_delete_file_is_named(writer: IcebergWriter) -> None:
+    """The rows of the data file cannot be told without it."""
+    data = writer.data(_table(id=[1, 2, 3]))
+    deletes = writer.position_deletes([(data["file_path"], 0)])
+    writer.commit(data, deletes)
+    (fragment,) = _snapshot(writer.folder).fragments
+    Path(deletes["file_path"]).unlink()
+    with pytest.raises(FragmentError, match=f"{deletes['file_path']} is gone") as caught:
+        fragment.source.open()
+    assert caught.value.missing
+
+
+def test_paths_that_differ_in_their_bucket_only(tmp_path: Path) -> None:
+    """As long as a path is that of one data file, schemes and authorities do not count; when of two, they do."""
+    writer = IcebergWriter(tmp_path / "t", _COLUMNS)
+    first, second = (writer.data(_table(id=[key, key + 1])) for key in (1, 3))
+    places = {first["file_path"]: "s3://one/t/f.parquet", second["file_path"]: "s3://two/t/f.parquet"}
+    relocate = {recorded: place for place, recorded in places.items()}
+    for entry in (first, second):
+        entry["file_path"] = places[entry["file_path"]]
+    writer.commit(first, second, writer.position_deletes([("s3://two/t/f.parquet", 0)]))
+    assert _ids(writer.folder, relocate=relocate) == [1, 2, 4]
+    writer.commit(removed=[first])
+    writer.commit(writer.position_deletes([("s3a://three/t/f.parquet", 1)]))
+    assert _ids(writer.folder, relocate=relocate) == []

@@ -1,0 +1,237 @@
+"""Equality deletes of Iceberg tables by columns that changed since, of every type, and as null-safe as they are."""
+
+from __future__ import annotations
+
+import datetime as dt
+import uuid
+from decimal import Decimal
+from pathlib import Path
+from typing import Any
+
+import pyarrow as pa
+import pyarrow.parquet as pq
+import pytest
+
+from metastore_assets.config import TableConfig
+from metastore_assets.errors import FragmentError, TableFormatError
+from metastore_assets.formats import open_table_format
+from tests.formats.iceberg.writer import IcebergWriter, column
+from tests.formats.oracle import read_columns
+
+_NAN = float("nan")
+_OTHER_NAN = -float("nan")
+
+
+def _ids(writer: IcebergWriter) -> list[int]:
+    snapshot = open_table_format(TableConfig(name="t", uri=str(writer.folder))).snapshot()
+    return sorted(read_columns(snapshot)["id"])
+
+
+@pytest.mark.parametrize(
+    ("name", "type_", "values", "deleted"),
+    [
+        ("boolean", pa.bool_(), [True, False, None, True], [0, 3]),
+        ("int", pa.int32(), [1, 2, None, 1], [0, 3]),
+        ("long", pa.int64(), [2**60, 2**60 + 1, None], [0]),
+        ("float", pa.float32(), [0.5, 1.5, None, 0.5], [0, 3]),
+        ("double", pa.float64(), [_NAN, 0.0, None, _OTHER_NAN], [0, 3]),
+        ("double", pa.float64(), [0.0, -0.0, None, 0.0], [0, 3]),
+        ("decimal(38, 4)", pa.decimal128(38, 4), [Decimal("1.5"), Decimal("-1.5"), None], [0]),
+        ("date", pa.date32(), [dt.date(1, 1, 1), dt.date(2024, 2, 29), None], [0]),
+        ("time", pa.time64("us"), [dt.time(1), dt.time(2), None], [0]),
+        ("timestamp", pa.timestamp("us"), [dt.datetime(1, 1, 1), dt.datetime(2024, 1, 1), None], [0]),
+        ("timestamptz", pa.timestamp("us", "UTC"), [dt.datetime(1969, 1, 1), dt.datetime(2024, 1, 1), None], [0]),
+        ("timestamp_ns", pa.timestamp("ns"), [1, 2, None], [0]),
+        ("string", pa.string(), ["", "é", None, ""], [0, 3]),
+        ("uuid", pa.uuid(), [uuid.UUID(int=1).bytes, uuid.UUID(int=2).bytes, None], [0]),
+        ("fixed[2]", pa.binary(2), [b"ab", b"ba", None], [0]),
+        ("binary", pa.binary(), [b"", b"\x00", None], [0]),
+    ],
+)
+def test_every_type(tmp_path: Path, name: str, type_: pa.DataType, values: list[Any], deleted: list[int]) -> None:
+    """The first value is deleted and what equals it; then null is, and nothing else."""
+    writer = IcebergWriter(tmp_path / "t", [column(1, "id", "long"), column(2, "key", name)], version=3)
+    ids = list(range(len(values)))
+    writer.commit(writer.data(pa.table({"id": ids, "key": pa.array(values, type_)})))
+    writer.commit(writer.equality_deletes(pa.table({"key": pa.array(values[:1], type_)}), "key"))
+    assert _ids(writer) == [id_ for id_ in ids if id_ not in deleted]
+    writer.commit(writer.equality_deletes(pa.table({"key": pa.array([None], type_)}), "key"))
+    assert _ids(writer) == [id_ for id_ in ids if id_ not in deleted and values[id_] is not None]
+
+
+def test_columns_that_were_dropped_or_renamed_since(tmp_path: Path) -> None:
+    """Rows stay deleted by a column that the table has no more; ids find what names do not."""
+    writer = IcebergWriter(tmp_path / "t", [column(1, "id", "long"), column(2, "a", "long"), column(3, "b", "string")])
+    writer.commit(writer.data(pa.table({"id": [1, 2, 3, 4], "a": [1, 2, 3, 4], "b": ["w", "x", "y", "z"]})))
+    writer.commit(
+        writer.equality_deletes(pa.table({"a": [1]}), "a"), writer.equality_deletes(pa.table({"b": ["x"]}), "b")
+    )
+    writer.schemas.append([column(1, "number", "long"), column(3, "a", "string"), column(4, "id", "long")])
+    writer.write_metadata()
+    snapshot = open_table_format(TableConfig(name="t", uri=str(writer.folder))).snapshot()
+    assert read_columns(snapshot) == {"number": [3, 4], "a": ["y", "z"], "id": [None, None]}
+
+
+def test_a_column_that_became_wider(tmp_path: Path) -> None:
+    """Whichever of data file and delete file is older, their values are compared as the type of now."""
+    writer = IcebergWriter(
+        tmp_path / "t",
+        [column(1, "id", "long"), column(2, "n", "int"), column(3, "f", "float"), column(4, "d", "decimal(5,2)")],
+    )
+    old = pa.table(
+        {
+            "id": [1, 2, 3],
+            "n": pa.array([1, 2, 3], pa.int32()),
+            "f": pa.array([0.1, 0.2, 0.3], pa.float32()),
+            "d": pa.array([Decimal("1.00"), Decimal("2.00"), Decimal("3.00")], pa.decimal128(5, 2)),
+        }
+    )
+    writer.commit(writer.data(old))
+    writer.commit(writer.equality_deletes(old.slice(0, 1).select(["n"]), "n"))
+    writer.schemas.append(
+        [column(1, "id", "long"), column(2, "n", "long"), column(3, "f", "double"), column(4, "d", "decimal(20,2)")]
+    )
+    exact = float(pa.scalar(0.2, pa.float32()).as_py())
+    new = pa.table({"f": [exact, 0.3], "d": pa.array([Decimal("2.00"), Decimal("3.00")], pa.decimal128(20, 2))})
+    writer.commit(writer.equality_deletes(new, "f", "d"))
+    assert _ids(writer) == [3]
+
+
+def test_more_columns_than_it_deletes_by(tmp_path: Path) -> None:
+    """What else a delete file has of the rows is no condition."""
+    writer = IcebergWriter(tmp_path / "t", [column(1, "id", "long"), column(2, "a", "string")])
+    writer.commit(writer.data(pa.table({"id": [1, 2], "a": ["x", "y"]})))
+    writer.commit(writer.equality_deletes(pa.table({"a": ["other"], "id": [2]}), "id"))
+    assert _ids(writer) == [1]
+
+
+def test_a_column_that_is_younger_than_the_data_file(tmp_path: Path) -> None:
+    """It is its default there, else null; under an identity transform, what the partition says."""
+    spec = {"name": "p", "field-id": 1000, "source-id": 4, "transform": "identity"}
+    writer = IcebergWriter(
+        tmp_path / "t", [column(1, "id", "long")], version=3, specs={0: [spec]}, partition_types={1000: "int"}
+    )
+    writer.commit(*(writer.data(pa.table({"id": [p]}), partition=(p,)) for p in (5, 6, 7)))
+    writer.schemas.append(
+        [
+            column(1, "id", "long"),
+            column(2, "d", "string", initial_default="new"),
+            column(3, "n", "string"),
+            column(4, "p", "int"),
+        ]
+    )
+    keys = pa.table({"d": ["new"], "n": pa.array([None], pa.string()), "p": pa.array([5], pa.int32())})
+    writer.commit(*(writer.equality_deletes(keys, "d", "n", "p", partition=(p,)) for p in (5, 6, 7)))
+    assert _ids(writer) == [6, 7]
+    others = pa.table({"d": ["old"], "n": ["new"]})
+    writer.commit(*(writer.equality_deletes(others, name, partition=(7,)) for name in ("d", "n")))
+    assert _ids(writer) == [6, 7]
+
+
+def test_a_field_inside_of_structs(tmp_path: Path) -> None:
+    """Below a null struct it is null."""
+    inner = {"type": "struct", "fields": [column(3, "x", "string"), column(4, "y", "long")]}
+    writer = IcebergWriter(tmp_path / "t", [column(1, "id", "long"), column(2, "s", inner)])
+    x, y = (
+        pa.field(name, type_, metadata={"PARQUET:field_id": str(id_)})
+        for name, type_, id_ in (("x", pa.string(), 3), ("y", pa.int64(), 4))
+    )
+    values = [{"x": "a", "y": 1}, {"x": None, "y": 2}, None, {"x": "b", "y": 1}]
+    writer.commit(writer.data(pa.table({"id": [1, 2, 3, 4], "s": pa.array(values, pa.struct([x, y]))})))
+    for value, live in (("a", [2, 3, 4]), (None, [4])):
+        entry = writer.equality_deletes(pa.table({"s": pa.array([{"x": value}], pa.struct([x]))}), "s")
+        writer.commit(entry | {"equality_ids": [3]})
+        assert _ids(writer) == live
+
+
+def test_many_rows_in_pieces_of_different_lengths(tmp_path: Path) -> None:
+    """Columns of one file come in pieces that are cut differently, and rows stay together."""
+    count = 300_000
+    writer = IcebergWriter(tmp_path / "t", [column(1, "id", "long"), column(2, "a", "string"), column(3, "b", "long")])
+    table = pa.table(
+        {
+            "id": range(count),
+            "a": [f"{i % 997:0500}" if i % 3 else None for i in range(count)],
+            "b": [i % 11 for i in range(count)],
+        }
+    )
+    writer.commit(writer.data(table))
+    deleted = pa.table({"a": [f"{i:0500}" for i in range(500)] + [None], "b": [i % 11 for i in range(500)] + [7]})
+    writer.commit(writer.equality_deletes(deleted, "a", "b"))
+    pairs = set(zip(deleted["a"].to_pylist(), deleted["b"].to_pylist(), strict=True))
+    rows = zip(*(table[name].to_pylist() for name in ("id", "a", "b")), strict=True)
+    assert _ids(writer) == [id_ for id_, a, b in rows if (a, b) not in pairs]
+
+
+def test_what_a_delete_file_does_not_say(tmp_path: Path) -> None:
+    """By which columns, by a column that it lacks, or by one of which no schema is left: an error each."""
+    writer = IcebergWriter(tmp_path / "t", [column(1, "id", "long"), column(2, "a", "string")])
+    data = writer.data(pa.table({"id": [1], "a": ["x"]}))
+    writer.commit(data)
+    lacking = writer.equality_deletes(pa.table({"id": [1]}), "a")
+    writer.commit(lacking)
+    with pytest.raises(FragmentError, match="lacks the column 'a', by which it deletes"):
+        _ids(writer)
+    for ids, message in (([], "does not say by which columns"), ([9], "the field 9, which is in no schema")):
+        writer.commit(lacking | {"equality_ids": ids}, removed=writer.live[1:])
+        with pytest.raises(TableFormatError, match=message):
+            _ids(writer)
+
+
+def test_a_delete_file_without_field_ids_has_its_columns_by_the_name_mapping(tmp_path: Path) -> None:
+    """By position nothing could be told: it need not have all columns."""
+    columns = [column(1, "id", "long"), column(2, "a", "string")]
+    for mapping in ('[{"field-id": 2, "names": ["a"]}]', None):
+        properties = {"schema.name-mapping.default": mapping} if mapping else {}
+        writer = IcebergWriter(tmp_path / str(bool(mapping)), columns, properties=properties)
+        writer.commit(writer.data(pa.table({"id": [1, 2], "a": ["x", "y"]})))
+        entry = writer.equality_deletes(pa.table({"a": ["x"]}), "a")
+        pq.write_table(pa.table({"a": ["x"]}), entry["file_path"])
+        writer.commit(entry)
+        if mapping:
+            assert _ids(writer) == [2]
+        else:
+            with pytest.raises(FragmentError, match="lacks the column 'a'"):
+                _ids(writer)
+
+
+def test_partitions_that_manifests_spell_otherwise(tmp_path: Path) -> None:
+    """NaN is the same partition as NaN, and a decimal stays one when its column gets more digits."""
+    fields = [
+        {"name": name, "field-id": 1000 + source, "source-id": source, "transform": "identity"}
+        for name, source in (("f", 2), ("d", 3))
+    ]
+    schema = [column(1, "id", "long"), column(2, "f", "double"), column(3, "d", "decimal(9,2)")]
+    writer = IcebergWriter(tmp_path / "t", schema, specs={0: fields}, partition_types={1002: "double", 1003: "bytes"})
+    partitions = [(_NAN, b"\xff"), (1.5, b"\xff"), (_NAN, b"\x01\x00")]
+    rows = [pa.table({"id": [number]}) for number in range(3)]
+    writer.commit(*(writer.data(row, partition=partition) for row, partition in zip(rows, partitions, strict=True)))
+    everything = pa.table({"id": [0, 1, 2]})
+    writer.commit(writer.equality_deletes(everything, "id", partition=(float("-nan"), b"\xff\xff\xff")))
+    assert _ids(writer) == [1, 2]
+    keys = [
+        fragment.partition_key
+        for fragment in open_table_format(TableConfig(name="t", uri=str(writer.folder))).snapshot().fragments
+    ]
+    assert sorted(keys) == ["f=1.5/d=-0.01", "f=nan/d=-0.01", "f=nan/d=2.56"]
+
+
+def test_a_file_of_deletes_that_is_gone_or_broken_is_named(tmp_path: Path) -> None:
+    """With the data file, whose rows cannot be told without it."""
+    writer = IcebergWriter(tmp_path / "t", [column(1, "id", "long")])
+    data = writer.data(pa.table({"id": [1, 2]}))
+    writer.commit(data)
+    deletes = writer.equality_deletes(pa.table({"id": [1]}), "id")
+    writer.commit(deletes)
+    (fragment,) = open_table_format(TableConfig(name="t", uri=str(writer.folder))).snapshot().fragments
+    path = Path(deletes["file_path"])
+    path.write_bytes(path.read_bytes()[:-9])
+    said = f"{data['file_path']}: the equality deletes in {path} cannot be read: "
+    with pytest.raises(FragmentError, match=said) as caught:
+        fragment.source.open()
+    assert caught.value.path == data["file_path"]
+    path.unlink()
+    said = f"{path} is gone since the table was listed: {data['file_path']} cannot be read without it"
+    with pytest.raises(FragmentError, match=said) as caught:
+        fragment.source.open()
+    assert caught.value.missing

@@ -1,0 +1,215 @@
+"""Manifests and manifest lists as all kinds of writers leave them: codecs, unknown and missing fields, other orders."""
+
+from __future__ import annotations
+
+import io
+import json
+import tempfile
+from pathlib import Path
+from random import Random
+from typing import Any
+
+import fastavro
+import pyarrow as pa
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from pyiceberg.catalog.memory import InMemoryCatalog
+
+from metastore_assets.config import TableConfig
+from metastore_assets.errors import TableFormatError
+from metastore_assets.formats import open_table_format
+from tests.formats.iceberg.writer import IcebergWriter, column
+from tests.formats.oracle import read_rows
+from tests.formats.readers.avro_container import CODECS, OTHER_NAMES, container, recode
+
+
+def _ids(folder: Path | str) -> list[int]:
+    return sorted(row[0] for row in read_rows(open_table_format(TableConfig(name="t", uri=str(folder))).snapshot()))
+
+
+@pytest.fixture
+def writer(tmp_path: Path) -> IcebergWriter:
+    """A table of two data files, the rows 1 to 4, of which the second is deleted by position."""
+    writer = IcebergWriter(tmp_path / "t", [column(1, "id", "long")])
+    data = writer.data(pa.table({"id": [1, 2, 3]}))
+    writer.commit(data)
+    writer.commit(writer.data(pa.table({"id": [4]})), writer.position_deletes([(data["file_path"], 1)]))
+    return writer
+
+
+@pytest.mark.parametrize("codec", [None, *CODECS, *OTHER_NAMES])
+def test_every_codec(writer: IcebergWriter, codec: str | None) -> None:
+    """Of Avro, of fastavro, and those that have the names of Iceberg's properties; also none at all."""
+    for path in (writer.folder / "metadata").glob("*.avro"):
+        recode(path, codec)
+    assert _ids(writer.folder) == [1, 3, 4]
+
+
+def test_a_codec_that_nobody_knows(writer: IcebergWriter) -> None:
+    """The error names the table, the file, the codec, and those that there are."""
+    (path,) = (writer.folder / "metadata").glob("snap-*2.avro")
+    path.write_bytes(path.read_bytes().replace(b"\x0edeflate", b"\x0ebrotli!"))
+    with pytest.raises(TableFormatError, match=rf"manifest list .*{path.name}.*'brotli!' has no reader; null, deflate"):
+        _ids(writer.folder)
+
+
+@pytest.mark.parametrize("codec", ["gzip", "zstd", "bzip2", "null"])
+@pytest.mark.parametrize("version", ["1", "2"])
+def test_the_codecs_that_pyiceberg_writes(tmp_path: Path, codec: str, version: str) -> None:
+    """By the table property of manifests."""
+    catalog = InMemoryCatalog("test", warehouse=str(tmp_path))
+    catalog.create_namespace("db")
+    properties = {"write.avro.compression-codec": codec, "format-version": version}
+    table = catalog.create_table("db.t", pa.schema([("id", pa.int64())]), properties=properties)
+    for start in (0, 10):
+        table.append(pa.table({"id": range(start, start + 2)}))
+    table.delete("id = 10")
+    assert _ids(table.location()) == [0, 1, 11]
+
+
+@pytest.mark.parametrize("kind", ["manifest", "manifest list"])
+@pytest.mark.parametrize(
+    ("damage", "said"),
+    [
+        (lambda data: data[: len(data) // 2], "ends early"),
+        (lambda data: data[:-20], "ends early"),
+        (lambda data: data[:-1] + b"\0", "does not end with the file's marker"),
+        (lambda data: b"[]", "no Avro file"),
+        (lambda data: b"", "no Avro file"),
+    ],
+)
+def test_a_broken_file_is_named(writer: IcebergWriter, kind: str, damage: Any, said: str) -> None:
+    """Whether a manifest or the list of them."""
+    pattern = "snap-*2.avro" if kind == "manifest list" else "*-m0.avro"
+    for path in (writer.folder / "metadata").glob(pattern):
+        path.write_bytes(damage(path.read_bytes()))
+    with pytest.raises(TableFormatError, match=rf"{writer.folder}: the {kind} .*avro cannot be read: .*{said}"):
+        _ids(writer.folder)
+
+
+@pytest.mark.parametrize("content", [None, 3])
+def test_a_delete_file_that_does_not_say_what_it_is(writer: IcebergWriter, content: int | None) -> None:
+    """Is no data file."""
+    deletes = writer.live[-1]
+    writer.commit(deletes | {"content": 3, "sequence_number": None}, removed=[deletes])
+    if content is None:
+        for path in (writer.folder / "metadata").glob("*-m0.avro"):
+            _without(path, "content")
+    said = "does not say whether it deletes" if content is None else "has the content 3"
+    with pytest.raises(TableFormatError, match=rf"m0\.avro cannot be read: .* {said}"):
+        _ids(writer.folder)
+
+
+def _without(path: Path, name: str) -> None:
+    """Write a manifest anew without one of its fields."""
+    with path.open("rb") as file:
+        reader: Any = fastavro.reader(file)
+        records, schema = list(reader), json.loads(reader.metadata["avro.schema"])
+    data_file = next(field["type"] for field in schema["fields"] if field["name"] == "data_file")
+    data_file["fields"] = [field for field in data_file["fields"] if field["name"] != name]
+    with path.open("wb") as file:
+        fastavro.writer(file, fastavro.parse_schema(schema), records)
+
+
+_KEPT = {"status", "data_file", "file_path", "file_format", "record_count", "file_size_in_bytes", "partition"}
+_KEPT |= {"content", "sequence_number", "manifest_path", "partition_spec_id", "p1000", "equality_ids"}
+"""Fields that tables of version 2 cannot do without."""
+_UNKNOWN: list[tuple[Any, Any]] = [
+    ("string", "é"),
+    (["long", "null"], None),
+    ({"type": "array", "items": ["null", "bytes"]}, [b"x", None]),
+    ({"type": "map", "values": "double"}, {"a": 0.5}),
+    ({"type": "enum", "name": "e", "symbols": ["A", "B"]}, "B"),
+    ({"type": "fixed", "name": "f", "size": 2}, b"ab"),
+    ({"type": "record", "name": "r", "fields": [{"name": "file_path", "type": "int"}]}, {"file_path": 7}),
+    ({"type": "bytes", "logicalType": "decimal", "precision": 4, "scale": 2}, b"\0"),
+]
+
+
+class _Other:
+    """Another writer, of the same content: other names and orders of fields, more of them, and fewer."""
+
+    def __init__(self, seed: int) -> None:
+        self._random = Random(seed)
+        self._names = 0
+
+    def rewrite(self, path: Path) -> None:
+        with path.open("rb") as file:
+            reader: Any = fastavro.reader(file)
+            records, schema = list(reader), json.loads(reader.metadata["avro.schema"])
+        other, change = self._record(schema)
+        data = []
+        for record in records:
+            sink = io.BytesIO()
+            fastavro.schemaless_writer(sink, fastavro.parse_schema(other), change(record))
+            data.append((1, sink.getvalue()))
+        metadata = {"é": b"\xff", "content": b"nonsense"} if self._random.random() < 0.5 else {}
+        codec = self._random.choice([*CODECS, *OTHER_NAMES])
+        path.write_bytes(container(json.dumps(other).encode(), data, codec, metadata))
+
+    def _record(self, schema: dict[str, Any]) -> tuple[dict[str, Any], Any]:
+        fields = []
+        for field in schema["fields"]:
+            optional = isinstance(field["type"], list) and field["name"] not in _KEPT
+            if optional and self._random.random() < 0.2 and field["name"] not in ("key", "value"):
+                continue
+            type_, change = self._type(field["type"])
+            # Where there is an id, any name will do.
+            name = self._name("n") if "field-id" in field and self._random.random() < 0.3 else field["name"]
+            more = {"default": None} if isinstance(type_, list) and type_[0] == "null" else {}
+            own = {key: value for key, value in field.items() if key != "default"} | more
+            fields.append((own | {"name": name, "type": type_, "doc": "?"}, field["name"], change))
+        for _ in range(self._random.choice([0, 0, 1, 3])):
+            type_, value = self._random.choice(_UNKNOWN)
+            if isinstance(type_, dict) and "name" in type_:
+                type_ = type_ | {"name": self._name(type_["name"])}
+            known = {"field-id": self._random.randrange(5000, 9000)} if self._random.random() < 0.5 else {}
+            fields.append(({"name": self._name("unknown"), "type": type_, **known}, None, value))
+        self._random.shuffle(fields)
+
+        def change(record: dict[str, Any]) -> dict[str, Any]:
+            return {field["name"]: change if old is None else change(record.get(old)) for field, old, change in fields}
+
+        named = {"name": self._name(schema["name"]), "namespace": "org.example"}
+        return {"type": "record", **named, "fields": [field for field, _, _ in fields]}, change
+
+    def _type(self, type_: Any) -> tuple[Any, Any]:
+        if isinstance(type_, list):
+            branches = [self._type(branch) for branch in type_]
+            (change,) = [change for branch, change in branches if branch != "null"]
+            order = [branch for branch, _ in branches]
+            self._random.shuffle(order)
+            return order, lambda value: None if value is None else change(value)
+        if isinstance(type_, dict) and type_["type"] == "record":
+            return self._record(type_)
+        if isinstance(type_, dict) and type_["type"] == "array":
+            items, change = self._type(type_["items"])
+            return type_ | {"items": items}, lambda values: [change(value) for value in values]
+        return type_, lambda value: value
+
+    def _name(self, start: str) -> str:
+        self._names += 1
+        return f"{start}_{self._names}"
+
+
+@given(st.integers(0, 10**9))
+@settings(max_examples=max(20, settings().max_examples // 3))
+def test_other_writers_of_the_same(seed: int) -> None:
+    """Field ids tell: other names, orders, unions with null at the end, fields that nobody knows, and fewer of them."""
+    with tempfile.TemporaryDirectory() as folder:
+        schema = [column(1, "id", "long"), column(2, "part", "string")]
+        spec = [{"name": "part", "field-id": 1000, "source-id": 2, "transform": "identity"}]
+        writer = IcebergWriter(Path(folder) / "t", schema, specs={0: spec}, partition_types={1000: "string"})
+        data = [
+            writer.data(pa.table({"id": [number, number + 1]}), partition=(part,)) for number, part in enumerate("ab")
+        ]
+        writer.commit(*data)
+        positions = writer.position_deletes([(data[0]["file_path"], 1)], partition=("a",))
+        writer.commit(positions, writer.equality_deletes(pa.table({"id": [2]}), "id", partition=("b",)))
+        other = _Other(seed)
+        for path in sorted((writer.folder / "metadata").glob("*.avro")):
+            other.rewrite(path)
+        snapshot = open_table_format(TableConfig(name="t", uri=str(writer.folder))).snapshot()
+        assert sorted(read_rows(snapshot)) == [(0, "a"), (1, "b")]
+        assert [fragment.partition_key for fragment in snapshot.fragments] == ["part=a", "part=b"]

@@ -1,0 +1,307 @@
+"""Which metadata file of an Iceberg table counts, which state is meant, and where the files lie now."""
+
+from __future__ import annotations
+
+import gzip
+import json
+import shutil
+from datetime import UTC, datetime
+from pathlib import Path
+from typing import Any
+
+import pyarrow as pa
+import pytest
+
+from metastore_assets.config import TableConfig
+from metastore_assets.errors import SnapshotNotFoundError, TableFormatError, TableNotFoundError
+from metastore_assets.formats import TableFormat, open_table_format
+from tests.formats.iceberg.writer import IcebergWriter, column
+from tests.formats.oracle import read_rows
+
+
+def _open(folder: Path | str, **more: Any) -> TableFormat:
+    return open_table_format(TableConfig(name="t", uri=str(folder), **more))
+
+
+def _ids(folder: Path | str, **more: Any) -> list[int]:
+    return sorted(row[0] for row in read_rows(_open(folder, **more).snapshot()))
+
+
+@pytest.fixture
+def writer(tmp_path: Path) -> IcebergWriter:
+    """A table of three snapshots: rows 1, then 2, then 3."""
+    writer = IcebergWriter(tmp_path / "t", [column(1, "id", "long")])
+    for number in (1, 2, 3):
+        writer.commit(writer.data(pa.table({"id": [number]})))
+    return writer
+
+
+def test_by_folder_and_by_metadata_file(writer: IcebergWriter) -> None:
+    """A file is the table as it was then; compressed ones are named in either of two ways."""
+    metadata = writer.folder / "metadata"
+    assert _ids(writer.folder) == [1, 2, 3]
+    assert _ids(metadata / "v2.metadata.json") == [1, 2]
+    for name in ("v2.gz.metadata.json", "v2.metadata.json.gz"):
+        (metadata / name).write_bytes(gzip.compress((metadata / "v2.metadata.json").read_bytes()))
+        assert _ids(metadata / name) == [1, 2]
+
+
+@pytest.mark.parametrize("name", ["{}.gz.metadata.json", "{}.metadata.json.gz", "{}.metadata.json"])
+def test_a_folder_of_compressed_metadata(writer: IcebergWriter, name: str) -> None:
+    """As `write.metadata.compression-codec` makes it: the content tells, whatever the name."""
+    for path in (writer.folder / "metadata").glob("*.metadata.json"):
+        content = gzip.compress(path.read_bytes()) + gzip.compress(b"\n")
+        path.unlink()
+        path.with_name(name.format(path.name.partition(".")[0])).write_bytes(content)
+    assert _ids(writer.folder) == [1, 2, 3]
+
+
+@pytest.mark.parametrize(
+    ("names", "hint", "expected"),
+    [
+        (("v1", "v2", "v3"), None, [1, 2, 3]),
+        (("v1", "v2", "v3"), "2", [1, 2, 3]),  # Written before the commit that was to follow.
+        (("v1", "v10", "v9"), "", [1, 2]),
+        (("00000-a", "00001-b", "00002-c"), None, [1, 2, 3]),
+        (("00009-a", "00010-b", "00002-c"), None, [1, 2]),
+        (("00001-a", "00002-c", "00002-b"), None, [1, 2, 3]),  # Of two, the one that was updated last,
+        (("00001-a", "00002-b", "00002-c"), "00002-b", [1, 2]),  # unless one is named.
+        (("v1", "v2", "final"), None, [1, 2, 3]),
+        (("final", "v1", "v2"), None, [1, 2, 3]),
+    ],
+)
+def test_the_newest_metadata_file(
+    writer: IcebergWriter, names: tuple[str, ...], hint: str | None, expected: Any
+) -> None:
+    """By the number in its name; a hint only decides between files of one number."""
+    metadata = writer.folder / "metadata"
+    contents = [(metadata / f"v{number}.metadata.json").read_bytes() for number in (1, 2, 3)]
+    for number in (1, 2, 3):
+        (metadata / f"v{number}.metadata.json").unlink()
+    for name, content in zip(names, contents, strict=True):
+        (metadata / f"{name}.metadata.json").write_bytes(content)
+    if hint is not None:
+        (metadata / "version-hint.text").write_text(hint)
+    assert _ids(writer.folder) == expected
+
+
+def test_states_of_the_past(writer: IcebergWriter) -> None:
+    """By snapshot id, branch, tag, and time in the history of main."""
+    ids = [one["snapshot-id"] for one in writer.snapshots]
+    writer.refs["old"] = {"snapshot-id": ids[0], "type": "tag"}
+    writer.commit(writer.data(pa.table({"id": [4]})), branch="side")
+    writer.refs["12"] = {"snapshot-id": ids[1], "type": "branch"}
+    log = [{"snapshot-id": one, "timestamp-ms": 1_700_000_000_000 + number} for number, one in enumerate(ids)]
+    writer.write_metadata(**{"snapshot-log": log})
+    assert _ids(writer.folder) == _ids(writer.folder, at="main") == [1, 2, 3]
+    assert _ids(writer.folder, at="side") == [1, 2, 3, 4]
+    assert _ids(writer.folder, at="old") == _ids(writer.folder, at=str(ids[0])) == [1]
+    assert _ids(writer.folder, at="12") == [1, 2]
+    assert _ids(writer.folder, at="2023-11-14T22:13:20.001Z") == [1, 2]
+    assert _ids(writer.folder, at="2023-11-14 23:13:20.000999+01:00") == [1]
+    assert _ids(writer.folder, at="2030-01-01") == [1, 2, 3]
+    past = _open(writer.folder, at="old")
+    assert past.snapshot().reference == past.current()
+    assert past.current().committed_at == datetime(2023, 11, 14, 22, 14, 20, tzinfo=UTC)
+    for at in ("nothing", "17", "2023-11-14"):
+        with pytest.raises(SnapshotNotFoundError, match=f"no state '{at}'"):
+            _open(writer.folder, at=at).current()
+
+
+def test_a_table_without_a_log_of_snapshots(writer: IcebergWriter) -> None:
+    """The log is optional: the ancestors of the current snapshot have times as well."""
+    for older, newer in zip(writer.snapshots, writer.snapshots[1:], strict=False):
+        newer["parent-snapshot-id"] = older["snapshot-id"]
+    writer.write_metadata(**{"snapshot-log": []})
+    assert _ids(writer.folder, at="2023-11-14T22:15:30Z") == [1, 2]
+
+
+def test_a_table_that_never_had_rows(tmp_path: Path) -> None:
+    """It has a schema, no fragments, and an id that is no snapshot's."""
+    writer = IcebergWriter(tmp_path / "t", [column(1, "id", "long")])
+    writer.write_metadata()
+    table = _open(writer.folder)
+    snapshot = table.snapshot()
+    assert (snapshot.id, snapshot.fragments, snapshot.schema.names) == ("", (), ["id"])
+    assert table.current() == snapshot.reference
+    assert table.bounds(snapshot, "id").num_rows == 0
+    with pytest.raises(SnapshotNotFoundError, match="'main'"):
+        _open(writer.folder, at="main").snapshot()
+
+
+def test_a_change_of_the_schema_alone_is_a_new_state(writer: IcebergWriter) -> None:
+    """It makes no snapshot, but nobody who looks for changes may miss it; the past keeps the schema of its time."""
+    before = _open(writer.folder).snapshot()
+    writer.schemas.append([column(1, "number", "long"), column(2, "more", "string")])
+    writer.write_metadata()
+    after = _open(writer.folder).snapshot()
+    assert (after.id, after.fragments) == (before.id, before.fragments)
+    assert after.reference != before.reference
+    assert after.schema.names == ["number", "more"]
+    assert _open(writer.folder, at=before.id).snapshot().schema.names == ["id"]
+    assert _open(writer.folder, at="main").snapshot().schema.names == ["number", "more"]
+
+
+@pytest.mark.parametrize(
+    ("change", "error", "message"),
+    [
+        ({"format-version": 4}, TableFormatError, "format version 4; up to 3 are read"),
+        ({"current-schema-id": 7}, TableFormatError, "lacks the schema 7"),
+        ({"snapshots": []}, SnapshotNotFoundError, "the current one"),
+        ({"schemas": [{"fields": [{"id": 1, "name": "x", "type": "vector(3)"}]}]}, TableFormatError, "'x' .*vector"),
+        ({"last-updated-ms": None}, TableFormatError, "no valid metadata file|cannot be read"),
+    ],
+)
+def test_metadata_that_cannot_be_read_are_named(
+    writer: IcebergWriter, change: dict[str, Any], error: type[Exception], message: str
+) -> None:
+    """With the table and what it needs."""
+    path = writer.write_metadata(**change)
+    with pytest.raises(error, match=message) as caught:
+        _open(writer.folder).snapshot()
+    assert str(path.parent.parent) in str(caught.value)
+
+
+def test_damaged_and_missing_files_are_named(writer: IcebergWriter) -> None:
+    """A metadata file that is none, a manifest that is gone or cut off, an encrypted or unknown data file."""
+    with pytest.raises(TableNotFoundError, match=r"v9\.metadata\.json does not exist"):
+        _open(writer.folder / "metadata" / "v9.metadata.json").snapshot()
+    entry = writer.data(pa.table({"id": [4]}))
+    for change, message in (({"key_metadata": b"x"}, "encrypted"), ({"file_format": "LANCE"}, "'lance'")):
+        writer.commit(entry | change)
+        with pytest.raises(TableFormatError, match=message):
+            _open(writer.folder).snapshot()
+        writer.live.pop()
+    writer.commit()
+    for manifest in (writer.folder / "metadata").glob("*-m0.avro"):
+        manifest.write_bytes(manifest.read_bytes()[:-30])
+    with pytest.raises(TableFormatError, match=r"the manifest .*-m0\.avro cannot be read"):
+        _open(writer.folder).snapshot()
+    for manifest in (writer.folder / "metadata").glob("*-m0.avro"):
+        manifest.unlink()
+    with pytest.raises(TableFormatError, match=r"lacks a file .*-m0\.avro.*relocate"):
+        _open(writer.folder).snapshot()
+    (writer.folder / "metadata" / "v99.metadata.json").write_text("[]")
+    with pytest.raises(TableFormatError, match=r"v99\.metadata\.json is no metadata file"):
+        _open(writer.folder).snapshot()
+
+
+@pytest.mark.parametrize("location", ["{}", "file://{}", "hdfs://name:8020{}", "s3://bucket{}", "old/t", "./old/t"])
+def test_a_moved_table_explains_itself(tmp_path: Path, location: str) -> None:
+    """Wherever it was written, what was below its location is below its folder; deletes apply as before."""
+    folder = tmp_path / "was" / "here"
+    writer = IcebergWriter(folder, [column(1, "id", "long")], location=location.format(folder))
+    data = writer.data(pa.table({"id": [1, 2]}))
+    writer.commit(data, writer.position_deletes([(data["file_path"], 0)]))
+    shutil.move(folder, tmp_path / "is there")
+    snapshot = _open(tmp_path / "is there").snapshot()
+    assert read_rows(snapshot) == [(2,)]
+    assert snapshot.fragments[0].path.startswith(str(tmp_path / "is there"))
+    assert _ids(tmp_path / "is there" / "metadata" / "v1.metadata.json") == [2]
+
+
+def test_a_copy_is_read_and_not_its_original(writer: IcebergWriter, tmp_path: Path) -> None:
+    """Fragments have the ids of the original's: the same rows; but the original may go."""
+    shutil.copytree(writer.folder, tmp_path / "copy")
+    original, copy = _open(writer.folder).snapshot(), _open(tmp_path / "copy").snapshot()
+    assert [fragment.id for fragment in copy.fragments] == [fragment.id for fragment in original.fragments]
+    assert all(fragment.path.startswith(str(tmp_path / "copy")) for fragment in copy.fragments)
+    shutil.rmtree(writer.folder)
+    assert _ids(tmp_path / "copy") == [1, 2, 3]
+
+
+def test_metadata_alone_that_were_copied_name_the_original(writer: IcebergWriter, tmp_path: Path) -> None:
+    """A metadata file far from its table is no moved table."""
+    (tmp_path / "elsewhere" / "metadata").mkdir(parents=True)
+    shutil.copy(writer.folder / "metadata" / "v3.metadata.json", tmp_path / "elsewhere" / "metadata")
+    assert _ids(tmp_path / "elsewhere") == [1, 2, 3]
+    shutil.copy(writer.folder / "metadata" / "v3.metadata.json", tmp_path)
+    assert _ids(tmp_path / "v3.metadata.json") == [1, 2, 3]
+
+
+def test_files_outside_of_the_folder_are_relocated(writer: IcebergWriter, tmp_path: Path) -> None:
+    """Only who moved them knows where they are; a relative location without a folder is an error."""
+    outside = writer.data(pa.table({"id": [9]}))
+    moved = tmp_path / "outside" / "x.parquet"
+    moved.parent.mkdir()
+    Path(outside["file_path"]).rename(moved)
+    for recorded in ("s3://gone/far/x.parquet", "far/x.parquet"):
+        writer.commit(outside | {"file_path": recorded})
+        relocate = {recorded.removesuffix("/x.parquet"): str(tmp_path / "outside")}
+        assert _ids(writer.folder, relocate=relocate) == [1, 2, 3, 9]
+        writer.live.pop()
+    writer.commit(outside | {"file_path": "far/x.parquet"})
+    with pytest.raises(TableFormatError, match=r"relative location 'far/x\.parquet'; say with relocate"):
+        _open(writer.folder).snapshot()
+
+
+def test_a_relocation_wins_over_the_folder(writer: IcebergWriter, tmp_path: Path) -> None:
+    """What is given is never guessed at."""
+    shutil.copytree(writer.folder, tmp_path / "copy")
+    shutil.move(writer.folder, tmp_path / "other")
+    snapshot = _open(tmp_path / "copy", relocate={str(writer.folder): str(tmp_path / "other")}).snapshot()
+    assert {fragment.path.startswith(str(tmp_path / "other")) for fragment in snapshot.fragments} == {True}
+
+
+def test_manifests_inside_of_the_metadata_file(writer: IcebergWriter) -> None:
+    """As format version 1 allows; then only manifests say which spec they are of, or nobody does."""
+    manifests = [str(path) for path in (writer.folder / "metadata").glob("*-m0.avro")]
+    newest = max(manifests, key=lambda path: Path(path).stat().st_mtime_ns)
+    snapshot = {"snapshot-id": 5, "timestamp-ms": 1, "manifests": [newest]}
+    path = writer.write_metadata()
+    old = json.loads(path.read_text())
+    old |= {"format-version": 1, "schema": old["schemas"][0], "partition-spec": [], "current-snapshot-id": 5}
+    for key in ("schemas", "current-schema-id", "partition-specs", "default-spec-id", "refs", "snapshot-log"):
+        del old[key]
+    path.write_text(json.dumps(old | {"snapshots": [snapshot]}))
+    assert _ids(writer.folder) == [1, 2, 3]
+    assert _open(writer.folder).snapshot_id() == "5"
+
+
+def test_a_current_snapshot_that_only_the_main_branch_names(writer: IcebergWriter) -> None:
+    """It is the head of that branch."""
+    for current in (None, -1):
+        writer.write_metadata(**{"current-snapshot-id": current})
+        assert _ids(writer.folder) == [1, 2, 3]
+
+
+def test_snapshots_of_numbers_without_a_sign(writer: IcebergWriter) -> None:
+    """As some writers draw them."""
+    number = 2**64 - 5
+    last = writer.snapshots[-1] | {"snapshot-id": number}
+    snapshots = [*writer.snapshots[:-1], last]
+    log = [{"snapshot-id": number, "timestamp-ms": 1_700_000_000_000}]
+    changes = {"current-snapshot-id": number, "refs": {}, "snapshot-log": log}
+    writer.write_metadata(snapshots=snapshots, **changes)
+    assert _ids(writer.folder) == _ids(writer.folder, at=str(number)) == [1, 2, 3]
+    writer.write_metadata(snapshots=[last | {"snapshot-id": 2**64}])
+    with pytest.raises(TableFormatError, match=f"snapshot-id is {2**64}, not a whole number"):
+        _open(writer.folder).snapshot()
+
+
+def test_a_snapshot_that_names_no_manifests(writer: IcebergWriter) -> None:
+    """Is no empty table; one that lists none is."""
+    snapshots = [{key: value for key, value in one.items() if key != "manifest-list"} for one in writer.snapshots]
+    writer.write_metadata(snapshots=snapshots)
+    with pytest.raises(TableFormatError, match="neither a manifest list nor manifests"):
+        _open(writer.folder).snapshot()
+    writer.write_metadata(snapshots=[one | {"manifests": []} for one in snapshots])
+    assert _ids(writer.folder) == []
+
+
+@pytest.mark.parametrize(
+    ("change", "said"),
+    [({"location": None}, "no metadata file of an Iceberg table"), ({"snapshots": [7]}, "no valid metadata file")],
+)
+def test_values_of_another_kind_in_a_metadata_file(writer: IcebergWriter, change: Any, said: str) -> None:
+    """Are told, with the file."""
+    path = writer.write_metadata(**change)
+    with pytest.raises(TableFormatError, match=f"{path} is {said}"):
+        _open(writer.folder).snapshot()
+
+
+def test_encrypted_metadata_are_named(writer: IcebergWriter) -> None:
+    """Of a snapshot it is told by a key."""
+    writer.write_metadata(snapshots=[one | {"key-id": "k"} for one in writer.snapshots])
+    with pytest.raises(TableFormatError, match="its manifest list is encrypted"):
+        _open(writer.folder).snapshot()

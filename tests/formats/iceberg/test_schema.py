@@ -1,0 +1,344 @@
+"""Schemas and partitions of Iceberg tables that change, and files that do not say which column is which."""
+
+from __future__ import annotations
+
+import datetime as dt
+import json
+import uuid
+from decimal import Decimal
+from pathlib import Path
+from typing import Any
+
+import pyarrow as pa
+import pyarrow.parquet as pq
+import pytest
+from pyiceberg.catalog.memory import InMemoryCatalog
+from pyiceberg.table import Table
+from pyiceberg.transforms import IdentityTransform
+from pyiceberg.types import DoubleType, IntegerType, LongType, PrimitiveType, StringType
+
+from metastore_assets.config import TableConfig
+from metastore_assets.errors import FragmentError, TableFormatError
+from metastore_assets.formats import Snapshot, open_table_format
+from tests.formats.iceberg.writer import IcebergWriter, column
+from tests.formats.oracle import read_columns
+
+
+def _snapshot(folder: Path, **more: Any) -> Snapshot:
+    return open_table_format(TableConfig(name="t", uri=str(folder), **more)).snapshot()
+
+
+@pytest.fixture
+def catalog(tmp_path: Path) -> InMemoryCatalog:
+    catalog = InMemoryCatalog("test", warehouse=str(tmp_path / "warehouse"))
+    catalog.create_namespace("db")
+    return catalog
+
+
+def _create(catalog: InMemoryCatalog, folder: Path, table: pa.Table) -> Table:
+    created = catalog.create_table("db.t", table.schema, str(folder))
+    created.append(table)
+    return created
+
+
+def test_columns_that_were_added_dropped_renamed_moved_and_widened(catalog: InMemoryCatalog, tmp_path: Path) -> None:
+    """At every depth, by field id: an old file shows the table as it is now, as pyiceberg itself reads it."""
+    inner = pa.struct([("x", pa.int32()), ("y", pa.string())])
+    table = _create(
+        catalog,
+        tmp_path / "t",
+        pa.table(
+            {
+                "a": pa.array([1, 2], pa.int32()),
+                "b": ["p", "q"],
+                "s": pa.array([{"x": 1, "y": "u"}, None], inner),
+                "l": pa.array([[{"x": 2, "y": "v"}], []], pa.list_(inner)),
+                "m": pa.array([[("k", {"x": 3, "y": "w"})], None], pa.map_(pa.string(), inner)),
+            }
+        ),
+    )
+    old = _snapshot(tmp_path / "t")
+    with table.update_schema() as update:
+        update.update_column("a", LongType()).rename_column("a", "number").delete_column("b")
+        for path in ("s", "l.element", "m.value"):
+            update.rename_column(f"{path}.x", "z").delete_column(f"{path}.y").update_column(f"{path}.x", LongType())
+    added: dict[str, PrimitiveType] = dict.fromkeys(("s.y", "l.element.y", "m.value.y"), DoubleType())
+    for path, type_ in (added | {"b": IntegerType()}).items():
+        with table.update_schema() as update:
+            update.add_column(tuple(path.split(".")), type_)
+        with table.update_schema() as update:
+            update.move_first(path)
+    table.append(
+        pa.table(
+            {
+                "b": pa.array([7], pa.int32()),
+                "number": pa.array([2**40]),
+                "s": pa.array([{"y": 0.5, "z": 2**41}]),
+                "l": pa.array([[{"y": 1.5, "z": 2**42}]]),
+                "m": pa.array(
+                    [[("n", {"y": 2.5, "z": 2**43})]],
+                    pa.map_(pa.string(), pa.struct([("y", pa.float64()), ("z", pa.int64())])),
+                ),
+            }
+        )
+    )
+    new = _snapshot(tmp_path / "t")
+    assert {fragment.id for fragment in old.fragments} < {fragment.id for fragment in new.fragments}
+    columns = read_columns(new)
+    expected = table.scan().to_arrow().to_pydict()
+    assert list(columns) == list(expected)
+    order = sorted(range(3), key=lambda row: columns["number"][row])
+    other = sorted(range(3), key=lambda row: expected["number"][row])
+    for name in columns:
+        assert [columns[name][row] for row in order] == [expected[name][row] for row in other]
+    assert columns["b"] in ([None, None, 7], [7, None, None])
+
+
+@pytest.mark.parametrize(
+    ("type_", "default", "expected"),
+    [
+        ("boolean", True, True),
+        ("int", 34, 34),
+        ("long", -(2**63), -(2**63)),
+        ("float", 0.5, 0.5),
+        ("double", 0.1, 0.1),
+        ("decimal(9,2)", "14.20", Decimal("14.20")),
+        ("date", "2017-11-16", dt.date(2017, 11, 16)),
+        ("time", "22:31:08.123456", dt.time(22, 31, 8, 123456)),
+        ("timestamp", "2017-11-16T22:31:08.123456", dt.datetime(2017, 11, 16, 22, 31, 8, 123456)),
+        ("timestamptz", "0001-01-01T00:00:00+00:00", dt.datetime(1, 1, 1, tzinfo=dt.UTC)),
+        ("timestamp_ns", "2017-11-16T22:31:08.123456000", dt.datetime(2017, 11, 16, 22, 31, 8, 123456)),
+        ("string", "iceberg", "iceberg"),
+        ("uuid", "f79c3e09-677c-4bbd-a479-3f349cb785e7", uuid.UUID("f79c3e09-677c-4bbd-a479-3f349cb785e7")),
+        ("fixed[2]", "ff00", b"\xff\x00"),
+        ("binary", "", b""),
+    ],
+)
+def test_what_a_field_is_in_files_that_are_older(tmp_path: Path, type_: str, default: Any, expected: Any) -> None:
+    """Its initial default, in every row, as a column and inside of a struct that there is; null in a null one."""
+    inner = [column(3, "x", "long")]
+    writer = IcebergWriter(
+        tmp_path / "t",
+        [column(1, "id", "long"), column(2, "s", {"type": "struct", "fields": inner})],
+        version=3,
+    )
+    x = pa.field("x", pa.int64(), metadata={"PARQUET:field_id": "3"})
+    writer.commit(writer.data(pa.table({"id": [1, 2], "s": pa.array([{"x": 5}, None], pa.struct([x]))})))
+    before = _snapshot(writer.folder).fragments
+    new = column(4, "new", type_, initial_default=default)
+    added = [*inner, column(5, "new", type_, initial_default=default)]
+    writer.schemas.append([column(1, "id", "long"), column(2, "s", {"type": "struct", "fields": added}), new])
+    writer.write_metadata()
+    snapshot = _snapshot(writer.folder)
+    assert snapshot.fragments == before
+    columns = read_columns(snapshot)
+    assert columns["new"] == [expected, expected]
+    assert columns["s"] == [{"x": 5, "new": expected}, None]
+
+
+def test_a_default_that_is_none_of_the_type_is_named(tmp_path: Path) -> None:
+    writer = IcebergWriter(tmp_path / "t", [column(1, "d", "date", initial_default="soon")], version=3)
+    writer.write_metadata()
+    with pytest.raises(TableFormatError, match="initial default 'soon' of column 'd' is no date32"):
+        _snapshot(writer.folder)
+
+
+def test_types_that_others_do_not_have(tmp_path: Path) -> None:
+    """Unknown is null; geometries are their bytes; of a variant the two parts that it is stored as are there."""
+    schema = [
+        column(1, "id", "long"),
+        column(2, "u", "unknown"),
+        column(3, "g", "geometry(OGC:CRS84)"),
+        column(4, "v", "variant"),
+    ]
+    writer = IcebergWriter(tmp_path / "t", schema, version=3)
+    variants = pa.array([{"metadata": b"\x01\x00", "value": b"\x0c\x05"}, None])
+    writer.commit(writer.data(pa.table({"id": [1, 2], "g": [b"wkb", None], "v": variants})))
+    columns = read_columns(_snapshot(writer.folder))
+    assert columns["u"] == [None, None]
+    assert columns["g"] == [b"wkb", None]
+    assert columns["v"] == variants.to_pylist()
+    shredded = pa.array([{"metadata": b"\x01\x00", "value": None, "typed_value": 5}])
+    writer.commit(writer.data(pa.table({"id": [3], "v": shredded})))
+    with pytest.raises(FragmentError, match="'v' cannot be read: it holds a shredded variant"):
+        read_columns(_snapshot(writer.folder))
+
+
+_NESTED = pa.array(
+    [{"x": 1, "l": [{"y": "a"}]}, None],
+    pa.struct([("x", pa.int64()), ("l", pa.list_(pa.struct([("y", pa.string())])))]),
+)
+_NESTED_TYPE = {
+    "type": "struct",
+    "fields": [
+        column(4, "x", "long"),
+        column(
+            5,
+            "l",
+            {"type": "list", "element-id": 6, "element": {"type": "struct", "fields": [column(7, "y", "string")]}},
+        ),
+    ],
+}
+
+
+@pytest.mark.parametrize("format_", ["parquet", "orc"])
+def test_files_without_ids_by_the_name_mapping(tmp_path: Path, format_: str) -> None:
+    """Any of several names, at every depth; names that it does not have are of no column."""
+    mapping = [
+        {"field-id": 1, "names": ["old id", "ID"]},
+        {"field-id": 3, "names": ["s"], "fields": [
+            {"field-id": 4, "names": ["was_x"]},
+            {"field-id": 5, "names": ["l"], "fields": [
+                {"names": ["element"], "fields": [{"field-id": 7, "names": ["y"]}]}]}]},
+    ]  # fmt: skip
+    schema = [column(1, "id", "long"), column(2, "other", "string"), column(3, "s", _NESTED_TYPE)]
+    writer = IcebergWriter(tmp_path / "t", schema, properties={"schema.name-mapping.default": json.dumps(mapping)})
+    s = pa.StructArray.from_arrays([_NESTED.field(0), _NESTED.field(1)], ["was_x", "l"], mask=_NESTED.is_null())
+    writer.commit(writer.data(pa.table({"other": ["o", "p"], "s": s, "ID": [1, 2]}), ids=False, format_=format_))
+    columns = read_columns(_snapshot(writer.folder))
+    assert columns == {"id": [1, 2], "other": [None, None], "s": _NESTED.to_pylist()}
+
+
+def test_files_with_neither_ids_nor_mapping_by_position(tmp_path: Path) -> None:
+    """Of the oldest schema: columns that were dropped, renamed or moved since stay what they were."""
+    schema = [column(1, "a", "long"), column(2, "b", "string"), column(3, "s", _NESTED_TYPE)]
+    for properties in ({}, {"schema.name-mapping.default": '[{"names": ["a"], "field-id": 7}]'}):
+        writer = IcebergWriter(tmp_path / f"t{len(properties)}", schema, properties=properties)
+        data = pa.table({"_col0": [1, 2], "_col1": ["p", "q"], "_col2": _NESTED})
+        writer.commit(writer.data(data, ids=False))
+        before = _snapshot(writer.folder)
+        assert read_columns(before) == {"a": [1, 2], "b": ["p", "q"], "s": _NESTED.to_pylist()}
+        writer.schemas.append([column(3, "s", _NESTED_TYPE), column(8, "b", "long"), column(2, "text", "string")])
+        writer.write_metadata()
+        after = _snapshot(writer.folder)
+        assert after.fragments == before.fragments
+        assert read_columns(after) == {"s": _NESTED.to_pylist(), "b": [None, None], "text": ["p", "q"]}
+
+
+def test_columns_of_migrated_partitions_are_not_in_the_files(tmp_path: Path) -> None:
+    """Hive kept them in the folders' names: their values are the manifest's, whatever the transform's name."""
+    spec = [{"name": "day_of", "field-id": 1000, "source-id": 2, "transform": "identity"}]
+    schema = [column(1, "id", "long"), column(2, "day", "date"), column(3, "x", "string")]
+    writer = IcebergWriter(
+        tmp_path / "t", schema, specs={0: spec}, partition_types={1000: {"type": "int", "logicalType": "date"}}
+    )
+    for ids, day in ((True, 19723), (False, None)):
+        writer.commit(writer.data(pa.table({"id": [1]}), ids=ids, partition=(day,)))
+    columns = read_columns(_snapshot(writer.folder))
+    assert sorted(columns["day"], key=str) == [dt.date(2024, 1, 1), None]
+    assert columns["x"] == [None, None]
+    keys = [fragment.partition_key for fragment in _snapshot(writer.folder).fragments]
+    assert keys == ["day_of=2024-01-01", "day_of=__HIVE_DEFAULT_PARTITION__"]
+
+
+def test_two_columns_of_one_name_in_a_file_without_ids(tmp_path: Path) -> None:
+    writer = IcebergWriter(tmp_path / "t", [column(1, "a", "long"), column(2, "b", "long")])
+    entry = writer.data(pa.table({"a": [1], "b": [2]}), ids=False)
+    pq.write_table(pa.Table.from_arrays([pa.array([1]), pa.array([2])], names=["a", "a"]), entry["file_path"])
+    writer.commit(entry)
+    with pytest.raises(FragmentError, match="two of its fields are named 'a'"):
+        read_columns(_snapshot(writer.folder))
+
+
+def _field(field_id: int, source_id: int, transform: str, name: str) -> dict[str, Any]:
+    return {"name": name, "field-id": field_id, "source-id": source_id, "transform": transform}
+
+
+def test_hidden_partitions_and_specs_that_evolve(tmp_path: Path) -> None:
+    """Each file is in a partition of the spec that it was written under, in readable text; filters ask for any."""
+    written: list[tuple[list[dict[str, Any]], tuple[Any, ...], str]] = [
+        ([], (), "all"),
+        ([_field(1000, 1, "year", "year")], (-1,), "year=1969"),
+        ([_field(1000, 1, "year", "year")], (54,), "year=2024"),
+        ([_field(1001, 1, "month", "month"), _field(1002, 2, "truncate[10]", "ten")], (-1, 10), "month=1969-12/ten=10"),
+        (
+            [_field(1003, 1, "day", "day"), _field(1004, 3, "truncate[2]", "two")],
+            (19753, "é😀"),
+            "day=2024-01-31/two=é%F0%9F%98%80",
+        ),
+        ([_field(1005, 1, "hour", "hour"), _field(1006, 2, "identity", "n")], (-1, -3), "hour=1969-12-31-23/n=-3"),
+        (
+            [_field(1005, 1, "hour", "hour"), _field(1006, 2, "identity", "n")],
+            (474080, None),
+            "hour=2024-01-31-08/n=__HIVE_DEFAULT_PARTITION__",
+        ),
+        ([_field(1011, 6, "identity", "ns")], (1_700_000_000_000_000_007,), "ns=2023-11-14 22:13:20.000000007"),
+        ([_field(1007, 2, "bucket[16]", "bucket"), _field(1008, 3, "void", "gone")], (3, None), "bucket=3"),
+        (
+            [_field(1009, 4, "identity", "price"), _field(1010, 5, "identity", "raw")],
+            (b"\xff\x85", b"\x00\xff"),
+            "price=-1.23/raw=00ff",
+        ),
+    ]
+    types: dict[int, Any] = dict.fromkeys(range(1000, 1009), "int") | {1004: "string", 1006: "long", 1008: "string"}
+    types |= {
+        1009: {"type": "bytes", "logicalType": "decimal", "precision": 9, "scale": 2},
+        1010: "bytes",
+        1011: "long",
+    }
+    schema = [column(1, "ts", "timestamp"), column(2, "n", "long"), column(3, "s", "string")]
+    schema += [column(4, "price", "decimal(9,2)"), column(5, "raw", "binary"), column(6, "at", "timestamp_ns")]
+    specs: dict[int, list[dict[str, Any]]] = {}
+    for fields, _, _ in written:
+        if fields not in specs.values():
+            specs[len(specs)] = fields
+    writer = IcebergWriter(tmp_path / "t", schema, specs=specs, partition_types=types)
+    entries = []
+    for number, (fields, partition, _) in enumerate(written):
+        spec_id = next(key for key, known in specs.items() if known == fields)
+        entries.append(writer.data(pa.table({"n": [number]}), spec_id=spec_id, partition=partition))
+    writer.commit(*entries)
+    snapshot = _snapshot(writer.folder)
+    assert {fragment.partition_key for fragment in snapshot.fragments} == {key for _, _, key in written}
+    assert snapshot.partition_columns == (
+        "price",
+        "raw",
+        "year",
+        "month",
+        "ten",
+        "day",
+        "two",
+        "hour",
+        "n",
+        "ns",
+        "bucket",
+    )
+    assert sorted(read_columns(snapshot)["n"]) == list(range(len(written)))
+    filtered = _snapshot(writer.folder, partitions={"hour": ("1969-*",), "year": ("2024",)})
+    left = {fragment.partition_key for fragment in snapshot.fragments} - {
+        fragment.partition_key for fragment in filtered.fragments
+    }
+    assert left == {"year=1969", "hour=2024-01-31-08/n=__HIVE_DEFAULT_PARTITION__"}
+    with pytest.raises(TableFormatError, match="no partition field 'ts' to filter by; there are: price"):
+        _snapshot(writer.folder, partitions={"ts": ("*",)})
+
+
+def test_manifests_of_other_partitions_are_not_read(catalog: InMemoryCatalog, tmp_path: Path) -> None:
+    """A manifest list tells which: those that are left out may even be gone."""
+    rows = pa.table({"n": [1], "s": ["x"]})
+    table = catalog.create_table("db.t", rows.schema, str(tmp_path / "t"))
+    with table.update_spec() as update:
+        update.add_field("s", IdentityTransform(), "s").add_field("n", IdentityTransform(), "n")
+    for s in ("x", "y", "z"):
+        table.append(pa.table({"n": [1], "s": [s]}))
+    manifests = table.current_snapshot().manifests(table.io)  # type: ignore[union-attr]
+    for manifest in manifests[1:]:
+        Path(manifest.manifest_path.removeprefix("file://")).unlink()
+    filtered = _snapshot(tmp_path / "t", partitions={"s": ("z",), "n": ("1",)})
+    assert [fragment.partition_key for fragment in filtered.fragments] == ["s=z/n=1"]
+    with pytest.raises(TableFormatError, match="lacks a file"):
+        _snapshot(tmp_path / "t", partitions={"n": ("1",)})
+
+
+def test_names_that_avro_cannot_have(catalog: InMemoryCatalog, tmp_path: Path) -> None:
+    """Writers spell them otherwise in manifests; ids tell."""
+    rows = pa.table({"a b/c": ["x"], "é": pa.array([1], pa.int32())})
+    table = catalog.create_table("db.t", rows.schema, str(tmp_path / "t"))
+    with table.update_spec() as update:
+        update.add_field("a b/c", IdentityTransform(), "p q/r")
+    table.append(rows)
+    with table.update_schema() as schema:
+        schema.rename_column("a b/c", "new").add_column("x", StringType())
+    snapshot = _snapshot(tmp_path / "t")
+    assert snapshot.fragments[0].partition_key == "p q%2Fr=x"
+    assert read_columns(snapshot) == {"new": ["x"], "é": [1], "x": [None]}

@@ -1,0 +1,336 @@
+"""Where tables in an object store lie: logs among subfolders, tables above and below, other buckets."""
+
+from __future__ import annotations
+
+import json
+import uuid
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any
+
+import boto3
+import obstore
+import pyarrow as pa
+import pyarrow.parquet as pq
+import pytest
+
+from metastore_assets.config import TableConfig
+from metastore_assets.errors import TableFormatError
+from metastore_assets.formats import TableFormat, open_table_format
+from metastore_assets.formats.places import object_store
+from metastore_assets.formats.places.location import Location
+from tests.formats.delta.log_writer import add_file, commit, field, metadata, protocol, write_vector
+from tests.formats.hudi.tables import HudiCopyOnWrite, HudiMergeOnRead
+from tests.formats.iceberg.tables import IcebergCopyOnWrite
+from tests.formats.oracle import read_columns, read_rows
+from tests.formats.s3_proxy import Requests, counted
+from tests.formats.tables import DeltaCopyOnWrite, Table
+
+pytestmark = pytest.mark.s3
+
+
+class Bucket:
+    """A bucket of its own. `options` are those to read with."""
+
+    def __init__(self, client: Any, options: dict[str, str]) -> None:
+        self.options = options
+        self.name = f"b{uuid.uuid4().hex[:12]}"
+        client.create_bucket(Bucket=self.name)
+        self._client = client
+        self._store = object_store.open_object_store(f"s3://{self.name}", options.items())
+
+    def put(self, key: str, data: bytes = b"") -> None:
+        if key.endswith("/"):  # Only the markers that consoles make have such names.
+            self._client.put_object(Bucket=self.name, Key=key, Body=data)
+        else:
+            obstore.put(self._store, key, data)
+
+    def upload(self, folder: Path, prefix: str) -> None:
+        for path in folder.rglob("*"):
+            if path.is_file():
+                self.put(f"{prefix}/{path.relative_to(folder)}", path.read_bytes())
+
+    def uri(self, path: str) -> str:
+        return f"s3://{self.name}/{path}".rstrip("/")
+
+    def open(self, path: str, **settings: Any) -> TableFormat:
+        return open_table_format(TableConfig(name="t", uri=self.uri(path), storage_options=self.options, **settings))
+
+
+@pytest.fixture
+def make_bucket(s3_options: dict[str, str]) -> Callable[[], Bucket]:
+    client = boto3.client(
+        "s3",
+        endpoint_url=s3_options["aws_endpoint"],
+        region_name=s3_options["aws_region"],
+        aws_access_key_id=s3_options["aws_access_key_id"],
+        aws_secret_access_key=s3_options["aws_secret_access_key"],
+    )
+    return lambda: Bucket(client, s3_options)
+
+
+@pytest.fixture
+def bucket(make_bucket: Callable[[], Bucket]) -> Bucket:
+    return make_bucket()
+
+
+@pytest.fixture
+def requests(bucket: Bucket) -> Iterator[Requests]:
+    """The requests by which the bucket is read."""
+    with counted(bucket.options["aws_endpoint"]) as seen:
+        bucket.options = bucket.options | {"aws_endpoint": seen.endpoint}
+        yield seen
+
+
+def _parquet(**columns: Any) -> bytes:
+    sink = pa.BufferOutputStream()
+    pq.write_table(pa.table(columns), sink)
+    return sink.getvalue().to_pybytes()
+
+
+_TABLES = (DeltaCopyOnWrite, IcebergCopyOnWrite, HudiCopyOnWrite, HudiMergeOnRead)
+_ANYWHERE = (".tmp", "0", "0000000000000000000", "20", "_commits", "stats", "v", "~")
+
+
+@pytest.mark.parametrize("kind", _TABLES, ids=lambda kind: kind.__name__)
+def test_subfolders_among_the_files_of_a_log_are_no_end_of_it(
+    kind: type[Table], tmp_path: Path, bucket: Bucket
+) -> None:
+    """Before, between and behind them, with markers and files, wherever metadata lie."""
+    table = kind(tmp_path / "t")
+    table.append([(number, "x", ("a", "b")[number % 2]) for number in range(4)])
+    table.delete([2])
+    bucket.upload(table.folder, "t")
+    for folder in ("_delta_log", "metadata", ".hoodie", ".hoodie/timeline", ".hoodie/.schema"):
+        if (table.folder / folder).is_dir():
+            for name in _ANYWHERE:
+                bucket.put(f"t/{folder}/{name}/x.json", b"{}")
+            bucket.put(f"t/{folder}/")
+            bucket.put(f"t/{folder}/.a/")
+    snapshot = bucket.open("t").snapshot()
+    assert snapshot.format == table.kind
+    assert sorted(read_rows(snapshot)) == sorted(read_rows(table.snapshot()))
+    assert bucket.open("t").current() == snapshot.reference
+    assert [one.id for one in snapshot.fragments] == [one.id for one in table.snapshot().fragments]
+
+
+def test_large_subfolders_are_passed_over(bucket: Bucket, requests: Requests, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Two requests for one, whatever is in it; of many only their names are listed."""
+
+    def names(folder: str, after: str = "", before: str = "") -> tuple[list[str], int]:
+        """And how many requests it took."""
+        requests.take()
+        found = list(Location.of(bucket.uri("t"), bucket.options).names(folder, after, before))
+        return found, len(requests.take())
+
+    requests.page = 5
+    monkeypatch.setattr(object_store, "_PAGE", 5)
+    for number in range(30):
+        bucket.put(f"t/log/.tmp/{number:03}")
+    for number in range(12):
+        bucket.put(f"t/log/{number:03}.json")
+    assert names("log") == ([f"{number:03}.json" for number in range(12)], 2 + 3)
+    assert names("log", "0", ":") == ([f"{number:03}.json" for number in range(12)], 3)
+    assert names("log", "009.json") == (["010.json", "011.json"], 1)
+    assert names("nothing") == ([], 1)
+    for number in range(20):
+        bucket.put(f"t/log/004/{number:03}")
+        bucket.put(f"t/log/005_/{number:03}")
+        bucket.put(f"t/log/z{number}/y")
+    bucket.put("t/log/zz")
+    bucket.put("t/log/\U0010ffff")
+    everything = [f"{number:03}.json" for number in range(12)]
+    found, count = names("log")
+    assert sorted(found) == [*everything, "zz", "\U0010ffff"]
+    # Two for each of the two that are passed over, then a page of the rest at a time: 14 files and 23 folders.
+    assert count <= 2 * 2 + 1 + -(-(14 + 23) // 5)
+    assert names("log", "009.json", ":") == (["010.json", "011.json"], 1)
+    assert names("log", "0", ":")[0] == everything
+
+
+def test_a_tick_of_a_sensor_lists_the_end_of_the_log_once(
+    bucket: Bucket, requests: Requests, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """With large folders before, between and behind: one listing, one hint, one commit."""
+    requests.page = 10
+    monkeypatch.setattr(object_store, "_PAGE", 10)
+    for number in range(18, 30):
+        bucket.put(f"t/_delta_log/{number:020}.json", b'{"commitInfo": {"timestamp": 1}}')
+        for folder in (".tmp", "_commits", "_sidecars"):
+            bucket.put(f"t/_delta_log/{folder}/{number}")
+    bucket.put(f"t/_delta_log/{25:020}.checkpoint.parquet")
+    bucket.put("t/_delta_log/_last_checkpoint", b'{"version": 25}')
+    table = bucket.open("t", format="delta")
+    requests.take()
+    assert table.current().id == "29"
+    asked = requests.take()
+    assert sorted(one.split()[0] for one in asked if "_last_checkpoint" in one or one.startswith("list")) == [
+        "GET",
+        "list",
+    ]
+    assert {one.rpartition("/")[2] for one in asked} == {"", "_last_checkpoint", f"{29:020}.json"}
+
+
+@pytest.mark.parametrize("kind", _TABLES, ids=lambda kind: kind.__name__)
+def test_tables_are_seen_above_and_below(kind: type[Table], tmp_path: Path, bucket: Bucket) -> None:
+    """Folders and files in them, folders above them up to the bucket's root, with and without a filter."""
+    table = kind(tmp_path / "t")
+    table.append([(number, "x", ("a", "b")[number % 2]) for number in range(4)])
+    bucket.upload(table.folder, "lake/sales/t")
+    bucket.put("lake/own.parquet", _parquet(id=[1]))
+    name = {"delta": "Delta", "iceberg": "Iceberg", "hudi": "Hudi"}[table.kind]
+    file = next(
+        path.relative_to(table.folder)
+        for path in sorted(table.folder.rglob("*.parquet"))
+        if not {"metadata", "_delta_log", ".hoodie"} & set(path.relative_to(table.folder).parts)
+    )
+    for place, format_ in ((file, None), (file.parent, "files")):
+        with pytest.raises(TableFormatError, match=f"lies inside the {name} table {bucket.uri('lake/sales/t')}"):
+            bucket.open(f"lake/sales/t/{place}", format=format_).current()
+    for above, partitions in (("", {}), ("lake", {"day": ("a",)})):
+        with pytest.raises(TableFormatError, match=f"holds the {name} table {bucket.uri('lake/sales/t')}, "):
+            bucket.open(above, format="files", partitions=partitions).snapshot()
+    with pytest.raises(TableFormatError, match=f"is the folder of a table of the format {name}"):
+        bucket.open("lake/sales/t", format="files").snapshot()
+
+
+def test_plain_files_at_the_root_of_a_bucket(bucket: Bucket) -> None:
+    """There is nothing above; what only looks like a table is none, nor is a table beside the folder above it."""
+    for key in ("d=1/x.parquet", "a/b/d=1/x.parquet"):
+        bucket.put(key, _parquet(a=[1]))
+    bucket.put("a/b/_delta_log/", b"")
+    bucket.put("a/.hoodie/notes", b"")
+    bucket.put("a/metadata/x.metadata.json", b'{"location": "Paris"}')
+    bucket.put("a/sales/_delta_log/00000000000000000000.json", b"{}")
+    assert read_columns(bucket.open("a/b", format="files").snapshot()) == {"a": [1], "d": ["1"]}
+    assert read_columns(bucket.open("d=1/x.parquet").snapshot()) == {"a": [1]}
+    other = bucket.open("", format="files", partitions={"d": ("1",)})
+    with pytest.raises(TableFormatError, match="holds the Delta table"):
+        other.snapshot()
+
+
+def test_looking_up_takes_few_requests_and_a_tick_one_listing(bucket: Bucket, requests: Requests) -> None:
+    """Three at each level, once in a process; below they come out of the listing itself."""
+    for number in range(25):
+        bucket.put(f"a/b/c/d={number}/x.parquet", _parquet(a=[1]))
+        bucket.put(f"a/metadata/{number}/notes.json", b"{}")
+    table = bucket.open("a/b/c", format="files")
+    requests.take()
+    table.current()
+    asked = requests.take()
+    assert asked.count("list a/b/c/") == 1
+    assert len(asked) == 1 + 3 * 3
+    for again in (table, bucket.open("a/b/c", format="files")):
+        requests.take()
+        again.current()
+        assert requests.take() == ["list a/b/c/"]
+    bucket.put("a/b/_delta_log/00000000000000000000.json", b"{}")
+    with pytest.raises(TableFormatError, match="lies inside the Delta table"):
+        table.snapshot()
+
+
+def test_a_metadata_folder_above_that_is_none_is_not_listed_to_its_end(
+    bucket: Bucket, requests: Requests, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Nor is the metadata file of a table missed that lies behind many others."""
+    requests.page = 5
+    monkeypatch.setattr("metastore_assets.formats.iceberg.metadata._PROBED", 20)
+    monkeypatch.setattr(object_store, "_PAGE", 5)
+    bucket.put("a/b/x.parquet", _parquet(a=[1]))
+    for number in range(40):
+        bucket.put(f"a/metadata/{number:03}.avro")
+    requests.take()
+    assert bucket.open("a/b", format="files").current().id
+    assert sum(one == "list a/metadata/" for one in requests.take()) <= 5
+    bucket.put("a/metadata/v7.metadata.json", json.dumps({"format-version": 1, "location": "x"}).encode())
+    with pytest.raises(TableFormatError, match="lies inside the Iceberg table"):
+        bucket.open("a/b", format="files").snapshot()
+
+
+def test_markers_of_folders_are_no_files(bucket: Bucket) -> None:
+    """Whatever the folders are called, whoever made the markers."""
+    bucket.put("t/sales.parquet/", b"")
+    bucket.put("t/sales.parquet/d=1.csv/", b"")
+    bucket.put("t/sales.parquet/d=1.csv/x.parquet", _parquet(a=[1]))
+    bucket.put("t/sales.parquet_$folder$", b"")
+    bucket.put("t/sales.parquet/d=1.csv_$folder$", b"")
+    for partitions in ({}, {"d": ("1.csv",)}):
+        assert read_columns(bucket.open("t", partitions=partitions).snapshot()) == {"a": [1], "d": ["1.csv"]}
+
+
+def _clone(folder: Path, path: str, bucket: Bucket, prefix: str, vector: str | None = None) -> None:
+    """A Delta table in a bucket whose log names one data file, and a deletion vector, by the given paths."""
+    add = add_file(folder, pa.table({"a": [1, 2, 3]}))["add"]
+    features = protocol("deletionVectors") if vector else protocol()
+    if vector:
+        told = write_vector(folder, [1], "p")
+        name = Path(told["pathOrInlineDv"]).name
+        add |= {"deletionVector": told | {"pathOrInlineDv": f"{vector}/{name}"}}
+    commit(folder, features, metadata([field("a", "long")]), {"add": add | {"path": f"{path}/f.parquet"}})
+    bucket.upload(folder, prefix)
+
+
+def test_a_clone_from_another_bucket(tmp_path: Path, make_bucket: Callable[[], Bucket]) -> None:
+    """Refused with the line that allows it, and then read with the table's own options, vectors included."""
+    source, bucket = make_bucket(), make_bucket()
+    _clone(tmp_path / "t", source.uri("lake/sales"), bucket, "clone", source.uri("lake/sales"))
+    source.upload(tmp_path / "t", "lake/sales")
+    with pytest.raises(TableFormatError) as caught:
+        bucket.open("clone").snapshot()
+    line = f'allow: ["{source.uri("lake/sales")}/"]'
+    assert line in str(caught.value)
+    assert source.uri("lake/sales/f.parquet") in str(caught.value)
+    for allow in (source.uri("lake/sales/"), f"s3a://{source.name}", f"S3://{source.name}/lake"):
+        assert read_columns(bucket.open("clone", allow=(allow,)).snapshot()) == {"a": [1, 3]}
+    for allow in (source.uri("lake/sale"), source.uri("lake/sales/f"), bucket.uri("")):
+        with pytest.raises(TableFormatError, match="not in the table's own store"):
+            bucket.open("clone", allow=(allow,)).snapshot()
+    relocate = {source.uri("lake"): bucket.uri("moved")}
+    bucket.upload(tmp_path / "t", "moved/sales")
+    assert read_columns(bucket.open("clone", relocate=relocate).snapshot()) == {"a": [1, 3]}
+
+
+def test_other_spellings_of_the_tables_own_bucket_are_its_own(
+    tmp_path: Path, make_bucket: Callable[[], Bucket]
+) -> None:
+    """Of the scheme; and `..` on the way, for which an object store has no name."""
+    bucket = make_bucket()
+    for number, start in enumerate(("s3", "s3a", "s3n", "S3")):
+        folder = tmp_path / f"{number}"
+        _clone(folder, f"{start}://{bucket.name}/x/../src{number}", bucket, f"clone{number}")
+        bucket.upload(folder, f"src{number}")
+        assert read_columns(bucket.open(f"clone{number}").snapshot()) == {"a": [1, 2, 3]}
+        with pytest.raises(TableFormatError, match="confine"):
+            bucket.open(f"clone{number}", confine=True).snapshot()
+        _clone(tmp_path / f"own{number}", f"{start}://{bucket.name}/own{number}/.", bucket, f"own{number}")
+        assert read_columns(bucket.open(f"own{number}", confine=True).snapshot()) == {"a": [1, 2, 3]}
+
+
+@pytest.mark.parametrize(
+    "path", ["file:///", "file:/", "/", "FILE:///", "//host/", "http://127.0.0.1:9/", "HTTPS://x/", "hdfs://n:8020/"]
+)
+def test_a_table_in_a_bucket_does_not_reach_the_readers_disk_or_the_net(
+    tmp_path: Path, bucket: Bucket, path: str
+) -> None:
+    """Not even where such a file is there; nothing is asked for it."""
+    secret = tmp_path / "secret"
+    secret.mkdir()
+    pq.write_table(pa.table({"a": [7, 8, 9]}), secret / "f.parquet")
+    _clone(tmp_path / "t", f"{path}{str(secret).lstrip('/')}", bucket, "t")
+    with pytest.raises(TableFormatError, match=r"not in the table's own store") as caught:
+        bucket.open("t").snapshot()
+    assert ("allow: [" in str(caught.value)) == ("hdfs" not in path)
+    if path.lower().startswith("file") or path == "/":
+        assert f'allow: ["{secret}/"]' in str(caught.value)
+        assert read_columns(bucket.open("t", allow=(str(secret),)).snapshot()) == {"a": [7, 8, 9]}
+
+
+def test_a_table_on_disk_does_not_reach_a_bucket(tmp_path: Path, bucket: Bucket) -> None:
+    """Allowed, it is read with the table's storage options."""
+    table = tmp_path / "t"
+    _clone(table, bucket.uri("src/p=1/q=2"), bucket, "src/p=1/q=2")
+    with pytest.raises(TableFormatError) as caught:
+        open_table_format(TableConfig(name="t", uri=str(table), storage_options=bucket.options)).snapshot()
+    assert f'allow: ["{bucket.uri("src")}/"]' in str(caught.value)
+    config = TableConfig(name="t", uri=str(table), storage_options=bucket.options, allow=(bucket.uri("src"),))
+    assert read_columns(open_table_format(config).snapshot()) == {"a": [1, 2, 3]}

@@ -1,0 +1,337 @@
+"""Avro files: every type and codec, field ids at every depth, unions, and files that are broken."""
+
+from __future__ import annotations
+
+import io
+import json
+import tempfile
+import zlib
+from datetime import UTC, date, datetime, time, timedelta
+from decimal import Decimal
+from pathlib import Path
+from typing import Any
+from uuid import UUID
+
+import fastavro
+import pyarrow as pa
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from metastore_assets.config import TableConfig
+from metastore_assets.errors import TableFormatError
+from metastore_assets.formats import open_table_format
+from metastore_assets.formats.readers import avro
+from metastore_assets.formats.readers.avro import AvroColumns
+from metastore_assets.formats.readers.columns import open_columns
+from tests.formats.oracle import read_columns
+
+
+def _file(fields: list[dict[str, Any]], records: list[dict[str, Any]], codec: str = "null") -> bytes:
+    sink = io.BytesIO()
+    schema = {"type": "record", "name": "row", "fields": fields}
+    fastavro.writer(sink, fastavro.parse_schema(schema), records, codec=codec, sync_interval=100)
+    return sink.getvalue()
+
+
+def _columns(data: bytes) -> dict[str, list[Any]]:
+    columns = open_columns("avro", pa.BufferReader(data))
+    result = {}
+    for index, field in enumerate(columns.fields):
+        chunks = list(columns.read(index))
+        for chunk in chunks:
+            chunk.validate(full=True)
+            assert chunk.type == field.type
+        result[field.name] = [value for chunk in chunks for value in chunk.to_pylist()]
+        assert len(result[field.name]) == columns.row_count
+    columns.close()
+    return result
+
+
+def _logical(type_: str, name: str, **more: Any) -> dict[str, Any]:
+    return {"type": type_, "logicalType": name, **more}
+
+
+_ENUM = {"type": "enum", "name": "e", "symbols": ["A", "B"]}
+_FIXED = {"type": "fixed", "name": "f", "size": 3}
+_EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
+_TYPES: list[tuple[Any, pa.DataType, list[Any], list[Any] | None]] = [
+    ("int", pa.int32(), [-(2**31), 2**31 - 1], None),
+    ("long", pa.int64(), [-(2**63), 2**63 - 1], None),
+    ("float", pa.float32(), [1.5, float("inf")], None),
+    ("double", pa.float64(), [0.1, -0.0], None),
+    ("boolean", pa.bool_(), [True, False], None),
+    ("bytes", pa.binary(), [b"", b"\xff\0"], None),
+    ("string", pa.string(), ["", "é😀"], None),
+    ("null", pa.null(), [None, None], None),
+    (_FIXED, pa.binary(3), [b"abc"], None),
+    (_ENUM, pa.string(), ["B", "A"], None),
+    ({"type": "array", "items": ["null", "long"]}, pa.list_(pa.field("element", pa.int64())), [[1, None], []], None),
+    (
+        {"type": "map", "values": _FIXED},
+        pa.map_(pa.string(), pa.binary(3)),
+        [{"k": b"abc"}, {}],
+        [[("k", b"abc")], []],
+    ),
+    (_logical("int", "date"), pa.date32(), [date(1, 1, 1), date(9999, 12, 31)], None),
+    (_logical("int", "time-millis"), pa.time32("ms"), [time(1, 2, 3, 4000)], None),
+    (_logical("long", "time-micros"), pa.time64("us"), [time(1, 2, 3, 4)], None),
+    (_logical("long", "timestamp-millis"), pa.timestamp("ms", "UTC"), [_EPOCH - timedelta(days=700_000)], None),
+    (_logical("long", "timestamp-micros"), pa.timestamp("us", "UTC"), [_EPOCH + timedelta(microseconds=1)], None),
+    (_logical("long", "local-timestamp-millis"), pa.timestamp("ms"), [datetime(2024, 1, 1)], None),
+    (_logical("long", "local-timestamp-micros"), pa.timestamp("us"), [datetime(9999, 12, 31)], None),
+    (_logical("bytes", "decimal", precision=4, scale=2), pa.decimal128(4, 2), [Decimal("-99.99"), Decimal("0")], None),
+    (_logical("bytes", "decimal", precision=50), pa.decimal256(50, 0), [Decimal(10**49)], None),
+    (
+        {"type": "fixed", "name": "d", "size": 5, "logicalType": "decimal", "precision": 9, "scale": 1},
+        pa.decimal128(9, 1),
+        [Decimal("-12345678.9")],
+        None,
+    ),
+    (_logical("string", "uuid"), pa.string(), [str(UUID(int=5))], None),
+    (
+        {"type": "record", "name": "r", "fields": [{"name": "x", "type": ["null", "int"]}]},
+        pa.struct([("x", pa.int32())]),
+        [{"x": 1}, {"x": None}],
+        None,
+    ),
+    (
+        ["int", "string"],
+        pa.struct([("member0", pa.int32()), ("member1", pa.string())]),
+        [1, "a"],
+        [{"member0": 1, "member1": None}, {"member0": None, "member1": "a"}],
+    ),
+    (["long", "null", "int"], pa.int64(), [2**40, None], None),
+    (["float", "double"], pa.float64(), [0.1], None),
+    (
+        ["null", {"type": "array", "items": ["null", _ENUM, "bytes"]}],
+        pa.list_(pa.field("element", pa.struct([("member0", pa.string()), ("member1", pa.binary())]))),
+        [["A", b"x", None], None],
+        [[{"member0": "A", "member1": None}, {"member0": None, "member1": b"x"}, None], None],
+    ),
+]
+
+
+@pytest.mark.parametrize(("type_", "arrow", "values", "read"), _TYPES, ids=[json.dumps(row[0]) for row in _TYPES])
+def test_every_type(type_: Any, arrow: pa.DataType, values: list[Any], read: list[Any] | None) -> None:
+    """Alone, and nullable below a record and a list."""
+    data = _file([{"name": "a", "type": type_}], [{"a": value} for value in values])
+    assert avro.avro_fields(pa.BufferReader(data)) == [pa.field("a", arrow)]
+    expected = values if read is None else read
+    assert _columns(data) == {"a": expected}
+    if isinstance(type_, list) or type_ == "null":
+        return
+    inner = {"type": "record", "name": "outer", "fields": [{"name": "b", "type": ["null", type_]}]}
+    nested = [{"a": [None, *({"b": value} for value in values), {"b": None}]}]
+    data = _file([{"name": "a", "type": {"type": "array", "items": ["null", inner]}}], nested)
+    assert _columns(data) == {"a": [[None, *({"b": value} for value in expected), {"b": None}]]}
+
+
+def test_nanoseconds_uuids_and_logical_types_that_do_not_fit() -> None:
+    """What the specification says is ignored stays what it is underneath."""
+    raw = {"n": 1, "l": -1, "u": UUID(int=7).bytes, "d": b"\x01", "t": "x", "i": 5, "z": 6}
+    fixed = {"type": "fixed", "name": "uuid16", "size": 16}
+    plain = [("n", "long"), ("l", "long"), ("u", fixed), ("d", "bytes"), ("t", "string"), ("i", "int"), ("z", "long")]
+    marked = [
+        _logical("long", "timestamp-nanos"),
+        _logical("long", "local-timestamp-nanos"),
+        {**fixed, "logicalType": "uuid"},
+        _logical("bytes", "decimal", precision=2, scale=3),
+        _logical("string", "date"),
+        _logical("int", "timestamp-micros"),
+        _logical("long", "timestamp-micros", **{"adjust-to-utc": False}),
+    ]
+    block = io.BytesIO()
+    fastavro.schemaless_writer(block, _record([{"name": name, "type": type_} for name, type_ in plain]), raw)
+    names = [name for name, _ in plain]
+    schema = _record([{"name": name, "type": type_} for name, type_ in zip(names, marked, strict=True)])
+    columns = open_columns("avro", pa.BufferReader(_container(schema, [(1, block.getvalue())])))
+    assert [field.type for field in columns.fields] == [
+        pa.timestamp("ns", "UTC"),
+        pa.timestamp("ns"),
+        pa.uuid(),
+        pa.binary(),
+        pa.string(),
+        pa.int32(),
+        pa.timestamp("us"),
+    ]
+    values = [next(iter(columns.read(index))) for index in range(7)]
+    assert [array.cast(pa.int64()).to_pylist() for array in values[:2]] == [[1], [-1]]
+    assert [array.to_pylist()[0] for array in values[2:6]] == [UUID(int=7), b"\x01", "x", 5]
+
+
+_SYNC = b"0123456789abcdef"
+
+
+def _record(fields: list[dict[str, Any]]) -> dict[str, Any]:
+    return {"type": "record", "name": "row", "fields": fields}
+
+
+def _container(schema: Any, blocks: list[tuple[int, bytes]], codec: str = "null") -> bytes:
+    """A file of these (number of records, bytes), as the specification has it."""
+    file = io.BytesIO()
+    file.write(b"Obj\x01")
+    metadata = {"avro.schema": json.dumps(schema).encode(), "avro.codec": codec.encode()}
+    fastavro.schemaless_writer(file, {"type": "map", "values": "bytes"}, metadata)
+    file.write(_SYNC)
+    for count, data in blocks:
+        fastavro.schemaless_writer(file, "long", count)
+        fastavro.schemaless_writer(file, "bytes", data)
+        file.write(_SYNC)
+    return file.getvalue()
+
+
+def test_field_ids_are_on_every_depth() -> None:
+    """Of fields, elements, keys and values, and in maps that are arrays of pairs, as Iceberg writes them."""
+    pair = _record([{"name": "key", "type": "int", "field-id": 8}, {"name": "value", "type": "long", "field-id": 9}])
+    struct = {"type": "record", "name": "s", "fields": [{"name": "x", "type": "int", "field-id": 3}]}
+    fields = [
+        {"name": "a", "type": ["null", {"type": "array", "items": struct, "element-id": 2}], "field-id": 1},
+        {"name": "m", "type": {"type": "map", "values": "long", "key-id": 5, "value-id": 6}, "field-id": 4},
+        {
+            "name": "p",
+            "type": {"type": "array", "logicalType": "map", "items": pair | {"name": "k8_v9"}, "element-id": 10},
+            "field-id": 7,
+        },
+    ]
+    data = _file(fields, [{"a": [{"x": 1}], "m": {"k": 2}, "p": [{"key": 3, "value": 4}]}])
+    columns = open_columns("avro", pa.BufferReader(data))
+    a, m, p = columns.fields
+    inside = [a, a.type.value_field, a.type.value_type.field("x")]
+    inside += [m, m.type.key_field, m.type.item_field, p, p.type.key_field, p.type.item_field]
+    assert [field.metadata[b"PARQUET:field_id"] for field in inside] == [
+        b"1",
+        b"2",
+        b"3",
+        b"4",
+        b"5",
+        b"6",
+        b"7",
+        b"8",
+        b"9",
+    ]
+    assert p.type == pa.map_(pa.int32(), pa.int64())
+    assert _columns(data) == {"a": [[{"x": 1}]], "m": [[("k", 2)]], "p": [[(3, 4)]]}
+
+
+def test_names_are_resolved_in_their_namespace() -> None:
+    """Types are named once and used again; names of fields may be any."""
+    inner = {"type": "fixed", "name": "id", "namespace": "other", "size": 2}
+    outer = {"type": "record", "name": "o", "namespace": "ns", "fields": [{"name": "x", "type": inner}]}
+    fields = [
+        {"name": "a-b", "type": outer},
+        {"name": "b", "type": "ns.o"},
+        {"name": "c", "type": ["null", "other.id"]},
+    ]
+    value = {"x": b"ab"}
+    data = _container(_record(fields), [(1, b"ababzz"[:4] + b"\x02zz")])
+    assert _columns(data) == {"a-b": [value], "b": [value], "c": [b"zz"]}
+
+
+@pytest.mark.parametrize("codec", ["null", "deflate", "bzip2", "xz"])
+def test_codecs_that_another_library_writes(codec: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Many blocks, in batches that have nothing to do with them."""
+    monkeypatch.setattr(avro, "_BATCH_ROWS", 7)
+    data = _file([{"name": "a", "type": "long"}], [{"a": number} for number in range(500)], codec)
+    assert _columns(data) == {"a": list(range(500))}
+
+
+def test_codecs_that_arrow_writes() -> None:
+    """Snappy with its checksum, which is verified, and Zstandard."""
+    plain = bytes([2, 4, 6])
+    snappy = pa.compress(plain, codec="snappy", asbytes=True)
+    check = zlib.crc32(plain).to_bytes(4, "big")
+    schema = _record([{"name": "a", "type": "int"}])
+    assert _columns(_container(schema, [(3, snappy + check)], "snappy")) == {"a": [1, 2, 3]}
+    with pytest.raises(pa.ArrowInvalid, match="checksum"):
+        _columns(_container(schema, [(3, snappy + b"1234")], "snappy"))
+    zstd = pa.compress(plain, codec="zstd", asbytes=True)
+    assert _columns(_container(schema, [(3, zstd)], "zstandard")) == {"a": [1, 2, 3]}
+
+
+_NODE = {"type": "record", "name": "node", "fields": [{"name": "next", "type": ["null", "node"]}]}
+
+
+@pytest.mark.parametrize(
+    ("type_", "message"),
+    [
+        (_NODE, "'node' contains itself"),
+        (["int", "long", "string"], "union of int32, int64, string"),
+        ("missing", "names a type 'missing' that it does not define"),
+        (_logical("bytes", "decimal", precision=100), "100 digits"),
+        ({"type": "array"}, "schema is broken"),
+    ],
+)
+def test_schemas_without_a_reader_are_named(tmp_path: Path, type_: Any, message: str) -> None:
+    """When the table is planned."""
+    (tmp_path / "a.avro").write_bytes(_container(_record([{"name": "a", "type": type_}]), []))
+    with pytest.raises(TableFormatError, match=rf"a\.avro.*{message}"):
+        open_table_format(TableConfig(name="t", uri=str(tmp_path))).snapshot()
+
+
+_INT = _record([{"name": "a", "type": "int"}])
+
+
+@pytest.mark.parametrize(
+    ("data", "message"),
+    [
+        (b"", "does not start with"),
+        (b"Obj\x01", "ends early"),
+        (_container(_INT, [(3, b"\x02\x04\x06")])[:-1], "ends early"),
+        (_container(_INT, [(3, b"\x02\x04\x06")])[:-1] + b"x", "marker"),
+        (_container(_INT, [(2, b"\x02\x04\x06")]), "longer than its records"),
+        (_container(_INT, [(4, b"\x02\x04\x06")]), "ends early|broken"),
+        (_container(_INT, [(-1, b"\x02")]), "fewer than no records"),
+        (_container(_INT, [], "lzo"), "codec 'lzo' has no reader"),
+        (_container(_INT, [(1, b"junk")], "deflate"), "broken"),
+        (_container("int", [(1, b"\x02")]), "is no record"),
+        (_container(_record([{"name": "a", "type": "int"}] * 2), []), "two columns are named 'a'"),
+    ],
+)
+def test_broken_files_are_told(data: bytes, message: str) -> None:
+    """Each in its own words, and never fewer rows."""
+    with pytest.raises(pa.ArrowInvalid, match=message):
+        open_columns("avro", pa.BufferReader(data))
+
+
+_VALUE = st.none() | st.integers(-(2**63), 2**63 - 1) | st.text(max_size=3) | st.binary(max_size=3) | st.booleans()
+_UNION = ["null", "long", "string", "bytes", "boolean"]
+
+
+@given(st.lists(st.lists(_VALUE, max_size=3), max_size=8))
+def test_rows_come_back_as_another_library_wrote_them(rows: list[list[Any]]) -> None:
+    """Whatever branch of a union each value takes."""
+    fields = [{"name": "a", "type": {"type": "array", "items": _UNION}}]
+    read = _columns(_file(fields, [{"a": row} for row in rows]))["a"]
+    kinds = [int, str, bytes, bool]
+    assert [[_chosen(item) for item in row] for row in read] == rows
+    for row, items in zip(rows, read, strict=True):
+        for value, item in zip(row, items, strict=True):
+            assert item is None or item[f"member{kinds.index(type(value))}"] == value
+
+
+def _chosen(item: dict[str, Any] | None) -> Any:
+    return None if item is None else next(value for value in item.values() if value is not None)
+
+
+def test_a_table_of_avro_files(tmp_path: Path) -> None:
+    """Schemas united by name; nothing is left in the temporary folder; planning does not look at the rows."""
+    (tmp_path / "1.avro").write_bytes(_file([{"name": "a", "type": "int"}], [{"a": 1}]))
+    two = _file([{"name": "b", "type": "string"}, {"name": "a", "type": "long"}], [{"a": 2**40, "b": "x"}])
+    (tmp_path / "2.avro").write_bytes(two)
+    snapshot = open_table_format(TableConfig(name="t", uri=str(tmp_path))).snapshot()
+    assert snapshot.schema == pa.schema([("a", pa.int64()), ("b", pa.string())])
+    columns = read_columns(snapshot)
+    assert sorted(zip(columns["a"], columns["b"], strict=True)) == [(1, None), (2**40, "x")]
+    assert [fragment.row_count for fragment in snapshot.fragments] == [None, None]
+    (tmp_path / "3.avro").write_bytes(_file([{"name": "a", "type": "string"}], [{"a": "x"}]))
+    with pytest.raises(TableFormatError, match=r"'a' is int64 in .*2\.avro and string in .*3\.avro"):
+        open_table_format(TableConfig(name="t", uri=str(tmp_path))).snapshot()
+
+
+def test_decoded_rows_leave_nothing_behind(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Their copy on local disk has no name."""
+    monkeypatch.setattr(tempfile, "tempdir", str(tmp_path))
+    columns = AvroColumns(pa.BufferReader(_container(_INT, [(3, b"\x02\x04\x06")])))
+    assert list(tmp_path.iterdir()) == []
+    assert columns.row_count == 3

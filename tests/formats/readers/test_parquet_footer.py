@@ -1,0 +1,69 @@
+"""Parquet footers as Hive writes them: maps whose inner group has a logical type that only columns may have."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pyarrow as pa
+import pyarrow.parquet as pq
+import pytest
+
+from metastore_assets.formats.readers.parquet import ParquetColumns
+from metastore_assets.formats.readers.parquet_footer import REFUSED, read_lenient_metadata
+
+_GROUP = b"\x18\x09key_value\x15\x04\x00"
+_GROUP_OF_HIVE = b"\x18\x09key_value\x15\x04\x5c\xbc\x00\x00\x00"
+_TABLE = pa.table(
+    {
+        "before": pa.array([1, 2, 3]),
+        "map": pa.array([[("a", 1.5)], None, []], pa.map_(pa.string(), pa.float64())),
+        "nulls": pa.nulls(3),
+        "nested": pa.array(
+            [{"m": [(True, [1])]}, {"m": None}, None], pa.struct([("m", pa.map_(pa.bool_(), pa.list_(pa.int32())))])
+        ),
+        "after": pa.array(["x", None, "z"]),
+    }
+)
+
+
+def _as_hive(path: Path) -> None:
+    pq.write_table(_TABLE, path, row_group_size=2, store_schema=False)
+    data = path.read_bytes()
+    length = int.from_bytes(data[-8:-4], "little")
+    footer = data[-8 - length : -8].replace(_GROUP, _GROUP_OF_HIVE)
+    assert len(footer) == length + 2 * (len(_GROUP_OF_HIVE) - len(_GROUP))
+    path.write_bytes(data[: -8 - length] + footer + len(footer).to_bytes(4, "little") + b"PAR1")
+
+
+def test_maps_of_hive_are_read(tmp_path: Path) -> None:
+    """Arrow refuses the file; without that logical type it is the one that was written, columns of nulls included."""
+    path = tmp_path / "x.parquet"
+    _as_hive(path)
+    with pytest.raises(OSError, match=REFUSED):
+        pq.ParquetFile(path)
+    columns = ParquetColumns(pa.OSFile(str(path), "rb"))
+    assert columns.row_count == 3
+    assert [field.name for field in columns.fields] == _TABLE.column_names
+    for index, name in enumerate(_TABLE.column_names):
+        assert [value for chunk in columns.read(index) for value in chunk.to_pylist()] == _TABLE[name].to_pylist()
+
+
+def test_another_footer_stays_as_it_is(tmp_path: Path) -> None:
+    """Nothing but that is taken out: a column of nulls keeps its type."""
+    path = tmp_path / "x.parquet"
+    pq.write_table(_TABLE, path)
+    with pa.OSFile(str(path), "rb") as source:
+        assert read_lenient_metadata(source).equals(pq.read_metadata(path))
+
+
+@pytest.mark.parametrize("cut", [0, 1, 100])
+def test_a_broken_footer_is_an_error(tmp_path: Path, cut: int) -> None:
+    """Whatever lies behind the end of the file is not read."""
+    path = tmp_path / "x.parquet"
+    _as_hive(path)
+    data = path.read_bytes()
+    length = int.from_bytes(data[-8:-4], "little")
+    footer = data[-8 - length : -8][:cut]
+    path.write_bytes(b"PAR1" + footer + len(footer).to_bytes(4, "little") + (b"PAR1" if cut else b"PARE"))
+    with pa.OSFile(str(path), "rb") as source, pytest.raises((pa.ArrowInvalid, OSError)):
+        read_lenient_metadata(source)
