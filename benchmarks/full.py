@@ -9,7 +9,7 @@ from benchmarks.data import lineitem
 from benchmarks.measure import metastore, paired, ratio, seconds
 from benchmarks.report import Row
 from metastore_assets.pipeline.refresh import refresh
-from metastore_assets.pipeline.session import spark_session
+from metastore_assets.spark.session import spark_session
 
 RUNS = 3
 

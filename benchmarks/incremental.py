@@ -12,7 +12,7 @@ from benchmarks.data import FOLDER, lineitem
 from benchmarks.measure import TaskTime, metastore, stop
 from benchmarks.report import Row
 from metastore_assets.pipeline.refresh import refresh
-from metastore_assets.pipeline.session import spark_session
+from metastore_assets.spark.session import spark_session
 
 PARTITIONS = 100
 COMMITS = 5

@@ -6,7 +6,7 @@ from dagster import ConfigurableResource, InitResourceContext
 from pydantic import Field, PrivateAttr
 
 from metastore_assets.config import load_config
-from metastore_assets.pipeline.session import spark_session
+from metastore_assets.spark.session import spark_session
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession

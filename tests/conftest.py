@@ -35,7 +35,7 @@ def realtables() -> Path:
 @pytest.fixture(scope="session")
 def spark() -> Iterator[SparkSession]:
     """One local Spark session with two workers for all tests of a process."""
-    from metastore_assets.pipeline.session import spark_session
+    from metastore_assets.spark.session import spark_session
 
     session = spark_session({"spark.master": "local[2]", "spark.driver.memory": "1g"})
     yield session

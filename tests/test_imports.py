@@ -53,7 +53,8 @@ def test_rooms_import_only_what_they_may() -> None:
     [
         ("metastore_assets/statistics/extra.py", "import metastore_assets.store"),
         ("metastore_assets/store/extra.py", "import metastore_assets.formats"),
-        ("metastore_assets/produce/extra.py", "import metastore_assets.store"),
+        ("metastore_assets/produce/extra.py", "import metastore_assets.statistics"),
+        ("metastore_assets/spark/extra.py", "import metastore_assets.produce"),
         ("metastore_assets/pipeline/extra.py", "import metastore_assets.lookup"),
         ("metastore_assets/lookup/extra.py", "import metastore_assets.pipeline"),
         ("metastore_assets/formats/extra.py", "import pyspark"),

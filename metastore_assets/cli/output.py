@@ -101,15 +101,6 @@ class JsonOutput:
         _write(result)
 
 
-def make_output(as_json: bool) -> Output:
-    """The output that was asked for."""
-    if as_json:
-        return JsonOutput()
-    from metastore_assets.cli.terminal import TerminalOutput
-
-    return TerminalOutput()
-
-
 def _write(document: object) -> None:
     # Outside UTF-8 every other character is escaped, which JSON allows and every terminal can print.
     unicode = (sys.stdout.encoding or "ascii").lower().replace("-", "") == "utf8"

@@ -14,7 +14,7 @@ import click
 from metastore_assets.cli.completion import location
 from metastore_assets.cli.failures import Invocation, explained, raise_interrupt, report
 from metastore_assets.cli.options import answering
-from metastore_assets.cli.output import make_output
+from metastore_assets.cli.outputs import make_output
 from metastore_assets.cli.progress import Watcher, watching
 from metastore_assets.cli.spark import LazySpark
 

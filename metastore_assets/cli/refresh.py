@@ -9,7 +9,7 @@ import click
 from metastore_assets.cli.completion import partition_key, table_names
 from metastore_assets.cli.failures import Invocation, note, raise_interrupt, report
 from metastore_assets.cli.options import answering
-from metastore_assets.cli.output import make_output
+from metastore_assets.cli.outputs import make_output
 from metastore_assets.cli.progress import watching
 from metastore_assets.cli.spark import LazySpark
 

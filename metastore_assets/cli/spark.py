@@ -32,7 +32,7 @@ class LazySpark:
     def __call__(self) -> SparkSession:
         """The session. Raises MetastoreError when Spark does not start."""
         unhide_pandas()
-        from metastore_assets.pipeline.session import spark_session
+        from metastore_assets.spark.session import spark_session
 
         if self._log is None:
             descriptor, name = tempfile.mkstemp(prefix="metastore-spark-", suffix=".log")

@@ -20,7 +20,7 @@ from metastore_assets.config import FREQUENCY_LIMIT
 from metastore_assets.errors import CorruptionError, MetastoreError
 from metastore_assets.pipeline.files import FrequencyReader, FrequencyWriter
 from metastore_assets.pipeline.plan import Layout
-from metastore_assets.produce.spark import balanced_bins, collected, failure, limit_threads, pack, parallelism, results
+from metastore_assets.spark.tasks import balanced_bins, collected, failure, limit_threads, pack, parallelism, results
 from metastore_assets.statistics.frequencies import (
     EMPTY,
     Frequencies,

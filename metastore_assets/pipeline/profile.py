@@ -17,7 +17,7 @@ from metastore_assets.formats.base import Fragment
 from metastore_assets.formats.damage import DAMAGE, reason
 from metastore_assets.pipeline.files import ProfileWriter
 from metastore_assets.pipeline.plan import Layout, field_identity
-from metastore_assets.produce.spark import limit_threads, run_tasks
+from metastore_assets.spark.tasks import limit_threads, run_tasks
 from metastore_assets.statistics.leaves import schema_leaves
 from metastore_assets.statistics.profile import profile_field
 from metastore_assets.store.manifest import FragmentEntry

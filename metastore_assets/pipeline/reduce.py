@@ -26,7 +26,7 @@ from metastore_assets.pipeline.files import (
 from metastore_assets.pipeline.frequencies import FrequencySum, SummedColumns, sum_columns
 from metastore_assets.pipeline.plan import Layout
 from metastore_assets.pipeline.tree import Branch, key_position, levels, merge_tree
-from metastore_assets.produce.spark import run_tasks
+from metastore_assets.spark.tasks import run_tasks
 from metastore_assets.statistics.column import ColumnStatistics
 from metastore_assets.statistics.histogram import Histogram
 from metastore_assets.statistics.leaves import LeafColumn

@@ -25,7 +25,7 @@ from metastore_assets.pipeline.assemble import next_version
 from metastore_assets.pipeline.files import sound
 from metastore_assets.pipeline.plan import Plan, TypeChange, make_plan, table_layout
 from metastore_assets.pipeline.profile import FragmentFailure, FragmentProfiler, ProfileContext
-from metastore_assets.produce.spark import parallelism
+from metastore_assets.spark.tasks import parallelism
 from metastore_assets.store.document import version_path
 from metastore_assets.store.manifest import FragmentEntry, Version
 from metastore_assets.store.objects import ObjectStore

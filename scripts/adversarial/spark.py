@@ -12,7 +12,7 @@ if TYPE_CHECKING:
 
 def spark_session() -> SparkSession:
     """The running session, or a new one, in UTC."""
-    from metastore_assets.pipeline.session import spark_session as running
+    from metastore_assets.spark.session import spark_session as running
 
     session = running(log=Path(os.devnull))
     session.conf.set("spark.sql.session.timeZone", "UTC")

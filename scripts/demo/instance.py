@@ -19,7 +19,7 @@ from dagster import (
 
 from metastore_assets.assets.names import job_name, sensor_name
 from metastore_assets.config import load_config
-from metastore_assets.pipeline.session import spark_session
+from metastore_assets.spark.session import spark_session
 
 _SETTINGS = """\
 telemetry: {enabled: false}

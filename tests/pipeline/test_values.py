@@ -25,7 +25,7 @@ from metastore_assets.lookup import Metastore, TableLookup
 from metastore_assets.lookup.json import histogram_json, scalar_json, show_json, top_json
 from metastore_assets.pipeline import frequencies
 from metastore_assets.pipeline.refresh import refresh
-from metastore_assets.produce import spark as runner
+from metastore_assets.spark import tasks as runner
 from metastore_assets.statistics.column import ColumnStatistics
 from metastore_assets.statistics.frequencies import frequency_facts
 from tests.scalars import scalars_in

@@ -16,7 +16,7 @@ import pyarrow.compute as pc
 from pyspark.sql import SparkSession
 
 from metastore_assets.produce import Batch, Dataflow, Root, Rows, Stage
-from metastore_assets.produce.spark import SparkExecutor
+from metastore_assets.spark.tasks import SparkExecutor
 from metastore_assets.store.objects import ObjectStore
 
 PIECE = 1_000_000

@@ -124,7 +124,7 @@ def test_threads_and_retries_change_nothing(executor: Executor, tmp_path: Path) 
 
 @pytest.mark.spark
 def test_spark_changes_nothing(spark: SparkSession, tmp_path: Path) -> None:
-    from metastore_assets.produce.spark import SparkExecutor
+    from metastore_assets.spark.tasks import SparkExecutor
 
     flow = _published(tmp_path / "spark", SparkExecutor(spark))
     assert _everything(flow) == _everything(_published(tmp_path / "plain", LocalExecutor()))
@@ -137,7 +137,7 @@ def test_spark_changes_nothing(spark: SparkSession, tmp_path: Path) -> None:
 @pytest.mark.s3
 def test_spark_changes_nothing_in_a_bucket(spark: SparkSession, s3_store: ObjectStore, tmp_path: Path) -> None:
     """Tasks open the bucket themselves, with the options that the storage was given."""
-    from metastore_assets.produce.spark import SparkExecutor
+    from metastore_assets.spark.tasks import SparkExecutor
 
     flow = _published(s3_store, SparkExecutor(spark))
     assert _everything(flow) == _everything(_published(tmp_path, LocalExecutor()))
@@ -145,7 +145,7 @@ def test_spark_changes_nothing_in_a_bucket(spark: SparkSession, s3_store: Object
 
 @pytest.mark.spark
 def test_what_produce_raises_on_spark_names_the_key(spark: SparkSession, tmp_path: Path) -> None:
-    from metastore_assets.produce.spark import SparkExecutor
+    from metastore_assets.spark.tasks import SparkExecutor
 
     def fails(key: int, words: Any) -> list[Any]:
         raise ZeroDivisionError(f"on {key}")

@@ -30,7 +30,7 @@ from metastore_assets.pipeline.profile import FragmentProfiler, ProfileContext
 from metastore_assets.pipeline.refresh import plan_refresh
 from metastore_assets.store.objects import ObjectStore
 from tests.cli.support import run
-from tests.formats import apart_tasks as tasks
+from tests.formats.apart import tasks
 from tests.formats.iceberg.writer import IcebergWriter, column, with_ids
 from tests.pipeline.support import assert_same, everything
 from tests.robustness.killers import KILLERS, ROWS, negative_lengths

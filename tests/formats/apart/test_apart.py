@@ -23,7 +23,7 @@ from metastore_assets.errors import FatalFileError, MetastoreError, TableFormatE
 from metastore_assets.formats.apart import children
 from metastore_assets.formats.apart import reading as apart
 from metastore_assets.formats.apart.reading import read_all, read_one, read_parts
-from tests.formats import apart_tasks as tasks
+from tests.formats.apart import tasks
 
 REPOSITORY = Path(__file__).parents[3]
 _SECONDS = 60
@@ -243,7 +243,7 @@ def run(program: str, *arguments: str, **how: Any) -> subprocess.CompletedProces
 _ASK = """
 import os, signal, sys
 from metastore_assets.formats.apart.reading import read_one
-from tests.formats import apart_tasks as tasks
+from tests.formats.apart import tasks
 print(read_one(tasks.process_id, "a"), flush=True)
 """
 
@@ -294,7 +294,7 @@ import sys
 sys.meta_path[:] = [finder for finder in sys.meta_path if "editable" not in repr(finder)]
 sys.path.insert(0, {str(archive)!r})
 from metastore_assets.formats.apart import reading as apart
-from tests.formats import apart_tasks as tasks
+from tests.formats.apart import tasks
 assert ".zip" in apart.__file__, apart.__file__
 print(apart.read_one(tasks.double, "a", 21))
 """

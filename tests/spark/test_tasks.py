@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 from pyspark.errors import PythonException
 
 from metastore_assets.errors import FragmentError, WorkerEndedError
-from metastore_assets.produce.spark import balanced_bins, collected, run_tasks
+from metastore_assets.spark.tasks import balanced_bins, collected, run_tasks
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession

@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 
 from metastore_assets.errors import MetastoreError
-from metastore_assets.pipeline import jvm
+from metastore_assets.spark import jvm
 
 
 def archive_of(options: str) -> Path:

@@ -14,6 +14,7 @@ from importlib.metadata import version
 from pathlib import Path
 
 from metastore_assets.errors import MetastoreError
+from metastore_assets.spark.settings import LOCAL_SETTINGS
 
 CACHE_VARIABLE = "METASTORE_CACHE"
 _MINIMUM_JAVA = 17
@@ -90,7 +91,7 @@ def _build(archive: Path) -> None:
         options = f"{_FAST_START} -XX:ArchiveClassesAtExit={recorded} -Xlog:disable -Xlog:all=off"
         try:
             subprocess.run(
-                [sys.executable, "-m", "metastore_assets.pipeline.jvm", options],
+                [sys.executable, "-m", "metastore_assets.spark.jvm", options],
                 stdin=subprocess.DEVNULL,
                 stdout=subprocess.DEVNULL,
                 stderr=subprocess.DEVNULL,
@@ -108,8 +109,6 @@ def _exercise(options: str) -> None:
     """Load the classes of a typical run: a frame from Arrow, Python workers, an exchange, and the way back."""
     import pyarrow as pa
     from pyspark.sql import SparkSession
-
-    from metastore_assets.pipeline.session import LOCAL_SETTINGS
 
     os.environ["PYSPARK_PYTHON"] = sys.executable
     builder = SparkSession.builder

@@ -10,21 +10,13 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from metastore_assets.errors import MetastoreError
-from metastore_assets.pipeline.jvm import local_jvm_options
+from metastore_assets.spark.jvm import local_jvm_options
+from metastore_assets.spark.settings import LOCAL_SETTINGS, SETTINGS
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
 _JVM_OPTIONS = "spark.driver.extraJavaOptions"
-SETTINGS = {
-    "spark.master": "local[*]",
-    "spark.app.name": "metastore",
-    "spark.ui.enabled": "false",
-    "spark.ui.showConsoleProgress": "false",
-    "spark.log.level": "ERROR",
-    # One thread per task: Spark already runs as many tasks as there are cores.
-    "spark.executorEnv.POLARS_MAX_THREADS": "1",
-}
 _SECRET = re.compile("secret|password|token|credential|key", re.IGNORECASE)
 """In the name of a setting whose value is not for error messages."""
 _LAST_WORDS = (
@@ -38,12 +30,6 @@ _LEAN_MEMORY = {
     "spark.executorEnv._RJEM_MALLOC_CONF": "retain:false,dirty_decay_ms:0,muzzy_decay_ms:0,narenas:1",
     "spark.executorEnv.ARROW_DEFAULT_MEMORY_POOL": "system",
     "spark.executorEnv.MALLOC_ARENA_MAX": "1",
-}
-LOCAL_SETTINGS = {
-    **SETTINGS,
-    # The loopback address spares a look-up of the host's name, which may take seconds.
-    "spark.driver.host": "127.0.0.1",
-    "spark.driver.bindAddress": "127.0.0.1",
 }
 
 
