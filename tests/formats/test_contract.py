@@ -7,6 +7,7 @@ import pickle
 import subprocess
 import sys
 import tempfile
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -265,15 +266,15 @@ def test_whoever_plans_reads_no_file_with_a_native_reader(table: Table, monkeypa
     table.append([(number, f"text {number}", DAYS[number % 3]) for number in range(20, 26)])
     table.delete([1, 21])
 
-    called: list[str] = []
+    called: list[object] = []
+
+    def noted(read: Any, *arguments: Any, **options: Any) -> Any:
+        called.append(read)
+        return read(*arguments, **options)
+
     native = ((pq, "ParquetFile"), (pq, "ParquetReader"), (pq, "read_table"), (pq, "read_metadata"))
     for module, name in (*native, (pyarrow.orc, "ORCFile"), (pyarrow.csv, "read_csv"), (fastavro, "block_reader")):
-
-        def noted(*arguments: Any, name: str = name, read: Any = getattr(module, name), **options: Any) -> Any:
-            called.append(name)
-            return read(*arguments, **options)
-
-        monkeypatch.setattr(module, name, noted)
+        monkeypatch.setattr(module, name, partial(noted, getattr(module, name)))
     snapshot = table.snapshot()
     for field in snapshot.schema:
         assert table.format().bounds(snapshot, field.name).num_rows == len(snapshot.fragments)
