@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from metastore_assets.errors import ConfigError, TableFormatError, TableNotFoundError
+from metastore_assets.extras import extra
 from metastore_assets.formats import delta, hudi, iceberg
 from metastore_assets.formats.base import (
     Fragment,
@@ -49,7 +50,8 @@ def open_table_format(table: TableConfig) -> TableFormat:
         from metastore_assets.formats.files.table import FilesFormat
 
         return FilesFormat(table, {registration.title: registration.marks for registration in _LOGGED.values()})
-    return _LOGGED[name].open(table)
+    with extra(name, f"{_LOGGED[name].title} table {table.name!r}"):
+        return _LOGGED[name].open(table)
 
 
 def _detect(location: Location) -> str:
