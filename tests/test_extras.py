@@ -53,9 +53,9 @@ def test_a_root_is_looked_up(tmp_path: Path) -> None:
     program = """
 from metastore_assets import open_table
 found = open_table(".", "orders")
-print(found.statistics()[0].distinct_count, found.top("a", n=1).values)
+print(found.statistics()[0].distinct_count, found.top("a", n=1).values[0][1])
 """
-    assert _run(program, tmp_path) == "2 [1]\n"
+    assert _run(program, tmp_path) == "2 2\n"
 
 
 def test_the_commands_that_look_up_need_no_more(tmp_path: Path) -> None:
