@@ -24,6 +24,7 @@ from metastore_assets.store.manifest import (
     ProfileFiles,
     Version,
 )
+from metastore_assets.store.memory import StoredMemory
 from metastore_assets.store.objects import ObjectStore
 
 FORMAT_VERSION = 1
@@ -43,8 +44,10 @@ def version_number(path: str) -> int | None:
     return int(match[1]) if match else None
 
 
-def encode_version(version: Version, entries: Mapping[str, Mapping[str, Any]], publisher: str) -> bytes:
-    """The JSON of a version. `entries` names the file and the number of rows of each kind of entry.
+def encode_version(
+    version: Version, entries: Mapping[str, Mapping[str, Any]], memory: str | None, publisher: str
+) -> bytes:
+    """The JSON of a version. `entries` names the file and the number of rows of each kind of entry, `memory` its file.
 
     `publisher` is unique to the attempt: it makes the JSON of two attempts differ, whatever else they agree on.
     """
@@ -70,6 +73,7 @@ def encode_version(version: Version, entries: Mapping[str, Mapping[str, Any]], p
             "frequencies": list(version.files.frequencies),
         },
         "entries": entries,
+        "memory": memory,
         "schema": base64.b64encode(zlib.compress(version.schema.serialize().to_pybytes())).decode(),
     }
     return json.dumps(fields, indent=1, ensure_ascii=False).encode()
@@ -106,6 +110,7 @@ def decode_version(data: bytes, objects: ObjectStore, path: str) -> Version:
             fragments=_lazy(FragmentEntry, objects, entries["fragments"]),
             partitions=_lazy(PartitionEntry, objects, entries["partitions"]),
             nodes=_lazy(NodeEntry, objects, entries["nodes"]),
+            memory=StoredMemory(objects, fields["memory"]) if fields.get("memory") else {},
             entry_files=tuple(entry["path"] for entry in entries.values()),
             recorded_fragment_count=fields.get("fragment_count"),
         )

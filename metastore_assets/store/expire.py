@@ -17,6 +17,7 @@ import pyarrow.compute as pc
 from metastore_assets.errors import ObjectNotFoundError
 from metastore_assets.store.document import decode_version, version_number, version_path
 from metastore_assets.store.entries import FILES
+from metastore_assets.store.memory import StoredMemory
 from metastore_assets.store.objects import ObjectInfo, ObjectStore
 from metastore_assets.store.pending import PendingFiles
 
@@ -74,7 +75,8 @@ def _unnamed(objects: ObjectStore, paths: pa.Array, outdated: set[int], pending:
             version = decode_version(objects.read(info.path), objects, info.path)
         except ObjectNotFoundError:
             continue  # removed by another expire
-        paths = _without(paths, pa.array([*version.files.paths(), *version.entry_files], pa.string()))
+        memory = [version.memory.path] if isinstance(version.memory, StoredMemory) else []
+        paths = _without(paths, pa.array([*version.files.paths(), *version.entry_files, *memory], pa.string()))
         for entries in version.entry_files:
             paths = _without_entries(objects, paths, entries)
     for path in pending:

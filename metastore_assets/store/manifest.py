@@ -5,11 +5,13 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from datetime import datetime
-from typing import Generic, TypeVar, overload
+from typing import Generic, TypeAlias, TypeVar, overload
 
 import pyarrow as pa
 
 Entry = TypeVar("Entry")
+Learnt: TypeAlias = Mapping[bytes, bytes]
+"""What planning learnt, by key."""
 
 
 @dataclass(frozen=True)
@@ -73,7 +75,7 @@ class NodeEntry:
 class Version:
     """One published state of the Metastore for one table, tied to one snapshot of it.
 
-    Of a version read from a store, `layouts`, `fragments`, `partitions` and `nodes` are read on first use.
+    Of a version read from a store, `layouts`, `fragments`, `partitions`, `nodes` and `memory` are read on first use.
     """
 
     number: int
@@ -102,6 +104,8 @@ class Version:
     fragments: Sequence[FragmentEntry]
     partitions: Sequence[PartitionEntry]
     nodes: Sequence[NodeEntry] = ()
+    memory: Learnt = field(default_factory=dict, compare=False, repr=False)
+    """What planning learnt of the table's files; what reads them gives it a meaning."""
     entry_files: tuple[str, ...] = field(default=(), compare=False, repr=False)
     """The files that a version read from a store reads its entries from; `publish` takes no notice of it."""
     recorded_fragment_count: int | None = field(default=None, compare=False, repr=False)

@@ -2,6 +2,7 @@
 
     <root>/<table>/versions/<n>.json                         names everything the version consists of
     <root>/<table>/versions/<n>-<unique>.fragments.parquet   and .partitions, .nodes, .layouts: named by the JSON
+    <root>/<table>/versions/<n>-<unique>.memory.parquet      what planning learnt: named by this version and later ones
     <root>/<table>/pending/<unique>.parquet                  profiles finished by attempts that did not publish
 
 The JSON is the last thing written. A crash before it leaves files that no version names, which `expire` removes.
@@ -10,11 +11,12 @@ The JSON is the last thing written. A crash before it leaves files that no versi
 from __future__ import annotations
 
 import uuid
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from datetime import timedelta
 from typing import Any
 
 from metastore_assets.errors import (
+    CorruptionError,
     ObjectExistsError,
     ObjectNotFoundError,
     VersionConflictError,
@@ -24,6 +26,7 @@ from metastore_assets.store.document import decode_version, encode_version, vers
 from metastore_assets.store.entries import entries_table, layouts_table
 from metastore_assets.store.expire import Expired, expire
 from metastore_assets.store.manifest import FragmentEntry, NodeEntry, PartitionEntry, Version
+from metastore_assets.store.memory import keep_memory
 from metastore_assets.store.objects import ObjectStore
 from metastore_assets.store.pending import clear_pending, list_pending, read_pending, save_pending
 
@@ -59,6 +62,14 @@ class VersionStore:
             raise VersionNotFoundError(f"table {self.table!r} has no version {number}; {there_are}") from None
         return decode_version(data, self.objects, path)
 
+    def memory(self) -> Mapping[bytes, bytes]:
+        """What planning learnt up to the newest version; nothing before the first, or when that is damaged."""
+        try:
+            latest = self.latest()
+        except CorruptionError:
+            return {}
+        return latest.memory if latest is not None else {}
+
     def publish(self, version: Version) -> None:
         """Make the version the newest. Its number must follow the newest there is.
 
@@ -70,14 +81,16 @@ class VersionStore:
             raise self._conflict(version.number, newest)
         stem = f"versions/{version.number}-{uuid.uuid4().hex}"
         entries = self._write_entries(stem, version)
-        data = encode_version(version, entries, stem.rpartition("-")[2])
+        memory = keep_memory(self.objects, f"{stem}.memory.parquet", version.memory)
+        data = encode_version(version, entries, memory, stem.rpartition("-")[2])
         path = version_path(version.number)
         try:
             self.objects.write(path, data, create=True)
         except ObjectExistsError:
             # A put whose answer was lost on the way is repeated by the client, and then finds its own object.
             if self.objects.read(path) != data:
-                self.objects.delete([entry["path"] for entry in entries.values()])
+                written = [*(entry["path"] for entry in entries.values()), f"{stem}.memory.parquet"]
+                self.objects.delete(written)
                 raise self._conflict(version.number, version.number) from None
 
     def save_pending(self, entries: Sequence[FragmentEntry]) -> None:

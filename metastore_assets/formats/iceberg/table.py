@@ -26,6 +26,7 @@ from metastore_assets.formats.iceberg.metadata import (
 )
 from metastore_assets.formats.iceberg.plan import Planner
 from metastore_assets.formats.iceberg.schema import arrow_schema
+from metastore_assets.formats.memory import Memory
 from metastore_assets.formats.partition_filter import PartitionFilter
 from metastore_assets.formats.places.location import Location
 from metastore_assets.formats.places.reach import Reach, catalog_location, own_location
@@ -34,7 +35,8 @@ from metastore_assets.formats.places.reach import Reach, catalog_location, own_l
 class IcebergFormat:
     """An Iceberg table by its folder, by a metadata file, or by its name in a catalog."""
 
-    def __init__(self, table: TableConfig) -> None:
+    def __init__(self, table: TableConfig, memory: Memory) -> None:
+        self._memory = memory
         self._table = table
         self._filter = PartitionFilter.of(table.partitions)
 
