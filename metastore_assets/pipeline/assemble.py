@@ -6,22 +6,19 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import replace
 from datetime import UTC, datetime
 from importlib.metadata import version as package_version
-from typing import TYPE_CHECKING
 
+from metastore_assets.pipeline.engine import Engine
 from metastore_assets.pipeline.plan import Layout, Plan, content_id
 from metastore_assets.pipeline.reduce import Child, Former, Group, node_group, reduce_groups
 from metastore_assets.store.manifest import FragmentEntry, NodeEntry, PartitionEntry, ProfileFiles, Version
 from metastore_assets.store.objects import ObjectStore
-
-if TYPE_CHECKING:
-    from pyspark.sql import SparkSession
 
 _TABLE = "*"
 """Group key of the table-level profile; no partition key has this form."""
 
 
 def next_version(
-    spark: Callable[[], SparkSession],
+    engine: Engine,
     store: ObjectStore,
     plan: Plan,
     profiles: Iterable[FragmentEntry],
@@ -33,13 +30,13 @@ def next_version(
 
     `then_the_table` is called when all partitions are reduced. `memory` is what planning learnt.
 
-    `profiles` are those made for the plan. Spark is asked for only when there is something to merge. Profiles of
+    `profiles` are those made for the plan. Spark is asked for only when there is much to merge. Profiles of
     fragments that left the table stay known for `keep_versions` versions: a restore brings the fragments back.
     """
     fragments = {**plan.reused, **{entry.id: entry for entry in profiles}}
     base = plan.base if plan.base is not None and plan.base.layout == plan.layout.id else None
     known = {node.id: node.files for node in base.nodes} if base else {}
-    files, new_nodes = _reduce_partitions(spark, store, plan, base, fragments, known)
+    files, new_nodes = _reduce_partitions(engine, store, plan, base, fragments, known)
     partitions = [
         partition.reused
         or _partition(
@@ -50,7 +47,7 @@ def next_version(
     unchanged = {partition.key for partition in plan.partitions if partition.reused is not None}
     kept_nodes = [node for node in base.nodes if node_group(node.id) in unchanged] if base else []
     then_the_table()
-    table_files, table_nodes = _reduce_table(spark, store, plan.layout, base, partitions, known)
+    table_files, table_nodes = _reduce_table(engine, store, plan.layout, base, partitions, known)
     current = [fragments[own] for partition in plan.partitions for own in partition.fragments]
     entries = [*current, *_retired(plan, {entry.id for entry in current}, keep_versions)]
     used = {entry.layout for entry in entries} | {plan.layout.id}
@@ -79,7 +76,7 @@ def next_version(
 
 
 def _reduce_partitions(
-    spark: Callable[[], SparkSession],
+    engine: Engine,
     store: ObjectStore,
     plan: Plan,
     base: Version | None,
@@ -101,12 +98,12 @@ def _reduce_partitions(
         for partition in plan.partitions
         if partition.reused is None
     ]
-    reduction = reduce_groups(spark, store, plan.layout, groups, known)
+    reduction = reduce_groups(engine, store, plan.layout, groups, known)
     return reduction.files, reduction.nodes
 
 
 def _reduce_table(
-    spark: Callable[[], SparkSession],
+    engine: Engine,
     store: ObjectStore,
     layout: Layout,
     base: Version | None,
@@ -118,7 +115,7 @@ def _reduce_table(
     if base is not None and former == children:
         return base.files, [node for node in base.nodes if node_group(node.id) == _TABLE]
     group = Group(_TABLE, "table", children, Former(base.files, former) if base is not None else None)
-    reduction = reduce_groups(spark, store, layout, [group], known)
+    reduction = reduce_groups(engine, store, layout, [group], known)
     return reduction.files[_TABLE], reduction.nodes
 
 

@@ -22,10 +22,10 @@ from metastore_assets.errors import (
 from metastore_assets.formats import Memory, open_table_format
 from metastore_assets.formats.base import SnapshotReference, TableFormat
 from metastore_assets.pipeline.assemble import next_version
+from metastore_assets.pipeline.engine import Engine
 from metastore_assets.pipeline.files import sound
 from metastore_assets.pipeline.plan import Plan, TypeChange, make_plan, table_layout
 from metastore_assets.pipeline.profile import FragmentFailure, FragmentProfiler, ProfileContext
-from metastore_assets.spark.tasks import parallelism
 from metastore_assets.store.document import version_path
 from metastore_assets.store.manifest import FragmentEntry, Version
 from metastore_assets.store.objects import ObjectStore
@@ -126,9 +126,10 @@ def refresh(
 ) -> RefreshResult:
     """Publish a version for the table's current snapshot, reading only fragments without a stored profile.
 
-    An unchanged table is left alone, without asking for a Spark session. `full` reads every fragment again;
-    `partitions` names partitions, by key or pattern, whose fragments are read again in any case. Safe beside other
-    refreshes of the same table: who loses the race to publish plans again, and reads nothing twice.
+    An unchanged table is left alone. Spark is asked for when there is something that `config.engine` leaves to it.
+    `full` reads every fragment again; `partitions` names partitions, by key or pattern, whose fragments are read again
+    in any case. Safe beside other refreshes of the same table: who loses the race to publish plans again, and reads
+    nothing twice.
 
     Raises ProfileError when fragments cannot be read: the last version stands, and the profiles that were finished
     are kept for the next attempt.
@@ -136,6 +137,7 @@ def refresh(
     started = time.monotonic()
     versions = _versions(config, table)
     fresh: list[FragmentEntry] = []
+    engine = Engine(spark, config.engine)
     progress(Progress(table.name, "plan"))
     with _telling_what_stands(versions):
         memory = _memory(versions, full=full)
@@ -147,7 +149,7 @@ def refresh(
                     return _nothing_to_do(latest, len(fresh), started)
             progress(Progress(table.name, "plan"))
             plan = _plan(versions, table_format, table, fresh, full=full, partitions=partitions)
-            profiles, failures = _profile_all(spark, versions, table, plan, progress)
+            profiles, failures = _profile_all(engine, versions, table, plan, progress)
             fresh += profiles
             if failures:
                 if any(failure.missing for failure in failures) and table_format.current() != plan.snapshot.reference:
@@ -156,7 +158,7 @@ def refresh(
             changed = len(plan.changed_partitions)
             progress(Progress(table.name, "reduce", 0, changed, "partitions", changed))
             new = next_version(
-                spark,
+                engine,
                 versions.objects,
                 plan,
                 profiles,
@@ -268,7 +270,7 @@ def _published(versions: VersionStore, *, full: bool) -> tuple[Version | None, i
 
 
 def _profile_all(
-    spark: Callable[[], SparkSession],
+    engine: Engine,
     versions: VersionStore,
     table: TableConfig,
     plan: Plan,
@@ -279,10 +281,10 @@ def _profile_all(
     failures: list[FragmentFailure] = []
     if not plan.to_profile:
         return done, failures
-    session = spark()
-    profiler = FragmentProfiler(session, ProfileContext(versions.objects, table, plan.snapshot.schema, plan.layout))
-    size = _FRAGMENTS_PER_SLOT * parallelism(session)
+    profiler = FragmentProfiler(engine, ProfileContext(versions.objects, table, plan.snapshot.schema, plan.layout))
     total = len(plan.to_profile)
+    here = engine.reads_here([fragment.bytes for fragment in plan.to_profile])
+    size = total if here else _FRAGMENTS_PER_SLOT * engine.slots()
     for start in range(0, total, size):
         lot = plan.to_profile[start : start + size]
         progress(Progress(table.name, "profile", start, total, "fragments", len(lot)))
