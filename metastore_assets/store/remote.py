@@ -76,6 +76,14 @@ class RemoteObjects:
             found = obstore.list(self._store, prefix or None).collect()
             return [ObjectInfo(info["path"], info["size"], info["last_modified"]) for info in found]
 
+    def info(self, path: str) -> ObjectInfo | None:
+        try:
+            with self._explained("read", path):
+                info = obstore.head(self._store, path)
+        except ObjectNotFoundError:
+            return None
+        return ObjectInfo(path, info["size"], info["last_modified"])
+
     def folders(self) -> tuple[str, ...]:
         with self._explained("list", ""):
             found = obstore.list_with_delimiter(self._store)["common_prefixes"]
