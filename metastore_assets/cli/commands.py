@@ -90,7 +90,7 @@ def show(
     if columns is not None and not column_names(columns):
         raise click.UsageError("--columns names no column")
     config = _config(invocation)
-    check = CurrentCheck(config.table(name))
+    check = CurrentCheck(config, name)
     table = _open(config, name, version)
     partition = _partition_key(table, partition)
     output = make_output(as_json)

@@ -27,10 +27,11 @@ def next_version(
     profiles: Iterable[FragmentEntry],
     keep_versions: int,
     then_the_table: Callable[[], None] = lambda: None,
+    memory: Mapping[bytes, bytes] | None = None,
 ) -> Version:
     """Reduce what the plan says has changed; everything else is taken over from the published version.
 
-    `then_the_table` is called when all partitions are reduced.
+    `then_the_table` is called when all partitions are reduced. `memory` is what planning learnt.
 
     `profiles` are those made for the plan. Spark is asked for only when there is something to merge. Profiles of
     fragments that left the table stay known for `keep_versions` versions: a restore brings the fragments back.
@@ -73,6 +74,7 @@ def next_version(
         fragments=entries,
         partitions=partitions,
         nodes=[*kept_nodes, *new_nodes, *table_nodes],
+        memory=memory or {},
     )
 
 

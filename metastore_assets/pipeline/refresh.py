@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Collection, Iterator, Sequence
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from datetime import timedelta
@@ -21,7 +21,7 @@ from metastore_assets.errors import (
     VersionConflictError,
     WorkerEndedError,
 )
-from metastore_assets.formats import open_table_format
+from metastore_assets.formats import Memory, open_table_format
 from metastore_assets.formats.base import SnapshotReference, TableFormat
 from metastore_assets.pipeline.assemble import next_version
 from metastore_assets.pipeline.files import sound
@@ -108,12 +108,14 @@ def plan_refresh(
     config: MetastoreConfig, table: TableConfig, *, full: bool = False, partitions: Collection[str] = ()
 ) -> Plan:
     """What `refresh` would do now, without doing it. Reads metadata only."""
-    return _plan(_versions(config, table), open_table_format(table), table, (), full=full, partitions=partitions)
+    versions = _versions(config, table)
+    table_format = open_table_format(table, _memory(versions, full=full))
+    return _plan(versions, table_format, table, (), full=full, partitions=partitions)
 
 
 def is_current(config: MetastoreConfig, table: TableConfig, version: Version) -> bool:
     """Whether a version describes the table's current snapshot under the configured policies."""
-    return _is_current(open_table_format(table), table, version)
+    return _is_current(open_table_format(table, Memory(lambda: version.memory)), table, version)
 
 
 def refresh(
@@ -139,7 +141,8 @@ def refresh(
     fresh: list[FragmentEntry] = []
     progress(Progress(table.name, "plan"))
     with _telling_what_stands(versions):
-        table_format = open_table_format(table)
+        memory = _memory(versions, full=full)
+        table_format = open_table_format(table, memory)
         for _ in range(_ATTEMPTS):
             if not full and not partitions:
                 latest = versions.latest()
@@ -162,6 +165,7 @@ def refresh(
                 profiles,
                 config.keep_versions,
                 then_the_table=partial(progress, Progress(table.name, "reduce", changed, changed, "partitions")),
+                memory=_kept(memory, plan.base),
             )
             progress(Progress(table.name, "publish"))
             try:
@@ -200,6 +204,16 @@ def _telling_what_stands(versions: VersionStore) -> Iterator[None]:
 
 def _versions(config: MetastoreConfig, table: TableConfig) -> VersionStore:
     return VersionStore(ObjectStore(config.root, config.storage_options), table.name)
+
+
+def _memory(versions: VersionStore, *, full: bool) -> Memory:
+    """What planning knows of the table's files: nothing, where all is to be read again."""
+    return Memory(anew=True) if full else Memory(versions.memory)
+
+
+def _kept(memory: Memory, base: Version | None) -> Mapping[bytes, bytes]:
+    """What the next version is to keep: what the published one does, where nothing else was learnt."""
+    return base.memory if base is not None and dict(base.memory) == memory.kept else memory.kept
 
 
 def _is_current(table_format: TableFormat, table: TableConfig, version: Version) -> bool:

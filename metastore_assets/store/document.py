@@ -12,7 +12,17 @@ from typing import Any
 import pyarrow as pa
 
 from metastore_assets.errors import CorruptionError, StoreError
-from metastore_assets.store.entries import FRAGMENTS, KINDS, LAYOUTS, NODES, PARTITIONS, StoredEntries, StoredLayouts
+from metastore_assets.store.entries import (
+    FRAGMENTS,
+    KINDS,
+    LAYOUTS,
+    MEMORY,
+    NODES,
+    PARTITIONS,
+    StoredEntries,
+    StoredLayouts,
+    StoredMemory,
+)
 from metastore_assets.store.entry_files import EntryFile, EntryFiles
 from metastore_assets.store.manifest import ProfileFiles, Version
 from metastore_assets.store.objects import ObjectStore
@@ -90,6 +100,7 @@ def decode_version(data: bytes, objects: ObjectStore, path: str) -> Version:
             fragments=entries[FRAGMENTS],
             partitions=entries[PARTITIONS],
             nodes=entries[NODES],
+            memory=StoredMemory(entries[MEMORY]),
             released=fields["released"],
             recorded_fragment_count=fields.get("fragment_count"),
         )
@@ -103,7 +114,7 @@ def decode_version(data: bytes, objects: ObjectStore, path: str) -> Version:
 def stored_entries(version: Version) -> list[StoredEntries[Any]]:
     """The entries of a version that was read from a store, kind by kind; none of one that was not."""
     found = [getattr(version, kind.name) for kind in KINDS]
-    found = [entries.entries if isinstance(entries, StoredLayouts) else entries for entries in found]
+    found = [entries.entries if isinstance(entries, StoredLayouts | StoredMemory) else entries for entries in found]
     return [entries for entries in found if isinstance(entries, StoredEntries)]
 
 

@@ -7,10 +7,11 @@ from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, fields
 from functools import cached_property
 from operator import attrgetter
-from typing import Any, Generic, TypeVar, overload
+from typing import Any, Generic, TypeAlias, TypeVar, overload
 
 import pyarrow as pa
 
+from metastore_assets.errors import CorruptionError, ObjectNotFoundError
 from metastore_assets.store.entry_files import (
     EntryFiles,
     find_entries,
@@ -20,10 +21,20 @@ from metastore_assets.store.entry_files import (
     write_base,
     write_changes,
 )
-from metastore_assets.store.manifest import FragmentEntry, LayoutEntry, NodeEntry, PartitionEntry, ProfileFiles, Version
+from metastore_assets.store.manifest import (
+    FragmentEntry,
+    LayoutEntry,
+    MemoryEntry,
+    NodeEntry,
+    PartitionEntry,
+    ProfileFiles,
+    Version,
+)
 from metastore_assets.store.objects import ObjectStore
 
 Entry = TypeVar("Entry")
+Key: TypeAlias = Any
+"""Text, or bytes, as the first column of a kind of entry has."""
 
 _STRINGS = pa.list_(pa.string())
 FILES = ("statistics", "histograms", "frequencies")
@@ -41,11 +52,11 @@ class EntryKind(Generic[Entry]):
     schema: pa.Schema
 
     @property
-    def key(self) -> Callable[[Entry], str]:
+    def key(self) -> Callable[[Entry], Key]:
         """What tells an entry from the others of its kind."""
         return attrgetter(self.schema[0].name)
 
-    def by_key(self, entries: Iterable[Entry]) -> dict[str, Entry]:
+    def by_key(self, entries: Iterable[Entry]) -> dict[Key, Entry]:
         """Entries by their keys."""
         key = self.key
         return {key(entry): entry for entry in entries}
@@ -87,7 +98,8 @@ NODES = EntryKind("nodes", NodeEntry, pa.schema([("id", pa.string()), *_FILES]))
 LAYOUTS = EntryKind(
     "layouts", LayoutEntry, pa.schema([("layout", pa.string()), ("field_ids", _STRINGS), ("signatures", _STRINGS)])
 )
-KINDS: tuple[EntryKind[Any], ...] = (FRAGMENTS, PARTITIONS, NODES, LAYOUTS)
+MEMORY = EntryKind("memory", MemoryEntry, pa.schema([("key", pa.binary()), ("value", pa.binary())]))
+KINDS: tuple[EntryKind[Any], ...] = (FRAGMENTS, PARTITIONS, NODES, LAYOUTS, MEMORY)
 
 
 class StoredEntries(Sequence[Entry]):
@@ -98,24 +110,24 @@ class StoredEntries(Sequence[Entry]):
         self.files = files
         self._objects = objects
 
-    def find(self, key: str) -> Entry | None:
+    def find(self, key: Key) -> Entry | None:
         """The entry with that key, if there is one. Reads a small part of the files, unless all are read already."""
-        if "_entries" in self.__dict__:
+        if not self.files.files or "_entries" in self.__dict__:
             return self.by_key.get(key)
         try:
-            key.encode()
+            pa.scalar(key, self.kind.schema[0].type)
         except UnicodeEncodeError:
             return None  # a text that is none, such as an argument of a command, is no key
         return next(iter(entries_of(self.kind, find_entries(self._objects, self.files, [key]))), None)
 
     @cached_property
-    def by_key(self) -> Mapping[str, Entry]:
+    def by_key(self) -> Mapping[Key, Entry]:
         """All entries by their keys."""
         return self.kind.by_key(self._entries)
 
     @cached_property
     def _entries(self) -> tuple[Entry, ...]:
-        return tuple(entries_of(self.kind, read_entries(self._objects, self.files)))
+        return tuple(entries_of(self.kind, read_entries(self._objects, self.files))) if self.files.files else ()
 
     def __len__(self) -> int:
         return self.files.rows
@@ -170,6 +182,38 @@ class StoredLayouts(Mapping[str, Mapping[str, str]]):
         return StoredLayouts, (self.entries,)
 
 
+class StoredMemory(Mapping[bytes, bytes]):
+    """What planning learnt up to a published version, read on first use; nothing where that is gone or damaged."""
+
+    def __init__(self, entries: StoredEntries[MemoryEntry]) -> None:
+        self.entries = entries
+
+    @cached_property
+    def _values(self) -> Mapping[bytes, bytes]:
+        return {entry.key: entry.value for entry in self.entries} if self.is_sound else {}
+
+    @cached_property
+    def is_sound(self) -> bool:
+        """Whether it can be read. It only saves work, so it is no error when it cannot."""
+        try:
+            iter(self.entries)
+        except (ObjectNotFoundError, CorruptionError, KeyError, pa.ArrowException):
+            return False
+        return True
+
+    def __getitem__(self, key: bytes) -> bytes:
+        return self._values[key]
+
+    def __iter__(self) -> Iterator[bytes]:
+        return iter(self._values)
+
+    def __len__(self) -> int:
+        return len(self._values)
+
+    def __reduce__(self) -> tuple[object, ...]:
+        return StoredMemory, (self.entries,)
+
+
 @dataclass(frozen=True)
 class Written(Generic[Entry]):
     """What became of the entries of one kind."""
@@ -206,7 +250,9 @@ def write_entries(
     return Written(write_changes(objects, kind.name, len(now), kept, table, told - now.keys()), dropped)
 
 
-def _write_whole(objects: ObjectStore, kind: EntryKind[Entry], entries: Mapping[str, Entry]) -> EntryFiles:
+def _write_whole(objects: ObjectStore, kind: EntryKind[Entry], entries: Mapping[Key, Entry]) -> EntryFiles:
+    if not entries:
+        return EntryFiles(0, ())
     return write_base(objects, kind.name, entries_table(kind, [entries[key] for key in sorted(entries)]))
 
 
@@ -230,6 +276,8 @@ def entries_of(kind: EntryKind[Entry], table: pa.Table) -> list[Entry]:
 
 def version_entries(version: Version, kind: EntryKind[Any]) -> Sequence[Any]:
     """What a version has of one kind."""
+    if kind is MEMORY:
+        return [MemoryEntry(key, value) for key, value in version.memory.items()]
     if kind is LAYOUTS:
         layouts = version.layouts.items()
         return [LayoutEntry(key, tuple(columns), tuple(columns.values())) for key, columns in layouts]

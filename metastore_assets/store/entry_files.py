@@ -13,6 +13,7 @@ import uuid
 from collections.abc import Collection, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
+from typing import Any
 
 import numpy as np
 import pyarrow as pa
@@ -48,7 +49,7 @@ class EntryFiles:
     rows: int
     """How many there are."""
     files: tuple[EntryFile, ...]
-    """The base, then changes, oldest first."""
+    """The base, then changes, oldest first; none where there is nothing."""
 
     def paths(self) -> tuple[str, ...]:
         """All files."""
@@ -80,14 +81,14 @@ def write_base(objects: ObjectStore, kind: str, table: pa.Table) -> EntryFiles:
 
 
 def write_changes(
-    objects: ObjectStore, kind: str, rows: int, kept: tuple[EntryFile, ...], table: pa.Table, removed: Collection[str]
+    objects: ObjectStore, kind: str, rows: int, kept: tuple[EntryFile, ...], table: pa.Table, removed: Collection[Any]
 ) -> EntryFiles:
     """Write rows that are new or changed, and keys that are gone, on top of the files that stay.
 
     There are then `rows` rows in all.
     """
     gone = [
-        pa.array(sorted(removed), pa.string()),
+        pa.array(sorted(removed), table.schema[0].type),
         *(pa.nulls(len(removed), field.type) for field in list(table.schema)[1:]),
     ]
     parts = [_marked(table, gone=False), _marked(pa.Table.from_arrays(gone, schema=table.schema), gone=True)]
@@ -100,16 +101,15 @@ def read_entries(objects: ObjectStore, entries: EntryFiles, columns: Sequence[st
     return _newest(_read_all(objects, entries.paths(), columns))
 
 
-def keys_in(objects: ObjectStore, files: Sequence[EntryFile]) -> set[str]:
+def keys_in(objects: ObjectStore, files: Sequence[EntryFile]) -> set[Any]:
     """The keys in some files, those that are gone included."""
     tables = _read_all(objects, [file.path for file in files], ())
     return {key for table in tables for key in table.column(0).to_pylist()}
 
 
-def find_entries(objects: ObjectStore, entries: EntryFiles, keys: Collection[str]) -> pa.Table:
+def find_entries(objects: ObjectStore, entries: EntryFiles, keys: Collection[Any]) -> pa.Table:
     """The rows with some keys, by increasing key. Reads the row groups that may have them, and no others."""
-    wanted = pa.array(sorted(keys), pa.string())
-    return _newest([_find(objects, path, wanted) for path in entries.paths()])
+    return _newest([_find(objects, path, sorted(keys)) for path in entries.paths()])
 
 
 def _write(objects: ObjectStore, kind: str, table: pa.Table) -> EntryFile:
@@ -139,8 +139,9 @@ def _read(objects: ObjectStore, path: str, columns: Sequence[str] | None) -> pa.
         return file.read(columns=names)
 
 
-def _find(objects: ObjectStore, path: str, keys: pa.Array) -> pa.Table:
+def _find(objects: ObjectStore, path: str, wanted: Sequence[Any]) -> pa.Table:
     with objects.open_parquet(path) as file, parquet_errors(objects.uri(path)):
+        keys = pa.array(wanted, file.schema_arrow[0].type)
         groups = [
             number
             for number in range(file.num_row_groups)
@@ -154,7 +155,7 @@ def _may_have(bounds: object, keys: pa.Array) -> bool:
     """Whether a row group with those bounds may have one of some sorted keys. Long keys have no bounds."""
     if bounds is None or not bounds.has_min_max:  # type: ignore[attr-defined]
         return True
-    least, greatest = (pa.scalar(bound, pa.string()) for bound in (bounds.min, bounds.max))  # type: ignore[attr-defined]
+    least, greatest = (pa.scalar(bound, keys.type) for bound in (bounds.min, bounds.max))  # type: ignore[attr-defined]
     return bool(pc.any(pc.and_(pc.greater_equal(keys, least), pc.less_equal(keys, greatest))).as_py())
 
 

@@ -5,8 +5,12 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from datetime import datetime
+from typing import TypeAlias
 
 import pyarrow as pa
+
+Learnt: TypeAlias = Mapping[bytes, bytes]
+"""What planning learnt, by key."""
 
 
 @dataclass(frozen=True)
@@ -77,10 +81,18 @@ class LayoutEntry:
 
 
 @dataclass(frozen=True)
+class MemoryEntry:
+    """One thing that planning learnt."""
+
+    key: bytes
+    value: bytes
+
+
+@dataclass(frozen=True)
 class Version:
     """One published state of the Metastore for one table, tied to one snapshot of it.
 
-    Of a version read from a store, `layouts`, `fragments`, `partitions` and `nodes` are read on first use.
+    Of a version read from a store, `layouts`, `fragments`, `partitions`, `nodes` and `memory` are read on first use.
     """
 
     number: int
@@ -109,6 +121,8 @@ class Version:
     fragments: Sequence[FragmentEntry]
     partitions: Sequence[PartitionEntry]
     nodes: Sequence[NodeEntry] = ()
+    memory: Learnt = field(default_factory=dict, compare=False, repr=False)
+    """What planning learnt of the table's files; what reads them gives it a meaning."""
     released: str | None = field(default=None, compare=False, repr=False)
     """The file with the paths of all that the version before names and this one does not; None where there is nothing,
     or it is not known what. `publish` takes no notice of it, nor of what follows."""

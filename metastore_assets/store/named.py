@@ -27,7 +27,12 @@ def not_named(documents: Documents, paths: pa.Array, numbers: Sequence[int]) -> 
         paths = without(paths, pa.array([*version.files.paths(), *version.own_files()], pa.string()))
         for entries in stored_entries(version):
             paths = without(paths, pa.array(entries.files.paths(), pa.string()))
-            if len(paths) and entries.files not in seen:
+            if (
+                len(paths)
+                and entries.files.files
+                and entries.files not in seen
+                and set(FILES) <= set(entries.kind.schema.names)
+            ):
                 seen.add(entries.files)
                 paths = _not_in_entries(objects, paths, entries.files)
     return paths

@@ -1,7 +1,7 @@
 """The versions of one table: published by one put-if-absent, read whole or not at all.
 
     <root>/<table>/versions/<n>.json                     names everything the version consists of
-    <root>/<table>/entries/<unique>.fragments.parquet    and .partitions, .nodes, .layouts: named by the JSON
+    <root>/<table>/entries/<unique>.fragments.parquet    and .partitions, .nodes, .layouts, .memory: named by the JSON
     <root>/<table>/entries/<unique>.released.parquet     what the version before names, and this one does not
     <root>/<table>/pending/<unique>.parquet              profiles finished by attempts that did not publish
 
@@ -11,17 +11,17 @@ The JSON is the last thing written. A crash before it leaves files that no versi
 from __future__ import annotations
 
 import uuid
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from datetime import UTC, datetime, timedelta
 
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from metastore_assets.errors import ObjectNotFoundError, VersionConflictError, VersionNotFoundError
+from metastore_assets.errors import CorruptionError, ObjectNotFoundError, VersionConflictError, VersionNotFoundError
 from metastore_assets.store.document import decode_version, encode_version, stored_entries
 from metastore_assets.store.documents import Documents
-from metastore_assets.store.entries import KINDS, version_entries, write_entries
+from metastore_assets.store.entries import KINDS, MEMORY, StoredMemory, version_entries, write_entries
 from metastore_assets.store.expire import Expired, expire
 from metastore_assets.store.manifest import FragmentEntry, Version
 from metastore_assets.store.named import not_in_file, not_named
@@ -66,6 +66,14 @@ class VersionStore:
             raise VersionNotFoundError(f"table {self.table!r} has no version {number}; {there_are}") from None
         return decode_version(data, self.objects, self.documents.path(number))
 
+    def memory(self) -> Mapping[bytes, bytes]:
+        """What planning learnt up to the newest version; nothing before the first, or when that is damaged."""
+        try:
+            latest = self.latest()
+        except CorruptionError:
+            return {}
+        return latest.memory if latest is not None else {}
+
     def publish(self, version: Version, base: Version | None = None) -> None:
         """Make the version the newest. Its number must follow the newest there is.
 
@@ -79,6 +87,8 @@ class VersionStore:
         if version.number != newest + 1:
             raise self._conflict(version.number, newest)
         before = {} if base is None else {entries.kind: entries for entries in stored_entries(base)}
+        if base is not None and isinstance(base.memory, StoredMemory) and not base.memory.is_sound:
+            del before[MEMORY]
         written = {
             kind.name: write_entries(self.objects, kind, version_entries(version, kind), before.get(kind))
             for kind in KINDS

@@ -29,6 +29,7 @@ from metastore_assets.formats.delta.protocol import MappingMode, check_readable,
 from metastore_assets.formats.delta.schema import arrow_schema
 from metastore_assets.formats.delta.statistics import file_bounds, physical_name, statistics_column
 from metastore_assets.formats.delta.values import partition_value
+from metastore_assets.formats.memory import Memory
 from metastore_assets.formats.metadata_json import parsed
 from metastore_assets.formats.partition_filter import PartitionFilter
 from metastore_assets.formats.partition_keys import encode_partition_key
@@ -45,7 +46,8 @@ _ABSOLUTE = re.compile(r"[A-Za-z][A-Za-z0-9+.-]*:/")
 class DeltaFormat:
     """A Delta table at a location. Its snapshots are the versions of its log."""
 
-    def __init__(self, table: TableConfig) -> None:
+    def __init__(self, table: TableConfig, memory: Memory) -> None:
+        self._memory = memory
         self._location = own_location(table)
         self._at = table.at
         self._reach = Reach.of(table, self._location)

@@ -29,6 +29,7 @@ from metastore_assets.formats.hudi.partitions import PartitionPaths
 from metastore_assets.formats.hudi.schema import META_COLUMNS, HudiSchema, file_schema, parsed, table_schema, unparsed
 from metastore_assets.formats.hudi.slices import FileSlice, file_slices
 from metastore_assets.formats.hudi.timeline import State, Timeline, flag, load_timeline
+from metastore_assets.formats.memory import Memory
 from metastore_assets.formats.partition_filter import PartitionFilter
 from metastore_assets.formats.partition_keys import encode_partition_key
 from metastore_assets.formats.places.location import Location, StoredFile
@@ -45,7 +46,8 @@ _DROPPED = "hoodie.datasource.write.drop.partition.columns"
 class HudiFormat:
     """A Hudi table at a location. Its snapshots are the completed writes of its timeline."""
 
-    def __init__(self, table: TableConfig) -> None:
+    def __init__(self, table: TableConfig, memory: Memory) -> None:
+        self._memory = memory
         self._location = own_location(table)
         self._at = table.at
         self._filter = PartitionFilter.of(table.partitions)
