@@ -4,8 +4,9 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass
+from datetime import timedelta
 from functools import partial
 from typing import TYPE_CHECKING
 
@@ -15,6 +16,7 @@ from metastore_assets.errors import (
     CorruptionError,
     MetastoreError,
     ProfileError,
+    StoreError,
     TableNotFoundError,
     VersionConflictError,
     WorkerEndedError,
@@ -26,7 +28,6 @@ from metastore_assets.pipeline.engine import Engine
 from metastore_assets.pipeline.files import sound
 from metastore_assets.pipeline.plan import Plan, TypeChange, make_plan, table_layout
 from metastore_assets.pipeline.profile import FragmentFailure, FragmentProfiler, ProfileContext
-from metastore_assets.store.document import version_path
 from metastore_assets.store.manifest import FragmentEntry, Version
 from metastore_assets.store.objects import ObjectStore
 from metastore_assets.store.versions import VersionStore
@@ -35,6 +36,8 @@ if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
 _ATTEMPTS = 5
+_GRACE = timedelta(days=1)
+"""How long a version stays after it was replaced: longer than any reader of it."""
 _FRAGMENTS_PER_SLOT = 16
 """Fragments of one Spark job per parallel slot; between jobs, finished profiles are saved and progress is told."""
 
@@ -168,10 +171,12 @@ def refresh(
             )
             progress(Progress(table.name, "publish"))
             try:
-                versions.publish(new)
+                versions.publish(new, plan.base)
             except VersionConflictError:
                 continue
             versions.clear_pending()
+            with suppress(StoreError):  # what this leaves, the next refresh removes, or `expire`, which tells why not
+                versions.drop_outdated(new.number, config.keep_versions, _GRACE)
             return _result(plan, new, len(fresh), started)
     raise MetastoreError(
         f"table {table.name!r} changed during each of {_ATTEMPTS} attempts to refresh it; what was profiled is kept, "
@@ -190,11 +195,11 @@ def _telling_what_stands(versions: VersionStore) -> Iterator[None]:
             "damaged: refresh with --full"
         ) from error
     except TableNotFoundError as error:
-        numbers = versions.numbers()
-        if not numbers:
+        newest = versions.newest()
+        if not newest:
             raise
         raise TableNotFoundError(
-            f"{error}; version {numbers[-1]} of table {versions.table!r} stays readable, but is of a table that is "
+            f"{error}; version {newest} of table {versions.table!r} stays readable, but is of a table that is "
             "gone: bring its files back, or take it out of the configuration"
         ) from error
 
@@ -259,14 +264,14 @@ def _published(versions: VersionStore, *, full: bool) -> tuple[Version | None, i
         latest = versions.latest()
         if latest is None:
             return None, 1
-        with sound(versions.objects, version_path(latest.number)):
+        with sound(versions.objects, versions.documents.path(latest.number)):
             for entries in (latest.fragments, latest.partitions, latest.nodes, latest.layouts):
                 iter(entries)
         return latest, latest.number + 1
     except CorruptionError:
         if not full:
             raise
-        return None, max(versions.numbers()) + 1
+        return None, versions.newest() + 1
 
 
 def _profile_all(
