@@ -20,6 +20,8 @@ class Requests:
         self.page = 0
         """Objects that the server lists at a time; 0 for as many as it does by itself."""
         self._seen: list[str] = []
+        self.bytes = 0
+        """Of the answers, since it was set to 0."""
 
     def take(self) -> list[str]:
         """What was asked for: `list PREFIX`, or the method and the path."""
@@ -53,6 +55,7 @@ def counted(endpoint: str) -> Iterator[Requests]:
             connection.request(self.command, seen.note(self.command, self.path), body, dict(self.headers))
             answer = connection.getresponse()
             data = answer.read()
+            seen.bytes += len(data)
             self.send_response(answer.status)
             for name, value in answer.getheaders():
                 if name.lower() not in _HOP:

@@ -35,6 +35,8 @@ from metastore_assets.formats.iceberg.schema import arrow_field, fields_by_id
 from metastore_assets.formats.partition_filter import PartitionFilter
 from metastore_assets.formats.readers.columns import KINDS
 
+_References = tuple[tuple[PositionDeletes, ...], tuple[EqualityDeletes, ...]]
+
 _READ_AT_ONCE = 8
 """Manifests fetched at a time: most of it is waiting for the store."""
 _MANIFESTS = 64
@@ -63,6 +65,7 @@ class Planner:
         self._fallback = FallbackIds.of(metadata)
         self.partitions = Partitions(files.name, metadata, state.schema)
         self._position_files: dict[tuple[str, int | None], PositionDeletes] = {}
+        self._shared: dict[str, _References] = {}
         self._equality_files: dict[str, EqualityDeletes] = {}
         unknown = partition_filter.unknown(self.partitions.columns())
         if unknown:
@@ -150,6 +153,7 @@ class Planner:
     def _fragment(self, entry: FileEntry, deletes: Deletes, seen: set[str]) -> Fragment:
         partition = self.partitions.partition(entry.spec_id, entry.partition)
         location, path = self._files.locate(entry.path)
+        position_deletes, equality_deletes = self._references(deletes)
         source = IcebergFragmentSource(
             location=location,
             path=path,
@@ -157,12 +161,8 @@ class Planner:
             recorded_path=entry.path,
             exact_path=deletes.exact_path,
             constants=partition.constants,
-            position_deletes=tuple(
-                self._position_deletes(file) for file in deletes.files if file.content != EQUALITY_DELETES
-            ),
-            equality_deletes=tuple(
-                self._equality_deletes(file) for file in deletes.files if file.content == EQUALITY_DELETES
-            ),
+            position_deletes=position_deletes,
+            equality_deletes=equality_deletes,
             fallback=self._fallback,
         )
         parts = [entry.path, entry.size, entry.record_count, partition.constant_texts, deletes.digest]
@@ -179,6 +179,17 @@ class Planner:
             source=source,
         )
 
+    def _references(self, deletes: Deletes) -> _References:
+        """What a worker needs to know of the deletes: one value for all the data files that they apply to."""
+        if deletes.digest not in self._shared:
+            by_value = [file for file in deletes.files if file.content == EQUALITY_DELETES]
+            by_position = [file for file in deletes.files if file.content != EQUALITY_DELETES]
+            self._shared[deletes.digest] = (
+                tuple(map(self._position_deletes, by_position)),
+                tuple(map(self._equality_deletes, by_value)),
+            )
+        return self._shared[deletes.digest]
+
     def _position_deletes(self, entry: FileEntry) -> PositionDeletes:
         key = entry.path, entry.content_offset
         if key not in self._position_files:
@@ -194,7 +205,7 @@ class Planner:
             keys = tuple(self._key(entry, field_id) for field_id in sorted(entry.equality_ids))
             if not keys:
                 raise TableFormatError(f"{self._files.name}: {entry.path} does not say by which columns it deletes")
-            self._equality_files[entry.path] = EqualityDeletes(location, path, entry.format, keys)
+            self._equality_files[entry.path] = EqualityDeletes(location, path, entry.format, entry.size, keys)
         return self._equality_files[entry.path]
 
     def _key(self, entry: FileEntry, field_id: int) -> pa.Field:
