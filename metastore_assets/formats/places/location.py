@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import os
 import re
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, field, replace
 from datetime import UTC, datetime
@@ -145,6 +145,16 @@ class Location:
         store, prefix = self._store()
         with object_errors(self.full_path(path)):
             return _remote_file(path, store.head(_key(prefix, path)))
+
+    def identity(self, path: str) -> Sequence[str]:
+        """What tells a file now from any other that was or will be at its path: size, version, when it was written."""
+        if self.is_local:
+            stored = self.stat(path)
+            return [str(stored.size), stored.version]
+        store, prefix = self._store()
+        with object_errors(self.full_path(path)):
+            found = store.head(_key(prefix, path))
+        return [str(found["size"]), str(found["e_tag"]), found["last_modified"].isoformat()]
 
     def modified(self, path: str) -> datetime:
         """When a file was written, in UTC, as the file system or the object store says."""
