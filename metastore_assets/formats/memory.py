@@ -31,7 +31,7 @@ def memory_key(kind: str, *identity: object) -> bytes:
 
 
 class Memory:
-    """What is known from before, and what is learnt now. Not for several threads."""
+    """What is known from before, and what is learnt now."""
 
     def __init__(self, load: Callable[[], Mapping[bytes, bytes]] = dict, *, anew: bool = False) -> None:
         """`load` gives what a version keeps, and is called when that is asked for. `anew`: nothing else is known."""
