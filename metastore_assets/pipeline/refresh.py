@@ -25,6 +25,7 @@ from metastore_assets.pipeline.assemble import next_version
 from metastore_assets.pipeline.files import sound
 from metastore_assets.pipeline.plan import Plan, TypeChange, make_plan, table_layout
 from metastore_assets.pipeline.profile import FragmentFailure, FragmentProfiler, ProfileContext
+from metastore_assets.pipeline.reading import TaskReader
 from metastore_assets.spark.tasks import parallelism
 from metastore_assets.store.document import version_path
 from metastore_assets.store.manifest import FragmentEntry, Version
@@ -139,7 +140,7 @@ def refresh(
     progress(Progress(table.name, "plan"))
     with _telling_what_stands(versions):
         memory = _memory(versions, full=full)
-        table_format = open_table_format(table, memory)
+        table_format = open_table_format(table, memory, TaskReader(spark))
         for _ in range(_ATTEMPTS):
             if not full and not partitions:
                 latest = versions.latest()
