@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import os
 import signal
 from datetime import UTC, datetime, timedelta
 from functools import partial
@@ -67,10 +66,8 @@ def test_a_plan_reads_what_is_new(spark: SparkSession, tmp_path: Path) -> None:
     assert first != second
     (tmp_path / "lake" / "3.csv").unlink()
     refresh(config, table, lambda: spark)
-    assert (
-        dict(latest(config).memory).keys()
-        < dict(StoredMemory(_store(config), second.relative_to(_root(config)).as_posix())).keys()
-    )
+    before = StoredMemory(_store(config), second.relative_to(_root(config)).as_posix())
+    assert set(latest(config).memory) < set(before)
     third = _memory_file(config)
     refresh(config, table, lambda: spark, full=True)
     assert latest(config).number == 4
@@ -125,7 +122,7 @@ def test_expire_keeps_what_kept_versions_name(spark: SparkSession, tmp_path: Pat
 
 def _ends(fatal: str, path: str) -> str:
     if path == fatal:
-        os.kill(os.getpid(), signal.SIGSEGV)
+        signal.raise_signal(signal.SIGSEGV)
     if path == "bad":
         raise FragmentError("bad is bad", path=path)
     return path.upper()
