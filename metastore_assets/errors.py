@@ -17,6 +17,10 @@ class ConfigError(MetastoreError):
     """Raised when metastore.yaml is missing or invalid: names the file, the key path, the value, what is allowed."""
 
 
+class MissingPackageError(MetastoreError):
+    """Raised when something needs a package that is not installed: names it, and the extra that it comes with."""
+
+
 class TableNotFoundError(MetastoreError):
     """Raised when a table's location holds no table, or no table of that name is configured."""
 

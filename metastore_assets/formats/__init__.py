@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from metastore_assets.errors import ConfigError, TableFormatError, TableNotFoundError
+from metastore_assets.extras import extra
 from metastore_assets.formats import delta, hudi, iceberg
 from metastore_assets.formats.apart.running import Runner, run_in_children
 from metastore_assets.formats.base import (
@@ -57,7 +58,8 @@ def open_table_format(table: TableConfig, memory: Memory | None = None, run: Run
 
         marks = {registration.title: registration.marks for registration in _LOGGED.values()}
         return FilesFormat(table, marks, memory, run)
-    return _LOGGED[name].open(table, memory)
+    with extra(name, f"{_LOGGED[name].title} table {table.name!r}"):
+        return _LOGGED[name].open(table, memory)
 
 
 def _detect(location: Location) -> str:

@@ -27,7 +27,7 @@ sys.path.insert(0, str(Path(__file__).parents[2]))
 import obstore
 import pyarrow as pa
 
-from metastore_assets.errors import VersionConflictError
+from metastore_assets.errors import ObjectNotFoundError, VersionConflictError
 from metastore_assets.store import local
 from metastore_assets.store import remote as _remote
 from metastore_assets.store.objects import ObjectStore
@@ -204,7 +204,7 @@ def race(store: ObjectStore, publishers: int = 6, rounds: int = 8) -> list[dict[
 def expire(store: ObjectStore, seconds: float) -> dict[str, Any]:
     """A publisher takes files over from version to version and writes new ones; the grace is a few publishes long."""
     versions = VersionStore(store, "orders")
-    grace = timedelta(seconds=1.5 if versions.objects.is_remote else 0.5)
+    grace = timedelta(seconds=2.5 if versions.objects.is_remote else 0.5)
     end = time.monotonic() + seconds
 
     def save(name: str) -> None:
@@ -233,12 +233,20 @@ def expire(store: ObjectStore, seconds: float) -> dict[str, Any]:
 
     def reader() -> int:
         reads = 0
+        # Stores tell times to the second, and cut off what is beyond.
+        patience = grace.total_seconds() - versions.objects.is_remote
         while time.monotonic() < end:
+            started = time.monotonic()
             latest = versions.latest()
-            if latest is not None:
+            if latest is None:
+                continue
+            try:
                 for path in latest.paths():
                     versions.objects.read(path)
                 reads += 1
+            except ObjectNotFoundError:
+                if time.monotonic() - started < patience:
+                    raise
         return reads
 
     def expirer() -> list[int]:

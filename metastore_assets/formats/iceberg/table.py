@@ -9,6 +9,7 @@ import pyarrow as pa
 
 from metastore_assets.config import TableConfig
 from metastore_assets.errors import ConfigError, MetastoreError, TableFormatError
+from metastore_assets.extras import extra
 from metastore_assets.formats.base import Snapshot, SnapshotReference
 from metastore_assets.formats.bounds import FragmentBounds, bounds_table, column_path
 from metastore_assets.formats.damage import DAMAGE, naming, reason
@@ -103,7 +104,8 @@ class IcebergFormat:
             raise ConfigError(f"table {table.name!r}: nothing is known of the catalog {table.catalog!r}")
         if table.catalog is None or table.identifier is None:
             return own_location(table)
-        from metastore_assets.formats.iceberg.catalog import locate_table
+        with extra("iceberg", f"the catalog of table {self._table.name!r}"):
+            from metastore_assets.formats.iceberg.catalog import locate_table
 
         recorded, options = locate_table(table.catalog, table.identifier)
         return catalog_location(table, recorded, options)
