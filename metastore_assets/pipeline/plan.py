@@ -120,7 +120,7 @@ class Plan:
             "changed_partitions": list(self.changed_partitions),
             "removed_partitions": list(self.removed_partitions),
             "type_changes": [change.to_json() for change in self.type_changes],
-            "bytes_to_read": sum(fragment.bytes for fragment in self.to_profile),
+            "bytes_to_read": self.snapshot.bytes_read + sum(fragment.bytes for fragment in self.to_profile),
         }
 
 

@@ -28,6 +28,7 @@ from metastore_assets.pipeline.engine import Engine
 from metastore_assets.pipeline.files import sound
 from metastore_assets.pipeline.plan import Plan, TypeChange, make_plan, table_layout
 from metastore_assets.pipeline.profile import FragmentFailure, FragmentProfiler, ProfileContext
+from metastore_assets.pipeline.reading import TaskReader
 from metastore_assets.store.manifest import FragmentEntry, Version
 from metastore_assets.store.objects import ObjectStore
 from metastore_assets.store.versions import VersionStore
@@ -144,7 +145,7 @@ def refresh(
     progress(Progress(table.name, "plan"))
     with _telling_what_stands(versions):
         memory = _memory(versions, full=full)
-        table_format = open_table_format(table, memory)
+        table_format = open_table_format(table, memory, TaskReader(spark))
         for _ in range(_ATTEMPTS):
             if not full and not partitions:
                 latest = versions.latest()
