@@ -16,6 +16,7 @@ import pyarrow as pa
 from metastore_assets.errors import CorruptionError, StoreError
 from metastore_assets.store.entries import entries_of, layouts_of
 from metastore_assets.store.manifest import (
+    Decision,
     FragmentEntry,
     LazyEntries,
     LazyLayouts,
@@ -26,7 +27,7 @@ from metastore_assets.store.manifest import (
 )
 from metastore_assets.store.objects import ObjectStore
 
-FORMAT_VERSION = 1
+FORMAT_VERSION = 2
 """Of everything under `versions`; raised when older code could not read it correctly."""
 
 _VERSION_FILE = re.compile(r"versions/([1-9][0-9]*)\.json")
@@ -70,6 +71,7 @@ def encode_version(version: Version, entries: Mapping[str, Mapping[str, Any]], p
             "frequencies": list(version.files.frequencies),
         },
         "entries": entries,
+        **({"decisions": {key: vars(own) for key, own in version.decisions.items()}} if version.decisions else {}),
         "schema": base64.b64encode(zlib.compress(version.schema.serialize().to_pybytes())).decode(),
     }
     return json.dumps(fields, indent=1, ensure_ascii=False).encode()
@@ -84,6 +86,11 @@ def decode_version(data: bytes, objects: ObjectStore, path: str) -> Version:
             raise StoreError(
                 f"{objects.uri(path)} has format {format_version}, and this release of metastore-assets reads up to "
                 f"{FORMAT_VERSION}: upgrade it"
+            )
+        if format_version < FORMAT_VERSION:
+            raise CorruptionError(
+                f"{objects.uri(path)} was written by an older release of metastore-assets; rebuild with `metastore "
+                "refresh --full`"
             )
         entries = fields["entries"]
         files = fields["files"]
@@ -106,6 +113,7 @@ def decode_version(data: bytes, objects: ObjectStore, path: str) -> Version:
             fragments=_lazy(FragmentEntry, objects, entries["fragments"]),
             partitions=_lazy(PartitionEntry, objects, entries["partitions"]),
             nodes=_lazy(NodeEntry, objects, entries["nodes"]),
+            decisions={key: Decision(**own) for key, own in fields.get("decisions", {}).items()},
             entry_files=tuple(entry["path"] for entry in entries.values()),
             recorded_fragment_count=fields.get("fragment_count"),
         )

@@ -24,6 +24,7 @@ FRAGMENTS = pa.schema(
         ("layout", pa.string()),
         ("unprofiled", _STRINGS),
         ("retired", pa.int64()),
+        ("unlisted", _STRINGS),
         *_FILES,
     ]
 )
@@ -35,10 +36,11 @@ PARTITIONS = pa.schema(
         ("bytes", pa.int64()),
         ("fragments", pa.int64()),
         ("version", pa.int64()),
+        ("layout", pa.string()),
         *_FILES,
     ]
 )
-NODES = pa.schema([("id", pa.string()), *_FILES])
+NODES = pa.schema([("id", pa.string()), ("layout", pa.string()), *_FILES])
 LAYOUTS = pa.schema([("layout", pa.string()), ("field_id", pa.string()), ("signature", pa.string())])
 
 Entry = TypeVar("Entry", FragmentEntry, PartitionEntry, NodeEntry)
