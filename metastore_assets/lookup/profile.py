@@ -20,7 +20,7 @@ from metastore_assets.errors import ObjectNotFoundError
 from metastore_assets.statistics.column import ColumnStatistics
 from metastore_assets.statistics.histogram import Histogram
 from metastore_assets.statistics.leaves import LeafColumn
-from metastore_assets.statistics.profile import as_named
+from metastore_assets.statistics.naming import as_named
 from metastore_assets.statistics.tables import histograms_of, statistics_rows
 from metastore_assets.statistics.union import unpack_scalars
 from metastore_assets.store.manifest import ProfileFiles

@@ -11,14 +11,12 @@ from threading import RLock
 import numpy as np
 import pyarrow as pa
 
-from metastore_assets.config import KeptPolicy
 from metastore_assets.errors import ColumnNotFoundError, CorruptionError, NotKeptError, PartitionNotFoundError
 from metastore_assets.lookup.profile import ProfileReader
 from metastore_assets.messages import close_names, near_names
 from metastore_assets.statistics.column import ColumnStatistics, Guarantee
 from metastore_assets.statistics.histogram import Histogram
 from metastore_assets.statistics.leaves import LeafColumn, schema_leaves
-from metastore_assets.statistics.profile import all_null_statistics
 from metastore_assets.statistics.types import class_named
 from metastore_assets.store.manifest import PartitionEntry, ProfileFiles, Version
 from metastore_assets.store.objects import ObjectStore
@@ -150,6 +148,10 @@ class TableLookup:
 
     def _all_null(self, rows: int, leaf: LeafColumn) -> ColumnStatistics:
         """What is known of a column in a partition whose rows were written, and profiled, before there was one."""
+        # Loaded when needed: most lookups do without.
+        from metastore_assets.config import KeptPolicy
+        from metastore_assets.statistics.profile import all_null_statistics
+
         row = self._profile(None).statistics([leaf.path])[0]
         decision = self._version.decisions.get(leaf.field_id)
         policy = KeptPolicy()

@@ -31,7 +31,8 @@ from metastore_assets.statistics.column import ColumnStatistics
 from metastore_assets.statistics.histogram import Histogram, histogram_capacity, limited
 from metastore_assets.statistics.leaves import LeafColumn
 from metastore_assets.statistics.merge import apply_facts, as_kept, merge_histograms, merge_statistics
-from metastore_assets.statistics.profile import all_null_statistics, as_named
+from metastore_assets.statistics.naming import as_named
+from metastore_assets.statistics.profile import all_null_statistics
 from metastore_assets.store.manifest import NodeEntry, ProfileFiles
 from metastore_assets.store.objects import ObjectStore
 

@@ -19,6 +19,7 @@ from metastore_assets.statistics.frequencies import Frequencies, frequencies_of_
 from metastore_assets.statistics.histogram import Histogram
 from metastore_assets.statistics.leaves import LeafColumn, is_list, leaf_columns, plain_type, split_leaves
 from metastore_assets.statistics.merge import as_kept
+from metastore_assets.statistics.naming import value_width
 from metastore_assets.statistics.runs import Run, mostly_distinct
 from metastore_assets.statistics.types import TypeClass, type_class, type_text
 
@@ -182,22 +183,6 @@ def _joined(blocks: Sequence[Frequencies], cls: TypeClass) -> Frequencies:
         return Frequencies(pa.nulls(0, cls.arrow), pa.array([], pa.int64()))
     values, counts = [block.values for block in blocks], [block.counts for block in blocks]
     return blocks[0] if len(blocks) == 1 else Frequencies(pa.concat_arrays(values), pa.concat_arrays(counts))
-
-
-def as_named(row: ColumnStatistics, position: int, leaf: LeafColumn) -> ColumnStatistics:
-    """`row` as the statistics of a leaf column that may have been renamed, moved or widened since."""
-    if row.total_bytes is not None and (width := value_width(leaf.type)):
-        # A profile made before the column was widened counted narrower values.
-        row = replace(row, total_bytes=row.value_count * width)
-    return replace(row, position=position, column=leaf.path, field_id=leaf.field_id, type=type_text(leaf.type))
-
-
-def value_width(type: pa.DataType) -> int:
-    """Bytes of one value of a type of fixed width, 0 for others; a boolean counts as one."""
-    plain = plain_type(type)
-    if t.is_null(plain) or (type_class(type).kind == "bytes" and plain != pa.uuid()):
-        return 0
-    return 16 if plain == pa.uuid() else max(1, plain.bit_width // 8)
 
 
 def _null_count(array: pa.Array) -> int:
