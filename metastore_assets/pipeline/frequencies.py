@@ -15,7 +15,6 @@ from itertools import groupby
 
 import pyarrow as pa
 
-from metastore_assets.config import FREQUENCY_LIMIT
 from metastore_assets.errors import CorruptionError, MetastoreError
 from metastore_assets.pipeline.engine import Engine
 from metastore_assets.pipeline.files import FrequencyReader, FrequencyWriter
@@ -59,8 +58,6 @@ class SummedColumns:
 
     facts: dict[int, FrequencyFacts] = field(default_factory=dict)
     """What the full list of each column says, by position."""
-    listed: set[int] = field(default_factory=set)
-    """Positions whose values were written: all but those of `auto` columns over the limit."""
     files: list[tuple[int, str]] = field(default_factory=list)
     """First position and path of each file written."""
 
@@ -69,8 +66,7 @@ class SummedColumns:
 class _Part:
     total: int
     facts: Mapping[int, FrequencyFacts]
-    listed: frozenset[int]
-    file: tuple[int, str] | None
+    file: tuple[int, str]
 
 
 @dataclass(frozen=True)
@@ -100,9 +96,7 @@ def sum_columns(
     for part in parts:
         outcome = outcomes.setdefault(part.total, SummedColumns())
         outcome.facts.update(part.facts)
-        outcome.listed.update(part.listed)
-        if part.file is not None:
-            outcome.files.append(part.file)
+        outcome.files.append(part.file)
     for outcome in outcomes.values():
         outcome.files.sort()
     return outcomes
@@ -194,7 +188,7 @@ def _partials(store: ObjectStore, layout: Layout, task: _MapTask) -> Iterator[pa
 def _sum_partials(
     store: ObjectStore, folder: str, layout: Layout, batches: Iterable[pa.RecordBatch]
 ) -> Iterator[pa.RecordBatch]:
-    """Reduce side: rows arrive by bucket, profile and column; each column is summed, judged, and written or not."""
+    """Reduce side: rows arrive by bucket, profile and column; each column is summed and written."""
     limit_threads()
     rows = _rows(batches)
     for (_, total), group in groupby(rows, key=lambda row: (row[0], row[1])):
@@ -212,19 +206,16 @@ def _sum_part(
     store: ObjectStore, folder: str, layout: Layout, total: int, rows: Iterable[tuple[int, int, int, int, bytes]]
 ) -> _Part:
     facts: dict[int, FrequencyFacts] = {}
-    listed: set[int] = set()
     with FrequencyWriter(store, folder, layout) as writer:
         for position, group in groupby(rows, key=lambda row: row[2]):
-            leaf, policy = layout.leaves[position]
+            leaf, _ = layout.leaves[position]
             try:
                 whole = sum_frequencies([(_unpacked(row[4]), row[3]) for row in group])
             except CorruptionError as error:
                 raise CorruptionError(f"column {leaf.path!r}: {error}; `metastore refresh --full` rebuilds") from error
             facts[position] = frequency_facts(whole)
-            if policy.frequencies == "all" or facts[position].distinct_count <= FREQUENCY_LIMIT:
-                listed.add(position)
-                writer.add(leaf.path, leaf.field_id, whole)
-    return _Part(total, facts, frozenset(listed), (min(facts), writer.path) if listed else None)
+            writer.add(leaf.path, leaf.field_id, whole)
+    return _Part(total, facts, (min(facts), writer.path))
 
 
 def _rows(batches: Iterable[pa.RecordBatch]) -> Iterator[tuple[int, int, int, int, bytes]]:

@@ -139,9 +139,11 @@ def _profile(context: ProfileContext, fragment: Fragment) -> FragmentEntry:
                 f"{fragment.path}: {row_count} live rows where the table's metadata says {fragment.row_count}",
                 path=fragment.path,
             )
+        policies = {leaf.path: policy for leaf, policy in context.layout.leaves}
+        unlisted: list[str] = []
         with ProfileWriter(context.store, "fragments", context.layout, row_count) as writer:
             for field, leaves in zip(context.schema, schema_leaves(context.schema), strict=True):
-                profiles = profile_field(field, reader.read(field), context.table.policy, leaves=leaves)
+                profiles = profile_field(field, reader.read(field), policies.__getitem__, leaves=leaves)
                 own = profiles[0].statistics
                 if own.value_count + own.null_count != row_count:
                     raise FragmentError(
@@ -151,6 +153,8 @@ def _profile(context: ProfileContext, fragment: Fragment) -> FragmentEntry:
                     )
                 for profile in profiles:
                     writer.add(profile)
+                    if policies[profile.statistics.column].lists and profile.statistics.frequencies == "estimated":
+                        unlisted.append(profile.statistics.field_id)
         profiled = {field_identity(field) for field in context.schema}
         unprofiled = tuple(sorted(reader.stored_columns - profiled))
     return FragmentEntry(
@@ -163,4 +167,5 @@ def _profile(context: ProfileContext, fragment: Fragment) -> FragmentEntry:
         unprofiled=unprofiled,
         files=writer.files,
         retired=None,
+        unlisted=tuple(unlisted),
     )

@@ -24,9 +24,10 @@ from metastore_assets.errors import (
 from metastore_assets.formats import Memory, open_table_format
 from metastore_assets.formats.base import SnapshotReference, TableFormat
 from metastore_assets.pipeline.assemble import next_version
+from metastore_assets.pipeline.decisions import planned_decisions, recorded_decisions, settled
 from metastore_assets.pipeline.engine import Engine
 from metastore_assets.pipeline.files import sound
-from metastore_assets.pipeline.plan import Plan, TypeChange, make_plan, table_layout
+from metastore_assets.pipeline.plan import Decided, Layouts, Plan, TypeChange, make_plan, table_layout
 from metastore_assets.pipeline.profile import FragmentFailure, FragmentProfiler, ProfileContext
 from metastore_assets.pipeline.reading import TaskReader
 from metastore_assets.store.manifest import FragmentEntry, Version
@@ -111,7 +112,7 @@ def plan_refresh(
     """What `refresh` would do now, without doing it. Reads metadata only."""
     versions = _versions(config, table)
     table_format = open_table_format(table, _memory(versions, full=full))
-    return _plan(versions, table_format, table, (), full=full, partitions=partitions)
+    return _plan(versions, table_format, table, (), full=full, partitions=partitions, made={})
 
 
 def is_current(config: MetastoreConfig, table: TableConfig, version: Version) -> bool:
@@ -142,6 +143,7 @@ def refresh(
     versions = _versions(config, table)
     fresh: list[FragmentEntry] = []
     engine = Engine(spark, config.engine)
+    made: dict[str, Mapping[str, str]] = {}
     progress(Progress(table.name, "plan"))
     with _telling_what_stands(versions):
         memory = _memory(versions, full=full)
@@ -152,20 +154,23 @@ def refresh(
                 if latest is not None and _is_current(table_format, table, latest):
                     return _nothing_to_do(latest, len(fresh), started)
             progress(Progress(table.name, "plan"))
-            plan = _plan(versions, table_format, table, fresh, full=full, partitions=partitions)
+            plan = _plan(versions, table_format, table, fresh, full=full, partitions=partitions, made=made)
+            made[plan.layout.id] = plan.layout.signatures
             profiles, failures = _profile_all(engine, versions, table, plan, progress)
             fresh += profiles
             if failures:
                 if any(failure.missing for failure in failures) and table_format.current() != plan.snapshot.reference:
                     continue  # The table moved on while it was read; what is done already is kept.
                 raise _profile_error(table, failures, len(profiles))
+            fragments = {**plan.reused, **{entry.id: entry for entry in profiles}}
+            plan = settled(engine, versions.objects, table, plan, fragments)
             changed = len(plan.changed_partitions)
             progress(Progress(table.name, "reduce", 0, changed, "partitions", changed))
             new = next_version(
                 engine,
                 versions.objects,
                 plan,
-                profiles,
+                fragments,
                 config.keep_versions,
                 then_the_table=partial(progress, Progress(table.name, "reduce", changed, changed, "partitions")),
                 memory=_kept(memory, plan.base),
@@ -223,7 +228,7 @@ def _is_current(table_format: TableFormat, table: TableConfig, version: Version)
     if table_format.current() != SnapshotReference(version.snapshot, version.committed_at):
         return False
     try:
-        return table_layout(version.schema, table).id == version.layout
+        return table_layout(version.schema, table, recorded_decisions(version, table)).id == version.layout
     except ConfigError:
         return False  # A policy names a column this version does not have: planning on the current schema will tell.
 
@@ -236,11 +241,17 @@ def _plan(
     *,
     full: bool,
     partitions: Collection[str],
+    made: Layouts,
 ) -> Plan:
+    """`made`: under which layouts the `fresh` profiles were made."""
     base, number = _published(versions, full=full)
     snapshot = table_format.snapshot()
-    layout = table_layout(snapshot.schema, table)
-    layouts = {**(base.layouts if base else {}), layout.id: layout.signatures}
+    decided: Mapping[str, Decided] = {}
+    if base is not None:
+        moved_on = snapshot.reference != SnapshotReference(base.snapshot, base.committed_at)
+        decided = planned_decisions(base, snapshot.schema, table, versions.objects, moved_on=moved_on)
+    layout = table_layout(snapshot.schema, table, decided)
+    layouts = {**made, **(base.layouts if base else {}), layout.id: layout.signatures}
     stored = [*(base.fragments if base else ()), *versions.pending()]
     return make_plan(
         table.name,

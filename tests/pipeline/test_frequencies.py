@@ -2,14 +2,13 @@
 
 from __future__ import annotations
 
-from collections import Counter
 from pathlib import Path
 from typing import TYPE_CHECKING
 
 import pyarrow as pa
 import pytest
 
-from metastore_assets.config import FREQUENCY_LIMIT, TableConfig
+from metastore_assets.config import TableConfig
 from metastore_assets.errors import CorruptionError
 from metastore_assets.pipeline import engine as engines
 from metastore_assets.pipeline import frequencies
@@ -99,15 +98,3 @@ def test_a_negative_total_is_corruption_that_names_column_and_value(engine: Engi
     terms = ((write(store, b={"x": 1}), 1), (write(store, b={"x": 2}), -1))
     with pytest.raises(CorruptionError, match=r"column 'b'.*x.*refresh --full"):
         sum_columns(engine, store, "table", layout(), [FrequencySum(0, (1,), terms, 2)])
-
-
-def test_over_the_limit_values_are_counted_and_listed_only_on_request(engine: Engine, tmp_path: Path) -> None:
-    store = ObjectStore(str(tmp_path))
-    half = FREQUENCY_LIMIT // 2 + 1
-    lists = [write(store, a=Counter(range(start, start + half)), c={1: 1}) for start in (0, half)]
-    terms = tuple((one, 1) for one in lists)
-    auto = sum_columns(engine, store, "table", layout(), [FrequencySum(0, (0, 2), terms, 2 * half)])[0]
-    assert (auto.facts[0].distinct_count, auto.listed) == (2 * half, {2})
-    every = sum_columns(engine, store, "table", layout(a={"frequencies": "all"}), [FrequencySum(0, (0,), terms, 1)])[0]
-    assert every.listed == {0}
-    assert read(store, every, "a") == Counter(range(2 * half))
