@@ -52,6 +52,11 @@ class EntryKind(Generic[Entry]):
     schema: pa.Schema
 
     @property
+    def names_files(self) -> bool:
+        """Whether its entries have profiles."""
+        return set(FILES) <= set(self.schema.names)
+
+    @property
     def key(self) -> Callable[[Entry], Key]:
         """What tells an entry from the others of its kind."""
         return attrgetter(self.schema[0].name)
@@ -271,7 +276,7 @@ def entries_table(kind: EntryKind[Entry], entries: Sequence[Entry]) -> pa.Table:
 def entries_of(kind: EntryKind[Entry], table: pa.Table) -> list[Entry]:
     """The entries of a table made by `entries_table`."""
     columns = {name: _values(table.column(name)) for name in kind.schema.names}
-    if set(FILES) <= columns.keys():
+    if kind.names_files:
         columns["files"] = list(map(ProfileFiles, *(columns[name] for name in FILES)))
     return list(map(kind.type, *(columns[field.name] for field in fields(kind.type))))  # type: ignore[arg-type]
 

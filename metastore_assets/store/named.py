@@ -27,12 +27,7 @@ def not_named(documents: Documents, paths: pa.Array, numbers: Sequence[int]) -> 
         paths = without(paths, pa.array([*version.files.paths(), *version.own_files()], pa.string()))
         for entries in stored_entries(version):
             paths = without(paths, pa.array(entries.files.paths(), pa.string()))
-            if (
-                len(paths)
-                and entries.files.files
-                and entries.files not in seen
-                and set(FILES) <= set(entries.kind.schema.names)
-            ):
+            if len(paths) and len(entries) and entries.kind.names_files and entries.files not in seen:
                 seen.add(entries.files)
                 paths = _not_in_entries(objects, paths, entries.files)
     return paths
