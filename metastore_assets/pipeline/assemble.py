@@ -115,7 +115,9 @@ def _reduce_table(
     former = tuple(Child(entry.key, entry.files, True) for entry in base.partitions) if base else ()
     if base is not None and former == children:
         return base.files, [node for node in base.nodes if node_group(node.id) == _TABLE]
-    group = Group(_TABLE, "table", children, Former(base.files, former) if base is not None else None)
+    group = Group(
+        _TABLE, "table", children, Former(base.files, former) if base is not None else None, is_merged_on=False
+    )
     reduction = reduce_groups(spark, store, layout, [group], known)
     return reduction.files[_TABLE], reduction.nodes
 

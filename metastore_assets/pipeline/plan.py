@@ -18,9 +18,9 @@ from metastore_assets.statistics.leaves import LeafColumn, schema_leaves
 from metastore_assets.statistics.types import type_class
 from metastore_assets.store.manifest import FragmentEntry, PartitionEntry, Version
 
-PROFILE_VERSION = "1"
+PROFILE_VERSION = "2"
 """Raised when a profile of the same rows would come out differently, so that old ones are computed again."""
-_MERGE_VERSION = "2"
+_MERGE_VERSION = "3"
 """Raised when the same profiles would merge to another one, so that they are merged again, and nothing is read."""
 
 

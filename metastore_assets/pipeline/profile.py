@@ -38,6 +38,9 @@ class ProfileContext:
     table: TableConfig
     schema: pa.Schema
     layout: Layout
+    alone: frozenset[str] = frozenset()
+    """Ids of fragments that have a partition to themselves: their profiles are also those of the partitions, for people
+    to read. All others are packed."""
 
 
 @dataclass(frozen=True)
@@ -130,7 +133,8 @@ def _profile(context: ProfileContext, fragment: Fragment) -> FragmentEntry:
                 f"{fragment.path}: {row_count} live rows where the table's metadata says {fragment.row_count}",
                 path=fragment.path,
             )
-        with ProfileWriter(context.store, "fragments", context.layout, row_count) as writer:
+        packed = fragment.id not in context.alone
+        with ProfileWriter(context.store, "fragments", context.layout, row_count, packed=packed) as writer:
             for field, leaves in zip(context.schema, schema_leaves(context.schema), strict=True):
                 profiles = profile_field(field, reader.read(field), context.table.policy, leaves=leaves)
                 own = profiles[0].statistics

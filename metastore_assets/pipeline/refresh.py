@@ -266,7 +266,10 @@ def _profile_all(
     if not plan.to_profile:
         return done, failures
     session = spark()
-    profiler = FragmentProfiler(session, ProfileContext(versions.objects, table, plan.snapshot.schema, plan.layout))
+    alone = {partition.fragments[0] for partition in plan.partitions if len(partition.fragments) == 1}
+    alone &= {fragment.id for fragment in plan.to_profile}
+    context = ProfileContext(versions.objects, table, plan.snapshot.schema, plan.layout, frozenset(alone))
+    profiler = FragmentProfiler(session, context)
     size = _FRAGMENTS_PER_SLOT * parallelism(session)
     total = len(plan.to_profile)
     for start in range(0, total, size):

@@ -1,4 +1,4 @@
-"""The Arrow tables of the files `statistics`, `frequencies` and `histograms`, and back."""
+"""The Arrow tables of the files `statistics`, `frequencies` and `histograms`, which people read, and back."""
 
 from __future__ import annotations
 
@@ -23,48 +23,48 @@ __all__ = [
     "frequencies_table",
     "histograms_of",
     "histograms_table",
+    "pack_columns",
     "statistics_rows",
     "statistics_table",
     "union_type",
+    "unpack_columns",
 ]
 
-_PLAIN: tuple[tuple[str, pa.DataType], ...] = (
-    ("position", pa.int32()),
-    ("column", pa.string()),
-    ("field_id", pa.string()),
-    ("type", pa.string()),
-    ("type_class", pa.string()),
-    ("value_count", pa.int64()),
-    ("null_count", pa.int64()),
-    ("nan_count", pa.int64()),
-    ("minimum", pa.null()),
-    ("maximum", pa.null()),
-    ("minimum_exact", pa.bool_()),
-    ("maximum_exact", pa.bool_()),
-    ("distinct_count", pa.int64()),
-    ("distinct_count_guarantee", pa.string()),
-    ("duplicate_count", pa.int64()),
-    ("sum", pa.string()),
-    ("mean", pa.float64()),
-    ("standard_deviation", pa.float64()),
-    ("skewness", pa.float64()),
-    ("kurtosis", pa.float64()),
-    ("minimum_length", pa.int64()),
-    ("maximum_length", pa.int64()),
-    ("mean_length", pa.float64()),
-    ("total_length", pa.int64()),
-    ("true_count", pa.int64()),
-    ("total_bytes", pa.int64()),
-    ("percentiles", pa.null()),
-    ("percentiles_guarantee", pa.string()),
-    ("frequencies", pa.string()),
-    ("reason", pa.string()),
-    ("moments", pa.binary()),
-    ("quantile_sketch", pa.binary()),
-    ("distinct_sketch", pa.binary()),
-    ("fingerprint", pa.binary()),
-)
+COLUMNS: dict[str, pa.DataType] = {
+    "position": pa.int32(),
+    "column": pa.string(),
+    "field_id": pa.string(),
+    "type": pa.string(),
+    "type_class": pa.string(),
+    "value_count": pa.int64(),
+    "null_count": pa.int64(),
+    "nan_count": pa.int64(),
+    "minimum": pa.null(),
+    "maximum": pa.null(),
+    "minimum_exact": pa.bool_(),
+    "maximum_exact": pa.bool_(),
+    "distinct_count": pa.int64(),
+    "distinct_count_guarantee": pa.string(),
+    "duplicate_count": pa.int64(),
+    "sum": pa.string(),
+    "mean": pa.float64(),
+    "standard_deviation": pa.float64(),
+    "skewness": pa.float64(),
+    "kurtosis": pa.float64(),
+    "minimum_length": pa.int64(),
+    "maximum_length": pa.int64(),
+    "mean_length": pa.float64(),
+    "total_length": pa.int64(),
+    "true_count": pa.int64(),
+    "total_bytes": pa.int64(),
+    "percentiles": pa.null(),
+    "percentiles_guarantee": pa.string(),
+    "frequencies": pa.string(),
+    "reason": pa.string(),
+    "fingerprint": pa.binary(),
+}
 """Columns of statistics.parquet in file order; those of type null hold values of the typed union."""
+
 
 _REPEATS = 1 << 20
 """Repetitions of a path in one chunk: strings with 32-bit offsets end at 2 GB."""
@@ -78,22 +78,10 @@ _CLASS, _EXPONENT, _FIRST, _CAPACITY = (
 
 
 def statistics_table(rows: Sequence[ColumnStatistics]) -> pa.Table:
-    """One row per column, in the order given. `minimum`, `maximum` and the values of `percentiles` are of the typed
-    union of the classes that occur in these rows."""
+    """One row per column, in the order given, without mergeable states. `minimum`, `maximum` and the values of
+    `percentiles` are of the typed union of the classes that occur in these rows."""
     names = {row.type_class for row in rows if row.type_class is not None}
-    union = union_type(class_named(name) for name in names)
-    arrays, fields = [], []
-    for name, type in _PLAIN:
-        held = [getattr(row, name) for row in rows]
-        if name in ("minimum", "maximum"):
-            array = pack_scalars(held, union)
-        elif name == "percentiles":
-            array = _pack_percentiles(held, union)
-        else:
-            array = pa.array(held, type)
-        arrays.append(array)
-        fields.append(pa.field(name, array.type))
-    return pa.Table.from_arrays(arrays, schema=pa.schema(fields))
+    return pack_columns(rows, list(COLUMNS), union_type(class_named(name) for name in names))
 
 
 def statistics_rows(table: pa.Table) -> list[ColumnStatistics]:
@@ -101,8 +89,29 @@ def statistics_rows(table: pa.Table) -> list[ColumnStatistics]:
 
     Columns it does not know are ignored.
     """
+    columns = unpack_columns(table, list(COLUMNS))
+    names = list(columns)
+    return [ColumnStatistics(**dict(zip(names, row, strict=True))) for row in zip(*columns.values(), strict=True)]
+
+
+def pack_columns(rows: Sequence[ColumnStatistics], names: Sequence[str], union: pa.StructType) -> pa.Table:
+    """Some of the `COLUMNS` of rows, as a table. `union` has the classes of all values."""
+    arrays = []
+    for name in names:
+        held = [getattr(row, name) for row in rows]
+        if name in ("minimum", "maximum"):
+            arrays.append(pack_scalars(held, union))
+        elif name == "percentiles":
+            arrays.append(_pack_percentiles(held, union))
+        else:
+            arrays.append(pa.array(held, COLUMNS[name]))
+    return pa.Table.from_arrays(arrays, names=list(names))
+
+
+def unpack_columns(table: pa.Table, names: Sequence[str]) -> dict[str, list[Any]]:
+    """The values of some of the `COLUMNS` of a table, by name."""
     columns: dict[str, list[Any]] = {}
-    for name, _ in _PLAIN:
+    for name in names:
         column = _one_chunk(table.column(name))
         if name in ("minimum", "maximum"):
             columns[name] = unpack_scalars(column)
@@ -110,8 +119,7 @@ def statistics_rows(table: pa.Table) -> list[ColumnStatistics]:
             columns[name] = _unpack_percentiles(column)
         else:
             columns[name] = column.to_pylist()
-    names = list(columns)
-    return [ColumnStatistics(**dict(zip(names, row, strict=True))) for row in zip(*columns.values(), strict=True)]
+    return columns
 
 
 def frequencies_table(path: str, frequencies: Frequencies, union: pa.StructType) -> pa.Table:

@@ -26,7 +26,7 @@ from metastore_assets.store.manifest import (
 )
 from metastore_assets.store.objects import ObjectStore
 
-FORMAT_VERSION = 1
+FORMAT_VERSION = 2
 """Of everything under `versions`; raised when older code could not read it correctly."""
 
 _VERSION_FILE = re.compile(r"versions/([1-9][0-9]*)\.json")
@@ -68,6 +68,7 @@ def encode_version(version: Version, entries: Mapping[str, Mapping[str, Any]], p
             "statistics": version.files.statistics,
             "histograms": version.files.histograms,
             "frequencies": list(version.files.frequencies),
+            "states": version.files.states,
         },
         "entries": entries,
         "schema": base64.b64encode(zlib.compress(version.schema.serialize().to_pybytes())).decode(),
@@ -99,7 +100,9 @@ def decode_version(data: bytes, objects: ObjectStore, path: str) -> Version:
             row_count=fields["row_count"],
             bytes=fields["bytes"],
             content_id=fields["content_id"],
-            files=ProfileFiles(files["statistics"], files["histograms"], tuple(files["frequencies"])),
+            files=ProfileFiles(
+                files["statistics"], files["histograms"], tuple(files["frequencies"]), files.get("states", "")
+            ),
             code_version=fields["code_version"],
             layout=fields["layout"],
             layouts=LazyLayouts(partial(_load_layouts, objects, entries["layouts"]["path"])),

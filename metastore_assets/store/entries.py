@@ -11,8 +11,8 @@ import pyarrow as pa
 from metastore_assets.store.manifest import FragmentEntry, NodeEntry, PartitionEntry, ProfileFiles
 
 _STRINGS = pa.list_(pa.string())
-FILES = ("statistics", "histograms", "frequencies")
-_FILES = [pa.field("statistics", pa.string()), pa.field("histograms", pa.string()), pa.field("frequencies", _STRINGS)]
+FILES = ("statistics", "histograms", "frequencies", "states")
+_FILES = [pa.field(name, _STRINGS if name == "frequencies" else pa.string()) for name in FILES]
 
 FRAGMENTS = pa.schema(
     [
@@ -46,7 +46,7 @@ _SCHEMAS: dict[type, pa.Schema] = {FragmentEntry: FRAGMENTS, PartitionEntry: PAR
 
 
 def entries_table(kind: type[Entry], entries: Sequence[Entry]) -> pa.Table:
-    """One row per entry, in the given order; the profile's files are three columns."""
+    """One row per entry, in the given order; the profile's files are four columns."""
     columns = []
     for field in _SCHEMAS[kind]:
         if field.name in FILES:

@@ -92,13 +92,22 @@ class ObjectStore:
 
     @contextmanager
     def parquet_writer(
-        self, path: str, schema: pa.Schema, *, delta: Sequence[str] = ()
+        self,
+        path: str,
+        schema: pa.Schema,
+        *,
+        delta: Sequence[str] = (),
+        encodings: Mapping[str, str] | None = None,
     ) -> Iterator[ParquetTableWriter]:
         """Write one Parquet object table by table; visible when the block ends well, never when it raises.
 
         `delta` names columns of integers, dates or times that are stored as differences, which suits sorted ones.
+        `encodings` of leaf columns, by dotted path, make a lean file: see `parquet.parquet_writer`.
         """
-        with self._backend.create_output(_checked(path)) as sink, parquet_writer(sink, schema, delta) as writer:
+        with (
+            self._backend.create_output(_checked(path)) as sink,
+            parquet_writer(sink, schema, delta, encodings) as writer,
+        ):
             yield writer
 
     def write_parquet(self, path: str, table: pa.Table) -> None:

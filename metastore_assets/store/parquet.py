@@ -35,13 +35,22 @@ class ParquetTableWriter:
 
 
 @contextmanager
-def parquet_writer(sink: Output, schema: pa.Schema, delta: Sequence[str] = ()) -> Iterator[ParquetTableWriter]:
+def parquet_writer(
+    sink: Output, schema: pa.Schema, delta: Sequence[str] = (), encodings: Mapping[str, str] | None = None
+) -> Iterator[ParquetTableWriter]:
     """Write Parquet to a sink; the footer is written when the block ends.
 
     Compressed with zstd, but for columns of numbers beside `delta` ones: LZ4 leaves them 4 % larger, and they are
-    read in three quarters of the time.
+    read in three quarters of the time. With `encodings` of some leaf columns the file is lean: no column but the
+    top-level texts has a dictionary, and none a minimum and maximum.
     """
-    bounded = [path for field in schema for path in _bounded(field, field.name)]
+    dictionary: list[str] | bool
+    if encodings is not None:
+        bounded, dictionary = [], [field.name for field in schema if pa.types.is_string(field.type)]
+    else:
+        bounded = [path for field in schema for path in _bounded(field, field.name)]
+        dictionary = [name for name in schema.names if name not in delta] if delta else True
+        encodings = dict.fromkeys(delta, "DELTA_BINARY_PACKED")
     # Checksums, because a page that was damaged may still decompress: to other numbers.
     writer = pq.ParquetWriter(
         sink,
@@ -53,8 +62,8 @@ def parquet_writer(sink: Output, schema: pa.Schema, delta: Sequence[str] = ()) -
         },
         write_statistics=bounded,
         write_page_checksum=True,
-        use_dictionary=[name for name in schema.names if name not in delta] if delta else True,
-        column_encoding=dict.fromkeys(delta, "DELTA_BINARY_PACKED") or None,
+        use_dictionary=dictionary,
+        column_encoding=dict(encodings) or None,
     )
     try:
         yield ParquetTableWriter(writer)

@@ -45,10 +45,14 @@ class SectionWriter:
     Holds no more than a row group (131,072 rows) in memory, besides the table given.
     """
 
-    def __init__(self, store: ObjectStore, path: str, schema: pa.Schema) -> None:
+    def __init__(
+        self, store: ObjectStore, path: str, schema: pa.Schema, encodings: Mapping[str, str] | None = None
+    ) -> None:
+        """`encodings` of leaf columns make a lean file: see `ObjectStore.parquet_writer`."""
         self._store = store
         self._path = path
         self._schema = schema
+        self._encodings = encodings
         self._stack = ExitStack()
         self._writer: ParquetTableWriter
         self._sections: dict[str, int] = {}
@@ -79,7 +83,9 @@ class SectionWriter:
             self._write_own(keep_rest=True)
 
     def __enter__(self) -> SectionWriter:
-        self._writer = self._stack.enter_context(self._store.parquet_writer(self._path, self._schema))
+        self._writer = self._stack.enter_context(
+            self._store.parquet_writer(self._path, self._schema, encodings=self._encodings)
+        )
         return self
 
     def __exit__(
