@@ -20,6 +20,7 @@ from metastore_assets.pipeline.packed import (
     StatesWriter,
     follows,
     layout_union,
+    value_encoding,
     value_encodings,
 )
 from metastore_assets.pipeline.plan import Layout
@@ -39,7 +40,7 @@ from metastore_assets.statistics.tables import (
 )
 from metastore_assets.statistics.union import as_union
 from metastore_assets.store.manifest import ProfileFiles
-from metastore_assets.store.objects import ObjectStore
+from metastore_assets.store.objects import Lean, ObjectStore
 from metastore_assets.store.sections import SectionReader, SectionWriter
 
 COLUMNS = "metastore.columns"
@@ -147,7 +148,10 @@ def write_profile(
     files = ProfileFiles(path, f"{name}.histograms.parquet" if shown else "", frequencies)
     if shown:
         table = histograms_table(shown)
-        with store.parquet_writer(files.histograms, table.schema, encodings={}) as output:
+        encodings = {f"{path}.frequency": "DELTA_BINARY_PACKED" for path in shown}
+        kinds = {path: value_encoding(own.type_class) for path, own in shown.items()}
+        encodings |= {f"{path}.minimum": encoding for path, encoding in kinds.items() if encoding}
+        with store.parquet_writer(files.histograms, table.schema, lean=Lean(encodings)) as output:
             output.write_table(table)
     if not states or all(follows(row) or not row.value_count or row.type_class is None for row in statistics):
         return files
@@ -162,7 +166,7 @@ def write_statistics(store: ObjectStore, path: str, row_count: int, statistics: 
     table = statistics_table(statistics)
     columns = encode_columns([(row.column, row.field_id) for row in statistics])
     table = table.replace_schema_metadata({ROW_COUNT: str(row_count), COLUMNS: columns})
-    with store.parquet_writer(path, table.schema, encodings={}) as writer:
+    with store.parquet_writer(path, table.schema, lean=Lean()) as writer:
         writer.write_table(table, _ROWS_PER_GROUP)
     return path
 

@@ -23,7 +23,7 @@ from metastore_assets.statistics.histogram import Histogram
 from metastore_assets.statistics.states import states_table
 from metastore_assets.statistics.types import TypeClass, class_named, classes_of
 from metastore_assets.statistics.union import from_union, pack_values, union_type
-from metastore_assets.store.objects import ObjectStore
+from metastore_assets.store.objects import Lean, ObjectStore
 
 ROW_COUNT = "metastore.row_count"
 """Key of the file metadata of `statistics` and `states` that holds the number of rows described."""
@@ -110,7 +110,7 @@ class StatesWriter:
 
     def __enter__(self) -> StatesWriter:
         self._writer = self._stack.enter_context(
-            self._store.parquet_writer(self.path, self._schema, encodings=_encodings(self._schema))
+            self._store.parquet_writer(self.path, self._schema, lean=Lean(_encodings(self._schema), self._lists))
         )
         return self
 
@@ -162,11 +162,12 @@ class PackedLists:
 
 def value_encodings(path: str, union: pa.StructType) -> dict[str, str]:
     """How values of the typed union in a column are encoded, that ascend, or nearly do."""
-    encodings = {field.name: _value_encoding(class_named(field.name)) for field in union}
+    encodings = {field.name: value_encoding(class_named(field.name)) for field in union}
     return {f"{path}.{name}": encoding for name, encoding in encodings.items() if encoding}
 
 
-def _value_encoding(cls: TypeClass) -> str | None:
+def value_encoding(cls: TypeClass) -> str | None:
+    """How ascending values of a class are encoded; None: plainly."""
     if cls.kind == "integer" and not pa.types.is_decimal(cls.arrow):
         return "DELTA_BINARY_PACKED"
     return {"float64": "BYTE_STREAM_SPLIT", "string": "DELTA_BYTE_ARRAY", "binary": "DELTA_BYTE_ARRAY"}.get(cls.name)

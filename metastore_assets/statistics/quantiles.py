@@ -31,6 +31,8 @@ COMPRESSION = 200
 _HEADER = struct.Struct("<BBBHBHIIdd")
 _CENTROID = np.dtype([("mean", "<f8"), ("weight", "<u8")])
 _HUGE = 1e288
+_PRECISION = 8
+"""Bits of a cluster's mean below its width."""
 
 
 @dataclass(frozen=True)
@@ -113,7 +115,18 @@ def _clusters(
     weights = np.add.reduceat(counts, starts)
     shrink = _shrink(values[0], values[-1])
     means = np.add.reduceat(values * shrink * counts, starts) / weights / shrink
+    means = _rounded(means, values[lasts] - values[starts])
     return np.clip(means, values[starts], values[lasts]), weights
+
+
+def _rounded(means: npt.NDArray[np.float64], widths: npt.NDArray[np.float64]) -> npt.NDArray[np.float64]:
+    """Means to some 1/256 of the widths of their clusters: the bits beyond say nothing, and would not compress."""
+    finite = np.isfinite(widths) & (widths > 0)
+    exponents = np.where(finite, np.frexp(np.where(finite, widths, 1.0))[1] - _PRECISION, 0)
+    steps = np.ldexp(1.0, np.clip(exponents, -1021, 1021))
+    with np.errstate(over="ignore", invalid="ignore"):
+        rounded = np.rint(means / steps) * steps
+    return np.where(finite & np.isfinite(rounded), rounded, means)
 
 
 def _shrink(least: float, greatest: float) -> float:

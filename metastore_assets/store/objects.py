@@ -15,9 +15,9 @@ import pyarrow.parquet as pq
 from metastore_assets.errors import ObjectExistsError, ObjectNotFoundError, StoreError
 from metastore_assets.store.backend import Backend, ObjectInfo
 from metastore_assets.store.local import LocalFiles
-from metastore_assets.store.parquet import ParquetTableWriter, open_parquet, parquet_errors, parquet_writer
+from metastore_assets.store.parquet import Lean, ParquetTableWriter, open_parquet, parquet_errors, parquet_writer
 
-__all__ = ["ObjectExistsError", "ObjectInfo", "ObjectNotFoundError", "ObjectStore"]
+__all__ = ["Lean", "ObjectExistsError", "ObjectInfo", "ObjectNotFoundError", "ObjectStore"]
 
 _SCHEMES = {"s3": "s3", "s3a": "s3", "gs": "gs", "gcs": "gs", "az": "az", "azure": "az", "abfs": "az", "abfss": "az"}
 
@@ -97,16 +97,15 @@ class ObjectStore:
         schema: pa.Schema,
         *,
         delta: Sequence[str] = (),
-        encodings: Mapping[str, str] | None = None,
+        lean: Lean | None = None,
     ) -> Iterator[ParquetTableWriter]:
         """Write one Parquet object table by table; visible when the block ends well, never when it raises.
 
         `delta` names columns of integers, dates or times that are stored as differences, which suits sorted ones.
-        `encodings` of leaf columns, by dotted path, make a lean file: see `parquet.parquet_writer`.
         """
         with (
             self._backend.create_output(_checked(path)) as sink,
-            parquet_writer(sink, schema, delta, encodings) as writer,
+            parquet_writer(sink, schema, delta, lean) as writer,
         ):
             yield writer
 

@@ -8,6 +8,7 @@ from pathlib import Path
 from typing import Any
 
 import duckdb
+import numpy as np
 import polars as pl
 import pyarrow as pa
 import pyarrow.parquet as pq
@@ -204,7 +205,7 @@ def test_histograms_come_back(tmp_path: Path) -> None:
     histograms = all_histograms()
     assert len(histograms) >= 10
     table = histograms_table(histograms)
-    assert table.num_rows == max(map(len, histograms.values()))
+    assert table.num_rows == max(np.count_nonzero(histogram.counts) for histogram in histograms.values())
     assert histograms_of(table) == histograms
     assert histograms_of(through_parquet(table, tmp_path)) == histograms
     one = pq.read_table(tmp_path / "t.parquet", columns=["x.date32"])
@@ -219,7 +220,7 @@ def test_other_engines_read_histograms(tmp_path: Path) -> None:
     query = 'select count(h), sum(h.frequency)::bigint, min(h.minimum)::varchar from \
         (select "x.date32" as h from read_parquet(?))'
     found = duckdb.execute(query, [str(tmp_path / "h.parquet")]).fetchone()
-    assert found == (len(histograms["x.date32"]), 2, "0005-04-03 (BC)")
+    assert found == (2, 2, "0005-04-03 (BC)"), "no rows for empty bins"
 
 
 def test_histogram_column_without_its_lattice() -> None:
