@@ -6,6 +6,9 @@ go by the names of now; one that a profile does not have is null in all its rows
 
 from __future__ import annotations
 
+import base64
+import json
+import zlib
 from bisect import bisect_right
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import contextmanager
@@ -28,8 +31,8 @@ from metastore_assets.store.objects import ObjectStore
 from metastore_assets.store.parquet import parquet_errors
 from metastore_assets.store.sections import SectionReader
 
-_STATES = ("moments", "quantile_sketch", "distinct_sketch")
-"""Columns of `statistics` that only merging needs: most of the file's bytes."""
+_COLUMNS = b"metastore.columns"
+"""Metadata key of `statistics`: path and field id of each row, as JSON, deflated, in base 64."""
 
 
 class ProfileReader:
@@ -100,7 +103,7 @@ class ProfileReader:
     def histogram(self, column: str) -> Histogram | None:
         """The histogram of a column; None when there is none."""
         row = self._positions.get(self._leaves[self.columns[column]].field_id)
-        written = None if row is None else self._names.column("column")[row].as_py()
+        written = None if row is None else self._names[row][0]
         if written not in self._histogram_columns:
             return None
         with self._reading(self._files.histograms):
@@ -109,12 +112,17 @@ class ProfileReader:
 
     @cached_property
     def _positions(self) -> dict[str, int]:
-        return {field_id: row for row, field_id in enumerate(self._names.column("field_id").to_pylist())}
+        return {field_id: row for row, (_, field_id) in enumerate(self._names)}
 
     @cached_property
-    def _names(self) -> pa.Table:
+    def _names(self) -> list[tuple[str, str]]:
+        """Path and field id of each row of `statistics`."""
         with self._reading(self._files.statistics):
-            return self._statistics.read(columns=["column", "field_id"])
+            packed = (self._statistics.metadata.metadata or {})[_COLUMNS]
+            try:
+                return [(name, field_id) for name, field_id in json.loads(zlib.decompress(base64.b64decode(packed)))]
+            except zlib.error as error:
+                raise ValueError(f"its list of columns: {error}") from error
 
     @cached_property
     def _statistics(self) -> pq.ParquetFile:
@@ -126,6 +134,8 @@ class ProfileReader:
 
     @cached_property
     def _histogram_columns(self) -> frozenset[str]:
+        if not self._files.histograms:
+            return frozenset()
         with self._reading(self._files.histograms):
             return frozenset(self._histograms.schema_arrow.names)
 
@@ -139,11 +149,7 @@ class ProfileReader:
     def _group(self, index: int) -> pa.Table:
         with self._reading(self._files.statistics):
             if index not in self._groups:
-                names = [name for name in self._statistics.schema_arrow.names if name not in _STATES]
-                table = self._statistics.read_row_group(index, columns=names)
-                for name in _STATES:
-                    table = table.append_column(name, pa.nulls(table.num_rows, pa.binary()))
-                self._groups[index] = table
+                self._groups[index] = self._statistics.read_row_group(index)
             return self._groups[index]
 
     def _parts_with(self, field_id: str) -> Iterator[SectionReader]:

@@ -120,7 +120,7 @@ def _reduce_table(
             return base.files, [node for node in known.values() if node_group(node.id) == _TABLE]
         former = [Child(entry.key, entry.files, entry.layout, as_wanted=False) for entry in base.partitions]
         own = _former(held, base.files, base.layout, former)
-    reduction = reduce_groups(engine, store, held, [Group(_TABLE, "table", children, own)], known)
+    reduction = reduce_groups(engine, store, held, [Group(_TABLE, "table", children, own, is_merged_on=False)], known)
     return reduction.files[_TABLE], reduction.nodes
 
 

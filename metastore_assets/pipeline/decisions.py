@@ -20,7 +20,7 @@ import pyarrow as pa
 
 from metastore_assets.config import FREQUENCY_LIMIT, NEAR_UNIQUE_FROM, TableConfig
 from metastore_assets.pipeline.engine import Engine
-from metastore_assets.pipeline.files import read_statistics
+from metastore_assets.pipeline.files import read_sketches, read_statistics
 from metastore_assets.pipeline.plan import Decided, Held, Layout, Plan, holds, table_layout
 from metastore_assets.pipeline.signatures import signature_of
 from metastore_assets.statistics.column import ColumnStatistics
@@ -39,14 +39,12 @@ class Evidence:
 
     type_class: str | None
     values: int
-    sketch: bytes | None
-    unlisted: bool
+    distinct: int
+    """About how many distinct values there are."""
+    sketch: bytes | None = None
+    """Of the distinct values, where it was read."""
+    unlisted: bool = False
     """Whether the values of one of the fragments were not worth listing."""
-
-    @property
-    def distinct(self) -> int:
-        """About how many distinct values there are."""
-        return 0 if self.sketch is None else estimate_distinct(self.sketch)
 
 
 def why_estimated(distinct: int, values: int) -> str | None:
@@ -92,7 +90,7 @@ def planned_decisions(
         elif state == "off":
             # The policy has just become `auto`: what is known of the table decides what has to be read.
             told = read_statistics(store, base.files)[1] if told is None else told
-            own = _evidence(told.get(leaf))
+            own = _told(told.get(leaf))
             decided[leaf] = "estimated" if why_estimated(own.distinct, own.values) else "listed"
     return decided
 
@@ -120,11 +118,15 @@ def settled(
             if policy.frequencies == "estimated":
                 decided[leaf.field_id] = "estimated"
             continue
-        base, new = _evidence(before.get(leaf.field_id)), came.get(leaf.field_id, _NOTHING)
+        base, new = _told(before.get(leaf.field_id)), came.get(leaf.field_id, _NOTHING)
         if base.type_class is None or base.type_class != type_class(leaf.type).name:
             # A column that the published version does not know: what was read again for its sake counts as well.
             again = _gathered(engine, store, open_, read) if again is None else again
             new, base = _together([new, again.get(leaf.field_id, _NOTHING)]), _NOTHING
+        if not plan.removed and base.values and why_estimated(base.distinct + new.distinct, base.values + new.values):
+            # Perhaps: both may have the same values.
+            assert plan.base is not None
+            base = _read(store, plan.base.files, frozenset({leaf.field_id}))[leaf.field_id]
         decided[leaf.field_id] = "estimated" if _is_estimated(base, new, bool(plan.removed)) else "listed"
     layout = table_layout(plan.snapshot.schema, table, decided)
     return _under(plan, layout, fragments)
@@ -140,7 +142,7 @@ def record(store: ObjectStore, plan: Plan, files: ProfileFiles) -> dict[str, Dec
         if policy.frequencies != "estimated" and (old is None or policy.frequencies != "listed"):
             continue
         told = read_statistics(store, files)[1] if told is None else told
-        own = _evidence(told.get(leaf.field_id))
+        own = _told(told.get(leaf.field_id))
         numbers = f"about {own.distinct:,} distinct values among {own.values:,}"
         if policy.frequencies == "listed":
             reason = why_listed(own.distinct, own.values) or numbers
@@ -174,7 +176,7 @@ def _is_estimated(base: Evidence, came: Evidence, some_went: bool) -> bool:
     if came.unlisted:
         return True
     if not some_went:
-        both = _together([base, came])
+        both = _together([base, came]) if base.values else came
         return why_estimated(both.distinct, both.values) is not None
     # What went cannot be taken out of a sketch. Sure is what came, and what the published version held; what both
     # amount to now, the next commit will know.
@@ -193,9 +195,16 @@ def _look(store: ObjectStore, leaves: frozenset[str], entries: Sequence[Fragment
     """What the profiles of some fragments say. Runs in a worker process."""
     found = []
     for entry in entries:
-        rows = read_statistics(store, entry.files)[1]
-        found.append({leaf: _evidence(row, leaf in entry.unlisted) for leaf, row in rows.items() if leaf in leaves})
+        read = _read(store, entry.files, leaves)
+        found.append({leaf: replace(own, unlisted=leaf in entry.unlisted) for leaf, own in read.items()})
     return _merged(found)
+
+
+def _read(store: ObjectStore, files: ProfileFiles, leaves: frozenset[str]) -> dict[str, Evidence]:
+    return {
+        leaf: Evidence(cls, values, 0 if sketch is None else estimate_distinct(sketch), sketch)
+        for leaf, (cls, values, sketch) in read_sketches(store, files, leaves).items()
+    }
 
 
 def _merged(found: Iterable[Mapping[str, Evidence]]) -> dict[str, Evidence]:
@@ -208,18 +217,19 @@ def _merged(found: Iterable[Mapping[str, Evidence]]) -> dict[str, Evidence]:
 
 def _together(parts: Sequence[Evidence]) -> Evidence:
     sketches = [part.sketch for part in parts if part.sketch is not None]
+    sketch = merge_distinct_sketches(sketches) if sketches else None
     return Evidence(
         next((part.type_class for part in parts if part.type_class is not None), None),
         sum(part.values for part in parts),
-        merge_distinct_sketches(sketches) if sketches else None,
+        0 if sketch is None else estimate_distinct(sketch),
+        sketch,
         any(part.unlisted for part in parts),
     )
 
 
-def _evidence(row: ColumnStatistics | None, unlisted: bool = False) -> Evidence:
-    if row is None:
-        return _NOTHING
-    return Evidence(row.type_class, row.value_count, row.distinct_sketch, unlisted)
+def _told(row: ColumnStatistics | None) -> Evidence:
+    """What the statistics of a table say, without a sketch."""
+    return _NOTHING if row is None else Evidence(row.type_class, row.value_count, row.distinct_count or 0)
 
 
-_NOTHING = Evidence(None, 0, None, False)
+_NOTHING = Evidence(None, 0, 0)

@@ -53,11 +53,15 @@ class Engine:
         """Whether lists of so many values in all are summed without Spark."""
         return values <= _SMALL_SUM
 
+    def merges_here(self, columns: int) -> bool:
+        """Whether so many profiles of columns are merged without Spark."""
+        return columns <= _SMALL_MERGE
+
     def merge(self, function: Callable[[T], R], tasks: Sequence[T], columns: Sequence[int]) -> list[R]:
         """`[function(task) for task in tasks]` in no particular order. `columns`: profiles of columns each task merges.
 
         Raises what `run_tasks` does.
         """
-        if sum(columns) <= _SMALL_MERGE:
+        if self.merges_here(sum(columns)):
             return [function(task) for task in tasks]
         return run_tasks(self.session, function, tasks, [float(count) for count in columns])

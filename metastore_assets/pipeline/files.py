@@ -2,20 +2,46 @@
 
 from __future__ import annotations
 
+import base64
+import json
 import uuid
-from collections.abc import Iterator, Mapping
+import zlib
+from collections.abc import Iterator, Sequence, Set
 from contextlib import ExitStack, contextmanager
 from dataclasses import replace
 from types import TracebackType
+from typing import NamedTuple
 
 import pyarrow as pa
 
+from metastore_assets.config import KeptPolicy
 from metastore_assets.errors import CorruptionError, ObjectNotFoundError, UnsupportedTypeError
+from metastore_assets.pipeline.packed import (
+    ROW_COUNT,
+    PackedLists,
+    StatesWriter,
+    follows,
+    layout_union,
+    value_encoding,
+    value_encodings,
+)
 from metastore_assets.pipeline.plan import Layout
 from metastore_assets.statistics.column import ColumnStatistics
-from metastore_assets.statistics.frequencies import Frequencies
-from metastore_assets.statistics.histogram import Histogram
-from metastore_assets.statistics.profile import ColumnProfile
+from metastore_assets.statistics.derive import derived
+from metastore_assets.statistics.distinct import distinct_sketch
+from metastore_assets.statistics.frequencies import EMPTY, Frequencies
+from metastore_assets.statistics.hashing import hash_values
+from metastore_assets.statistics.histogram import Histogram, histogram_capacity, limited
+from metastore_assets.statistics.merge import as_kept
+from metastore_assets.statistics.profile import ColumnProfile, all_null_statistics
+from metastore_assets.statistics.states import (
+    KEPT,
+    SKETCHES,
+    histograms_of_states,
+    one_chunk,
+    state_rows,
+    states_table,
+)
 from metastore_assets.statistics.tables import (
     frequencies_of,
     frequencies_table,
@@ -23,25 +49,27 @@ from metastore_assets.statistics.tables import (
     histograms_table,
     statistics_rows,
     statistics_table,
-    union_type,
 )
-from metastore_assets.statistics.types import TypeClass, type_class
+from metastore_assets.statistics.types import class_named, type_text
+from metastore_assets.statistics.union import as_union
 from metastore_assets.store.manifest import ProfileFiles
-from metastore_assets.store.objects import ObjectStore
+from metastore_assets.store.objects import Lean, ObjectStore
 from metastore_assets.store.sections import SectionReader, SectionWriter
 
-ROW_COUNT = "metastore.row_count"
-"""Key of the file metadata of `statistics` that holds the number of rows described."""
+COLUMNS = "metastore.columns"
+"""Key of the file metadata of `statistics` that lists path and field id of every row: see `encode_columns`."""
+_ROWS_PER_GROUP = 256
 
 
 class FrequencyWriter:
     """One `frequencies` file: the listed columns in the order they come, a section each, named by field id."""
 
     def __init__(self, store: ObjectStore, folder: str, layout: Layout) -> None:
-        self._union = union_type(layout_classes(layout))
+        self._union = layout_union(layout)
         schema = pa.schema([("column", pa.string()), ("value", self._union), ("frequency", pa.int64())])
         self.path = f"{folder}/{uuid.uuid4().hex}.frequencies.parquet"
-        self._writer = SectionWriter(store, self.path, schema)
+        encodings = {**value_encodings("value", self._union), "frequency": "DELTA_BINARY_PACKED"}
+        self._writer = SectionWriter(store, self.path, schema, encodings)
 
     def add(self, path: str, field_id: str, frequencies: Frequencies) -> None:
         """Append the values of one column."""
@@ -58,66 +86,246 @@ class FrequencyWriter:
 
 
 class ProfileWriter:
-    """Writes the files of one profile under unique names. Use as a context manager, then take `files`."""
+    """Writes the files of one profile under unique names. Use as a context manager, then take `files`.
 
-    def __init__(self, store: ObjectStore, folder: str, layout: Layout, row_count: int) -> None:
+    A `packed` profile is written for merges alone.
+    """
+
+    def __init__(
+        self, store: ObjectStore, folder: str, layout: Layout, row_count: int, *, packed: bool = False
+    ) -> None:
         self._store = store
         self._folder = folder
+        self._layout = layout
         self._row_count = row_count
-        self._frequencies = FrequencyWriter(store, folder, layout)
         self._statistics: list[ColumnStatistics] = []
-        self._histograms: dict[str, Histogram] = {}
+        self._histograms: list[Histogram | None] = []
         self._stack = ExitStack()
+        self._packed = StatesWriter(store, folder, layout, row_count, lists=True) if packed else None
+        self._frequencies: FrequencyWriter | None = None
         self.files: ProfileFiles
 
     def add(self, profile: ColumnProfile) -> None:
         """Take the profile of the next column, in table order."""
+        if self._packed is not None:
+            self._packed.add(profile.statistics, profile.histogram, profile.frequencies)
+            return
         statistics = replace(profile.statistics, position=len(self._statistics))
         self._statistics.append(statistics)
-        if profile.histogram is not None:
-            self._histograms[statistics.column] = profile.histogram
+        self._histograms.append(profile.histogram)
         if profile.frequencies is not None:
+            if self._frequencies is None:
+                writer = FrequencyWriter(self._store, self._folder, self._layout)
+                self._frequencies = self._stack.enter_context(writer)
             self._frequencies.add(statistics.column, statistics.field_id, profile.frequencies)
 
     def __enter__(self) -> ProfileWriter:
-        self._stack.enter_context(self._frequencies)
+        if self._packed is not None:
+            self._stack.enter_context(self._packed)
         return self
 
     def __exit__(
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
         self._stack.__exit__(kind, error, trace)
-        if kind is None:
-            statistics, histograms = write_statistics(
-                self._store, self._folder, self._row_count, self._statistics, self._histograms
-            )
-            self.files = ProfileFiles(statistics, histograms, (self._frequencies.path,))
+        if kind is not None:
+            return
+        if self._packed is not None:
+            self.files = ProfileFiles("", "", (), self._packed.path)
+            return
+        frequencies = () if self._frequencies is None else (self._frequencies.path,)
+        self.files = write_profile(
+            self._store, self._folder, self._layout, self._row_count, self._statistics, self._histograms, frequencies
+        )
 
 
-def write_statistics(
+def write_profile(
     store: ObjectStore,
     folder: str,
+    layout: Layout,
     row_count: int,
-    statistics: list[ColumnStatistics],
-    histograms: Mapping[str, Histogram],
-) -> tuple[str, str]:
-    """Write a `statistics` and a `histograms` file under unique names; returns their paths."""
-    name = uuid.uuid4().hex
-    return (
-        write_statistics_file(store, f"{folder}/{name}.statistics.parquet", row_count, statistics),
-        _write(store, f"{folder}/{name}.histograms.parquet", histograms_table(histograms)),
-    )
+    statistics: Sequence[ColumnStatistics],
+    histograms: Sequence[Histogram | None],
+    frequencies: tuple[str, ...],
+    *,
+    states: bool = True,
+) -> ProfileFiles:
+    """Write the files of a profile but its frequencies, whose files are given; `states` where it is to be merged."""
+    name = f"{folder}/{uuid.uuid4().hex}"
+    shown = {
+        row.column: _shown(histogram, row)
+        for row, histogram in zip(statistics, histograms, strict=True)
+        if histogram is not None
+    }
+    path = write_statistics(store, f"{name}.statistics.parquet", row_count, statistics)
+    files = ProfileFiles(path, f"{name}.histograms.parquet" if shown else "", frequencies)
+    if shown:
+        table = histograms_table(shown)
+        encodings = {f"{path}.frequency": "DELTA_BINARY_PACKED" for path in shown}
+        kinds = {path: value_encoding(own.type_class) for path, own in shown.items()}
+        encodings |= {f"{path}.minimum": encoding for path, encoding in kinds.items() if encoding}
+        with store.parquet_writer(files.histograms, table.schema, lean=Lean(encodings)) as output:
+            output.write_table(table)
+    if not states or all(follows(row) or not row.value_count or row.type_class is None for row in statistics):
+        return files
+    with StatesWriter(store, folder, layout, row_count, lists=False) as writer:
+        for row, histogram in zip(statistics, histograms, strict=True):
+            writer.add(row, histogram, None)
+    return replace(files, states=writer.path)
 
 
-def write_statistics_file(store: ObjectStore, path: str, row_count: int, statistics: list[ColumnStatistics]) -> str:
-    """Write one `statistics` file, its rows numbered in the order given; returns its path."""
+def write_statistics(store: ObjectStore, path: str, row_count: int, statistics: Sequence[ColumnStatistics]) -> str:
+    """Write one `statistics` file; returns its path."""
     table = statistics_table(statistics)
-    metadata = {**(table.schema.metadata or {}), ROW_COUNT.encode(): str(row_count).encode()}
-    return _write(store, path, table.replace_schema_metadata(metadata))
+    columns = encode_columns([(row.column, row.field_id) for row in statistics])
+    table = table.replace_schema_metadata({ROW_COUNT: str(row_count), COLUMNS: columns})
+    with store.parquet_writer(path, table.schema, lean=Lean()) as writer:
+        writer.write_table(table, _ROWS_PER_GROUP)
+    return path
+
+
+def encode_columns(columns: Sequence[tuple[str, str]]) -> str:
+    """Paths and field ids of columns: JSON, deflated, in base 64."""
+    return base64.b64encode(zlib.compress(json.dumps(columns).encode())).decode()
+
+
+def write_states(store: ObjectStore, folder: str, layout: Layout, row_count: int, states: pa.Table) -> ProfileFiles:
+    """Write merged states, which nobody but merges reads."""
+    with StatesWriter(store, folder, layout, row_count, lists=False) as writer:
+        writer.add_table(states)
+    return ProfileFiles("", "", (), writer.path)
+
+
+def read_states(store: ObjectStore, files: ProfileFiles, layout: Layout) -> tuple[int, pa.Table]:
+    """The row count of a profile, and its states: a row for each column of the layout, in the layout's union.
+
+    What follows from lists is derived from them; a column that the profile was made without is all null. Raises
+    CorruptionError.
+    """
+    path, union = files.states or files.statistics, layout_union(layout)
+    with sound(store, path):
+        with store.open_parquet(path) as file:
+            row_count = int((file.schema_arrow.metadata or {})[ROW_COUNT.encode()])
+            names = [*KEPT, *(SKETCHES if files.states else ())]
+            table = one_chunk(file.read(columns=names).select(names))
+        for name, type_ in () if files.states else SKETCHES.items():
+            table = table.append_column(name, pa.nulls(table.num_rows, type_))
+        for at, name in enumerate(names):
+            if name in ("minimum", "maximum", "percentiles"):
+                table = table.set_column(at, name, as_union(table[name].combine_chunks(), union))
+        table = table.cast(states_table([], [], union).schema)
+        rows = {field_id: at for at, field_id in enumerate(table["field_id"].to_pylist())}
+    held = [_Held(*row) for row in zip(*(table[name].to_pylist() for name in _Held._fields), strict=True)]
+    order: list[int] = []
+    added: list[tuple[ColumnStatistics, Histogram | None]] = []
+    with ExitStack() as stack:
+        lists: FrequencyReader | None = None
+        for leaf, policy in layout.leaves:
+            if leaf.field_id not in rows:
+                order.append(table.num_rows + len(added))
+                added.append((all_null_statistics(leaf, row_count, policy), None))
+                continue
+            at = rows[leaf.field_id]
+            own = held[at]
+            if own.is_implied:
+                lists = lists or stack.enter_context(FrequencyReader(store, files))
+                assert own.type_class is not None
+                listed = lists.read(leaf.field_id) or EMPTY
+                row, histogram = derived(leaf, policy, own.type_class, own.null_count, listed)
+                if (row.value_count, row.distinct_count) != (own.value_count, own.distinct_count):
+                    raise CorruptionError(
+                        f"{store.uri(path)}: the list of column {leaf.path!r} is not of its {own.value_count} values; "
+                        "rebuild with `metastore refresh --full`"
+                    )
+            elif own.is_kept(policy):
+                order.append(at)
+                continue
+            else:
+                (row,) = state_rows(table.slice(at, 1), [(leaf.path, type_text(leaf.type))])
+                (histogram,) = histograms_of_states(table.slice(at, 1).combine_chunks())
+            order.append(table.num_rows + len(added))
+            added.append((as_kept(row, policy), _limited(histogram, policy)))
+    if added:
+        more = states_table([row for row, _ in added], [histogram for _, histogram in added], union)
+        table = pa.concat_tables([table, more])
+    if order != list(range(table.num_rows)):
+        table = table.take(pa.array(order, pa.int64()))
+    return row_count, one_chunk(table)
+
+
+class _Held(NamedTuple):
+    """What tells of a row of states how it is to be read."""
+
+    type_class: str | None
+    value_count: int
+    null_count: int
+    frequencies: str
+    distinct_count: int | None
+    distinct_sketch: bytes | None
+    quantile_minimum: float | None
+    histogram_capacity: int | None
+
+    @property
+    def is_implied(self) -> bool:
+        """Whether it is stored as its list of values."""
+        return (
+            self.distinct_sketch is None
+            and self.value_count > 0
+            and self.type_class is not None
+            and self.frequencies == "listed"
+        )
+
+    def is_kept(self, policy: KeptPolicy) -> bool:
+        """Whether a policy keeps all that there is."""
+        if self.type_class is None:
+            return True
+        states = ("listed",) if policy.lists else ("off" if policy.frequencies == "off" else "estimated",)
+        return (
+            (policy.lists or self.frequencies in states)
+            and (policy.quantiles != "off" or self.quantile_minimum is None)
+            and (self.histogram_capacity is None or self.histogram_capacity <= _capacity(policy))
+        )
+
+
+def _capacity(policy: KeptPolicy) -> int:
+    """The most bins that are kept; 0 for none."""
+    return 0 if policy.histogram == "off" else histogram_capacity(policy.histogram)
+
+
+def _limited(histogram: Histogram | None, policy: KeptPolicy) -> Histogram | None:
+    most = _capacity(policy)
+    return limited(histogram, most) if histogram is not None and most else None
+
+
+def read_sketches(
+    store: ObjectStore, files: ProfileFiles, leaves: Set[str]
+) -> dict[str, tuple[str | None, int, bytes | None]]:
+    """By field id of some columns: class of the values, how many there are, and the sketch of the distinct ones.
+
+    Raises CorruptionError.
+    """
+    path = files.states or files.statistics
+    names = ["field_id", "type_class", "value_count", "frequencies", *(["distinct_sketch"] if files.states else ())]
+    with sound(store, path):
+        table = store.read_parquet(path, names)
+        columns = [table[name].to_pylist() for name in names]
+    sketches = columns[4] if files.states else [None] * table.num_rows
+    found: dict[str, tuple[str | None, int, bytes | None]] = {}
+    with ExitStack() as stack:
+        lists: FrequencyReader | None = None
+        for field_id, cls, values, state, sketch in zip(*columns[:4], sketches, strict=True):
+            if field_id not in leaves:
+                continue
+            if sketch is None and values and cls is not None and state == "listed":
+                lists = lists or stack.enter_context(FrequencyReader(store, files))
+                listed = lists.read(field_id) or EMPTY
+                sketch = distinct_sketch(hash_values(listed.values, class_named(cls))[0])
+            found[field_id] = cls, values, sketch
+    return found
 
 
 def read_statistics(store: ObjectStore, files: ProfileFiles) -> tuple[int, dict[str, ColumnStatistics]]:
-    """The row count and the statistics of a profile, by field id. Raises CorruptionError."""
+    """The row count and the statistics of a profile, by field id, without states. Raises CorruptionError."""
     with sound(store, files.statistics):
         table = store.read_parquet(files.statistics)
         row_count = int((table.schema.metadata or {})[ROW_COUNT.encode()])
@@ -126,6 +334,8 @@ def read_statistics(store: ObjectStore, files: ProfileFiles) -> tuple[int, dict[
 
 def read_histograms(store: ObjectStore, files: ProfileFiles) -> dict[str, Histogram]:
     """The histograms of a profile, by the column paths it was written under. Raises CorruptionError."""
+    if not files.histograms:
+        return {}
     with sound(store, files.histograms):
         return histograms_of(store.read_parquet(files.histograms))
 
@@ -137,16 +347,26 @@ class FrequencyReader:
         self._store = store
         self._stack = ExitStack()
         self._parts: list[tuple[str, SectionReader]] = []
+        self._packed: tuple[str, PackedLists] | None = None
         with self._stack:
+            if files.is_packed and files.states:
+                with sound(store, files.states):
+                    file = self._stack.enter_context(store.open_parquet(files.states))
+                    self._packed = files.states, PackedLists(file)
             for path in files.frequencies:
                 with sound(store, path):
                     self._parts.append((path, self._stack.enter_context(SectionReader(store, path))))
             self._stack = self._stack.pop_all()
-        self.listed = frozenset(name for _, part in self._parts for name in part.sections)
+        own = self._packed[1].listed if self._packed else frozenset()
+        self.listed = own.union(name for _, part in self._parts for name in part.sections)
         """Field ids of the columns listed."""
 
     def read(self, field_id: str) -> Frequencies | None:
         """All values of one column; None when it is not listed."""
+        if self._packed is not None:
+            path, packed = self._packed
+            with sound(self._store, path):
+                return packed.read(field_id)
         for path, part in self._parts:
             if field_id in part.sections:
                 with sound(self._store, path):
@@ -154,7 +374,7 @@ class FrequencyReader:
         return None
 
     def row_count(self, field_id: str) -> int:
-        """Number of values listed for a column."""
+        """Number of values listed for a column, of a profile that is not packed."""
         return sum(part.sections[field_id].row_count for _, part in self._parts if field_id in part.sections)
 
     def __enter__(self) -> FrequencyReader:
@@ -177,18 +397,7 @@ def sound(store: ObjectStore, path: str) -> Iterator[None]:
         ) from error
 
 
-def layout_classes(layout: Layout) -> list[TypeClass]:
-    """The classes of all columns that have values to list."""
-    classes = []
-    for leaf, _ in layout.leaves:
-        try:
-            classes.append(type_class(leaf.type))
-        except UnsupportedTypeError:
-            continue
-    return classes
-
-
-def _write(store: ObjectStore, path: str, table: pa.Table) -> str:
-    with store.parquet_writer(path, table.schema) as writer:
-        writer.write_table(table)
-    return path
+def _shown(histogram: Histogram, row: ColumnStatistics) -> Histogram:
+    """A histogram with no more bins than the column has values."""
+    most = max(2, row.value_count if row.distinct_count is None else row.distinct_count)
+    return histogram if len(histogram) <= most else histogram.rebin(most)

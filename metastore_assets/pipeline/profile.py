@@ -35,6 +35,9 @@ class ProfileContext:
     table: TableConfig
     schema: pa.Schema
     layout: Layout
+    alone: frozenset[str] = frozenset()
+    """Ids of fragments that have a partition to themselves: their profiles are also those of the partitions, for people
+    to read. All others are packed."""
 
 
 @dataclass(frozen=True)
@@ -141,7 +144,8 @@ def _profile(context: ProfileContext, fragment: Fragment) -> FragmentEntry:
             )
         policies = {leaf.path: policy for leaf, policy in context.layout.leaves}
         unlisted: list[str] = []
-        with ProfileWriter(context.store, "fragments", context.layout, row_count) as writer:
+        packed = fragment.id not in context.alone
+        with ProfileWriter(context.store, "fragments", context.layout, row_count, packed=packed) as writer:
             for field, leaves in zip(context.schema, schema_leaves(context.schema), strict=True):
                 profiles = profile_field(field, reader.read(field), policies.__getitem__, leaves=leaves)
                 own = profiles[0].statistics

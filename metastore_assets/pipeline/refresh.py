@@ -298,7 +298,10 @@ def _profile_all(
     failures: list[FragmentFailure] = []
     if not plan.to_profile:
         return done, failures
-    profiler = FragmentProfiler(engine, ProfileContext(versions.objects, table, plan.snapshot.schema, plan.layout))
+    alone = {partition.fragments[0] for partition in plan.partitions if len(partition.fragments) == 1}
+    alone &= {fragment.id for fragment in plan.to_profile}
+    context = ProfileContext(versions.objects, table, plan.snapshot.schema, plan.layout, frozenset(alone))
+    profiler = FragmentProfiler(engine, context)
     total = len(plan.to_profile)
     here = engine.reads_here([fragment.bytes for fragment in plan.to_profile])
     size = total if here else _FRAGMENTS_PER_SLOT * engine.slots()

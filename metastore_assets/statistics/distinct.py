@@ -22,6 +22,7 @@ _BITS = 12
 _REGISTERS = 1 << _BITS
 _TAIL = 64 - _BITS
 _SPARSE, _DENSE = b"\x01", b"\x02"
+_MOST_SPARSE = 256
 _NULL = finalise(np.array([0x6E756C6C, 0x4E554C4C], np.uint64))  # "null" and "NULL": what a null adds
 
 Registers = npt.NDArray[np.uint8]
@@ -83,9 +84,9 @@ def add_fingerprints(fingerprints: Sequence[bytes]) -> bytes:
 
 
 def _encode(registers: Registers) -> bytes:
-    # One encoding per content: sparse (places, then positions) exactly while that is the shorter one.
+    # One encoding per content: sparse (places, then positions) exactly while that is the shorter one when compressed.
     places = np.flatnonzero(registers)
-    if 3 * len(places) < _REGISTERS:
+    if len(places) <= _MOST_SPARSE:
         return _SPARSE + places.astype("<u2").tobytes() + registers[places].tobytes()
     return _DENSE + registers.tobytes()
 

@@ -55,7 +55,14 @@ class Histogram:
 
         Edges beyond the range of the class are clamped to it; a last bin whose upper edge is clamped includes it.
         """
-        indices = range(self.first, self.first + len(self) + 1)
+        return self._values(range(self.first, self.first + len(self) + 1))
+
+    def minima(self, bins: npt.NDArray[np.intp]) -> pa.Array:
+        """The lower edges of some of the bins, by their numbers."""
+        return self._values([self.first + at for at in bins.tolist()])
+
+    def _values(self, indices: Sequence[int]) -> pa.Array:
+        """Edges of the lattice by index, as values of the class, clamped to its range."""
         if self.type_class.kind == "float":
             greatest = np.finfo(np.float64).max
             return pa.array([max(-greatest, min(ratio(i, 1, self.exponent), greatest)) for i in indices], pa.float64())
@@ -105,6 +112,11 @@ def build_histogram(frequencies: Frequencies, capacity: int) -> Histogram | None
     dense = np.zeros(int(indices[-1]) - first + 1, np.int64)
     dense[(indices[starts] - indices[0]).astype(np.intp)] = np.add.reduceat(counts, starts)
     return Histogram(cls, exponent, first, dense, capacity)
+
+
+def bin_numbers(values: Numbers, exponent: int, first: int) -> npt.NDArray[np.intp]:
+    """The bins, counted from `first`, that physical values lie in."""
+    return (_indices(values, exponent) - first).astype(np.intp)
 
 
 def merge_histograms(histograms: Sequence[Histogram]) -> Histogram:

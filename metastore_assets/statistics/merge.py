@@ -1,69 +1,116 @@
-"""Merging the statistics of disjoint sets of rows: pure, n-ary, associative, commutative.
+"""Merging the statistics of disjoint sets of rows: pure, n-ary, associative, commutative; all columns at once.
 
 Counts, bounds, sums, means, deviations, lengths, sketches of distinct values and fingerprints merge exactly; skewness
 and kurtosis to rounding. Distinct counts and percentiles become estimates unless they follow from what is exact, and
 are made exact again by the merged frequencies (`apply_facts`). How merges are grouped may show in an estimate, but
 whichever way it was, no fewer distinct values are told than of any of the parts, nor more than of all of them together.
+
+What is merged are tables of states; numbers that follow from them are computed when they are told (`completed`).
 """
 
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Sequence
 from dataclasses import replace
-from typing import Any
+from functools import partial
+from typing import Any, cast
 
+import numpy as np
+import numpy.typing as npt
 import pyarrow as pa
+import pyarrow.compute as pc
 
 from metastore_assets.config import KeptPolicy
 from metastore_assets.errors import CorruptionError
 from metastore_assets.statistics.column import ColumnStatistics, FrequencyState
-from metastore_assets.statistics.distinct import add_fingerprints, estimate_distinct, merge_distinct_sketches
-from metastore_assets.statistics.frequencies import Frequencies, FrequencyFacts, Percentiles, frequency_facts
-from metastore_assets.statistics.histogram import merge_histograms
-from metastore_assets.statistics.moments import Moments, decode_moments, encode_moments, merge_moments, moment_facts
-from metastore_assets.statistics.physical import order_key, physical_value
-from metastore_assets.statistics.quantiles import estimated_percentiles, merge_quantile_sketches
+from metastore_assets.statistics.distinct import estimate_distinct, merge_distinct_sketches
+from metastore_assets.statistics.extremes import Bounds, merge_bounds
+from metastore_assets.statistics.frequencies import Frequencies, FrequencyFacts, frequency_facts
+from metastore_assets.statistics.histogram import Histogram, merge_histograms
+from metastore_assets.statistics.moments import decode_moments, encode_moments, merge_moments, moment_facts
+from metastore_assets.statistics.physical import physical_value
+from metastore_assets.statistics.quantiles import Digest, estimated_percentiles, merge_digests
+from metastore_assets.statistics.states import (
+    KEPT,
+    SKETCHES,
+    digests_of,
+    histograms_of_states,
+    one_chunk,
+    sketch_columns,
+)
+from metastore_assets.statistics.tables import COLUMNS
 from metastore_assets.statistics.types import TypeClass, class_named
+from metastore_assets.statistics.union import as_union, union_of
 
-__all__ = ["apply_facts", "as_kept", "merge_histograms", "merge_statistics"]
+__all__ = ["apply_facts", "as_kept", "completed", "merge_states"]
 
 _STATES: tuple[FrequencyState, ...] = ("listed", "estimated", "off", "absent")
 
+Numbers = npt.NDArray[np.int64]
+Flags = npt.NDArray[np.bool_]
 
-def merge_statistics(children: Sequence[ColumnStatistics]) -> ColumnStatistics:
-    """The statistics of all the children's rows together; one or more children, of the same leaf column.
 
-    One child, or one with values and the others without, is returned as it is, but for the nulls. Position, column and
-    field id are the least among the children. Raises CorruptionError when the children are of several type classes.
+def merge_states(parts: Sequence[pa.Table], columns: Sequence[str]) -> pa.Table:
+    """The states of all the parts' rows together: of one table of states or more, whose row i is of the same column.
+
+    A part without values says nothing of a column but its nulls; where one part alone has values, or none has, one of
+    them is taken over as it is, but for the nulls. Raises CorruptionError, which says which of the `columns` it is,
+    when parts with values are of several type classes.
     """
-    if not children:
-        raise ValueError("nothing to merge: at least one child is needed")
-    if len(children) == 1:
-        return children[0]
-    position, column, field_id = min((child.position, child.column, child.field_id) for child in children)
-    labels: dict[str, Any] = {
-        "position": position,
-        "column": column,
-        "field_id": field_id,
-        "null_count": sum(child.null_count for child in children),
-    }
-    filled = [child for child in children if child.value_count]
-    # Children without values say nothing but their nulls; where none has any, one of them speaks for all.
-    speaking = filled or [min(children, key=_eloquence)]
-    labels["type"] = _type_text(speaking)
-    absent = [child for child in speaking if child.type_class is None]
-    if absent:
-        return replace(_counts_only(speaking, absent), **labels)
-    names = sorted({child.type_class for child in speaking if child.type_class is not None})
-    if len(names) > 1:
+    if not parts:
+        raise ValueError("nothing to merge: at least one part is needed")
+    if len(parts) == 1:
+        return parts[0]
+    parts = [one_chunk(part) for part in parts]
+    union = union_of([part.schema.field("minimum").type for part in parts])
+    parts = [_with_union(part, union) for part in parts]
+    codes, names = _classes(parts)
+    values, _ = _integers(parts, "value_count")
+    speaking = values > 0
+    speakers = speaking.sum(axis=0)
+    # Where none has any, one of them speaks for all.
+    spokesman = np.where(speakers == 1, speaking.argmax(axis=0), _eloquent(parts, codes, names))
+    own = np.where(speaking, codes, -1).max(axis=0)
+    absent: Flags = np.logical_or.reduce(speaking & (codes < 0), axis=0)
+    if (clash := (speaking & (codes != own) & ~absent).any(axis=0)).any():
+        at = int(clash.argmax())
+        found = sorted({names[code] for code in codes[speaking[:, at], at]})
         raise CorruptionError(
-            f"column {column!r}: profiles of the type classes {', '.join(names)} cannot be merged; run refresh --full"
+            f"column {columns[at]!r}: profiles of the type classes {', '.join(found)} cannot be merged; "
+            "run refresh --full"
         )
-    prints = [child.fingerprint for child in children if child.fingerprint is not None]
-    labels["fingerprint"] = add_fingerprints(prints) if len(prints) == len(children) else None
-    merged = speaking[0] if len(speaking) == 1 else _merge_filled(speaking, class_named(names[0]))
-    return replace(merged, **labels)
+    several = np.flatnonzero(speakers > 1)
+    merged = [_merge(parts, speaking, own, absent, several, names, union)] if len(several) else []
+    rows = spokesman * len(values[0]) + np.arange(len(values[0]))
+    rows[several] = len(parts) * len(values[0]) + np.arange(len(several))
+    whole = merged[0] if len(several) == len(rows) > 0 else one_chunk(pa.concat_tables([*parts, *merged]))
+    table = whole if whole.num_rows == len(rows) else one_chunk(whole.take(pa.array(rows)))
+    nulls, _ = _integers(parts, "null_count")
+    table = _replaced(table, "null_count", pa.array(nulls.sum(axis=0)))
+    return _replaced(table, "fingerprint", _fingerprints(parts, absent))
+
+
+def completed(row: ColumnStatistics) -> ColumnStatistics:
+    """A row from a table of states with the numbers that follow from them: sum, mean, …, percentiles."""
+    if row.type_class is None:
+        return replace(row, mean_length=_mean_length(row))
+    cls = class_named(row.type_class)
+    row = replace(row, mean_length=_mean_length(row))
+    moments = None if row.moments is None else decode_moments(row.moments)
+    if moments is not None:
+        row = replace(row, **vars(moment_facts(moments, scale=None if cls.kind == "float" else cls.scale)))
+    if row.percentiles is not None:
+        return row
+    implied = _implied(row, cls)
+    if implied is not None:
+        percentiles = frequency_facts(implied).percentiles
+        return replace(row, percentiles=percentiles, percentiles_guarantee="exact")
+    if row.quantile_sketch is None or row.minimum is None or row.maximum is None:
+        return row
+    infinities = (0, 0) if moments is None else moments.infinities
+    percentiles = estimated_percentiles(row.quantile_sketch, cls, infinities, row.minimum, row.maximum)
+    return replace(row, percentiles=percentiles, percentiles_guarantee="estimate")
 
 
 def as_kept(row: ColumnStatistics, policy: KeptPolicy) -> ColumnStatistics:
@@ -80,11 +127,20 @@ def as_kept(row: ColumnStatistics, policy: KeptPolicy) -> ColumnStatistics:
     if not row.value_count:
         return replace(row, frequencies=state)
     cls = class_named(row.type_class)
-    moments = None if row.moments is None else decode_moments(row.moments)
+    distinct = None
+    if row.distinct_sketch is not None:
+        distinct = max(1, min(estimate_distinct(row.distinct_sketch), _most_distinct(row, cls)))
+    row = replace(
+        row,
+        distinct_count=distinct,
+        distinct_count_guarantee="absent" if distinct is None else "estimate",
+        duplicate_count=None,
+        percentiles=None,
+        percentiles_guarantee="absent",
+        frequencies=state,
+    )
     implied = _implied(row, cls)
-    row = replace(row, distinct_count=None, frequencies=state)
-    row = _estimates(row, [row], cls, moments)
-    return row if implied is None else apply_facts(row, frequency_facts(implied))
+    return completed(row) if implied is None else apply_facts(row, frequency_facts(implied))
 
 
 def apply_facts(merged: ColumnStatistics, facts: FrequencyFacts) -> ColumnStatistics:
@@ -99,60 +155,128 @@ def apply_facts(merged: ColumnStatistics, facts: FrequencyFacts) -> ColumnStatis
     )
 
 
-def _merge_filled(children: Sequence[ColumnStatistics], cls: TypeClass) -> ColumnStatistics:
-    value_count = sum(child.value_count for child in children)
-    minimum, minimum_exact = _lower(children)
-    maximum, maximum_exact = _upper(children)
-    moments = _merged_moments(children)
-    row = replace(
-        children[0],
-        value_count=value_count,
-        nan_count=_total(child.nan_count for child in children),
-        minimum=minimum,
-        minimum_exact=minimum_exact,
-        maximum=maximum,
-        maximum_exact=maximum_exact,
-        true_count=_total(child.true_count for child in children),
-        total_bytes=_total(child.total_bytes for child in children),
-        frequencies=max((child.frequencies for child in children), key=_STATES.index),
-        moments=None if moments is None else encode_moments(moments),
-        distinct_sketch=_merged_distinct_sketch(children),
-        **_lengths(children, value_count),
-    )
-    if moments is not None:
-        row = replace(row, **vars(moment_facts(moments, scale=None if cls.kind == "float" else cls.scale)))
-    implied = _implied(row, cls)
-    row = _estimates(row, children, cls, moments)
-    return row if implied is None else apply_facts(row, frequency_facts(implied))
+def _most_distinct(row: ColumnStatistics, cls: TypeClass) -> int:
+    """How many distinct values there can be among so many, between these bounds."""
+    if cls.kind != "integer" or row.minimum is None or row.maximum is None:
+        return row.value_count
+    return min(row.value_count, int(physical_value(row.maximum) - physical_value(row.minimum)) + 1)
 
 
-def _estimates(
-    row: ColumnStatistics, children: Sequence[ColumnStatistics], cls: TypeClass, moments: Moments | None
-) -> ColumnStatistics:
-    """Distinct values and percentiles as far as the sketches tell."""
-    sketch = _merged_quantile_sketch(children, moments)
-    percentiles: Percentiles | None = None
-    if sketch is not None and row.minimum is not None and row.maximum is not None:
-        infinities = (0, 0) if moments is None else moments.infinities
-        percentiles = estimated_percentiles(sketch, cls, infinities, row.minimum, row.maximum)
-    distinct = None
-    if row.distinct_sketch is not None:
-        distinct = min(estimate_distinct(row.distinct_sketch), _most_distinct(row, children, cls))
-        distinct = max(distinct, *(child.distinct_count or 1 for child in children))
-    return replace(
-        row,
-        quantile_sketch=sketch,
-        percentiles=percentiles,
-        percentiles_guarantee="absent" if percentiles is None else "estimate",
-        distinct_count=distinct,
-        distinct_count_guarantee="absent" if distinct is None else "estimate",
-        duplicate_count=None,
-    )
+def _merge(
+    parts: Sequence[pa.Table],
+    speaking: Flags,
+    own: Numbers,
+    absent: Flags,
+    several: npt.NDArray[np.intp],
+    names: Sequence[str],
+    union: pa.StructType,
+) -> pa.Table:
+    """The merged rows of the columns, by their numbers `several`, of which more than one part has values.
+
+    Of a column of which a part has no class, what remains are counts, lengths of lists, and why.
+    """
+    parts = [part if len(several) == len(own) else part.take(pa.array(several)) for part in parts]
+    parts = [one_chunk(part) for part in parts]
+    speaking, own, absent = speaking[:, several], own[several], absent[several]
+    typed = speaking & ~absent
+    classless = np.array([part["type_class"].is_null().to_numpy() for part in parts]) | ~speaking
+    merged: dict[str, Any] = {name: pa.nulls(len(several), _type(name, union)) for name in (*KEPT, *SKETCHES)}
+    merged["field_id"] = parts[0]["field_id"]
+    merged["value_count"] = pa.array(_integers(parts, "value_count")[0].sum(axis=0))
+    merged["type_class"] = pa.array([None if none else names[at] for none, at in zip(absent, own, strict=True)])
+    for name in ("nan_count", "true_count", "total_bytes"):
+        merged[name] = _total(parts, name, speaking, ~absent)
+    lists = ~absent | classless.all(axis=0)
+    merged["total_length"] = _total(parts, "total_length", speaking, lists)
+    merged["minimum_length"] = _extreme(parts, "minimum_length", speaking, lists, np.minimum)
+    merged["maximum_length"] = _extreme(parts, "maximum_length", speaking, lists, np.maximum)
+    merged["reason"] = _reasons(parts, speaking & classless, absent)
+    held = _codes(parts, "frequencies", _STATES)
+    merged["frequencies"] = pa.array([_STATES[at] for at in np.where(typed, held, -1).max(axis=0)], pa.string())
+    classes = [None if none else class_named(names[at]) for none, at in zip(absent, own, strict=True)]
+    lower, upper = (merge_bounds(parts, side, typed, classes, union) for side in ("minimum", "maximum"))
+    merged["minimum"], merged["minimum_exact"] = lower.values, pa.array(lower.exact)
+    merged["maximum"], merged["maximum_exact"] = upper.values, pa.array(upper.exact)
+    merged["percentiles_guarantee"] = pa.array(["absent"] * len(several), pa.string())
+    moments = _merged_moments(parts, typed)
+    sketches = _merged_distinct(parts, typed)
+    digests = _merged_digests(parts, typed, moments)
+    columns = sketch_columns(moments, digests, sketches, _merged_histograms(parts, typed))
+    merged |= dict(zip(SKETCHES, columns, strict=True))
+    _tell_distinct(merged, parts, typed, classes, (lower, upper), sketches)
+    return one_chunk(pa.table(merged))
+
+
+def _tell_distinct(
+    merged: dict[str, Any],
+    parts: Sequence[pa.Table],
+    typed: Flags,
+    classes: Sequence[TypeClass | None],
+    bounds: tuple[Bounds, Bounds],
+    sketches: Sequence[bytes | None],
+) -> None:
+    """Distinct values: exact where exact numbers imply them, else as far as the sketches tell.
+
+    There can be no more than those of the children together, whatever these are worth. As each child's number is
+    itself within those of its own children, the numbers of a tree of merges are within what its leaves counted: none
+    is below the greatest of them, nor above their sum.
+    """
+    told, known = _integers(parts, "distinct_count")
+    values, _ = _integers(parts, "value_count")
+    most = np.where(typed, np.where(known, told, values), 0).sum(axis=0).tolist()
+    least = np.where(typed, np.where(known & (told > 0), told, 1), 0).max(axis=0).tolist()
+    spans = bounds[0].distances_to(bounds[1], classes)
+    implied = _implied_counts(merged, classes, spans)
+    distinct: list[int | None] = []
+    guarantees: list[str] = []
+    duplicates: list[int | None] = []
+    for at, sketch in enumerate(sketches):
+        held = implied[at]
+        if held is not None:
+            distinct.append(len(held))
+            guarantees.append("exact")
+            duplicates.append(sum(count > 1 for count in held))
+            continue
+        estimate = None
+        if sketch is not None:
+            span, cls = spans[at], classes[at]
+            if cls is not None and cls.kind == "integer" and span is not None:
+                most[at] = min(most[at], span + 1)
+            estimate = max(min(estimate_distinct(sketch), most[at]), least[at])
+        distinct.append(estimate)
+        guarantees.append("absent" if estimate is None else "estimate")
+        duplicates.append(None)
+    merged["distinct_count"] = pa.array(distinct, pa.int64())
+    merged["distinct_count_guarantee"] = pa.array(guarantees, pa.string())
+    merged["duplicate_count"] = pa.array(duplicates, pa.int64())
+
+
+def _implied_counts(
+    merged: dict[str, Any], classes: Sequence[TypeClass | None], spans: Sequence[int | float | None]
+) -> list[list[int] | None]:
+    """The frequencies of all values where exact numbers determine them: of booleans, a constant, nothing but NaN."""
+    numbers = [merged[name].to_pylist() for name in ("value_count", "nan_count", "true_count")]
+    exact = [
+        a and b for a, b in zip(*(merged[f"{side}imum_exact"].to_pylist() for side in ("min", "max")), strict=True)
+    ]
+    found: list[list[int] | None] = []
+    for n, nans, trues, cls, sure, span in zip(*numbers, classes, exact, spans, strict=True):
+        if cls is None:
+            found.append(None)
+        elif cls.kind == "boolean" and trues is not None:
+            found.append([count for count in (n - trues, trues) if count])
+        elif sure and span == 0:
+            found.append([count for count in (n - (nans or 0), nans or 0) if count])
+        else:
+            found.append(None)
+    return found
 
 
 def _implied(row: ColumnStatistics, cls: TypeClass) -> Frequencies | None:
-    """The frequencies, where exact numbers determine them: of booleans, of a constant, of nothing but NaN."""
+    """The frequencies that `_implied_counts` counts."""
     n, nans = row.value_count, row.nan_count or 0
+    if n == 0:
+        return None
     if cls.kind == "boolean" and row.true_count is not None:
         held: list[tuple[Any, int]] = [(False, n - row.true_count), (True, row.true_count)]
     elif not (row.minimum_exact and row.maximum_exact) or row.minimum != row.maximum:
@@ -164,103 +288,151 @@ def _implied(row: ColumnStatistics, cls: TypeClass) -> Frequencies | None:
     return Frequencies(values, pa.array([count for _, count in held], pa.int64()))
 
 
-def _most_distinct(row: ColumnStatistics, children: Sequence[ColumnStatistics], cls: TypeClass) -> int:
-    """How many distinct values there can be: no more than those of the children together, whatever these are worth.
-
-    As each child's number is itself within those of its own children, the numbers of a tree of merges are within what
-    its leaves counted: none is below the greatest of them, nor above their sum.
-    """
-    most = sum(child.value_count if child.distinct_count is None else child.distinct_count for child in children)
-    if cls.kind != "integer" or row.minimum is None or row.maximum is None:
-        return most
-    return min(most, int(physical_value(row.maximum) - physical_value(row.minimum)) + 1)
+def _merged_moments(parts: Sequence[pa.Table], typed: Flags) -> list[bytes | None]:
+    return [
+        None
+        if not held or any(state is None for state in held)
+        else encode_moments(merge_moments([decode_moments(cast("bytes", state)) for state in held]))
+        for held in _held(parts, "moments", typed)
+    ]
 
 
-def _merged_moments(children: Sequence[ColumnStatistics]) -> Moments | None:
-    states = [child.moments for child in children if child.moments is not None]
-    return merge_moments([decode_moments(state) for state in states]) if len(states) == len(children) else None
+def _merged_distinct(parts: Sequence[pa.Table], typed: Flags) -> list[bytes | None]:
+    return [
+        None if not held or any(state is None for state in held) else merge_distinct_sketches(held)
+        for held in _held(parts, "distinct_sketch", typed)
+    ]
 
 
-def _merged_distinct_sketch(children: Sequence[ColumnStatistics]) -> bytes | None:
-    sketches = [child.distinct_sketch for child in children if child.distinct_sketch is not None]
-    return merge_distinct_sketches(sketches) if len(sketches) == len(children) else None
+def _merged_digests(parts: Sequence[pa.Table], typed: Flags, moments: Sequence[bytes | None]) -> list[Digest | None]:
+    own = [digests_of(part) for part in parts]
+    values, _ = _integers(parts, "value_count")
+    states = [part["moments"].to_pylist() for part in parts]
+    merged: list[Digest | None] = []
+    for at, flags in enumerate(typed.T.tolist()):
+        found: list[Digest] = []
+        for part, speaks in enumerate(flags):
+            digest = own[part][at]
+            if speaks and digest is not None:
+                found.append(digest)
+            elif speaks and (values[part, at] if moments[at] is None else decode_moments(states[part][at]).n):
+                # Without a sketch although there are finite values: the policy was off, and the others' say too little.
+                found = []
+                break
+        merged.append(merge_digests(found) if found else None)
+    return merged
 
 
-def _merged_quantile_sketch(children: Sequence[ColumnStatistics], moments: Moments | None) -> bytes | None:
-    sketches = [child.quantile_sketch for child in children if child.quantile_sketch is not None]
-    for child in children:
-        # Without a sketch although there are finite values: the policy was off, and the others' say too little.
-        finite = child.value_count if moments is None else decode_moments(child.moments or b"").n
-        if child.quantile_sketch is None and finite:
-            return None
-    return merge_quantile_sketches(sketches) if sketches else None
+def _merged_histograms(parts: Sequence[pa.Table], typed: Flags) -> list[Histogram | None]:
+    own = [histograms_of_states(part) for part in parts]
+    merged: list[Histogram | None] = []
+    for at, flags in enumerate(typed.T.tolist()):
+        found = [held for part, speaks in zip(own, flags, strict=True) if speaks and (held := part[at]) is not None]
+        merged.append(merge_histograms(found) if found else None)
+    return merged
 
 
-def _lower(children: Sequence[ColumnStatistics]) -> tuple[pa.Scalar | None, bool]:
-    return _outermost([(child.minimum, child.minimum_exact) for child in children], min)
+def _held(parts: Sequence[pa.Table], name: str, typed: Flags) -> list[list[Any]]:
+    """By column: what the parts hold that have a say in it."""
+    own = [part[name].to_pylist() for part in parts]
+    return [
+        [part[at] for part, speaks in zip(own, flags, strict=True) if speaks]
+        for at, flags in enumerate(typed.T.tolist())
+    ]
 
 
-def _upper(children: Sequence[ColumnStatistics]) -> tuple[pa.Scalar | None, bool]:
-    return _outermost([(child.maximum, child.maximum_exact) for child in children], max)
+def _fingerprints(parts: Sequence[pa.Table], absent: Flags) -> pa.Array:
+    """The sums of all parts' fingerprints, null where one of them is missing."""
+    missing = absent.copy()
+    total = np.zeros((len(absent), 2), np.uint64)
+    for part in parts:
+        column = part["fingerprint"].chunk(0) if part.num_rows else pa.array([], pa.binary())
+        missing |= column.is_null().to_numpy(zero_copy_only=False)
+        halves = column.fill_null(bytes(16)).cast(pa.binary(16))
+        total += np.frombuffer(halves.buffers()[1], "<u8", 2 * len(halves), 16 * halves.offset).reshape(-1, 2)
+    sums = pa.FixedSizeBinaryArray.from_buffers(pa.binary(16), len(absent), [None, pa.py_buffer(total)])
+    return pc.if_else(pa.array(missing), None, sums.cast(pa.binary()))
 
 
-def _outermost(
-    bounds: Sequence[tuple[pa.Scalar | None, bool]], choose: Callable[..., Any]
-) -> tuple[pa.Scalar | None, bool]:
-    """The outermost bound. Exact if one of the equal ones is: an inexact one then stands for a value further in."""
-    if any(bound is None and not exact for bound, exact in bounds):
-        return None, False
-    keyed = [(order_key(bound), exact, bound) for bound, exact in bounds if bound is not None]
-    if not keyed:
-        return None, True
-    best = choose(key for key, _, _ in keyed)
-    bound = next(bound for key, _, bound in keyed if key == best)
-    return bound, any(exact for key, exact, _ in keyed if key == best)
+def _classes(parts: Sequence[pa.Table]) -> tuple[Numbers, list[str]]:
+    """The parts' classes as numbers into a list of names; -1: none."""
+    names = sorted({name for part in parts for name in part["type_class"].unique().to_pylist() if name is not None})
+    return _codes(parts, "type_class", names), names
 
 
-def _lengths(children: Sequence[ColumnStatistics], value_count: int) -> dict[str, Any]:
-    total = _total(child.total_length for child in children)
-    least = [child.minimum_length for child in children if child.minimum_length is not None]
-    greatest = [child.maximum_length for child in children if child.maximum_length is not None]
-    return {
-        "minimum_length": min(least, default=None),
-        "maximum_length": max(greatest, default=None),
-        "total_length": total,
-        "mean_length": total / value_count if total is not None and value_count else None,
-    }
+def _eloquent(parts: Sequence[pa.Table], codes: Numbers, names: Sequence[str]) -> npt.NDArray[np.intp]:
+    """By column: the part that says most where none has values."""
+    rank = {name: at for at, name in enumerate(names)} | {"null": len(names)}
+    ranks = np.array([*(rank[name] for name in names), len(names) + 1])  # -1: no class, the last
+    states = _codes(parts, "frequencies", sorted(_STATES))
+    return cast("npt.NDArray[np.intp]", (ranks[codes] * (len(_STATES) + 1) + states).argmin(axis=0))
 
 
-def _counts_only(children: Sequence[ColumnStatistics], absent: Sequence[ColumnStatistics]) -> ColumnStatistics:
-    """What remains when one of the children has no class: counts, lengths of lists, and why."""
-    first = absent[0]
-    value_count = sum(child.value_count for child in children)
-    lengths = _lengths(children, value_count) if all(child.type_class is None for child in children) else {}
-    return ColumnStatistics(
-        position=first.position,
-        column=first.column,
-        field_id=first.field_id,
-        type=first.type,
-        type_class=None,
-        value_count=value_count,
-        null_count=0,
-        reason=min((child.reason for child in absent if child.reason), default=None),
-        **lengths,
+def _codes(parts: Sequence[pa.Table], name: str, values: Sequence[str]) -> Numbers:
+    known = pa.array(values, pa.string())
+    return np.array(
+        [pc.index_in(part[name], known).fill_null(-1).to_numpy().astype(np.int64, copy=False) for part in parts]
     )
 
 
-def _type_text(children: Sequence[ColumnStatistics]) -> str:
-    """The common type; where narrower types widened into one class, that of the class."""
-    texts = sorted({child.type for child in children})
-    if len(texts) == 1:
-        return texts[0]
-    classes = {child.type_class for child in children if child.type_class is not None}
-    return str(class_named(classes.pop()).arrow) if len(classes) == 1 else texts[0]
+def _integers(parts: Sequence[pa.Table], name: str) -> tuple[Numbers, Flags]:
+    """A matrix of parts and columns, 0 for null; and where there is no null."""
+    columns = [part[name] for part in parts]
+    return (
+        np.array([column.fill_null(0).to_numpy() for column in columns]),
+        np.array([column.is_valid().to_numpy() for column in columns]),
+    )
 
 
-def _eloquence(child: ColumnStatistics) -> tuple[object, ...]:
-    return child.type_class is None, child.type_class == "null", child.type_class or "", child.frequencies, child.type
+def _total(parts: Sequence[pa.Table], name: str, speaking: Flags, wanted: Flags) -> pa.Array:
+    values, known = _integers(parts, name)
+    missing = (speaking & ~known).any(axis=0) | ~wanted
+    return pa.array(np.where(speaking, values, 0).sum(axis=0), mask=missing)
 
 
-def _total(counts: Iterable[int | None]) -> int | None:
-    known = list(counts)
-    return None if any(count is None for count in known) else sum(count for count in known if count is not None)
+def _extreme(parts: Sequence[pa.Table], name: str, speaking: Flags, wanted: Flags, choose: np.ufunc) -> pa.Array:
+    values, known = _integers(parts, name)
+    known &= speaking
+    limit = np.iinfo(np.int64)
+    neutral = limit.max if choose is np.minimum else limit.min
+    return pa.array(choose.reduce(np.where(known, values, neutral), axis=0), mask=~(known.any(axis=0) & wanted))
+
+
+def _reasons(parts: Sequence[pa.Table], said: Flags, absent: Flags) -> pa.Array:
+    if not absent.any():
+        return pa.nulls(len(absent), pa.string())
+    own = [part["reason"].to_pylist() for part in parts]
+    reasons = [
+        min((part[at] for part, flag in zip(own, flags, strict=True) if flag and part[at]), default=None)
+        if none
+        else None
+        for at, (flags, none) in enumerate(zip(said.T.tolist(), absent.tolist(), strict=True))
+    ]
+    return pa.array(reasons, pa.string())
+
+
+def _mean_length(row: ColumnStatistics) -> float | None:
+    return row.total_length / row.value_count if row.total_length is not None and row.value_count else None
+
+
+def _with_union(part: pa.Table, union: pa.StructType) -> pa.Table:
+    """The part with `union` in place of its own, which may have fewer classes."""
+    for name in ("minimum", "maximum", "percentiles"):
+        part = _replaced(
+            part,
+            name,
+            partial(as_union, union=union)(part[name].chunk(0)) if part.num_rows else pa.nulls(0, _type(name, union)),
+        )
+    return part
+
+
+def _type(name: str, union: pa.StructType) -> pa.DataType:
+    if name in ("minimum", "maximum"):
+        return union
+    if name == "percentiles":
+        return pa.list_(pa.struct([("fraction", pa.float64()), ("value", union)]))
+    return SKETCHES[name] if name in SKETCHES else COLUMNS[name]
+
+
+def _replaced(table: pa.Table, name: str, array: pa.Array) -> pa.Table:
+    return table.set_column(table.schema.get_field_index(name), name, array)

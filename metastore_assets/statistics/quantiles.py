@@ -31,10 +31,14 @@ COMPRESSION = 200
 _HEADER = struct.Struct("<BBBHBHIIdd")
 _CENTROID = np.dtype([("mean", "<f8"), ("weight", "<u8")])
 _HUGE = 1e288
+_PRECISION = 8
+"""Bits of a cluster's mean below its width."""
 
 
 @dataclass(frozen=True)
-class _Digest:
+class Digest:
+    """A quantile sketch, taken apart: means of clusters in ascending order, and how many values each holds."""
+
     minimum: float
     maximum: float
     means: npt.NDArray[np.float64]
@@ -45,21 +49,25 @@ def build_quantile_sketch(values: npt.NDArray[np.float64], counts: npt.NDArray[n
     """The digest of finite values in ascending order with their counts; None when there are none."""
     if len(values) == 0:
         return None
-    return _encode(_Digest(float(values[0]), float(values[-1]), *_clusters(values, counts)))
+    return encode_digest(Digest(float(values[0]), float(values[-1]), *_clusters(values, counts)))
 
 
 def merge_quantile_sketches(sketches: Sequence[bytes]) -> bytes:
     """The digest of the values of several digests (one or more). Independent of their order, not of their grouping."""
-    if len(sketches) == 1:
-        return sketches[0]
-    parts = [_decode(sketch) for sketch in sketches]
+    return encode_digest(merge_digests([decode_digest(sketch) for sketch in sketches]))
+
+
+def merge_digests(parts: Sequence[Digest]) -> Digest:
+    """As `merge_quantile_sketches`, of digests that were taken apart."""
+    if len(parts) == 1:
+        return parts[0]
     means = np.concatenate([part.means for part in parts])
     order = np.argsort(means)
     means, weights = means[order], np.concatenate([part.weights for part in parts])[order]
     # Equal means become one cluster: so few distinct values stay exact.
     starts = np.flatnonzero(np.concatenate([[True], means[1:] != means[:-1]]))
     clusters = _clusters(means[starts], np.add.reduceat(weights, starts))
-    return _encode(_Digest(min(p.minimum for p in parts), max(p.maximum for p in parts), *clusters))
+    return Digest(min(p.minimum for p in parts), max(p.maximum for p in parts), *clusters)
 
 
 def estimated_percentiles(
@@ -70,7 +78,7 @@ def estimated_percentiles(
     `infinities`: how often -inf and +inf occur, which the digest does not hold.
     """
     below, above = infinities
-    digest = None if sketch is None else _decode(sketch)
+    digest = None if sketch is None else decode_digest(sketch)
     finite = 0 if digest is None else int(digest.weights.sum())
     ranks = nearest_ranks(below + finite + above)
     estimates = np.where(ranks <= below, -math.inf, math.inf)
@@ -83,7 +91,7 @@ def estimated_percentiles(
     return tuple((percent / 100, value) for percent, value in zip(PERCENTS, clamped, strict=True))
 
 
-def _interpolated(digest: _Digest, ranks: npt.NDArray[np.int64]) -> npt.NDArray[np.float64]:
+def _interpolated(digest: Digest, ranks: npt.NDArray[np.int64]) -> npt.NDArray[np.float64]:
     """Values at 1-based ranks: a cluster's mean is at the middle of its ranks, minimum and maximum at the ends."""
     shrink = _shrink(digest.minimum, digest.maximum)
     ends = np.cumsum(digest.weights)
@@ -107,7 +115,18 @@ def _clusters(
     weights = np.add.reduceat(counts, starts)
     shrink = _shrink(values[0], values[-1])
     means = np.add.reduceat(values * shrink * counts, starts) / weights / shrink
+    means = _rounded(means, values[lasts] - values[starts])
     return np.clip(means, values[starts], values[lasts]), weights
+
+
+def _rounded(means: npt.NDArray[np.float64], widths: npt.NDArray[np.float64]) -> npt.NDArray[np.float64]:
+    """Means to some 1/256 of the widths of their clusters: the bits beyond say nothing, and would not compress."""
+    finite = np.isfinite(widths) & (widths > 0)
+    exponents = np.where(finite, np.frexp(np.where(finite, widths, 1.0))[1] - _PRECISION, 0)
+    steps = np.ldexp(1.0, np.clip(exponents, -1021, 1021))
+    with np.errstate(over="ignore", invalid="ignore"):
+        rounded = np.rint(means / steps) * steps
+    return np.where(finite & np.isfinite(rounded), rounded, means)
 
 
 def _shrink(least: float, greatest: float) -> float:
@@ -115,7 +134,8 @@ def _shrink(least: float, greatest: float) -> float:
     return 2.0**-64 if max(abs(least), abs(greatest)) > _HUGE else 1.0
 
 
-def _encode(digest: _Digest) -> bytes:
+def encode_digest(digest: Digest) -> bytes:
+    """The sketch of a digest."""
     # DataSketches' layout, version 1 (tdigest.hpp): preamble longs, serial version, family 20, k, flags, two unused
     # bytes, number of centroids, of buffered values, minimum, maximum; then (mean, weight) per centroid.
     centroids = np.empty(len(digest.means), _CENTROID)
@@ -124,7 +144,8 @@ def _encode(digest: _Digest) -> bytes:
     return _HEADER.pack(2, 1, 20, COMPRESSION, 0, 0, *sizes, digest.minimum, digest.maximum) + centroids.tobytes()
 
 
-def _decode(sketch: bytes) -> _Digest:
+def decode_digest(sketch: bytes) -> Digest:
+    """The inverse of `encode_digest`."""
     *_, size, _, minimum, maximum = _HEADER.unpack_from(sketch)
     centroids = np.frombuffer(sketch, _CENTROID, size, _HEADER.size)
-    return _Digest(minimum, maximum, centroids["mean"], centroids["weight"].astype(np.int64))
+    return Digest(minimum, maximum, centroids["mean"], centroids["weight"].astype(np.int64))

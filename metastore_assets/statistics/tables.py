@@ -1,7 +1,8 @@
-"""The Arrow tables of the files `statistics`, `frequencies` and `histograms`, and back."""
+"""The Arrow tables of the files `statistics`, `frequencies` and `histograms`, which people read, and back."""
 
 from __future__ import annotations
 
+import json
 from collections.abc import Mapping, Sequence
 from typing import Any
 
@@ -12,8 +13,8 @@ import pyarrow.compute as pc
 from metastore_assets.errors import CorruptionError
 from metastore_assets.statistics.column import ColumnStatistics
 from metastore_assets.statistics.frequencies import EMPTY, Frequencies, Percentiles, frequencies_of_run
-from metastore_assets.statistics.histogram import Histogram
-from metastore_assets.statistics.physical import physical_series
+from metastore_assets.statistics.histogram import Histogram, bin_numbers
+from metastore_assets.statistics.physical import numbers, physical_series
 from metastore_assets.statistics.runs import sum_counts
 from metastore_assets.statistics.types import class_named, type_class
 from metastore_assets.statistics.union import from_union, pack_scalars, pack_values, union_type, unpack_scalars
@@ -23,77 +24,61 @@ __all__ = [
     "frequencies_table",
     "histograms_of",
     "histograms_table",
+    "pack_columns",
     "statistics_rows",
     "statistics_table",
     "union_type",
+    "unpack_columns",
 ]
 
-_PLAIN: tuple[tuple[str, pa.DataType], ...] = (
-    ("position", pa.int32()),
-    ("column", pa.string()),
-    ("field_id", pa.string()),
-    ("type", pa.string()),
-    ("type_class", pa.string()),
-    ("value_count", pa.int64()),
-    ("null_count", pa.int64()),
-    ("nan_count", pa.int64()),
-    ("minimum", pa.null()),
-    ("maximum", pa.null()),
-    ("minimum_exact", pa.bool_()),
-    ("maximum_exact", pa.bool_()),
-    ("distinct_count", pa.int64()),
-    ("distinct_count_guarantee", pa.string()),
-    ("duplicate_count", pa.int64()),
-    ("sum", pa.string()),
-    ("mean", pa.float64()),
-    ("standard_deviation", pa.float64()),
-    ("skewness", pa.float64()),
-    ("kurtosis", pa.float64()),
-    ("minimum_length", pa.int64()),
-    ("maximum_length", pa.int64()),
-    ("mean_length", pa.float64()),
-    ("total_length", pa.int64()),
-    ("true_count", pa.int64()),
-    ("total_bytes", pa.int64()),
-    ("percentiles", pa.null()),
-    ("percentiles_guarantee", pa.string()),
-    ("frequencies", pa.string()),
-    ("reason", pa.string()),
-    ("moments", pa.binary()),
-    ("quantile_sketch", pa.binary()),
-    ("distinct_sketch", pa.binary()),
-    ("fingerprint", pa.binary()),
-)
+COLUMNS: dict[str, pa.DataType] = {
+    "position": pa.int32(),
+    "column": pa.string(),
+    "field_id": pa.string(),
+    "type": pa.string(),
+    "type_class": pa.string(),
+    "value_count": pa.int64(),
+    "null_count": pa.int64(),
+    "nan_count": pa.int64(),
+    "minimum": pa.null(),
+    "maximum": pa.null(),
+    "minimum_exact": pa.bool_(),
+    "maximum_exact": pa.bool_(),
+    "distinct_count": pa.int64(),
+    "distinct_count_guarantee": pa.string(),
+    "duplicate_count": pa.int64(),
+    "sum": pa.string(),
+    "mean": pa.float64(),
+    "standard_deviation": pa.float64(),
+    "skewness": pa.float64(),
+    "kurtosis": pa.float64(),
+    "minimum_length": pa.int64(),
+    "maximum_length": pa.int64(),
+    "mean_length": pa.float64(),
+    "total_length": pa.int64(),
+    "true_count": pa.int64(),
+    "total_bytes": pa.int64(),
+    "percentiles": pa.null(),
+    "percentiles_guarantee": pa.string(),
+    "frequencies": pa.string(),
+    "reason": pa.string(),
+    "fingerprint": pa.binary(),
+}
 """Columns of statistics.parquet in file order; those of type null hold values of the typed union."""
+
 
 _REPEATS = 1 << 20
 """Repetitions of a path in one chunk: strings with 32-bit offsets end at 2 GB."""
 
-_CLASS, _EXPONENT, _FIRST, _CAPACITY = (
-    b"metastore.type_class",
-    b"metastore.exponent",
-    b"metastore.first",
-    b"metastore.capacity",
-)
+HISTOGRAMS = "metastore.histograms"
+"""Metadata key of `histograms`: by path of the column its lattice, as JSON."""
 
 
 def statistics_table(rows: Sequence[ColumnStatistics]) -> pa.Table:
-    """One row per column, in the order given. `minimum`, `maximum` and the values of `percentiles` are of the typed
-    union of the classes that occur in these rows."""
+    """One row per column, in the order given, without mergeable states. `minimum`, `maximum` and the values of
+    `percentiles` are of the typed union of the classes that occur in these rows."""
     names = {row.type_class for row in rows if row.type_class is not None}
-    union = union_type(class_named(name) for name in names)
-    arrays, fields = [], []
-    for name, type in _PLAIN:
-        held = [getattr(row, name) for row in rows]
-        if name in ("minimum", "maximum"):
-            array = pack_scalars(held, union)
-        elif name == "percentiles":
-            array = _pack_percentiles(held, union)
-        else:
-            array = pa.array(held, type)
-        arrays.append(array)
-        fields.append(pa.field(name, array.type))
-    return pa.Table.from_arrays(arrays, schema=pa.schema(fields))
+    return pack_columns(rows, list(COLUMNS), union_type(class_named(name) for name in names))
 
 
 def statistics_rows(table: pa.Table) -> list[ColumnStatistics]:
@@ -101,8 +86,29 @@ def statistics_rows(table: pa.Table) -> list[ColumnStatistics]:
 
     Columns it does not know are ignored.
     """
+    columns = unpack_columns(table, list(COLUMNS))
+    names = list(columns)
+    return [ColumnStatistics(**dict(zip(names, row, strict=True))) for row in zip(*columns.values(), strict=True)]
+
+
+def pack_columns(rows: Sequence[ColumnStatistics], names: Sequence[str], union: pa.StructType) -> pa.Table:
+    """Some of the `COLUMNS` of rows, as a table. `union` has the classes of all values."""
+    arrays = []
+    for name in names:
+        held = [getattr(row, name) for row in rows]
+        if name in ("minimum", "maximum"):
+            arrays.append(pack_scalars(held, union))
+        elif name == "percentiles":
+            arrays.append(_pack_percentiles(held, union))
+        else:
+            arrays.append(pa.array(held, COLUMNS[name]))
+    return pa.Table.from_arrays(arrays, names=list(names))
+
+
+def unpack_columns(table: pa.Table, names: Sequence[str]) -> dict[str, list[Any]]:
+    """The values of some of the `COLUMNS` of a table, by name."""
     columns: dict[str, list[Any]] = {}
-    for name, _ in _PLAIN:
+    for name in names:
         column = _one_chunk(table.column(name))
         if name in ("minimum", "maximum"):
             columns[name] = unpack_scalars(column)
@@ -110,8 +116,7 @@ def statistics_rows(table: pa.Table) -> list[ColumnStatistics]:
             columns[name] = _unpack_percentiles(column)
         else:
             columns[name] = column.to_pylist()
-    names = list(columns)
-    return [ColumnStatistics(**dict(zip(names, row, strict=True))) for row in zip(*columns.values(), strict=True)]
+    return columns
 
 
 def frequencies_table(path: str, frequencies: Frequencies, union: pa.StructType) -> pa.Table:
@@ -133,43 +138,46 @@ def frequencies_of(table: pa.Table) -> Frequencies:
 
 
 def histograms_table(histograms: Mapping[str, Histogram]) -> pa.Table:
-    """One column per histogram, named by its path: struct(minimum, frequency), one row per bin, padded with nulls.
+    """One column per histogram, named by its path: struct(minimum, frequency), a row per bin that is not empty, padded
+    with nulls.
 
-    The field's metadata holds class, exponent, index of the first bin, and capacity.
+    The table's metadata holds by path: class, exponent, index of the first bin, number of bins, and capacity.
     """
-    longest = max((len(histogram) for histogram in histograms.values()), default=0)
-    arrays, fields = [], []
+    filled = {path: np.flatnonzero(histogram.counts) for path, histogram in histograms.items()}
+    longest = max(map(len, filled.values()), default=0)
+    arrays, lattices = [], {}
     for path, histogram in histograms.items():
+        own = filled[path]
         bins = pa.StructArray.from_arrays(
-            [histogram.edges()[:-1], pa.array(histogram.counts)], names=["minimum", "frequency"]
+            [histogram.minima(own), pa.array(histogram.counts[own])], names=["minimum", "frequency"]
         )
-        padding = pa.nulls(longest - len(histogram), bins.type)
-        arrays.append(pa.concat_arrays([bins, padding]))
-        metadata = {
-            _CLASS: histogram.type_class.name,
-            _EXPONENT: str(histogram.exponent),
-            _FIRST: str(histogram.first),
-            _CAPACITY: str(histogram.capacity),
-        }
-        fields.append(pa.field(path, bins.type, metadata=metadata))
-    return pa.Table.from_arrays(arrays, schema=pa.schema(fields))
+        arrays.append(pa.concat_arrays([bins, pa.nulls(longest - len(own), bins.type)]))
+        lattices[path] = [
+            histogram.type_class.name,
+            histogram.exponent,
+            histogram.first,
+            len(histogram),
+            histogram.capacity,
+        ]
+    schema = pa.schema([pa.field(path, array.type) for path, array in zip(histograms, arrays, strict=True)])
+    text = json.dumps(lattices, separators=(",", ":"))
+    return pa.Table.from_arrays(arrays, schema=schema.with_metadata({HISTOGRAMS: text}))
 
 
 def histograms_of(table: pa.Table) -> dict[str, Histogram]:
     """The histograms by path, of all columns that `table` holds."""
+    lattices = json.loads((table.schema.metadata or {}).get(HISTOGRAMS.encode(), "{}"))
     found = {}
-    for field, column in zip(table.schema, table.columns, strict=True):
-        metadata = field.metadata or {}
-        if _CLASS not in metadata:
-            raise CorruptionError(f"histogram column {field.name!r} has no metadata of its lattice")
-        counts = pc.struct_field(_one_chunk(column), "frequency").drop_null()
-        found[field.name] = Histogram(
-            class_named(metadata[_CLASS].decode()),
-            int(metadata[_EXPONENT]),
-            int(metadata[_FIRST]),
-            counts.to_numpy(),
-            int(metadata[_CAPACITY]),
-        )
+    for path, column in zip(table.column_names, table.columns, strict=True):
+        if path not in lattices:
+            raise CorruptionError(f"histogram column {path!r} has no metadata of its lattice")
+        name, exponent, first, bins, capacity = lattices[path]
+        cls, held = class_named(name), _one_chunk(column)
+        frequencies = pc.struct_field(held, "frequency").drop_null()
+        minima = pc.struct_field(held, "minimum").drop_null().cast(cls.arrow)
+        counts = np.zeros(bins, np.int64)
+        counts[bin_numbers(numbers(minima, cls), exponent, first)] = frequencies.to_numpy()
+        found[path] = Histogram(cls, exponent, first, counts, capacity)
     return found
 
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+from collections.abc import Iterable
 from dataclasses import dataclass
 from functools import lru_cache
 
@@ -16,6 +17,7 @@ __all__ = [
     "LeafColumn",
     "TypeClass",
     "class_named",
+    "classes_of",
     "leaf_columns",
     "plain_type",
     "schema_leaves",
@@ -114,6 +116,17 @@ def type_class(type: pa.DataType) -> TypeClass:
         if matches(plain):
             return _SIMPLE[name]
     raise UnsupportedTypeError(_reason(plain))
+
+
+def classes_of(types: Iterable[pa.DataType]) -> list[TypeClass]:
+    """The classes of those types that have one."""
+    classes = []
+    for type in types:
+        try:
+            classes.append(type_class(type))
+        except UnsupportedTypeError:
+            continue
+    return classes
 
 
 def class_named(name: str) -> TypeClass:

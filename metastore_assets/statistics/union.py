@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 
 import numpy as np
+import numpy.typing as npt
 import pyarrow as pa
+import pyarrow.compute as pc
 
 from metastore_assets.statistics.types import TypeClass, class_named, type_class
 
@@ -62,3 +64,57 @@ def from_union(values: pa.StructArray) -> pa.Array:
         if child.null_count < len(child):
             return child.cast(class_named(field.name).arrow)
     return pa.nulls(len(values))
+
+
+def union_of(types: Iterable[pa.StructType]) -> pa.StructType:
+    """The union of all the classes of some unions."""
+    return union_type(class_named(field.name) for type_ in types for field in type_)
+
+
+def as_union(values: pa.Array, union: pa.StructType) -> pa.Array:
+    """Union values, or lists of (fraction, union value), as those of a union with the same classes or more."""
+    if isinstance(values, pa.ListArray):
+        entries = values.values
+        fractions, own = entries.field("fraction"), as_union(entries.field("value"), union)
+        entries = pa.StructArray.from_arrays([fractions, own], names=["fraction", "value"])
+        if values.type.value_type == entries.type:
+            return values
+        mask = values.is_null() if values.null_count else None
+        return pa.ListArray.from_arrays(_plain_offsets(values), entries, mask=mask)
+    if values.type == union:
+        return values
+    children = dict(zip(values.type.names, values.flatten(), strict=True))
+    arrays = [
+        children[field.name].cast(field.type) if field.name in children else pa.nulls(len(values), field.type)
+        for field in union
+    ]
+    return pa.StructArray.from_arrays(arrays, fields=list(union), mask=values.is_null())
+
+
+def class_values(values: pa.StructArray, cls: TypeClass) -> pa.Array:
+    """Of union values those of one class, and null in place of the others."""
+    at = values.type.get_field_index(cls.name)
+    return pa.nulls(len(values), cls.arrow) if at < 0 else values.flatten()[at].cast(cls.arrow)
+
+
+def scattered(
+    values: Mapping[str, tuple[npt.NDArray[np.intp], pa.Array]], length: int, union: pa.StructType
+) -> pa.StructArray:
+    """Union values from places and values by class; null at all other places."""
+    arrays = []
+    missing = np.ones(length, np.bool_)
+    for field in union:
+        if field.name not in values:
+            arrays.append(pa.nulls(length, field.type))
+            continue
+        places, own = values[field.name]
+        indices, elsewhere = np.zeros(length, np.int64), np.ones(length, np.bool_)
+        indices[places], elsewhere[places] = np.arange(len(places)), False
+        arrays.append(own.take(pa.array(indices, mask=elsewhere)))
+        missing &= arrays[-1].is_null().to_numpy(zero_copy_only=False)
+    return pa.StructArray.from_arrays(arrays, fields=list(union), mask=pa.array(missing))
+
+
+def _plain_offsets(values: pa.ListArray) -> pa.Array:
+    """Offsets of a copy, for a mask goes with no slice of a buffer."""
+    return pc.add(values.offsets, 0)

@@ -56,6 +56,7 @@ def encode_version(version: Version, entries: Mapping[str, EntryFiles], released
             "statistics": version.files.statistics,
             "histograms": version.files.histograms,
             "frequencies": list(version.files.frequencies),
+            "states": version.files.states,
         },
         "entries": {kind: _files_json(files) for kind, files in entries.items()},
         "released": released,
@@ -94,7 +95,9 @@ def decode_version(data: bytes, objects: ObjectStore, path: str) -> Version:
             row_count=fields["row_count"],
             bytes=fields["bytes"],
             content_id=fields["content_id"],
-            files=ProfileFiles(files["statistics"], files["histograms"], tuple(files["frequencies"])),
+            files=ProfileFiles(
+                files["statistics"], files["histograms"], tuple(files["frequencies"]), files.get("states", "")
+            ),
             code_version=fields["code_version"],
             layout=fields["layout"],
             layouts=StoredLayouts(entries[LAYOUTS]),

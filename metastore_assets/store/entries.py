@@ -37,9 +37,9 @@ Key: TypeAlias = Any
 """Text, or bytes, as the first column of a kind of entry has."""
 
 _STRINGS = pa.list_(pa.string())
-FILES = ("statistics", "histograms", "frequencies")
+FILES = ("statistics", "histograms", "frequencies", "states")
 """The columns that name files."""
-_FILES = [pa.field("statistics", pa.string()), pa.field("histograms", pa.string()), pa.field("frequencies", _STRINGS)]
+_FILES = [pa.field(name, _STRINGS if name == "frequencies" else pa.string()) for name in FILES]
 
 
 @dataclass(frozen=True)
@@ -264,7 +264,7 @@ def _write_whole(objects: ObjectStore, kind: EntryKind[Entry], entries: Mapping[
 
 
 def entries_table(kind: EntryKind[Entry], entries: Sequence[Entry]) -> pa.Table:
-    """One row per entry, in the given order; the profile's files are three columns."""
+    """One row per entry, in the given order; the profile's files are four columns."""
     columns = []
     for field in kind.schema:
         holders: Sequence[Any] = [getattr(entry, "files", entry) for entry in entries] if field in _FILES else entries

@@ -15,16 +15,30 @@ Learnt: TypeAlias = Mapping[bytes, bytes]
 
 @dataclass(frozen=True)
 class ProfileFiles:
-    """The files of one profile: paths below the table's folder in the root."""
+    """The files of one profile: paths below the table's folder in the root.
+
+    What people read lies apart from the states, which only merges read. A profile that nobody reads is its states
+    alone, with the lists of values in the same file: it is *packed*.
+    """
 
     statistics: str
+    """Empty when packed."""
     histograms: str
+    """Empty when no column has one, or packed."""
     frequencies: tuple[str, ...]
-    """Parts in column order; a column's rows may continue in the next part. Empty when no column is listed."""
+    """Parts in column order; a column's rows may continue in the next part. Empty when no column is listed, or packed.
+    """
+    states: str = ""
+    """Empty where all of them follow from the lists, and of a table, which nothing merges any further."""
+
+    @property
+    def is_packed(self) -> bool:
+        """Whether there is only the file that merges read."""
+        return not self.statistics
 
     def paths(self) -> Iterator[str]:
-        """Every file of the profile; a profile without histograms has an empty path for them, left out here."""
-        return (path for path in (self.statistics, self.histograms, *self.frequencies) if path)
+        """Every file of the profile."""
+        return (path for path in (self.statistics, self.histograms, *self.frequencies, self.states) if path)
 
 
 @dataclass(frozen=True)

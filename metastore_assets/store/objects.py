@@ -15,9 +15,9 @@ import pyarrow.parquet as pq
 from metastore_assets.errors import ObjectExistsError, ObjectNotFoundError, StoreError
 from metastore_assets.store.backend import Backend, ObjectInfo
 from metastore_assets.store.local import LocalFiles
-from metastore_assets.store.parquet import ParquetTableWriter, open_parquet, parquet_errors, parquet_writer
+from metastore_assets.store.parquet import Lean, ParquetTableWriter, open_parquet, parquet_errors, parquet_writer
 
-__all__ = ["ObjectExistsError", "ObjectInfo", "ObjectNotFoundError", "ObjectStore"]
+__all__ = ["Lean", "ObjectExistsError", "ObjectInfo", "ObjectNotFoundError", "ObjectStore"]
 
 _SCHEMES = {"s3": "s3", "s3a": "s3", "gs": "gs", "gcs": "gs", "az": "az", "azure": "az", "abfs": "az", "abfss": "az"}
 
@@ -96,7 +96,13 @@ class ObjectStore:
 
     @contextmanager
     def parquet_writer(
-        self, path: str, schema: pa.Schema, *, delta: Sequence[str] = (), bounded: Sequence[str] | None = None
+        self,
+        path: str,
+        schema: pa.Schema,
+        *,
+        delta: Sequence[str] = (),
+        bounded: Sequence[str] | None = None,
+        lean: Lean | None = None,
     ) -> Iterator[ParquetTableWriter]:
         """Write one Parquet object table by table; visible when the block ends well, never when it raises.
 
@@ -105,7 +111,7 @@ class ObjectStore:
         """
         with (
             self._backend.create_output(_checked(path)) as sink,
-            parquet_writer(sink, schema, delta, bounded) as writer,
+            parquet_writer(sink, schema, delta, bounded, lean) as writer,
         ):
             yield writer
 

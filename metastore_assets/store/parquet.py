@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
+from dataclasses import dataclass, field
 from typing import Any
 
 import pyarrow as pa
@@ -14,6 +15,17 @@ from metastore_assets.store.backend import Output
 
 ROW_GROUP_ROWS = 131_072
 """Most rows in one row group."""
+
+
+@dataclass(frozen=True)
+class Lean:
+    """How to write a file of which every byte counts: no column but the top-level texts has a dictionary, and none a
+    minimum and maximum."""
+
+    encodings: Mapping[str, str] = field(default_factory=dict)
+    """Of leaf columns, by dotted path."""
+    keeps_types: bool = False
+    """Whether Arrow's types are kept beside Parquet's, which do not tell texts of over 2 GB in all from others."""
 
 
 class ParquetTableWriter:
@@ -36,7 +48,11 @@ class ParquetTableWriter:
 
 @contextmanager
 def parquet_writer(
-    sink: Output, schema: pa.Schema, delta: Sequence[str] = (), bounded: Sequence[str] | None = None
+    sink: Output,
+    schema: pa.Schema,
+    delta: Sequence[str] = (),
+    bounded: Sequence[str] | None = None,
+    lean: Lean | None = None,
 ) -> Iterator[ParquetTableWriter]:
     """Write Parquet to a sink; the footer is written when the block ends.
 
@@ -45,8 +61,13 @@ def parquet_writer(
     Compressed with zstd, but for columns of numbers beside `delta` ones: LZ4 leaves them 4 % larger, and they are
     read in three quarters of the time.
     """
-    if bounded is None:
-        bounded = [path for field in schema for path in _bounded(field, field.name)]
+    dictionary: list[str] | bool
+    if lean is not None:
+        bounded, dictionary = [], [field.name for field in schema if pa.types.is_string(field.type)]
+    else:
+        if bounded is None:
+            bounded = [path for field in schema for path in _bounded(field, field.name)]
+        dictionary = [name for name in schema.names if name not in delta] if delta else True
     # Checksums, because a page that was damaged may still decompress: to other numbers.
     writer = pq.ParquetWriter(
         sink,
@@ -58,9 +79,12 @@ def parquet_writer(
         },
         write_statistics=list(bounded),
         write_page_checksum=True,
-        use_dictionary=[name for name in schema.names if name not in delta] if delta else True,
-        column_encoding=dict.fromkeys(delta, "DELTA_BINARY_PACKED") or None,
+        use_dictionary=dictionary,
+        column_encoding=dict(lean.encodings if lean else dict.fromkeys(delta, "DELTA_BINARY_PACKED")) or None,
+        store_schema=lean is None or lean.keeps_types,
     )
+    if lean is not None and not lean.keeps_types and schema.metadata:
+        writer.add_key_value_metadata(schema.metadata)  # which the writer takes for a part of Arrow's types
     try:
         yield ParquetTableWriter(writer)
     except BaseException:

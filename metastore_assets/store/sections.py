@@ -19,7 +19,7 @@ import pyarrow as pa
 
 from metastore_assets.errors import CorruptionError
 from metastore_assets.store.objects import ObjectStore
-from metastore_assets.store.parquet import ROW_GROUP_ROWS, ParquetTableWriter, parquet_errors
+from metastore_assets.store.parquet import ROW_GROUP_ROWS, Lean, ParquetTableWriter, parquet_errors
 
 SECTIONS = "metastore.columns"
 """Metadata key of the sections: a JSON list of [name, first row, row count] in file order."""
@@ -45,10 +45,14 @@ class SectionWriter:
     Holds no more than a row group (131,072 rows) in memory, besides the table given.
     """
 
-    def __init__(self, store: ObjectStore, path: str, schema: pa.Schema) -> None:
+    def __init__(
+        self, store: ObjectStore, path: str, schema: pa.Schema, encodings: Mapping[str, str] | None = None
+    ) -> None:
+        """With `encodings` of leaf columns the file is a lean one."""
         self._store = store
         self._path = path
         self._schema = schema
+        self._lean = None if encodings is None else Lean(encodings, keeps_types=True)
         self._stack = ExitStack()
         self._writer: ParquetTableWriter
         self._sections: dict[str, int] = {}
@@ -79,7 +83,7 @@ class SectionWriter:
             self._write_own(keep_rest=True)
 
     def __enter__(self) -> SectionWriter:
-        self._writer = self._stack.enter_context(self._store.parquet_writer(self._path, self._schema))
+        self._writer = self._stack.enter_context(self._store.parquet_writer(self._path, self._schema, lean=self._lean))
         return self
 
     def __exit__(

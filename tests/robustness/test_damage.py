@@ -13,7 +13,7 @@ import pytest
 
 from metastore_assets.errors import CorruptionError, StoreError
 from metastore_assets.lookup import Metastore
-from metastore_assets.store.document import stored_entries
+from metastore_assets.store.document import FORMAT_VERSION, stored_entries
 from tests.pipeline.support import Lake, assert_same, everything
 from tests.robustness.support import copied, from_scratch, refreshed, versions
 
@@ -103,21 +103,21 @@ def document(lake: Lake) -> Path:
 FILES: dict[str, Callable[[Lake], Path]] = {
     **{
         f"{level} {kind}": profile_file(level, kind)
-        for level in ("fragment", "partition", "table")
+        for level in ("partition", "table")
         for kind in ("statistics", "histograms", "frequencies")
     },
+    "fragment states": profile_file("fragment", "states"),
     **{f"entries {kind}": entries_file(kind) for kind in ("fragments", "partitions", "nodes", "layouts")},
     "document": document,
 }
 UNREAD = {
-    "fragment frequencies",
     *(f"{level} {kind}" for level in ("partition", "table") for kind in ("statistics", "histograms")),
     "table frequencies",
 }
 """Files that the next refresh does not read: it replaces them, or adds to the sum that there is."""
 QUICK = {
-    ("fragment statistics", garble),
-    ("fragment histograms", remove),
+    ("fragment states", garble),
+    ("fragment states", remove),
     ("partition frequencies", cut),
     ("entries partitions", empty),
     ("document", cut),
@@ -185,8 +185,8 @@ def test_a_version_of_a_newer_release_is_left_alone(
     """Not even a full refresh overwrites what it does not understand."""
     lake = copied(prepared.lake, tmp_path)
     path = document(lake)
-    path.write_text(json.dumps({**json.loads(path.read_text()), "format_version": 99}))
-    with pytest.raises(StoreError, match=rf"{re.escape(str(path))} has format 99.*upgrade"):
+    path.write_text(json.dumps({**json.loads(path.read_text()), "format_version": FORMAT_VERSION + 1}))
+    with pytest.raises(StoreError, match=rf"{re.escape(str(path))} has format {FORMAT_VERSION + 1}.*upgrade"):
         refreshed(lake.config(), spark, full=full)
     assert versions(lake.config()).numbers() == [1, 2]
     with pytest.raises(StoreError, match="upgrade"):

@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Callable
-from dataclasses import dataclass
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, replace
 from decimal import Decimal
 from typing import Any
 
@@ -14,7 +14,12 @@ from hypothesis import settings
 from hypothesis import strategies as st
 
 from metastore_assets.config import ColumnPolicy
+from metastore_assets.statistics.column import ColumnStatistics
+from metastore_assets.statistics.merge import completed, merge_states
 from metastore_assets.statistics.profile import ColumnProfile, profile_field
+from metastore_assets.statistics.states import state_rows, states_table
+from metastore_assets.statistics.types import class_named
+from metastore_assets.statistics.union import union_type
 
 
 @dataclass(frozen=True)
@@ -165,3 +170,16 @@ def profile_one(array: pa.Array | list[pa.Array], policy: ColumnPolicy | None = 
     """Profile a column without children."""
     (only,) = profile(array, policy)
     return only
+
+
+def merge_statistics(children: Sequence[ColumnStatistics]) -> ColumnStatistics:
+    """The statistics of one column over all the children's rows: their states merged, and what follows from them."""
+    if len(children) == 1:
+        return children[0]
+    names = {child.type_class for child in children if child.type_class is not None}
+    union = union_type(class_named(name) for name in names)
+    first = min(children, key=lambda child: (child.position, child.column, child.field_id))
+    merged = merge_states([states_table([child], [None], union) for child in children], [first.column])
+    types = [child.type for child in children if child.value_count] or [first.type]
+    (row,) = state_rows(merged, [(first.column, types[0])])
+    return replace(completed(row), position=first.position, field_id=first.field_id)

@@ -9,9 +9,8 @@ from hypothesis import strategies as st
 
 from metastore_assets.statistics import bounds
 from metastore_assets.statistics.bounds import lower_bound, upper_bound
-from metastore_assets.statistics.merge import merge_statistics
 from metastore_assets.statistics.types import class_named
-from tests.statistics.columns import profile_one
+from tests.statistics.columns import merge_statistics, profile_one
 from tests.statistics.oracle import plain
 
 LETTERS = st.sampled_from(["\x00", "a", "z", "\x7f", "\x80", "é", "\u07ff", "\u0800", "\ud7ff", "\ue000", "\uffff"])

@@ -14,8 +14,10 @@ import pytest
 from metastore_assets.config import ColumnPolicy
 from metastore_assets.statistics.column import ColumnStatistics
 from metastore_assets.statistics.frequencies import Frequencies, frequency_facts, sum_frequencies
-from metastore_assets.statistics.merge import apply_facts, merge_histograms, merge_statistics
+from metastore_assets.statistics.histogram import merge_histograms
+from metastore_assets.statistics.merge import apply_facts
 from metastore_assets.statistics.profile import ColumnProfile, profile_field
+from tests.statistics.columns import merge_statistics
 from tests.statistics.oracle import FRACTIONS
 
 ROWS = 6_000

@@ -9,9 +9,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from metastore_assets.statistics.merge import merge_statistics
 from metastore_assets.statistics.quantiles import COMPRESSION, build_quantile_sketch, merge_quantile_sketches
-from tests.statistics.columns import FINITE, profile_one
+from tests.statistics.columns import FINITE, merge_statistics, profile_one
 
 SHAPES = {
     "normal": lambda rng, n: rng.normal(size=n),

@@ -8,6 +8,7 @@ from pathlib import Path
 from typing import Any
 
 import duckdb
+import numpy as np
 import polars as pl
 import pyarrow as pa
 import pyarrow.parquet as pq
@@ -20,7 +21,6 @@ from metastore_assets.errors import CorruptionError
 from metastore_assets.statistics.column import ColumnStatistics
 from metastore_assets.statistics.frequencies import EMPTY, Frequencies
 from metastore_assets.statistics.histogram import Histogram
-from metastore_assets.statistics.merge import merge_statistics
 from metastore_assets.statistics.tables import (
     frequencies_of,
     frequencies_table,
@@ -31,7 +31,7 @@ from metastore_assets.statistics.tables import (
     union_type,
 )
 from metastore_assets.statistics.types import class_named
-from tests.statistics.columns import KINDS, profile, profile_one, rows, share
+from tests.statistics.columns import KINDS, merge_statistics, profile, profile_one, rows, share
 from tests.statistics.oracle import plain
 
 EVERYTHING: dict[str, list[Any]] = {
@@ -68,6 +68,11 @@ def all_rows() -> list[ColumnStatistics]:
     return [replace(row, position=at, column=f"c{at}") for at, row in enumerate(found)]
 
 
+def told(rows: list[ColumnStatistics]) -> list[ColumnStatistics]:
+    """What `statistics` keeps of rows: all but the states, which lie apart."""
+    return [replace(row, moments=None, quantile_sketch=None, distinct_sketch=None) for row in rows]
+
+
 def through_parquet(table: pa.Table, folder: Path) -> pa.Table:
     pq.write_table(table, folder / "t.parquet", compression="zstd")
     return pq.read_table(folder / "t.parquet")
@@ -75,7 +80,7 @@ def through_parquet(table: pa.Table, folder: Path) -> pa.Table:
 
 def test_statistics_come_back(tmp_path: Path) -> None:
     """Every field of every row, from Arrow and from Parquet."""
-    rows = all_rows()
+    rows = told(all_rows())
     table = statistics_table(rows)
     assert statistics_rows(table) == rows
     assert statistics_rows(through_parquet(table, tmp_path)) == rows
@@ -86,7 +91,8 @@ def test_statistics_come_back(tmp_path: Path) -> None:
 def test_one_column_per_field() -> None:
     """The file has the fields of a row, by name; minimum and maximum hold the union of the classes that occur."""
     table = statistics_table([profile_one(pa.array(v)).statistics for v in ([1], ["a"], [None])])
-    assert table.column_names == [field.name for field in fields(ColumnStatistics)]
+    states = {"moments", "quantile_sketch", "distinct_sketch"}
+    assert table.column_names == [field.name for field in fields(ColumnStatistics) if field.name not in states]
     union = pa.struct([("int64", pa.int64()), ("string", pa.large_string())])
     assert table.schema.field("minimum").type == union
     assert table["minimum"].to_pylist() == [
@@ -101,13 +107,13 @@ def test_one_column_per_field() -> None:
 
 def test_nothing_but_containers(tmp_path: Path) -> None:
     """Where no class has values the union still has a child, without which Parquet cannot write it."""
-    rows = [each.statistics for each in profile(pa.array([{"a": None}]))]
+    rows = told([each.statistics for each in profile(pa.array([{"a": None}]))])
     assert statistics_rows(through_parquet(statistics_table(rows), tmp_path)) == rows
 
 
 def test_many_chunks_and_slices() -> None:
     """Tables that were concatenated or cut are read as well."""
-    rows = all_rows()
+    rows = told(all_rows())
     table = statistics_table(rows)
     assert statistics_rows(pa.concat_tables([table.slice(0, 7), table.slice(7)])) == rows
     assert statistics_rows(table.slice(3, 5)) == rows[3:8]
@@ -130,7 +136,7 @@ def test_other_engines_read_statistics(tmp_path: Path) -> None:
 
 def test_wide_tables_go_back_and_forth() -> None:
     base = [profile_one(KINDS[name].array(values)).statistics for name, values in EVERYTHING.items()]
-    rows = [replace(base[at % len(base)], position=at, column=f"c{at}") for at in range(5000)]
+    rows = told([replace(base[at % len(base)], position=at, column=f"c{at}") for at in range(5000)])
     assert statistics_rows(statistics_table(rows)) == rows
 
 
@@ -199,7 +205,7 @@ def test_histograms_come_back(tmp_path: Path) -> None:
     histograms = all_histograms()
     assert len(histograms) >= 10
     table = histograms_table(histograms)
-    assert table.num_rows == max(map(len, histograms.values()))
+    assert table.num_rows == max(np.count_nonzero(histogram.counts) for histogram in histograms.values())
     assert histograms_of(table) == histograms
     assert histograms_of(through_parquet(table, tmp_path)) == histograms
     one = pq.read_table(tmp_path / "t.parquet", columns=["x.date32"])
@@ -214,7 +220,7 @@ def test_other_engines_read_histograms(tmp_path: Path) -> None:
     query = 'select count(h), sum(h.frequency)::bigint, min(h.minimum)::varchar from \
         (select "x.date32" as h from read_parquet(?))'
     found = duckdb.execute(query, [str(tmp_path / "h.parquet")]).fetchone()
-    assert found == (len(histograms["x.date32"]), 2, "0005-04-03 (BC)")
+    assert found == (2, 2, "0005-04-03 (BC)"), "no rows for empty bins"
 
 
 def test_histogram_column_without_its_lattice() -> None:
@@ -226,6 +232,6 @@ def test_histogram_column_without_its_lattice() -> None:
 
 def test_statistics_of_uuids_alone_come_back(tmp_path: Path) -> None:
     """Where no column has percentiles, the lists are all null, and Arrow cannot flatten those of extension types."""
-    found = [profile_one(KINDS["uuid"].array([b"0123456789abcdef", None, b"fedcba9876543210"])).statistics]
+    found = told([profile_one(KINDS["uuid"].array([b"0123456789abcdef", None, b"fedcba9876543210"])).statistics])
     assert found[0].type == "uuid"
     assert statistics_rows(through_parquet(statistics_table(found), tmp_path)) == found

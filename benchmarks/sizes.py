@@ -1,0 +1,96 @@
+"""What is kept, in bytes, against the table that it is kept of."""
+
+from __future__ import annotations
+
+import shutil
+from pathlib import Path
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.parquet as pq
+
+from benchmarks.data import FOLDER, lineitem
+from benchmarks.measure import metastore, stop
+from benchmarks.report import Row
+from metastore_assets.pipeline.refresh import refresh
+from metastore_assets.spark.session import spark_session
+
+MB = 1 << 20
+
+
+def run() -> list[Row]:
+    """One full refresh of each table; columns of the report are megabytes, the ratio is how many times less is kept."""
+    spark = spark_session({"spark.master": "local[2]"})
+    tables = [
+        ("lineitem at scale 1, 16 files", lineitem(1, 16), 0.03),
+        ("8 files of 100,000 near-unique rows", _near_unique(), 0.03),
+        ("88 fragments of 1,000 rows", _small_fragments(), 0.9),
+        ("100 partitions of 300 rows", _small_partitions(), 2.0),
+    ]
+    rows = []
+    for name, lake, most in tables:
+        with metastore(lake) as (config, table):
+            refresh(config, table, lambda: spark)
+            kept = _bytes(Path(config.root))
+        own, peer = sum(kept.values()) / MB, sum(_bytes(lake).values()) / MB
+        shares = ", ".join(f"{kind} {size / MB:.2f}" for kind, size in sorted(kept.items()))
+        print(f"{name}: {own / peer:.1%} of {peer:.1f} MB, at most {most:.0%}; in MB: {shares}")
+        rows.append(Row(f"bytes kept of {name} (MB)", [own], [peer], peer / own, 1 / most))
+    stop(spark)
+    return rows
+
+
+def _bytes(folder: Path) -> dict[str, int]:
+    """Sizes by folder and kind of file."""
+    sizes: dict[str, int] = {}
+    for path in folder.rglob("*"):
+        if path.is_file():
+            kind = f"{path.parent.name} {path.suffixes[-2][1:]}" if len(path.suffixes) > 1 else path.parent.name
+            sizes[kind] = sizes.get(kind, 0) + path.stat().st_size
+    return sizes
+
+
+def _near_unique() -> Path:
+    draw = np.random.default_rng(0)
+    return _written("near-unique", [_wide(draw, 100_000, 10**12) for _ in range(8)])
+
+
+def _small_fragments() -> Path:
+    draw = np.random.default_rng(1)
+    return _written("small-fragments", [_wide(draw, 1000, 10**9) for _ in range(88)])
+
+
+def _small_partitions() -> Path:
+    draw = np.random.default_rng(2)
+    lots = [pa.table({f"c{at}": _numbers(draw, at, 300) for at in range(20)}) for _ in range(100)]
+    return _written("small-partitions", lots, partitioned=True)
+
+
+def _wide(draw: np.random.Generator, count: int, most: int) -> pa.Table:
+    """Ids, amounts, codes, texts and times: near-unique columns but one."""
+    return pa.table(
+        {
+            "id": draw.integers(0, most, count),
+            "amount": draw.normal(size=count),
+            "code": pa.array([f"{value:012x}" for value in draw.integers(0, 2**48, count).tolist()]),
+            "comment": pa.array([f"row {a} of {b}" for a, b in draw.integers(0, most, (count, 2)).tolist()]),
+            "at": pa.array(draw.integers(0, 10**15, count)).cast(pa.timestamp("us")),
+            "group": pa.array([f"group {value}" for value in draw.integers(0, 20, count).tolist()]),
+        }
+    )
+
+
+def _numbers(draw: np.random.Generator, at: int, count: int) -> pa.Array:
+    if at % 2:
+        return pa.array(draw.normal(size=count) * 10**at)
+    return pa.array(draw.integers(0, 10 ** (at // 2 + 4), count))
+
+
+def _written(name: str, lots: list[pa.Table], *, partitioned: bool = False) -> Path:
+    lake = FOLDER / name
+    shutil.rmtree(lake, ignore_errors=True)
+    for number, rows in enumerate(lots):
+        folder = lake / f"part={number}" if partitioned else lake
+        folder.mkdir(parents=True, exist_ok=True)
+        pq.write_table(rows, folder / f"{number}.parquet", compression="zstd")
+    return lake

@@ -1,0 +1,160 @@
+"""The mergeable states of the columns of some rows, as an Arrow table: what merges read, and people do not."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+import pyarrow as pa
+
+from metastore_assets.statistics.column import ColumnStatistics
+from metastore_assets.statistics.histogram import Histogram
+from metastore_assets.statistics.quantiles import Digest, decode_digest, encode_digest
+from metastore_assets.statistics.tables import pack_columns, unpack_columns
+from metastore_assets.statistics.types import class_named
+
+KEPT = (
+    "field_id",
+    "type_class",
+    "value_count",
+    "null_count",
+    "nan_count",
+    "minimum",
+    "maximum",
+    "minimum_exact",
+    "maximum_exact",
+    "distinct_count",
+    "distinct_count_guarantee",
+    "duplicate_count",
+    "minimum_length",
+    "maximum_length",
+    "total_length",
+    "true_count",
+    "total_bytes",
+    "percentiles",
+    "percentiles_guarantee",
+    "frequencies",
+    "reason",
+    "fingerprint",
+)
+"""What merging needs of the columns of `statistics`; the others follow from the states, or from the schema."""
+
+SKETCHES: dict[str, pa.DataType] = {
+    "moments": pa.binary(),
+    "quantile_minimum": pa.float64(),
+    "quantile_maximum": pa.float64(),
+    "quantile_means": pa.list_(pa.float64()),
+    "quantile_weights": pa.list_(pa.int64()),
+    "distinct_sketch": pa.binary(),
+    "histogram_exponent": pa.int32(),
+    "histogram_first": pa.string(),
+    "histogram_capacity": pa.int32(),
+    "histogram_counts": pa.list_(pa.int64()),
+}
+"""The other columns of a table of states. `histogram_first` is text, because of decimals of 38 digits."""
+
+Lists = tuple[npt.NDArray[np.int32], npt.NDArray[Any]]
+"""Offsets, and the values of all lists."""
+
+
+def states_table(
+    rows: Sequence[ColumnStatistics], histograms: Sequence[Histogram | None], union: pa.StructType
+) -> pa.Table:
+    """One row per column: the `KEPT` numbers and the `SKETCHES`. `union` has the classes of all values."""
+    digests = [None if row.quantile_sketch is None else decode_digest(row.quantile_sketch) for row in rows]
+    kept = pack_columns(rows, KEPT, union)
+    columns = sketch_columns(
+        [row.moments for row in rows], digests, [row.distinct_sketch for row in rows], list(histograms)
+    )
+    return pa.Table.from_arrays([*kept.columns, *columns], names=[*KEPT, *SKETCHES])
+
+
+def sketch_columns(
+    moments: Sequence[bytes | None],
+    digests: Sequence[Digest | None],
+    sketches: Sequence[bytes | None],
+    histograms: Sequence[Histogram | None],
+) -> list[pa.Array]:
+    """The arrays of the `SKETCHES`, in their order."""
+    return [
+        pa.array(moments, pa.binary()),
+        pa.array([None if digest is None else digest.minimum for digest in digests], pa.float64()),
+        pa.array([None if digest is None else digest.maximum for digest in digests], pa.float64()),
+        _list_array([None if digest is None else digest.means for digest in digests], np.float64),
+        _list_array([None if digest is None else digest.weights for digest in digests], np.int64),
+        pa.array(sketches, pa.binary()),
+        pa.array([None if own is None else own.exponent for own in histograms], pa.int32()),
+        pa.array([None if own is None else str(own.first) for own in histograms], pa.string()),
+        pa.array([None if own is None else own.capacity for own in histograms], pa.int32()),
+        _list_array([None if own is None else own.counts for own in histograms], np.int64),
+    ]
+
+
+def state_rows(table: pa.Table, columns: Iterable[tuple[str, str]]) -> list[ColumnStatistics]:
+    """The rows of a table that `states_table` made; of each column are given what it is called, and its type as text.
+
+    What follows from the states is None: see `merge.completed`.
+    """
+    table = table.combine_chunks()
+    held = unpack_columns(table, KEPT)
+    held["moments"] = table["moments"].to_pylist()
+    held["distinct_sketch"] = table["distinct_sketch"].to_pylist()
+    held["quantile_sketch"] = [None if own is None else encode_digest(own) for own in digests_of(table)]
+    rows = zip(*held.values(), strict=True)
+    return [
+        ColumnStatistics(position=at, column=name, type=type_, **dict(zip(held, row, strict=True)))
+        for at, (row, (name, type_)) in enumerate(zip(rows, columns, strict=True))
+    ]
+
+
+def digests_of(table: pa.Table) -> list[Digest | None]:
+    """The quantile sketches of a table of states without chunks, row by row."""
+    offsets, means = lists_of(table["quantile_means"])
+    _, weights = lists_of(table["quantile_weights"])
+    bounds = zip(table["quantile_minimum"].to_pylist(), table["quantile_maximum"].to_pylist(), strict=True)
+    return [
+        None if least is None else Digest(least, greatest, means[start:stop], weights[start:stop])
+        for (least, greatest), start, stop in zip(bounds, offsets[:-1].tolist(), offsets[1:].tolist(), strict=True)
+    ]
+
+
+def histograms_of_states(table: pa.Table) -> list[Histogram | None]:
+    """The histograms of a table of states without chunks, row by row."""
+    offsets, counts = lists_of(table["histogram_counts"])
+    named = ("type_class", "histogram_exponent", "histogram_first", "histogram_capacity")
+    parts = zip(*(table[name].to_pylist() for name in named), offsets[:-1].tolist(), offsets[1:].tolist(), strict=True)
+    return [
+        None if exponent is None else Histogram(class_named(cls), exponent, int(first), counts[start:stop], capacity)
+        for cls, exponent, first, capacity, start, stop in parts
+    ]
+
+
+def lists_of(column: pa.ChunkedArray | pa.Array) -> Lists:
+    """Offsets and values of lists, from the first list on."""
+    array = _one_chunk(column)
+    offsets = array.offsets.to_numpy()
+    start, stop = (int(offsets[0]), int(offsets[-1])) if len(offsets) else (0, 0)
+    return offsets - start, array.values.slice(start, stop - start).to_numpy()
+
+
+def one_chunk(table: pa.Table) -> pa.Table:
+    """The table with one chunk per column, also when it has no rows."""
+    arrays = [_one_chunk(column) for column in table.columns]
+    return pa.Table.from_arrays(arrays, schema=table.schema)
+
+
+def _one_chunk(column: pa.ChunkedArray | pa.Array) -> pa.Array:
+    if isinstance(column, pa.Array):
+        return column
+    return column.chunk(0) if column.num_chunks == 1 else column.combine_chunks()
+
+
+def _list_array(lists: Sequence[npt.NDArray[Any] | None], kind: type[np.generic]) -> pa.ListArray:
+    lengths = [0 if own is None else len(own) for own in lists]
+    held = [own for own in lists if own is not None]
+    values = np.concatenate(held).astype(kind, copy=False) if held else np.zeros(0, kind)
+    offsets = np.cumsum([0, *lengths], dtype=np.int32)
+    missing = pa.array([own is None for own in lists], pa.bool_())
+    return pa.ListArray.from_arrays(pa.array(offsets), pa.array(values), mask=missing)
