@@ -45,11 +45,11 @@ class FragmentError(MetastoreError):
         self.missing = missing
 
     def __reduce__(self) -> tuple[object, ...]:
-        return _fragment_error, (str(self), self.path, self.missing)
+        return _fragment_error, (type(self), str(self), self.path, self.missing)
 
 
-def _fragment_error(message: str, path: str, missing: bool) -> FragmentError:
-    return FragmentError(message, path=path, missing=missing)
+def _fragment_error(kind: type[FragmentError], message: str, path: str, missing: bool) -> FragmentError:
+    return kind(message, path=path, missing=missing)
 
 
 class FatalFileError(FragmentError):

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import hashlib
 import json
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from typing import TypeVar
 
 import pyarrow as pa
@@ -31,7 +31,7 @@ def memory_key(kind: str, *identity: object) -> bytes:
 
 
 class Memory:
-    """What is known from before, and what is learnt now. Not for several threads."""
+    """What is known from before, and what is learnt now."""
 
     def __init__(self, load: Callable[[], Mapping[bytes, bytes]] = dict, *, anew: bool = False) -> None:
         """`load` gives what a version keeps, and is called when that is asked for. `anew`: nothing else is known."""
@@ -57,12 +57,18 @@ class Memory:
         self._kept[key] = value
         return decoded
 
-    def learn(self, key: bytes, value: bytes) -> None:
-        """Keep what was learnt, in place of what was known under that key."""
+    def learn(self, key: bytes, value: bytes, *, shared: bool = False) -> None:
+        """Keep what was learnt, in place of what was known under that key; `shared`, for others in this process too."""
         if len(value) > _MOST_BYTES_OF_ONE:
             return
         self._kept[key] = value
-        _share(self._shared, key, value)
+        if shared and self._shared is _PROCESS:
+            _share(key, value)
+
+    def drop(self, keys: Iterable[bytes]) -> None:
+        """Do not keep what was recalled or learnt under some keys: something else took its place."""
+        for key in keys:
+            self._kept.pop(key, None)
 
     @property
     def kept(self) -> Mapping[bytes, bytes]:
@@ -71,18 +77,16 @@ class Memory:
 
 
 _PROCESS: dict[bytes, bytes] = {}
-"""What this process learnt, for whoever asks next: keys tell tables apart."""
+"""What this process learnt of whole files, for whoever asks next without a version: keys tell tables apart."""
 _held = 0
 
 
-def _share(shared: dict[bytes, bytes], key: bytes, value: bytes) -> None:
+def _share(key: bytes, value: bytes) -> None:
     global _held
-    if shared is not _PROCESS:
-        return
     if _held + len(value) > _MOST_BYTES:
         forget()
-    _held += len(value) - len(shared.get(key, b""))
-    shared[key] = value
+    _held += len(value) - len(_PROCESS.get(key, b""))
+    _PROCESS[key] = value
 
 
 def forget() -> None:

@@ -24,7 +24,7 @@ from metastore_assets.store.entries import (
     StoredMemory,
 )
 from metastore_assets.store.entry_files import EntryFile, EntryFiles
-from metastore_assets.store.manifest import ProfileFiles, Version
+from metastore_assets.store.manifest import Decision, ProfileFiles, Version
 from metastore_assets.store.objects import ObjectStore
 
 FORMAT_VERSION = 2
@@ -59,6 +59,7 @@ def encode_version(version: Version, entries: Mapping[str, EntryFiles], released
         },
         "entries": {kind: _files_json(files) for kind, files in entries.items()},
         "released": released,
+        **({"decisions": {key: vars(own) for key, own in version.decisions.items()}} if version.decisions else {}),
         "schema": base64.b64encode(zlib.compress(version.schema.serialize().to_pybytes())).decode(),
     }
     return json.dumps(fields, indent=1, ensure_ascii=False).encode()
@@ -102,6 +103,7 @@ def decode_version(data: bytes, objects: ObjectStore, path: str) -> Version:
             nodes=entries[NODES],
             memory=StoredMemory(entries[MEMORY]),
             released=fields["released"],
+            decisions={key: Decision(**own) for key, own in fields.get("decisions", {}).items()},
             recorded_fragment_count=fields.get("fragment_count"),
         )
     except (ValueError, KeyError, TypeError, AttributeError, zlib.error, pa.ArrowException) as error:

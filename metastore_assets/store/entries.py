@@ -80,6 +80,7 @@ FRAGMENTS = EntryKind(
             ("layout", pa.string()),
             ("unprofiled", _STRINGS),
             ("retired", pa.int64()),
+            ("unlisted", _STRINGS),
             *_FILES,
         ]
     ),
@@ -95,11 +96,12 @@ PARTITIONS = EntryKind(
             ("bytes", pa.int64()),
             ("fragments", pa.int64()),
             ("version", pa.int64()),
+            ("layout", pa.string()),
             *_FILES,
         ]
     ),
 )
-NODES = EntryKind("nodes", NodeEntry, pa.schema([("id", pa.string()), *_FILES]))
+NODES = EntryKind("nodes", NodeEntry, pa.schema([("id", pa.string()), ("layout", pa.string()), *_FILES]))
 LAYOUTS = EntryKind(
     "layouts", LayoutEntry, pa.schema([("layout", pa.string()), ("field_ids", _STRINGS), ("signatures", _STRINGS)])
 )

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from datetime import datetime
-from typing import TypeAlias
+from typing import Literal, TypeAlias
 
 import pyarrow as pa
 
@@ -44,6 +44,8 @@ class FragmentEntry:
     files: ProfileFiles
     retired: int | None = None
     """The version that dropped the fragment from the table, or None while it is live."""
+    unlisted: tuple[str, ...] = ()
+    """Field ids of the columns whose values are too many to be listed, although the layout leaves that open."""
 
 
 @dataclass(frozen=True)
@@ -60,6 +62,9 @@ class PartitionEntry:
     files: ProfileFiles
     version: int
     """The version in which the profile was computed."""
+    layout: str = ""
+    """Key into `Version.layouts`: under which columns and policies the files were made, which later versions may
+    name on: columns that were added since are null in all rows, and renamed ones go by their old names."""
 
 
 @dataclass(frozen=True)
@@ -68,6 +73,22 @@ class NodeEntry:
 
     id: str
     files: ProfileFiles
+    layout: str = ""
+    """Key into `Version.layouts`, as of a partition."""
+
+
+@dataclass(frozen=True)
+class Decision:
+    """What `frequencies: auto` was decided to mean for one column."""
+
+    frequencies: Literal["listed", "estimated"]
+    reason: str
+    """Why, for people."""
+    since: int
+    """The version that the decision was made in."""
+    distinct: int
+    """About how many distinct values there are, by which it is decided whether to decide anew."""
+    values: int
 
 
 @dataclass(frozen=True)
@@ -121,6 +142,8 @@ class Version:
     fragments: Sequence[FragmentEntry]
     partitions: Sequence[PartitionEntry]
     nodes: Sequence[NodeEntry] = ()
+    decisions: Mapping[str, Decision] = field(default_factory=dict)
+    """By field id, columns under `frequencies: auto` that are estimated, or were once; all others are listed."""
     memory: Learnt = field(default_factory=dict, compare=False, repr=False)
     """What planning learnt of the table's files; what reads them gives it a meaning."""
     released: str | None = field(default=None, compare=False, repr=False)

@@ -13,7 +13,7 @@ from metastore_assets.config import MetastoreConfig
 from metastore_assets.pipeline.refresh import RefreshResult, refresh
 from metastore_assets.store.objects import ObjectStore
 from metastore_assets.store.versions import VersionStore
-from tests.pipeline.support import Lake, assert_same, everything
+from tests.pipeline.support import Lake, assert_same, everything, everything_on_spark
 from tests.store.versions import files_of
 
 if TYPE_CHECKING:
@@ -38,10 +38,11 @@ def refreshed(config: MetastoreConfig, spark: SparkSession, **how: Any) -> Refre
 
 
 def from_scratch(config: MetastoreConfig, spark: SparkSession, folder: Path) -> dict[str, Any]:
-    """What a first refresh under an empty root says of the table now."""
+    """What a first refresh under an empty root says of the table now, all of it done on Spark."""
     empty = config.model_copy(update={"root": str(folder / "scratch"), "storage_options": {}})
     shutil.rmtree(empty.root, ignore_errors=True)
-    refreshed(empty, spark)
+    with everything_on_spark():
+        refreshed(empty, spark)
     return everything(empty)
 
 

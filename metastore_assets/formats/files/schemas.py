@@ -171,13 +171,13 @@ def _describe_all(
         elif reader is not None:
             result[place] = outcome
             if len(told := reader.encode(outcome)) <= max(_LEAST_KEPT, files[place].stored.size // _KEPT_PART):
-                memory.learn(keys[place], told)
+                memory.learn(keys[place], told, shared=True)
         else:
             rows, schema = outcome
             result[place] = rows, _schema(schema)
             digest = hashlib.sha256(schema).hexdigest()[:32]
-            memory.learn(memory_key("schema", digest), schema)
-            memory.learn(keys[place], json.dumps([rows, digest]).encode())
+            memory.learn(memory_key("schema", digest), schema, shared=True)
+            memory.learn(keys[place], json.dumps([rows, digest]).encode(), shared=True)
     return result
 
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import hashlib
 import json
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from typing import Any
 
 import pyarrow as pa
@@ -44,6 +44,7 @@ class FilesFormat:
         self._formats = formats
         self._memory = memory
         self._run = run
+        self._bytes_read = 0
         for key in table.options:
             if key not in (_TEMPLATE, *CSV_OPTIONS):
                 raise ConfigError(
@@ -71,10 +72,11 @@ class FilesFormat:
 
         A file that cannot be read is a fragment like the others as long as another file tells the schema.
         """
+        self._bytes_read = 0
         files = self._files(anew=True)
         columns = partition_columns(self._folders, files)
         described, fields, reasons = table_schema(
-            self._location, files, self._reader, columns, self._declared, self._memory, self._run
+            self._location, files, self._reader, columns, self._declared, self._memory, self._counted
         )
         types = self._folders.types
         schema = pa.schema(
@@ -95,6 +97,7 @@ class FilesFormat:
             partition_columns=columns,
             fragments=tuple(sorted(fragments, key=lambda fragment: (fragment.partition_key, fragment.id))),
             type_reasons=tuple(reasons),
+            bytes_read=self._bytes_read,
         )
 
     def bounds(self, snapshot: Snapshot, column: str) -> pa.Table:
@@ -128,6 +131,19 @@ class FilesFormat:
             paths = " and ".join(location.full_path(file.stored.path) for file in kinds.values())
             raise TableFormatError(f"{location.uri} mixes kinds of files: {paths}")
         return files
+
+    def _counted(
+        self,
+        function: Callable[..., Any],
+        tasks: Sequence[tuple[Any, ...]],
+        paths: Sequence[str],
+        sizes: Sequence[int],
+        *,
+        threads: int,
+    ) -> list[Any]:
+        """The Runner that was given; what it reads is counted."""
+        self._bytes_read += sum(sizes)
+        return self._run(function, tasks, paths, sizes, threads=threads)
 
     def _reader(self, file: DataFile) -> TextReader | None:
         if file.kind == "csv":

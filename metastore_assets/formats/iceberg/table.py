@@ -55,10 +55,10 @@ class IcebergFormat:
         return SnapshotReference(state.id, state.committed_at)
 
     def snapshot(self) -> Snapshot:
-        """The state that is meant, from the metadata file, the manifest list, and all manifests."""
+        """The state that is meant, from the metadata file, the manifest list, and all manifests that are new."""
         with self._explained():
             reach, folder, metadata, state = self._load()
-            planner = Planner(self._files(reach, folder, metadata, state), metadata, state, self._filter)
+            planner = Planner(self._files(reach, folder, metadata, state), metadata, state, self._filter, self._memory)
             fragments = [planned.fragment for planned in planner.fragments()]
             return Snapshot(
                 format="iceberg",
@@ -81,7 +81,7 @@ class IcebergFormat:
             if state.id != snapshot.id:
                 # The table has gone on since.
                 state = resolve_state(self._table.uri, metadata, snapshot.id or None)
-            planner = Planner(self._files(reach, folder, metadata, state), metadata, state, self._filter)
+            planner = Planner(self._files(reach, folder, metadata, state), metadata, state, self._filter, self._memory)
             for planned in planner.fragments(statistics=True) if snapshot.id else ():
                 found[planned.fragment.id] = fragment_bounds(path, planned.entry, has_deletes=planned.has_deletes)
         return bounds_table(

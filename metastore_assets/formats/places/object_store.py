@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import io
 import os
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Mapping
 from contextlib import contextmanager
 from itertools import chain
 from typing import Any
@@ -50,12 +50,12 @@ def object_errors(uri: str) -> Iterator[None]:
         raise OSError(f"{uri}: {str(error).partition(chr(10))[0].strip()}; check storage_options") from error
 
 
-def object_names(store: Any, folder: str, after: str = "", before: str = "") -> Iterator[str]:
-    """Names of the objects directly in a folder, ascending, of those that sort between the two where these are given.
+def objects_in(store: Any, folder: str, after: str = "", before: str = "") -> Iterator[tuple[str, Mapping[str, Any]]]:
+    """Names of the objects directly in a folder, ascending, and what else the listing says of each.
 
-    Takes a request per 1,000 names between the two, as they are asked for. Subfolders cost a few requests at most,
-    whatever is in them: one that is large is passed over, and where there are more of those the rest is listed
-    without what is below.
+    Of those that sort between the two names where these are given. Takes a request per 1,000 names between the two, as
+    they are asked for. Subfolders cost a few requests at most, whatever is in them: one that is large is passed over,
+    and where there are more of those the rest is listed without what is below.
     """
     position = f"{folder}/{after}" if after else ""
     for _ in range(_PASSES):
@@ -66,7 +66,7 @@ def object_names(store: Any, folder: str, after: str = "", before: str = "") -> 
                 return
             if not slash:
                 if name:  # else the marker that some console made for the folder itself
-                    yield name
+                    yield name, info
             elif (passed := passed + 1) > _PAGE:
                 position = f"{folder}/{name}/{_LAST}"
                 break
@@ -75,7 +75,7 @@ def object_names(store: Any, folder: str, after: str = "", before: str = "") -> 
     for info in store.list_with_delimiter(folder)["objects"]:
         name = info["path"][len(folder) + 1 :]
         if info["path"] > position and name and not (before and name >= before):
-            yield name
+            yield name, info
 
 
 def is_e_tag(version: str) -> bool:

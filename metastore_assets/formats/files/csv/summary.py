@@ -41,8 +41,9 @@ class Column:
         if types == self.types:
             return self
         gone = [
-            RuledOut(type_, texts[place].as_py()[:SHOWN], block.line_of(first + place))
-            for type_, place in found.items()
+            RuledOut(type_, texts[found[type_]].as_py()[:SHOWN], block.line_of(first + found[type_]))
+            for type_ in CANDIDATES
+            if type_ in found
         ]
         return replace(self, types=types, ruled_out=(*self.ruled_out, *gone))
 
