@@ -11,15 +11,15 @@ import polars as pl
 from metastore_assets.produce.compaction import Pieces, write_pieces
 from metastore_assets.produce.dataset import Dataset
 from metastore_assets.produce.inputs import KeyChunks
-from metastore_assets.produce.layout import GONE, Layout
 from metastore_assets.produce.parts import Part, Sink, Spool, joined, part_rows
 from metastore_assets.produce.preserving import novel_keys, preserved
 from metastore_assets.produce.rows import CHANGE, Rows, with_nulls
+from metastore_assets.produce.run_schema import GONE, RunSchema
 from metastore_assets.produce.runs import KeyRange
 from metastore_assets.produce.stages import Preserve
 from metastore_assets.produce.streams import Stream, aligned
 from metastore_assets.produce.summing import Step, add_amounts
-from metastore_assets.produce.updates import ADD, DELETE, UPDATE, update_layout
+from metastore_assets.produce.updates import ADD, DELETE, UPDATE, update_schema
 
 
 @dataclass(frozen=True)
@@ -58,16 +58,16 @@ class Applied:
 
 def apply(task: ApplyTask) -> Applied:
     """Carry out the instructions of a range."""
-    layout, spool = task.dataset.layout, task.spool
-    updates = layout if task.rows is None else update_layout(task.rows, sums=bool(layout.amounts))
+    run_schema, spool = task.dataset.run_schema, task.spool
+    updates = run_schema if task.rows is None else update_schema(task.rows, sums=bool(run_schema.amounts))
     tally = _Tally(spool.settings.buffer_rows if _reads_former(task) else None)
     pieces: Pieces = []
-    with Sink(spool, updates) as update, Sink(spool, layout) as run:
+    with Sink(spool, updates) as update, Sink(spool, run_schema) as run:
         steps = _told(task, update, tally)
         if task.bulk:
             rows = task.dataset.state.rows + part_rows(task.parts)
             contents = (step.content for step in steps if step.content.height)
-            pieces = write_pieces(spool.storage, spool.folder, layout, spool.settings, rows, contents)
+            pieces = write_pieces(spool.storage, spool.folder, run_schema, spool.settings, rows, contents)
         else:
             for step in steps:
                 run.add(step.run)
@@ -105,7 +105,7 @@ class _Tally:
 
 def _reads_former(task: ApplyTask) -> bool:
     """Whether all rows of the target keys of an update are read, and not those of others, to be handed on in memory."""
-    return task.rows is not None and task.spool.in_memory and not task.bulk and not _is_root(task.dataset.layout)
+    return task.rows is not None and task.spool.in_memory and not task.bulk and not _is_root(task.dataset.run_schema)
 
 
 def _told(task: ApplyTask, update: Sink, tally: _Tally) -> Iterator[Step]:
@@ -121,8 +121,8 @@ def _steps(task: ApplyTask) -> Iterator[Step]:
     """What is done with some target keys after the other."""
     numbered = task.counter
     for instructions, former in _met(task):
-        if task.dataset.layout.amounts:
-            step = add_amounts(task.stage, task.dataset.layout, instructions, former)
+        if task.dataset.run_schema.amounts:
+            step = add_amounts(task.stage, task.dataset.run_schema, instructions, former)
         else:
             step = _replaced(replace(task, counter=numbered), instructions, former)
         numbered += step.novel
@@ -131,23 +131,23 @@ def _steps(task: ApplyTask) -> Iterator[Step]:
 
 def _met(task: ApplyTask) -> Iterator[tuple[pl.DataFrame, pl.DataFrame]]:
     """Instructions with the rows that their target keys have so far; in bulk all rows of the range come along."""
-    dataset, layout = task.dataset, task.dataset.layout
-    frames = joined(dataset.storage, layout, task.parts, task.key_range)
+    dataset, run_schema = task.dataset, task.dataset.run_schema
+    frames = joined(dataset.storage, run_schema, task.parts, task.key_range)
     if task.bulk:
-        for pair in aligned([Stream(frames, layout.empty), dataset.scan(task.key_range)], layout.group):
+        for pair in aligned([Stream(frames, run_schema.empty), dataset.scan(task.key_range)], run_schema.group):
             yield pair[0], pair[1]
         return
-    empty = layout.empty.drop(GONE, strict=False)
-    columns = layout.group.columns if _is_root(layout) else layout.schema.names
+    empty = run_schema.empty.drop(GONE, strict=False)
+    columns = run_schema.group.columns if _is_root(run_schema) else run_schema.schema.names
     for frame in frames:
         if task.rows is None:
             # Key-mappings have no update, and are only told to go where they are.
             yield frame, empty
             continue
         # A few keys may have many rows.
-        starts = np.flatnonzero(frame.select(layout.group.changes()).to_series().to_numpy())
+        starts = np.flatnonzero(frame.select(run_schema.group.changes()).to_series().to_numpy())
         ends = np.append(starts[1:], frame.height)
-        chunks = KeyChunks(frame[starts][list(layout.group.columns)], task.spool.settings.buffer_rows)
+        chunks = KeyChunks(frame[starts][list(run_schema.group.columns)], task.spool.settings.buffer_rows)
         done = 0
         for keys in chunks:
             former = with_nulls(dataset.lookup(keys, task.key_range, columns), empty)
@@ -156,33 +156,40 @@ def _met(task: ApplyTask) -> Iterator[tuple[pl.DataFrame, pl.DataFrame]]:
             done += keys.height
 
 
-def _is_root(layout: Layout) -> bool:
+def _is_root(run_schema: RunSchema) -> bool:
     """Whether all rows of a key are replaced together, so that it only matters which keys there were."""
-    return layout.replaces and layout.order == layout.group
+    return run_schema.replaces and run_schema.order == run_schema.group
 
 
 def _replaced(task: ApplyTask, instructions: pl.DataFrame, former: pl.DataFrame) -> Step:
-    layout = task.dataset.layout
+    run_schema = task.dataset.run_schema
     gone = instructions.filter(pl.col(GONE))
     if task.rows is not None:
         # What is gone and was never there needs no instruction.
-        gone = layout.unit.semi(gone, former)
+        gone = run_schema.unit.semi(gone, former)
     written = instructions.filter(~pl.col(GONE))
     novel = 0
     if task.preserve is not None and task.rows is not None:
         written, novel = preserved(task.preserve, task.stage, task.rows, written, former, task.counter)
-    kept = layout.unit.anti(former, instructions)
-    content = layout.order.sort(pl.concat([kept, written.drop(GONE)]))
-    run = layout.order.sort(pl.concat([written, gone])) if gone.height else written
-    update = _update(task.rows, layout, instructions, former, content, task.suppress) if task.rows else former.clear()
+    kept = run_schema.unit.anti(former, instructions)
+    content = run_schema.order.sort(pl.concat([kept, written.drop(GONE)]))
+    run = run_schema.order.sort(pl.concat([written, gone])) if gone.height else written
+    update = (
+        _update(task.rows, run_schema, instructions, former, content, task.suppress) if task.rows else former.clear()
+    )
     return Step(former, run, content, update, novel)
 
 
 def _update(
-    rows: Rows, layout: Layout, instructions: pl.DataFrame, former: pl.DataFrame, content: pl.DataFrame, suppress: bool
+    rows: Rows,
+    run_schema: RunSchema,
+    instructions: pl.DataFrame,
+    former: pl.DataFrame,
+    content: pl.DataFrame,
+    suppress: bool,
 ) -> pl.DataFrame:
     """Delete, Add or Update, decided when all rows of a target key are known."""
-    group = layout.group
+    group = run_schema.group
     touched = group.distinct(instructions)
     before, now = group.semi(former, touched), group.semi(content, touched)
     if suppress:

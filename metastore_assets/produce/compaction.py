@@ -15,7 +15,7 @@ import polars as pl
 
 from metastore_assets.produce.dataset import Dataset, Shard, State, merged
 from metastore_assets.produce.executor import Executor
-from metastore_assets.produce.layout import GONE, Layout
+from metastore_assets.produce.run_schema import GONE, RunSchema
 from metastore_assets.produce.runs import KeyRange, Run, RunWriter, read_run
 from metastore_assets.produce.settings import Settings
 from metastore_assets.store.objects import ObjectStore
@@ -72,7 +72,12 @@ def assembled(state: State, results: Sequence[tuple[Pieces, KeyRange]]) -> State
 
 
 def write_pieces(
-    storage: ObjectStore, folder: str, layout: Layout, settings: Settings, rows: int, frames: Iterable[pl.DataFrame]
+    storage: ObjectStore,
+    folder: str,
+    run_schema: RunSchema,
+    settings: Settings,
+    rows: int,
+    frames: Iterable[pl.DataFrame],
 ) -> Pieces:
     """Frames without GONE rows as runs of about the target size; `rows` is what is expected of them at most."""
     size = rows if rows <= 2 * settings.target_rows else -(-rows // round(rows / settings.target_rows))
@@ -81,11 +86,11 @@ def write_pieces(
     frame = next(remaining, None)
     while frame is not None:
         last = frame
-        with RunWriter(storage, folder, layout, settings.row_group_rows) as writer:
+        with RunWriter(storage, folder, run_schema, settings.row_group_rows) as writer:
             while frame is not None and (not writer.rows or writer.rows < size):
                 writer.write(frame)
                 last, frame = frame, next(remaining, None)
-        pieces.append((writer.run(BASE_LEVEL), last.tail(1).select(layout.group.columns)))
+        pieces.append((writer.run(BASE_LEVEL), last.tail(1).select(run_schema.group.columns)))
     return pieces
 
 
@@ -214,13 +219,13 @@ class _MergeTask:
 
 def _merge(task: _MergeTask) -> list[Run]:
     """One run in place of several that follow each other; none when nothing is left."""
-    layout = task.dataset.layout
-    writer = RunWriter(task.dataset.storage, task.folder, layout, task.settings.row_group_rows)
+    run_schema = task.dataset.run_schema
+    writer = RunWriter(task.dataset.storage, task.folder, run_schema, task.settings.row_group_rows)
     with writer:
         runs = reversed(task.runs)
-        streams = [read_run(task.dataset.storage, run, layout, task.key_range) for run in runs]
-        for frame in merged(streams, layout):
-            writer.write(frame if layout.amounts or task.keep_gone else frame.filter(~pl.col(GONE)))
+        streams = [read_run(task.dataset.storage, run, run_schema, task.key_range) for run in runs]
+        for frame in merged(streams, run_schema):
+            writer.write(frame if run_schema.amounts or task.keep_gone else frame.filter(~pl.col(GONE)))
     return [writer.run(task.level)] if writer.rows else []
 
 
@@ -234,18 +239,23 @@ class _RewriteTask:
 
 def _rewrite(task: _RewriteTask) -> Pieces:
     """All rows of a range, in runs of about the target size."""
-    dataset, layout = task.dataset, task.dataset.layout
+    dataset, run_schema = task.dataset, task.dataset.run_schema
     frames = dataset.scan(task.key_range).frames
     return write_pieces(
-        dataset.storage, task.folder, layout, task.settings, _rows(dataset.state, task.key_range, layout), frames
+        dataset.storage,
+        task.folder,
+        run_schema,
+        task.settings,
+        _rows(dataset.state, task.key_range, run_schema),
+        frames,
     )
 
 
-def _rows(state: State, key_range: KeyRange, layout: Layout) -> int:
+def _rows(state: State, key_range: KeyRange, run_schema: RunSchema) -> int:
     """Rows of the runs of the shards that a range, made of whole shards, is of; level 0 counts where it is alone."""
     inside = [
         sum(run.rows for run in shard.runs)
         for shard, own in zip(state.shards, state.ranges(), strict=True)
-        if own.until is None or key_range.filter(own.until, layout.group).height
+        if own.until is None or key_range.filter(own.until, run_schema.group).height
     ]
     return sum(inside) + (sum(run.rows for run in state.level0) if len(inside) == len(state.shards) else 0)

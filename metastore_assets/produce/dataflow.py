@@ -15,10 +15,10 @@ from metastore_assets.produce.compaction import Work, compacted, rewritten
 from metastore_assets.produce.dataset import Dataset, State
 from metastore_assets.produce.executor import Executor, LocalExecutor
 from metastore_assets.produce.graph import Typed, typed_graph
-from metastore_assets.produce.layout import GONE, Layout
 from metastore_assets.produce.manifest import DATA, Manifest, Manifests, StageState
 from metastore_assets.produce.parts import Part
 from metastore_assets.produce.rows import CHANGE
+from metastore_assets.produce.run_schema import GONE, RunSchema
 from metastore_assets.produce.runs import RunWriter
 from metastore_assets.produce.settings import Settings
 from metastore_assets.produce.stages import Node, Root
@@ -116,8 +116,8 @@ class Dataflow:
         self._check_declared(base)
         work = Work(self._executor, DATA, self._settings)
 
-        def merged(layout: Layout, state: State) -> State:
-            dataset = Dataset(self._storage, layout, state)
+        def merged(run_schema: RunSchema, state: State) -> State:
+            dataset = Dataset(self._storage, run_schema, state)
             tidy = not state.level0 and all(len(shard.runs) <= 1 for shard in state.shards)
             if full:
                 return state if tidy else rewritten(dataset, work)

@@ -9,9 +9,9 @@ from itertools import pairwise
 import numpy as np
 import polars as pl
 
-from metastore_assets.produce.layout import GONE, Layout
 from metastore_assets.produce.lookup import find_in_run
 from metastore_assets.produce.order import Order
+from metastore_assets.produce.run_schema import GONE, RunSchema
 from metastore_assets.produce.runs import EVERYTHING, KeyRange, Run, read_run
 from metastore_assets.produce.streams import Stream, aligned
 from metastore_assets.store.objects import ObjectStore
@@ -71,7 +71,7 @@ class Dataset:
     """A state, and where its files are. Small and picklable."""
 
     storage: ObjectStore
-    layout: Layout
+    run_schema: RunSchema
     state: State
 
     def scan(self, key_range: KeyRange = EVERYTHING) -> Stream:
@@ -82,14 +82,14 @@ class Dataset:
         self, keys: pl.DataFrame, key_range: KeyRange = EVERYTHING, columns: Sequence[str] | None = None
     ) -> pl.DataFrame:
         """The rows of some sorted distinct keys in a range, sorted; of some columns, those of units included."""
-        layout, state = self.layout, self.state
-        columns = layout.schema.names if columns is None else columns
-        names = [name for name in layout.file_schema.names if name in (*columns, GONE)]
-        keys = key_range.filter(keys, layout.group)
+        run_schema, state = self.run_schema, self.state
+        columns = run_schema.schema.names if columns is None else columns
+        names = [name for name in run_schema.file_schema.names if name in (*columns, GONE)]
+        keys = key_range.filter(keys, run_schema.group)
         # What the runs of level 0 say is read once, whatever the number of shards.
-        newest = pl.concat([layout.empty[names], *merged(self._found(state.level0, keys, names), layout)])
+        newest = pl.concat([run_schema.empty[names], *merged(self._found(state.level0, keys, names), run_schema)])
         frames = [self._empty[list(columns)]]
-        split = zip(state.split(keys, layout.group), state.split(newest, layout.group), strict=True)
+        split = zip(state.split(keys, run_schema.group), state.split(newest, run_schema.group), strict=True)
         for shard, (own, newer) in zip(state.shards, split, strict=True):
             if own.height:
                 streams = [Stream([newer], newer.clear()), *self._found(shard.runs, own, names)]
@@ -99,51 +99,51 @@ class Dataset:
     def _found(self, runs: Sequence[Run], keys: pl.DataFrame, names: Sequence[str]) -> list[Stream]:
         """The rows of some sorted keys in each run, the newest first; nothing is read where there are no keys."""
         runs = runs if keys.height else ()
-        return [find_in_run(self.storage, run, self.layout, keys, names) for run in reversed(runs)]
+        return [find_in_run(self.storage, run, self.run_schema, keys, names) for run in reversed(runs)]
 
     @property
     def _empty(self) -> pl.DataFrame:
-        return self.layout.empty[self.layout.schema.names]
+        return self.run_schema.empty[self.run_schema.schema.names]
 
     def _scan(self, key_range: KeyRange) -> Iterator[pl.DataFrame]:
         for shard, own in zip(self.state.shards, self.state.ranges(), strict=True):
-            common = _intersection(own, key_range, self.layout)
+            common = _intersection(own, key_range, self.run_schema)
             if common is not None:
                 runs = reversed((*shard.runs, *self.state.level0))
-                yield from self._merged([read_run(self.storage, run, self.layout, common) for run in runs])
+                yield from self._merged([read_run(self.storage, run, self.run_schema, common) for run in runs])
 
     def _merged(self, streams: Sequence[Stream]) -> Iterator[pl.DataFrame]:
-        for frame in merged(streams, self.layout):
+        for frame in merged(streams, self.run_schema):
             alive = frame
-            if not self.layout.amounts:
+            if not self.run_schema.amounts:
                 alive = frame.filter(~pl.col(GONE)) if frame[GONE].any() else frame
                 alive = alive[[name for name in frame.columns if name != GONE]]
             if alive.height:
                 yield alive
 
 
-def merged(streams: Sequence[Stream], layout: Layout) -> Iterator[pl.DataFrame]:
+def merged(streams: Sequence[Stream], run_schema: RunSchema) -> Iterator[pl.DataFrame]:
     """Runs, newest first, as one: the newest rows of each unit, GONE rows among them, or the sums that are not zero."""
-    for frames in aligned(streams, layout.group):
-        frame = _summed(frames, layout) if layout.amounts else _newest(frames, layout)
+    for frames in aligned(streams, run_schema.group):
+        frame = _summed(frames, run_schema) if run_schema.amounts else _newest(frames, run_schema)
         if frame.height:
             yield frame
 
 
-def _newest(frames: Sequence[pl.DataFrame], layout: Layout) -> pl.DataFrame:
+def _newest(frames: Sequence[pl.DataFrame], run_schema: RunSchema) -> pl.DataFrame:
     """`frames` with the newest first."""
     present = [frame for frame in frames if frame.height]
     if len(present) == 1:
         return present[0]
     numbers = np.repeat(np.arange(len(present)), [frame.height for frame in present])
-    ordered = layout.order.sort(pl.concat(present).hstack([pl.Series(_RUN, numbers)]))
+    ordered = run_schema.order.sort(pl.concat(present).hstack([pl.Series(_RUN, numbers)]))
     runs = ordered[_RUN].to_numpy()
-    starts = np.flatnonzero(ordered.select(layout.unit.changes()).to_series().to_numpy())
+    starts = np.flatnonzero(ordered.select(run_schema.unit.changes()).to_series().to_numpy())
     newest = np.repeat(np.minimum.reduceat(runs, starts), np.diff(starts, append=len(runs)))
     return ordered.filter(pl.Series(runs == newest))[frames[0].columns]
 
 
-def _summed(frames: Sequence[pl.DataFrame], layout: Layout) -> pl.DataFrame:
+def _summed(frames: Sequence[pl.DataFrame], run_schema: RunSchema) -> pl.DataFrame:
     """One row per key, sorted, with the sums of its amounts; keys whose sums are all zero are left out.
 
     Sums wrap around. That of all runs is a total, which fits; that of some is a difference of two totals, which may
@@ -152,16 +152,20 @@ def _summed(frames: Sequence[pl.DataFrame], layout: Layout) -> pl.DataFrame:
     present = [frame for frame in frames if frame.height]
     if len(present) == 1:
         return present[0]
-    total = pl.concat(present).group_by(layout.group.columns, maintain_order=True).agg(pl.col(*layout.amounts).sum())
-    return layout.order.sort(total.filter(pl.any_horizontal(pl.col(name) != 0 for name in layout.amounts)))
+    total = (
+        pl.concat(present)
+        .group_by(run_schema.group.columns, maintain_order=True)
+        .agg(pl.col(*run_schema.amounts).sum())
+    )
+    return run_schema.order.sort(total.filter(pl.any_horizontal(pl.col(name) != 0 for name in run_schema.amounts)))
 
 
-def _intersection(own: KeyRange, other: KeyRange, layout: Layout) -> KeyRange | None:
+def _intersection(own: KeyRange, other: KeyRange, run_schema: RunSchema) -> KeyRange | None:
     """The keys in both ranges; None when there are none for certain."""
-    group = layout.group
+    group = run_schema.group
     after = own.after if other.after is None else other.after
     if own.after is not None and other.after is not None:
-        after = _greater(own.after, other.after, layout)
+        after = _greater(own.after, other.after, run_schema)
     until = own.until if other.until is None else other.until
     if own.until is not None and other.until is not None:
         until = group.least(pl.concat([own.until, other.until]))
@@ -170,5 +174,5 @@ def _intersection(own: KeyRange, other: KeyRange, layout: Layout) -> KeyRange | 
     return KeyRange(after, until)
 
 
-def _greater(one: pl.DataFrame, other: pl.DataFrame, layout: Layout) -> pl.DataFrame:
-    return layout.group.sort(pl.concat([one, other])).tail(1)
+def _greater(one: pl.DataFrame, other: pl.DataFrame, run_schema: RunSchema) -> pl.DataFrame:
+    return run_schema.group.sort(pl.concat([one, other])).tail(1)

@@ -16,8 +16,8 @@ from typing import Any
 import pyarrow as pa
 
 from metastore_assets.errors import GraphError
-from metastore_assets.produce.layout import Layout, content_layout, mapping_layout, root_layout, sum_layout
 from metastore_assets.produce.rows import Rows
+from metastore_assets.produce.run_schema import RunSchema, content_schema, mapping_schema, root_schema, sum_schema
 from metastore_assets.produce.stages import Node, Preserve, Root, Stage, SumStage, SurrogateKey
 
 
@@ -30,8 +30,8 @@ class Typed:
     """Target keys and values."""
     source: pa.Schema
     """Source keys; of a root its keys."""
-    content: Layout
-    mappings: Layout | None
+    content: RunSchema
+    mappings: RunSchema | None
     fingerprint: str
     """Digest of all that its stored state depends on, but for its feeders' own declarations."""
     form: str
@@ -80,7 +80,7 @@ def typed_graph(nodes: Sequence[Node]) -> dict[str, Typed]:
 def _typed(node: Node, known: dict[str, Typed]) -> Typed:
     if isinstance(node, Root):
         node.rows.check(node.name)
-        return Typed(node, node.rows, node.rows.key, root_layout(node.rows), None, *_digests(node, node.rows, []))
+        return Typed(node, node.rows, node.rows.key, root_schema(node.rows), None, *_digests(node, node.rows, []))
     inputs = [_port_rows(node, port, known) for port in ports(node)]
     rows = node.target(inputs[0]) if isinstance(node, SumStage) else node.rows
     rows.check(node.name)
@@ -91,8 +91,8 @@ def _typed(node: Node, known: dict[str, Typed]) -> Typed:
         raise GraphError(f"stage {node.name!r}: its ports have different keys; they meet by key")
     digests = _digests(node, rows, inputs)
     if isinstance(node, SumStage):
-        return Typed(node, rows, source, sum_layout(rows, node.unsigned), None, *digests)
-    return Typed(node, rows, source, content_layout(rows, source), mapping_layout(rows, source), *digests)
+        return Typed(node, rows, source, sum_schema(rows, node.unsigned), None, *digests)
+    return Typed(node, rows, source, content_schema(rows, source), mapping_schema(rows, source), *digests)
 
 
 def _port_rows(node: Node, port: tuple[str, ...], known: dict[str, Typed]) -> Rows:

@@ -9,13 +9,13 @@ from itertools import pairwise
 import polars as pl
 
 from metastore_assets.produce.dataset import Dataset
-from metastore_assets.produce.layout import Layout
 from metastore_assets.produce.order import Order
 from metastore_assets.produce.parts import Part, find_in_part, part_bounds, part_rows, scan_part
 from metastore_assets.produce.rows import CHANGE, Rows
+from metastore_assets.produce.run_schema import RunSchema
 from metastore_assets.produce.runs import EVERYTHING, KeyRange
 from metastore_assets.produce.settings import Settings
-from metastore_assets.produce.updates import DELETE, update_layout
+from metastore_assets.produce.updates import DELETE, update_schema
 
 _FIRST_KEYS = 16_384
 """Keys looked up at first, before it is known how many rows a key has."""
@@ -42,9 +42,9 @@ class Feeder:
         return self.content.state.rows if self.whole else part_rows(self.update)
 
     @property
-    def layout(self) -> Layout:
+    def run_schema(self) -> RunSchema:
         """Of the update."""
-        return update_layout(self.rows, sums=self.sums)
+        return update_schema(self.rows, sums=self.sums)
 
     def changed(self, key_range: KeyRange, order: Order) -> Iterator[pl.DataFrame]:
         """The keys that the update has in a range of an order, in frames; some may come twice."""
@@ -56,7 +56,7 @@ class Feeder:
                 frame
                 for part in self.update
                 for frame in scan_part(
-                    self.content.storage, self.layout, part, self._own(key_range, order), names
+                    self.content.storage, self.run_schema, part, self._own(key_range, order), names
                 ).frames
             )
         for frame in frames:
@@ -75,9 +75,9 @@ class Feeder:
     def news(self, keys: pl.DataFrame) -> pl.DataFrame:
         """The rows of the update with some keys."""
         wanted = self.rows.order.sort(keys)
-        storage, layout = self.content.storage, self.layout
-        found = [frame for part in self.update for frame in find_in_part(storage, layout, part, wanted).frames]
-        return pl.concat([layout.empty, *found])
+        storage, run_schema = self.content.storage, self.run_schema
+        found = [frame for part in self.update for frame in find_in_part(storage, run_schema, part, wanted).frames]
+        return pl.concat([run_schema.empty, *found])
 
     def former(self, keys: pl.DataFrame) -> pl.DataFrame:
         """Key and value columns of some keys in the content, in group order within a key."""
@@ -93,7 +93,7 @@ class Feeder:
     def bounds(self) -> pl.DataFrame:
         """Some changed keys, spread over the update."""
         parts = tuple(self.content.state.runs()) if self.whole else self.update
-        return part_bounds(self.content.storage, self.content.layout, parts)
+        return part_bounds(self.content.storage, self.content.run_schema, parts)
 
     def _own(self, key_range: KeyRange, order: Order) -> KeyRange:
         """The range, where it is one of the feeder's own order too."""
@@ -130,7 +130,7 @@ def changed_keys(feeders: Sequence[Feeder], key_range: KeyRange) -> pl.DataFrame
     """The distinct keys that any update has in a range, ascending."""
     order = source_order(feeders[0])
     names = feeders[0].rows.key.names
-    frames = [feeders[0].content.layout.empty[names]]
+    frames = [feeders[0].content.run_schema.empty[names]]
     for feeder in feeders:
         frames += [frame[names] for frame in feeder.changed(key_range, order)]
     return order.distinct(order.sort(pl.concat(frames)))

@@ -11,9 +11,9 @@ import numpy.typing as npt
 import polars as pl
 import pyarrow as pa
 
-from metastore_assets.produce.layout import Layout
 from metastore_assets.produce.order import Order
 from metastore_assets.produce.rows import frame_of
+from metastore_assets.produce.run_schema import RunSchema
 from metastore_assets.produce.runs import Run, completed, footer_of, stored_columns
 from metastore_assets.produce.streams import Stream
 from metastore_assets.store.objects import ObjectStore
@@ -24,26 +24,28 @@ _FEW = 4
 """Keys are searched for in rows where there are fewer than one for so many rows; else the rows among the keys."""
 
 
-def find_in_run(storage: ObjectStore, run: Run, layout: Layout, keys: pl.DataFrame, columns: Iterable[str]) -> Stream:
+def find_in_run(
+    storage: ObjectStore, run: Run, run_schema: RunSchema, keys: pl.DataFrame, columns: Iterable[str]
+) -> Stream:
     """The rows of a run that have one of some sorted keys; `columns` are to include those of the keys."""
     names = list(columns)
-    return Stream(_found(storage, run, layout, keys, names), layout.empty[names])
+    return Stream(_found(storage, run, run_schema, keys, names), run_schema.empty[names])
 
 
 def _found(
-    storage: ObjectStore, run: Run, layout: Layout, keys: pl.DataFrame, names: list[str]
+    storage: ObjectStore, run: Run, run_schema: RunSchema, keys: pl.DataFrame, names: list[str]
 ) -> Iterator[pl.DataFrame]:
     footer = footer_of(storage, run.path)
-    counts = layout.group.counts(keys, footer.first, footer.last)
+    counts = run_schema.group.counts(keys, footer.first, footer.last)
     numbers = [number for number, count in enumerate(counts) if count]
     if not numbers:
         return
-    search = _Search(layout.group, keys)
+    search = _Search(run_schema.group, keys)
     largest = max(footer.metadata.row_group(number).num_rows for number in numbers)
     # A few rows of each row group come together: every frame costs whoever reads it, however small it is.
     waiting: list[pa.Table] = []
     rows = 0
-    for table in _candidates(storage, run, layout, numbers, stored_columns(run, names), search):
+    for table in _candidates(storage, run, run_schema, numbers, stored_columns(run, names), search):
         if waiting and rows + table.num_rows > largest:
             yield completed(search.exact(frame_of(pa.concat_tables(waiting))), names)
             waiting, rows = [], 0
@@ -93,10 +95,10 @@ class _Search:
 
 
 def _candidates(
-    storage: ObjectStore, run: Run, layout: Layout, numbers: Sequence[int], names: list[str], search: _Search
+    storage: ObjectStore, run: Run, run_schema: RunSchema, numbers: Sequence[int], names: list[str], search: _Search
 ) -> Iterator[pa.Table]:
     """What is found in some row groups, in their order; the next ones are read while the last ones are searched."""
-    together = _ROW_GROUPS if all(_is_small(layout.file_schema.field(name).type) for name in names) else 1
+    together = _ROW_GROUPS if all(_is_small(run_schema.file_schema.field(name).type) for name in names) else 1
     batches = [numbers[start : start + together] for start in range(0, len(numbers), together)]
     with ExitStack() as stack:
         file = stack.enter_context(storage.open_parquet(run.path, footer_of(storage, run.path).metadata))

@@ -8,8 +8,8 @@ from typing import Any
 
 import polars as pl
 
-from metastore_assets.produce.layout import Layout
 from metastore_assets.produce.lookup import find_in_run
+from metastore_assets.produce.run_schema import RunSchema
 from metastore_assets.produce.runs import EVERYTHING, KeyRange, Run, RunWriter, read_run, run_bounds
 from metastore_assets.produce.settings import Settings
 from metastore_assets.produce.streams import Stream, aligned
@@ -40,9 +40,9 @@ class Sink:
     In memory they are only while they are no more than `Settings.buffer_rows`.
     """
 
-    def __init__(self, spool: Spool, layout: Layout, row_group_rows: int | None = None) -> None:
+    def __init__(self, spool: Spool, run_schema: RunSchema, row_group_rows: int | None = None) -> None:
         self._spool = spool
-        self._layout = layout
+        self._run_schema = run_schema
         self._row_group_rows = row_group_rows or spool.settings.row_group_rows
         self._frames: list[pl.DataFrame] = []
         self._rows = 0
@@ -63,7 +63,7 @@ class Sink:
             return
         if self._writer is None:
             spool = self._spool
-            self._writer = RunWriter(spool.storage, spool.folder, self._layout, self._row_group_rows)
+            self._writer = RunWriter(spool.storage, spool.folder, self._run_schema, self._row_group_rows)
             self._writer.__enter__()
         for waiting in self._frames:
             self._writer.write(waiting)
@@ -80,9 +80,9 @@ class Sink:
 class Sorter:
     """Takes rows in any order and hands them out as sorted parts, spilling when there are too many."""
 
-    def __init__(self, spool: Spool, layout: Layout) -> None:
+    def __init__(self, spool: Spool, run_schema: RunSchema) -> None:
         self._spool = spool
-        self._layout = layout
+        self._run_schema = run_schema
         self._waiting: list[pl.DataFrame] = []
         self._rows = 0
         self._parts: list[Part] = []
@@ -91,7 +91,7 @@ class Sorter:
         """Rows of one unit must come in one call."""
         if not frame.height:
             return
-        self._waiting.append(frame[self._layout.file_schema.names])
+        self._waiting.append(frame[self._run_schema.file_schema.names])
         self._rows += frame.height
         if self._rows >= self._spool.settings.buffer_rows:
             self._flush(self._spool if not self._spool.in_memory else _spilling(self._spool))
@@ -104,8 +104,8 @@ class Sorter:
     def _flush(self, spool: Spool) -> None:
         if self._waiting:
             # Hundreds of parts may be merged at once, of each of which a row group is held.
-            with Sink(spool, self._layout, max(1, spool.settings.row_group_rows // _PART_SHARE)) as sink:
-                sink.add(self._layout.order.sort(pl.concat(self._waiting)))
+            with Sink(spool, self._run_schema, max(1, spool.settings.row_group_rows // _PART_SHARE)) as sink:
+                sink.add(self._run_schema.order.sort(pl.concat(self._waiting)))
             self._parts += sink.parts
         self._waiting, self._rows = [], 0
 
@@ -119,43 +119,43 @@ def part_rows(parts: Sequence[Part]) -> int:
     return sum(part.rows if isinstance(part, Run) else part.height for part in parts)
 
 
-def part_bounds(storage: ObjectStore, layout: Layout, parts: Sequence[Part]) -> pl.DataFrame:
+def part_bounds(storage: ObjectStore, run_schema: RunSchema, parts: Sequence[Part]) -> pl.DataFrame:
     """Some keys of the parts, spread evenly over their rows."""
     step = 1000
     found = [
-        run_bounds(storage, part) if isinstance(part, Run) else part.select(layout.group.columns).gather_every(step)
+        run_bounds(storage, part) if isinstance(part, Run) else part.select(run_schema.group.columns).gather_every(step)
         for part in parts
     ]
-    return pl.concat([layout.empty_keys, *found])
+    return pl.concat([run_schema.empty_keys, *found])
 
 
 def joined(
-    storage: ObjectStore, layout: Layout, parts: Sequence[Part], key_range: KeyRange = EVERYTHING
+    storage: ObjectStore, run_schema: RunSchema, parts: Sequence[Part], key_range: KeyRange = EVERYTHING
 ) -> Iterator[pl.DataFrame]:
     """The rows of all parts in a range of keys, sorted; no group is split between two frames."""
-    streams = [scan_part(storage, layout, part, key_range) for part in parts]
-    for frames in aligned(streams, layout.group):
+    streams = [scan_part(storage, run_schema, part, key_range) for part in parts]
+    for frames in aligned(streams, run_schema.group):
         present = [frame for frame in frames if frame.height]
         if present:
-            yield present[0] if len(present) == 1 else layout.order.sort(pl.concat(present))
+            yield present[0] if len(present) == 1 else run_schema.order.sort(pl.concat(present))
 
 
 def scan_part(
     storage: ObjectStore,
-    layout: Layout,
+    run_schema: RunSchema,
     part: Part,
     key_range: KeyRange = EVERYTHING,
     columns: Sequence[str] | None = None,
 ) -> Stream:
     """The rows of a part in a range of keys."""
     if isinstance(part, Run):
-        return read_run(storage, part, layout, key_range, columns)
+        return read_run(storage, part, run_schema, key_range, columns)
     names = part.columns if columns is None else list(columns)
-    return Stream([key_range.filter(part, layout.group)[names]], part.clear()[names])
+    return Stream([key_range.filter(part, run_schema.group)[names]], part.clear()[names])
 
 
-def find_in_part(storage: ObjectStore, layout: Layout, part: Part, keys: pl.DataFrame) -> Stream:
+def find_in_part(storage: ObjectStore, run_schema: RunSchema, part: Part, keys: pl.DataFrame) -> Stream:
     """The rows of a part that have one of some sorted keys."""
     if isinstance(part, Run):
-        return find_in_run(storage, part, layout, keys, layout.file_schema.names)
-    return Stream([layout.group.semi(part, keys)], part.clear())
+        return find_in_run(storage, part, run_schema, keys, run_schema.file_schema.names)
+    return Stream([run_schema.group.semi(part, keys)], part.clear())

@@ -16,11 +16,11 @@ from metastore_assets.errors import ProduceError
 from metastore_assets.produce.dataset import Dataset
 from metastore_assets.produce.graph import Typed
 from metastore_assets.produce.inputs import Feeder, KeyChunks, changed_keys, distinct_feeders
-from metastore_assets.produce.layout import GONE
 from metastore_assets.produce.order import canonical
 from metastore_assets.produce.parts import Part, Sorter, Spool
 from metastore_assets.produce.perkey import KeyFailure, batches_of
 from metastore_assets.produce.rows import SOURCE, frame_of, source_columns, table_of, with_nulls
+from metastore_assets.produce.run_schema import GONE
 from metastore_assets.produce.runs import KeyRange
 from metastore_assets.produce.stages import Batch, PerBatch, Stage
 from metastore_assets.produce.updates import key_text

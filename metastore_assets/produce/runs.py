@@ -14,9 +14,9 @@ import polars as pl
 import pyarrow as pa
 import pyarrow.parquet as pq
 
-from metastore_assets.produce.layout import GONE, Layout
 from metastore_assets.produce.order import Order
 from metastore_assets.produce.rows import frame_of, table_of
+from metastore_assets.produce.run_schema import GONE, RunSchema
 from metastore_assets.produce.streams import Stream
 from metastore_assets.store.objects import ObjectStore
 
@@ -66,13 +66,13 @@ EVERYTHING = KeyRange()
 class RunWriter:
     """Writes runs: frames in, one Parquet file and its index out. Use as a context manager."""
 
-    def __init__(self, storage: ObjectStore, folder: str, layout: Layout, row_group_rows: int) -> None:
+    def __init__(self, storage: ObjectStore, folder: str, run_schema: RunSchema, row_group_rows: int) -> None:
         self.path = f"{folder}/{uuid.uuid4().hex}.parquet"
         self.rows = 0
         self.gone = 0
-        self._layout = layout
+        self._run_schema = run_schema
         self._row_group_rows = row_group_rows
-        self._context = storage.parquet_writer(self.path, layout.file_schema, delta=layout.delta_columns)
+        self._context = storage.parquet_writer(self.path, run_schema.file_schema, delta=run_schema.delta_columns)
         self._waiting: list[pl.DataFrame] = []
         self._first: list[pl.DataFrame] = []
         self._last: list[pl.DataFrame] = []
@@ -86,7 +86,7 @@ class RunWriter:
             try:
                 self._flush()
                 index = ((_FIRST, self._first), (_LAST, self._last))
-                metadata = {name: keys_text(pl.concat([self._layout.empty_keys, *keys])) for name, keys in index}
+                metadata = {name: keys_text(pl.concat([self._run_schema.empty_keys, *keys])) for name, keys in index}
                 self._writer.add_metadata(metadata)
             except BaseException:
                 self._context.__exit__(*sys.exc_info())
@@ -95,11 +95,11 @@ class RunWriter:
 
     def write(self, frame: pl.DataFrame) -> None:
         """Append rows, which must not come before those written already; without the column GONE, they are not."""
-        if self._layout.replaces and GONE not in frame.columns:
+        if self._run_schema.replaces and GONE not in frame.columns:
             frame = frame.with_columns(pl.lit(False).alias(GONE))
-        frame = frame[self._layout.file_schema.names]
+        frame = frame[self._run_schema.file_schema.names]
         self.rows += frame.height
-        self.gone += int(frame[GONE].sum()) if self._layout.replaces else 0
+        self.gone += int(frame[GONE].sum()) if self._run_schema.replaces else 0
         self._waiting.append(frame)
         if sum(waiting.height for waiting in self._waiting) >= self._row_group_rows:
             self._flush()
@@ -119,8 +119,8 @@ class RunWriter:
         self._waiting = []
         for start in range(0, frame.height, self._row_group_rows):
             piece = frame[start : start + self._row_group_rows]
-            self._writer.write_table(table_of(piece, self._layout.file_schema), self._row_group_rows)
-            keys = piece[list(self._layout.group.columns)]
+            self._writer.write_table(table_of(piece, self._run_schema.file_schema), self._row_group_rows)
+            keys = piece[list(self._run_schema.group.columns)]
             self._first.append(keys.head(1))
             self._last.append(keys.tail(1))
 
@@ -128,26 +128,26 @@ class RunWriter:
 def read_run(
     storage: ObjectStore,
     run: Run,
-    layout: Layout,
+    run_schema: RunSchema,
     key_range: KeyRange = EVERYTHING,
     columns: Iterable[str] | None = None,
 ) -> Stream:
     """The rows of a run in a range of keys, row group by row group."""
-    names = layout.file_schema.names if columns is None else list(columns)
-    return Stream(_read(storage, run, layout, key_range, names), layout.empty[names])
+    names = run_schema.file_schema.names if columns is None else list(columns)
+    return Stream(_read(storage, run, run_schema, key_range, names), run_schema.empty[names])
 
 
 def _read(
-    storage: ObjectStore, run: Run, layout: Layout, key_range: KeyRange, names: list[str]
+    storage: ObjectStore, run: Run, run_schema: RunSchema, key_range: KeyRange, names: list[str]
 ) -> Iterator[pl.DataFrame]:
     footer = footer_of(storage, run.path)
-    wanted = _row_groups(footer, layout, key_range)
+    wanted = _row_groups(footer, run_schema, key_range)
     if not wanted:
         return
     with storage.open_parquet(run.path, footer.metadata) as file:
         for number, inside in wanted:
             frame = completed(frame_of(file.read_row_group(number, columns=stored_columns(run, names))), names)
-            yield frame if inside else key_range.filter(frame, layout.group)
+            yield frame if inside else key_range.filter(frame, run_schema.group)
 
 
 def stored_columns(run: Run, names: list[str]) -> list[str]:
@@ -185,11 +185,11 @@ def footer_of(storage: ObjectStore, path: str) -> Footer:
     return Footer(metadata, first, last)
 
 
-def _row_groups(footer: Footer, layout: Layout, key_range: KeyRange) -> list[tuple[int, bool]]:
+def _row_groups(footer: Footer, run_schema: RunSchema, key_range: KeyRange) -> list[tuple[int, bool]]:
     """The row groups that may have rows in the range, and whether all of their rows are."""
     if key_range.is_everything:
         return [(number, True) for number in range(footer.metadata.num_row_groups)]
-    group = layout.group
+    group = run_schema.group
     ends = pl.concat([footer.first, footer.last])
     late = _flags(ends, None if key_range.until is None else ~group.before(key_range.until, inclusive=True))
     early = _flags(ends, None if key_range.after is None else group.before(key_range.after, inclusive=True))

@@ -22,7 +22,7 @@ from metastore_assets.produce.runs import EVERYTHING, KeyRange, Run, RunWriter, 
 from metastore_assets.produce.settings import Settings
 from metastore_assets.produce.stages import Preserve, Stage, SumStage
 from metastore_assets.produce.summing import SumTask, changed_amounts
-from metastore_assets.produce.updates import update_layout
+from metastore_assets.produce.updates import update_schema
 from metastore_assets.store.objects import ObjectStore
 
 
@@ -218,15 +218,15 @@ class _Job:
         return tidy
 
     def _ranges(self, parts: Sequence[Part], rows: int, *, bulk: bool) -> list[KeyRange]:
-        state, layout, settings = self.dataset.state, self.dataset.layout, self.env.settings
+        state, run_schema, settings = self.dataset.state, self.dataset.run_schema, self.env.settings
         if self.spool.in_memory:
             return [EVERYTHING]
         if not bulk:
             return state.ranges()
         count = max(-(-(rows + state.rows) // settings.target_rows), self.env.executor.slots())
         stored = [run_bounds(self.env.storage, run) for run in state.runs()]
-        sample = pl.concat([part_bounds(self.env.storage, layout, parts), *stored])
-        return even_ranges(sample, layout.group, count)
+        sample = pl.concat([part_bounds(self.env.storage, run_schema, parts), *stored])
+        return even_ranges(sample, run_schema.group, count)
 
     def _written(self, done: Sequence[Applied]) -> tuple[Run, ...]:
         """The files of the update, if any: as tasks wrote them, or one for all that is in memory."""
@@ -237,23 +237,23 @@ class _Job:
             return tuple(part for part in parts if isinstance(part, Run))
         update = pl.concat([part for part in parts if isinstance(part, pl.DataFrame)])
         self.env.updates[self.stage] = update
-        layout = update_layout(self.rows, sums=bool(self.dataset.layout.amounts))
-        with Sink(replace(self.spool, in_memory=False), layout) as sink:
+        run_schema = update_schema(self.rows, sums=bool(self.dataset.run_schema.amounts))
+        with Sink(replace(self.spool, in_memory=False), run_schema) as sink:
             sink.add(update)
         return tuple(part for part in sink.parts if isinstance(part, Run))
 
     def _level0(self, contents: Sequence[Sequence[Part]]) -> list[Run]:
         """One run over all shards, whose row groups end where shards do."""
-        layout, storage = self.dataset.layout, self.env.storage
+        run_schema, storage = self.dataset.run_schema, self.env.storage
         if not any(contents):
             return []
-        with RunWriter(storage, DATA, layout, self.env.settings.row_group_rows) as writer:
+        with RunWriter(storage, DATA, run_schema, self.env.settings.row_group_rows) as writer:
             shard = 0
             for part in _flat(contents):
                 if isinstance(part, Run):
                     self.env.scratch.append(part.path)
-                for frame in scan_part(storage, layout, part).frames:
-                    for number, own in enumerate(self.dataset.state.split(frame, layout.group)):
+                for frame in scan_part(storage, run_schema, part).frames:
+                    for number, own in enumerate(self.dataset.state.split(frame, run_schema.group)):
                         if own.height:
                             if number != shard:
                                 writer.end_group()

@@ -15,10 +15,10 @@ import polars as pl
 from metastore_assets.errors import CorruptionError, UpdateError
 from metastore_assets.produce.graph import Typed
 from metastore_assets.produce.inputs import Feeder, KeyChunks, changed_keys
-from metastore_assets.produce.layout import Layout
 from metastore_assets.produce.order import canonical
 from metastore_assets.produce.parts import Part, Sorter, Spool
 from metastore_assets.produce.rows import CHANGE
+from metastore_assets.produce.run_schema import RunSchema
 from metastore_assets.produce.runs import KeyRange
 from metastore_assets.produce.stages import SumStage
 from metastore_assets.produce.updates import ADD, BEFORE, DELETE, UPDATE, key_text
@@ -55,18 +55,18 @@ class SumTask:
 
 def changed_amounts(task: SumTask) -> list[Part]:
     """What is to be added to the totals, by target key."""
-    layout = task.stage.content
-    sorter = Sorter(task.spool, layout)
+    run_schema = task.stage.content
+    sorter = Sorter(task.spool, run_schema)
     chunks = KeyChunks(changed_keys(task.feeders, task.key_range), task.spool.settings.batch_rows)
     for keys in chunks:
         rows = 0
-        found = [layout.empty]
+        found = [run_schema.empty]
         for feeder in task.feeders:
             for values, sign in _signed(feeder, keys):
                 rows += values.height
                 found.append(_amounts(task.stage, values, sign))
         chunks.told(keys.height, rows)
-        sorter.add(_added(task.stage.name, pl.concat(found), layout))
+        sorter.add(_added(task.stage.name, pl.concat(found), run_schema))
     return sorter.parts()
 
 
@@ -86,7 +86,7 @@ def _signed(feeder: Feeder, keys: pl.DataFrame) -> Sequence[tuple[pl.DataFrame, 
 
 
 def _amounts(stage: Typed, values: pl.DataFrame, sign: int) -> pl.DataFrame:
-    node, layout = stage.node, stage.content
+    node, run_schema = stage.node, stage.content
     assert isinstance(node, SumStage)
     for name in node.amounts:
         if values[name].null_count():
@@ -95,56 +95,56 @@ def _amounts(stage: Typed, values: pl.DataFrame, sign: int) -> pl.DataFrame:
     types = {name: values.schema[name] for name in node.amounts}
     wide = [pl.col(name).cast(pl.Int128) if types[name].is_integer() else pl.col(name) for name in node.amounts]
     amounts = [
-        (amount.cast(layout.empty.schema[name]) if not types[name].is_integer() else amount) * sign
+        (amount.cast(run_schema.empty.schema[name]) if not types[name].is_integer() else amount) * sign
         for name, amount in zip(node.amounts, wide, strict=True)
     ]
     if node.count is not None:
         amounts.append(pl.lit(sign, pl.Int64).alias(node.count))
     try:
-        keyed = canonical(values.select(*node.key, *amounts) if values.height else layout.empty, node.key)
+        keyed = canonical(values.select(*node.key, *amounts) if values.height else run_schema.empty, node.key)
     except pl.exceptions.InvalidOperationError as error:
-        raise _too_wide(stage.name, layout) from error
-    return _narrowed(stage.name, keyed, layout)
+        raise _too_wide(stage.name, run_schema) from error
+    return _narrowed(stage.name, keyed, run_schema)
 
 
-def add_amounts(stage: str, layout: Layout, changes: pl.DataFrame, former: pl.DataFrame) -> Step:
+def add_amounts(stage: str, run_schema: RunSchema, changes: pl.DataFrame, former: pl.DataFrame) -> Step:
     """Totals after some changes. Raises CorruptionError when one falls below zero that cannot."""
-    changes = _added(stage, changes, layout)
-    content = _added(stage, pl.concat([former, changes]), layout)
-    below = content.filter(pl.any_horizontal(pl.lit(False), *(pl.col(name) < 0 for name in layout.unsigned)))
+    changes = _added(stage, changes, run_schema)
+    content = _added(stage, pl.concat([former, changes]), run_schema)
+    below = content.filter(pl.any_horizontal(pl.lit(False), *(pl.col(name) < 0 for name in run_schema.unsigned)))
     if below.height:
-        key = key_text(below.select(layout.group.columns)[0])
-        totals = ", ".join(f"{name} = {below[name][0]}" for name in layout.amounts)
-        signed = layout.unsigned != layout.amounts
+        key = key_text(below.select(run_schema.group.columns)[0])
+        totals = ", ".join(f"{name} = {below[name][0]}" for name in run_schema.amounts)
+        signed = run_schema.unsigned != run_schema.amounts
         advice = "" if signed else ", or declare it with `signed=True` where totals may be below zero"
         raise CorruptionError(
             f"stage {stage!r}: the totals of the key {key} would be {totals}: more was taken away than was ever added; "
             f"rebuild the stage{advice}"
         )
-    return Step(former, changes, content, _update(layout, changes, former, content))
+    return Step(former, changes, content, _update(run_schema, changes, former, content))
 
 
-def _added(stage: str, frame: pl.DataFrame, layout: Layout) -> pl.DataFrame:
+def _added(stage: str, frame: pl.DataFrame, run_schema: RunSchema) -> pl.DataFrame:
     """One row per key, sorted, with the sums of its amounts, exactly; keys whose sums are all zero are left out."""
-    schema = layout.empty.schema
+    schema = run_schema.empty.schema
     amounts = [
         pl.col(name).cast(pl.Int128).sum() if schema[name].is_integer() else pl.col(name).sum()
-        for name in layout.amounts
+        for name in run_schema.amounts
     ]
     estimates = [
         pl.col(name).cast(pl.Float64).sum().alias(f"{_ESTIMATE}{name}")
-        for name in layout.amounts
+        for name in run_schema.amounts
         if schema[name].is_decimal()
     ]
-    total = frame.group_by(layout.group.columns, maintain_order=True).agg(*amounts, *estimates)
-    total = _narrowed(stage, total, layout)
-    return layout.order.sort(total.filter(pl.any_horizontal(pl.col(name) != 0 for name in layout.amounts)))
+    total = frame.group_by(run_schema.group.columns, maintain_order=True).agg(*amounts, *estimates)
+    total = _narrowed(stage, total, run_schema)
+    return run_schema.order.sort(total.filter(pl.any_horizontal(pl.col(name) != 0 for name in run_schema.amounts)))
 
 
-def _narrowed(stage: str, frame: pl.DataFrame, layout: Layout) -> pl.DataFrame:
+def _narrowed(stage: str, frame: pl.DataFrame, run_schema: RunSchema) -> pl.DataFrame:
     """Rows in the types of the totals. Raises UpdateError where an amount, or its opposite, does not fit."""
     beyond = [pl.lit(False)]
-    for name in layout.amounts:
+    for name in run_schema.amounts:
         dtype = frame.schema[name]
         if not isinstance(dtype, pl.Decimal):
             beyond.append(~pl.col(name).is_between(-_MOST, _MOST))
@@ -154,25 +154,25 @@ def _narrowed(stage: str, frame: pl.DataFrame, layout: Layout) -> pl.DataFrame:
             # Sums of 128 bits wrap around: the true one differs by multiples of 2**128, about 3.4e38.
             beyond.append(pl.col(f"{_ESTIMATE}{name}").abs() > 1.5 * 10.0 ** (38 - dtype.scale))
     if frame.select(pl.any_horizontal(beyond).any()).item():
-        raise _too_wide(stage, layout)
-    return frame[layout.schema.names].cast(dict(layout.empty.schema))  # type: ignore[arg-type]
+        raise _too_wide(stage, run_schema)
+    return frame[run_schema.schema.names].cast(dict(run_schema.empty.schema))  # type: ignore[arg-type]
 
 
-def _too_wide(stage: str, layout: Layout) -> UpdateError:
-    totals = ", ".join(f"{name}: {layout.schema.field(name).type}" for name in layout.amounts)
+def _too_wide(stage: str, run_schema: RunSchema) -> UpdateError:
+    totals = ", ".join(f"{name}: {run_schema.schema.field(name).type}" for name in run_schema.amounts)
     return UpdateError(
         f"stage {stage!r}: an amount, or a sum of amounts, does not fit the type of its total ({totals}); "
         "integers that are too wide can be added up as decimals"
     )
 
 
-def _update(layout: Layout, changes: pl.DataFrame, former: pl.DataFrame, content: pl.DataFrame) -> pl.DataFrame:
-    group = layout.group
+def _update(run_schema: RunSchema, changes: pl.DataFrame, former: pl.DataFrame, content: pl.DataFrame) -> pl.DataFrame:
+    group = run_schema.group
     result = changes.select(group.columns)
     names = {"_now": content, "_was": former}
     for mark, frame in names.items():
         marked = frame.with_columns(pl.lit(True).alias(mark))
-        renamed = {name: f"{BEFORE}_{name}" for name in layout.amounts} if mark == "_was" else {}
+        renamed = {name: f"{BEFORE}_{name}" for name in run_schema.amounts} if mark == "_was" else {}
         result = group.beside(result, marked.rename(renamed))
     change = (
         pl.when(pl.col("_now").is_null())
@@ -181,5 +181,5 @@ def _update(layout: Layout, changes: pl.DataFrame, former: pl.DataFrame, content
         .then(pl.lit(ADD))
         .otherwise(pl.lit(UPDATE))
     )
-    before = [f"{BEFORE}_{name}" for name in layout.amounts]
-    return result.select(change.alias(CHANGE), *group.columns, *layout.amounts, *before)
+    before = [f"{BEFORE}_{name}" for name in run_schema.amounts]
+    return result.select(change.alias(CHANGE), *group.columns, *run_schema.amounts, *before)

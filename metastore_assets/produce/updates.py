@@ -9,9 +9,9 @@ import polars as pl
 import pyarrow as pa
 
 from metastore_assets.errors import UpdateError
-from metastore_assets.produce.layout import Layout
 from metastore_assets.produce.order import canonical
 from metastore_assets.produce.rows import CHANGE, Rows, frame_of
+from metastore_assets.produce.run_schema import RunSchema
 
 ADD, UPDATE, DELETE = "add", "update", "delete"
 BEFORE = "_before"
@@ -21,12 +21,12 @@ External: TypeAlias = "pa.Table | pa.RecordBatch | Iterable[pa.RecordBatch]"
 """An update as a source gives it: `_change`, key columns, value columns."""
 
 
-def update_layout(rows: Rows, *, sums: bool = False) -> Layout:
+def update_schema(rows: Rows, *, sums: bool = False) -> RunSchema:
     """Files of updates: sorted by key, the rows of a key in group order."""
     before = [field.with_name(f"{BEFORE}_{field.name}") for field in rows.value] if sums else []
     schema = pa.schema([pa.field(CHANGE, pa.string(), nullable=False), *rows.schema, *before])
     # Plain files of rows: what `amounts` are for is not wanted here, nor is there anything GONE.
-    return Layout(schema, rows.order, len(rows.key), len(rows.key), plain=True)
+    return RunSchema(schema, rows.order, len(rows.key), len(rows.key), plain=True)
 
 
 def checked(root: str, rows: Rows, update: External, *, sort: bool) -> Iterator[pl.DataFrame]:

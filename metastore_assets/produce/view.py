@@ -12,13 +12,13 @@ import pyarrow as pa
 from metastore_assets.errors import GraphError, ObjectNotFoundError, StageChangedError, VersionNotFoundError
 from metastore_assets.produce.dataset import Dataset, State
 from metastore_assets.produce.graph import Typed
-from metastore_assets.produce.layout import Layout
 from metastore_assets.produce.manifest import Manifest, Manifests, StageState
 from metastore_assets.produce.order import canonical
 from metastore_assets.produce.rows import frame_of, table_of
+from metastore_assets.produce.run_schema import RunSchema
 from metastore_assets.produce.runs import read_run
 from metastore_assets.produce.stages import SumStage
-from metastore_assets.produce.updates import update_layout
+from metastore_assets.produce.updates import update_schema
 from metastore_assets.store.objects import ObjectStore
 
 
@@ -65,10 +65,10 @@ class View:
 
     def mappings(self, stage: str) -> pa.Table:
         """The set of (source key, target key), by both. Raises GraphError for roots and sums, which have none."""
-        layout = self._typed(stage).mappings
-        if layout is None:
+        run_schema = self._typed(stage).mappings
+        if run_schema is None:
             raise GraphError(f"{stage!r} is a root or a sum: it has no key-mappings")
-        return _whole(self._batches(stage, layout, "mappings"), layout.schema)
+        return _whole(self._batches(stage, run_schema, "mappings"), run_schema.schema)
 
     def update(self, stage: str) -> pa.Table:
         """What changed since the version before: `_change`, key and value columns, by key.
@@ -76,17 +76,17 @@ class View:
         `add`, `update` and `delete`; a key that is added or updated comes with all its values, the first of an added
         one says `add`, the others `update`.
         """
-        schema = self._update_layout(stage).schema
+        schema = self._update_schema(stage).schema
         return _whole(self.update_batches(stage), schema)
 
     def update_batches(self, stage: str) -> Iterator[pa.RecordBatch]:
         """The same piece by piece."""
-        layout = self._update_layout(stage)
+        run_schema = self._update_schema(stage)
         state = self._manifest.stages.get(stage)
         for run in state.update if state else ():
             with self._there():
-                for frame in read_run(self._storage, run, layout).frames:
-                    yield from table_of(frame, layout.schema).to_batches()
+                for frame in read_run(self._storage, run, run_schema).frames:
+                    yield from table_of(frame, run_schema.schema).to_batches()
 
     def is_reset(self, stage: str) -> bool:
         """Whether the stage was built anew in this version, so that its update adds all there is."""
@@ -124,17 +124,17 @@ class View:
             raise GraphError(f"there is no stage {stage!r}; there are: {', '.join(self._graph)}")
         return self._graph[stage]
 
-    def _update_layout(self, stage: str) -> Layout:
+    def _update_schema(self, stage: str) -> RunSchema:
         typed = self._typed(stage)
         self._check_form(stage)
-        return update_layout(typed.rows, sums=isinstance(typed.node, SumStage))
+        return update_schema(typed.rows, sums=isinstance(typed.node, SumStage))
 
-    def _dataset(self, stage: str, layout: Layout, name: str) -> list[Dataset]:
+    def _dataset(self, stage: str, run_schema: RunSchema, name: str) -> list[Dataset]:
         """The dataset, or none where the stage has no state yet."""
         self._check_form(stage)
         state: StageState | None = self._manifest.stages.get(stage)
         own: State | None = getattr(state, name) if state else None
-        return [] if own is None else [Dataset(self._storage, layout, own)]
+        return [] if own is None else [Dataset(self._storage, run_schema, own)]
 
     def _check_form(self, stage: str) -> None:
         state = self._manifest.stages.get(stage)
@@ -144,12 +144,12 @@ class View:
                 f"{self._storage.uri()}: open the graph as it was declared then to read it"
             )
 
-    def _batches(self, stage: str, layout: Layout, name: str) -> Iterator[pa.RecordBatch]:
-        for dataset in self._dataset(stage, layout, name):
+    def _batches(self, stage: str, run_schema: RunSchema, name: str) -> Iterator[pa.RecordBatch]:
+        for dataset in self._dataset(stage, run_schema, name):
             with self._there():
                 for frame in dataset.scan().frames:
                     # As one piece, so that no target key is split, however many frames it came in.
-                    yield from table_of(frame, layout.schema).combine_chunks().to_batches()
+                    yield from table_of(frame, run_schema.schema).combine_chunks().to_batches()
 
     @contextmanager
     def _there(self) -> Iterator[None]:

@@ -12,7 +12,7 @@ from pyarrow import types as t
 from metastore_assets.statistics.physical import physical_series
 from metastore_assets.statistics.runs import (
     Counted,
-    Run,
+    SortedValues,
     compact,
     concatenated,
     count,
@@ -40,14 +40,14 @@ class ValueCounter:
     nothing is counted or sorted, and what was counted before is given to it as well.
     """
 
-    def __init__(self, cls: TypeClass, instead: Callable[[Run], bool] = lambda run: False) -> None:
+    def __init__(self, cls: TypeClass, instead: Callable[[SortedValues], bool] = lambda run: False) -> None:
         self._class = cls
         self._instead = instead
         self._pending: list[pl.Series] = []
         self._rows = 0
         self._buffers: dict[int, int] = {}
         self._repeating: list[Counted] = []
-        self._distinct: list[Run] = []
+        self._distinct: list[SortedValues] = []
         self.nan_count = 0
 
     def add(self, array: pa.Array) -> None:
@@ -74,15 +74,15 @@ class ValueCounter:
     def blocks(self) -> Iterator[Counted]:
         """The counts of all values added, in blocks of ascending values; not one where there are none."""
         last = concatenated(self._take_pending()) if self._pending else None
-        if last is not None and self._given_away(Run(last, None)):
+        if last is not None and self._given_away(SortedValues(last, None)):
             last = None
-        runs: list[Run] = [*self._distinct, *self._repeating]
+        runs: list[SortedValues] = [*self._distinct, *self._repeating]
         if last is not None:
             runs.append(count(last))
         self._distinct, self._repeating = [], []
         return merged_blocks(runs) if runs else iter(())
 
-    def _given_away(self, run: Run) -> bool:
+    def _given_away(self, run: SortedValues) -> bool:
         if not self._instead(run):
             return False
         for counted in (*self._distinct, *self._repeating):
@@ -92,14 +92,14 @@ class ValueCounter:
 
     def _flush(self) -> None:
         values = concatenated(self._take_pending())
-        if self._given_away(Run(values, None)):
+        if self._given_away(SortedValues(values, None)):
             return
         ascending = None if is_hashed(values) else values.sort()
         run = count(values) if ascending is None else count_sorted(ascending)
         if 2 * len(run) <= len(values):
             self._push(Counted(compact(run.values), run.counts))
         else:
-            self._distinct.append(Run(compact(values.sort() if ascending is None else ascending), None))
+            self._distinct.append(SortedValues(compact(values.sort() if ascending is None else ascending), None))
 
     def _take_pending(self) -> list[pl.Series]:
         pending, self._pending, self._rows, self._buffers = self._pending, [], 0, {}

@@ -28,7 +28,7 @@ from metastore_assets.statistics.histogram import Histogram, build_histogram, hi
 from metastore_assets.statistics.moments import Moments, encode_moments, merge_moments, moment_facts, moments_of
 from metastore_assets.statistics.physical import canonical_array, numbers, order_key, positive_zeros, storage
 from metastore_assets.statistics.quantiles import build_quantile_sketch, merge_quantile_sketches
-from metastore_assets.statistics.runs import BLOCK, Run, count_sorted
+from metastore_assets.statistics.runs import BLOCK, SortedValues, count_sorted
 from metastore_assets.statistics.types import TypeClass
 
 State = TypeVar("State")
@@ -102,7 +102,7 @@ class Describer:
             self._rank(block)
             self._take(block)
 
-    def pass_by(self, run: Run) -> None:
+    def pass_by(self, run: SortedValues) -> None:
         """Take some values in any order, or counted ones. Raises UnsupportedTypeError for text that is not UTF-8.
 
         Numbers are put in order a block at a time, which moments and digests are made of; nothing else is.

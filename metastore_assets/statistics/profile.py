@@ -20,7 +20,7 @@ from metastore_assets.statistics.histogram import Histogram
 from metastore_assets.statistics.leaves import LeafColumn, is_list, leaf_columns, plain_type, split_leaves
 from metastore_assets.statistics.merge import as_kept
 from metastore_assets.statistics.naming import value_width
-from metastore_assets.statistics.runs import Run, mostly_distinct
+from metastore_assets.statistics.runs import SortedValues, mostly_distinct
 from metastore_assets.statistics.types import TypeClass, type_class, type_text
 
 
@@ -142,7 +142,7 @@ class _LeafProfiler:
             return ColumnProfile(as_kept(row, policy), None, describer.histogram())
         return ColumnProfile(replace(row, frequencies="listed"), _joined(kept, cls), describer.histogram())
 
-    def _pass_by(self, run: Run) -> bool:
+    def _pass_by(self, run: SortedValues) -> bool:
         """Whether these values are not to be counted, but only passed by; then they were."""
         if self._passing is not None:
             self._passing.pass_by(run)

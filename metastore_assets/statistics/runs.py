@@ -19,7 +19,7 @@ Counts = npt.NDArray[np.int64]
 
 
 @dataclass(frozen=True)
-class Run:
+class SortedValues:
     """Physical values in ascending order, without nulls: distinct ones with their counts, or each row for itself."""
 
     values: pl.Series
@@ -29,13 +29,15 @@ class Run:
     def __len__(self) -> int:
         return len(self.values)
 
-    def part(self, start: int, stop: int) -> Run:
+    def part(self, start: int, stop: int) -> SortedValues:
         """The values from one position up to another."""
-        return Run(self.values.slice(start, stop - start), None if self.counts is None else self.counts[start:stop])
+        return SortedValues(
+            self.values.slice(start, stop - start), None if self.counts is None else self.counts[start:stop]
+        )
 
 
 @dataclass(frozen=True)
-class Counted(Run):
+class Counted(SortedValues):
     """A run of distinct values with their counts."""
 
     counts: Counts
@@ -74,7 +76,7 @@ def sum_counts(values: pl.Series, counts: Counts) -> Counted:
     return Counted(values.gather(starts), np.add.reduceat(counts, starts))
 
 
-def merge_runs(runs: Sequence[Run]) -> Counted:
+def merge_runs(runs: Sequence[SortedValues]) -> Counted:
     """One run with the counts of equal values added up, of one run or more."""
     if all(run.counts is None for run in runs) and sum(map(len, runs)) <= 8 * BLOCK:
         return count(concatenated([run.values for run in runs]))
@@ -84,7 +86,7 @@ def merge_runs(runs: Sequence[Run]) -> Counted:
     return sum_counts(concatenated([run.values for run in counted]), np.concatenate([run.counts for run in counted]))
 
 
-def merged_blocks(runs: Sequence[Run]) -> Iterator[Counted]:
+def merged_blocks(runs: Sequence[SortedValues]) -> Iterator[Counted]:
     """All the runs merged, in blocks of ascending values, each value in one block; never empty blocks.
 
     Values are cut into ranges, and a range is merged at a time: beside the runs only a block is held.
@@ -115,11 +117,11 @@ def compact(values: pl.Series) -> pl.Series:
     return pl.Series(values.to_arrow(compat_level=pl.CompatLevel.oldest())) if values.dtype == pl.Binary else values
 
 
-def _counted(run: Run) -> Counted:
+def _counted(run: SortedValues) -> Counted:
     return count_sorted(run.values) if run.counts is None else Counted(run.values, run.counts)
 
 
-def _splitters(runs: Sequence[Run]) -> pl.Series:
+def _splitters(runs: Sequence[SortedValues]) -> pl.Series:
     """Values that cut all the runs into ranges of about a block."""
     step = BLOCK // _SAMPLES
     sample = concatenated([run.values.gather_every(step, offset=step - 1) for run in runs]).sort()

@@ -83,3 +83,10 @@ def clear_pending(objects: ObjectStore, paths: Iterable[str]) -> None:
     """Mark pending files as cleared."""
     for path in paths:
         objects.write(f"{path}{_CLEARED}", b"")
+
+
+def remove_cleared(objects: ObjectStore, pending: PendingFiles, cleared: Sequence[str]) -> None:
+    """Remove pending files that were cleared long ago, and their marks."""
+    if cleared:
+        objects.delete(cleared)  # a mark outlives its file, or the file would count again
+        objects.delete(pending.marks_of(cleared))

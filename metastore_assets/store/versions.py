@@ -27,8 +27,15 @@ from metastore_assets.store.manifest import FragmentEntry, Version
 from metastore_assets.store.named import not_in_file, not_named
 from metastore_assets.store.objects import ObjectStore
 from metastore_assets.store.pending import FOLDER as PENDING
-from metastore_assets.store.pending import clear_pending, list_pending, read_pending, save_pending
-from metastore_assets.store.released import drop_outdated, write_released
+from metastore_assets.store.pending import (
+    PendingFiles,
+    clear_pending,
+    list_pending,
+    read_pending,
+    remove_cleared,
+    save_pending,
+)
+from metastore_assets.store.released import PORTION, drop_outdated, write_released
 
 
 class VersionStore:
@@ -41,6 +48,7 @@ class VersionStore:
         self.documents = Documents(self.objects)
         self._pending_known: set[str] = set()
         self._pending_files: set[str] = set()
+        self._pending_listed = PendingFiles((), {})
 
     def numbers(self) -> list[int]:
         """The numbers of the versions there are, ascending. Lists them all; `newest` does not."""
@@ -109,9 +117,12 @@ class VersionStore:
         """Remove a few of the versions before the last `keep` up to `newest`, and files that only they name.
 
         Bounded work; what is left over waits for the next call. A version stays while the one after it is younger
-        than `grace`. Files of pending profiles that this object has read stay too.
+        than `grace`. Files of pending profiles that this object has read stay too; what it saw then that was cleared
+        longer ago than that goes.
         """
         drop_outdated(self.documents, newest - keep, grace, self._pending_files)
+        cleared = self._pending_listed.cleared_before(datetime.now(UTC) - grace)[:PORTION]
+        remove_cleared(self.objects, self._pending_listed, cleared)
 
     def save_pending(self, entries: Sequence[FragmentEntry]) -> None:
         """Keep profiles that were finished by an attempt that will not publish."""
@@ -121,7 +132,8 @@ class VersionStore:
     def pending(self) -> list[FragmentEntry]:
         """Profiles kept by `save_pending` and not cleared since; of several with one id and layout, the newest."""
         found: dict[tuple[str, str], FragmentEntry] = {}
-        for path in list_pending(self.objects).current():
+        self._pending_listed = list_pending(self.objects)
+        for path in self._pending_listed.current():
             for entry in read_pending(self.objects, path):
                 found[entry.id, entry.layout] = entry
                 self._pending_files.update(entry.files.paths())
@@ -155,8 +167,7 @@ class VersionStore:
             return paths
 
         removed = expire(self.documents, lambda numbers: numbers[-keep:][0], unnamed, grace, now)
-        self.objects.delete(cleared)  # a mark outlives its file, or the file would count again
-        self.objects.delete(pending.marks_of(cleared))
+        remove_cleared(self.objects, pending, cleared)
         return replace(removed, files=removed.files + len(cleared))
 
     def _conflict(self, number: int, newest: int) -> VersionConflictError:

@@ -24,7 +24,7 @@ WRITES = [
     *(f"fragments/*.{kind}.parquet" for kind in PROFILE),
     "pending/*.parquet",
     *(f"{level}/*.{kind}.parquet" for level in ("partitions", "table") for kind in PROFILE),
-    *(f"entries/*.{kind}.parquet" for kind in ("fragments", "partitions", "released")),
+    *(f"entries/*.{kind}.parquet" for kind in ("fragments", "partitions", "memory", "released")),
     "versions/N.json",
     "versions/newest",
     "pending/*.parquet.cleared",

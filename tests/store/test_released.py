@@ -197,6 +197,23 @@ def test_files_of_pending_profiles_stay(table: Published) -> None:
     assert set(files("a").paths()) <= table.paths()
 
 
+def test_pending_profiles_that_were_cleared_long_ago_go(table: Published) -> None:
+    """Else every refresh would leave two files more, which the next ones list."""
+    versions = table.versions
+    versions.save_pending([fragment("a")])
+    table.commit("a")
+    versions.clear_pending()
+    versions.save_pending([fragment("waiting")])
+    assert [entry.id for entry in versions.pending()] == ["waiting"]
+    versions.drop_outdated(1, 2, timedelta(hours=9))
+    assert len(table.paths("pending")) == 3
+    table.pass_hour()
+    versions.pending()
+    versions.drop_outdated(1, 2, HALF_AN_HOUR)
+    assert len(table.paths("pending")) == 1
+    assert [entry.id for entry in versions.pending()] == ["waiting"]
+
+
 def test_without_a_base_what_went_is_left_to_expire(table: Published) -> None:
     table.commit("a")
     table.save("table-2", "day-2", "node-2", "b")

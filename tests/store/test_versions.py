@@ -208,7 +208,7 @@ def test_a_version_of_an_older_release_is_to_be_rebuilt(versions: VersionStore) 
     versions.publish(version(1))
     document = json.loads(versions.objects.read("versions/1.json"))
     versions.objects.write("versions/2.json", json.dumps({**document, "format_version": 1, "number": 2}).encode())
-    with pytest.raises(CorruptionError, match=r"2\.json was written by an older release .*refresh --full"):
+    with pytest.raises(CorruptionError, match=r"2\.json was written by an earlier release .*refresh --full"):
         versions.latest()
 
 
@@ -234,16 +234,6 @@ def test_a_damaged_document_is_named(local_versions: VersionStore, damage: objec
     assert damage(data) != data
     local_versions.objects.write("versions/1.json", damage(data))
     with pytest.raises(CorruptionError, match=r"versions/1\.json is damaged"):
-        local_versions.latest()
-
-
-def test_a_version_of_an_earlier_release_is_to_be_rebuilt(local_versions: VersionStore) -> None:
-    local_versions.publish(version(1))
-    document = json.loads(local_versions.objects.read("versions/1.json"))
-    local_versions.objects.write("versions/1.json", json.dumps({**document, "format_version": 1}).encode())
-    with pytest.raises(
-        CorruptionError, match=r"1\.json was written by an earlier release .* `metastore refresh --full`"
-    ):
         local_versions.latest()
 
 

@@ -16,7 +16,7 @@ GONE = "_gone"
 
 
 @dataclass(frozen=True)
-class Layout:
+class RunSchema:
     """How rows of a dataset are stored in sorted runs.
 
     Of several runs, the newest one that has a unit says all rows of that unit; or, where `amounts` are given, units
@@ -73,29 +73,29 @@ class Layout:
         return self.empty.select(self.group.columns)
 
 
-def root_layout(rows: Rows) -> Layout:
+def root_schema(rows: Rows) -> RunSchema:
     """Content of a root: its key is source and target key in one."""
-    return Layout(rows.schema, rows.order, len(rows.key), len(rows.key))
+    return RunSchema(rows.schema, rows.order, len(rows.key), len(rows.key))
 
 
-def content_layout(rows: Rows, source: pa.Schema) -> Layout:
+def content_schema(rows: Rows, source: pa.Schema) -> RunSchema:
     """Content of a stage: (target key, source key, value), by target key, source key, and position."""
     fields = source_fields(source)
     order = rows.order + Order.of([field.name for field in fields])
     schema = pa.schema([*rows.key, *fields, *rows.value])
-    return Layout(schema, order, len(rows.key), len(order.columns))
+    return RunSchema(schema, order, len(rows.key), len(order.columns))
 
 
-def mapping_layout(rows: Rows, source: pa.Schema) -> Layout:
+def mapping_schema(rows: Rows, source: pa.Schema) -> RunSchema:
     """Key-mappings of a stage: the set of (source key, target key), by both. All target keys of a source are a unit."""
     fields = source_fields(source)
     order = Order.of([field.name for field in fields]) + rows.order
-    return Layout(pa.schema([*fields, *rows.key]), order, len(fields), len(fields))
+    return RunSchema(pa.schema([*fields, *rows.key]), order, len(fields), len(fields))
 
 
-def sum_layout(rows: Rows, unsigned: tuple[str, ...]) -> Layout:
+def sum_schema(rows: Rows, unsigned: tuple[str, ...]) -> RunSchema:
     """Totals by key, some of which are never below zero."""
-    return Layout(rows.schema, rows.order, len(rows.key), len(rows.key), tuple(rows.value.names), unsigned)
+    return RunSchema(rows.schema, rows.order, len(rows.key), len(rows.key), tuple(rows.value.names), unsigned)
 
 
 def source_fields(source: pa.Schema) -> list[pa.Field]:
