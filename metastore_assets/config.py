@@ -210,6 +210,8 @@ class MetastoreConfig(_Model):
     storage_options: dict[str, str] = Field(default_factory=dict)
     """Object-store settings of `root` (`aws_endpoint`, `aws_region`, …), as obstore names them."""
     spark: dict[str, Any] = Field(default_factory=dict)
+    engine: Literal["spark", "auto"] = "spark"
+    """`spark` reads the files of tables on Spark, always; `auto` reads few small ones without."""
     keep_versions: int = Field(default=100, ge=1)
     """Versions kept readable; what only older ones name is removed by `metastore expire`."""
     catalogs: dict[str, CatalogConfig] = Field(default_factory=dict)

@@ -17,6 +17,10 @@ class ConfigError(MetastoreError):
     """Raised when metastore.yaml is missing or invalid: names the file, the key path, the value, what is allowed."""
 
 
+class MissingPackageError(MetastoreError):
+    """Raised when something needs a package that is not installed: names it, and the extra that it comes with."""
+
+
 class TableNotFoundError(MetastoreError):
     """Raised when a table's location holds no table, or no table of that name is configured."""
 
@@ -41,11 +45,11 @@ class FragmentError(MetastoreError):
         self.missing = missing
 
     def __reduce__(self) -> tuple[object, ...]:
-        return _fragment_error, (str(self), self.path, self.missing)
+        return _fragment_error, (type(self), str(self), self.path, self.missing)
 
 
-def _fragment_error(message: str, path: str, missing: bool) -> FragmentError:
-    return FragmentError(message, path=path, missing=missing)
+def _fragment_error(kind: type[FragmentError], message: str, path: str, missing: bool) -> FragmentError:
+    return kind(message, path=path, missing=missing)
 
 
 class FatalFileError(FragmentError):

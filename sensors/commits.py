@@ -24,7 +24,7 @@ from metastore_assets.assets.names import KINDS, LEVELS, TABLE_TAG, TARGET_TAG, 
 from metastore_assets.assets.told import told_version
 from metastore_assets.config import TableConfig, load_config
 from metastore_assets.errors import ConfigError
-from metastore_assets.formats import SnapshotReference, open_table_format
+from metastore_assets.formats import Memory, SnapshotReference, open_table_format
 from metastore_assets.pipeline.decisions import recorded_decisions
 from metastore_assets.pipeline.plan import table_layout
 from metastore_assets.pipeline.signatures import PROFILE_VERSION
@@ -77,7 +77,7 @@ def commit_sensor(table: TableConfig, job: "UnresolvedAssetJobDefinition") -> Se
 
 def look(instance: DagsterInstance, table: TableConfig, latest: Version | None) -> Seen:
     """What the decision depends on. Raises TableNotFoundError and the like: the tick then shows as failed."""
-    now = open_table_format(table).current()
+    now = open_table_format(table, Memory(lambda: latest.memory if latest else {})).current()
     told = told_version(instance, table.name)
     target = _target(table, now, latest)
     ended = _ended_runs(instance, target)

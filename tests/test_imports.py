@@ -102,6 +102,8 @@ def test_every_import_is_a_declared_dependency(folders: tuple[str, ...], groups:
     """A package that the code imports is a dependency in pyproject.toml: not one that happens to come with another."""
     project = tomllib.loads((REPOSITORY / "pyproject.toml").read_text(encoding="utf-8"))
     entries = [*project["project"]["dependencies"]]
+    for extra in project["project"]["optional-dependencies"].values():
+        entries += extra
     for group in groups:
         entries += project["dependency-groups"][group]
     declared = {_normal(re.split(r"[\[<>=!~; ]", entry)[0]) for entry in entries}

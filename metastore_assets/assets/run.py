@@ -14,8 +14,9 @@ from metastore_assets.assets.report import Report
 from metastore_assets.assets.told import is_observed, read_told_version
 from metastore_assets.config import MetastoreConfig, TableConfig
 from metastore_assets.errors import MetastoreError, PartitionNotFoundError
-from metastore_assets.formats import open_table_format
+from metastore_assets.formats import Memory, open_table_format
 from metastore_assets.lookup import Metastore
+from metastore_assets.pipeline.reading import TaskReader
 from metastore_assets.pipeline.refresh import Progress, RefreshResult, refresh
 from metastore_assets.store.versions import VersionStore
 
@@ -41,7 +42,7 @@ def refresh_and_report(
     files, of table-level files, and check results. Raises Failure with the message of what went wrong.
     """
     try:
-        wanted = _wanted_partitions(context, table)
+        wanted = _wanted_partitions(context, table, versions, spark)
         result = refresh(config, table, spark, full=full, partitions=wanted, progress=_log_progress(context))
         _log_result(context, result)
         yield from _report(context, config, table, versions, result, wanted)
@@ -87,12 +88,15 @@ def _report(
         yield check_result(key, version, lookup.statistics())
 
 
-def _wanted_partitions(context: AssetExecutionContext, table: TableConfig) -> tuple[str, ...]:
+def _wanted_partitions(
+    context: AssetExecutionContext, table: TableConfig, versions: VersionStore, spark: Callable[[], "SparkSession"]
+) -> tuple[str, ...]:
     """The partitions that the run was launched for and that the table still has."""
     if not (context.has_partition_key or context.has_partition_key_range):
         return ()
     asked = context.partition_keys
-    there = {fragment.partition_key for fragment in open_table_format(table).snapshot().fragments}
+    snapshot = open_table_format(table, Memory(versions.memory), TaskReader(spark)).snapshot()
+    there = {fragment.partition_key for fragment in snapshot.fragments}
     gone = [key for key in asked if key not in there]
     if len(gone) == len(asked):
         raise PartitionNotFoundError(

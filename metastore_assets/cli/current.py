@@ -7,7 +7,7 @@ import time
 from typing import TYPE_CHECKING
 
 from metastore_assets.cli.text import one_line
-from metastore_assets.config import TableConfig
+from metastore_assets.config import MetastoreConfig
 from metastore_assets.errors import MetastoreError
 
 if TYPE_CHECKING:
@@ -21,8 +21,9 @@ PATIENCE = 10.0
 class CurrentCheck:
     """Asks a table for its current snapshot in the background, from the moment it is made."""
 
-    def __init__(self, table: TableConfig) -> None:
-        self._table = table
+    def __init__(self, config: MetastoreConfig, table: str) -> None:
+        self._config = config
+        self._table = config.table(table)
         self._snapshot: SnapshotReference | None = None
         self._failure = f"it did not answer within {PATIENCE:.0f} seconds"
         # A daemon: a store that never answers must not keep the command from ending.
@@ -40,10 +41,14 @@ class CurrentCheck:
         return (self._snapshot.id, self._snapshot.committed_at) == (version.snapshot, version.committed_at), None
 
     def _ask(self) -> None:
-        from metastore_assets.formats import open_table_format
+        from metastore_assets.formats import Memory, open_table_format
+        from metastore_assets.store.objects import ObjectStore
+        from metastore_assets.store.versions import VersionStore
 
+        store = ObjectStore(self._config.root, self._config.storage_options)
+        memory = Memory(VersionStore(store, self._table.name).memory)
         try:
-            self._snapshot = open_table_format(self._table).current()
+            self._snapshot = open_table_format(self._table, memory).current()
         except MetastoreError as error:
             self._failure = one_line(str(error))
         except Exception as error:  # noqa: BLE001 (the clients of object stores raise whatever they like)

@@ -5,7 +5,9 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from metastore_assets.errors import ConfigError, TableFormatError, TableNotFoundError
+from metastore_assets.extras import extra
 from metastore_assets.formats import delta, hudi, iceberg
+from metastore_assets.formats.apart.running import Runner, run_in_children
 from metastore_assets.formats.base import (
     Fragment,
     FragmentReader,
@@ -14,6 +16,7 @@ from metastore_assets.formats.base import (
     SnapshotReference,
     TableFormat,
 )
+from metastore_assets.formats.memory import Memory
 from metastore_assets.formats.partition_keys import UNPARTITIONED, decode_partition_key, encode_partition_key
 from metastore_assets.formats.places.location import Location
 from metastore_assets.formats.places.reach import own_location
@@ -26,6 +29,8 @@ __all__ = [
     "Fragment",
     "FragmentReader",
     "FragmentSource",
+    "Memory",
+    "Runner",
     "Snapshot",
     "SnapshotReference",
     "TableFormat",
@@ -35,11 +40,14 @@ __all__ = [
 ]
 
 
-def open_table_format(table: TableConfig) -> TableFormat:
+def open_table_format(table: TableConfig, memory: Memory | None = None, run: Runner = run_in_children) -> TableFormat:
     """The table at `table.uri` in its format, detected from what lies there when `table.format` is None.
 
-    Nothing but detection is read yet. Raises TableFormatError for a format that is not built.
+    What `memory` knows of its files is not read again, and what is learnt is added. Whole files that nothing is known
+    of, which may take long, are read by `run`. Nothing but detection is read yet. Raises TableFormatError for a format
+    that is not built.
     """
+    memory = Memory() if memory is None else memory
     name = table.format or _detect(own_location(table))
     if table.declared and name != "files":
         raise ConfigError(
@@ -48,8 +56,10 @@ def open_table_format(table: TableConfig) -> TableFormat:
     if name == "files":
         from metastore_assets.formats.files.table import FilesFormat
 
-        return FilesFormat(table, {registration.title: registration.marks for registration in _LOGGED.values()})
-    return _LOGGED[name].open(table)
+        marks = {registration.title: registration.marks for registration in _LOGGED.values()}
+        return FilesFormat(table, marks, memory, run)
+    with extra(name, f"{_LOGGED[name].title} table {table.name!r}"):
+        return _LOGGED[name].open(table, memory)
 
 
 def _detect(location: Location) -> str:

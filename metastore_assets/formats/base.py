@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from datetime import datetime
 from enum import StrEnum
 from typing import Protocol
@@ -119,6 +119,8 @@ class Snapshot:
     """Sorted by (partition_key, id); ids are distinct."""
     type_reasons: tuple[TypeReason, ...] = ()
     """Where the files' contents decide the types of columns; at most one for a column and a type."""
+    bytes_read: int = field(default=0, compare=False)
+    """Of data files that had to be read as a whole to make it: CSV and JSON that nothing was known of."""
 
     @property
     def reference(self) -> SnapshotReference:

@@ -48,6 +48,8 @@ DELETED_ROWS = 1 << 27
 """Rows deleted of one data file: sixteen bytes of memory each."""
 DELETE_FILE_BYTES = 1 << 30
 """Of the rows, in memory, of the equality delete files that apply to one data file."""
+DELETES_KEPT_BYTES = 256 << 20
+"""Of the rows, in memory, of equality delete files that a process has read, and keeps for other data files."""
 MANIFESTS = 1_000_000
 """Manifests of one snapshot of an Iceberg table. Writers merge them at a hundred."""
 

@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING
 if TYPE_CHECKING:
     from metastore_assets.config import TableConfig
     from metastore_assets.formats.base import TableFormat
+    from metastore_assets.formats.memory import Memory
     from metastore_assets.formats.places.location import Location
 
 
@@ -36,6 +37,6 @@ class Registration:
     """What people call it."""
     detect: Callable[[Location], bool]
     """Whether the location that a user names is such a table. Raises OSError."""
-    open: Callable[[TableConfig], TableFormat]
-    """The table in this format. Nothing is read yet."""
+    open: Callable[[TableConfig, Memory], TableFormat]
+    """The table in this format, with what is known of its files. Nothing is read yet."""
     marks: Marks

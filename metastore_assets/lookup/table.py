@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections import OrderedDict
 from collections.abc import Iterable
 from dataclasses import dataclass
-from functools import cached_property, partial
+from functools import partial
 from threading import RLock
 
 import numpy as np
@@ -18,6 +18,7 @@ from metastore_assets.statistics.column import ColumnStatistics, Guarantee
 from metastore_assets.statistics.histogram import Histogram
 from metastore_assets.statistics.leaves import LeafColumn, schema_leaves
 from metastore_assets.statistics.types import class_named
+from metastore_assets.store.entries import find_partition
 from metastore_assets.store.manifest import PartitionEntry, ProfileFiles, Version
 from metastore_assets.store.objects import ObjectStore
 
@@ -54,6 +55,7 @@ class TableLookup:
         self._version = version
         self._leaves = [leaf for leaves in schema_leaves(version.schema) for leaf in leaves]
         self._lock = RLock()
+        self._found: dict[str, PartitionEntry | None] = {}
         self._profiles: OrderedDict[str | None, ProfileReader] = OrderedDict()
 
     @property
@@ -120,17 +122,19 @@ class TableLookup:
             raise NotKeptError(f"{self._named(column)} has no histogram: {reason}")
         return []
 
-    @cached_property
-    def _partitions(self) -> dict[str, PartitionEntry]:
-        return {entry.key: entry for entry in self._version.partitions}
+    def find_partition(self, key: str) -> PartitionEntry | None:
+        """The partition with that key, if there is one. Reads little of a table that has many."""
+        if key not in self._found:
+            self._found[key] = find_partition(self._version, key)
+        return self._found[key]
 
     def _partition(self, key: str) -> PartitionEntry:
-        entry = self._partitions.get(key)
+        entry = self.find_partition(key)
         if entry is None:
             name = self._version.table
             raise PartitionNotFoundError(
                 f"table {name!r} has no partition {key!r} in version {self._version.number}"
-                + near_names(key, list(self._partitions))
+                + near_names(key, [entry.key for entry in self._version.partitions])
                 + f"; list them with `metastore show {name} --partitions`"
             )
         return entry

@@ -6,40 +6,38 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
 from datetime import UTC, datetime
 from importlib.metadata import version as package_version
-from typing import TYPE_CHECKING
 
 from metastore_assets.pipeline.decisions import record
+from metastore_assets.pipeline.engine import Engine
 from metastore_assets.pipeline.plan import Held, PartitionPlan, Plan, content_id, partition_content_id
 from metastore_assets.pipeline.reduce import Child, Former, Group, Reduction, node_group, reduce_groups
 from metastore_assets.store.manifest import FragmentEntry, NodeEntry, PartitionEntry, ProfileFiles, Version
 from metastore_assets.store.objects import ObjectStore
-
-if TYPE_CHECKING:
-    from pyspark.sql import SparkSession
 
 _TABLE = "*"
 """Group key of the table-level profile; no partition key has this form."""
 
 
 def next_version(
-    spark: Callable[[], SparkSession],
+    engine: Engine,
     store: ObjectStore,
     plan: Plan,
     fragments: Mapping[str, FragmentEntry],
     keep_versions: int,
     then_the_table: Callable[[], None] = lambda: None,
+    memory: Mapping[bytes, bytes] | None = None,
 ) -> Version:
     """Reduce what the plan says has changed; everything else is taken over from the published version.
 
-    `then_the_table` is called when all partitions are reduced.
+    `then_the_table` is called when all partitions are reduced. `memory` is what planning learnt.
 
     `fragments` are the profiles of all fragments, by id; the plan is settled. Spark is asked for only when there is
-    something to merge. Profiles of fragments that left the table stay known for `keep_versions` versions: a restore
+    much to merge. Profiles of fragments that left the table stay known for `keep_versions` versions: a restore
     brings the fragments back.
     """
     held = Held(plan.layouts, plan.layout)
     known = {node.id: node for node in plan.base.nodes} if plan.base else {}
-    reduced = _reduce_partitions(spark, store, plan, held, fragments, known)
+    reduced = _reduce_partitions(engine, store, plan, held, fragments, known)
     partitions = [
         partition.reused or _partition(plan, partition, [fragments[i] for i in partition.fragments], reduced.files)
         for partition in plan.partitions
@@ -47,7 +45,7 @@ def next_version(
     unchanged = {partition.key for partition in plan.partitions if partition.reused is not None}
     kept_nodes = [node for node in known.values() if node_group(node.id) in unchanged]
     then_the_table()
-    table_files, table_nodes = _reduce_table(spark, store, plan, held, partitions, known)
+    table_files, table_nodes = _reduce_table(engine, store, plan, held, partitions, known)
     current = [fragments[own] for partition in plan.partitions for own in partition.fragments]
     entries = [*current, *_retired(plan, {entry.id for entry in current}, keep_versions)]
     nodes = [*kept_nodes, *reduced.nodes, *table_nodes]
@@ -71,12 +69,13 @@ def next_version(
         fragments=entries,
         partitions=partitions,
         nodes=nodes,
+        memory=memory or {},
         decisions=record(store, plan, table_files),
     )
 
 
 def _reduce_partitions(
-    spark: Callable[[], SparkSession],
+    engine: Engine,
     store: ObjectStore,
     plan: Plan,
     held: Held,
@@ -100,11 +99,11 @@ def _reduce_partitions(
         for partition in plan.partitions
         if partition.reused is None
     ]
-    return reduce_groups(spark, store, held, groups, known)
+    return reduce_groups(engine, store, held, groups, known)
 
 
 def _reduce_table(
-    spark: Callable[[], SparkSession],
+    engine: Engine,
     store: ObjectStore,
     plan: Plan,
     held: Held,
@@ -121,7 +120,7 @@ def _reduce_table(
             return base.files, [node for node in known.values() if node_group(node.id) == _TABLE]
         former = [Child(entry.key, entry.files, entry.layout, as_wanted=False) for entry in base.partitions]
         own = _former(held, base.files, base.layout, former)
-    reduction = reduce_groups(spark, store, held, [Group(_TABLE, "table", children, own)], known)
+    reduction = reduce_groups(engine, store, held, [Group(_TABLE, "table", children, own)], known)
     return reduction.files[_TABLE], reduction.nodes
 
 

@@ -12,29 +12,25 @@ reading; turning to *listed* with the next commit, for its plan has to say what 
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence, Set
 from dataclasses import dataclass, replace
 from functools import partial
-from typing import TYPE_CHECKING
 
 import pyarrow as pa
 
 from metastore_assets.config import FREQUENCY_LIMIT, NEAR_UNIQUE_FROM, TableConfig
+from metastore_assets.pipeline.engine import Engine
 from metastore_assets.pipeline.files import read_statistics
 from metastore_assets.pipeline.plan import Decided, Held, Layout, Plan, holds, table_layout
 from metastore_assets.pipeline.signatures import signature_of
-from metastore_assets.spark.tasks import run_tasks
 from metastore_assets.statistics.column import ColumnStatistics
 from metastore_assets.statistics.distinct import estimate_distinct, merge_distinct_sketches
 from metastore_assets.statistics.types import type_class
 from metastore_assets.store.manifest import Decision, FragmentEntry, ProfileFiles, Version
 from metastore_assets.store.objects import ObjectStore
 
-if TYPE_CHECKING:
-    from pyspark.sql import SparkSession
-
 _AT_ONCE = 16
-"""Profiles that are looked at in this process; more are looked at on Spark, in lots of so many."""
+"""Profiles that are looked at by one task."""
 
 
 @dataclass(frozen=True)
@@ -102,7 +98,7 @@ def planned_decisions(
 
 
 def settled(
-    spark: Callable[[], SparkSession],
+    engine: Engine,
     store: ObjectStore,
     table: TableConfig,
     plan: Plan,
@@ -115,7 +111,7 @@ def settled(
         return plan
     before = read_statistics(store, plan.base.files)[1] if plan.base is not None else {}
     added = set(plan.added)
-    came = _gathered(spark, store, open_, [fragments[own] for own in plan.added])
+    came = _gathered(engine, store, open_, [fragments[own] for own in plan.added])
     read = [fragments[own.id] for own in plan.to_profile if own.id not in added]
     again: dict[str, Evidence] | None = None
     decided: dict[str, Decided] = {}
@@ -127,7 +123,7 @@ def settled(
         base, new = _evidence(before.get(leaf.field_id)), came.get(leaf.field_id, _NOTHING)
         if base.type_class is None or base.type_class != type_class(leaf.type).name:
             # A column that the published version does not know: what was read again for its sake counts as well.
-            again = _gathered(spark, store, open_, read) if again is None else again
+            again = _gathered(engine, store, open_, read) if again is None else again
             new, base = _together([new, again.get(leaf.field_id, _NOTHING)]), _NOTHING
         decided[leaf.field_id] = "estimated" if _is_estimated(base, new, bool(plan.removed)) else "listed"
     layout = table_layout(plan.snapshot.schema, table, decided)
@@ -186,13 +182,11 @@ def _is_estimated(base: Evidence, came: Evidence, some_went: bool) -> bool:
 
 
 def _gathered(
-    spark: Callable[[], SparkSession], store: ObjectStore, leaves: Iterable[str], entries: Sequence[FragmentEntry]
+    engine: Engine, store: ObjectStore, leaves: Set[str], entries: Sequence[FragmentEntry]
 ) -> dict[str, Evidence]:
     look = partial(_look, store, frozenset(leaves))
-    if len(entries) <= _AT_ONCE:
-        return look(entries)
     lots = [entries[start : start + _AT_ONCE] for start in range(0, len(entries), _AT_ONCE)]
-    return _merged(run_tasks(spark(), look, lots))
+    return _merged(engine.merge(look, lots, [len(leaves) * len(lot) for lot in lots]))
 
 
 def _look(store: ObjectStore, leaves: frozenset[str], entries: Sequence[FragmentEntry]) -> dict[str, Evidence]:

@@ -12,14 +12,14 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import partial
 from itertools import groupby
-from typing import TYPE_CHECKING
 
 import pyarrow as pa
 
 from metastore_assets.errors import CorruptionError, MetastoreError
+from metastore_assets.pipeline.engine import Engine
 from metastore_assets.pipeline.files import FrequencyReader, FrequencyWriter
 from metastore_assets.pipeline.plan import Layout
-from metastore_assets.spark.tasks import balanced_bins, collected, failure, limit_threads, pack, parallelism, results
+from metastore_assets.spark.tasks import balanced_bins, collected, failure, limit_threads, pack, results
 from metastore_assets.statistics.frequencies import (
     EMPTY,
     Frequencies,
@@ -29,9 +29,6 @@ from metastore_assets.statistics.frequencies import (
 )
 from metastore_assets.store.manifest import ProfileFiles
 from metastore_assets.store.objects import ObjectStore
-
-if TYPE_CHECKING:
-    from pyspark.sql import SparkSession
 
 _TERMS_PER_TASK = 16
 _ROWS_PER_BUCKET = 2_000_000
@@ -83,32 +80,48 @@ class _MapTask:
 
 
 def sum_columns(
-    spark: SparkSession, store: ObjectStore, folder: str, layout: Layout, sums: Sequence[FrequencySum]
+    engine: Engine, store: ObjectStore, folder: str, layout: Layout, sums: Sequence[FrequencySum]
 ) -> dict[int, SummedColumns]:
-    """Sum in one Spark job with one exchange; outcomes by profile number.
+    """Sum here where the lists are short, else in one Spark job with one exchange; outcomes by profile number.
 
     Raises CorruptionError when a total comes out negative, for then the terms were not what they claim to be.
     """
     if not sums:
         return {}
-    slots = parallelism(spark)
-    tasks, buckets = _map_tasks(sums, slots)
-    bins = balanced_bins([float(len(task.terms) * len(task.buckets)) for task in tasks], slots * 4)
-    packed = [pack([tasks[index] for index in group]) for group in bins]
-    partials = spark.range(0, len(packed), 1, len(packed)).mapInArrow(
-        partial(_read_partials, store, layout, packed), _PARTIAL
-    )
-    # Buckets are dealt out by number, not by hash: a bucket's file covers the columns it was planned for.
-    ordered = partials.repartitionById(buckets, "bucket").sortWithinPartitions("bucket", "total", "position")
-    summed = ordered.mapInArrow(partial(_sum_partials, store, folder, layout), "result binary")
+    if engine.sums_here(sum(total.rows for total in sums)):
+        parts = _summed_here(store, folder, layout, _map_tasks(sums, 1)[0])
+    else:
+        parts = _summed_on_spark(engine, store, folder, layout, sums)
     outcomes: dict[int, SummedColumns] = {}
-    for part in results(collected(summed)):
+    for part in parts:
         outcome = outcomes.setdefault(part.total, SummedColumns())
         outcome.facts.update(part.facts)
         outcome.files.append(part.file)
     for outcome in outcomes.values():
         outcome.files.sort()
     return outcomes
+
+
+def _summed_here(store: ObjectStore, folder: str, layout: Layout, tasks: Sequence[_MapTask]) -> list[_Part]:
+    rows = sorted(_rows(row for task in tasks for row in _partials(store, layout, task)), key=lambda row: row[:3])
+    groups = groupby(rows, key=lambda row: (row[0], row[1]))
+    return [_sum_part(store, folder, layout, total, group) for (_, total), group in groups]
+
+
+def _summed_on_spark(
+    engine: Engine, store: ObjectStore, folder: str, layout: Layout, sums: Sequence[FrequencySum]
+) -> list[_Part]:
+    slots = engine.slots()
+    tasks, buckets = _map_tasks(sums, slots)
+    bins = balanced_bins([float(len(task.terms) * len(task.buckets)) for task in tasks], slots * 4)
+    packed = [pack([tasks[index] for index in group]) for group in bins]
+    partials = engine.session.range(0, len(packed), 1, len(packed)).mapInArrow(
+        partial(_read_partials, store, layout, packed), _PARTIAL
+    )
+    # Buckets are dealt out by number, not by hash: a bucket's file covers the columns it was planned for.
+    ordered = partials.repartitionById(buckets, "bucket").sortWithinPartitions("bucket", "total", "position")
+    summed = ordered.mapInArrow(partial(_sum_partials, store, folder, layout), "result binary")
+    return results(collected(summed))
 
 
 def _map_tasks(sums: Sequence[FrequencySum], slots: int) -> tuple[list[_MapTask], int]:

@@ -192,7 +192,7 @@ class Plan:
             "removed_partitions": list(self.removed_partitions),
             "type_changes": [change.to_json() for change in self.type_changes],
             "read_again": {column: dict(outputs) for column, outputs in self.read_again.items()},
-            "bytes_to_read": sum(fragment.bytes for fragment in self.to_profile),
+            "bytes_to_read": self.snapshot.bytes_read + sum(fragment.bytes for fragment in self.to_profile),
         }
 
 

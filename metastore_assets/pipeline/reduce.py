@@ -10,12 +10,12 @@ from __future__ import annotations
 
 import hashlib
 import uuid
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import partial
-from typing import TYPE_CHECKING
 
 from metastore_assets.config import KeptPolicy
+from metastore_assets.pipeline.engine import Engine
 from metastore_assets.pipeline.files import (
     FrequencyReader,
     read_histograms,
@@ -26,7 +26,6 @@ from metastore_assets.pipeline.files import (
 from metastore_assets.pipeline.frequencies import FrequencySum, SummedColumns, sum_columns
 from metastore_assets.pipeline.plan import Held, Layout
 from metastore_assets.pipeline.tree import Branch, key_position, levels, merge_tree
-from metastore_assets.spark.tasks import run_tasks
 from metastore_assets.statistics.column import ColumnStatistics
 from metastore_assets.statistics.histogram import Histogram, histogram_capacity, limited
 from metastore_assets.statistics.leaves import LeafColumn
@@ -35,9 +34,6 @@ from metastore_assets.statistics.naming import as_named
 from metastore_assets.statistics.profile import all_null_statistics
 from metastore_assets.store.manifest import NodeEntry, ProfileFiles
 from metastore_assets.store.objects import ObjectStore
-
-if TYPE_CHECKING:
-    from pyspark.sql import SparkSession
 
 FAN_IN = 16
 """Most profiles that one merge reads. After a commit each level of the tree costs so many."""
@@ -111,13 +107,13 @@ class _Completion:
 
 
 def reduce_groups(
-    start_spark: Callable[[], SparkSession],
+    engine: Engine,
     store: ObjectStore,
     held: Held,
     groups: Sequence[Group],
     known_nodes: Mapping[str, NodeEntry],
 ) -> Reduction:
-    """Reduce every group to what `held` wants; Spark is asked for only when one has something to merge.
+    """Reduce every group to what `held` wants; Spark is asked for only when there is much to merge.
 
     Raises CorruptionError when stored frequencies contradict each other.
     """
@@ -125,21 +121,23 @@ def reduce_groups(
     merging = [group for group in groups if group.key not in files]
     if not merging:
         return Reduction(files, ())
-    spark, layout = start_spark(), held.wanted
-    roots, nodes = _merge_nodes(spark, store, held, merging, known_nodes)
+    layout = held.wanted
+    roots, nodes = _merge_nodes(engine, store, held, merging, known_nodes)
     merge = partial(_merge, store, layout)
-    merged = {result.id: result for result in run_tasks(spark, merge, roots, [float(len(r.inputs)) for r in roots])}
+    merged = {result.id: result for result in engine.merge(merge, roots, _columns(layout, roots))}
     numbers = {group.key: number for number, group in enumerate(merging)}
     sums = [
         replace(one, total=numbers[group.key]) for group in merging for one in merged[group.key].sums if one.positions
     ]
-    summed = sum_columns(spark, store, merging[0].folder, layout, sums)
+    summed = sum_columns(engine, store, merging[0].folder, layout, sums)
     completions = [
         _Completion(group.key, merged[group.key].files, group.folder, summed[number])
         for group, number in zip(merging, range(len(merging)), strict=True)
         if number in summed
     ]
-    completed = dict(run_tasks(spark, partial(_complete, store, layout), completions))
+    completed = dict(
+        engine.merge(partial(_complete, store, layout), completions, [len(layout.leaves)] * len(completions))
+    )
     # The statistics that were only a step on the way are named by no version; gone now, they need not wait for it.
     store.delete([completion.files.statistics for completion in completions])
     for group in merging:
@@ -152,7 +150,7 @@ def _passes_through(group: Group) -> bool:
 
 
 def _merge_nodes(
-    spark: SparkSession,
+    engine: Engine,
     store: ObjectStore,
     held: Held,
     groups: Sequence[Group],
@@ -189,14 +187,16 @@ def _merge_nodes(
         missing = [
             merge for _, merge, below in merges if merge.id not in known or not _still(held, known[merge.id], below)
         ]
-        computed = run_tasks(
-            spark, partial(_merge, store, held.wanted), missing, [float(len(m.inputs)) for m in missing]
-        )
+        computed = engine.merge(partial(_merge, store, held.wanted), missing, _columns(held.wanted, missing))
         new = {result.id: NodeEntry(result.id, result.files, held.wanted.id) for result in computed}
         for branch, merge, below in merges:
             used[merge.id] = new[merge.id] if merge.id in new else known[merge.id]
             done[id(branch)] = used[merge.id].files, below
     return [_Merge(group.key, group.folder, inputs(roots[group.key]), group) for group in groups], used
+
+
+def _columns(layout: Layout, merges: Sequence[_Merge]) -> list[int]:
+    return [len(layout.leaves) * len(merge.inputs) for merge in merges]
 
 
 def _below(parts: Sequence[tuple[ProfileFiles, frozenset[str]]]) -> frozenset[str]:

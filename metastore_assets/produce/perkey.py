@@ -121,9 +121,42 @@ class KeyFailure(Exception):
 
 
 def _plain_rows(table: pa.Table) -> list[Any]:
-    """One plain value per row of a table of one column, else one tuple."""
-    columns = [column.to_pylist() for column in table.columns]
+    """One plain value per row of a table of one column, else one tuple. Raises ValueError as `_plain_values` does."""
+    columns = [_plain_values(name, column) for name, column in zip(table.column_names, table.columns, strict=True)]
     return columns[0] if len(columns) == 1 else list(zip(*columns, strict=True))
+
+
+def _plain_values(name: str, column: pa.ChunkedArray) -> list[Any]:
+    """Raises ValueError where Python's dates and times, which end at microseconds and the year 9999, are too narrow."""
+    plain = _plain_type(column.type)
+    try:
+        return list((column if plain == column.type else column.cast(plain)).to_pylist())
+    except (pa.ArrowInvalid, ValueError, OverflowError) as error:
+        raise ValueError(
+            f"column {name!r} of type {column.type} holds what Python's dates and times cannot ({error}); give the "
+            "stage a `produce_batch`, which gets Arrow"
+        ) from error
+
+
+def _plain_type(type_: pa.DataType) -> pa.DataType:
+    """The type with microseconds for nanoseconds, at every depth: of those pandas would make values of its own."""
+    if pa.types.is_time64(type_):
+        return pa.time64("us")
+    if pa.types.is_timestamp(type_) and type_.unit == "ns":
+        return pa.timestamp("us", type_.tz)
+    if pa.types.is_duration(type_) and type_.unit == "ns":
+        return pa.duration("us")
+    if pa.types.is_struct(type_):
+        return pa.struct([field.with_type(_plain_type(field.type)) for field in type_])
+    if pa.types.is_map(type_):
+        return pa.map_(_plain_type(type_.key_type), _plain_type(type_.item_type))
+    if pa.types.is_large_list(type_):
+        return pa.large_list(type_.value_field.with_type(_plain_type(type_.value_type)))
+    if pa.types.is_fixed_size_list(type_):
+        return pa.list_(type_.value_field.with_type(_plain_type(type_.value_type)), type_.list_size)
+    if pa.types.is_list(type_):
+        return pa.list_(type_.value_field.with_type(_plain_type(type_.value_type)))
+    return type_
 
 
 def _groups(port: pa.Table, keys: int) -> Iterator[Port]:

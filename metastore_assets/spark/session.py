@@ -10,6 +10,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from metastore_assets.errors import MetastoreError
+from metastore_assets.extras import extra
 from metastore_assets.spark.jvm import local_jvm_options
 from metastore_assets.spark.settings import LOCAL_SETTINGS, SETTINGS
 
@@ -41,9 +42,10 @@ def spark_session(settings: Mapping[str, object] | None = None, *, log: Path | N
 
     Raises MetastoreError when there is no Java 17 or newer, or Spark does not start.
     """
-    from py4j.protocol import Py4JError
-    from pyspark.errors import PySparkException
-    from pyspark.sql import SparkSession
+    with extra("spark", "reading and reducing on Spark"):
+        from py4j.protocol import Py4JError
+        from pyspark.errors import PySparkException
+        from pyspark.sql import SparkSession
 
     active = SparkSession.getActiveSession()
     if active is not None:

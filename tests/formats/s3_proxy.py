@@ -20,11 +20,20 @@ class Requests:
         self.page = 0
         """Objects that the server lists at a time; 0 for as many as it does by itself."""
         self._seen: list[str] = []
+        self.data_bytes = 0
+        """Of objects in the answers that the last `take` was of."""
+        self._bytes = 0
 
     def take(self) -> list[str]:
         """What was asked for: `list PREFIX`, or the method and the path."""
         seen, self._seen = self._seen, []
+        self.data_bytes, self._bytes = self._bytes, 0
         return seen
+
+    def note_answer(self, target: str, size: int) -> None:
+        """Note the size of an answer."""
+        if "list-type" not in target:
+            self._bytes += size
 
     def note(self, method: str, target: str) -> str:
         """Note a request; its target with the size of a page."""
@@ -53,6 +62,7 @@ def counted(endpoint: str) -> Iterator[Requests]:
             connection.request(self.command, seen.note(self.command, self.path), body, dict(self.headers))
             answer = connection.getresponse()
             data = answer.read()
+            seen.note_answer(self.path, len(data))
             self.send_response(answer.status)
             for name, value in answer.getheaders():
                 if name.lower() not in _HOP:

@@ -7,10 +7,14 @@ import pickle
 import subprocess
 import sys
 import tempfile
+from functools import partial
 from pathlib import Path
 from typing import Any
 
+import fastavro
 import pyarrow as pa
+import pyarrow.csv
+import pyarrow.orc
 import pyarrow.parquet as pq
 import pytest
 from hypothesis import given, settings
@@ -255,3 +259,25 @@ def test_columns_that_a_fragment_lacks_are_null(table: Table) -> None:
         chunks = list(reader.read(wanted))
         assert [chunk.type for chunk in chunks] == [wanted.type] * len(chunks)
         assert sum(chunk.null_count for chunk in chunks) == reader.row_count
+
+
+def test_whoever_plans_reads_no_file_with_a_native_reader(table: Table, monkeypatch: pytest.MonkeyPatch) -> None:
+    """What is in a file may end the process that reads it: that is a child's."""
+    table.append([(number, f"text {number}", DAYS[number % 3]) for number in range(20, 26)])
+    table.delete([1, 21])
+
+    called: list[object] = []
+
+    def noted(read: Any, *arguments: Any, **options: Any) -> Any:
+        called.append(read)
+        return read(*arguments, **options)
+
+    native = ((pq, "ParquetFile"), (pq, "ParquetReader"), (pq, "read_table"), (pq, "read_metadata"))
+    for module, name in (*native, (pyarrow.orc, "ORCFile"), (pyarrow.csv, "read_csv"), (fastavro, "block_reader")):
+        monkeypatch.setattr(module, name, partial(noted, getattr(module, name)))
+    snapshot = table.snapshot()
+    for field in snapshot.schema:
+        assert table.format().bounds(snapshot, field.name).num_rows == len(snapshot.fragments)
+    assert called == []
+    assert sorted(row for rows in _contents(snapshot).values() for row in rows) == sorted(table.rows.values())
+    assert called or "Json" in type(table).__name__, "nothing would have been noted"

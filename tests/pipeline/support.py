@@ -3,10 +3,13 @@
 from __future__ import annotations
 
 import random
+from collections.abc import Iterator
+from contextlib import contextmanager
 from dataclasses import asdict, dataclass, field
 from decimal import Decimal
 from pathlib import Path
 from typing import Any
+from unittest.mock import patch
 
 import pyarrow as pa
 import pyarrow.parquet as pq
@@ -14,6 +17,7 @@ import pytest
 
 from metastore_assets.config import MetastoreConfig, TableConfig
 from metastore_assets.lookup import Metastore, TableLookup
+from metastore_assets.pipeline import engine
 from metastore_assets.store.manifest import Version
 from metastore_assets.store.objects import ObjectStore
 from metastore_assets.store.versions import VersionStore
@@ -54,6 +58,13 @@ def rows(random_source: random.Random, count: int) -> pa.Table:
         for values, kind in zip(columns, SCHEMA.types, strict=True)
     ]
     return pa.Table.from_arrays(arrays, schema=SCHEMA)
+
+
+@contextmanager
+def everything_on_spark() -> Iterator[None]:
+    """Nothing is merged in this process, however little it is."""
+    with patch.object(engine, "_SMALL_MERGE", -1), patch.object(engine, "_SMALL_SUM", -1):
+        yield
 
 
 @dataclass

@@ -262,3 +262,37 @@ def test_an_unchanged_stage_is_not_refused(store: ObjectStore) -> None:
     base.reopen()
     base.edit(U(1, (1, "x")))
     base.expect(content=[(1, 1, "x"), *BASE_CONTENT])
+
+
+_TOO_FINE_OR_FAR = {
+    "time": pa.array([1_001], pa.time64("ns")),
+    "timestamp": pa.array([10**18 + 1], pa.timestamp("ns", "UTC")),
+    "duration": pa.array([1], pa.duration("ns")),
+    "year 10,184": pa.array([3_000_000], pa.date32()),
+    "list": pa.array([[1]], pa.list_(pa.time64("ns"))),
+}
+
+
+@pytest.mark.parametrize("value", _TOO_FINE_OR_FAR.values(), ids=_TOO_FINE_OR_FAR)
+def test_what_python_cannot_hold_is_never_cut(store: ObjectStore, value: pa.Array) -> None:
+    """Key by key it is refused; batch by batch it arrives."""
+    rows = Rows(KEY, pa.schema([("x", value.type)]))
+    root = Root("root", rows)
+    change = pa.table({"_change": ["add"], "k": [1], "x": value})
+
+    def produce(key: Any, values: Iterator[Any]) -> Iterator[Any]:
+        yield key, next(values)
+
+    def produce_batch(batch: Batch) -> pa.Table:
+        (port,) = batch.ports
+        keys = batch.keys["k"].take(port["_source"].combine_chunks())
+        return pa.table([port["_source"], keys, port["x"]], names=["_source", "k", "x"])
+
+    def flow(name: str, **form: Any) -> Dataflow:
+        return Dataflow(store.child(name), [root, Stage("stage", ports=(("root",),), rows=rows, **form)])
+
+    with pytest.raises(ProduceError, match=r"'x' of type .*give the stage a `produce_batch`"):
+        flow("keys", produce=produce).advance({"root": change})
+    whole = flow("batches", produce_batch=produce_batch)
+    whole.advance({"root": change})
+    assert whole.version().content("stage")["x"].combine_chunks().equals(value)

@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from datetime import UTC, datetime
 
 import pyarrow as pa
 
+from metastore_assets.store.document import stored_entries
 from metastore_assets.store.manifest import Decision, FragmentEntry, NodeEntry, PartitionEntry, ProfileFiles, Version
 
 SCHEMA = pa.schema([pa.field("a", pa.int64(), metadata={b"metastore.field_id": b"1"}), ("b", pa.list_(pa.string()))])
@@ -49,3 +51,12 @@ def version(number: int, tag: str = "", fragments: int = 3) -> Version:
         nodes=[NodeEntry(f"node-{name}", files(f"node-{name}"), "layout")],
         decisions={"1": Decision("estimated", "about 200,000 distinct", 1, 200_000, 300_000)},
     )
+
+
+def files_of(published: Version) -> Iterator[str]:
+    """All files that a version read from a store consists of: what is there if there is no other version."""
+    yield from published.paths()
+    yield from published.own_files()
+    yield from (path for entries in stored_entries(published) for path in entries.files.paths())
+    yield f"versions/{published.number}.json"
+    yield "versions/newest"

@@ -10,14 +10,15 @@ from metastore_assets.formats.registration import Marks, Registration
 if TYPE_CHECKING:
     from metastore_assets.config import TableConfig
     from metastore_assets.formats.base import TableFormat
+    from metastore_assets.formats.memory import Memory
 
 __all__ = ["FORMAT"]
 
 
-def _open(table: TableConfig) -> TableFormat:
+def _open(table: TableConfig, memory: Memory) -> TableFormat:
     from metastore_assets.formats.delta.table import DeltaFormat
 
-    return DeltaFormat(table)
+    return DeltaFormat(table, memory)
 
 
 FORMAT = Registration("delta", "Delta", lambda location: location.has_any(LOG), _open, Marks(LOG, holds_delta))

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
 from typing import Any
 from urllib.parse import unquote
@@ -33,7 +33,7 @@ _BATCH = 8192
 
 _Action = tuple[str, Mapping[str, Any]]
 """Its kind, and what it says."""
-_Key = tuple[str, str | None]
+FileKey = tuple[str, str | None]
 """What tells logical files apart: the path, and the id of the deletion vector."""
 
 
@@ -53,6 +53,11 @@ class AddedFile:
     statistics: str | Mapping[str, Any] | None
     """What the log says of the file's columns, when it was asked for: JSON, or what a checkpoint has instead."""
 
+    @property
+    def key(self) -> FileKey:
+        """What tells the logical file from others."""
+        return _file_key(self.path, self.vector)
+
 
 @dataclass
 class TableState:
@@ -63,21 +68,65 @@ class TableState:
     adds: list[AddedFile] = field(default_factory=list)
 
 
-def replay(location: Location, log: Log, version: int, with_statistics: bool = False) -> TableState:
-    """The version's protocol, metadata and live files, in no order.
+@dataclass(frozen=True)
+class Changes:
+    """What some commits that follow each other changed, or a state: the newest action of each logical file in it."""
 
-    The log is read from its end, as far back as a checkpoint: the newest action of each logical file counts. Raises
-    TableFormatError when the log has gaps or contradicts the protocol.
-    """
-    state = TableState()
-    seen: set[_Key] = set()
-    live: dict[str, AddedFile] = {}
-    names, checkpoint = log.files(location.uri, version)
-    sources = [(name, _json_actions(location, f"{LOG}/{name}")) for name in names]
-    sources += [(name, _checkpoint_actions(location, name, with_statistics)) for name in checkpoint]
-    for name, actions in sources:
+    adds: list[AddedFile]
+    gone: list[FileKey]
+    """Logical files that are no more, whatever older actions say."""
+
+
+class Replay:
+    """The log, read from its end: the newest action of each logical file counts."""
+
+    def __init__(self, location: Location, with_statistics: bool = False) -> None:
+        self._location = location
+        self._with_statistics = with_statistics
+        self._state = TableState()
+        self._seen: set[FileKey] = set()
+        self._live: dict[str, AddedFile] = {}
+
+    def read(self, log: Log, version: int) -> None:
+        """Read all that a version is told by. Raises TableFormatError when the log has gaps."""
+        names, checkpoint = log.files(self._location.uri, version)
+        for name in names:
+            self.read_commit(name)
+        for name in checkpoint:
+            self._add(name, _checkpoint_actions(self._location, name, self._with_statistics))
+
+    def read_commit(self, name: str) -> None:
+        """Read the file of a commit, or of several that are summed up. Raises TableFormatError."""
+        self._add(name, _json_actions(self._location, f"{LOG}/{name}"))
+
+    def add_known(self, protocol: dict[str, Any], metadata: dict[str, Any], pieces: Iterable[Changes]) -> None:
+        """Go on with what is known of all that is older, newest first."""
+        state = self._state
+        state.protocol, state.metadata = state.protocol or protocol, state.metadata or metadata
+        for piece in pieces:
+            own = {add.key: add for add in piece.adds}
+            for key in own.keys() - self._seen:
+                self._live.setdefault(key[0], own[key])
+            self._seen.update(own, piece.gone)
+
+    def changes(self) -> Changes:
+        """What was read up to now."""
+        live = {add.key for add in self._live.values()}
+        return Changes(list(self._live.values()), sorted(self._seen - live, key=repr))
+
+    def state(self, version: int) -> TableState:
+        """The version's protocol, metadata and live files, in no order. Raises TableFormatError without the former."""
+        state = self._state
+        for kind, found in (("protocol", state.protocol), ("metaData", state.metadata)):
+            if not found:
+                raise TableFormatError(f"{self._location.uri}: the log of version {version} has no action {kind!r}")
+        state.adds = list(self._live.values())
+        return state
+
+    def _add(self, name: str, actions: Iterator[_Action]) -> None:
+        state, seen = self._state, self._seen
         own: set[str] = set()
-        with naming(location.full_path(f"{LOG}/{name}")):
+        with naming(self._location.full_path(f"{LOG}/{name}")):
             for kind, action in actions:
                 if kind == "protocol":
                     state.protocol = state.protocol or check_protocol(action)
@@ -88,15 +137,22 @@ def replay(location: Location, log: Log, version: int, with_statistics: bool = F
                     if kind == "add":
                         if key[0] in own:
                             raise TableFormatError(
-                                f"{location.uri}: {LOG}/{name} adds the same data file twice, which no protocol allows"
+                                f"{self._location.uri}: {LOG}/{name} adds the same data file twice, which no protocol "
+                                "allows"
                             )
                         own.add(key[0])
-                        live.setdefault(key[0], _added(action, with_statistics))
-    for kind, found in (("protocol", state.protocol), ("metaData", state.metadata)):
-        if not found:
-            raise TableFormatError(f"{location.uri}: the log of version {version} has no action {kind!r}")
-    state.adds = list(live.values())
-    return state
+                        self._live.setdefault(key[0], _added(action, self._with_statistics))
+
+
+def replay(location: Location, log: Log, version: int, with_statistics: bool = False) -> TableState:
+    """The version's protocol, metadata and live files, in no order.
+
+    The log is read from its end, as far back as a checkpoint. Raises TableFormatError when the log has gaps or
+    contradicts the protocol.
+    """
+    found = Replay(location, with_statistics)
+    found.read(log, version)
+    return found.state(version)
 
 
 def _json_actions(location: Location, path: str) -> Iterator[_Action]:
@@ -152,9 +208,13 @@ def _parquet_rows(location: Location, path: str, with_statistics: bool) -> Itera
                         yield kind, dates_as_text(rows)
 
 
-def _key(action: Mapping[str, Any]) -> _Key:
+def _key(action: Mapping[str, Any]) -> FileKey:
     vector = _vector(action.get("deletionVector"))
-    path = text(unquote(text(action.get("path"), "path")), "path")
+    return _file_key(text(action.get("path"), "path"), vector)
+
+
+def _file_key(recorded: str, vector: DeletionVector | None) -> FileKey:
+    path = text(unquote(recorded), "path")
     # Writers name the same file by path or by URI.
     return path_of(path) if path.startswith("file:") else path, vector.id if vector else None
 

@@ -1,17 +1,15 @@
-"""The log of a Delta table: which files it has, which of them make up a version, and when versions were committed."""
+"""The log of a Delta table: which files it has, and which of them make up a version."""
 
 from __future__ import annotations
 
 import re
 from collections.abc import Iterable
-from contextlib import suppress
 from dataclasses import dataclass
-from datetime import UTC, datetime, timedelta
 from functools import cached_property
 
 from metastore_assets.errors import TableFormatError
 from metastore_assets.formats.checked import number, record
-from metastore_assets.formats.metadata_json import parsed, parsed_line
+from metastore_assets.formats.metadata_json import parsed
 from metastore_assets.formats.places.location import Location
 
 LOG = "_delta_log"
@@ -20,8 +18,6 @@ _COMPACTED = re.compile(r"(\d{20})\.(\d{20})\.compacted\.json")
 _CHECKPOINT = re.compile(r"(\d{20})\.checkpoint(?:\.(\d{10})\.(\d{10})|\.[0-9A-Za-z-]+)?\.(parquet|json)")
 _NUMBERED = ("0", ":")
 """Between these sort the names that start with digits, as those of all entries of a log do."""
-_END = 1 << 16
-_TICK = timedelta(milliseconds=1)
 
 
 @dataclass(frozen=True)
@@ -82,7 +78,7 @@ class Log:
         number = version
         while number >= 0 and number not in self.checkpoints:
             if number in self.commits:
-                names.append(f"{number:020}.json")
+                names.append(commit_name(number))
                 number -= 1
                 continue
             # One that reaches further back than needed, or overlaps what was read, does no harm: newer actions win.
@@ -95,6 +91,16 @@ class Log:
         return names, self.checkpoints[number] if number >= 0 else ()
 
 
+def commit_name(version: int) -> str:
+    """Of the file with the actions of a version."""
+    return f"{version:020}.json"
+
+
+def commit_path(version: int) -> str:
+    """Of the same file, below the table's folder."""
+    return f"{LOG}/{commit_name(version)}"
+
+
 def read_log(location: Location, whole: bool = False) -> Log:
     """The log's files: those since the newest checkpoint that is known without listing, or `whole`."""
     first, end = _NUMBERED
@@ -104,6 +110,11 @@ def read_log(location: Location, whole: bool = False) -> Log:
     if hint and (log.newest is None or not log.checkpoints):
         log = Log.of(location.names(LOG, first, end))
     return log
+
+
+def log_since(location: Location, version: int) -> Log:
+    """The log's files that sort behind the number of a version: its own, and those of later ones."""
+    return Log.of(location.names(LOG, f"{version:020}", _NUMBERED[1]))
 
 
 def holds_delta(location: Location) -> bool:
@@ -119,54 +130,3 @@ def _hint(location: Location) -> str:
         return f"{number(hint.get('version'), 'version', least=0):020}"
     except (OSError, ValueError, RecursionError):
         return ""
-
-
-def commit_time(location: Location, version: int) -> datetime | None:
-    """When a version was committed, in UTC, as its commit file says; None when it does not, or is cleaned up."""
-    try:
-        return _told_time(location, version)[0]
-    except FileNotFoundError:
-        return None
-
-
-def version_at(location: Location, log: Log, moment: datetime) -> int | None:
-    """The newest version that was committed up to a moment; None when all that are still told are younger.
-
-    A commit's time is its in-commit timestamp, else that in its provenance information, else when its file was
-    written. As in Delta itself, a commit that would be no younger than the one before it, but for clocks that differ,
-    counts as a millisecond younger; in-commit timestamps are never moved.
-    """
-    found = previous = None
-    for version in log.versions:
-        if version not in log.commits:
-            continue
-        time, is_certain = _told_time(location, version)
-        if time is None:
-            time = location.modified(f"{LOG}/{version:020}.json")
-        if not is_certain and previous is not None and time <= previous:
-            time = previous + _TICK
-        previous = time
-        if time <= moment:
-            found = version
-    return found
-
-
-def _told_time(location: Location, version: int) -> tuple[datetime | None, bool]:
-    """The time in a commit file, and whether it is an in-commit timestamp.
-
-    Writers put that information first or last: of a long file only both ends are read.
-    """
-    with location.open(f"{LOG}/{version:020}.json") as file:
-        size = file.size()
-        text = file.read(_END)
-        file.seek(max(len(text), size - _END))
-        text += file.read()
-    for line in text.splitlines():
-        if b'"commitInfo"' in line[:32]:
-            # Cut off, where the two ends do not meet; or nonsense, which tells no time.
-            with suppress(ValueError, OverflowError, RecursionError):
-                commit = record(record(parsed_line(line), "a line").get("commitInfo"), "commitInfo")
-                for name in ("inCommitTimestamp", "timestamp"):
-                    if isinstance(commit.get(name), int):
-                        return datetime.fromtimestamp(commit[name] / 1000, UTC), name == "inCommitTimestamp"
-    return None, False

@@ -24,11 +24,14 @@ from metastore_assets.formats.damage import DAMAGE, naming, reason
 from metastore_assets.formats.deletion_vectors import DeletionVector
 from metastore_assets.formats.delta.actions import AddedFile, TableState, replay
 from metastore_assets.formats.delta.checks import check_schema
-from metastore_assets.formats.delta.log import LOG, Log, commit_time, read_log, version_at
+from metastore_assets.formats.delta.commit_times import CommitTimes
+from metastore_assets.formats.delta.kept_log import KeptLog
+from metastore_assets.formats.delta.log import LOG, Log, read_log
 from metastore_assets.formats.delta.protocol import MappingMode, check_readable, mapping_mode
 from metastore_assets.formats.delta.schema import arrow_schema
 from metastore_assets.formats.delta.statistics import file_bounds, physical_name, statistics_column
 from metastore_assets.formats.delta.values import partition_value
+from metastore_assets.formats.memory import Memory
 from metastore_assets.formats.metadata_json import parsed
 from metastore_assets.formats.partition_filter import PartitionFilter
 from metastore_assets.formats.partition_keys import encode_partition_key
@@ -45,11 +48,14 @@ _ABSOLUTE = re.compile(r"[A-Za-z][A-Za-z0-9+.-]*:/")
 class DeltaFormat:
     """A Delta table at a location. Its snapshots are the versions of its log."""
 
-    def __init__(self, table: TableConfig) -> None:
+    def __init__(self, table: TableConfig, memory: Memory) -> None:
+        self._memory = memory
         self._location = own_location(table)
         self._at = table.at
         self._reach = Reach.of(table, self._location)
         self._filter = PartitionFilter.of(table.partitions)
+        self._kept = KeptLog(self._location, memory, self._at)
+        self._times = CommitTimes(self._location, memory)
         self._told: tuple[str, TableState] | None = None
 
     def snapshot_id(self) -> str:
@@ -61,15 +67,15 @@ class DeltaFormat:
         """The version and the time in its commit file."""
         with _explained(self._location):
             version = self._version()[1]
-            return SnapshotReference(str(version), commit_time(self._location, version))
+            return SnapshotReference(str(version), self._times.of(version))
 
     def snapshot(self) -> Snapshot:
-        """The version, from the log alone."""
+        """The version, from the log alone: from the commits since the one that is known."""
         with _explained(self._location):
             log, version = self._version()
-            table = _Table(self._reach, replay(self._location, log, version), self._filter)
+            table = _Table(self._reach, self._kept.replay(log, version), self._filter)
             fragments = [fragment for _, fragment, _ in table.files()]
-            committed_at = commit_time(self._location, version)
+            committed_at = self._times.of(version)
         return Snapshot(
             format="delta",
             id=str(version),
@@ -99,7 +105,9 @@ class DeltaFormat:
         return bounds_table(snapshot, column, [found.get(fragment.id, unknown) for fragment in snapshot.fragments])
 
     def _version(self) -> tuple[Log, int]:
-        log = read_log(self._location, whole=self._at is not None)
+        """The version that is meant, and all of the log that is needed to tell it."""
+        log = self._kept.log() if self._at is None else None
+        log = log or read_log(self._location, whole=self._at is not None)
         uri = self._location.uri
         if log.newest is None:
             raise TableNotFoundError(f"{uri} holds no Delta table: there is no {LOG} with commits")
@@ -107,13 +115,20 @@ class DeltaFormat:
             return log, log.newest
         moment = parse_timestamp(self._at)
         if moment is not None:
-            version = version_at(self._location, log, moment)
+            version = self._times.version_at(log, moment)
             if version is None:
-                raise not_found(uri, self._at, "its log goes back to", _oldest(self._location, log))
+                raise not_found(uri, self._at, "its log goes back to", self._oldest(log))
             return log, version
         if not (self._at.isascii() and self._at.isdecimal() and int(self._at) in log.versions):
             raise not_found(uri, self._at, "name a time or one of the versions that its log still has", log.versions)
         return log, int(self._at)
+
+    def _oldest(self, log: Log) -> list[str]:
+        for version in log.versions:
+            time = self._times.of(version)
+            if time is not None:
+                return [f"{time.isoformat()} (version {version})"]
+        return []
 
     def _state(self, version: str) -> TableState:
         """The state with statistics; that of one version is kept, for columns are asked one by one."""
@@ -234,14 +249,6 @@ class DeltaFragmentSource:
             constants=dict(self.partition_values),
             deleted=deleted,
         )
-
-
-def _oldest(location: Location, log: Log) -> list[str]:
-    for version in log.versions:
-        time = commit_time(location, version)
-        if time is not None:
-            return [f"{time.isoformat()} (version {version})"]
-    return []
 
 
 def _fragment_id(add: AddedFile, values: dict[str, Constant]) -> str:

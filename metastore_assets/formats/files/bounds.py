@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import math
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
@@ -18,10 +19,11 @@ from metastore_assets.formats.base import Guarantee, Snapshot, TypeReason
 from metastore_assets.formats.bounds import FragmentBounds, column_path, constant_bounds
 from metastore_assets.formats.conform import Matcher, conform
 from metastore_assets.formats.files.listing import DataFile
-from metastore_assets.formats.files.schemas import describe_all
+from metastore_assets.formats.files.schemas import Described, file_identity
 from metastore_assets.formats.files.source import FilesFragmentSource
 from metastore_assets.formats.files.templates import typed
 from metastore_assets.formats.files.union import plain_type
+from metastore_assets.formats.memory import Memory, memory_key
 from metastore_assets.formats.places.location import Location
 from metastore_assets.formats.readers.orc_tail import OrcTail, double, integer, message, signed
 from metastore_assets.formats.readers.parquet import leaf_count, open_parquet
@@ -80,40 +82,58 @@ def file_bounds(snapshot: Snapshot, column: str) -> list[FragmentBounds]:
 
 
 def check_integers(
-    location: Location, files: Sequence[DataFile], schema: pa.Schema, reasons: Iterable[TypeReason]
+    location: Location,
+    files: Sequence[DataFile],
+    described: Sequence[Described],
+    schema: pa.Schema,
+    reasons: Iterable[TypeReason],
+    memory: Memory,
 ) -> None:
     """Raise TableFormatError where a footer says that a file has integers beyond 2^53 in a column of floats.
 
     What no footer says is told when the file is read. Only of files with 64-bit integers where others have floats the
-    footer is read.
+    footer is read, and only once.
     """
     found = {reason.column: reason.found for reason in reasons if reason.type in _WIDE}
     columns = [name for name in found if pa.types.is_floating(schema.field(name).type)]
     if not columns or files[0].kind not in _READERS:
         return
-    own_schemas = [
-        (file, outcome[1])
-        for file, outcome in zip(files, describe_all(location, files, [None] * len(files)), strict=True)
-        if not isinstance(outcome, FragmentError)
-    ]
     wanted = [
-        (file, own.field(name))
-        for file, own in own_schemas
+        (file, own.schema.field(name))
+        for file, own in zip(files, described, strict=True)
         for name in columns
-        if name in own.names and own.field(name).type in _WIDE
+        if own.schema is not None and name in own.schema.names and own.schema.field(name).type in _WIDE
     ]
-    paths = [location.full_path(file.stored.path) for file, _ in wanted]
-    tasks = [((field,), location, file) for file, field in wanted]
-    outcomes = read_all(_told, tasks, paths, threads=_THREADS, share=_SHARE)
-    for (_, field), path, outcome in zip(wanted, paths, outcomes, strict=True):
+    keys = [memory_key("beyond 2^53", *file_identity(location, file), field.name) for file, field in wanted]
+    are_beyond = [memory.recall(key, _flag) for key in keys]
+    new = [place for place, known in enumerate(are_beyond) if known is None]
+    outcomes = read_all(
+        _told,
+        [((wanted[place][1],), location, wanted[place][0]) for place in new],
+        [location.full_path(wanted[place][0].stored.path) for place in new],
+        threads=_THREADS,
+        share=_SHARE,
+    )
+    for place, outcome in zip(new, outcomes, strict=True):
         if isinstance(outcome, FragmentError):
             continue
         bounds = told(outcome).bounds
-        if any(value is not None and abs(value.as_py()) > 2**53 for value, _ in (bounds.minimum, bounds.maximum)):
+        extremes = [value for value, _ in (bounds.minimum, bounds.maximum) if value is not None]
+        are_beyond[place] = any(abs(value.as_py()) > 2**53 for value in extremes)
+        memory.learn(keys[place], json.dumps(are_beyond[place]).encode())
+    for (file, field), is_beyond in zip(wanted, are_beyond, strict=True):
+        if is_beyond:
             raise TableFormatError(
-                f"{location.uri}: column {field.name!r} has integers beyond 2^53 in {path} and is {found[field.name]}; "
+                f"{location.uri}: column {field.name!r} has integers beyond 2^53 in "
+                f"{location.full_path(file.stored.path)} and is {found[field.name]}; "
                 "no type holds both without loss: say in the table's `schema` what type the column is to have"
             )
+
+
+def _flag(data: bytes) -> bool:
+    if data not in (b"true", b"false"):
+        raise ValueError(data)
+    return data == b"true"
 
 
 def _told(path: Sequence[pa.Field], location: Location, file: DataFile) -> _Told:

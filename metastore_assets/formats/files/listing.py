@@ -11,6 +11,7 @@ from metastore_assets.formats.compression import SUFFIXES
 from metastore_assets.formats.files.leftovers import is_leftover, is_leftover_folder
 from metastore_assets.formats.files.neighbours import Formats, Neighbours
 from metastore_assets.formats.files.templates import Folders, Items, texts
+from metastore_assets.formats.memory import Memory, memory_key
 from metastore_assets.formats.partition_filter import PartitionFilter
 from metastore_assets.formats.places.location import Location, StoredFile
 
@@ -29,6 +30,7 @@ _KINDS = {
 }
 _MAGIC = {b"PAR1": "parquet", b"PARE": "parquet", b"ORC": "orc", b"Obj\x01": "avro"}
 _MAGIC_BYTES = 4
+_UNKNOWN = "unknown"
 _CODECS = (".snappy", ".zlib", ".deflate", ".lzo", ".brotli")
 """Suffixes that some writers put behind the kind's for how the pages inside are compressed."""
 _TEXT_KINDS = ("csv", "json")
@@ -85,9 +87,12 @@ def list_files(
 
 
 def data_files(
-    location: Location, found: Iterable[StoredFile], folders: Folders, filter_: PartitionFilter
+    location: Location, found: Iterable[StoredFile], folders: Folders, filter_: PartitionFilter, memory: Memory
 ) -> list[DataFile]:
-    """The data files among those found, ordered by path. Raises TableFormatError for one that has no reader."""
+    """The data files among those found, ordered by path. Raises TableFormatError for one that has no reader.
+
+    Of files whose names do not tell what they are the first bytes are read, of new ones.
+    """
     files = []
     partitions: dict[str, Items] = {}
     found = sorted(found, key=lambda file: file.path)
@@ -109,9 +114,10 @@ def data_files(
             continue
         if stored.path and not suffix:
             _check_suffix(location, stored.path, stem)
-        kind = _KINDS[suffix] if suffix else _sniff(location, stored)
+        kind = _KINDS[suffix] if suffix else _sniff(location, stored, memory)
         # Whether text is compressed its content tells, to who opens it.
-        packed = compression if compression and kind not in _TEXT_KINDS and _sniff(location, stored) != kind else None
+        is_packed = compression and kind not in _TEXT_KINDS and _sniff(location, stored, memory) != kind
+        packed = compression if is_packed else None
         _check_readable(location, stored.path, kind, packed)
         files.append(DataFile(stored, kind, suffix, partition))
     return files
@@ -156,7 +162,7 @@ def _check_suffix(location: Location, path: str, stem: str) -> None:
 
 def _check_readable(location: Location, path: str, kind: str, compression: str | None) -> None:
     full_path = location.full_path(path)
-    if kind == "unknown":
+    if kind == _UNKNOWN:
         raise TableFormatError(
             f"{full_path} is no data file that can be told: name it .parquet, .orc, .avro, .csv or .json, "
             "or start its name with `_` if it is no data"
@@ -182,7 +188,19 @@ def _strip(name: str, suffixes: dict[str, str]) -> tuple[str, str | None]:
     return name, None
 
 
-def _sniff(location: Location, stored: StoredFile) -> str:
-    with location.open_stored(stored) as file:
-        head = file.read(_MAGIC_BYTES)
-    return next((kind for magic, kind in _MAGIC.items() if head.startswith(magic)), "unknown")
+def _sniff(location: Location, stored: StoredFile, memory: Memory) -> str:
+    key = memory_key("first bytes", location.uri, *stored)
+    kind = memory.recall(key, _kind)
+    if kind is None:
+        with location.open_stored(stored) as file:
+            head = file.read(_MAGIC_BYTES)
+        kind = next((kind for magic, kind in _MAGIC.items() if head.startswith(magic)), _UNKNOWN)
+        memory.learn(key, kind.encode())
+    return kind
+
+
+def _kind(data: bytes) -> str:
+    kind = data.decode()
+    if kind not in (*_MAGIC.values(), _UNKNOWN):
+        raise ValueError(kind)
+    return kind

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-import pickle
+import hashlib
+import json
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from functools import lru_cache, partial
@@ -13,12 +14,14 @@ import pyarrow.parquet as pq
 
 from metastore_assets.errors import FatalFileError, FragmentError, TableFormatError
 from metastore_assets.formats.apart.reading import read_all
+from metastore_assets.formats.apart.running import Runner
 from metastore_assets.formats.base import TypeReason
 from metastore_assets.formats.compression import Stream, decompressed
 from metastore_assets.formats.files.declared import Declared, with_declared
 from metastore_assets.formats.files.listing import DataFile
 from metastore_assets.formats.files.text_reader import TextReader
 from metastore_assets.formats.files.union import plain_type, union_fields
+from metastore_assets.formats.memory import Memory, memory_key
 from metastore_assets.formats.places.location import Location
 from metastore_assets.formats.readers.parquet import checked_rows, open_parquet
 from metastore_assets.formats.readers.reader import check_distinct, explained
@@ -47,6 +50,8 @@ class Described:
     """Of a CSV or JSON file's columns: those of all files of the table."""
     fatal: str | None = None
     """That reading the file ended a process, and how: then it is not to be opened again."""
+    schema: pa.Schema | None = None
+    """Of other files, as they say it themselves."""
 
     @classmethod
     def unreadable(cls, error: FragmentError, **what: Any) -> Described:
@@ -60,13 +65,16 @@ def table_schema(
     reader_of: Callable[[DataFile], TextReader | None],
     partition_columns: Sequence[str],
     declared: Declared,
+    memory: Memory,
+    run: Runner,
 ) -> tuple[list[Described], list[pa.Field], list[TypeReason]]:
     """What is known of each file, the columns of all, and why columns are of other types than some files alone say.
 
-    Raises TableFormatError when no file can be read, or two cannot be of one table.
+    Files that nothing is known of are read; text by `run`. Raises TableFormatError when no file can be read, or two
+    cannot be of one table.
     """
     readers = [reader_of(file) for file in files]
-    outcomes = describe_all(location, files, readers)
+    outcomes = _describe_all(location, files, readers, memory, run)
     readable = [place for place, outcome in enumerate(outcomes) if not isinstance(outcome, FragmentError)]
     if not readable:
         raise TableFormatError(f"{location.uri} has no readable file: {outcomes[0]}") from outcomes[0]
@@ -86,7 +94,7 @@ def table_schema(
         ],
     )
     described = [
-        Described.unreadable(found) if isinstance(found, FragmentError) else Described(True, found[0])
+        Described.unreadable(found) if isinstance(found, FragmentError) else Described(True, found[0], schema=found[1])
         for found in outcomes
     ]
     return described, fields, reasons
@@ -128,50 +136,73 @@ def _text_schema(
     return described, fields, reasons
 
 
-def describe_all(location: Location, files: Sequence[DataFile], readers: Sequence[TextReader | None]) -> list[Any]:
-    """What is known of each file, or the FragmentError that tells why nothing is. Equal arguments are read once."""
-    keys = [(location, file, reader) for file, reader in zip(files, readers, strict=True)]
-    new = [key for key in keys if key not in _DESCRIBED]
+def file_identity(location: Location, file: DataFile) -> list[Any]:
+    """What tells the content of a file from any other."""
+    return [location.uri, *file.stored, file.kind]
+
+
+def _describe_all(
+    location: Location, files: Sequence[DataFile], readers: Sequence[TextReader | None], memory: Memory, run: Runner
+) -> list[Any]:
+    """What is known of each file, or the FragmentError that tells why nothing is. Only new files are read."""
+    keys = [
+        memory_key("file", *file_identity(location, file), repr(reader))
+        for file, reader in zip(files, readers, strict=True)
+    ]
+    result = [
+        memory.recall(key, partial(_typed, memory) if reader is None else reader.decode)
+        for key, reader in zip(keys, readers, strict=True)
+    ]
+    new = [place for place, found in enumerate(result) if found is None]
+    tasks = [(files[place], readers[place]) for place in new]
+    paths = [location.full_path(files[place].stored.path) for place in new]
     if files[0].is_text:
-        threads, share = _TEXT_THREADS, 1
+        sizes = [files[place].stored.size for place in new]
+        outcomes = run(partial(describe, location), tasks, paths, sizes, threads=_TEXT_THREADS)
     else:
         threads, share = (_LOCAL_THREADS, _SHARE) if location.is_local else (_REMOTE_THREADS, 1)
-    outcomes = read_all(
-        partial(describe, location),
-        [(file, reader) for _, file, reader in new],
-        [location.full_path(file.stored.path) for _, file, _ in new],
-        threads=threads,
-        share=share,
-    )
-    found = dict(zip(new, map(_unpacked, outcomes), strict=True))
-    result = [found[key] if key in found else _DESCRIBED[key] for key in keys]
-    if len(_DESCRIBED) + len(found) > _MOST_DESCRIBED:
-        _DESCRIBED.clear()
-    _DESCRIBED.update((key, one) for key, one in found.items() if not isinstance(one, FragmentError))
+        outcomes = read_all(partial(describe, location), tasks, paths, threads=threads, share=share)
+    for place, outcome in zip(new, outcomes, strict=True):
+        if isinstance(outcome, Exception) and not isinstance(outcome, FragmentError):
+            raise outcome
+        reader = readers[place]
+        if isinstance(outcome, FragmentError):
+            result[place] = outcome
+        elif reader is not None:
+            result[place] = outcome
+            if len(told := reader.encode(outcome)) <= max(_LEAST_KEPT, files[place].stored.size // _KEPT_PART):
+                memory.learn(keys[place], told, shared=True)
+        else:
+            rows, schema = outcome
+            result[place] = rows, _schema(schema)
+            digest = hashlib.sha256(schema).hexdigest()[:32]
+            memory.learn(memory_key("schema", digest), schema, shared=True)
+            memory.learn(keys[place], json.dumps([rows, digest]).encode(), shared=True)
     return result
 
 
-_DESCRIBED: dict[tuple[Location, DataFile, TextReader | None], Any] = {}
-"""What is known of files: equal arguments, same content."""
-_MOST_DESCRIBED = 200_000
+_LEAST_KEPT = 4096
+_KEPT_PART = 8
+"""What is told of text is kept when it is no more than such a part of it, or than so many bytes."""
 
 
-def _unpacked(outcome: Any) -> Any:
-    if isinstance(outcome, Exception) and not isinstance(outcome, FragmentError):
-        raise outcome
-    if not isinstance(outcome, tuple):
-        return outcome
-    rows, schema = outcome
-    return rows, _unpickled(schema)
+def _typed(memory: Memory, data: bytes) -> tuple[int | None, pa.Schema]:
+    """The number of rows of a file, and its schema, which few others do not share."""
+    rows, digest = json.loads(data)
+    schema = memory.recall(memory_key("schema", digest), _schema)
+    if schema is None:
+        raise LookupError(digest)
+    return rows, schema
 
 
 @lru_cache(maxsize=4096)
-def _unpickled(schema: bytes) -> pa.Schema:
-    return pickle.loads(schema)
+def _schema(data: bytes) -> pa.Schema:
+    return pa.ipc.read_schema(pa.py_buffer(data))
 
 
 def describe(location: Location, file: DataFile, reader: TextReader | None) -> Any:
-    """A text file's summary; of others the row count and the schema in plain types, pickled. Raises FragmentError.
+    """A text file's summary; of others the row count and the schema in plain types, as bytes. Raises
+    FragmentError.
 
     Reads the file in the process that calls it.
     """
@@ -242,4 +273,4 @@ def _plain_schema(fields: Sequence[pa.Field]) -> bytes:
     check_types(fields)
     schema = pa.schema([pa.field(field.name, plain_type(field.type)) for field in fields])
     check_distinct(schema.names)
-    return pickle.dumps(schema, pickle.HIGHEST_PROTOCOL)
+    return bytes(schema.serialize().to_pybytes())

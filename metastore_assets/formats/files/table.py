@@ -4,13 +4,14 @@ from __future__ import annotations
 
 import hashlib
 import json
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from typing import Any
 
 import pyarrow as pa
 
 from metastore_assets.config import TableConfig
 from metastore_assets.errors import ConfigError, SnapshotNotFoundError, TableFormatError, TableNotFoundError
+from metastore_assets.formats.apart.running import Runner
 from metastore_assets.formats.base import Fragment, Snapshot, SnapshotReference
 from metastore_assets.formats.bounds import bounds_table
 from metastore_assets.formats.files.bounds import check_integers, file_bounds
@@ -25,6 +26,7 @@ from metastore_assets.formats.files.schemas import Described, table_schema
 from metastore_assets.formats.files.source import FilesFragmentSource
 from metastore_assets.formats.files.templates import Folders, HiveFolders, Items, Template, texts
 from metastore_assets.formats.files.text_reader import TextReader
+from metastore_assets.formats.memory import Memory
 from metastore_assets.formats.partition_filter import PartitionFilter
 from metastore_assets.formats.partition_keys import encode_partition_key
 from metastore_assets.formats.places.reach import own_location
@@ -36,10 +38,13 @@ _TEMPLATE = "template"
 class FilesFormat:
     """Files in folders. Their snapshot is what a listing shows: there is no commit that spans files."""
 
-    def __init__(self, table: TableConfig, formats: Formats) -> None:
+    def __init__(self, table: TableConfig, formats: Formats, memory: Memory, run: Runner) -> None:
         """`formats` are those whose tables are no plain files."""
         self._table = table
         self._formats = formats
+        self._memory = memory
+        self._run = run
+        self._bytes_read = 0
         for key in table.options:
             if key not in (_TEMPLATE, *CSV_OPTIONS):
                 raise ConfigError(
@@ -63,19 +68,22 @@ class FilesFormat:
         return SnapshotReference(self.snapshot_id(), None)
 
     def snapshot(self) -> Snapshot:
-        """The files there are now. Reads the footer or header of each file, and CSV and JSON files as a whole.
+        """The files there are now. Reads the footer or header of each new file, and new CSV and JSON files as a whole.
 
         A file that cannot be read is a fragment like the others as long as another file tells the schema.
         """
+        self._bytes_read = 0
         files = self._files(anew=True)
         columns = partition_columns(self._folders, files)
-        described, fields, reasons = table_schema(self._location, files, self._reader, columns, self._declared)
+        described, fields, reasons = table_schema(
+            self._location, files, self._reader, columns, self._declared, self._memory, self._counted
+        )
         types = self._folders.types
         schema = pa.schema(
             [field for field in fields if field.name not in columns]
             + [pa.field(name, types.get(name, pa.string())) for name in columns]
         )
-        check_integers(self._location, files, schema, reasons)
+        check_integers(self._location, files, described, schema, reasons, self._memory)
         check_declared(self._table.name, self._declared, schema, columns)
         keys = _partition_keys(files, columns)
         fragments = [
@@ -89,6 +97,7 @@ class FilesFormat:
             partition_columns=columns,
             fragments=tuple(sorted(fragments, key=lambda fragment: (fragment.partition_key, fragment.id))),
             type_reasons=tuple(reasons),
+            bytes_read=self._bytes_read,
         )
 
     def bounds(self, snapshot: Snapshot, column: str) -> pa.Table:
@@ -103,7 +112,7 @@ class FilesFormat:
             )
         try:
             found = list_files(location, self._folders, self._filter, self._formats, anew=anew)
-            files = data_files(location, found, self._folders, self._filter)
+            files = data_files(location, found, self._folders, self._filter, self._memory)
         except FileNotFoundError as error:
             raise TableNotFoundError(f"{location.uri} holds no table: {error}") from error
         except OSError as error:
@@ -122,6 +131,19 @@ class FilesFormat:
             paths = " and ".join(location.full_path(file.stored.path) for file in kinds.values())
             raise TableFormatError(f"{location.uri} mixes kinds of files: {paths}")
         return files
+
+    def _counted(
+        self,
+        function: Callable[..., Any],
+        tasks: Sequence[tuple[Any, ...]],
+        paths: Sequence[str],
+        sizes: Sequence[int],
+        *,
+        threads: int,
+    ) -> list[Any]:
+        """The Runner that was given; what it reads is counted."""
+        self._bytes_read += sum(sizes)
+        return self._run(function, tasks, paths, sizes, threads=threads)
 
     def _reader(self, file: DataFile) -> TextReader | None:
         if file.kind == "csv":

@@ -24,6 +24,14 @@ class TextReader(Protocol):
         """Read a whole file and say what all its values have in common. Raises ArrowInvalid."""
 
     @staticmethod
+    def encode(summary: Any, /) -> bytes:
+        """A summary as bytes."""
+
+    @staticmethod
+    def decode(data: bytes, /) -> Any:
+        """What `encode` made. Raises ValueError, LookupError or TypeError for anything else."""
+
+    @staticmethod
     def plan(
         table: str, files: Sequence[tuple[str, Any, Any]]
     ) -> tuple[list[PlannedFile], list[pa.Field], list[TypeReason]]:

@@ -61,6 +61,8 @@ class Commit:
 
 def read_commits(location: Location, instants: Sequence[Instant]) -> list[Commit]:
     """The metadata of those instants, in their order. Raises OSError or TableFormatError."""
+    if not instants:
+        return []
     with ThreadPoolExecutor(_THREADS) as pool:
         contents = list(pool.map(lambda instant: location.read(instant.path), instants))
     paths = [location.full_path(instant.path) for instant in instants]

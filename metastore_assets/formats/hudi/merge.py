@@ -17,6 +17,7 @@ from dataclasses import dataclass
 
 import pyarrow as pa
 
+from metastore_assets.extras import extra
 from metastore_assets.formats.damage import DAMAGE, reason
 from metastore_assets.formats.hudi.log import LogBlock, check_mergeable, read_blocks
 from metastore_assets.formats.hudi.timeline import flag, names
@@ -202,7 +203,8 @@ def _placed(location: Location, stored: StoredFile, folder: str) -> str:
 
 
 def _batches(folder: str, base: str, logs: list[str]) -> Iterator[pa.RecordBatch]:
-    from hudi import HudiReadOptions, HudiTable
+    with extra("hudi", "a Hudi file slice with log files"):
+        from hudi import HudiReadOptions, HudiTable
 
     options = HudiReadOptions().with_hudi_options(
         {

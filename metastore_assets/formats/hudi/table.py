@@ -9,6 +9,7 @@ from concurrent.futures import ThreadPoolExecutor
 from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass
 from functools import lru_cache
+from itertools import chain
 
 import pyarrow as pa
 
@@ -21,14 +22,16 @@ from metastore_assets.formats.conform import Matcher
 from metastore_assets.formats.damage import DAMAGE, reason
 from metastore_assets.formats.hudi.archive import archived_completions
 from metastore_assets.formats.hudi.columns import HudiColumns, PartitionConstants
-from metastore_assets.formats.hudi.commits import read_commits
-from metastore_assets.formats.hudi.log import live_instants
+from metastore_assets.formats.hudi.commits import Commit, read_commits
+from metastore_assets.formats.hudi.kept import KeptFiles
+from metastore_assets.formats.hudi.log import LogBlock, live_instants
 from metastore_assets.formats.hudi.merge import Merge, MergeRules, log_blocks, merged
 from metastore_assets.formats.hudi.names import data_file_name
 from metastore_assets.formats.hudi.partitions import PartitionPaths
 from metastore_assets.formats.hudi.schema import META_COLUMNS, HudiSchema, file_schema, parsed, table_schema, unparsed
 from metastore_assets.formats.hudi.slices import FileSlice, file_slices
-from metastore_assets.formats.hudi.timeline import State, Timeline, flag, load_timeline
+from metastore_assets.formats.hudi.timeline import Instant, State, Timeline, flag, load_timeline
+from metastore_assets.formats.memory import Memory
 from metastore_assets.formats.partition_filter import PartitionFilter
 from metastore_assets.formats.partition_keys import encode_partition_key
 from metastore_assets.formats.places.location import Location, StoredFile
@@ -45,8 +48,9 @@ _DROPPED = "hoodie.datasource.write.drop.partition.columns"
 class HudiFormat:
     """A Hudi table at a location. Its snapshots are the completed writes of its timeline."""
 
-    def __init__(self, table: TableConfig) -> None:
+    def __init__(self, table: TableConfig, memory: Memory) -> None:
         self._location = own_location(table)
+        self._kept = KeptFiles(memory, self._location.uri)
         self._at = table.at
         self._filter = PartitionFilter.of(table.partitions)
         self._meta_columns = table.options.get(_OPTION, False)
@@ -69,7 +73,7 @@ class HudiFormat:
         return SnapshotReference(state.id, state.committed_at)
 
     def snapshot(self) -> Snapshot:
-        """The state, from the timeline, the metadata of the commits on it, and one listing of the table."""
+        """The state, from the timeline, the metadata of the new commits on it, and one listing of the table."""
         with _explained(self._location):
             return self._snapshot()
 
@@ -84,7 +88,7 @@ class HudiFormat:
         paths = PartitionPaths.of(self._location.uri, timeline.properties)
         if paths.columns:
             self._check_filter(paths.columns)
-        commits = read_commits(self._location, timeline.completed)
+        commits = self._commits(timeline.completed)
         # What a table does not record, only all of its partitions tell.
         listed = self._keeps(paths) if paths.columns else lambda path: True
         slices = file_slices(timeline, state, commits, listed, lambda: archived_completions(timeline))
@@ -111,6 +115,14 @@ class HudiFormat:
             partition_columns=columns,
             fragments=tuple(sorted(fragments, key=lambda fragment: (fragment.partition_key, fragment.id))),
         )
+
+    def _commits(self, instants: Sequence[Instant]) -> list[Commit]:
+        """The metadata of those instants, of which only new ones are read."""
+        known = {instant: self._kept.commit(instant) for instant in instants}
+        for commit in read_commits(self._location, [instant for instant, found in known.items() if found is None]):
+            known[commit.instant] = commit
+            self._kept.learn_commit(commit)
+        return [commit for commit in known.values() if commit is not None]
 
     def _keeps(self, paths: PartitionPaths) -> Callable[[str], bool]:
         if not self._filter.patterns:
@@ -142,7 +154,7 @@ class HudiFormat:
         constants: PartitionConstants,
         paths: PartitionPaths,
     ) -> list[Fragment]:
-        merger = _Merger(timeline, state, schema)
+        merger = _Merger(timeline, state, schema, self._kept)
         with ThreadPoolExecutor(_THREADS) as pool:
             merges = list(pool.map(merger.merge, slices))
         fragments = []
@@ -171,7 +183,8 @@ class HudiFormat:
 class _Merger:
     """Which slices hudi-rs must read, and how."""
 
-    def __init__(self, timeline: Timeline, state: State, schema: HudiSchema) -> None:
+    def __init__(self, timeline: Timeline, state: State, schema: HudiSchema, kept: KeptFiles) -> None:
+        self._kept = kept
         self._timeline = timeline
         self._state = state
         self._schema = schema
@@ -185,8 +198,7 @@ class _Merger:
         if not one.logs and one.kind != "lance":
             return None
         if self._timeline.layout == 1:
-            blocks = log_blocks(self._timeline.location, one.logs)
-            instants = live_instants(blocks, self._state.has)
+            instants = live_instants(chain.from_iterable(map(self._blocks, one.logs)), self._state.has)
         else:
             instants = tuple(
                 dict.fromkeys(
@@ -212,6 +224,13 @@ class _Merger:
                 f"{uri}: the file group {one.file_id} has log files of concurrent writes, whose order is not defined"
             )
         return Merge(rules, self._schema.avro, instants)
+
+    def _blocks(self, stored: StoredFile) -> list[LogBlock]:
+        blocks = self._kept.blocks(stored)
+        if blocks is None:
+            blocks = log_blocks(self._timeline.location, (stored,))
+            self._kept.learn_blocks(stored, blocks)
+        return blocks
 
 
 @dataclass(frozen=True)

@@ -9,7 +9,7 @@ from datetime import UTC, datetime
 
 from metastore_assets.errors import TableFormatError, TableNotFoundError
 from metastore_assets.formats.damage import naming
-from metastore_assets.formats.places.location import Location
+from metastore_assets.formats.places.location import Location, StoredFile
 from metastore_assets.formats.time_travel import not_found, parse_timestamp
 
 FOLDER = ".hoodie"
@@ -39,8 +39,13 @@ class Instant:
     completed: str | None
     """When it ended; None in the timeline's first layout, which does not tell."""
     action: str
-    path: str
-    """Of its metadata, relative to the table."""
+    stored: StoredFile
+    """Its metadata, as the listing shows them."""
+
+    @property
+    def path(self) -> str:
+        """Of its metadata, relative to the table."""
+        return self.stored.path
 
     @property
     def became_visible(self) -> str:
@@ -135,8 +140,8 @@ def load_timeline(location: Location) -> Timeline:
     completed: dict[str, Instant] = {}
     pending: dict[str, str] = {}
     savepoints = set()
-    for name in location.names(folder, *INSTANTS):
-        match = _FILE.fullmatch(name)
+    for stored in location.files(folder, *INSTANTS):
+        match = _FILE.fullmatch(stored.path.rpartition("/")[2])
         if match is None:
             continue
         requested, ended, unfinished, action = match[1], match[2], match[4], match[5]
@@ -145,7 +150,7 @@ def load_timeline(location: Location) -> Timeline:
         elif action == "savepoint":
             savepoints.add(requested)
         elif action in _WRITES and (layout == 1) == (ended is None):
-            completed[requested] = Instant(requested, ended, action, f"{folder}/{name}")
+            completed[requested] = Instant(requested, ended, action, stored)
     unfinished_writes = {
         requested: action
         for requested, action in pending.items()

@@ -15,14 +15,15 @@ from metastore_assets.formats.registration import Marks, Registration
 if TYPE_CHECKING:
     from metastore_assets.config import TableConfig
     from metastore_assets.formats.base import TableFormat
+    from metastore_assets.formats.memory import Memory
 
 __all__ = ["FORMAT"]
 
 
-def _open(table: TableConfig) -> TableFormat:
+def _open(table: TableConfig, memory: Memory) -> TableFormat:
     from metastore_assets.formats.iceberg.table import IcebergFormat
 
-    return IcebergFormat(table)
+    return IcebergFormat(table, memory)
 
 
 FORMAT = Registration(

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
+from functools import partial
 
 import numpy as np
 import numpy.typing as npt
@@ -13,13 +14,18 @@ import pyarrow.compute as pc
 from metastore_assets.formats.conform import identity
 from metastore_assets.formats.damage import refuse_beyond
 from metastore_assets.formats.iceberg.delete_files import Positions, aligned
+from metastore_assets.formats.iceberg.kept_rows import KeptRows
 from metastore_assets.formats.iceberg.names import FallbackIds
-from metastore_assets.formats.limits import DELETE_FILE_BYTES
+from metastore_assets.formats.limits import DELETE_FILE_BYTES, DELETES_KEPT_BYTES
 from metastore_assets.formats.places.location import Location
 from metastore_assets.formats.readers.columns import open_columns
 from metastore_assets.formats.readers.reader import FileFragmentReader, explained
 
 Codes = npt.NDArray[np.int64]
+
+KEPT = KeptRows(DELETES_KEPT_BYTES)
+"""What this process has read: files of deletes are never written over."""
+_WHAT = "bytes of rows by which rows are deleted"
 
 
 @dataclass(frozen=True)
@@ -29,6 +35,8 @@ class EqualityDeletes:
     location: Location
     path: str
     format: str
+    size: int
+    """In bytes as recorded."""
     keys: tuple[pa.Field, ...]
     """Top-level fields of the table that have the columns, each a struct of nothing but the next one down to a leaf."""
 
@@ -50,8 +58,9 @@ def equal_rows(
         rows = []
         for file in files:
             with explained(path, "the equality deletes", file.location.full_path(file.path)):
-                rows.append(_deleted_rows(file, fallback, size))
-            size += sum(column.nbytes for column in rows[-1])
+                rows.append(KEPT.get((file, fallback.digest), partial(_deleted_rows, file, fallback, size)))
+                size += sum(column.nbytes for column in rows[-1])
+                refuse_beyond(DELETE_FILE_BYTES, size, _WHAT)
         columns = [pa.concat_arrays([row[index] for row in rows]) for index in range(len(keys))]
         deleted = _Rows(columns)
         start = 0
@@ -77,7 +86,7 @@ def _deleted_rows(file: EqualityDeletes, fallback: FallbackIds, size: int) -> li
             for piece in _leaves(reader, key):
                 pieces.append(piece)
                 size += piece.nbytes
-                refuse_beyond(DELETE_FILE_BYTES, size, "bytes of rows by which rows are deleted")
+                refuse_beyond(DELETE_FILE_BYTES, size, _WHAT)
             found.append(pa.concat_arrays(pieces))
         return found
     finally:

@@ -25,6 +25,8 @@ _ADDED = 1
 
 _LIST_FIELDS = {
     500: "manifest_path",
+    501: "manifest_length",
+    503: "added_snapshot_id",
     502: "partition_spec_id",
     517: "content",
     515: "sequence_number",
@@ -70,6 +72,10 @@ class Manifest(NamedTuple):
     partitions: tuple[tuple[bytes | None, bytes | None, bool], ...] | None
     """Per partition field: lower bound, upper bound, and whether there is a null or NaN. None when not told."""
     is_encrypted: bool = False
+    length: int | None = None
+    """In bytes; None when the list does not say."""
+    snapshot_id: int | None = None
+    """Of the snapshot that added it, where the list says."""
 
 
 class Statistics(NamedTuple):
@@ -120,11 +126,18 @@ def read_manifest_list(location: Location, path: str) -> list[Manifest]:
                 sequence_number=number(record.get("sequence_number") or 0, "sequence_number"),
                 partitions=None if summaries is None else tuple(map(_summary, summaries)),
                 is_encrypted=bool(record.get("key_metadata")),
+                length=_known(record.get("manifest_length")),
+                snapshot_id=_known(record.get("added_snapshot_id")),
             )
         )
         refuse_beyond(MANIFESTS, len(manifests), "manifests")
     distinct((manifest.path for manifest in manifests), "the manifest")
     return manifests
+
+
+def _known(value: Any) -> int | None:
+    """A number that nothing but the manifest's identity depends on."""
+    return value if isinstance(value, int) else None
 
 
 def read_manifest(

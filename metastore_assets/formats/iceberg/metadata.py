@@ -82,6 +82,8 @@ class TableMetadata:
     snapshot_log: tuple[tuple[int, int], ...]
     """(milliseconds, snapshot id) of each change of the current snapshot, oldest first."""
     properties: Mapping[str, str]
+    uuid: str = ""
+    """What tells the table from another at the same place; empty where old writers do not say."""
 
 
 @dataclass(frozen=True)
@@ -316,6 +318,7 @@ def _parse(raw: Mapping[str, Any], version: int) -> TableMetadata:
         refs=refs,
         snapshot_log=tuple((entry["timestamp-ms"], entry["snapshot-id"]) for entry in raw.get("snapshot-log") or ()),
         properties={key: str(value) for key, value in (raw.get("properties") or {}).items()},
+        uuid=str(raw.get("table-uuid") or ""),
     )
 
 

@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import hashlib
 import json
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
+from functools import cached_property
 from typing import Any
 
 import pyarrow as pa
@@ -33,6 +35,11 @@ class FallbackIds:
 
     nodes: _Tree
     by_position: bool
+
+    @cached_property
+    def digest(self) -> str:
+        """What tells it from others."""
+        return hashlib.sha256(repr(self).encode()).hexdigest()[:32]
 
     @classmethod
     def of(cls, metadata: TableMetadata) -> FallbackIds:

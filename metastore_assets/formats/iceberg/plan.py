@@ -7,7 +7,7 @@ import json
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from functools import partial
-from typing import cast
+from typing import Any, cast
 
 import pyarrow as pa
 
@@ -19,6 +19,7 @@ from metastore_assets.formats.iceberg.delete_files import PositionDeletes
 from metastore_assets.formats.iceberg.deletes import DeleteIndex, Deletes
 from metastore_assets.formats.iceberg.equality import EqualityDeletes
 from metastore_assets.formats.iceberg.fragment import IcebergFragmentSource
+from metastore_assets.formats.iceberg.kept_manifests import KeptManifests
 from metastore_assets.formats.iceberg.locations import TableFiles
 from metastore_assets.formats.iceberg.manifests import (
     DATA,
@@ -32,8 +33,11 @@ from metastore_assets.formats.iceberg.metadata import State, TableMetadata
 from metastore_assets.formats.iceberg.names import FallbackIds
 from metastore_assets.formats.iceberg.partitions import Partitions
 from metastore_assets.formats.iceberg.schema import arrow_field, fields_by_id
+from metastore_assets.formats.memory import Memory
 from metastore_assets.formats.partition_filter import PartitionFilter
 from metastore_assets.formats.readers.columns import KINDS
+
+_References = tuple[tuple[PositionDeletes, ...], tuple[EqualityDeletes, ...]]
 
 _READ_AT_ONCE = 8
 """Manifests fetched at a time: most of it is waiting for the store."""
@@ -54,15 +58,22 @@ class Planner:
     """Plans the fragments of one state of a table."""
 
     def __init__(
-        self, files: TableFiles, metadata: TableMetadata, state: State, partition_filter: PartitionFilter
+        self,
+        files: TableFiles,
+        metadata: TableMetadata,
+        state: State,
+        partition_filter: PartitionFilter,
+        memory: Memory,
     ) -> None:
         self._files = files
         self._metadata = metadata
         self._state = state
         self._filter = partition_filter
         self._fallback = FallbackIds.of(metadata)
+        self._kept = KeptManifests(memory, files.folder.uri, metadata)
         self.partitions = Partitions(files.name, metadata, state.schema)
         self._position_files: dict[tuple[str, int | None], PositionDeletes] = {}
+        self._shared: dict[str, _References] = {}
         self._equality_files: dict[str, EqualityDeletes] = {}
         unknown = partition_filter.unknown(self.partitions.columns())
         if unknown:
@@ -91,21 +102,31 @@ class Planner:
         for manifest in manifests:
             if manifest.is_encrypted:
                 raise TableFormatError(f"{self._files.name}: {manifest.path} is encrypted, which has no reader")
-        read = partial(read_manifest, self.partitions.specs, self._metadata.default_spec_id, statistics)
         for start in range(0, len(manifests), _MANIFESTS):
             some = manifests[start : start + _MANIFESTS]
-            places = [self._files.locate(manifest.path) for manifest in some]
-            outcomes = read_all(
-                read,
-                [(manifest, *place) for manifest, place in zip(some, places, strict=True)],
-                [location.full_path(path) for location, path in places],
-                threads=_READ_AT_ONCE,
-            )
-            for manifest, outcome in zip(some, outcomes, strict=True):
+            for manifest, outcome in zip(some, self._read(some, statistics), strict=True):
                 with naming(manifest.path, f"{self._files.name}: the manifest"):
-                    yield from self._kept(told(outcome))
+                    yield from self._wanted(told(outcome))
 
-    def _kept(self, entries: Iterable[FileEntry]) -> Iterator[FileEntry]:
+    def _read(self, manifests: Sequence[Manifest], statistics: bool) -> list[Any]:
+        """The entries of each manifest, or why they cannot be read. Those of known ones are without statistics."""
+        outcomes: list[Any] = [None if statistics else self._kept.recall(manifest) for manifest in manifests]
+        new = [place for place, known in enumerate(outcomes) if known is None]
+        places = [self._files.locate(manifest.path) for manifest in manifests]
+        found = read_all(
+            partial(read_manifest, self.partitions.specs, self._metadata.default_spec_id, statistics),
+            [(manifests[place], *places[place]) for place in new],
+            [places[place][0].full_path(places[place][1]) for place in new],
+            threads=_READ_AT_ONCE,
+        )
+        for place, outcome in zip(new, found, strict=True):
+            outcomes[place] = outcome
+            if not statistics and not isinstance(outcome, Exception):
+                self._kept.learn(manifests[place], outcome)
+        return outcomes
+
+    def _wanted(self, entries: Iterable[FileEntry]) -> Iterator[FileEntry]:
+        """Those that the filter leaves."""
         for entry in entries:
             partition = self.partitions.normal(entry.spec_id, entry.partition)
             own = entry if partition is entry.partition else entry._replace(partition=partition)
@@ -150,6 +171,7 @@ class Planner:
     def _fragment(self, entry: FileEntry, deletes: Deletes, seen: set[str]) -> Fragment:
         partition = self.partitions.partition(entry.spec_id, entry.partition)
         location, path = self._files.locate(entry.path)
+        position_deletes, equality_deletes = self._references(deletes)
         source = IcebergFragmentSource(
             location=location,
             path=path,
@@ -157,12 +179,8 @@ class Planner:
             recorded_path=entry.path,
             exact_path=deletes.exact_path,
             constants=partition.constants,
-            position_deletes=tuple(
-                self._position_deletes(file) for file in deletes.files if file.content != EQUALITY_DELETES
-            ),
-            equality_deletes=tuple(
-                self._equality_deletes(file) for file in deletes.files if file.content == EQUALITY_DELETES
-            ),
+            position_deletes=position_deletes,
+            equality_deletes=equality_deletes,
             fallback=self._fallback,
         )
         parts = [entry.path, entry.size, entry.record_count, partition.constant_texts, deletes.digest]
@@ -179,6 +197,17 @@ class Planner:
             source=source,
         )
 
+    def _references(self, deletes: Deletes) -> _References:
+        """What a worker needs to know of the deletes: one value for all the data files that they apply to."""
+        if deletes.digest not in self._shared:
+            by_value = [file for file in deletes.files if file.content == EQUALITY_DELETES]
+            by_position = [file for file in deletes.files if file.content != EQUALITY_DELETES]
+            self._shared[deletes.digest] = (
+                tuple(map(self._position_deletes, by_position)),
+                tuple(map(self._equality_deletes, by_value)),
+            )
+        return self._shared[deletes.digest]
+
     def _position_deletes(self, entry: FileEntry) -> PositionDeletes:
         key = entry.path, entry.content_offset
         if key not in self._position_files:
@@ -194,7 +223,7 @@ class Planner:
             keys = tuple(self._key(entry, field_id) for field_id in sorted(entry.equality_ids))
             if not keys:
                 raise TableFormatError(f"{self._files.name}: {entry.path} does not say by which columns it deletes")
-            self._equality_files[entry.path] = EqualityDeletes(location, path, entry.format, keys)
+            self._equality_files[entry.path] = EqualityDeletes(location, path, entry.format, entry.size, keys)
         return self._equality_files[entry.path]
 
     def _key(self, entry: FileEntry, field_id: int) -> pa.Field:

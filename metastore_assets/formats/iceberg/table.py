@@ -9,6 +9,7 @@ import pyarrow as pa
 
 from metastore_assets.config import TableConfig
 from metastore_assets.errors import ConfigError, MetastoreError, TableFormatError
+from metastore_assets.extras import extra
 from metastore_assets.formats.base import Snapshot, SnapshotReference
 from metastore_assets.formats.bounds import FragmentBounds, bounds_table, column_path
 from metastore_assets.formats.damage import DAMAGE, naming, reason
@@ -25,6 +26,7 @@ from metastore_assets.formats.iceberg.metadata import (
 )
 from metastore_assets.formats.iceberg.plan import Planner
 from metastore_assets.formats.iceberg.schema import arrow_schema
+from metastore_assets.formats.memory import Memory
 from metastore_assets.formats.partition_filter import PartitionFilter
 from metastore_assets.formats.places.location import Location
 from metastore_assets.formats.places.reach import Reach, catalog_location, own_location
@@ -33,7 +35,8 @@ from metastore_assets.formats.places.reach import Reach, catalog_location, own_l
 class IcebergFormat:
     """An Iceberg table by its folder, by a metadata file, or by its name in a catalog."""
 
-    def __init__(self, table: TableConfig) -> None:
+    def __init__(self, table: TableConfig, memory: Memory) -> None:
+        self._memory = memory
         self._table = table
         self._filter = PartitionFilter.of(table.partitions)
 
@@ -52,10 +55,10 @@ class IcebergFormat:
         return SnapshotReference(state.id, state.committed_at)
 
     def snapshot(self) -> Snapshot:
-        """The state that is meant, from the metadata file, the manifest list, and all manifests."""
+        """The state that is meant, from the metadata file, the manifest list, and all manifests that are new."""
         with self._explained():
             reach, folder, metadata, state = self._load()
-            planner = Planner(self._files(reach, folder, metadata, state), metadata, state, self._filter)
+            planner = Planner(self._files(reach, folder, metadata, state), metadata, state, self._filter, self._memory)
             fragments = [planned.fragment for planned in planner.fragments()]
             return Snapshot(
                 format="iceberg",
@@ -78,7 +81,7 @@ class IcebergFormat:
             if state.id != snapshot.id:
                 # The table has gone on since.
                 state = resolve_state(self._table.uri, metadata, snapshot.id or None)
-            planner = Planner(self._files(reach, folder, metadata, state), metadata, state, self._filter)
+            planner = Planner(self._files(reach, folder, metadata, state), metadata, state, self._filter, self._memory)
             for planned in planner.fragments(statistics=True) if snapshot.id else ():
                 found[planned.fragment.id] = fragment_bounds(path, planned.entry, has_deletes=planned.has_deletes)
         return bounds_table(
@@ -101,7 +104,8 @@ class IcebergFormat:
             raise ConfigError(f"table {table.name!r}: nothing is known of the catalog {table.catalog!r}")
         if table.catalog is None or table.identifier is None:
             return own_location(table)
-        from metastore_assets.formats.iceberg.catalog import locate_table
+        with extra("iceberg", f"the catalog of table {self._table.name!r}"):
+            from metastore_assets.formats.iceberg.catalog import locate_table
 
         recorded, options = locate_table(table.catalog, table.identifier)
         return catalog_location(table, recorded, options)

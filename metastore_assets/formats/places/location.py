@@ -7,8 +7,9 @@ from __future__ import annotations
 
 import os
 import re
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
+from contextlib import suppress
 from dataclasses import dataclass, field, replace
 from datetime import UTC, datetime
 from functools import lru_cache
@@ -23,7 +24,7 @@ from metastore_assets.formats.places.object_store import (
     OverwrittenError,
     is_e_tag,
     object_errors,
-    object_names,
+    objects_in,
     open_object_store,
 )
 
@@ -118,17 +119,18 @@ class Location:
         large subfolders.
         """
         if self.is_local:
-            try:
-                with os.scandir(self._on_disk(folder)) as entries:
-                    for entry in entries:
-                        if after < entry.name and not (before and entry.name >= before) and not entry.is_dir():
-                            yield entry.name
-            except (FileNotFoundError, NotADirectoryError):
-                return
-            return
-        store, prefix = self._store()
-        with object_errors(self.full_path(folder)):
-            yield from object_names(store, _key(prefix, folder), after, before)
+            yield from (entry.name for entry in self._entries(folder, after, before))
+        else:
+            yield from (name for name, _ in self._objects(folder, after, before))
+
+    def files(self, folder: str, after: str = "", before: str = "") -> Iterator[StoredFile]:
+        """The files that have those names."""
+        if self.is_local:
+            for entry in self._entries(folder, after, before):
+                with suppress(FileNotFoundError):  # Removed since the folder was opened.
+                    yield _local_file(f"{folder}/{entry.name}", entry.stat())
+        else:
+            yield from (_remote_file(f"{folder}/{name}", info) for name, info in self._objects(folder, after, before))
 
     def has_any(self, folder: str) -> bool:
         """Whether there is anything below a folder."""
@@ -145,6 +147,16 @@ class Location:
         store, prefix = self._store()
         with object_errors(self.full_path(path)):
             return _remote_file(path, store.head(_key(prefix, path)))
+
+    def identity(self, path: str) -> Sequence[str]:
+        """What tells a file now from any other that was or will be at its path: size, version, when it was written."""
+        if self.is_local:
+            stored = self.stat(path)
+            return [str(stored.size), stored.version]
+        store, prefix = self._store()
+        with object_errors(self.full_path(path)):
+            found = store.head(_key(prefix, path))
+        return [str(found["size"]), str(found["e_tag"]), found["last_modified"].isoformat()]
 
     def modified(self, path: str) -> datetime:
         """When a file was written, in UTC, as the file system or the object store says."""
@@ -187,6 +199,20 @@ class Location:
             return  # Every read asks for the ETag.
         if self.stat(stored.path) != stored:
             raise OverwrittenError(f"{self.full_path(stored.path)} has been overwritten since it was listed")
+
+    def _entries(self, folder: str, after: str, before: str) -> Iterator[os.DirEntry[str]]:
+        try:
+            with os.scandir(self._on_disk(folder)) as entries:
+                for entry in entries:
+                    if after < entry.name and not (before and entry.name >= before) and not entry.is_dir():
+                        yield entry
+        except (FileNotFoundError, NotADirectoryError):
+            return
+
+    def _objects(self, folder: str, after: str, before: str) -> Iterator[tuple[str, Mapping[str, Any]]]:
+        store, prefix = self._store()
+        with object_errors(self.full_path(folder)):
+            yield from objects_in(store, _key(prefix, folder), after, before)
 
     def _open_object(self, stored: StoredFile) -> pa.NativeFile:
         store, prefix = self._store()

@@ -4,29 +4,15 @@ from __future__ import annotations
 
 import io
 import os
-import re
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Mapping
 from contextlib import contextmanager
-from datetime import timedelta
 from itertools import chain
-from typing import Any, cast
+from typing import Any
 
 from obstore import exceptions
 from obstore.store import from_url
 
-_CLIENT_FLAGS = {"allow_http", "allow_invalid_certificates", "http1_only", "http2_only", "randomize_addresses"}
-_CLIENT_KEYS = _CLIENT_FLAGS | {
-    "connect_timeout",
-    "pool_idle_timeout",
-    "proxy_url",
-    "proxy_excludes",
-    "read_timeout",
-    "timeout",
-    "user_agent",
-}
-_WRITER_KEYS = {"s3_allow_unsafe_rename", "s3_locking_provider", "conditional_put", "copy_if_not_exists"}
-"""Settings that deltalake takes and that only matter to who writes a table."""
-
+from metastore_assets.storage_options import obstore_arguments
 
 _PAGE = 1000
 """Objects that one request lists."""
@@ -41,23 +27,7 @@ class OverwrittenError(OSError):
 
 def open_object_store(root: str, options: Iterable[tuple[str, str]]) -> Any:
     """The store at `scheme://bucket`. Options are those that deltalake takes: `aws_region`, `allow_http`, …"""
-    config: dict[str, str] = {}
-    client: dict[str, Any] = {}
-    for key, value in options:
-        bare = re.sub(r"^(aws|google|azure)_", "", key.lower())
-        if bare in _CLIENT_FLAGS:
-            client[bare] = value.strip().lower() in ("true", "1", "yes", "on")
-        elif bare in _CLIENT_KEYS:
-            client[bare] = value
-        elif bare not in _WRITER_KEYS:
-            config[key] = value
-    return from_url(
-        root,
-        config=cast(Any, config),
-        client_options=cast(Any, client or None),
-        # obstore's own 10 retries over 3 minutes make a mistyped endpoint look like a hang.
-        retry_config={"max_retries": 5, "retry_timeout": timedelta(seconds=60)},
-    )
+    return from_url(root, **obstore_arguments(root.partition("://")[0], options, reads_only=True))
 
 
 @contextmanager
@@ -80,12 +50,12 @@ def object_errors(uri: str) -> Iterator[None]:
         raise OSError(f"{uri}: {str(error).partition(chr(10))[0].strip()}; check storage_options") from error
 
 
-def object_names(store: Any, folder: str, after: str = "", before: str = "") -> Iterator[str]:
-    """Names of the objects directly in a folder, ascending, of those that sort between the two where these are given.
+def objects_in(store: Any, folder: str, after: str = "", before: str = "") -> Iterator[tuple[str, Mapping[str, Any]]]:
+    """Names of the objects directly in a folder, ascending, and what else the listing says of each.
 
-    Takes a request per 1,000 names between the two, as they are asked for. Subfolders cost a few requests at most,
-    whatever is in them: one that is large is passed over, and where there are more of those the rest is listed
-    without what is below.
+    Of those that sort between the two names where these are given. Takes a request per 1,000 names between the two, as
+    they are asked for. Subfolders cost a few requests at most, whatever is in them: one that is large is passed over,
+    and where there are more of those the rest is listed without what is below.
     """
     position = f"{folder}/{after}" if after else ""
     for _ in range(_PASSES):
@@ -96,7 +66,7 @@ def object_names(store: Any, folder: str, after: str = "", before: str = "") -> 
                 return
             if not slash:
                 if name:  # else the marker that some console made for the folder itself
-                    yield name
+                    yield name, info
             elif (passed := passed + 1) > _PAGE:
                 position = f"{folder}/{name}/{_LAST}"
                 break
@@ -105,7 +75,7 @@ def object_names(store: Any, folder: str, after: str = "", before: str = "") -> 
     for info in store.list_with_delimiter(folder)["objects"]:
         name = info["path"][len(folder) + 1 :]
         if info["path"] > position and name and not (before and name >= before):
-            yield name
+            yield name, info
 
 
 def is_e_tag(version: str) -> bool:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import pyarrow as pa
 
+from metastore_assets.extras import extra
 from metastore_assets.formats.readers.parquet import ParquetColumns
 from metastore_assets.formats.readers.reader import FileColumns
 
@@ -24,7 +25,8 @@ def open_columns(kind: str, source: pa.NativeFile) -> FileColumns:
 
             return OrcColumns(source)
         if kind == "avro":
-            from metastore_assets.formats.readers.avro import AvroColumns
+            with extra("avro", "an Avro file"):
+                from metastore_assets.formats.readers.avro import AvroColumns
 
             return AvroColumns(source)
         raise ValueError(f"files of the kind {kind!r} have no reader")

@@ -15,8 +15,9 @@ from metastore_assets.formats.files.csv.blocks import Block
 from metastore_assets.formats.files.csv.header import FirstRow, headers_of
 from metastore_assets.formats.files.csv.options import CsvOptions
 from metastore_assets.formats.files.csv.quotes import Backslashes
+from metastore_assets.formats.files.csv.summary import Column, CsvSummary, Types, decode_summary, encode_summary
 from metastore_assets.formats.files.csv.texts import text_batches, values
-from metastore_assets.formats.files.csv.types import ALL, RuledOut, misfits, preferred
+from metastore_assets.formats.files.csv.types import preferred
 from metastore_assets.formats.files.text_reader import OpenStream, PlannedFile
 from metastore_assets.formats.files.text_values import first_misfit, parse
 from metastore_assets.formats.limits import ROW_BYTES
@@ -25,54 +26,6 @@ from metastore_assets.formats.readers.reader import check_distinct
 _BLOCK = ROW_BYTES
 _DELIMITERS = {";": ";", "\t": r"\t", "|": "|"}
 """What separates values in files that are no CSV by the letter, and how the configuration spells it."""
-
-Types = frozenset[pa.DataType]
-
-
-@dataclass(frozen=True)
-class Column:
-    """What the values of a column in a file have in common."""
-
-    name: str
-    types: Types = ALL
-    """That all its values fit; all of them when it has none."""
-    ruled_out: tuple[RuledOut, ...] = ()
-    """Why not the others."""
-
-    def with_values(self, texts: pa.StringArray, block: Block, first: int, options: CsvOptions) -> Column:
-        """The column with more values, which are those of the block's rows from `first` on."""
-        texts = values(texts, options)
-        found = misfits(texts, self.types, empty_fits=options.null_values is None)
-        types = self.types - found.keys()
-        if texts.null_count < len(texts):
-            types -= {pa.null()}
-        if types == self.types:
-            return self
-        gone = [RuledOut(type_, texts[place].as_py(), block.line_of(first + place)) for type_, place in found.items()]
-        return replace(self, types=types, ruled_out=(*self.ruled_out, *gone))
-
-
-@dataclass(frozen=True)
-class CsvSummary:
-    """What all rows of a file have in common."""
-
-    row_count: int
-    columns: tuple[Column, ...]
-    """In file order."""
-    first_row: FirstRow | None = None
-    """Where the options do not say whether it is a header: then it counts as values above."""
-    has_header: bool | None = None
-    """Whether the first row is a header; None when the file does not tell."""
-    headed: tuple[Column, ...] = ()
-    """The columns for the case that it is one."""
-    backslashes: Backslashes | None = None
-    """What they may mean where no option says it."""
-
-    def resolved(self, has_header: bool | None) -> CsvSummary:
-        """The summary of the same file when that is known."""
-        if self.first_row is None or not has_header:
-            return self
-        return CsvSummary(self.row_count - 1, self.headed)
 
 
 @dataclass(frozen=True)
@@ -118,6 +71,16 @@ class CsvReader:
             for column, texts in zip(columns, batch.columns, strict=True)
         )
         return CsvSummary(rows, columns, first_row, has_header, headed, backslashes)
+
+    @staticmethod
+    def encode(summary: CsvSummary) -> bytes:
+        """A summary as bytes."""
+        return encode_summary(summary)
+
+    @staticmethod
+    def decode(data: bytes) -> CsvSummary:
+        """What `encode` made. Raises ValueError, LookupError or TypeError for anything else."""
+        return decode_summary(data)
 
     @staticmethod
     def plan(

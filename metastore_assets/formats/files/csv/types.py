@@ -50,6 +50,8 @@ _LIKE = {
 }
 """What every value of a type looks like, and some others."""
 _SOME = 1024
+SHOWN = 100
+"""Characters of a value that messages show."""
 _LEADING_ZERO = r"^[ \t]*[+-]?0[0-9]"
 _LONG_INTEGER = r"^[ \t]*[+-]?[0-9]{16,}[ \t]*$"
 _EXACT = 2**53
@@ -61,6 +63,7 @@ class RuledOut:
 
     type: pa.DataType
     text: str
+    """As much of it as is shown."""
     line: int
 
 

@@ -16,6 +16,7 @@ from metastore_assets.formats.base import TypeReason
 from metastore_assets.formats.compression import HEAD_BYTES, check_text
 from metastore_assets.formats.files.json.literals import DECODER, LITERAL_DECODER, as_written, text_types, typed
 from metastore_assets.formats.files.json.shapes import Shape, arrow_type, merge, observe, type_reasons
+from metastore_assets.formats.files.json.summary import JsonSummary, decode_summary, encode_summary
 from metastore_assets.formats.files.text_reader import OpenStream, PlannedFile
 from metastore_assets.formats.limits import LINE_BYTES, NESTING, RECORD_VALUES
 from metastore_assets.formats.metadata_json import is_deep, most_values
@@ -26,14 +27,6 @@ _BATCH_BYTES = 16 << 20
 _ENCODING = "JSON lines are read in UTF-8"
 _HALF = r"\ud"
 """How half of a character beyond the first 65,536 begins where it is written in ASCII."""
-
-
-@dataclass(frozen=True)
-class JsonSummary:
-    """What all rows of a file have in common."""
-
-    row_count: int
-    shape: Shape
 
 
 @dataclass(frozen=True)
@@ -51,6 +44,16 @@ class JsonReader:
             observe(shape, row, number)
             rows += 1
         return JsonSummary(rows, shape)
+
+    @staticmethod
+    def encode(summary: JsonSummary) -> bytes:
+        """A summary as bytes."""
+        return encode_summary(summary)
+
+    @staticmethod
+    def decode(data: bytes) -> JsonSummary:
+        """What `encode` made. Raises ValueError, LookupError or TypeError for anything else."""
+        return decode_summary(data)
 
     @staticmethod
     def plan(

@@ -1,0 +1,136 @@
+"""What all values of a CSV file have in common, found block by block; as JSON, to be kept, and back."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterable
+from dataclasses import astuple, dataclass, replace
+from typing import Any
+
+import pyarrow as pa
+
+from metastore_assets.formats.files.csv.blocks import Block
+from metastore_assets.formats.files.csv.header import FirstRow
+from metastore_assets.formats.files.csv.options import CsvOptions
+from metastore_assets.formats.files.csv.quotes import Backslashes
+from metastore_assets.formats.files.csv.texts import values
+from metastore_assets.formats.files.csv.types import ALL, CANDIDATES, SHOWN, RuledOut, misfits
+
+_NUMBERS = {type_: number for number, type_ in enumerate(CANDIDATES)}
+
+Types = frozenset[pa.DataType]
+
+
+@dataclass(frozen=True)
+class Column:
+    """What the values of a column in a file have in common."""
+
+    name: str
+    types: Types = ALL
+    """That all its values fit; all of them when it has none."""
+    ruled_out: tuple[RuledOut, ...] = ()
+    """Why not the others."""
+
+    def with_values(self, texts: pa.StringArray, block: Block, first: int, options: CsvOptions) -> Column:
+        """The column with more values, which are those of the block's rows from `first` on."""
+        texts = values(texts, options)
+        found = misfits(texts, self.types, empty_fits=options.null_values is None)
+        types = self.types - found.keys()
+        if texts.null_count < len(texts):
+            types -= {pa.null()}
+        if types == self.types:
+            return self
+        gone = [
+            RuledOut(type_, texts[found[type_]].as_py()[:SHOWN], block.line_of(first + found[type_]))
+            for type_ in CANDIDATES
+            if type_ in found
+        ]
+        return replace(self, types=types, ruled_out=(*self.ruled_out, *gone))
+
+
+@dataclass(frozen=True)
+class CsvSummary:
+    """What all rows of a file have in common."""
+
+    row_count: int
+    columns: tuple[Column, ...]
+    """In file order."""
+    first_row: FirstRow | None = None
+    """Where the options do not say whether it is a header: then it counts as values above."""
+    has_header: bool | None = None
+    """Whether the first row is a header; None when the file does not tell."""
+    headed: tuple[Column, ...] = ()
+    """The columns for the case that it is one."""
+    backslashes: Backslashes | None = None
+    """What they may mean where no option says it."""
+
+    def resolved(self, has_header: bool | None) -> CsvSummary:
+        """The summary of the same file when that is known."""
+        if self.first_row is None or not has_header:
+            return self
+        return CsvSummary(self.row_count - 1, self.headed)
+
+
+def encode_summary(summary: CsvSummary) -> bytes:
+    """As `decode_summary` understands it."""
+    first = summary.first_row
+    # The columns under their headers differ from those without in few names and types, but are seldom there.
+    fields = {
+        "rows": summary.row_count,
+        "columns": [_column(column) for column in summary.columns],
+        "headed": [_column(column) for column in summary.headed],
+        "header": summary.has_header,
+        "first": first
+        and {
+            "cells": first.cells,
+            "rest": [_types(types) for types in first.rest],
+            "recurs": first.recurs,
+            "names": first.has_names,
+            "others": first.other_rows,
+            "repeats": first.repeats,
+        },
+        "backslashes": summary.backslashes and astuple(summary.backslashes),
+    }
+    return json.dumps(fields, separators=(",", ":")).encode()
+
+
+def decode_summary(data: bytes) -> CsvSummary:
+    """What `encode_summary` made. Raises ValueError, LookupError or TypeError for anything else."""
+    fields = json.loads(data)
+    first = fields["first"]
+    return CsvSummary(
+        fields["rows"],
+        tuple(map(_restored, fields["columns"])),
+        first
+        and FirstRow(
+            tuple(first["cells"]),
+            tuple(map(_types_of, first["rest"])),
+            tuple(first["recurs"]),
+            tuple(first["names"]),
+            first["others"],
+            first["repeats"],
+        ),
+        fields["header"],
+        tuple(map(_restored, fields["headed"])),
+        fields["backslashes"] and Backslashes(*fields["backslashes"]),
+    )
+
+
+def _column(column: Column) -> list[Any]:
+    ruled_out = [[_NUMBERS[gone.type], gone.text, gone.line] for gone in column.ruled_out]
+    return [column.name, _types(column.types), ruled_out]
+
+
+def _restored(column: list[Any]) -> Column:
+    name, types, ruled_out = column
+    gone = tuple(RuledOut(CANDIDATES[number], text, line) for number, text, line in ruled_out)
+    return Column(name, _types_of(types), gone)
+
+
+def _types(types: Iterable[pa.DataType]) -> int:
+    """A set of candidates as the bits of a number."""
+    return sum(1 << _NUMBERS[type_] for type_ in types)
+
+
+def _types_of(bits: int) -> frozenset[pa.DataType]:
+    return frozenset(type_ for number, type_ in enumerate(CANDIDATES) if bits >> number & 1)

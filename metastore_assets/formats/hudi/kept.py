@@ -1,0 +1,79 @@
+"""What is known of the files that a Hudi table's writers never write over: metadata of commits, and log files."""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import zlib
+from collections.abc import Sequence
+
+from metastore_assets.formats.hudi.commits import Commit, Write
+from metastore_assets.formats.hudi.log import SCHEMA_HEADER, LogBlock
+from metastore_assets.formats.hudi.timeline import Instant
+from metastore_assets.formats.memory import Memory, memory_key
+from metastore_assets.formats.places.location import StoredFile
+
+
+class KeptFiles:
+    """What is known of the files of a table, each as a listing shows it."""
+
+    def __init__(self, memory: Memory, table: str) -> None:
+        """`table` is its location."""
+        self._memory = memory
+        self._table = table
+
+    def commit(self, instant: Instant) -> Commit | None:
+        """The metadata of an instant; None where they are not known."""
+        return self._memory.recall(self._key("commit", instant.stored), lambda data: self._commit(instant, data))
+
+    def learn_commit(self, commit: Commit) -> None:
+        """Keep them."""
+        schema = None if commit.schema is None else commit.schema.encode("utf-8", "surrogatepass")
+        digest = None
+        if schema is not None:
+            # Nearly all commits say the same.
+            digest = hashlib.sha256(schema).hexdigest()[:32]
+            self._memory.learn(memory_key("hudi schema", digest), zlib.compress(schema))
+        writes = [[*write.group, write.name, write.rows, write.previous] for write in commit.writes]
+        fields = [writes, commit.replaced, digest, commit.rewrites, commit.evolved_by_id]
+        value = zlib.compress(json.dumps(fields, separators=(",", ":")).encode(), 1)
+        self._memory.learn(self._key("commit", commit.instant.stored), value)
+
+    def blocks(self, stored: StoredFile) -> list[LogBlock] | None:
+        """The blocks of a log file, without the schemas in them; None where they are not known."""
+        return self._memory.recall(self._key("log", stored), _blocks)
+
+    def learn_blocks(self, stored: StoredFile, blocks: Sequence[LogBlock]) -> None:
+        """Keep them."""
+        fields = [
+            [block.kind, [one for one in block.headers.items() if one[0] != SCHEMA_HEADER], block.place]
+            for block in blocks
+        ]
+        self._memory.learn(self._key("log", stored), json.dumps(fields, separators=(",", ":")).encode())
+
+    def _commit(self, instant: Instant, data: bytes) -> Commit:
+        writes, replaced, digest, rewrites, evolved = json.loads(zlib.decompress(data))
+        schema = None
+        if digest is not None:
+            schema = self._memory.recall(memory_key("hudi schema", digest), _text)
+            if schema is None:
+                raise LookupError(digest)
+        return Commit(
+            instant,
+            tuple(Write((folder, file), name, rows, previous) for folder, file, name, rows, previous in writes),
+            tuple((folder, file) for folder, file in replaced),
+            schema,
+            rewrites,
+            evolved,
+        )
+
+    def _key(self, kind: str, stored: StoredFile) -> bytes:
+        return memory_key(f"hudi {kind}", self._table, *stored)
+
+
+def _text(data: bytes) -> str:
+    return zlib.decompress(data).decode("utf-8", "surrogatepass")
+
+
+def _blocks(data: bytes) -> list[LogBlock]:
+    return [LogBlock(kind, dict(headers), (start, size)) for kind, headers, (start, size) in json.loads(data)]

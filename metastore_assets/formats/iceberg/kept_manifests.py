@@ -1,0 +1,74 @@
+"""What was read in manifests, to be kept and understood again: no manifest changes once it is written."""
+
+from __future__ import annotations
+
+import base64
+import json
+import zlib
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+from metastore_assets.formats.iceberg.manifests import FileEntry, Manifest, Statistics
+from metastore_assets.formats.iceberg.metadata import TableMetadata
+from metastore_assets.formats.memory import Memory, memory_key
+
+
+class KeptManifests:
+    """The entries of a table's manifests, as far as they are known.
+
+    A manifest is told from others by its path and length, by the commit that added it and by the table: one that is
+    made again where another lay has other manifests.
+    """
+
+    def __init__(self, memory: Memory, table: str, metadata: TableMetadata) -> None:
+        """`table` is the location of its folder."""
+        self._memory = memory
+        # The specs, too, decide on what is read.
+        self._table = [table, metadata.uuid, metadata.default_spec_id, repr(sorted(metadata.specs.items()))]
+
+    def recall(self, manifest: Manifest) -> list[FileEntry] | None:
+        """The entries of a manifest, without statistics of data files; None where they are not known."""
+        return None if manifest.length is None else self._memory.recall(self._key(manifest), _decoded)
+
+    def learn(self, manifest: Manifest, entries: Sequence[FileEntry]) -> None:
+        """Keep the entries of a manifest."""
+        if manifest.length is not None:
+            self._memory.learn(self._key(manifest), _encoded(entries))
+
+    def _key(self, manifest: Manifest) -> bytes:
+        identity = manifest.path, manifest.length, manifest.snapshot_id, manifest.sequence_number
+        return memory_key("manifest", *self._table, *identity, manifest.spec_id, manifest.content)
+
+
+def _encoded(entries: Sequence[FileEntry]) -> bytes:
+    records = [entry._replace(statistics=_pairs(entry.statistics)) for entry in entries]  # type: ignore[arg-type]
+    return zlib.compress(json.dumps(records, separators=(",", ":"), default=_bytes).encode(), 1)
+
+
+def _decoded(data: bytes) -> list[FileEntry]:
+    return [_entry(FileEntry(*record)) for record in json.loads(zlib.decompress(data))]
+
+
+def _entry(record: FileEntry) -> FileEntry:
+    return record._replace(
+        partition=tuple(map(_value, record.partition)),
+        equality_ids=tuple(record.equality_ids),
+        statistics=None if record.statistics is None else Statistics(*map(_mapping, record.statistics)),
+    )
+
+
+def _pairs(statistics: Statistics | None) -> list[list[tuple[int, Any]]] | None:
+    """Maps with keys other than text, which JSON does not have."""
+    return None if statistics is None else [list(one.items()) for one in statistics]
+
+
+def _mapping(pairs: Any) -> Mapping[int, Any]:
+    return {key: _value(value) for key, value in pairs}
+
+
+def _bytes(value: bytes) -> dict[str, str]:
+    return {"bytes": base64.b64encode(value).decode()}
+
+
+def _value(value: Any) -> Any:
+    return base64.b64decode(value["bytes"]) if isinstance(value, dict) else value

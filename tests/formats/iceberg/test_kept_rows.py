@@ -1,0 +1,72 @@
+"""Files of deletes are read once by each process that reads fragments, whatever they apply to."""
+
+from __future__ import annotations
+
+import pickle
+import uuid
+from pathlib import Path
+
+import obstore
+import pyarrow as pa
+import pytest
+
+from metastore_assets.config import TableConfig
+from metastore_assets.formats import open_table_format
+from metastore_assets.formats.iceberg.equality import KEPT
+from metastore_assets.formats.iceberg.kept_rows import KeptRows
+from metastore_assets.formats.places.object_store import open_object_store
+from tests.formats.iceberg.writer import IcebergWriter, column
+from tests.formats.oracle import read_columns
+from tests.formats.s3_proxy import counted
+
+_UPSERTS = 12
+
+
+@pytest.mark.s3
+def test_upserts_read_each_file_of_deletes_once(tmp_path: Path, s3_options: dict[str, str]) -> None:
+    """As many requests as there are files, not as there are pairs of files; sources hold references only."""
+    prefix = f"tables/{uuid.uuid4().hex}"
+    writer = IcebergWriter(
+        tmp_path / "t", [column(1, "id", "long"), column(2, "x", "long")], location=f"s3://metastore/{prefix}"
+    )
+    for number in range(_UPSERTS):
+        rows = pa.table({"id": [0, number], "x": [number, number]})
+        writer.commit(writer.data(rows), writer.equality_deletes(pa.table({"id": [0, number]}), "id"))
+    store = open_object_store("s3://metastore", s3_options.items())
+    for path in writer.folder.rglob("*"):
+        if path.is_file():
+            obstore.put(store, f"{prefix}/{path.relative_to(writer.folder)}", path.read_bytes())
+    KEPT.clear()
+    with counted(s3_options["aws_endpoint"]) as seen:
+        config = TableConfig(
+            name="t", uri=writer.location, storage_options={**s3_options, "aws_endpoint": seen.endpoint}
+        )
+        snapshot = open_table_format(config).snapshot()
+        seen.take()
+        columns = read_columns(snapshot)
+        asked = [request for request in seen.take() if "/eq-" in request]
+        assert len(set(asked)) <= 2 * (_UPSERTS - 1)
+        assert len([request for request in asked if request.startswith("HEAD")]) == _UPSERTS - 1
+        assert sorted(zip(columns["id"], columns["x"], strict=True)) == [
+            (0, _UPSERTS - 1),
+            *((number, number) for number in range(1, _UPSERTS)),
+        ]
+        assert read_columns(snapshot) == columns
+        assert not [request for request in seen.take() if "/eq-" in request]
+    one, all_ = (len(pickle.dumps([f.source for f in some])) for some in (snapshot.fragments[:1], snapshot.fragments))
+    assert all_ < one + 1500 * len(snapshot.fragments)
+
+
+def test_what_was_asked_for_last_is_kept() -> None:
+    """Up to so many bytes; what is larger by itself is read each time."""
+    read: list[str] = []
+
+    def reader(name: str, rows: int) -> pa.Array:
+        read.append(name)
+        return [pa.array(range(rows), pa.int64())]
+
+    kept = KeptRows(80)
+    for name, rows in [("a", 4), ("b", 4), ("a", 4), ("c", 4), ("a", 4), ("b", 4), ("d", 11), ("d", 11), ("b", 4)]:
+        (values,) = kept.get(name, lambda name=name, rows=rows: reader(name, rows))  # type: ignore[misc]
+        assert values.to_pylist() == list(range(rows))
+    assert read == ["a", "b", "c", "b", "d", "d"]

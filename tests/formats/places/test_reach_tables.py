@@ -1,0 +1,275 @@
+"""What tables of each format name outside of their own place is read where the configuration allows it only."""
+
+from __future__ import annotations
+
+import json
+import re
+import shutil
+from pathlib import Path
+from typing import Any
+from urllib.parse import quote
+
+import pyarrow as pa
+import pyarrow.parquet as pq
+import pytest
+
+from metastore_assets.config import CatalogConfig, TableConfig
+from metastore_assets.errors import FragmentError, MetastoreError, TableFormatError
+from metastore_assets.formats import open_table_format
+from tests.formats.delta.log_writer import add_file, commit, field, metadata, protocol, write_vector
+from tests.formats.hudi.tables import HudiCopyOnWrite, HudiMergeOnRead
+from tests.formats.iceberg.writer import IcebergWriter, column
+from tests.formats.oracle import read_columns, read_rows
+
+_FIELDS = [field("a", "long")]
+
+
+def _delta(folder: Path, path: str, vector: dict[str, Any] | None = None) -> Path:
+    """A table of one data file of three rows that lies elsewhere."""
+    add = {"path": path, "partitionValues": {}, "size": 1, "modificationTime": 1, "dataChange": True}
+    features = protocol("deletionVectors") if vector else protocol()
+    commit(folder, features, metadata(_FIELDS), {"add": add | ({"deletionVector": vector} if vector else {})})
+    return folder
+
+
+@pytest.fixture
+def outside(tmp_path: Path) -> Path:
+    """A folder beside tables with a data file, `f.parquet`, of three rows."""
+    add_file(tmp_path / "out side", pa.table({"a": [1, 2, 3]}))
+    return tmp_path / "out side"
+
+
+def _delta_rows(folder: Path, **settings: Any) -> list[int]:
+    return read_columns(open_table_format(TableConfig(name="t", uri=str(folder), **settings)).snapshot())["a"]
+
+
+def test_delta_on_disk(tmp_path: Path, outside: Path) -> None:
+    """Every way to name a file outside is followed, and refused where the table is confined."""
+    ways = ["../out%20side/f.parquet", "%2e%2e/out%20side/f.parquet", "x/%2E./../out%20side/f.parquet"]
+    ways += [
+        quote(str(outside / "f.parquet")),
+        (outside / "f.parquet").as_uri(),
+        f"FILE:{quote(str(outside))}/f.parquet",
+    ]
+    for number, path in enumerate(ways):
+        folder = _delta(tmp_path / f"t{number}", path)
+        assert _delta_rows(folder) == [1, 2, 3], path
+        with pytest.raises(
+            TableFormatError, match=r"its metadata name .*f\.parquet, which is not below .*confine: true"
+        ):
+            _delta_rows(folder, confine=True)
+    once = _delta(tmp_path / "once", "%252e%252e/out%20side/f.parquet")
+    with pytest.raises(FragmentError, match="gone"):
+        _delta_rows(once)
+
+
+def test_delta_by_links(tmp_path: Path, outside: Path) -> None:
+    """A link that leads out is followed as every reader does, not from a confined table; one within is no way out."""
+    for number, (name, target) in enumerate([("f.parquet", outside / "f.parquet"), ("d", outside)]):
+        folder = _delta(tmp_path / f"t{number}", name if name == "f.parquet" else "d/f.parquet")
+        (folder / name).symlink_to(target)
+        assert _delta_rows(folder) == [1, 2, 3]
+        with pytest.raises(FragmentError, match="leads out of the table, which `confine: true` refuses"):
+            _delta_rows(folder, confine=True)
+    inner = _delta(tmp_path / "in", "d/f.parquet")
+    shutil.copytree(outside, inner / "real")
+    (inner / "d").symlink_to("real")
+    (tmp_path / "link").symlink_to(inner)
+    for uri in (inner, tmp_path / "link"):
+        assert _delta_rows(uri, confine=True) == [1, 2, 3]
+    absolute = _delta(tmp_path / "abs", (tmp_path / "abs" / "real" / "f.parquet").as_uri())
+    shutil.copytree(outside, absolute / "real")
+    (tmp_path / "other").symlink_to(absolute)
+    for uri in (absolute, tmp_path / "other"):
+        assert _delta_rows(uri, confine=True) == [1, 2, 3]
+
+
+@pytest.mark.parametrize("storage", ["p", "u"])
+def test_deletion_vectors_are_named_too(tmp_path: Path, outside: Path, storage: str) -> None:
+    """By absolute paths, and by a prefix that leads out."""
+    vector = write_vector(outside, [1], storage)
+    if storage == "u":
+        encoded = vector["pathOrInlineDv"]
+        vector["pathOrInlineDv"] = f"../out side/{encoded[:-20]}{encoded[-20:]}"
+    folder = _delta(tmp_path / "t", "f.parquet", vector)
+    shutil.copy(outside / "f.parquet", folder)
+    assert _delta_rows(folder) == [1, 3]
+    with pytest.raises(TableFormatError, match=r"deletion_vector_.*\.bin, which is not below .*confine"):
+        _delta_rows(folder, confine=True)
+    remote = vector | {"pathOrInlineDv": "s3://b/t/deletion_vector_1.bin", "storageType": "p"}
+    other = _delta(tmp_path / "u", "f.parquet", remote)
+    shutil.copy(outside / "f.parquet", other)
+    with pytest.raises(TableFormatError, match=re.escape('allow: ["s3://b/t/"]')):
+        _delta_rows(other)
+
+
+_COLUMNS = [column(1, "a", "long")]
+
+
+def _iceberg(folder: Path, part: str, place: str) -> IcebergWriter:
+    """A table in format version 2 of which one part is recorded, and lies, elsewhere than below its location."""
+    writer = IcebergWriter(folder, _COLUMNS)
+    data = writer.data(pa.table({"a": [1, 2, 3]}))
+    deletes = writer.position_deletes([(data["file_path"], 1)])
+    equality = writer.equality_deletes(pa.table({"a": [3]}), "a")
+    entry = {"data file": data, "position deletes": deletes, "equality deletes": equality}.get(part)
+    if entry is not None:
+        entry["file_path"] = _moved(entry["file_path"], place)
+        if part == "data file":
+            deletes = writer.position_deletes([(data["file_path"], 1)])
+    writer.commit(data)
+    writer.commit(deletes, equality)
+    return writer
+
+
+def _moved(path: str, place: str) -> str:
+    if not place.startswith("s3:"):
+        target = Path(place.removeprefix("file:")) / Path(path).name
+        target.parent.mkdir(exist_ok=True)
+        shutil.move(path, target)
+    return f"{place}/{Path(path).name}"
+
+
+def _rewritten(folder: Path, part: str, place: str) -> None:
+    """Change the newest metadata file so that it names a manifest list, or its only manifest, elsewhere."""
+    (path,) = sorted((folder / "metadata").glob("*.metadata.json"))[-1:]
+    text = json.loads(path.read_text())
+    newest = max(text["snapshots"], key=lambda one: one["sequence-number"])
+    newest["manifest-list"] = _moved(newest["manifest-list"], place)
+    path.write_text(json.dumps(text))
+
+
+@pytest.mark.parametrize("part", ["data file", "position deletes", "equality deletes", "manifest list"])
+def test_every_file_that_iceberg_names(tmp_path: Path, part: str) -> None:
+    """Followed on the same disk; refused in another store, and where the table is confined."""
+
+    def rows(folder: Path, **settings: Any) -> list[Any]:
+        return read_rows(open_table_format(TableConfig(name="t", uri=str(folder), **settings)).snapshot())
+
+    places = [str(tmp_path / "far"), f"file:{tmp_path}/far", f"{tmp_path}/t2/../far", "s3://other/far"]
+    for number, place in enumerate(places):
+        folder = tmp_path / f"t{number}"
+        _iceberg(folder, part, place)
+        if part == "manifest list":
+            _rewritten(folder, part, place)
+        if place.startswith("s3:"):
+            with pytest.raises(TableFormatError, match=re.escape('allow: ["s3://other/far/"]')):
+                rows(folder)
+        else:
+            assert rows(folder) == [(1,)]
+        with pytest.raises(TableFormatError, match="confine: true"):
+            rows(folder, confine=True)
+    plain = tmp_path / "plain"
+    _iceberg(plain, "", "")
+    assert rows(plain, confine=True) == [(1,)]
+    shutil.move(plain, tmp_path / "moved")
+    assert rows(tmp_path / "moved", confine=True) == [(1,)]
+
+
+def test_manifests_that_the_metadata_file_names(tmp_path: Path) -> None:
+    """As format version 1 allows."""
+    for number, place in enumerate((str(tmp_path / "far"), "s3://other/far")):
+        writer = IcebergWriter(tmp_path / f"t{number}", _COLUMNS)
+        writer.commit(writer.data(pa.table({"a": [1]})))
+        (path,) = sorted((writer.folder / "metadata").glob("*.metadata.json"))[-1:]
+        (manifest,) = (writer.folder / "metadata").glob("*-m0.avro")
+        text = json.loads(path.read_text())
+        del text["snapshots"][0]["manifest-list"]
+        text["snapshots"][0]["manifests"] = [_moved(str(manifest), place)]
+        path.write_text(json.dumps(text))
+        table = TableConfig(name="t", uri=str(writer.folder))
+        if number == 0:
+            assert read_rows(open_table_format(table).snapshot()) == [(1,)]
+        else:
+            with pytest.raises(TableFormatError, match=re.escape('allow: ["s3://other/far/"]')):
+                open_table_format(table).snapshot()
+        with pytest.raises(TableFormatError, match=r"-m0\.avro, which is not below"):
+            open_table_format(table.model_copy(update={"confine": True})).snapshot()
+
+
+def test_a_moved_iceberg_table_is_no_way_out(tmp_path: Path) -> None:
+    """What is recorded below the old location by way of `..` is not below the new one."""
+    (tmp_path / "secret").mkdir()
+    pq.write_table(pa.table({"a": [9]}), tmp_path / "secret" / "x.parquet")
+    writer = IcebergWriter(tmp_path / "old", _COLUMNS, location="s3://gone/old")
+    data = writer.data(pa.table({"a": [1]}))
+    writer.commit(data | {"file_path": "s3://gone/old/data/../../secret/x.parquet"})
+    shutil.move(tmp_path / "old", tmp_path / "new")
+    table = TableConfig(name="t", uri=str(tmp_path / "new"))
+    assert read_rows(open_table_format(table).snapshot()) == [(9,)]
+    with pytest.raises(TableFormatError, match=r"data/\.\./\.\./secret/x\.parquet, which is not below"):
+        open_table_format(table.model_copy(update={"confine": True})).snapshot()
+
+
+def test_a_metadata_file_far_from_its_table(tmp_path: Path) -> None:
+    """It says where the table is: on the same disk that is followed, elsewhere and when confined it is not."""
+    writer = IcebergWriter(tmp_path / "t", _COLUMNS)
+    writer.commit(writer.data(pa.table({"a": [1]})))
+    (newest,) = sorted((tmp_path / "t" / "metadata").glob("*.metadata.json"))[-1:]
+    far = tmp_path / "far" / newest.name
+    far.parent.mkdir()
+    shutil.copy(newest, far)
+    assert read_rows(open_table_format(TableConfig(name="t", uri=str(far))).snapshot()) == [(1,)]
+    with pytest.raises(TableFormatError, match="confine: true"):
+        open_table_format(TableConfig(name="t", uri=str(far), confine=True)).snapshot()
+    far.write_text(far.read_text().replace(str(tmp_path / "t"), "s3://other/t"))
+    with pytest.raises(TableFormatError, match=re.escape('allow: ["s3://other/"]')):
+        open_table_format(TableConfig(name="t", uri=str(far))).snapshot()
+
+
+def test_a_catalog_says_where_the_table_is(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """And how far it reaches is counted from there: its metadata file may lie far from what that says."""
+    writer = IcebergWriter(tmp_path / "t", _COLUMNS)
+    writer.commit(writer.data(pa.table({"a": [1]})))
+    (newest,) = sorted((tmp_path / "t" / "metadata").glob("*.metadata.json"))[-1:]
+    far = tmp_path / "far" / newest.name
+    far.parent.mkdir()
+    shutil.copy(newest, far)
+    catalog = CatalogConfig(type="sql", name="c", uri=f"sqlite:///{tmp_path}/c.db")
+    table = TableConfig(name="t", uri="catalog://c/db.t", catalog=catalog, identifier="db.t", format="iceberg")
+    confined = table.model_copy(update={"confine": True})
+    recorded = [str(newest)]
+    located = "metastore_assets.formats.iceberg.catalog.locate_table"
+    monkeypatch.setattr(located, lambda config, identifier: (recorded[0], {}))
+    for asked in (table, confined):
+        assert read_rows(open_table_format(asked).snapshot()) == [(1,)]
+    recorded[0] = f"FILE://{far}"
+    assert read_rows(open_table_format(table).snapshot()) == [(1,)]
+    with pytest.raises(TableFormatError, match=r"catalog://c/db\.t: its metadata name .*confine: true"):
+        open_table_format(confined).snapshot()
+
+
+def test_a_hudi_table_reaches_what_is_listed_below_it_only(tmp_path: Path) -> None:
+    """Its properties and its archive name folders and files; none of them leads out."""
+    table = HudiMergeOnRead(tmp_path / "t")
+    table.append([(1, "x", "a")])
+    secret = HudiMergeOnRead(tmp_path / "secret")
+    secret.append([(9, "secret", "a")])
+    table.writer.set_properties(**{"hoodie.timeline.path": "../../secret/.hoodie/timeline"})
+    with pytest.raises(MetastoreError, match="leads out of its folder"):
+        table.snapshot()
+
+
+def test_links_out_of_a_confined_folder_are_refused_where_it_is_listed(tmp_path: Path) -> None:
+    """Of plain files and Hudi tables; leftovers are not looked at."""
+    (tmp_path / "out" / "d=2").mkdir(parents=True)
+    pq.write_table(pa.table({"a": [2]}), tmp_path / "out" / "d=2" / "x.parquet")
+    (tmp_path / "t" / "d=1").mkdir(parents=True)
+    pq.write_table(pa.table({"a": [1]}), tmp_path / "t" / "d=1" / "x.parquet")
+    (tmp_path / "t" / "_old").symlink_to(tmp_path / "out")
+    config = TableConfig(name="t", uri=str(tmp_path / "t"), confine=True)
+    assert read_columns(open_table_format(config).snapshot())["a"] == [1]
+    for link, target in (("d=2", tmp_path / "out" / "d=2"), ("d=1/y.parquet", tmp_path / "out" / "d=2" / "x.parquet")):
+        (tmp_path / "t" / link).symlink_to(target)
+        with pytest.raises(TableFormatError, match=f"{link} is a link that leads out of the table"):
+            open_table_format(config).snapshot()
+        assert len(_delta_rows(tmp_path / "t")) == 2
+        (tmp_path / "t" / link).unlink()
+    hudi = HudiCopyOnWrite(tmp_path / "h")
+    hudi.append([(1, "x", "a")])
+    shutil.move(tmp_path / "h" / "day=a", tmp_path / "moved")
+    (tmp_path / "h" / "day=a").symlink_to(tmp_path / "moved")
+    config = TableConfig(name="t", uri=str(tmp_path / "h"))
+    assert len(read_rows(open_table_format(config).snapshot())) == 1
+    with pytest.raises(TableFormatError, match="leads out of the table"):
+        open_table_format(config.model_copy(update={"confine": True})).snapshot()

@@ -1,0 +1,157 @@
+"""Planning from what is kept is planning from scratch: for every format, whatever is done to a table."""
+
+from __future__ import annotations
+
+import json
+import random
+import tempfile
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+import pyarrow as pa
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from metastore_assets.config import TableConfig
+from metastore_assets.formats import Memory, Snapshot, open_table_format
+from metastore_assets.formats.files.csv.options import CsvOptions
+from metastore_assets.formats.files.csv.reader import CsvReader
+from metastore_assets.formats.files.json.reader import JsonReader
+from tests.formats.hudi.tables import HUDI_TABLES
+from tests.formats.iceberg.tables import ICEBERG_TABLES
+from tests.formats.tables import DAYS, TABLES, CsvFiles, JsonFiles, ParquetFiles, Table
+
+_TABLES = (*TABLES, *ICEBERG_TABLES, *HUDI_TABLES)
+_FIRST = [(number, f"text {number}", DAYS[number % 3]) for number in range(12)]
+_STEPS = st.one_of(
+    st.tuples(st.just("append"), st.sets(st.sampled_from(DAYS), min_size=1)),
+    st.tuples(st.just("delete"), st.sets(st.integers(0, 25), min_size=1, max_size=9)),
+    st.tuples(st.just("compact"), st.sampled_from(DAYS)),
+)
+
+
+def plan(config: TableConfig, known: Mapping[bytes, bytes]) -> tuple[Snapshot, Mapping[bytes, bytes]]:
+    """A snapshot by what is known, which is all that is known, and what is to be kept."""
+    memory = Memory(lambda: known, anew=True)
+    return open_table_format(config, memory).snapshot(), memory.kept
+
+
+def assert_same(found: Snapshot, scratch: Snapshot) -> None:
+    assert found.schema.equals(scratch.schema, check_metadata=True)
+    assert set(found.type_reasons) == set(scratch.type_reasons)
+    for name in ("format", "id", "committed_at", "partition_columns", "fragments"):
+        assert getattr(found, name) == getattr(scratch, name), name
+
+
+def assert_planned_alike(config: TableConfig, known: Mapping[bytes, bytes]) -> Mapping[bytes, bytes]:
+    """From what is known as from scratch; what is to be kept."""
+    scratch, first = plan(config, {})
+    found, kept = plan(config, known)
+    assert_same(found, scratch)
+    assert open_table_format(config, Memory(lambda: known, anew=True)).current() == scratch.reference
+    again, same = plan(config, kept)
+    assert_same(again, scratch)
+    assert same == kept
+    assert len(kept) <= len(first) + 64
+    return kept
+
+
+def _apply(table: Table, name: str, argument: Any) -> None:
+    if name == "append":
+        start = table.next_id
+        table.append([(start + index, f"t{start}\n,\"'", day) for index, day in enumerate(sorted(argument) * 2)])
+    elif name == "delete":
+        table.delete(argument)
+    else:
+        table.compact(argument)
+
+
+@pytest.mark.parametrize("kind", _TABLES, ids=lambda kind: kind.__name__)
+@given(steps=st.lists(_STEPS, min_size=1, max_size=4), skipped=st.sets(st.integers(0, 3)))
+@settings(max_examples=max(4, settings().max_examples // 20))
+def test_what_is_kept_changes_no_plan(kind: type[Table], steps: list[tuple[str, Any]], skipped: set[int]) -> None:
+    """After any commits, some of which nobody planned."""
+    with tempfile.TemporaryDirectory() as folder:
+        table = kind(Path(folder) / "t")
+        table.append(_FIRST)
+        config = TableConfig(name="t", uri=str(table.folder))
+        known = assert_planned_alike(config, {})
+        for number, step in enumerate(steps):
+            _apply(table, *step)
+            if not table.rows:
+                return
+            if number not in skipped:
+                known = assert_planned_alike(config, known)
+
+
+@pytest.mark.parametrize("kind", _TABLES, ids=lambda kind: kind.__name__)
+def test_what_nobody_can_have_learnt_is_ignored(kind: type[Table], tmp_path: Path) -> None:
+    """Damaged values, and those of other keys: then the files are read."""
+    table = kind(tmp_path / "t")
+    table.append(_FIRST)
+    table.append([(20, "more", DAYS[0])])
+    config = TableConfig(name="t", uri=str(table.folder))
+    scratch, kept = plan(config, {})
+    draw = random.Random(1)
+    for damage in (b"", b"null", b"[]", b"{}", b"\xff\x00", b'["x", 1]', b"[1, 2, 3, 4]", draw.randbytes(200)):
+        found, _ = plan(config, dict.fromkeys(kept, damage))
+        assert_same(found, scratch)
+    for _ in range(5):
+        cut = {key: value[: draw.randrange(len(value) + 1)] for key, value in kept.items()}
+        found, _ = plan(config, cut)
+        assert_same(found, scratch)
+
+
+@pytest.mark.parametrize("kind", [ParquetFiles, CsvFiles, JsonFiles])
+def test_a_file_that_is_overwritten_is_read_again(kind: type[Any], tmp_path: Path) -> None:
+    """Whatever is known of it. What went is forgotten."""
+    table = kind(tmp_path / "t")
+    table.append(_FIRST)
+    config = TableConfig(name="t", uri=str(table.folder))
+    snapshot, kept = plan(config, {})
+    path = Path(snapshot.fragments[0].path)
+    table.overwrite(path, [(1, "x", DAYS[0])])
+    (found,) = [one for one in plan(config, kept)[0].fragments if one.path == str(path)]
+    assert found.row_count == 1
+    path.unlink()
+    after = plan(config, kept)[1]
+    assert set(after) < set(kept)
+
+
+_TEXT = st.text(st.characters(exclude_categories=["Cs"], exclude_characters='"\r\n\0,\\'), max_size=12)
+_CELL = st.one_of(st.integers(-(2**64), 2**65).map(str), st.floats().map(repr), st.dates().map(str), _TEXT)
+
+
+@given(rows=st.lists(st.tuples(_CELL, _CELL), min_size=1, max_size=8), header=st.none() | st.booleans())
+def test_what_is_told_of_csv_is_kept_as_it_is(rows: list[tuple[str, str]], header: bool | None) -> None:
+    """Types, why not others, first rows, backslashes."""
+    text = "".join(f"{one},{other}\n" for one, other in rows).encode()
+    reader = CsvReader(CsvOptions(header=header))
+    try:
+        summary = reader.summarize(lambda: pa.BufferReader(text))
+    except pa.ArrowInvalid:
+        return
+    assert reader.decode(reader.encode(summary)) == summary
+
+
+_VALUE = st.recursive(
+    st.none() | st.booleans() | st.integers(-(2**70), 2**70) | st.floats(allow_nan=False) | st.text(max_size=3),
+    lambda inner: st.lists(inner, max_size=3) | st.dictionaries(st.text(max_size=3), inner, max_size=3),
+    max_leaves=8,
+)
+
+
+@given(rows=st.lists(st.dictionaries(st.text(max_size=3), _VALUE, max_size=3), max_size=5))
+def test_what_is_told_of_json_is_kept_as_it_is(rows: list[dict[str, Any]]) -> None:
+    """Kinds of values in the order in which they came, extremes, and what lies below."""
+    text = "".join(json.dumps(row) + "\n" for row in rows).encode()
+    reader = JsonReader()
+    try:
+        summary = reader.summarize(lambda: pa.BufferReader(text))
+    except pa.ArrowInvalid:
+        return
+    decoded = reader.decode(reader.encode(summary))
+    assert decoded == summary
+    assert repr(decoded) == repr(summary)

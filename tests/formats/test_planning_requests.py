@@ -1,0 +1,191 @@
+"""What a plan costs follows what is new: in an object store it asks for as much, however many files are known."""
+
+from __future__ import annotations
+
+import uuid
+from abc import ABC, abstractmethod
+from collections.abc import Iterator
+from datetime import UTC, datetime
+from pathlib import Path
+from typing import Any, ClassVar
+
+import obstore
+import pyarrow as pa
+import pyarrow.parquet as pq
+import pytest
+
+from metastore_assets.config import TableConfig
+from metastore_assets.formats import Memory, open_table_format
+from metastore_assets.formats.places.object_store import open_object_store
+from tests.formats.delta.log_writer import commit, field, metadata, protocol
+from tests.formats.hudi.tables import HudiCopyOnWrite, HudiMergeOnRead
+from tests.formats.iceberg.writer import _MANIFEST_FILE, IcebergWriter, column
+from tests.formats.s3_proxy import Requests, counted
+from tests.formats.tables import DAYS
+from tests.formats.test_memory import plan
+
+pytestmark = pytest.mark.s3
+
+
+class Lake(ABC):
+    """A table that grows by one file with each commit. Data files of formats with metadata need not be there."""
+
+    settings: ClassVar[dict[str, Any]] = {}
+    bytes_per_known = 0
+    """That metadata of the format have to say again of each file, whoever writes them."""
+
+    def __init__(self, folder: Path, uri: str) -> None:
+        self.folder = folder
+        self.uri = uri
+        self.count = 0
+        folder.mkdir()
+
+    def grow(self) -> None:
+        """Commit a file."""
+        self.count += 1
+        self._grow(self.count)
+
+    @abstractmethod
+    def _grow(self, number: int) -> None: ...
+
+
+class HiveNamed(Lake):
+    """Parquet files whose names do not tell what they are."""
+
+    def _grow(self, number: int) -> None:
+        folder = self.folder / f"day={number % 5}"
+        folder.mkdir(exist_ok=True)
+        pq.write_table(pa.table({"a": [number], "b": ["x"]}), folder / f"{number:06}_0")
+
+
+class Csv(Lake):
+    def _grow(self, number: int) -> None:
+        (self.folder / f"{number}.csv").write_text(f"id,name\n{number},{'x' * 50}\n")
+
+
+class Json(Lake):
+    def _grow(self, number: int) -> None:
+        (self.folder / f"{number}.jsonl").write_text(f'{{"id": {number}, "name": "{"x" * 50}"}}\n')
+
+
+class Mixed(Lake):
+    """Integers in some files, floats in others: footers are asked for what is beyond what floats hold."""
+
+    def _grow(self, number: int) -> None:
+        values = pa.array([number], pa.int64() if number % 2 else pa.float64())
+        pq.write_table(pa.table({"a": values}), self.folder / f"{number}.parquet")
+
+
+class Delta(Lake):
+    def __init__(self, folder: Path, uri: str) -> None:
+        super().__init__(folder, uri)
+        commit(folder, protocol(), metadata([field("id", "long")]))
+
+    def _grow(self, number: int) -> None:
+        add = {"path": f"{number}", "partitionValues": {}, "size": 1, "modificationTime": 1, "dataChange": True}
+        commit(self.folder, {"add": add})
+
+
+class DeltaAt(Delta):
+    """As it was at a time: each commit has to be asked for its own."""
+
+    settings: ClassVar[dict[str, Any]] = {"at": datetime(2100, 1, 1, tzinfo=UTC).isoformat()}
+
+
+class Iceberg(Lake):
+    """A manifest with each commit, as fast appends make them."""
+
+    bytes_per_known = 300
+
+    def __init__(self, folder: Path, uri: str) -> None:
+        self.folder, self.uri, self.count = folder, uri, 0
+        self.writer = IcebergWriter(folder, [column(1, "id", "long")], location=uri)
+        self.manifests: list[dict[str, Any]] = []
+
+    def _grow(self, number: int) -> None:
+        writer = self.writer
+        writer.sequence += 1
+        entry = writer._entry(f"data/{number}.parquet", "parquet", 1) | {"content": 0}
+        self.manifests.append(writer._manifest((0, 0), [entry], writer.sequence))
+        writer._avro(f"snap-{number}.avro", _MANIFEST_FILE, self.manifests)
+        snapshot = {"snapshot-id": number, "sequence-number": number, "timestamp-ms": number, "schema-id": 0}
+        writer.snapshots = [snapshot | {"manifest-list": f"{self.uri}/metadata/snap-{number}.avro"}]
+        writer.refs["main"] = {"snapshot-id": number, "type": "branch"}
+        for old in (self.folder / "metadata").glob("*.json"):
+            old.unlink()
+        writer.write_metadata()
+
+
+class Hudi(Lake):
+    kind: ClassVar[type[HudiCopyOnWrite]] = HudiCopyOnWrite
+
+    def __init__(self, folder: Path, uri: str) -> None:
+        self.folder, self.uri, self.count = folder, uri, 0
+        self.table = self.kind(folder)
+
+    def _grow(self, number: int) -> None:
+        self.table.append([(number, "x", DAYS[0])])
+
+
+class HudiOfLayout2(Hudi):
+    kind = HudiMergeOnRead
+
+
+@pytest.fixture
+def requests(s3_options: dict[str, str]) -> Iterator[Requests]:
+    with counted(s3_options["aws_endpoint"]) as seen:
+        yield seen
+
+
+@pytest.mark.parametrize("sizes", [(4, 12), pytest.param((100, 1000), marks=pytest.mark.long)], ids=str)
+@pytest.mark.parametrize(
+    "kind",
+    [HiveNamed, Csv, Json, Mixed, Delta, DeltaAt, Iceberg, Hudi, HudiOfLayout2],
+    ids=lambda kind: kind.__name__,
+)
+def test_a_new_file_among_known_ones(
+    kind: type[Lake], sizes: tuple[int, int], tmp_path: Path, s3_options: dict[str, str], requests: Requests
+) -> None:
+    """One listing and that file, and what it costs to find out what is new; a look at what is known costs no file."""
+    costs = []
+    for size in sizes:
+        prefix = f"tables/{uuid.uuid4().hex}"
+        lake = kind(tmp_path / str(size), f"s3://metastore/{prefix}")
+        for _ in range(size):
+            lake.grow()
+        uploaded = _upload(lake, prefix, s3_options, {})
+        options = {**s3_options, "aws_endpoint": requests.endpoint}
+        config = TableConfig(name="t", uri=lake.uri, storage_options=options, **lake.settings)
+        direct = config.model_copy(update={"storage_options": s3_options})
+        _, known = plan(direct, {})
+        memory = Memory(lambda known=known: known, anew=True)  # type: ignore[misc]
+        open_table_format(config, memory).current()
+        look = sum(not request.startswith("list ") for request in requests.take())
+        lake.grow()
+        _upload(lake, prefix, s3_options, uploaded)
+        found, kept = plan(config, known)
+        asked = requests.take()
+        listed = sum(request.startswith("list ") for request in asked)
+        costs.append((len(asked) - listed, look, listed, requests.data_bytes, size))
+        assert len(found.fragments) == size + 1
+        assert found.id == plan(direct, {})[0].id
+        assert len(kept) <= 3 * size + 20
+    (few, few_look, few_listed, few_bytes, _), (many, many_look, many_listed, many_bytes, _) = costs
+    pages = 8 * (sizes[1] // 1000)  # A listing takes a request per 1,000 names, of which metadata have several.
+    assert many <= few
+    assert few <= 12
+    assert many_look <= few_look
+    assert many_listed <= few_listed + pages
+    assert many_bytes <= few_bytes + 200 + lake.bytes_per_known * (sizes[1] - sizes[0])
+
+
+def _upload(lake: Lake, prefix: str, options: dict[str, str], before: dict[Path, bytes]) -> dict[Path, bytes]:
+    """Make the store hold what the folder does; what it held `before`, and holds now."""
+    store = open_object_store("s3://metastore", options.items())
+    files = {path.relative_to(lake.folder): path.read_bytes() for path in lake.folder.rglob("*") if path.is_file()}
+    for path, data in files.items():
+        if before.get(path) != data:
+            obstore.put(store, f"{prefix}/{path}", data)
+    for path in before.keys() - files.keys():
+        obstore.delete(store, f"{prefix}/{path}")
+    return files

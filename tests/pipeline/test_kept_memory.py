@@ -1,0 +1,161 @@
+"""What planning learnt is in the version; the next plan, in another process, reads what is new."""
+
+from __future__ import annotations
+
+import signal
+from datetime import UTC, datetime, timedelta
+from functools import partial
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import pytest
+
+from metastore_assets.config import MetastoreConfig, TableConfig
+from metastore_assets.errors import FatalFileError, FragmentError
+from metastore_assets.formats import memory, open_table_format
+from metastore_assets.formats.apart.running import run_in_children
+from metastore_assets.pipeline import reading
+from metastore_assets.pipeline.reading import TaskReader
+from metastore_assets.pipeline.refresh import is_current, plan_refresh, refresh
+from metastore_assets.store.entries import StoredMemory
+from metastore_assets.store.objects import ObjectStore
+from metastore_assets.store.versions import VersionStore
+from tests.pipeline.support import latest
+
+if TYPE_CHECKING:
+    from pyspark.sql import SparkSession
+
+
+def _config(folder: Path) -> MetastoreConfig:
+    (folder / "lake").mkdir(exist_ok=True)
+    return MetastoreConfig(
+        root=str(folder / "root"), tables=[TableConfig(name="t", uri=str(folder / "lake"), format="files")]
+    )
+
+
+def _write(folder: Path, number: int, text: str = "id,name\n1,x\n2,y\n") -> int:
+    (folder / "lake" / f"{number}.csv").write_text(text)
+    return len(text)
+
+
+def _memory_file(config: MetastoreConfig) -> Path:
+    """Which so few entries lie in."""
+    kept = latest(config).memory
+    assert isinstance(kept, StoredMemory)
+    (path,) = kept.entries.files.paths()
+    return Path(config.root, "t", path)
+
+
+def test_a_plan_reads_what_is_new(spark: SparkSession, tmp_path: Path) -> None:
+    """And says so; a version that learnt nothing names the file of the one before."""
+    config = _config(tmp_path)
+    table = config.table("t")
+    sizes = [_write(tmp_path, number) for number in range(3)]
+    assert plan_refresh(config, table).to_json()["bytes_to_read"] == 2 * sum(sizes)
+    refresh(config, table, lambda: spark)
+    memory.forget()
+    plan = plan_refresh(config, table)
+    assert plan.snapshot.bytes_read == 0
+    assert plan.to_json()["bytes_to_read"] == 0
+    assert is_current(config, table, latest(config))
+    new = _write(tmp_path, 3)
+    memory.forget()
+    assert plan_refresh(config, table).to_json()["bytes_to_read"] == 2 * new
+    assert plan_refresh(config, table, full=True).to_json()["bytes_to_read"] == 2 * (sum(sizes) + new)
+    first = _memory_file(config)
+    refresh(config, table, lambda: spark)
+    second = _memory_file(config)
+    assert first != second
+    (tmp_path / "lake" / "3.csv").unlink()
+    refresh(config, table, lambda: spark)
+    assert set(latest(config).memory) < set(VersionStore(ObjectStore(config.root), "t").read(2).memory)
+    third = _memory_file(config)
+    refresh(config, table, lambda: spark, full=True)
+    assert latest(config).number == 4
+    assert _memory_file(config) == third
+
+
+def test_what_is_kept_may_be_gone_or_damaged(spark: SparkSession, tmp_path: Path) -> None:
+    """Then the files are read: the same plan, and the next version keeps it again."""
+    config = _config(tmp_path)
+    table = config.table("t")
+    _write(tmp_path, 0)
+    refresh(config, table, lambda: spark)
+    for damage in (b"", b"PAR1 no parquet PAR1", None):
+        path = _memory_file(config)
+        path.unlink()
+        if damage is not None:
+            path.write_bytes(damage)
+        memory.forget()
+        plan = plan_refresh(config, table)
+        assert plan.snapshot.bytes_read > 0
+        assert plan.to_profile == ()
+        _write(tmp_path, latest(config).number)
+        refresh(config, table, lambda: spark)
+        memory.forget()
+        assert plan_refresh(config, table).snapshot.bytes_read == 0
+
+
+def test_expire_keeps_what_kept_versions_name(spark: SparkSession, tmp_path: Path) -> None:
+    """Whichever version wrote it, and only that."""
+    config = _config(tmp_path)
+    table = config.table("t")
+    _write(tmp_path, 0)
+    refresh(config, table, lambda: spark)
+    old = _memory_file(config)
+    _write(tmp_path, 1)
+    refresh(config, table, lambda: spark)
+    kept = _memory_file(config)
+    refresh(config, table, lambda: spark, full=True)
+    assert _memory_file(config) == kept
+    VersionStore(ObjectStore(config.root), "t").expire(1, timedelta(0), datetime.now(UTC) + timedelta(days=1))
+    assert kept.exists()
+    assert not old.exists()
+
+
+def _ends(fatal: str, path: str) -> str:
+    if path == fatal:
+        signal.raise_signal(signal.SIGSEGV)
+    if path == "bad":
+        raise FragmentError("bad is bad", path=path)
+    return path.upper()
+
+
+def test_tasks_read_as_children_do(spark: SparkSession, monkeypatch: pytest.MonkeyPatch) -> None:
+    """In the order that was asked for; errors stand for results, and what ends a worker is known by its name."""
+    paths = ["a", "bad", "c", "deadly"]
+    tasks = [(path,) for path in paths]
+    asked: list[int] = []
+
+    def session() -> SparkSession:
+        asked.append(1)
+        return spark
+
+    def outcomes(run: Any, fatal: str) -> list[tuple[type, str]]:
+        found = run(partial(_ends, fatal), tasks, paths, [1] * 4, threads=2)
+        return [(type(one), one.path if isinstance(one, FragmentError) else str(one)) for one in found]
+
+    reader = TaskReader(session)
+    for fatal in ("", "deadly"):
+        monkeypatch.setattr(reading, "WORTH_A_JOB", 5)
+        expected = outcomes(run_in_children, fatal)
+        assert outcomes(reader, fatal) == expected
+        assert asked == []
+        monkeypatch.setattr(reading, "WORTH_A_JOB", 4)
+        assert outcomes(reader, fatal) == expected
+        assert asked == [1]
+        asked.clear()
+    assert expected[3] == (FatalFileError, "deadly")
+
+
+def test_text_is_described_by_tasks(spark: SparkSession, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """To the same snapshot, a broken file among them."""
+    config = _config(tmp_path)
+    for number in range(4):
+        _write(tmp_path, number)
+    _write(tmp_path, 4, 'id,name\n1,x\n2,"y\n')
+    monkeypatch.setattr(reading, "WORTH_A_JOB", 0)
+    by_children = open_table_format(config.table("t"), memory.Memory(anew=True)).snapshot()
+    by_tasks = open_table_format(config.table("t"), memory.Memory(anew=True), TaskReader(lambda: spark)).snapshot()
+    assert by_tasks == by_children
+    assert by_tasks.bytes_read == by_children.bytes_read > 0

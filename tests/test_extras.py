@@ -1,0 +1,157 @@
+"""Without the packages of the extras: looking up and producing work, what needs one says which."""
+
+from __future__ import annotations
+
+import json
+import re
+import subprocess
+import sys
+import tomllib
+from collections.abc import Collection
+from pathlib import Path
+from typing import Any
+
+import pyarrow as pa
+import pyarrow.parquet as pq
+import pytest
+from deltalake import write_deltalake
+
+from metastore_assets.extras import PACKAGES
+from metastore_assets.store.objects import ObjectStore
+from tests.conftest import REPOSITORY
+from tests.formats.hudi.tables import HudiCopyOnWrite
+from tests.formats.iceberg.tables import IcebergCopyOnWrite
+from tests.lookup.published import publish
+
+_WITHOUT = """
+import importlib.abc, sys
+
+class Missing(importlib.abc.MetaPathFinder):
+    def find_spec(self, name, path=None, target=None):
+        if name.partition(".")[0] in {missing!r}:
+            raise ModuleNotFoundError(f"No module named {{name!r}}", name=name)
+
+sys.meta_path.insert(0, Missing())
+"""
+_ALL = {name for packages in PACKAGES.values() for name in packages} | {"deltalake", "datasketches", "duckdb"}
+
+
+def _run(program: str, folder: Path, missing: Collection[str] = _ALL, **names: Any) -> str:
+    done = subprocess.run(
+        [sys.executable, "-c", _WITHOUT.format(missing=set(missing)) + program.format(**names)],
+        cwd=folder,
+        capture_output=True,
+        text=True,
+        check=False,
+    )
+    assert done.returncode == 0, done.stderr
+    return done.stdout
+
+
+def test_a_root_is_looked_up(tmp_path: Path) -> None:
+    publish(ObjectStore(str(tmp_path)), pa.table({"a": [1, 1, 2]}))
+    program = """
+from metastore_assets import open_table
+found = open_table(".", "orders")
+print(found.statistics()[0].distinct_count, found.top("a", n=1).values[0][1])
+"""
+    assert _run(program, tmp_path) == "2 2\n"
+
+
+def test_the_commands_that_look_up_need_no_more(tmp_path: Path) -> None:
+    publish(ObjectStore(str(tmp_path / "root")), pa.table({"a": [1, 1, 2]}))
+    (tmp_path / "metastore.yaml").write_text("root: root\ntables: [{name: orders, uri: nowhere, format: delta}]\n")
+    program = """
+import sys
+from metastore_assets.cli import main
+sys.argv[1:] = ["top", "orders", "a", "--json"]
+main()
+"""
+    assert json.loads(_run(program, tmp_path))[0] == {"value": 1, "frequency": 2}
+
+
+def test_a_dataflow_runs_in_this_process(tmp_path: Path) -> None:
+    program = """
+import pyarrow as pa
+from metastore_assets.produce import Dataflow, Root, Rows, Stage
+from metastore_assets.store.objects import ObjectStore
+rows = Rows(pa.schema([("k", pa.int64())]), pa.schema([("x", pa.int64())]))
+twice = Stage("twice", (("root",),), rows, produce=lambda key, values: [(key, 2 * value) for value in values])
+flow = Dataflow(ObjectStore("flow"), [Root("root", rows), twice])
+flow.advance({{"root": pa.table({{"_change": ["add"], "k": [1], "x": [21]}})}})
+print(flow.version().content("twice")["x"].to_pylist())
+"""
+    assert _run(program, tmp_path) == "[42]\n"
+
+
+def test_plain_files_are_planned_and_profiled(tmp_path: Path) -> None:
+    (tmp_path / "t").mkdir()
+    pq.write_table(pa.table({"a": [1, 1, 2]}), tmp_path / "t" / "x.parquet")
+    program = """
+from metastore_assets.config import TableConfig
+from metastore_assets.formats import open_table_format
+(fragment,) = open_table_format(TableConfig(name="t", uri="t")).snapshot().fragments
+print(fragment.row_count)
+"""
+    assert _run(program, tmp_path) == "3\n"
+
+
+def _delta(folder: Path) -> None:
+    write_deltalake(str(folder), pa.table({"a": [1]}))
+
+
+def _iceberg(folder: Path) -> None:
+    IcebergCopyOnWrite(folder).append([(1, "x", "a")])
+
+
+def _hudi(folder: Path) -> None:
+    HudiCopyOnWrite(folder).append([(1, "x", "a")])
+
+
+@pytest.mark.parametrize(
+    ("write", "what", "extra"),
+    [(_delta, "Delta table", "delta"), (_iceberg, "Iceberg table", "iceberg"), (_hudi, "Hudi table", "hudi")],
+)
+def test_a_format_without_its_packages_says_which_extra(tmp_path: Path, write: Any, what: str, extra: str) -> None:
+    write(tmp_path / "t")
+    program = """
+from metastore_assets.config import TableConfig
+from metastore_assets.errors import MetastoreError
+from metastore_assets.formats import open_table_format
+try:
+    open_table_format(TableConfig(name="t", uri="t")).snapshot()
+except MetastoreError as error:
+    print(error)
+"""
+    told = _run(program, tmp_path)
+    assert re.fullmatch(rf"{what}.* needs the package .*pip install 'metastore-assets\[{extra}\]'\n", told)
+
+
+def test_spark_says_which_extra(tmp_path: Path) -> None:
+    program = """
+from metastore_assets.errors import MetastoreError
+from metastore_assets.spark.session import spark_session
+try:
+    spark_session()
+except MetastoreError as error:
+    print(error)
+"""
+    assert "pip install 'metastore-assets[spark]'" in _run(program, tmp_path)
+
+
+def test_extras_are_declared() -> None:
+    """Each package that may be missing comes with the extra that the message names."""
+    declared = tomllib.loads((REPOSITORY / "pyproject.toml").read_text())["project"]["optional-dependencies"]
+
+    def names(extra: str) -> set[str]:
+        found: set[str] = set()
+        for entry in declared[extra]:
+            if entry.startswith("metastore-assets["):
+                for inner in entry.partition("[")[2].rstrip("]").split(","):
+                    found |= names(inner)
+            else:
+                found.add(re.split(r"[\[<>=]", entry)[0])
+        return found
+
+    assert all(set(packages) <= names(extra) for extra, packages in PACKAGES.items())
+    assert names("all") == {name for extra in declared for name in names(extra)}
