@@ -204,14 +204,6 @@ def test_a_version_of_a_newer_release_is_refused(versions: VersionStore) -> None
     assert versions.read(1) == version(1)
 
 
-def test_a_version_of_an_older_release_is_to_be_rebuilt(versions: VersionStore) -> None:
-    versions.publish(version(1))
-    document = json.loads(versions.objects.read("versions/1.json"))
-    versions.objects.write("versions/2.json", json.dumps({**document, "format_version": 1, "number": 2}).encode())
-    with pytest.raises(CorruptionError, match=r"2\.json was written by an older release .*refresh --full"):
-        versions.latest()
-
-
 @pytest.mark.parametrize(
     "damage",
     [
