@@ -157,6 +157,9 @@ class TerminalOutput:
             f" version {plan['version']} of snapshot {_short(plan['snapshot'])} would read {reading}: {_changes(plan)}",
         )
         self._retyped(plan)
+        for column, outputs in plan.get("read_again", {}).items():
+            reading = ", ".join(f"{output} of {text.plural(n, 'fragment')}" for output, n in outputs.items())
+            self._page.line(Styled(f"  {text.printable(column)}: {reading} not stored, read again", "yellow"))
         most = None if self.width is None else LISTED_PARTITIONS
         for sign, style, keys in (("*", "green", changed), ("-", "red", removed)):
             for key in keys[:most]:

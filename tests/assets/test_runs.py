@@ -13,6 +13,7 @@ from deltalake import write_deltalake
 
 from metastore_assets.config import load_config
 from metastore_assets.pipeline.refresh import refresh
+from metastore_assets.pipeline.signatures import PROFILE_VERSION
 from tests.assets.lab import KINDS, Lab, all_kinds, events, key_of, told
 from tests.robustness.killers import negative_lengths
 
@@ -92,7 +93,7 @@ def test_metadata_says_what_it_is_worth(lab: Lab) -> None:
         expected = ("dagster/partition_row_count", 200) if level == "partition" else ("dagster/row_count", 600)
         assert values[expected[0]] == expected[1]
         assert event.tags is not None
-        assert event.tags["dagster/code_version"] == "1"
+        assert event.tags["dagster/code_version"] == PROFILE_VERSION
     table = by_key["table", "statistics"]
     assert table.tags is not None
     assert table.tags["dagster/data_version"] == version.content_id

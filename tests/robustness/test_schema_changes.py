@@ -1,0 +1,189 @@
+"""Columns that are added, dropped, renamed, moved or widened: no partition is computed or written, no data file read,
+and every answer is the one from scratch."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, ClassVar
+
+import pyarrow as pa
+import pytest
+from pyiceberg.catalog.sql import SqlCatalog
+from pyiceberg.partitioning import PartitionField, PartitionSpec
+from pyiceberg.schema import Schema
+from pyiceberg.transforms import IdentityTransform
+from pyiceberg.types import DoubleType, LongType, NestedField, StringType
+
+from metastore_assets.assets.glance import glance_at
+from metastore_assets.assets.metadata import profile_metadata
+from metastore_assets.config import MetastoreConfig, TableConfig
+from metastore_assets.lookup import Metastore
+from metastore_assets.lookup.json import show_json
+from metastore_assets.store.manifest import Version
+from tests.pipeline.support import latest
+from tests.robustness.delta_tables import DeltaMapped
+from tests.robustness.histories import History, shuffled
+from tests.robustness.iceberg_tables import IcebergCopyOnWrite
+from tests.robustness.live_rows import assert_tells
+from tests.robustness.support import assert_equals_scratch, refreshed
+
+if TYPE_CHECKING:
+    from pyspark.sql import SparkSession
+
+pytestmark = [
+    pytest.mark.spark,
+    # Of pyiceberg, where a commit finds nothing to delete.
+    pytest.mark.filterwarnings("ignore:Delete operation did not match any records"),
+]
+
+_SCHEMA_STEPS = ("add_column", "drop_column", "reorder", "rename", "widen")
+
+
+class _Evolving(History):
+    """Steps that change the schema besides those that the format has."""
+
+    def drop_column(self) -> None:
+        key = self.draw.choice([key for key in self.model.columns if key not in ("id", "n", "s", "p")] or [""])
+        if key:
+            self._drop_column(self.model.columns.pop(key)[0])
+
+    def reorder(self) -> None:
+        """Another column becomes the first."""
+        key = self.draw.choice(list(self.model.columns))
+        self._move_first(self.model.columns[key][0])
+        self.model.columns = {key: self.model.columns[key], **self.model.columns}
+
+    def _drop_column(self, name: str) -> None:
+        pass
+
+    def _move_first(self, name: str) -> None:
+        pass
+
+
+class EvolvingDelta(_Evolving, DeltaMapped):
+    steps: ClassVar = ("append", "delete", "compact", "restore", *_SCHEMA_STEPS)
+
+    def take(self, step: str) -> None:
+        before = self._metadata()
+        super().take(step)
+        if step in ("drop_column", "reorder") and self._metadata() != before:
+            self.commit_schema()
+
+    def commit_schema(self) -> None:
+        from tests.formats.delta.log_writer import commit
+
+        commit(self.uri, self._metadata())
+
+
+class EvolvingIceberg(_Evolving, IcebergCopyOnWrite):
+    steps: ClassVar = ("append", "delete", "compact", *_SCHEMA_STEPS)
+
+    def _drop_column(self, name: str) -> None:
+        with self.table.update_schema() as update:
+            update.delete_column(name)
+
+    def _move_first(self, name: str) -> None:
+        with self.table.update_schema() as update:
+            update.move_first(name)
+
+
+@pytest.mark.parametrize(
+    ("kind", "seed", "length"),
+    [
+        *((kind, 0, 7) for kind in (EvolvingDelta, EvolvingIceberg)),
+        *(
+            pytest.param(kind, seed, 16, marks=pytest.mark.long)
+            for kind in (EvolvingDelta, EvolvingIceberg)
+            for seed in range(1, 12)
+        ),
+    ],
+)
+def test_any_history_of_a_schema(
+    spark: SparkSession, tmp_path: Path, kind: type[_Evolving], seed: int, length: int
+) -> None:
+    history = kind(tmp_path, seed)
+    config = history.config()
+    refreshed(config, spark)
+    for step in shuffled(history, length):
+        before = latest(config)
+        history.take(step)
+        result = refreshed(config, spark)
+        assert_tells(Metastore(config.root).table("t"), history.live(), step)
+        if step in _SCHEMA_STEPS:
+            assert (result.fragments_profiled, result.partitions_changed) == (0, ()), step
+            assert _files(latest(config)) == _files(before), step
+        if length > 7:
+            assert_equals_scratch(config, spark, tmp_path)
+    assert_equals_scratch(config, spark, tmp_path)
+
+
+def _files(version: Version) -> dict[str, Any]:
+    return {entry.key: entry.files for entry in version.partitions}
+
+
+def _written(root: Path) -> set[str]:
+    """What is stored of partitions and fragments, and of merges on the way."""
+    return {
+        str(path.relative_to(root))
+        for folder in ("partitions", "fragments", "nodes")
+        for path in (root / "t" / folder).glob("*")
+    }
+
+
+@pytest.mark.parametrize("count", [20, pytest.param(200, marks=pytest.mark.long)])
+def test_many_partitions_and_another_schema(spark: SparkSession, tmp_path: Path, count: int) -> None:
+    """A rename, an addition and a reordering: the files below the table's own stay; the data could as well be gone."""
+    catalog = SqlCatalog("c", uri="sqlite://", warehouse=tmp_path.as_uri())
+    catalog.create_namespace("n")
+    fields = [NestedField(1, "p", StringType()), NestedField(2, "x", LongType()), NestedField(3, "y", DoubleType())]
+    table = catalog.create_table(
+        "n.t",
+        Schema(*fields),
+        location=(tmp_path / "lake").as_uri(),
+        partition_spec=PartitionSpec(PartitionField(1, 1000, IdentityTransform(), "p")),
+    )
+    keys = [f"{one % count:03}" for one in range(3 * count)]
+    rows = pa.table({"p": keys, "x": range(3 * count), "y": [one / 7 for one in range(3 * count)]})
+    table.append(rows)
+    table.append(rows.slice(0, 10))
+    config = MetastoreConfig(root=str(tmp_path / "root"), tables=[TableConfig(name="t", uri=str(tmp_path / "lake"))])
+    refreshed(config, spark)
+    root, before = Path(config.root), latest(config)
+    written = _written(root)
+
+    with table.update_schema() as update:
+        update.rename_column("x", "renamed")
+        update.add_column("added", StringType())
+        update.move_first("y")
+    data = tmp_path / "lake" / "data"
+    data.rename(tmp_path / "away")
+    result = refreshed(config, spark)
+    (tmp_path / "away").rename(data)
+    assert (result.published, result.fragments_profiled, result.partitions_changed) == (True, 0, ())
+    assert (_files(latest(config)), _written(root)) == (_files(before), written)
+
+    assert_equals_scratch(config, spark, tmp_path)
+    own, scratch = (Metastore(str(folder)).table("t") for folder in (root, tmp_path / "scratch"))
+    assert [row.column for row in own.statistics(partition="p=007")] == ["y", "p", "renamed", "added"]
+    added = own.statistics(["added"], "p=007")[0]
+    assert (added.value_count, added.null_count, added.frequencies) == (0, own.row_count("p=007"), "listed")
+    assert own.top("added", partition="p=007").values == []
+    for key in (None, "p=007", "p=015"):
+        shown = [
+            show_json(one.version, one.statistics(partition=key), current=True, partition=key)["columns"]
+            for one in (own, scratch)
+        ]
+        assert shown[0] == shown[1]
+        pictures = [
+            profile_metadata("statistics", glance_at(one, key, 5), "t", [], one.version.schema)
+            for one in (own, scratch)
+        ]
+        assert pictures[0] == pictures[1]
+
+    # The next commit computes the partition that it changes, which has the column then, and no other.
+    table.append(pa.table({"y": [0.5], "p": ["007"], "renamed": [7], "added": ["new"]}))
+    result = refreshed(config, spark)
+    assert (result.fragments_profiled, result.partitions_changed) == (1, ("p=007",))
+    assert own.version.number < latest(config).number
+    assert_equals_scratch(config, spark, tmp_path)
+    assert [str(v) for v, _ in Metastore(config.root).table("t").top("added").values] == ["new"]
