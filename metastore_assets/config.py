@@ -30,7 +30,9 @@ from metastore_assets.messages import close_names
 EMBEDDED_CATALOG = "default"
 """The Iceberg catalog that there is without being configured."""
 FREQUENCY_LIMIT = 131_072
-"""Distinct values up to which `frequencies: auto` lists a column's values; beyond, only how many there are is kept."""
+"""Distinct values, about, up to which `frequencies: auto` lists a column's values; beyond, how many is estimated."""
+NEAR_UNIQUE_FROM = 65_536
+"""Values from which on `frequencies: auto` does not list a column of which more than every second one is another."""
 
 _SQLITE = "sqlite:///"
 _NAME = re.compile(r"[A-Za-z][A-Za-z0-9_-]{0,99}")
@@ -42,14 +44,29 @@ class _Model(BaseModel):
     model_config = ConfigDict(extra="forbid", frozen=True)
 
 
-class ColumnPolicy(_Model):
-    """What is kept of one column. Absent keys fall back to the table's `default` policy, then to these defaults."""
+class KeptPolicy(_Model):
+    """What is kept of one column: a policy in which `auto` may be decided, as `listed` or `estimated`."""
 
-    frequencies: Literal["auto", "all", "off"] = "auto"
+    frequencies: Literal["auto", "all", "off", "listed", "estimated"] = "auto"
     histogram: Literal["off"] | int = 1024
     """Number of bins asked for (1,000–10,000; at least that many are kept, never more than 10,000), or `off`."""
     ranks: Literal["off"] = "off"
     quantiles: Literal["sketch", "off"] = "sketch"
+
+    @property
+    def lists(self) -> bool:
+        """Whether values are listed, unless `auto`, where it is not decided yet, finds too many."""
+        return self.frequencies in ("auto", "all", "listed")
+
+    def decided(self, frequencies: Literal["listed", "estimated"]) -> KeptPolicy:
+        """The same policy with `auto` decided."""
+        return KeptPolicy(frequencies=frequencies, **self.model_dump(exclude={"frequencies"}))
+
+
+class ColumnPolicy(KeptPolicy):
+    """What is configured for one column. Absent keys fall back to the table's `default` policy, then to defaults."""
+
+    frequencies: Literal["auto", "all", "off"] = "auto"
 
     @model_validator(mode="before")
     @classmethod
@@ -193,6 +210,8 @@ class MetastoreConfig(_Model):
     storage_options: dict[str, str] = Field(default_factory=dict)
     """Object-store settings of `root` (`aws_endpoint`, `aws_region`, …), as obstore names them."""
     spark: dict[str, Any] = Field(default_factory=dict)
+    engine: Literal["spark", "auto"] = "spark"
+    """`spark` reads the files of tables on Spark, always; `auto` reads few small ones without."""
     keep_versions: int = Field(default=100, ge=1)
     """Versions kept readable; what only older ones name is removed by `metastore expire`."""
     catalogs: dict[str, CatalogConfig] = Field(default_factory=dict)

@@ -35,7 +35,7 @@ def tidy(message: str) -> str:
 def _bounded(message: str) -> str:
     """As much of a message as anybody reads, of characters that can be written."""
     text = message.encode("utf-8", "backslashreplace").decode("utf-8")
-    return text if len(text) <= _LONGEST else f"{text[: _LONGEST - _LAST]} … {text[-_LAST:]}"
+    return text if len(text) <= _LONGEST else f"{text[: _LONGEST - _LAST - 3]} … {text[-_LAST:]}"
 
 
 def close_names(name: str, names: Sequence[str], otherwise: str) -> str:

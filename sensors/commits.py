@@ -25,7 +25,9 @@ from metastore_assets.assets.told import told_version
 from metastore_assets.config import TableConfig, load_config
 from metastore_assets.errors import ConfigError
 from metastore_assets.formats import Memory, SnapshotReference, open_table_format
-from metastore_assets.pipeline.plan import PROFILE_VERSION, table_layout
+from metastore_assets.pipeline.decisions import recorded_decisions
+from metastore_assets.pipeline.plan import table_layout
+from metastore_assets.pipeline.signatures import PROFILE_VERSION
 from metastore_assets.resources.object_store import ObjectStoreResource
 from metastore_assets.sensors.decision import Cursor, Seen, decide
 from metastore_assets.store.manifest import Version
@@ -117,7 +119,7 @@ def _target(table: TableConfig, now: SnapshotReference, latest: Version | None) 
 def _has_layout(table: TableConfig, version: Version) -> bool:
     """Whether the version was made under the policies that are configured now."""
     try:
-        return table_layout(version.schema, table).id == version.layout
+        return table_layout(version.schema, table, recorded_decisions(version, table)).id == version.layout
     except ConfigError:
         return False  # The run will say which policy is wrong.
 

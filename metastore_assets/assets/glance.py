@@ -19,7 +19,7 @@ _FRACTIONS = {0.05: "5% up to", 0.5: "median", 0.95: "95% up to"}
 _FRACTION = re.compile(r"(?<=:\d\d)\.\d+$")
 _WHY_NO_VALUES: Mapping[FrequencyState, str] = {
     "listed": "no value occurs twice",
-    "counted": "too many values to list them",
+    "estimated": "too many values to list them",
     "off": "values are not listed (frequencies: off)",
     "absent": "no values",
 }

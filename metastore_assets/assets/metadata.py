@@ -87,8 +87,7 @@ def guarantee(kind: Kind, rows: Sequence[ColumnStatistics]) -> str:
     """What the numbers in one kind of file are worth, exceptions by name."""
     if kind == "frequencies":
         named = {
-            "counted, not listed": _where(rows, lambda row: row.frequencies == "counted" and not _is_estimated(row)),
-            "estimated, not listed": _where(rows, lambda row: row.frequencies == "counted" and _is_estimated(row)),
+            "estimated, not listed": _where(rows, lambda row: row.frequencies == "estimated"),
             "off": _where(rows, lambda row: row.frequencies == "off"),
         }
         listed = sum(row.frequencies == "listed" for row in rows)

@@ -20,7 +20,7 @@ from metastore_assets.assets.metadata import COMMITTED, SNAPSHOT, VERSION, Metad
 from metastore_assets.assets.names import Kind, asset_key, source_key
 from metastore_assets.assets.text import count_text
 from metastore_assets.lookup import TableLookup
-from metastore_assets.pipeline.plan import PROFILE_VERSION
+from metastore_assets.pipeline.signatures import PROFILE_VERSION
 from metastore_assets.store.manifest import PartitionEntry, ProfileFiles, Version
 from metastore_assets.store.objects import ObjectStore
 

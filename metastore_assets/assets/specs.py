@@ -17,7 +17,7 @@ from metastore_assets.assets.names import (
     source_key,
 )
 from metastore_assets.config import TableConfig
-from metastore_assets.pipeline.plan import PROFILE_VERSION
+from metastore_assets.pipeline.signatures import PROFILE_VERSION
 
 _CONTENTS: Mapping[Kind, str] = {
     "statistics": "One row per column: counts of values, nulls and distinct values, least and greatest value, sum, "

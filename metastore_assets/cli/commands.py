@@ -218,12 +218,11 @@ def _open(config: MetastoreConfig, name: str, version: int | None = None) -> Tab
 
 def _partition_key(table: TableLookup, text: str | None) -> str | None:
     """The key of the one partition that is meant; None for the whole table. Raises PartitionNotFoundError."""
-    keys = [] if text is None else [entry.key for entry in table.partitions()]
-    if text is None or text in keys:
+    if text is None or table.find_partition(text) is not None:
         return text
     from metastore_assets.formats.partition_choice import one_partition
 
-    return one_partition(table.version.table, text, keys)
+    return one_partition(table.version.table, text, [entry.key for entry in table.partitions()])
 
 
 def _column(table: TableLookup, column: str, partition: str | None) -> Answer:

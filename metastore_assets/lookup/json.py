@@ -17,7 +17,7 @@ from pyarrow import types as t
 from metastore_assets.iso8601 import temporal_text
 from metastore_assets.lookup.table import Bin, TopValues
 from metastore_assets.statistics.column import ColumnStatistics
-from metastore_assets.store.manifest import Version
+from metastore_assets.store.manifest import Decision, Version
 
 Json = dict[str, Any]
 
@@ -41,8 +41,17 @@ def show_json(
         "current": current,
         **({} if partition is None else {"partition": partition}),
         "row_count": integer_json(version.row_count if row_count is None else row_count),
-        "columns": [column_json(row) for row in statistics],
+        "columns": [
+            {**column_json(row), "decision": _decision_json(version.decisions.get(row.field_id))} for row in statistics
+        ],
     }
+
+
+def _decision_json(decision: Decision | None) -> Json | None:
+    """What `frequencies: auto` was decided to mean, and why; None for a column that it has always listed."""
+    if decision is None:
+        return None
+    return {"frequencies": decision.frequencies, "reason": decision.reason, "since": decision.since}
 
 
 def column_json(row: ColumnStatistics) -> Json:

@@ -19,7 +19,7 @@ class Metastore:
 
     def tables(self) -> list[str]:
         """Names of the tables with a published version, sorted."""
-        return [name for name in self._store.folders() if VersionStore(self._store, name).numbers()]
+        return [name for name in self._store.folders() if VersionStore(self._store, name).newest()]
 
     def versions(self, name: str) -> list[int]:
         """Numbers of a table's published versions, ascending; empty when there is none."""

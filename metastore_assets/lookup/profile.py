@@ -1,9 +1,13 @@
-"""The files of one profile, read piece by piece: the row of a column, the head of its frequencies, its histogram."""
+"""The files of one profile, read piece by piece: the row of a column, the head of its frequencies, its histogram.
+
+Files keep the names and the order that columns had when they were written. Columns are found by their field ids, and
+go by the names of now; one that a profile does not have is null in all its rows.
+"""
 
 from __future__ import annotations
 
 from bisect import bisect_right
-from collections.abc import Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import contextmanager
 from functools import cached_property
 from itertools import accumulate
@@ -15,6 +19,8 @@ import pyarrow.parquet as pq
 from metastore_assets.errors import ObjectNotFoundError
 from metastore_assets.statistics.column import ColumnStatistics
 from metastore_assets.statistics.histogram import Histogram
+from metastore_assets.statistics.leaves import LeafColumn
+from metastore_assets.statistics.naming import as_named
 from metastore_assets.statistics.tables import histograms_of, statistics_rows
 from metastore_assets.statistics.union import unpack_scalars
 from metastore_assets.store.manifest import ProfileFiles
@@ -29,24 +35,39 @@ _STATES = ("moments", "quantile_sketch", "distinct_sketch")
 class ProfileReader:
     """Opens each file of a profile once, on first use, and keeps what was read of `statistics`. Safe to share."""
 
-    def __init__(self, objects: ObjectStore, files: ProfileFiles) -> None:
+    def __init__(
+        self,
+        objects: ObjectStore,
+        files: ProfileFiles,
+        leaves: Sequence[LeafColumn],
+        missing: Callable[[LeafColumn], ColumnStatistics],
+    ) -> None:
+        """`leaves`: the table's columns, in table order. `missing` tells what is known of one that the files lack."""
         self._objects = objects
         self._files = files
+        self._leaves = leaves
+        self._missing = missing
         self._lock = RLock()
         self._groups: dict[int, pa.Table] = {}
         self._parts: dict[int, SectionReader] = {}
-
-    @cached_property
-    def columns(self) -> dict[str, int]:
-        """Row of each column in `statistics`, by dotted path, in table order."""
-        return {name: row for row, name in enumerate(self._names.column("column").to_pylist())}
+        self.columns = {leaf.path: position for position, leaf in enumerate(leaves)}
+        """Position of each column, by dotted path, in table order."""
 
     def statistics(self, columns: Iterable[str] | None = None) -> list[ColumnStatistics]:
         """The rows of all columns, or of those named, without their mergeable states. KeyError for an unknown name.
 
         Reads the row groups that hold them, once.
         """
-        rows = range(len(self.columns)) if columns is None else [self.columns[name] for name in columns]
+        wanted = range(len(self._leaves)) if columns is None else [self.columns[name] for name in columns]
+        leaves = [(position, self._leaves[position]) for position in wanted]
+        rows = [self._positions[leaf.field_id] for _, leaf in leaves if leaf.field_id in self._positions]
+        found = {row.field_id: row for row in self._rows(rows)}
+        return [
+            as_named(found[leaf.field_id] if leaf.field_id in found else self._missing(leaf), position, leaf)
+            for position, leaf in leaves
+        ]
+
+    def _rows(self, rows: Sequence[int]) -> list[ColumnStatistics]:
         if not rows:
             return []
         starts = self._group_starts
@@ -58,6 +79,8 @@ class ProfileReader:
 
     def top(self, field_id: str, n: int) -> list[tuple[pa.Scalar, int]] | None:
         """The first n listed values of a column with their frequencies; None when it is not listed."""
+        if field_id not in self._positions:
+            return []
         found: list[pa.Table] = []
         listed = False
         for part in self._parts_with(field_id):
@@ -76,11 +99,13 @@ class ProfileReader:
 
     def histogram(self, column: str) -> Histogram | None:
         """The histogram of a column; None when there is none."""
-        if column not in self._histogram_columns:
+        row = self._positions.get(self._leaves[self.columns[column]].field_id)
+        written = None if row is None else self._names.column("column")[row].as_py()
+        if written not in self._histogram_columns:
             return None
         with self._reading(self._files.histograms):
             # By name the reader takes every column whose dotted path begins so.
-            return histograms_of(self._histograms.read(columns=[column]).select([column]))[column]
+            return histograms_of(self._histograms.read(columns=[written]).select([written]))[written]
 
     @cached_property
     def _positions(self) -> dict[str, int]:

@@ -5,8 +5,8 @@ from __future__ import annotations
 from collections import OrderedDict
 from collections.abc import Iterable
 from dataclasses import dataclass
-from functools import cached_property
-from threading import Lock
+from functools import partial
+from threading import RLock
 
 import numpy as np
 import pyarrow as pa
@@ -16,7 +16,9 @@ from metastore_assets.lookup.profile import ProfileReader
 from metastore_assets.messages import close_names, near_names
 from metastore_assets.statistics.column import ColumnStatistics, Guarantee
 from metastore_assets.statistics.histogram import Histogram
+from metastore_assets.statistics.leaves import LeafColumn, schema_leaves
 from metastore_assets.statistics.types import class_named
+from metastore_assets.store.entries import find_partition
 from metastore_assets.store.manifest import PartitionEntry, ProfileFiles, Version
 from metastore_assets.store.objects import ObjectStore
 
@@ -51,7 +53,9 @@ class TableLookup:
     def __init__(self, objects: ObjectStore, version: Version) -> None:
         self._objects = objects
         self._version = version
-        self._lock = Lock()
+        self._leaves = [leaf for leaves in schema_leaves(version.schema) for leaf in leaves]
+        self._lock = RLock()
+        self._found: dict[str, PartitionEntry | None] = {}
         self._profiles: OrderedDict[str | None, ProfileReader] = OrderedDict()
 
     @property
@@ -87,7 +91,9 @@ class TableLookup:
             raise ValueError(f"n must not be negative, not {n}")
         row = self.statistics([column], partition)[0]
         if row.frequencies != "listed":
-            raise NotKeptError(f"the values of {self._named(column)} are not listed: {_why_not_listed(row)}")
+            decision = self._version.decisions.get(row.field_id)
+            why = _why_not_listed(row, None if decision is None else decision.reason)
+            raise NotKeptError(f"the values of {self._named(column)} are not listed: {why}")
         values = self._profile(partition).top(row.field_id, n)
         if values is None:
             raise CorruptionError(
@@ -116,17 +122,19 @@ class TableLookup:
             raise NotKeptError(f"{self._named(column)} has no histogram: {reason}")
         return []
 
-    @cached_property
-    def _partitions(self) -> dict[str, PartitionEntry]:
-        return {entry.key: entry for entry in self._version.partitions}
+    def find_partition(self, key: str) -> PartitionEntry | None:
+        """The partition with that key, if there is one. Reads little of a table that has many."""
+        if key not in self._found:
+            self._found[key] = find_partition(self._version, key)
+        return self._found[key]
 
     def _partition(self, key: str) -> PartitionEntry:
-        entry = self._partitions.get(key)
+        entry = self.find_partition(key)
         if entry is None:
             name = self._version.table
             raise PartitionNotFoundError(
                 f"table {name!r} has no partition {key!r} in version {self._version.number}"
-                + near_names(key, list(self._partitions))
+                + near_names(key, [entry.key for entry in self._version.partitions])
                 + f"; list them with `metastore show {name} --partitions`"
             )
         return entry
@@ -135,11 +143,27 @@ class TableLookup:
         files: ProfileFiles = self._version.files if partition is None else self._partition(partition).files
         with self._lock:
             if partition not in self._profiles:
-                self._profiles[partition] = ProfileReader(self._objects, files)
+                missing = partial(self._all_null, self.row_count(partition))
+                self._profiles[partition] = ProfileReader(self._objects, files, self._leaves, missing)
                 if len(self._profiles) > _OPEN_PROFILES:
                     self._profiles.popitem(last=False)
             self._profiles.move_to_end(partition)
             return self._profiles[partition]
+
+    def _all_null(self, rows: int, leaf: LeafColumn) -> ColumnStatistics:
+        """What is known of a column in a partition whose rows were written, and profiled, before there was one."""
+        # Loaded when needed: most lookups do without.
+        from metastore_assets.config import KeptPolicy
+        from metastore_assets.statistics.profile import all_null_statistics
+
+        row = self._profile(None).statistics([leaf.path])[0]
+        decision = self._version.decisions.get(leaf.field_id)
+        policy = KeptPolicy()
+        if row.frequencies == "off":
+            policy = KeptPolicy(frequencies="off")
+        elif row.frequencies == "estimated" or (decision is not None and decision.frequencies == "estimated"):
+            policy = KeptPolicy(frequencies="estimated")
+        return all_null_statistics(leaf, rows, policy)
 
     def _check(self, column: str, profile: ProfileReader) -> None:
         if column not in profile.columns:
@@ -160,15 +184,13 @@ def _bins(histogram: Histogram, most: int) -> list[Bin]:
     return [Bin(edges[i], edges[i + 1], frequency) for i, frequency in enumerate(frequencies)]
 
 
-def _why_not_listed(row: ColumnStatistics) -> str:
+def _why_not_listed(row: ColumnStatistics, decided: str | None) -> str:
     if row.frequencies == "off":
         return "its policy is `frequencies: off`; change it and refresh"
-    if row.frequencies == "counted":
+    if row.frequencies == "estimated":
         about = "" if row.distinct_count_guarantee == "exact" else "about "
-        many = "too many" if row.distinct_count is None else f"{about}{row.distinct_count:,}"
-        return (
-            f"{many} distinct values, more than `frequencies: auto` lists; with `frequencies: all` a refresh lists them"
-        )
+        reason = decided or f"{about}{row.distinct_count:,} distinct values, more than `frequencies: auto` lists"
+        return f"{reason}; with `frequencies: all` a refresh lists them"
     return row.reason or f"{row.type} has no values of its own"
 
 

@@ -2,29 +2,27 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
 from datetime import UTC, datetime
 from importlib.metadata import version as package_version
-from typing import TYPE_CHECKING
 
-from metastore_assets.pipeline.plan import Layout, Plan, content_id
-from metastore_assets.pipeline.reduce import Child, Former, Group, node_group, reduce_groups
+from metastore_assets.pipeline.decisions import record
+from metastore_assets.pipeline.engine import Engine
+from metastore_assets.pipeline.plan import Held, PartitionPlan, Plan, content_id, partition_content_id
+from metastore_assets.pipeline.reduce import Child, Former, Group, Reduction, node_group, reduce_groups
 from metastore_assets.store.manifest import FragmentEntry, NodeEntry, PartitionEntry, ProfileFiles, Version
 from metastore_assets.store.objects import ObjectStore
-
-if TYPE_CHECKING:
-    from pyspark.sql import SparkSession
 
 _TABLE = "*"
 """Group key of the table-level profile; no partition key has this form."""
 
 
 def next_version(
-    spark: Callable[[], SparkSession],
+    engine: Engine,
     store: ObjectStore,
     plan: Plan,
-    profiles: Iterable[FragmentEntry],
+    fragments: Mapping[str, FragmentEntry],
     keep_versions: int,
     then_the_table: Callable[[], None] = lambda: None,
     memory: Mapping[bytes, bytes] | None = None,
@@ -33,28 +31,25 @@ def next_version(
 
     `then_the_table` is called when all partitions are reduced. `memory` is what planning learnt.
 
-    `profiles` are those made for the plan. Spark is asked for only when there is something to merge. Profiles of
-    fragments that left the table stay known for `keep_versions` versions: a restore brings the fragments back.
+    `fragments` are the profiles of all fragments, by id; the plan is settled. Spark is asked for only when there is
+    much to merge. Profiles of fragments that left the table stay known for `keep_versions` versions: a restore
+    brings the fragments back.
     """
-    fragments = {**plan.reused, **{entry.id: entry for entry in profiles}}
-    base = plan.base if plan.base is not None and plan.base.layout == plan.layout.id else None
-    known = {node.id: node.files for node in base.nodes} if base else {}
-    files, new_nodes = _reduce_partitions(spark, store, plan, base, fragments, known)
+    held = Held(plan.layouts, plan.layout)
+    known = {node.id: node for node in plan.base.nodes} if plan.base else {}
+    reduced = _reduce_partitions(engine, store, plan, held, fragments, known)
     partitions = [
-        partition.reused
-        or _partition(
-            plan.number, partition.key, partition.content_id, [fragments[i] for i in partition.fragments], files
-        )
+        partition.reused or _partition(plan, partition, [fragments[i] for i in partition.fragments], reduced.files)
         for partition in plan.partitions
     ]
     unchanged = {partition.key for partition in plan.partitions if partition.reused is not None}
-    kept_nodes = [node for node in base.nodes if node_group(node.id) in unchanged] if base else []
+    kept_nodes = [node for node in known.values() if node_group(node.id) in unchanged]
     then_the_table()
-    table_files, table_nodes = _reduce_table(spark, store, plan.layout, base, partitions, known)
+    table_files, table_nodes = _reduce_table(engine, store, plan, held, partitions, known)
     current = [fragments[own] for partition in plan.partitions for own in partition.fragments]
     entries = [*current, *_retired(plan, {entry.id for entry in current}, keep_versions)]
-    used = {entry.layout for entry in entries} | {plan.layout.id}
-    layouts = {**(plan.base.layouts if plan.base else {}), plan.layout.id: plan.layout.signatures}
+    nodes = [*kept_nodes, *reduced.nodes, *table_nodes]
+    used = {entry.layout for held_ in (entries, partitions, nodes) for entry in held_} | {plan.layout.id}
     return Version(
         number=plan.number,
         table=plan.table,
@@ -66,77 +61,103 @@ def next_version(
         partition_columns=plan.snapshot.partition_columns,
         row_count=sum(entry.row_count for entry in partitions),
         bytes=sum(entry.bytes for entry in partitions),
-        content_id=content_id(plan.layout, plan.partitions),
+        content_id=content_id(plan.layout, partitions),
         files=table_files,
         code_version=package_version("metastore-assets"),
         layout=plan.layout.id,
-        layouts={key: value for key, value in layouts.items() if key in used},
+        layouts={key: value for key, value in plan.layouts.items() if key in used},
         fragments=entries,
         partitions=partitions,
-        nodes=[*kept_nodes, *new_nodes, *table_nodes],
+        nodes=nodes,
         memory=memory or {},
+        decisions=record(store, plan, table_files),
     )
 
 
 def _reduce_partitions(
-    spark: Callable[[], SparkSession],
+    engine: Engine,
     store: ObjectStore,
     plan: Plan,
-    base: Version | None,
+    held: Held,
     fragments: Mapping[str, FragmentEntry],
-    known: Mapping[str, ProfileFiles],
-) -> tuple[Mapping[str, ProfileFiles], Sequence[NodeEntry]]:
-    former: dict[str, list[Child]] = {}
-    for entry in base.fragments if base else ():
+    known: Mapping[str, NodeEntry],
+) -> Reduction:
+    children: dict[str, list[Child]] = {}
+    for entry in plan.base.fragments if plan.base else ():
         if entry.retired is None:
-            former.setdefault(entry.partition_key, []).append(_child(entry, plan.layout))
-    published = {entry.key: entry.files for entry in base.partitions} if base else {}
+            children.setdefault(entry.partition_key, []).append(_child(entry, held))
+    published = {entry.key: entry for entry in plan.base.partitions} if plan.base else {}
     groups = [
         Group(
             partition.key,
             "partitions",
-            tuple(_child(fragments[own], plan.layout) for own in partition.fragments),
-            Former(published[partition.key], tuple(former[partition.key])) if partition.key in published else None,
+            tuple(_child(fragments[own], held) for own in partition.fragments),
+            _former(held, published[partition.key].files, published[partition.key].layout, children[partition.key])
+            if partition.key in published
+            else None,
         )
         for partition in plan.partitions
         if partition.reused is None
     ]
-    reduction = reduce_groups(spark, store, plan.layout, groups, known)
-    return reduction.files, reduction.nodes
+    return reduce_groups(engine, store, held, groups, known)
 
 
 def _reduce_table(
-    spark: Callable[[], SparkSession],
+    engine: Engine,
     store: ObjectStore,
-    layout: Layout,
-    base: Version | None,
+    plan: Plan,
+    held: Held,
     partitions: Sequence[PartitionEntry],
-    known: Mapping[str, ProfileFiles],
+    known: Mapping[str, NodeEntry],
 ) -> tuple[ProfileFiles, Sequence[NodeEntry]]:
-    children = tuple(Child(entry.key, entry.files, True) for entry in partitions)
-    former = tuple(Child(entry.key, entry.files, True) for entry in base.partitions) if base else ()
-    if base is not None and former == children:
-        return base.files, [node for node in base.nodes if node_group(node.id) == _TABLE]
-    group = Group(_TABLE, "table", children, Former(base.files, former) if base is not None else None)
-    reduction = reduce_groups(spark, store, layout, [group], known)
+    base = plan.base
+    # People read the table's own files: unlike partitions', these have the names and the order of now.
+    children = tuple(Child(entry.key, entry.files, entry.layout, _is_named(held, entry)) for entry in partitions)
+    own: Former | None = None
+    if base is not None:
+        before = [(entry.key, entry.files) for entry in base.partitions]
+        if base.layout == plan.layout.id and before == [(child.key, child.files) for child in children]:
+            return base.files, [node for node in known.values() if node_group(node.id) == _TABLE]
+        former = [Child(entry.key, entry.files, entry.layout, as_wanted=False) for entry in base.partitions]
+        own = _former(held, base.files, base.layout, former)
+    reduction = reduce_groups(engine, store, held, [Group(_TABLE, "table", children, own)], known)
     return reduction.files[_TABLE], reduction.nodes
 
 
-def _child(entry: FragmentEntry, layout: Layout) -> Child:
-    return Child(entry.id, entry.files, entry.layout == layout.id)
+def _former(held: Held, files: ProfileFiles, layout: str, children: Sequence[Child]) -> Former | None:
+    """The published profile of a group, where its lists are what is wanted."""
+    if not held.equals(layout):
+        return None
+    without = held.missing(layout)
+    for child in children:
+        without &= held.missing(child.layout)
+    return Former(files, without, tuple(children))
+
+
+def _child(entry: FragmentEntry, held: Held) -> Child:
+    return Child(entry.id, entry.files, entry.layout, held.equals(entry.layout, entry.unlisted))
+
+
+def _is_named(held: Held, entry: PartitionEntry) -> bool:
+    """Whether a partition's files have the columns of now, under their names and in their order."""
+    return held.names(entry.layout) == held.names(held.wanted.id)
 
 
 def _partition(
-    number: int, key: str, content: str, own: Sequence[FragmentEntry], files: Mapping[str, ProfileFiles]
+    plan: Plan, partition: PartitionPlan, own: Sequence[FragmentEntry], files: Mapping[str, ProfileFiles]
 ) -> PartitionEntry:
+    layout = plan.layout.id
+    if len(own) == 1 and own[0].files == files[partition.key]:
+        layout = own[0].layout
     return PartitionEntry(
-        key=key,
-        content_id=content,
+        key=partition.key,
+        content_id=partition_content_id(layout, partition.fragments),
         row_count=sum(entry.row_count for entry in own),
         bytes=sum(entry.bytes for entry in own),
         fragments=len(own),
-        files=files[key],
-        version=number,
+        files=files[partition.key],
+        version=plan.number,
+        layout=layout,
     )
 
 

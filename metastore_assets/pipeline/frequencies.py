@@ -12,15 +12,14 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import partial
 from itertools import groupby
-from typing import TYPE_CHECKING
 
 import pyarrow as pa
 
-from metastore_assets.config import FREQUENCY_LIMIT
 from metastore_assets.errors import CorruptionError, MetastoreError
+from metastore_assets.pipeline.engine import Engine
 from metastore_assets.pipeline.files import FrequencyReader, FrequencyWriter
 from metastore_assets.pipeline.plan import Layout
-from metastore_assets.spark.tasks import balanced_bins, collected, failure, limit_threads, pack, parallelism, results
+from metastore_assets.spark.tasks import balanced_bins, collected, failure, limit_threads, pack, results
 from metastore_assets.statistics.frequencies import (
     EMPTY,
     Frequencies,
@@ -30,9 +29,6 @@ from metastore_assets.statistics.frequencies import (
 )
 from metastore_assets.store.manifest import ProfileFiles
 from metastore_assets.store.objects import ObjectStore
-
-if TYPE_CHECKING:
-    from pyspark.sql import SparkSession
 
 _TERMS_PER_TASK = 16
 _ROWS_PER_BUCKET = 2_000_000
@@ -62,8 +58,6 @@ class SummedColumns:
 
     facts: dict[int, FrequencyFacts] = field(default_factory=dict)
     """What the full list of each column says, by position."""
-    listed: set[int] = field(default_factory=set)
-    """Positions whose values were written: all but those of `auto` columns over the limit."""
     files: list[tuple[int, str]] = field(default_factory=list)
     """First position and path of each file written."""
 
@@ -72,8 +66,7 @@ class SummedColumns:
 class _Part:
     total: int
     facts: Mapping[int, FrequencyFacts]
-    listed: frozenset[int]
-    file: tuple[int, str] | None
+    file: tuple[int, str]
 
 
 @dataclass(frozen=True)
@@ -87,34 +80,48 @@ class _MapTask:
 
 
 def sum_columns(
-    spark: SparkSession, store: ObjectStore, folder: str, layout: Layout, sums: Sequence[FrequencySum]
+    engine: Engine, store: ObjectStore, folder: str, layout: Layout, sums: Sequence[FrequencySum]
 ) -> dict[int, SummedColumns]:
-    """Sum in one Spark job with one exchange; outcomes by profile number.
+    """Sum here where the lists are short, else in one Spark job with one exchange; outcomes by profile number.
 
     Raises CorruptionError when a total comes out negative, for then the terms were not what they claim to be.
     """
     if not sums:
         return {}
-    slots = parallelism(spark)
+    if engine.sums_here(sum(total.rows for total in sums)):
+        parts = _summed_here(store, folder, layout, _map_tasks(sums, 1)[0])
+    else:
+        parts = _summed_on_spark(engine, store, folder, layout, sums)
+    outcomes: dict[int, SummedColumns] = {}
+    for part in parts:
+        outcome = outcomes.setdefault(part.total, SummedColumns())
+        outcome.facts.update(part.facts)
+        outcome.files.append(part.file)
+    for outcome in outcomes.values():
+        outcome.files.sort()
+    return outcomes
+
+
+def _summed_here(store: ObjectStore, folder: str, layout: Layout, tasks: Sequence[_MapTask]) -> list[_Part]:
+    rows = sorted(_rows(row for task in tasks for row in _partials(store, layout, task)), key=lambda row: row[:3])
+    groups = groupby(rows, key=lambda row: (row[0], row[1]))
+    return [_sum_part(store, folder, layout, total, group) for (_, total), group in groups]
+
+
+def _summed_on_spark(
+    engine: Engine, store: ObjectStore, folder: str, layout: Layout, sums: Sequence[FrequencySum]
+) -> list[_Part]:
+    slots = engine.slots()
     tasks, buckets = _map_tasks(sums, slots)
     bins = balanced_bins([float(len(task.terms) * len(task.buckets)) for task in tasks], slots * 4)
     packed = [pack([tasks[index] for index in group]) for group in bins]
-    partials = spark.range(0, len(packed), 1, len(packed)).mapInArrow(
+    partials = engine.session.range(0, len(packed), 1, len(packed)).mapInArrow(
         partial(_read_partials, store, layout, packed), _PARTIAL
     )
     # Buckets are dealt out by number, not by hash: a bucket's file covers the columns it was planned for.
     ordered = partials.repartitionById(buckets, "bucket").sortWithinPartitions("bucket", "total", "position")
     summed = ordered.mapInArrow(partial(_sum_partials, store, folder, layout), "result binary")
-    outcomes: dict[int, SummedColumns] = {}
-    for part in results(collected(summed)):
-        outcome = outcomes.setdefault(part.total, SummedColumns())
-        outcome.facts.update(part.facts)
-        outcome.listed.update(part.listed)
-        if part.file is not None:
-            outcome.files.append(part.file)
-    for outcome in outcomes.values():
-        outcome.files.sort()
-    return outcomes
+    return results(collected(summed))
 
 
 def _map_tasks(sums: Sequence[FrequencySum], slots: int) -> tuple[list[_MapTask], int]:
@@ -181,7 +188,7 @@ def _partials(store: ObjectStore, layout: Layout, task: _MapTask) -> Iterator[pa
 def _sum_partials(
     store: ObjectStore, folder: str, layout: Layout, batches: Iterable[pa.RecordBatch]
 ) -> Iterator[pa.RecordBatch]:
-    """Reduce side: rows arrive by bucket, profile and column; each column is summed, judged, and written or not."""
+    """Reduce side: rows arrive by bucket, profile and column; each column is summed and written."""
     limit_threads()
     rows = _rows(batches)
     for (_, total), group in groupby(rows, key=lambda row: (row[0], row[1])):
@@ -199,19 +206,16 @@ def _sum_part(
     store: ObjectStore, folder: str, layout: Layout, total: int, rows: Iterable[tuple[int, int, int, int, bytes]]
 ) -> _Part:
     facts: dict[int, FrequencyFacts] = {}
-    listed: set[int] = set()
     with FrequencyWriter(store, folder, layout) as writer:
         for position, group in groupby(rows, key=lambda row: row[2]):
-            leaf, policy = layout.leaves[position]
+            leaf, _ = layout.leaves[position]
             try:
                 whole = sum_frequencies([(_unpacked(row[4]), row[3]) for row in group])
             except CorruptionError as error:
                 raise CorruptionError(f"column {leaf.path!r}: {error}; `metastore refresh --full` rebuilds") from error
             facts[position] = frequency_facts(whole)
-            if policy.frequencies == "all" or facts[position].distinct_count <= FREQUENCY_LIMIT:
-                listed.add(position)
-                writer.add(leaf.path, leaf.field_id, whole)
-    return _Part(total, facts, frozenset(listed), (min(facts), writer.path) if listed else None)
+            writer.add(leaf.path, leaf.field_id, whole)
+    return _Part(total, facts, (min(facts), writer.path))
 
 
 def _rows(batches: Iterable[pa.RecordBatch]) -> Iterator[tuple[int, int, int, int, bytes]]:

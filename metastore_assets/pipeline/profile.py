@@ -5,7 +5,6 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import partial
-from typing import TYPE_CHECKING, cast
 
 import polars as pl
 import pyarrow as pa
@@ -15,6 +14,7 @@ from metastore_assets.errors import FatalFileError, FragmentError, MetastoreErro
 from metastore_assets.formats.apart.reading import read_all
 from metastore_assets.formats.base import Fragment
 from metastore_assets.formats.damage import DAMAGE, reason
+from metastore_assets.pipeline.engine import Engine
 from metastore_assets.pipeline.files import ProfileWriter
 from metastore_assets.pipeline.plan import Layout, field_identity
 from metastore_assets.spark.tasks import limit_threads, run_tasks
@@ -22,9 +22,6 @@ from metastore_assets.statistics.leaves import schema_leaves
 from metastore_assets.statistics.profile import profile_field
 from metastore_assets.store.manifest import FragmentEntry
 from metastore_assets.store.objects import ObjectStore
-
-if TYPE_CHECKING:
-    from pyspark.sql import SparkSession
 
 _DAMAGE = (*DAMAGE, pl.exceptions.PolarsError, pl.exceptions.PanicException)
 
@@ -53,18 +50,18 @@ class FragmentFailure:
 
 
 class FragmentProfiler:
-    """Profiles fragments on Spark."""
+    """Profiles fragments on Spark, or in a child of this process where that does."""
 
-    def __init__(self, spark: SparkSession, context: ProfileContext) -> None:
-        self._spark = spark
+    def __init__(self, engine: Engine, context: ProfileContext) -> None:
+        self._engine = engine
         self._context = context
         self._apart = False
         """Whether a fragment has ended its worker: from then on each is read in a child process of its worker."""
 
     def profile(self, fragments: Sequence[Fragment]) -> tuple[list[FragmentEntry], list[FragmentFailure]]:
-        """Profile fragments in one Spark job. A fragment that fails does not keep the others from being profiled.
+        """Profile fragments at once. A fragment that fails does not keep the others from being profiled.
 
-        When one ends its worker, and so the job, all are read again apart: what they end then is known by name.
+        When one ends its Spark worker, and so the job, all are read again apart: what they end then is known by name.
         """
         try:
             results = self._results(fragments)
@@ -79,19 +76,31 @@ class FragmentProfiler:
         )
 
     def _results(self, fragments: Sequence[Fragment]) -> list[FragmentEntry | FragmentFailure]:
-        function = profile_apart if self._apart else profile_fragment
+        if self._engine.reads_here([fragment.bytes for fragment in fragments]):
+            return profile_apart(self._context, fragments)
+        function = _profile_one_apart if self._apart else profile_fragment
         weights = [float(fragment.bytes + 1) for fragment in fragments]
-        return run_tasks(self._spark, partial(function, self._context), fragments, weights)
+        return run_tasks(self._engine.session, partial(function, self._context), fragments, weights)
 
 
-def profile_apart(context: ProfileContext, fragment: Fragment) -> FragmentEntry | FragmentFailure:
-    """As `profile_fragment`, but in a child of the worker process: a fragment that ends it is a failure like others."""
-    (outcome,) = read_all(partial(_profile_alone, context), [(fragment,)], [fragment.path])
-    if isinstance(outcome, FatalFileError):
-        return _failure(fragment, str(outcome), missing=False)
-    if isinstance(outcome, Exception):
-        raise outcome
-    return cast("FragmentEntry | FragmentFailure", outcome)
+def profile_apart(context: ProfileContext, fragments: Sequence[Fragment]) -> list[FragmentEntry | FragmentFailure]:
+    """As `profile_fragment`, but in a child of this process: a fragment that ends it is a failure like others."""
+    tasks = [(fragment,) for fragment in fragments]
+    results: list[FragmentEntry | FragmentFailure] = []
+    for fragment, outcome in zip(
+        fragments, read_all(partial(_profile_alone, context), tasks, [own.path for own in fragments]), strict=True
+    ):
+        if isinstance(outcome, FatalFileError):
+            results.append(_failure(fragment, str(outcome), missing=False))
+        elif isinstance(outcome, Exception):
+            raise outcome
+        else:
+            results.append(outcome)
+    return results
+
+
+def _profile_one_apart(context: ProfileContext, fragment: Fragment) -> FragmentEntry | FragmentFailure:
+    return profile_apart(context, [fragment])[0]
 
 
 def _profile_alone(context: ProfileContext, fragment: Fragment) -> FragmentEntry | FragmentFailure:
@@ -130,9 +139,11 @@ def _profile(context: ProfileContext, fragment: Fragment) -> FragmentEntry:
                 f"{fragment.path}: {row_count} live rows where the table's metadata says {fragment.row_count}",
                 path=fragment.path,
             )
+        policies = {leaf.path: policy for leaf, policy in context.layout.leaves}
+        unlisted: list[str] = []
         with ProfileWriter(context.store, "fragments", context.layout, row_count) as writer:
             for field, leaves in zip(context.schema, schema_leaves(context.schema), strict=True):
-                profiles = profile_field(field, reader.read(field), context.table.policy, leaves=leaves)
+                profiles = profile_field(field, reader.read(field), policies.__getitem__, leaves=leaves)
                 own = profiles[0].statistics
                 if own.value_count + own.null_count != row_count:
                     raise FragmentError(
@@ -142,6 +153,8 @@ def _profile(context: ProfileContext, fragment: Fragment) -> FragmentEntry:
                     )
                 for profile in profiles:
                     writer.add(profile)
+                    if policies[profile.statistics.column].lists and profile.statistics.frequencies == "estimated":
+                        unlisted.append(profile.statistics.field_id)
         profiled = {field_identity(field) for field in context.schema}
         unprofiled = tuple(sorted(reader.stored_columns - profiled))
     return FragmentEntry(
@@ -154,4 +167,5 @@ def _profile(context: ProfileContext, fragment: Fragment) -> FragmentEntry:
         unprofiled=unprofiled,
         files=writer.files,
         retired=None,
+        unlisted=tuple(unlisted),
     )

@@ -10,12 +10,12 @@ from __future__ import annotations
 
 import hashlib
 import uuid
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import partial
-from typing import TYPE_CHECKING
 
-from metastore_assets.config import ColumnPolicy
+from metastore_assets.config import KeptPolicy
+from metastore_assets.pipeline.engine import Engine
 from metastore_assets.pipeline.files import (
     FrequencyReader,
     read_histograms,
@@ -24,20 +24,16 @@ from metastore_assets.pipeline.files import (
     write_statistics_file,
 )
 from metastore_assets.pipeline.frequencies import FrequencySum, SummedColumns, sum_columns
-from metastore_assets.pipeline.plan import Layout
+from metastore_assets.pipeline.plan import Held, Layout
 from metastore_assets.pipeline.tree import Branch, key_position, levels, merge_tree
-from metastore_assets.spark.tasks import run_tasks
 from metastore_assets.statistics.column import ColumnStatistics
-from metastore_assets.statistics.histogram import Histogram
+from metastore_assets.statistics.histogram import Histogram, histogram_capacity, limited
 from metastore_assets.statistics.leaves import LeafColumn
-from metastore_assets.statistics.merge import apply_facts, lists_frequencies, merge_histograms, merge_statistics
-from metastore_assets.statistics.profile import all_null_statistics, value_width
-from metastore_assets.statistics.types import type_text
+from metastore_assets.statistics.merge import apply_facts, as_kept, merge_histograms, merge_statistics
+from metastore_assets.statistics.naming import as_named
+from metastore_assets.statistics.profile import all_null_statistics
 from metastore_assets.store.manifest import NodeEntry, ProfileFiles
 from metastore_assets.store.objects import ObjectStore
-
-if TYPE_CHECKING:
-    from pyspark.sql import SparkSession
 
 FAN_IN = 16
 """Most profiles that one merge reads. After a commit each level of the tree costs so many."""
@@ -50,15 +46,19 @@ class Child:
     key: str
     """What the profile describes: a fragment id or a partition key."""
     files: ProfileFiles
-    same_layout: bool
-    """Whether it was made under the current layout, names and order included: a single such child is the result."""
+    layout: str
+    """Under which the files were made: a key of `Held.layouts`."""
+    as_wanted: bool
+    """Whether it is what is wanted, no more and no less: a single such child is the result."""
 
 
 @dataclass(frozen=True)
 class Former:
-    """The published profile of the same group, made under the same layout."""
+    """The published profile of the same group, whose columns are what is wanted."""
 
     files: ProfileFiles
+    without: frozenset[str]
+    """Identities of wanted columns that neither it nor any of its children has: their lists are empty."""
     children: tuple[Child, ...]
 
 
@@ -107,13 +107,13 @@ class _Completion:
 
 
 def reduce_groups(
-    start_spark: Callable[[], SparkSession],
+    engine: Engine,
     store: ObjectStore,
-    layout: Layout,
+    held: Held,
     groups: Sequence[Group],
-    known_nodes: Mapping[str, ProfileFiles],
+    known_nodes: Mapping[str, NodeEntry],
 ) -> Reduction:
-    """Reduce every group; Spark is asked for only when one has something to merge.
+    """Reduce every group to what `held` wants; Spark is asked for only when there is much to merge.
 
     Raises CorruptionError when stored frequencies contradict each other.
     """
@@ -121,70 +121,97 @@ def reduce_groups(
     merging = [group for group in groups if group.key not in files]
     if not merging:
         return Reduction(files, ())
-    spark = start_spark()
-    roots, nodes = _merge_nodes(spark, store, layout, merging, known_nodes)
+    layout = held.wanted
+    roots, nodes = _merge_nodes(engine, store, held, merging, known_nodes)
     merge = partial(_merge, store, layout)
-    merged = {result.id: result for result in run_tasks(spark, merge, roots, [float(len(r.inputs)) for r in roots])}
+    merged = {result.id: result for result in engine.merge(merge, roots, _columns(layout, roots))}
     numbers = {group.key: number for number, group in enumerate(merging)}
     sums = [
         replace(one, total=numbers[group.key]) for group in merging for one in merged[group.key].sums if one.positions
     ]
-    summed = sum_columns(spark, store, merging[0].folder, layout, sums)
+    summed = sum_columns(engine, store, merging[0].folder, layout, sums)
     completions = [
         _Completion(group.key, merged[group.key].files, group.folder, summed[number])
         for group, number in zip(merging, range(len(merging)), strict=True)
         if number in summed
     ]
-    completed = dict(run_tasks(spark, partial(_complete, store, layout), completions))
+    completed = dict(
+        engine.merge(partial(_complete, store, layout), completions, [len(layout.leaves)] * len(completions))
+    )
     # The statistics that were only a step on the way are named by no version; gone now, they need not wait for it.
     store.delete([completion.files.statistics for completion in completions])
     for group in merging:
         files[group.key] = completed.get(group.key, merged[group.key].files)
-    return Reduction(files, tuple(NodeEntry(key, node) for key, node in nodes.items()))
+    return Reduction(files, tuple(nodes.values()))
 
 
 def _passes_through(group: Group) -> bool:
-    return len(group.children) == 1 and group.children[0].same_layout
+    return len(group.children) == 1 and group.children[0].as_wanted
 
 
 def _merge_nodes(
-    spark: SparkSession,
+    engine: Engine,
     store: ObjectStore,
-    layout: Layout,
+    held: Held,
     groups: Sequence[Group],
-    known: Mapping[str, ProfileFiles],
-) -> tuple[list[_Merge], dict[str, ProfileFiles]]:
+    known: Mapping[str, NodeEntry],
+) -> tuple[list[_Merge], dict[str, NodeEntry]]:
     """The last merge of each group, over children or over tree nodes; nodes that are not known are computed.
 
     Returns also all nodes below, by id. Nodes of one height are computed at once, the lowest first.
     """
     roots = {
-        group.key: merge_tree([(key_position(child.key), child.files) for child in group.children], FAN_IN)
+        group.key: merge_tree([(key_position(child.key), child) for child in group.children], FAN_IN)
         for group in groups
     }
-    by_height: list[list[tuple[str, Branch[ProfileFiles]]]] = []
-    for key, root in roots.items():
-        for height, branches in enumerate(levels(root)):
+    by_height: list[list[tuple[Group, Branch[Child]]]] = []
+    for group in groups:
+        for height, branches in enumerate(levels(roots[group.key])):
             by_height.extend([] for _ in range(len(by_height), height + 1))
-            by_height[height] += [(key, branch) for branch in branches]
-    used: dict[str, ProfileFiles] = {}
-    done: dict[int, ProfileFiles] = {}  # by identity of the branch
+            by_height[height] += [(group, branch) for branch in branches]
+    used: dict[str, NodeEntry] = {}
+    done: dict[int, tuple[ProfileFiles, frozenset[str]]] = {}  # by identity of the branch
 
-    def inputs(branch: Branch[ProfileFiles]) -> tuple[ProfileFiles, ...]:
-        return tuple(done[id(part)] if isinstance(part, Branch) else part for part in branch.parts)
+    def parts(branch: Branch[Child]) -> list[tuple[ProfileFiles, frozenset[str]]]:
+        """Files, and layouts of the children below, of each part."""
+        return [
+            done[id(part)] if isinstance(part, Branch) else (part.files, frozenset([part.layout]))
+            for part in branch.parts
+        ]
+
+    def inputs(branch: Branch[Child]) -> tuple[ProfileFiles, ...]:
+        return tuple(files for files, _ in parts(branch))
 
     for level in by_height:
-        merges = [(branch, _node(layout, key, inputs(branch))) for key, branch in level]
-        missing = [merge for _, merge in merges if merge.id not in known]
-        computed = run_tasks(spark, partial(_merge, store, layout), missing, [float(len(m.inputs)) for m in missing])
-        new = {result.id: result.files for result in computed}
-        for branch, merge in merges:
-            used[merge.id] = done[id(branch)] = new[merge.id] if merge.id in new else known[merge.id]
+        merges = [(branch, _node(group.key, inputs(branch)), _below(parts(branch))) for group, branch in level]
+        missing = [
+            merge for _, merge, below in merges if merge.id not in known or not _still(held, known[merge.id], below)
+        ]
+        computed = engine.merge(partial(_merge, store, held.wanted), missing, _columns(held.wanted, missing))
+        new = {result.id: NodeEntry(result.id, result.files, held.wanted.id) for result in computed}
+        for branch, merge, below in merges:
+            used[merge.id] = new[merge.id] if merge.id in new else known[merge.id]
+            done[id(branch)] = used[merge.id].files, below
     return [_Merge(group.key, group.folder, inputs(roots[group.key]), group) for group in groups], used
 
 
-def _node(layout: Layout, group: str, members: tuple[ProfileFiles, ...]) -> _Merge:
-    names = "\0".join([layout.id, *(files.statistics for files in members)])
+def _columns(layout: Layout, merges: Sequence[_Merge]) -> list[int]:
+    return [len(layout.leaves) * len(merge.inputs) for merge in merges]
+
+
+def _below(parts: Sequence[tuple[ProfileFiles, frozenset[str]]]) -> frozenset[str]:
+    return frozenset(layout for _, own in parts for layout in own)
+
+
+def _still(held: Held, node: NodeEntry, below: frozenset[str]) -> bool:
+    """Whether a node that was made under its layout, of profiles that were made under those below, is what is wanted:
+    columns that it does not have must be missing from all of them."""
+    missing = held.missing(node.layout)
+    return held.equals(node.layout) and all(missing <= held.missing(layout) for layout in below)
+
+
+def _node(group: str, members: tuple[ProfileFiles, ...]) -> _Merge:
+    names = "\0".join(files.statistics for files in members)
     return _Merge(f"{group}:{hashlib.blake2b(names.encode(), digest_size=16).hexdigest()}", "nodes", members)
 
 
@@ -201,15 +228,12 @@ def _merge(store: ObjectStore, layout: Layout, task: _Merge) -> _Merged:
     for position, (leaf, policy) in enumerate(layout.leaves):
         merged = _merge_column(position, leaf, policy, [(rows, own.get(leaf.field_id)) for rows, own in profiles])
         if task.group is not None and merged.frequencies == "listed":
-            # Without the list itself nothing is known of it yet: what is not asked for now is counted only.
-            if lists_frequencies(merged, policy):
-                wanted.append(position)
-            else:
-                merged = apply_facts(merged, None, listed=False)
+            wanted.append(position)
         statistics.append(merged)
         present = [own[leaf.field_id] for own in histograms if leaf.field_id in own]
-        if present:
-            merged_histograms[leaf.path] = merge_histograms(present)
+        if present and policy.histogram != "off":
+            most = histogram_capacity(policy.histogram)
+            merged_histograms[leaf.path] = merge_histograms([limited(own, most) for own in present])
     paths = write_statistics(store, task.folder, row_count, statistics, merged_histograms)
     listed = {
         position: sum(
@@ -224,14 +248,11 @@ def _merge(store: ObjectStore, layout: Layout, task: _Merge) -> _Merged:
 
 
 def _merge_column(
-    position: int, leaf: LeafColumn, policy: ColumnPolicy, inputs: Sequence[tuple[int, ColumnStatistics | None]]
+    position: int, leaf: LeafColumn, policy: KeptPolicy, inputs: Sequence[tuple[int, ColumnStatistics | None]]
 ) -> ColumnStatistics:
-    own = [found or all_null_statistics(leaf, rows, policy) for rows, found in inputs]
+    own = [as_kept(found or all_null_statistics(leaf, rows, policy), policy) for rows, found in inputs]
     merged = merge_statistics(own) if own else all_null_statistics(leaf, 0, policy)
-    if merged.total_bytes is not None and (width := value_width(leaf.type)):
-        # Profiles made before the column was widened counted narrower values.
-        merged = replace(merged, total_bytes=merged.value_count * width)
-    return replace(merged, position=position, column=leaf.path, field_id=leaf.field_id, type=type_text(leaf.type))
+    return as_named(merged, position, leaf)
 
 
 def _by_field_id(
@@ -257,6 +278,7 @@ def _sums(store: ObjectStore, layout: Layout, group: Group, wanted: Mapping[int,
             position: reader.row_count(field_id)
             for position in wanted
             if (field_id := layout.leaves[position][0].field_id) in reader.listed
+            or layout.owners[field_id] in group.former.without
         }
     others = {position: rows for position, rows in wanted.items() if position not in listed}
     return (
@@ -272,7 +294,7 @@ def _complete(store: ObjectStore, layout: Layout, task: _Completion) -> tuple[st
     for position, (leaf, _) in enumerate(layout.leaves):
         row = by_id[leaf.field_id]
         if position in task.summed.facts:
-            row = apply_facts(row, task.summed.facts[position], listed=position in task.summed.listed)
+            row = apply_facts(row, task.summed.facts[position])
         rows.append(row)
     path = write_statistics_file(store, f"{task.folder}/{uuid.uuid4().hex}.statistics.parquet", row_count, rows)
     return task.key, ProfileFiles(path, task.files.histograms, tuple(name for _, name in task.summed.files))

@@ -4,8 +4,9 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass
+from datetime import timedelta
 from functools import partial
 from typing import TYPE_CHECKING
 
@@ -15,6 +16,7 @@ from metastore_assets.errors import (
     CorruptionError,
     MetastoreError,
     ProfileError,
+    StoreError,
     TableNotFoundError,
     VersionConflictError,
     WorkerEndedError,
@@ -22,12 +24,12 @@ from metastore_assets.errors import (
 from metastore_assets.formats import Memory, open_table_format
 from metastore_assets.formats.base import SnapshotReference, TableFormat
 from metastore_assets.pipeline.assemble import next_version
+from metastore_assets.pipeline.decisions import planned_decisions, recorded_decisions, settled
+from metastore_assets.pipeline.engine import Engine
 from metastore_assets.pipeline.files import sound
-from metastore_assets.pipeline.plan import Plan, TypeChange, make_plan, table_layout
+from metastore_assets.pipeline.plan import Decided, Layouts, Plan, TypeChange, make_plan, table_layout
 from metastore_assets.pipeline.profile import FragmentFailure, FragmentProfiler, ProfileContext
 from metastore_assets.pipeline.reading import TaskReader
-from metastore_assets.spark.tasks import parallelism
-from metastore_assets.store.document import version_path
 from metastore_assets.store.manifest import FragmentEntry, Version
 from metastore_assets.store.objects import ObjectStore
 from metastore_assets.store.versions import VersionStore
@@ -36,6 +38,8 @@ if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
 _ATTEMPTS = 5
+_GRACE = timedelta(days=1)
+"""How long a version stays after it was replaced: longer than any reader of it."""
 _FRAGMENTS_PER_SLOT = 16
 """Fragments of one Spark job per parallel slot; between jobs, finished profiles are saved and progress is told."""
 
@@ -108,7 +112,7 @@ def plan_refresh(
     """What `refresh` would do now, without doing it. Reads metadata only."""
     versions = _versions(config, table)
     table_format = open_table_format(table, _memory(versions, full=full))
-    return _plan(versions, table_format, table, (), full=full, partitions=partitions)
+    return _plan(versions, table_format, table, (), full=full, partitions=partitions, made={})
 
 
 def is_current(config: MetastoreConfig, table: TableConfig, version: Version) -> bool:
@@ -127,9 +131,10 @@ def refresh(
 ) -> RefreshResult:
     """Publish a version for the table's current snapshot, reading only fragments without a stored profile.
 
-    An unchanged table is left alone, without asking for a Spark session. `full` reads every fragment again;
-    `partitions` names partitions, by key or pattern, whose fragments are read again in any case. Safe beside other
-    refreshes of the same table: who loses the race to publish plans again, and reads nothing twice.
+    An unchanged table is left alone. Spark is asked for when there is something that `config.engine` leaves to it.
+    `full` reads every fragment again; `partitions` names partitions, by key or pattern, whose fragments are read again
+    in any case. Safe beside other refreshes of the same table: who loses the race to publish plans again, and reads
+    nothing twice.
 
     Raises ProfileError when fragments cannot be read: the last version stands, and the profiles that were finished
     are kept for the next attempt.
@@ -137,6 +142,8 @@ def refresh(
     started = time.monotonic()
     versions = _versions(config, table)
     fresh: list[FragmentEntry] = []
+    engine = Engine(spark, config.engine)
+    made: dict[str, Mapping[str, str]] = {}
     progress(Progress(table.name, "plan"))
     with _telling_what_stands(versions):
         memory = _memory(versions, full=full)
@@ -147,30 +154,35 @@ def refresh(
                 if latest is not None and _is_current(table_format, table, latest):
                     return _nothing_to_do(latest, len(fresh), started)
             progress(Progress(table.name, "plan"))
-            plan = _plan(versions, table_format, table, fresh, full=full, partitions=partitions)
-            profiles, failures = _profile_all(spark, versions, table, plan, progress)
+            plan = _plan(versions, table_format, table, fresh, full=full, partitions=partitions, made=made)
+            made[plan.layout.id] = plan.layout.signatures
+            profiles, failures = _profile_all(engine, versions, table, plan, progress)
             fresh += profiles
             if failures:
                 if any(failure.missing for failure in failures) and table_format.current() != plan.snapshot.reference:
                     continue  # The table moved on while it was read; what is done already is kept.
                 raise _profile_error(table, failures, len(profiles))
+            fragments = {**plan.reused, **{entry.id: entry for entry in profiles}}
+            plan = settled(engine, versions.objects, table, plan, fragments)
             changed = len(plan.changed_partitions)
             progress(Progress(table.name, "reduce", 0, changed, "partitions", changed))
             new = next_version(
-                spark,
+                engine,
                 versions.objects,
                 plan,
-                profiles,
+                fragments,
                 config.keep_versions,
                 then_the_table=partial(progress, Progress(table.name, "reduce", changed, changed, "partitions")),
                 memory=_kept(memory, plan.base),
             )
             progress(Progress(table.name, "publish"))
             try:
-                versions.publish(new)
+                versions.publish(new, plan.base)
             except VersionConflictError:
                 continue
             versions.clear_pending()
+            with suppress(StoreError):  # what this leaves, the next refresh removes, or `expire`, which tells why not
+                versions.drop_outdated(new.number, config.keep_versions, _GRACE)
             return _result(plan, new, len(fresh), started)
     raise MetastoreError(
         f"table {table.name!r} changed during each of {_ATTEMPTS} attempts to refresh it; what was profiled is kept, "
@@ -189,11 +201,11 @@ def _telling_what_stands(versions: VersionStore) -> Iterator[None]:
             "damaged: refresh with --full"
         ) from error
     except TableNotFoundError as error:
-        numbers = versions.numbers()
-        if not numbers:
+        newest = versions.newest()
+        if not newest:
             raise
         raise TableNotFoundError(
-            f"{error}; version {numbers[-1]} of table {versions.table!r} stays readable, but is of a table that is "
+            f"{error}; version {newest} of table {versions.table!r} stays readable, but is of a table that is "
             "gone: bring its files back, or take it out of the configuration"
         ) from error
 
@@ -216,7 +228,7 @@ def _is_current(table_format: TableFormat, table: TableConfig, version: Version)
     if table_format.current() != SnapshotReference(version.snapshot, version.committed_at):
         return False
     try:
-        return table_layout(version.schema, table).id == version.layout
+        return table_layout(version.schema, table, recorded_decisions(version, table)).id == version.layout
     except ConfigError:
         return False  # A policy names a column this version does not have: planning on the current schema will tell.
 
@@ -229,11 +241,17 @@ def _plan(
     *,
     full: bool,
     partitions: Collection[str],
+    made: Layouts,
 ) -> Plan:
+    """`made`: under which layouts the `fresh` profiles were made."""
     base, number = _published(versions, full=full)
     snapshot = table_format.snapshot()
-    layout = table_layout(snapshot.schema, table)
-    layouts = {**(base.layouts if base else {}), layout.id: layout.signatures}
+    decided: Mapping[str, Decided] = {}
+    if base is not None:
+        moved_on = snapshot.reference != SnapshotReference(base.snapshot, base.committed_at)
+        decided = planned_decisions(base, snapshot.schema, table, versions.objects, moved_on=moved_on)
+    layout = table_layout(snapshot.schema, table, decided)
+    layouts = {**made, **(base.layouts if base else {}), layout.id: layout.signatures}
     stored = [*(base.fragments if base else ()), *versions.pending()]
     return make_plan(
         table.name,
@@ -258,18 +276,18 @@ def _published(versions: VersionStore, *, full: bool) -> tuple[Version | None, i
         latest = versions.latest()
         if latest is None:
             return None, 1
-        with sound(versions.objects, version_path(latest.number)):
+        with sound(versions.objects, versions.documents.path(latest.number)):
             for entries in (latest.fragments, latest.partitions, latest.nodes, latest.layouts):
                 iter(entries)
         return latest, latest.number + 1
     except CorruptionError:
         if not full:
             raise
-        return None, max(versions.numbers()) + 1
+        return None, versions.newest() + 1
 
 
 def _profile_all(
-    spark: Callable[[], SparkSession],
+    engine: Engine,
     versions: VersionStore,
     table: TableConfig,
     plan: Plan,
@@ -280,10 +298,10 @@ def _profile_all(
     failures: list[FragmentFailure] = []
     if not plan.to_profile:
         return done, failures
-    session = spark()
-    profiler = FragmentProfiler(session, ProfileContext(versions.objects, table, plan.snapshot.schema, plan.layout))
-    size = _FRAGMENTS_PER_SLOT * parallelism(session)
+    profiler = FragmentProfiler(engine, ProfileContext(versions.objects, table, plan.snapshot.schema, plan.layout))
     total = len(plan.to_profile)
+    here = engine.reads_here([fragment.bytes for fragment in plan.to_profile])
+    size = total if here else _FRAGMENTS_PER_SLOT * engine.slots()
     for start in range(0, total, size):
         lot = plan.to_profile[start : start + size]
         progress(Progress(table.name, "profile", start, total, "fragments", len(lot)))

@@ -18,7 +18,7 @@ from metastore_assets.produce.executor import Executor
 from metastore_assets.produce.layout import GONE, Layout
 from metastore_assets.produce.runs import KeyRange, Run, RunWriter, read_run
 from metastore_assets.produce.settings import Settings
-from metastore_assets.produce.storage import Storage
+from metastore_assets.store.objects import ObjectStore
 
 BASE_LEVEL = 100
 """Level of a run that holds all of its shard."""
@@ -72,7 +72,7 @@ def assembled(state: State, results: Sequence[tuple[Pieces, KeyRange]]) -> State
 
 
 def write_pieces(
-    storage: Storage, folder: str, layout: Layout, settings: Settings, rows: int, frames: Iterable[pl.DataFrame]
+    storage: ObjectStore, folder: str, layout: Layout, settings: Settings, rows: int, frames: Iterable[pl.DataFrame]
 ) -> Pieces:
     """Frames without GONE rows as runs of about the target size; `rows` is what is expected of them at most."""
     size = rows if rows <= 2 * settings.target_rows else -(-rows // round(rows / settings.target_rows))

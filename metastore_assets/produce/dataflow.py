@@ -14,7 +14,6 @@ from metastore_assets.errors import GraphError, StageChangedError, VersionConfli
 from metastore_assets.produce.compaction import Work, compacted, rewritten
 from metastore_assets.produce.dataset import Dataset, State
 from metastore_assets.produce.executor import Executor, LocalExecutor
-from metastore_assets.produce.expiry import Expired, expire
 from metastore_assets.produce.graph import Typed, typed_graph
 from metastore_assets.produce.layout import GONE, Layout
 from metastore_assets.produce.manifest import DATA, Manifest, Manifests, StageState
@@ -24,9 +23,10 @@ from metastore_assets.produce.runs import RunWriter
 from metastore_assets.produce.settings import Settings
 from metastore_assets.produce.stages import Node, Root
 from metastore_assets.produce.stepping import Environment, empty_state, step_root, step_stage
-from metastore_assets.produce.storage import Storage
 from metastore_assets.produce.updates import DELETE, External, checked
 from metastore_assets.produce.view import View
+from metastore_assets.store.expire import Expired
+from metastore_assets.store.objects import ObjectStore
 
 _ATTEMPTS = 20
 """How often a version is planned anew because another publisher was first."""
@@ -37,7 +37,7 @@ class Dataflow:
 
     def __init__(
         self,
-        storage: Storage,
+        storage: ObjectStore,
         nodes: Sequence[Node],
         *,
         executor: Executor | None = None,
@@ -129,7 +129,7 @@ class Dataflow:
             content = merged(typed.content, state.content)
             mappings = merged(typed.mappings, state.mappings) if typed.mappings and state.mappings else None
             stages[name] = replace(state, content=content, mappings=mappings)
-        new = replace(base, revision=base.revision + 1, stages=stages)
+        new = replace(base, document=base.document + 1, stages=stages)
         if new.paths() == base.paths():
             return False
         try:
@@ -144,7 +144,7 @@ class Dataflow:
 
         `grace` has to be longer than the longest `advance`, so that nothing of a running one is removed.
         """
-        return expire(self._storage, keep, grace)
+        return self._manifests.expire(keep, grace)
 
     def _publish(self, plan: Callable[[Manifest], Manifest | None], scratch: list[str]) -> int:
         for _ in range(_ATTEMPTS):
@@ -211,7 +211,7 @@ class Dataflow:
             raise
         # A root that is left out of the graph is forgotten as a whole: what its source gave is not there any more.
         kept = {name: version for name, version in base.sources.items() if name in self._graph and name not in rebuilt}
-        return Manifest(base.number + 1, 0, now, {**kept, **sources})
+        return Manifest(base.number + 1, base.document + 1, now, {**kept, **sources})
 
     def _received(self, name: str, update: External, scratch: list[str], *, sort: bool) -> Part:
         """A checked update of a root as instructions: in memory, or as a file where they are many."""

@@ -13,8 +13,8 @@ from metastore_assets.produce.layout import GONE, Layout
 from metastore_assets.produce.lookup import find_in_run
 from metastore_assets.produce.order import Order
 from metastore_assets.produce.runs import EVERYTHING, KeyRange, Run, read_run
-from metastore_assets.produce.storage import Storage
 from metastore_assets.produce.streams import Stream, aligned
+from metastore_assets.store.objects import ObjectStore
 
 _RUN = "_run"
 
@@ -70,7 +70,7 @@ class State:
 class Dataset:
     """A state, and where its files are. Small and picklable."""
 
-    storage: Storage
+    storage: ObjectStore
     layout: Layout
     state: State
 

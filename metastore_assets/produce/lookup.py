@@ -15,8 +15,8 @@ from metastore_assets.produce.layout import Layout
 from metastore_assets.produce.order import Order
 from metastore_assets.produce.rows import frame_of
 from metastore_assets.produce.runs import Run, completed, footer_of, stored_columns
-from metastore_assets.produce.storage import Storage
 from metastore_assets.produce.streams import Stream
+from metastore_assets.store.objects import ObjectStore
 
 _ROW_GROUPS = 4
 """Row groups that are read together where their rows are known to be small; more would only take more memory."""
@@ -24,13 +24,15 @@ _FEW = 4
 """Keys are searched for in rows where there are fewer than one for so many rows; else the rows among the keys."""
 
 
-def find_in_run(storage: Storage, run: Run, layout: Layout, keys: pl.DataFrame, columns: Iterable[str]) -> Stream:
+def find_in_run(storage: ObjectStore, run: Run, layout: Layout, keys: pl.DataFrame, columns: Iterable[str]) -> Stream:
     """The rows of a run that have one of some sorted keys; `columns` are to include those of the keys."""
     names = list(columns)
     return Stream(_found(storage, run, layout, keys, names), layout.empty[names])
 
 
-def _found(storage: Storage, run: Run, layout: Layout, keys: pl.DataFrame, names: list[str]) -> Iterator[pl.DataFrame]:
+def _found(
+    storage: ObjectStore, run: Run, layout: Layout, keys: pl.DataFrame, names: list[str]
+) -> Iterator[pl.DataFrame]:
     footer = footer_of(storage, run.path)
     counts = layout.group.counts(keys, footer.first, footer.last)
     numbers = [number for number, count in enumerate(counts) if count]
@@ -91,7 +93,7 @@ class _Search:
 
 
 def _candidates(
-    storage: Storage, run: Run, layout: Layout, numbers: Sequence[int], names: list[str], search: _Search
+    storage: ObjectStore, run: Run, layout: Layout, numbers: Sequence[int], names: list[str], search: _Search
 ) -> Iterator[pa.Table]:
     """What is found in some row groups, in their order; the next ones are read while the last ones are searched."""
     together = _ROW_GROUPS if all(_is_small(layout.file_schema.field(name).type) for name in names) else 1

@@ -1,23 +1,26 @@
 """Versions: what each one names, written last and only once, so that it is there whole or not at all.
 
-    <storage>/versions/<number>.<revision>.json    names all that the version consists of
-    <storage>/data/<unique>.parquet                runs and updates; what no version names does not exist
+    <storage>/versions/<document>.json     names all that a version consists of
+    <storage>/data/<unique>.parquet        runs and updates; what no version names does not exist
 
-A compaction replaces runs by equal ones: a new revision of the same version.
+A compaction replaces runs by equal ones: one more document of the same version. So documents are numbered through, and
+the numbers of their versions never decrease.
 """
 
 from __future__ import annotations
 
 import json
-import re
 import uuid
-from collections.abc import Iterator, Mapping
-from dataclasses import asdict, dataclass, field
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import asdict, dataclass, field, replace
+from datetime import timedelta
 from typing import Any
+
+import pyarrow as pa
+import pyarrow.compute as pc
 
 from metastore_assets.errors import (
     CorruptionError,
-    ObjectExistsError,
     ObjectNotFoundError,
     StoreError,
     VersionConflictError,
@@ -25,12 +28,12 @@ from metastore_assets.errors import (
 )
 from metastore_assets.produce.dataset import Shard, State
 from metastore_assets.produce.runs import Run, keys_of, keys_text
-from metastore_assets.produce.storage import Storage
+from metastore_assets.store.documents import Documents
+from metastore_assets.store.expire import Expired, expire, without
+from metastore_assets.store.objects import ObjectStore
 
-FORMAT = 1
+FORMAT = 2
 DATA = "data"
-_FOLDER = "versions"
-_NAME = re.compile(r"versions/(\d{10,})\.(\d{4,})\.json")
 
 
 @dataclass(frozen=True)
@@ -58,10 +61,11 @@ class StageState:
 
 @dataclass(frozen=True)
 class Manifest:
-    """One revision of one version."""
+    """One version, as made or as compacted."""
 
     number: int
-    revision: int
+    document: int
+    """Number of its document."""
     stages: Mapping[str, StageState]
     sources: Mapping[str, int] = field(default_factory=dict)
     """The last version of its source that was applied to a root, where the source counts them."""
@@ -78,65 +82,89 @@ NOTHING = Manifest(0, 0, {})
 class Manifests:
     """The manifests in a storage."""
 
-    def __init__(self, storage: Storage) -> None:
+    def __init__(self, storage: ObjectStore) -> None:
         self._storage = storage
-
-    def numbers(self) -> dict[int, int]:
-        """The newest revision of each version, by number, ascending."""
-        found: dict[int, int] = {}
-        for info in self._storage.list(_FOLDER):
-            match = _NAME.fullmatch(info.path)
-            if match:
-                found[int(match[1])] = max(found.get(int(match[1]), 0), int(match[2]))
-        return dict(sorted(found.items()))
+        self._documents = Documents(storage)
 
     def latest(self) -> Manifest:
         """The newest version; NOTHING before the first."""
-        numbers = self.numbers()
-        return self.read_revision(*list(numbers.items())[-1]) if numbers else NOTHING
+        document = self._documents.newest()
+        return self._read(document) if document else NOTHING
 
     def read(self, number: int) -> Manifest:
-        """The newest revision of a version. Raises VersionNotFoundError."""
+        """A version as it was compacted last. Raises VersionNotFoundError."""
         if number == 0:
             return NOTHING
-        numbers = self.numbers()
-        if number not in numbers:
-            there = f"{min(numbers)} to {max(numbers)}" if numbers else "none"
+        found = self._last_of(number, self.latest())
+        if found is None:
+            numbers = [one.number for one in map(self._there, self._documents.numbers()) if one is not None]
+            there = f"{numbers[0]} to {numbers[-1]}" if numbers else "none"
             raise VersionNotFoundError(f"{self._storage.uri()} has no version {number}; there are: {there}")
-        return self.read_revision(number, numbers[number])
+        return found
 
     def publish(self, manifest: Manifest) -> None:
-        """Make it the newest. Raises VersionConflictError when there is one of that number and revision already."""
-        data = _encoded(manifest)
-        path = _path(manifest.number, manifest.revision)
-        try:
-            self._storage.write(path, data, create=True)
-        except ObjectExistsError:
-            # A put whose answer was lost on the way is repeated by the client, and then finds its own object.
-            if self._storage.read(path) != data:
-                raise VersionConflictError(
-                    f"{self._storage.uri(path)} was published by another process first; advance again"
-                ) from None
+        """Make it the newest. Raises VersionConflictError when there is another document of that number already."""
+        if not self._documents.create(manifest.document, _encoded(manifest)):
+            raise VersionConflictError(
+                f"{self._storage.uri(self._documents.path(manifest.document))} was published by another process first; "
+                "advance again"
+            )
 
-    def read_revision(self, number: int, revision: int) -> Manifest:
-        """One manifest. Raises VersionNotFoundError when it is gone."""
-        path = _path(number, revision)
+    def expire(self, keep: int, grace: timedelta) -> Expired:
+        """Remove all but the newest `keep` versions, then files that no manifest that is left names.
+
+        Nothing younger than `grace` is removed, nor what a manifest names that was the newest less than `grace` ago: a
+        running publisher may have begun from it. So `grace` has to be longer than the longest run.
+        """
+        if keep < 1:
+            raise ValueError(f"keep = {keep}: at least one version stays")
+        oldest: list[int] = []
+
+        def first(documents: Sequence[int]) -> int:
+            begin = self._there(documents[0])
+            oldest.extend([begin.number] if begin else [])
+            latest = self.latest()
+            kept = self._last_of(latest.number - keep + 1, latest)
+            return kept.document if kept else documents[0]
+
+        def unnamed(paths: pa.Array, documents: Sequence[int]) -> pa.Array:
+            paths = paths.filter(pc.starts_with(paths, f"{DATA}/"))
+            # One that another `expire` has just removed names nothing any more.
+            left = [manifest for manifest in map(self._there, documents) if manifest is not None]
+            oldest.extend(manifest.number for manifest in left[:1])
+            named = {path for manifest in left for path in manifest.paths()}
+            return without(paths, pa.array(sorted(named), pa.string()))
+
+        removed = expire(self._documents, first, unnamed, grace)
+        return replace(removed, versions=oldest[-1] - oldest[0] if oldest else 0)
+
+    def _last_of(self, number: int, latest: Manifest) -> Manifest | None:
+        """The last document of a version, which is among as many as there were compactions; None where it is gone."""
+        if not 0 < number <= latest.number:
+            return None
+        low, high = number, latest.document - (latest.number - number)
+        while low < high:
+            middle = (low + high + 1) // 2
+            found = self._there(middle)
+            low, high = (middle, high) if found is None or found.number <= number else (low, middle - 1)
+        found = self._there(low)
+        return found if found is not None and found.number == number else None
+
+    def _there(self, document: int) -> Manifest | None:
+        """A manifest; None when it is gone."""
         try:
-            return _decoded(json.loads(self._storage.read(path)), self._storage.uri(path))
+            return self._read(document)
+        except VersionNotFoundError:
+            return None
+
+    def _read(self, document: int) -> Manifest:
+        path = self._documents.path(document)
+        try:
+            return _decoded(json.loads(self._documents.read(document)), self._storage.uri(path))
         except ObjectNotFoundError:
-            raise VersionNotFoundError(f"version {number} of {self._storage.uri()} has been expired") from None
+            raise VersionNotFoundError(f"{self._storage.uri(path)} has been expired") from None
         except (ValueError, KeyError, TypeError) as error:
             raise CorruptionError(f"{self._storage.uri(path)} is damaged ({type(error).__name__}: {error})") from error
-
-
-def _path(number: int, revision: int) -> str:
-    return f"{_FOLDER}/{number:010}.{revision:04}.json"
-
-
-def manifest_path(path: str) -> tuple[int, int] | None:
-    """Number and revision of the manifest at a path; None when it is another file."""
-    match = _NAME.fullmatch(path)
-    return (int(match[1]), int(match[2])) if match else None
 
 
 def _encoded(manifest: Manifest) -> bytes:
@@ -145,7 +173,7 @@ def _encoded(manifest: Manifest) -> bytes:
         # Makes two attempts differ, whatever else they agree on.
         "publisher": uuid.uuid4().hex,
         "number": manifest.number,
-        "revision": manifest.revision,
+        "document": manifest.document,
         "sources": dict(manifest.sources),
         "stages": {name: _stage_json(stage) for name, stage in manifest.stages.items()},
     }
@@ -178,7 +206,7 @@ def _decoded(fields: dict[str, Any], uri: str) -> Manifest:
         raise StoreError(f"{uri} was written by a newer release, in format {fields['format']}: upgrade this one")
     return Manifest(
         number=fields["number"],
-        revision=fields["revision"],
+        document=fields["document"],
         sources=fields["sources"],
         stages={name: _stage(stage) for name, stage in fields["stages"].items()},
     )

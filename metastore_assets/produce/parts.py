@@ -12,8 +12,8 @@ from metastore_assets.produce.layout import Layout
 from metastore_assets.produce.lookup import find_in_run
 from metastore_assets.produce.runs import EVERYTHING, KeyRange, Run, RunWriter, read_run, run_bounds
 from metastore_assets.produce.settings import Settings
-from metastore_assets.produce.storage import Storage
 from metastore_assets.produce.streams import Stream, aligned
+from metastore_assets.store.objects import ObjectStore
 
 Part = pl.DataFrame | Run
 """Sorted rows: few of them in memory, else a file that no version will name."""
@@ -23,7 +23,7 @@ Part = pl.DataFrame | Run
 class Spool:
     """Where rows go, and how many of them stay in memory."""
 
-    storage: Storage
+    storage: ObjectStore
     folder: str
     settings: Settings
     in_memory: bool
@@ -119,7 +119,7 @@ def part_rows(parts: Sequence[Part]) -> int:
     return sum(part.rows if isinstance(part, Run) else part.height for part in parts)
 
 
-def part_bounds(storage: Storage, layout: Layout, parts: Sequence[Part]) -> pl.DataFrame:
+def part_bounds(storage: ObjectStore, layout: Layout, parts: Sequence[Part]) -> pl.DataFrame:
     """Some keys of the parts, spread evenly over their rows."""
     step = 1000
     found = [
@@ -130,7 +130,7 @@ def part_bounds(storage: Storage, layout: Layout, parts: Sequence[Part]) -> pl.D
 
 
 def joined(
-    storage: Storage, layout: Layout, parts: Sequence[Part], key_range: KeyRange = EVERYTHING
+    storage: ObjectStore, layout: Layout, parts: Sequence[Part], key_range: KeyRange = EVERYTHING
 ) -> Iterator[pl.DataFrame]:
     """The rows of all parts in a range of keys, sorted; no group is split between two frames."""
     streams = [scan_part(storage, layout, part, key_range) for part in parts]
@@ -141,7 +141,11 @@ def joined(
 
 
 def scan_part(
-    storage: Storage, layout: Layout, part: Part, key_range: KeyRange = EVERYTHING, columns: Sequence[str] | None = None
+    storage: ObjectStore,
+    layout: Layout,
+    part: Part,
+    key_range: KeyRange = EVERYTHING,
+    columns: Sequence[str] | None = None,
 ) -> Stream:
     """The rows of a part in a range of keys."""
     if isinstance(part, Run):
@@ -150,7 +154,7 @@ def scan_part(
     return Stream([key_range.filter(part, layout.group)[names]], part.clear()[names])
 
 
-def find_in_part(storage: Storage, layout: Layout, part: Part, keys: pl.DataFrame) -> Stream:
+def find_in_part(storage: ObjectStore, layout: Layout, part: Part, keys: pl.DataFrame) -> Stream:
     """The rows of a part that have one of some sorted keys."""
     if isinstance(part, Run):
         return find_in_run(storage, part, layout, keys, layout.file_schema.names)

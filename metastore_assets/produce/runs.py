@@ -17,8 +17,8 @@ import pyarrow.parquet as pq
 from metastore_assets.produce.layout import GONE, Layout
 from metastore_assets.produce.order import Order
 from metastore_assets.produce.rows import frame_of, table_of
-from metastore_assets.produce.storage import Storage
 from metastore_assets.produce.streams import Stream
+from metastore_assets.store.objects import ObjectStore
 
 _FIRST = "metastore.first_keys"
 _LAST = "metastore.last_keys"
@@ -66,7 +66,7 @@ EVERYTHING = KeyRange()
 class RunWriter:
     """Writes runs: frames in, one Parquet file and its index out. Use as a context manager."""
 
-    def __init__(self, storage: Storage, folder: str, layout: Layout, row_group_rows: int) -> None:
+    def __init__(self, storage: ObjectStore, folder: str, layout: Layout, row_group_rows: int) -> None:
         self.path = f"{folder}/{uuid.uuid4().hex}.parquet"
         self.rows = 0
         self.gone = 0
@@ -126,7 +126,7 @@ class RunWriter:
 
 
 def read_run(
-    storage: Storage,
+    storage: ObjectStore,
     run: Run,
     layout: Layout,
     key_range: KeyRange = EVERYTHING,
@@ -137,7 +137,9 @@ def read_run(
     return Stream(_read(storage, run, layout, key_range, names), layout.empty[names])
 
 
-def _read(storage: Storage, run: Run, layout: Layout, key_range: KeyRange, names: list[str]) -> Iterator[pl.DataFrame]:
+def _read(
+    storage: ObjectStore, run: Run, layout: Layout, key_range: KeyRange, names: list[str]
+) -> Iterator[pl.DataFrame]:
     footer = footer_of(storage, run.path)
     wanted = _row_groups(footer, layout, key_range)
     if not wanted:
@@ -158,7 +160,7 @@ def completed(frame: pl.DataFrame, names: list[str]) -> pl.DataFrame:
     return frame if frame.width == len(names) else frame.with_columns(pl.lit(False).alias(GONE))[names]
 
 
-def run_bounds(storage: Storage, run: Run) -> pl.DataFrame:
+def run_bounds(storage: ObjectStore, run: Run) -> pl.DataFrame:
     """The first and the last key of each row group of a run, in no order."""
     footer = footer_of(storage, run.path)
     return pl.concat([footer.first, footer.last])
@@ -175,7 +177,7 @@ class Footer:
 
 
 @lru_cache(maxsize=_FOOTERS)
-def footer_of(storage: Storage, path: str) -> Footer:
+def footer_of(storage: ObjectStore, path: str) -> Footer:
     """The footer of a run's file, read once: files do not change."""
     with storage.open_parquet(path) as file:
         metadata = file.metadata

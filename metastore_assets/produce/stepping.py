@@ -21,9 +21,9 @@ from metastore_assets.produce.rows import Rows
 from metastore_assets.produce.runs import EVERYTHING, KeyRange, Run, RunWriter, run_bounds
 from metastore_assets.produce.settings import Settings
 from metastore_assets.produce.stages import Preserve, Stage, SumStage
-from metastore_assets.produce.storage import Storage
 from metastore_assets.produce.summing import SumTask, changed_amounts
 from metastore_assets.produce.updates import update_layout
+from metastore_assets.store.objects import ObjectStore
 
 
 def empty_state(typed: Typed) -> StageState:
@@ -37,7 +37,7 @@ def empty_state(typed: Typed) -> StageState:
 class Environment:
     """What every step needs."""
 
-    storage: Storage
+    storage: ObjectStore
     executor: Executor
     settings: Settings
     check: bool

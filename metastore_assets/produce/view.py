@@ -18,8 +18,8 @@ from metastore_assets.produce.order import canonical
 from metastore_assets.produce.rows import frame_of, table_of
 from metastore_assets.produce.runs import read_run
 from metastore_assets.produce.stages import SumStage
-from metastore_assets.produce.storage import Storage
 from metastore_assets.produce.updates import update_layout
+from metastore_assets.store.objects import ObjectStore
 
 
 class RunInfo(NamedTuple):
@@ -40,7 +40,7 @@ class View:
     Reading it after that raises VersionNotFoundError.
     """
 
-    def __init__(self, storage: Storage, graph: Mapping[str, Typed], manifest: Manifest) -> None:
+    def __init__(self, storage: ObjectStore, graph: Mapping[str, Typed], manifest: Manifest) -> None:
         self._storage = storage
         self._graph = graph
         self._manifest = manifest
@@ -159,7 +159,7 @@ class View:
         except ObjectNotFoundError as error:
             # Raises where the whole version is gone.
             newest = Manifests(self._storage).read(self.number)
-            if newest.revision == self._manifest.revision:
+            if newest.document == self._manifest.document:
                 raise
             raise VersionNotFoundError(
                 f"version {self.number} of {self._storage.uri()} has been compacted since it was opened, and its "

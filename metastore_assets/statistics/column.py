@@ -12,10 +12,10 @@ from metastore_assets.statistics.frequencies import Percentiles
 Guarantee = Literal["exact", "bound", "estimate", "absent"]
 """`exact`; `bound`: the true value is no further out; `estimate`; `absent`: not known, which never means zero."""
 
-FrequencyState = Literal["listed", "counted", "off", "absent"]
-"""`listed`: every value with its frequency in frequencies.parquet. `counted`: too many to list, how many is told by
-`distinct_count`: exact where all values were seen at once (those of a fragment, and lists that were added up), else an
-estimate, as its guarantee says. `off`: the policy lists none. `absent`: the column has no values of a class."""
+FrequencyState = Literal["listed", "estimated", "off", "absent"]
+"""`listed`: every value with its frequency in frequencies.parquet. `estimated`: `auto` found that listing is not worth
+while; distinct values and percentiles are estimates. `off`: the policy lists none; estimates likewise. `absent`: the
+column has no values of a class."""
 
 
 @dataclass(frozen=True)

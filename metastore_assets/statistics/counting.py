@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 
 import numpy as np
 import polars as pl
@@ -35,10 +35,14 @@ class ValueCounter:
     with counts, and such runs are merged when they are of similar size, as in a log-structured merge tree: a huge
     column of few values stays small. If they hardly repeat, the sorted values are kept as they are, and merged with
     the others only in the end, block by block: a column of distinct values needs little more than its own size.
+
+    `instead` is shown each lot of values before it is counted, and says whether it took it: then, and from then on,
+    nothing is counted or sorted, and what was counted before is given to it as well.
     """
 
-    def __init__(self, cls: TypeClass) -> None:
+    def __init__(self, cls: TypeClass, instead: Callable[[Run], bool] = lambda run: False) -> None:
         self._class = cls
+        self._instead = instead
         self._pending: list[pl.Series] = []
         self._rows = 0
         self._buffers: dict[int, int] = {}
@@ -49,7 +53,11 @@ class ValueCounter:
     def add(self, array: pa.Array) -> None:
         """Count the values of one chunk. Raises UnsupportedTypeError when one has no place in its class."""
         if t.is_dictionary(array.type) and 2 * len(array.dictionary) < len(array):
-            self._push(_count_dictionary(array, self._class))
+            run = _count_dictionary(array, self._class)
+            if self._class.kind == "float":
+                self.nan_count += int(run.counts[np.isnan(run.values.to_numpy())].sum())
+            if not self._given_away(run):
+                self._push(run)
             return
         series = physical_series(array, self._class)
         if len(series) == 0:
@@ -65,14 +73,27 @@ class ValueCounter:
 
     def blocks(self) -> Iterator[Counted]:
         """The counts of all values added, in blocks of ascending values; not one where there are none."""
+        last = concatenated(self._take_pending()) if self._pending else None
+        if last is not None and self._given_away(Run(last, None)):
+            last = None
         runs: list[Run] = [*self._distinct, *self._repeating]
-        if self._pending:
-            runs.append(count(concatenated(self._take_pending())))
+        if last is not None:
+            runs.append(count(last))
         self._distinct, self._repeating = [], []
         return merged_blocks(runs) if runs else iter(())
 
+    def _given_away(self, run: Run) -> bool:
+        if not self._instead(run):
+            return False
+        for counted in (*self._distinct, *self._repeating):
+            self._instead(counted)
+        self._distinct, self._repeating = [], []
+        return True
+
     def _flush(self) -> None:
         values = concatenated(self._take_pending())
+        if self._given_away(Run(values, None)):
+            return
         ascending = None if is_hashed(values) else values.sort()
         run = count(values) if ascending is None else count_sorted(ascending)
         if 2 * len(run) <= len(values):

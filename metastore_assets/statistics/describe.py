@@ -1,4 +1,4 @@
-"""The numbers of a statistics row, computed from the exact frequencies of all the values, block by block."""
+"""The numbers of a statistics row, computed block by block: of all values sorted and counted, or in passing."""
 
 from __future__ import annotations
 
@@ -7,25 +7,28 @@ from dataclasses import dataclass, field, replace
 from typing import Any, Generic, TypeVar
 
 import numpy as np
+import polars as pl
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from metastore_assets.config import ColumnPolicy
+from metastore_assets.config import KeptPolicy
 from metastore_assets.errors import UnsupportedTypeError
 from metastore_assets.statistics.bounds import lower_bound, upper_bound
 from metastore_assets.statistics.column import ColumnStatistics
 from metastore_assets.statistics.distinct import (
     add_fingerprints,
     distinct_sketch,
+    estimate_distinct,
     fingerprint,
     merge_distinct_sketches,
 )
-from metastore_assets.statistics.frequencies import PERCENTS, Frequencies, Percentiles, nan_frequency, nearest_ranks
+from metastore_assets.statistics.frequencies import PERCENTS, Frequencies, Percentiles, nearest_ranks
 from metastore_assets.statistics.hashing import hash_values
 from metastore_assets.statistics.histogram import Histogram, build_histogram, histogram_capacity, merge_histograms
 from metastore_assets.statistics.moments import Moments, encode_moments, merge_moments, moment_facts, moments_of
-from metastore_assets.statistics.physical import numbers, storage
+from metastore_assets.statistics.physical import canonical_array, numbers, order_key, positive_zeros, storage
 from metastore_assets.statistics.quantiles import build_quantile_sketch, merge_quantile_sketches
+from metastore_assets.statistics.runs import BLOCK, Run, count_sorted
 from metastore_assets.statistics.types import TypeClass
 
 State = TypeVar("State")
@@ -61,15 +64,19 @@ class _Lengths:
 
 @dataclass
 class Describer:
-    """Takes the frequencies of a column in blocks of ascending values, and says what they amount to.
+    """Takes a column's values, and says what they amount to: either with `add` the frequencies of all of them, in
+    blocks of ascending values; or with `pass_by` values as they come. What needs them all together, sorted (distinct
+    and duplicate values, percentiles), `finish` tells only after `add`; all else is the same.
 
-    `ranked`: how many values there are in all, NaN left out; known beforehand, because percentiles are picked in
-    passing. What merges over rows merges over blocks of values, so that a block is all that is held.
+    What merges over rows merges over blocks of values, so that a block is all that is held.
     """
 
     cls: TypeClass
-    policy: ColumnPolicy
-    ranked: int
+    policy: KeptPolicy
+    ranked: int = 0
+    """How many values there are in all, NaN left out; known before `add`, because percentiles are picked in passing."""
+    passed_by: int = 0
+    """Values that `pass_by` took."""
     _distinct: int = 0
     _duplicates: int = 0
     _passed: int = 0
@@ -88,21 +95,32 @@ class Describer:
     def add(self, block: Frequencies) -> None:
         """Take the next block. Raises UnsupportedTypeError for text that is not UTF-8."""
         counts = block.counts.to_numpy()
-        if self.cls.name in ("string", "binary"):
-            self._add_lengths(block)
-        hashes = hash_values(block.values, self.cls)
-        self._sketches.add(distinct_sketch(hashes[0]))
-        self._prints.add(fingerprint(hashes, counts, 0))
         self._distinct += len(block)
         self._duplicates += int((counts > 1).sum())
-        if self.cls.kind == "boolean":
-            self._trues += int(counts[block.values.to_numpy(zero_copy_only=False)].sum())
-        nans = nan_frequency(block)
-        self._nans += nans
-        if nans:
-            block = Frequencies(block.values.slice(0, len(block) - 1), block.counts.slice(0, len(block) - 1))
+        block = self._without_nan(block)
         if len(block):
-            self._add_ordered(block)
+            self._rank(block)
+            self._take(block)
+
+    def pass_by(self, run: Run) -> None:
+        """Take some values in any order, or counted ones. Raises UnsupportedTypeError for text that is not UTF-8.
+
+        Numbers are put in order a block at a time, which moments and digests are made of; nothing else is.
+        """
+        for start in range(0, len(run), BLOCK):
+            part = run.part(start, min(start + BLOCK, len(run)))
+            if part.counts is None and self.cls.is_ordinal:
+                part = count_sorted(_with_positive_zeros(part.values).sort())
+            counts = np.ones(len(part), np.int64) if part.counts is None else part.counts
+            self.passed_by += int(counts.sum())
+            block = self._without_nan(Frequencies(canonical_array(part.values, self.cls), pa.array(counts)))
+            if len(block):
+                self._take(block)
+
+    def estimated_distinct(self) -> int:
+        """About how many distinct values were taken."""
+        sketch = self._sketches.total()
+        return 0 if sketch is None else estimate_distinct(sketch)
 
     def finish(self, row: ColumnStatistics, width: int) -> ColumnStatistics:
         """`row`, which has the counts of values and nulls, with all the rest. `width`: bytes of a value, if fixed."""
@@ -110,14 +128,18 @@ class Describer:
         nothing = hash_values(pa.nulls(0, cls.arrow), cls)
         self._prints.add(fingerprint(nothing, np.zeros(0, np.int64), row.null_count))
         self._sketches.add(distinct_sketch(nothing[0]))
+        if not self.passed_by:
+            row = replace(
+                row,
+                distinct_count=self._distinct,
+                distinct_count_guarantee="exact",
+                duplicate_count=self._duplicates,
+                percentiles=self._typed_percentiles(),
+                percentiles_guarantee="exact",
+            )
         row = replace(
             row,
             nan_count=self._nans if cls.kind == "float" else None,
-            distinct_count=self._distinct,
-            distinct_count_guarantee="exact",
-            duplicate_count=self._duplicates,
-            percentiles=self._typed_percentiles(),
-            percentiles_guarantee="exact",
             distinct_sketch=self._sketches.total(),
             fingerprint=self._prints.total(),
             true_count=self._trues if cls.kind == "boolean" else None,
@@ -142,16 +164,35 @@ class Describer:
         """The histogram that the policy asks for, where there is one."""
         return self._histograms.total()
 
-    def _add_ordered(self, block: Frequencies) -> None:
+    def _without_nan(self, block: Frequencies) -> Frequencies:
+        """Count what NaN has a part in, and the rest of the block: NaN is last."""
         counts = block.counts.to_numpy()
-        if self._least is None:
-            self._least = block.values[0]
-        self._greatest = block.values[len(block) - 1]
-        ends = np.cumsum(counts) + self._passed
+        hashes = hash_values(block.values, self.cls)
+        self._sketches.add(distinct_sketch(hashes[0]))
+        self._prints.add(fingerprint(hashes, counts, 0))
+        if self.cls.kind != "float":
+            return block
+        values = block.values.to_numpy()
+        numbers_end = len(values) - int(np.isnan(values).sum())
+        self._nans += int(counts[numbers_end:].sum())
+        return Frequencies(block.values.slice(0, numbers_end), block.counts.slice(0, numbers_end))
+
+    def _rank(self, block: Frequencies) -> None:
+        """Pick the percentiles that are in the block."""
+        ends = np.cumsum(block.counts.to_numpy()) + self._passed
         ranks = nearest_ranks(self.ranked)
         ranks = ranks[(ranks > self._passed) & (ranks <= ends[-1])]
         self._percentiles += [block.values[at] for at in np.searchsorted(ends, ranks).tolist()]
         self._passed = int(ends[-1])
+
+    def _take(self, block: Frequencies) -> None:
+        """What any block adds to; of numbers, ascending ones. Values need not be distinct."""
+        counts = block.counts.to_numpy()
+        if self.cls.name in ("string", "binary"):
+            self._add_lengths(block)
+        if self.cls.kind == "boolean":
+            self._trues += int(counts[block.values.to_numpy(zero_copy_only=False)].sum())
+        self._widen(*(_outermost(block) if self.cls.kind == "bytes" else _ends(block)))
         if not self.cls.is_ordinal:
             return
         values = numbers(block.values, self.cls)
@@ -163,6 +204,12 @@ class Describer:
             self._digests.add(build_quantile_sketch(points[finite], counts[finite]))
         if self.policy.histogram != "off":
             self._histograms.add(build_histogram(block, histogram_capacity(self.policy.histogram)))
+
+    def _widen(self, least: pa.Scalar, greatest: pa.Scalar) -> None:
+        if self._least is None or order_key(least) < order_key(self._least):
+            self._least = least
+        if self._greatest is None or order_key(greatest) > order_key(self._greatest):
+            self._greatest = greatest
 
     def _add_lengths(self, block: Frequencies) -> None:
         values, counts = storage(block.values), block.counts.to_numpy()
@@ -196,6 +243,25 @@ class Describer:
             "minimum_exact": minimum_exact,
             "maximum_exact": maximum_exact,
         }
+
+
+def _with_positive_zeros(values: pl.Series) -> pl.Series:
+    return pl.Series(positive_zeros(values.to_numpy())) if values.dtype == pl.Float64 else values
+
+
+def _ends(block: Frequencies) -> tuple[pa.Scalar, pa.Scalar]:
+    """Least and greatest value of ascending ones, and of booleans."""
+    if block.values.type == pa.bool_():
+        return pc.min(block.values), pc.max(block.values)
+    return block.values[0], block.values[len(block) - 1]
+
+
+def _outermost(block: Frequencies) -> tuple[pa.Scalar, pa.Scalar]:
+    """Least and greatest of byte strings in any order."""
+    values = storage(block.values)
+    found = pc.min_max(values)
+    least, greatest = (pc.index(values, found[key]).as_py() for key in ("min", "max"))
+    return block.values[least], block.values[greatest]
 
 
 def _is_ascii(values: pa.LargeBinaryArray) -> bool:

@@ -72,6 +72,13 @@ class Histogram:
         return _coarsen(self, _merged_exponent([self], n), self.capacity)
 
 
+def limited(histogram: Histogram, capacity: int) -> Histogram:
+    """The histogram with at most `capacity` bins, as if it had been built so; one made for fewer stays as it is."""
+    if histogram.capacity <= capacity:
+        return histogram
+    return _coarsen(histogram, _merged_exponent([histogram], capacity), capacity)
+
+
 def histogram_capacity(bins: int) -> int:
     """The most bins of a histogram that is asked for `bins`: with room to halve, it never has fewer than asked."""
     return min(2 * bins, MOST_BINS)

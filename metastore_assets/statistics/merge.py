@@ -15,7 +15,7 @@ from typing import Any
 
 import pyarrow as pa
 
-from metastore_assets.config import FREQUENCY_LIMIT, ColumnPolicy
+from metastore_assets.config import KeptPolicy
 from metastore_assets.errors import CorruptionError
 from metastore_assets.statistics.column import ColumnStatistics, FrequencyState
 from metastore_assets.statistics.distinct import add_fingerprints, estimate_distinct, merge_distinct_sketches
@@ -26,10 +26,9 @@ from metastore_assets.statistics.physical import order_key, physical_value
 from metastore_assets.statistics.quantiles import estimated_percentiles, merge_quantile_sketches
 from metastore_assets.statistics.types import TypeClass, class_named
 
-__all__ = ["apply_facts", "lists_frequencies", "merge_histograms", "merge_statistics"]
+__all__ = ["apply_facts", "as_kept", "merge_histograms", "merge_statistics"]
 
-_STATES: tuple[FrequencyState, ...] = ("listed", "counted", "off", "absent")
-_ESTIMATE_MARGIN = 1.05
+_STATES: tuple[FrequencyState, ...] = ("listed", "estimated", "off", "absent")
 
 
 def merge_statistics(children: Sequence[ColumnStatistics]) -> ColumnStatistics:
@@ -67,22 +66,29 @@ def merge_statistics(children: Sequence[ColumnStatistics]) -> ColumnStatistics:
     return replace(merged, **labels)
 
 
-def lists_frequencies(merged: ColumnStatistics, policy: ColumnPolicy) -> bool:
-    """Whether the frequencies of merged rows are worth adding up: all children are listed, and for `auto` the estimate
-    of the distinct values leaves a chance that the sum will be listed."""
-    if merged.frequencies != "listed" or policy.frequencies == "off":
-        return False
-    return policy.frequencies == "all" or (merged.distinct_count or 0) <= _ESTIMATE_MARGIN * FREQUENCY_LIMIT
+def as_kept(row: ColumnStatistics, policy: KeptPolicy) -> ColumnStatistics:
+    """`row` without what its policy does not keep, though it was profiled under another that kept more.
 
-
-def apply_facts(merged: ColumnStatistics, facts: FrequencyFacts | None, listed: bool) -> ColumnStatistics:
-    """`merged` with what the full list of frequencies says, which makes distinct, duplicates and percentiles exact.
-
-    `listed`: whether that list is kept. `facts` is None when it was not added up: then estimates stay what they are.
+    Where no values are listed, what followed from all of them (distinct and duplicate values, percentiles) becomes
+    what the sketches estimate: no more than is known of rows whose values were never sorted.
     """
-    state = "listed" if listed else "counted" if merged.frequencies == "listed" else merged.frequencies
-    if facts is None:
-        return replace(merged, frequencies=state)
+    if policy.quantiles == "off" and row.quantile_sketch is not None:
+        row = replace(row, quantile_sketch=None)
+    if policy.lists or row.type_class is None:
+        return row
+    state: FrequencyState = "off" if policy.frequencies == "off" else "estimated"
+    if not row.value_count:
+        return replace(row, frequencies=state)
+    cls = class_named(row.type_class)
+    moments = None if row.moments is None else decode_moments(row.moments)
+    implied = _implied(row, cls)
+    row = replace(row, distinct_count=None, frequencies=state)
+    row = _estimates(row, [row], cls, moments)
+    return row if implied is None else apply_facts(row, frequency_facts(implied))
+
+
+def apply_facts(merged: ColumnStatistics, facts: FrequencyFacts) -> ColumnStatistics:
+    """`merged` with what the full list of frequencies says, which makes distinct, duplicates and percentiles exact."""
     return replace(
         merged,
         distinct_count=facts.distinct_count,
@@ -90,7 +96,6 @@ def apply_facts(merged: ColumnStatistics, facts: FrequencyFacts | None, listed: 
         duplicate_count=facts.duplicate_count,
         percentiles=facts.percentiles,
         percentiles_guarantee="exact",
-        frequencies=state,
     )
 
 
@@ -118,7 +123,7 @@ def _merge_filled(children: Sequence[ColumnStatistics], cls: TypeClass) -> Colum
         row = replace(row, **vars(moment_facts(moments, scale=None if cls.kind == "float" else cls.scale)))
     implied = _implied(row, cls)
     row = _estimates(row, children, cls, moments)
-    return row if implied is None else apply_facts(row, frequency_facts(implied), row.frequencies == "listed")
+    return row if implied is None else apply_facts(row, frequency_facts(implied))
 
 
 def _estimates(

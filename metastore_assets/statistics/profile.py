@@ -10,14 +10,17 @@ import pyarrow as pa
 import pyarrow.compute as pc
 from pyarrow import types as t
 
-from metastore_assets.config import FREQUENCY_LIMIT, ColumnPolicy
+from metastore_assets.config import FREQUENCY_LIMIT, NEAR_UNIQUE_FROM, KeptPolicy
 from metastore_assets.errors import UnsupportedTypeError
-from metastore_assets.statistics.column import ColumnStatistics, FrequencyState
+from metastore_assets.statistics.column import ColumnStatistics
 from metastore_assets.statistics.counting import ValueCounter
 from metastore_assets.statistics.describe import Describer
 from metastore_assets.statistics.frequencies import Frequencies, frequencies_of_run
 from metastore_assets.statistics.histogram import Histogram
 from metastore_assets.statistics.leaves import LeafColumn, is_list, leaf_columns, plain_type, split_leaves
+from metastore_assets.statistics.merge import as_kept
+from metastore_assets.statistics.naming import value_width
+from metastore_assets.statistics.runs import Run, mostly_distinct
 from metastore_assets.statistics.types import TypeClass, type_class, type_text
 
 
@@ -37,41 +40,50 @@ class ColumnProfile:
 def profile_field(
     field: pa.Field,
     chunks: Iterable[pa.Array],
-    policy: Callable[[str], ColumnPolicy],
+    policy: Callable[[str], KeptPolicy],
     *,
     leaves: Sequence[LeafColumn] | None = None,
 ) -> list[ColumnProfile]:
     """Profile one top-level column that arrives in chunks: one result per leaf column, in the order of `leaf_columns`.
 
     `policy` is asked by leaf path. `leaves` replaces `leaf_columns(field)` where paths were made distinct in the whole
-    table. A leaf of a type that is not profiled, or with a value that has no place in its class, yields its counts and
-    the reason; nothing of a column's content raises. `position` is 0 for all: the caller sets it.
+    table. Values are listed as the policy says: of `auto`, unless they hardly repeat or are too many; of `listed`,
+    which is what `auto` was decided to be, unless they are too many for any table. What is not listed is not sorted.
+
+    A leaf of a type that is not profiled, or with a value that has no place in its class, yields its counts and the
+    reason; nothing of a column's content raises. `position` is 0 for all: the caller sets it.
     """
-    profilers = [_LeafProfiler(leaf) for leaf in (leaf_columns(field) if leaves is None else leaves)]
+    profilers = [_LeafProfiler(leaf, policy(leaf.path)) for leaf in (leaf_columns(field) if leaves is None else leaves)]
     for chunk in chunks:
         for profiler, array in zip(profilers, split_leaves(field, chunk), strict=True):
             profiler.add(array)
-    return [profiler.finish(policy(profiler.leaf.path)) for profiler in profilers]
+    return [profiler.finish() for profiler in profilers]
 
 
-def all_null_statistics(leaf: LeafColumn, row_count: int, policy: ColumnPolicy) -> ColumnStatistics:
+def all_null_statistics(leaf: LeafColumn, row_count: int, policy: KeptPolicy) -> ColumnStatistics:
     """The statistics of a column that rows were written without: all null; below lists and maps, no elements at all."""
-    profiler = _LeafProfiler(leaf)
+    profiler = _LeafProfiler(leaf, policy)
     profiler.null_count = 0 if leaf.repeated else row_count
-    return profiler.finish(policy).statistics
+    return profiler.finish().statistics
 
 
 class _LeafProfiler:
     """Accumulates one leaf column."""
 
-    def __init__(self, leaf: LeafColumn) -> None:
+    def __init__(self, leaf: LeafColumn, policy: KeptPolicy) -> None:
         self.leaf = leaf
+        self._policy = policy
+        self._passing: Describer | None = None
+        """Takes the values in passing, once it is decided that they are not listed."""
+        self._judged = False
         self.value_count = self.null_count = 0
         self.reason: str | None = None
         self.type_class: TypeClass | None = None
         try:
             self.type_class = type_class(leaf.type)
-            self._counter = ValueCounter(self.type_class)
+            self._counter = ValueCounter(self.type_class, self._pass_by)
+            if not policy.lists:
+                self._passing = Describer(self.type_class, policy)
         except UnsupportedTypeError as error:
             self.reason = str(error)
         self._has_lengths = t.is_map(plain_type(leaf.type)) or is_list(plain_type(leaf.type))
@@ -90,7 +102,7 @@ class _LeafProfiler:
             lengths = _list_lengths(array)
             self._lengths.append((int(lengths.min()), int(lengths.max()), int(lengths.sum())))
 
-    def finish(self, policy: ColumnPolicy) -> ColumnProfile:
+    def finish(self) -> ColumnProfile:
         leaf = self.leaf
         row = ColumnStatistics(
             position=0,
@@ -104,24 +116,54 @@ class _LeafProfiler:
         )
         if self.type_class is None:
             return ColumnProfile(self._with_lengths(row), None, None)
-        describer = Describer(self.type_class, policy, self.value_count - self._counter.nan_count)
-        kept: list[Frequencies] | None = None if policy.frequencies == "off" else []
-        distinct = 0
         try:
-            for run in self._counter.blocks():
-                block = frequencies_of_run(run, self.type_class)
+            return self._described(row, self.type_class)
+        except UnsupportedTypeError as error:
+            return ColumnProfile(replace(row, type_class=None, reason=str(error)), None, None)
+
+    def _described(self, row: ColumnStatistics, cls: TypeClass) -> ColumnProfile:
+        blocks = self._counter.blocks()
+        describer = self._passing
+        kept: list[Frequencies] | None = None
+        if describer is None:
+            describer, kept = Describer(cls, self._policy, self.value_count - self._counter.nan_count), []
+            distinct = 0
+            for run in blocks:
+                block = frequencies_of_run(run, cls)
                 describer.add(block)
                 distinct += len(block)
-                if policy.frequencies == "auto" and distinct > FREQUENCY_LIMIT:
+                if self._policy.frequencies != "all" and distinct > FREQUENCY_LIMIT:
                     kept = None
                 if kept is not None:
                     kept.append(block)
-        except UnsupportedTypeError as error:
-            return ColumnProfile(replace(row, type_class=None, reason=str(error)), None, None)
-        state: FrequencyState = "off" if policy.frequencies == "off" else "counted" if kept is None else "listed"
-        row = replace(describer.finish(row, value_width(leaf.type)), frequencies=state)
-        frequencies = None if kept is None else _joined(kept, self.type_class)
-        return ColumnProfile(row, frequencies, describer.histogram())
+        row = describer.finish(row, value_width(self.leaf.type))
+        if kept is None:
+            policy = self._policy.decided("estimated") if self._policy.lists else self._policy
+            return ColumnProfile(as_kept(row, policy), None, describer.histogram())
+        return ColumnProfile(replace(row, frequencies="listed"), _joined(kept, cls), describer.histogram())
+
+    def _pass_by(self, run: Run) -> bool:
+        """Whether these values are not to be counted, but only passed by; then they were."""
+        if self._passing is not None:
+            self._passing.pass_by(run)
+            return True
+        cls = self.type_class
+        # Of few values nothing is decided yet: what is counted now may be passed by later.
+        if cls is None or self._policy.frequencies == "all" or self._judged or self.value_count <= NEAR_UNIQUE_FROM:
+            return False
+        if run.counts is not None:
+            return False
+        self._judged = True
+        if not mostly_distinct(run.values):
+            return False
+        tried = Describer(cls, self._policy)
+        tried.pass_by(run)
+        distinct = tried.estimated_distinct()
+        hardly_repeat = self._policy.frequencies == "auto" and 2 * distinct > len(run)
+        if not hardly_repeat and distinct <= FREQUENCY_LIMIT:
+            return False
+        self._passing = tried
+        return True
 
     def _with_lengths(self, row: ColumnStatistics) -> ColumnStatistics:
         if not self._has_lengths or not self._lengths:
@@ -141,14 +183,6 @@ def _joined(blocks: Sequence[Frequencies], cls: TypeClass) -> Frequencies:
         return Frequencies(pa.nulls(0, cls.arrow), pa.array([], pa.int64()))
     values, counts = [block.values for block in blocks], [block.counts for block in blocks]
     return blocks[0] if len(blocks) == 1 else Frequencies(pa.concat_arrays(values), pa.concat_arrays(counts))
-
-
-def value_width(type: pa.DataType) -> int:
-    """Bytes of one value of a type of fixed width, 0 for others; a boolean counts as one."""
-    plain = plain_type(type)
-    if t.is_null(plain) or (type_class(type).kind == "bytes" and plain != pa.uuid()):
-        return 0
-    return 16 if plain == pa.uuid() else max(1, plain.bit_width // 8)
 
 
 def _null_count(array: pa.Array) -> int:

@@ -52,7 +52,7 @@ def count(values: pl.Series) -> Counted:
 
 def is_hashed(values: pl.Series) -> bool:
     """Whether hashing beats sorting: for bytes that repeat. Numbers polars sorts as fast as it hashes them."""
-    return values.dtype in _HASHED and not _mostly_distinct(values)
+    return values.dtype in _HASHED and not mostly_distinct(values)
 
 
 def count_sorted(values: pl.Series) -> Counted:
@@ -126,7 +126,8 @@ def _splitters(runs: Sequence[Run]) -> pl.Series:
     return sample.gather_every(_SAMPLES, offset=_SAMPLES - 1).unique().sort()
 
 
-def _mostly_distinct(values: pl.Series) -> bool:
+def mostly_distinct(values: pl.Series) -> bool:
+    """Whether more than half of a sample are different values; false for few."""
     if values.dtype == pl.Boolean or len(values) < 2 * _SAMPLE:
         return False
     step = len(values) // _SAMPLE

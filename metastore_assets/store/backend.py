@@ -50,6 +50,9 @@ class Backend(Protocol):
     def list(self, prefix: str) -> list[ObjectInfo]:
         """All finished objects below the folder `prefix` (empty: the root), at any depth, in no order."""
 
+    def info(self, path: str) -> ObjectInfo | None:
+        """Size and time of the object; None where there is none."""
+
     def folders(self) -> tuple[str, ...]:
         """Names of the folders directly below the root, in no order."""
 

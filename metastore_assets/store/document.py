@@ -4,50 +4,35 @@ from __future__ import annotations
 
 import base64
 import json
-import re
 import zlib
 from collections.abc import Mapping
 from datetime import datetime
-from functools import partial
 from typing import Any
 
 import pyarrow as pa
 
 from metastore_assets.errors import CorruptionError, StoreError
-from metastore_assets.store.entries import entries_of, layouts_of
-from metastore_assets.store.manifest import (
-    FragmentEntry,
-    LazyEntries,
-    LazyLayouts,
-    NodeEntry,
-    PartitionEntry,
-    ProfileFiles,
-    Version,
+from metastore_assets.store.entries import (
+    FRAGMENTS,
+    KINDS,
+    LAYOUTS,
+    MEMORY,
+    NODES,
+    PARTITIONS,
+    StoredEntries,
+    StoredLayouts,
+    StoredMemory,
 )
-from metastore_assets.store.memory import StoredMemory
+from metastore_assets.store.entry_files import EntryFile, EntryFiles
+from metastore_assets.store.manifest import Decision, ProfileFiles, Version
 from metastore_assets.store.objects import ObjectStore
 
-FORMAT_VERSION = 1
-"""Of everything under `versions`; raised when older code could not read it correctly."""
-
-_VERSION_FILE = re.compile(r"versions/([1-9][0-9]*)\.json")
+FORMAT_VERSION = 2
+"""Of everything that a version names; raised when older code could not read it correctly."""
 
 
-def version_path(number: int) -> str:
-    """Where the document of a version is, below the table's folder."""
-    return f"versions/{number}.json"
-
-
-def version_number(path: str) -> int | None:
-    """The version whose document is at that path; None when it is another kind of file."""
-    match = _VERSION_FILE.fullmatch(path)
-    return int(match[1]) if match else None
-
-
-def encode_version(
-    version: Version, entries: Mapping[str, Mapping[str, Any]], memory: str | None, publisher: str
-) -> bytes:
-    """The JSON of a version. `entries` names the file and the number of rows of each kind of entry, `memory` its file.
+def encode_version(version: Version, entries: Mapping[str, EntryFiles], released: str | None, publisher: str) -> bytes:
+    """The JSON of a version. `entries` gives the files of each kind of entry, `released` is as `Version` says.
 
     `publisher` is unique to the attempt: it makes the JSON of two attempts differ, whatever else they agree on.
     """
@@ -72,8 +57,9 @@ def encode_version(
             "histograms": version.files.histograms,
             "frequencies": list(version.files.frequencies),
         },
-        "entries": entries,
-        "memory": memory,
+        "entries": {kind: _files_json(files) for kind, files in entries.items()},
+        "released": released,
+        **({"decisions": {key: vars(own) for key, own in version.decisions.items()}} if version.decisions else {}),
         "schema": base64.b64encode(zlib.compress(version.schema.serialize().to_pybytes())).decode(),
     }
     return json.dumps(fields, indent=1, ensure_ascii=False).encode()
@@ -89,8 +75,13 @@ def decode_version(data: bytes, objects: ObjectStore, path: str) -> Version:
                 f"{objects.uri(path)} has format {format_version}, and this release of metastore-assets reads up to "
                 f"{FORMAT_VERSION}: upgrade it"
             )
-        entries = fields["entries"]
+        if format_version < FORMAT_VERSION:
+            raise CorruptionError(
+                f"{objects.uri(path)} was written by an earlier release of metastore-assets; read the table again with "
+                "`metastore refresh --full`"
+            )
         files = fields["files"]
+        entries = {kind: StoredEntries(kind, objects, _files(fields["entries"][kind.name])) for kind in KINDS}
         return Version(
             number=fields["number"],
             table=fields["table"],
@@ -106,12 +97,13 @@ def decode_version(data: bytes, objects: ObjectStore, path: str) -> Version:
             files=ProfileFiles(files["statistics"], files["histograms"], tuple(files["frequencies"])),
             code_version=fields["code_version"],
             layout=fields["layout"],
-            layouts=LazyLayouts(partial(_load_layouts, objects, entries["layouts"]["path"])),
-            fragments=_lazy(FragmentEntry, objects, entries["fragments"]),
-            partitions=_lazy(PartitionEntry, objects, entries["partitions"]),
-            nodes=_lazy(NodeEntry, objects, entries["nodes"]),
-            memory=StoredMemory(objects, fields["memory"]) if fields.get("memory") else {},
-            entry_files=tuple(entry["path"] for entry in entries.values()),
+            layouts=StoredLayouts(entries[LAYOUTS]),
+            fragments=entries[FRAGMENTS],
+            partitions=entries[PARTITIONS],
+            nodes=entries[NODES],
+            memory=StoredMemory(entries[MEMORY]),
+            released=fields["released"],
+            decisions={key: Decision(**own) for key, own in fields.get("decisions", {}).items()},
             recorded_fragment_count=fields.get("fragment_count"),
         )
     except (ValueError, KeyError, TypeError, AttributeError, zlib.error, pa.ArrowException) as error:
@@ -121,13 +113,17 @@ def decode_version(data: bytes, objects: ObjectStore, path: str) -> Version:
         ) from error
 
 
-def _lazy(kind: Any, objects: ObjectStore, entry: Mapping[str, Any]) -> LazyEntries[Any]:
-    return LazyEntries(entry["rows"], partial(_load_entries, kind, objects, entry["path"]))
+def stored_entries(version: Version) -> list[StoredEntries[Any]]:
+    """The entries of a version that was read from a store, kind by kind; none of one that was not."""
+    found = [getattr(version, kind.name) for kind in KINDS]
+    found = [entries.entries if isinstance(entries, StoredLayouts | StoredMemory) else entries for entries in found]
+    return [entries for entries in found if isinstance(entries, StoredEntries)]
 
 
-def _load_entries(kind: Any, objects: ObjectStore, path: str) -> list[Any]:
-    return entries_of(kind, objects.read_parquet(path))
+def _files_json(entries: EntryFiles) -> dict[str, Any]:
+    files = [{"path": file.path, "rows": file.rows} for file in entries.files]
+    return {"rows": entries.rows, "files": files}
 
 
-def _load_layouts(objects: ObjectStore, path: str) -> dict[str, dict[str, str]]:
-    return layouts_of(objects.read_parquet(path))
+def _files(fields: Mapping[str, Any]) -> EntryFiles:
+    return EntryFiles(fields["rows"], tuple(EntryFile(file["path"], file["rows"]) for file in fields["files"]))

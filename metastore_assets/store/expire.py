@@ -1,12 +1,13 @@
-"""Removing what no kept version names. Safe beside readers and running publishers.
+"""Removing old documents and what no kept one names. Safe beside readers and running publishers.
 
-First old version documents go, then files that nothing names. What is younger than the grace is never touched: a
-running publisher may be about to name it. So the grace must be longer than the longest refresh, and a reader of a
-version that is being replaced has as long to finish.
+First old documents go, then files that nothing names. What is younger than the grace is never touched: a running
+publisher may be about to name it. So the grace must be longer than the longest run, and a reader of a version that is
+being replaced has as long to finish.
 """
 
 from __future__ import annotations
 
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from datetime import UTC, datetime, timedelta
 from itertools import pairwise
@@ -14,12 +15,8 @@ from itertools import pairwise
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from metastore_assets.errors import ObjectNotFoundError
-from metastore_assets.store.document import decode_version, version_number, version_path
-from metastore_assets.store.entries import FILES
-from metastore_assets.store.memory import StoredMemory
-from metastore_assets.store.objects import ObjectInfo, ObjectStore
-from metastore_assets.store.pending import PendingFiles
+from metastore_assets.store.backend import ObjectInfo
+from metastore_assets.store.documents import Documents
 
 
 @dataclass(frozen=True)
@@ -33,72 +30,47 @@ class Expired:
     """Of those files."""
 
 
-def expire(objects: ObjectStore, keep: int, grace: timedelta, now: datetime | None = None) -> Expired:
-    """Remove all but the newest `keep` versions of a table, and files named by no kept version or pending profile.
+def expire(
+    documents: Documents,
+    first: Callable[[Sequence[int]], int],
+    unnamed: Callable[[pa.Array, Sequence[int]], pa.Array],
+    grace: timedelta,
+    now: datetime | None = None,
+) -> Expired:
+    """Remove documents before the first one to be kept, and files of their store that none that is left names.
 
-    A version stays while the one after it is younger than `grace`; a file, while itself is. Raises StoreError, and
-    removes nothing more, when a kept version cannot be read.
+    `first` chooses that one, given the numbers there are, of which there is one at least. `unnamed` is given paths and
+    the numbers of all documents that are left, and gives back the paths that may go. A document stays, and with it all
+    after it, while the one that follows it is younger than `grace`; a file, while itself is.
     """
-    if keep < 1:
-        raise ValueError("keep must be at least 1: the newest version always stays")
+    objects = documents.objects
     before = (now or datetime.now(UTC)) - grace
-    listed = objects.list()  # before the versions are read: what is published meanwhile only names more
-    outdated = _outdated_versions(listed, keep, before)
-    objects.delete([version_path(number) for number in outdated])
-    pending = PendingFiles.of(listed)
-    cleared = pending.cleared_before(before)
-    ours = {*pending.all_paths(), *(info.path for info in listed if version_number(info.path) is not None)}
-    old = {info.path: info for info in listed if info.modified < before and info.path not in ours}
-    unnamed = _unnamed(objects, pa.array(list(old), pa.string()), set(outdated), pending.paths_but(cleared))
-    removed = [old[path] for path in unnamed]
+    listed = objects.list()  # before the documents are read: what is published meanwhile only names more
+    outdated = _outdated(documents, listed, first, before)
+    objects.delete([documents.path(number) for number in outdated])
+    old = {info.path: info for info in listed if info.modified < before and not documents.owns(info.path)}
+    left = [number for number in documents.numbers() if number not in outdated]
+    removed = [old[path] for path in unnamed(pa.array(list(old), pa.string()), left).to_pylist()]
     objects.delete([info.path for info in removed])
-    objects.delete(cleared)  # a mark outlives its file, or the file would count again
-    objects.delete(pending.marks_of(cleared))
-    files = objects.remove_unfinished(before) + len(removed) + len(cleared)
+    files = objects.remove_unfinished(before) + len(removed)
     return Expired(len(outdated), files, sum(info.size for info in removed))
 
 
-def _outdated_versions(listed: list[ObjectInfo], keep: int, before: datetime) -> list[int]:
-    published = {number: info.modified for info in listed if (number := version_number(info.path)) is not None}
+def without(paths: pa.Array, named: pa.Array) -> pa.Array:
+    """Those of the paths that are not named."""
+    return paths.filter(pc.invert(pc.is_in(paths, value_set=named.cast(pa.string())))) if len(paths) else paths
+
+
+def _outdated(
+    documents: Documents, listed: Sequence[ObjectInfo], first: Callable[[Sequence[int]], int], before: datetime
+) -> set[int]:
+    """The numbers before all that stay: above the oldest document that is kept there is to be no gap."""
+    published = {number: info.modified for info in listed if (number := documents.number(info.path)) is not None}
     numbers = sorted(published)
-    replaced = {number: published[following] for number, following in pairwise(numbers)}
-    return [number for number in numbers[:-keep] if replaced[number] < before]
-
-
-def _unnamed(objects: ObjectStore, paths: pa.Array, outdated: set[int], pending: list[str]) -> list[str]:
-    """Those of the paths that no version there is now names, and none of the pending files."""
-    for info in objects.list("versions"):
-        number = version_number(info.path)
-        if number is None or number in outdated:
-            continue
-        try:
-            version = decode_version(objects.read(info.path), objects, info.path)
-        except ObjectNotFoundError:
-            continue  # removed by another expire
-        memory = [version.memory.path] if isinstance(version.memory, StoredMemory) else []
-        paths = _without(paths, pa.array([*version.files.paths(), *version.entry_files, *memory], pa.string()))
-        for entries in version.entry_files:
-            paths = _without_entries(objects, paths, entries)
-    for path in pending:
-        paths = _without_entries(objects, paths, path)
-    return paths.to_pylist()
-
-
-def _without_entries(objects: ObjectStore, paths: pa.Array, entries: str) -> pa.Array:
-    if not len(paths):
-        return paths
-    try:
-        file = objects.open_parquet(entries)
-    except ObjectNotFoundError:
-        return paths  # its version went, or it was cleared, since it was listed
-    with file:
-        wanted = [name for name in FILES if name in file.schema_arrow.names]
-        table = file.read(columns=wanted)
-    for column in table.columns:
-        for chunk in column.chunks:
-            paths = _without(paths, chunk.flatten() if pa.types.is_list(chunk.type) else chunk)
-    return paths
-
-
-def _without(paths: pa.Array, named: pa.Array) -> pa.Array:
-    return paths.filter(pc.invert(pc.is_in(paths, value_set=named)))
+    kept = first(numbers) if numbers else 0
+    outdated: set[int] = set()
+    for number, following in pairwise(numbers):
+        if number >= kept or published[following] >= before:
+            break
+        outdated.add(number)
+    return outdated

@@ -77,6 +77,13 @@ class LocalFiles:
                 found.append(ObjectInfo(os.path.relpath(entry.path, self._root), status.st_size, modified))
         return found
 
+    def info(self, path: str) -> ObjectInfo | None:
+        full = self._full(path)
+        with self._explained("read", full), suppress(FileNotFoundError):
+            status = os.stat(full)
+            return ObjectInfo(path, status.st_size, datetime.fromtimestamp(status.st_mtime, UTC))
+        return None
+
     def folders(self) -> tuple[str, ...]:
         with self._explained("list", self._root), suppress(FileNotFoundError):
             return tuple(entry.name for entry in os.scandir(self._root) if entry.is_dir())

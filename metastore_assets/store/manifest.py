@@ -2,14 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from datetime import datetime
-from typing import Generic, TypeAlias, TypeVar, overload
+from typing import Literal, TypeAlias
 
 import pyarrow as pa
 
-Entry = TypeVar("Entry")
 Learnt: TypeAlias = Mapping[bytes, bytes]
 """What planning learnt, by key."""
 
@@ -45,6 +44,8 @@ class FragmentEntry:
     files: ProfileFiles
     retired: int | None = None
     """The version that dropped the fragment from the table, or None while it is live."""
+    unlisted: tuple[str, ...] = ()
+    """Field ids of the columns whose values are too many to be listed, although the layout leaves that open."""
 
 
 @dataclass(frozen=True)
@@ -61,6 +62,9 @@ class PartitionEntry:
     files: ProfileFiles
     version: int
     """The version in which the profile was computed."""
+    layout: str = ""
+    """Key into `Version.layouts`: under which columns and policies the files were made, which later versions may
+    name on: columns that were added since are null in all rows, and renamed ones go by their old names."""
 
 
 @dataclass(frozen=True)
@@ -69,6 +73,40 @@ class NodeEntry:
 
     id: str
     files: ProfileFiles
+    layout: str = ""
+    """Key into `Version.layouts`, as of a partition."""
+
+
+@dataclass(frozen=True)
+class Decision:
+    """What `frequencies: auto` was decided to mean for one column."""
+
+    frequencies: Literal["listed", "estimated"]
+    reason: str
+    """Why, for people."""
+    since: int
+    """The version that the decision was made in."""
+    distinct: int
+    """About how many distinct values there are, by which it is decided whether to decide anew."""
+    values: int
+
+
+@dataclass(frozen=True)
+class LayoutEntry:
+    """One layout that profiles were made under."""
+
+    layout: str
+    field_ids: tuple[str, ...]
+    """Of the profiled top-level columns."""
+    signatures: tuple[str, ...]
+
+
+@dataclass(frozen=True)
+class MemoryEntry:
+    """One thing that planning learnt."""
+
+    key: bytes
+    value: bytes
 
 
 @dataclass(frozen=True)
@@ -104,12 +142,19 @@ class Version:
     fragments: Sequence[FragmentEntry]
     partitions: Sequence[PartitionEntry]
     nodes: Sequence[NodeEntry] = ()
+    decisions: Mapping[str, Decision] = field(default_factory=dict)
+    """By field id, columns under `frequencies: auto` that are estimated, or were once; all others are listed."""
     memory: Learnt = field(default_factory=dict, compare=False, repr=False)
     """What planning learnt of the table's files; what reads them gives it a meaning."""
-    entry_files: tuple[str, ...] = field(default=(), compare=False, repr=False)
-    """The files that a version read from a store reads its entries from; `publish` takes no notice of it."""
+    released: str | None = field(default=None, compare=False, repr=False)
+    """The file with the paths of all that the version before names and this one does not; None where there is nothing,
+    or it is not known what. `publish` takes no notice of it, nor of what follows."""
     recorded_fragment_count: int | None = field(default=None, compare=False, repr=False)
-    """`fragment_count` as the version's document says it; `publish` takes no notice of it."""
+    """`fragment_count` as the version's document says it."""
+
+    def own_files(self) -> tuple[str, ...]:
+        """The files that a version read from a store names beside its profiles and entries."""
+        return () if self.released is None else (self.released,)
 
     @property
     def fragment_count(self) -> int:
@@ -121,73 +166,6 @@ class Version:
     def paths(self) -> Iterator[str]:
         """Every profile file the version consists of."""
         yield from self.files.paths()
-        for fragment in self.fragments:
-            yield from fragment.files.paths()
-        for partition in self.partitions:
-            yield from partition.files.paths()
-        for node in self.nodes:
-            yield from node.files.paths()
-
-
-class LazyEntries(Sequence[Entry], Generic[Entry]):
-    """A known number of entries, read on first use, and picklable unread when `load` is."""
-
-    def __init__(self, count: int, load: Callable[[], Sequence[Entry]]) -> None:
-        self._count = count
-        self._load = load
-        self._entries: tuple[Entry, ...] | None = None
-
-    def _all(self) -> tuple[Entry, ...]:
-        if self._entries is None:
-            self._entries = tuple(self._load())
-        return self._entries
-
-    def __len__(self) -> int:
-        return self._count
-
-    @overload
-    def __getitem__(self, index: int) -> Entry: ...
-    @overload
-    def __getitem__(self, index: slice) -> Sequence[Entry]: ...
-    def __getitem__(self, index: int | slice) -> Entry | Sequence[Entry]:
-        return self._all()[index]
-
-    def __iter__(self) -> Iterator[Entry]:
-        return iter(self._all())
-
-    def __eq__(self, other: object) -> bool:
-        return isinstance(other, Sequence) and self._all() == tuple(other)
-
-    def __hash__(self) -> int:
-        return hash(self._all())
-
-    def __repr__(self) -> str:
-        return f"<{self._count} entries>"
-
-    def __reduce__(self) -> tuple[object, ...]:
-        return LazyEntries, (self._count, self._load)
-
-
-class LazyLayouts(Mapping[str, Mapping[str, str]]):
-    """Layouts, read on first use."""
-
-    def __init__(self, load: Callable[[], Mapping[str, Mapping[str, str]]]) -> None:
-        self._load = load
-        self._layouts: Mapping[str, Mapping[str, str]] | None = None
-
-    def _all(self) -> Mapping[str, Mapping[str, str]]:
-        if self._layouts is None:
-            self._layouts = self._load()
-        return self._layouts
-
-    def __getitem__(self, key: str) -> Mapping[str, str]:
-        return self._all()[key]
-
-    def __iter__(self) -> Iterator[str]:
-        return iter(self._all())
-
-    def __len__(self) -> int:
-        return len(self._all())
-
-    def __reduce__(self) -> tuple[object, ...]:
-        return LazyLayouts, (self._load,)
+        for entries in (self.fragments, self.partitions, self.nodes):
+            for entry in entries:
+                yield from entry.files.paths()

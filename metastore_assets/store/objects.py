@@ -69,6 +69,10 @@ class ObjectStore:
         found = self._backend.list(_checked(prefix) if prefix else "")
         return sorted(found, key=lambda info: info.path)
 
+    def info(self, path: str) -> ObjectInfo | None:
+        """Size and time of one object, without reading it; None where there is none."""
+        return self._backend.info(_checked(path))
+
     def folders(self) -> tuple[str, ...]:
         """Names of the folders directly below the root, sorted; costs one request however much they hold."""
         return tuple(sorted(self._backend.folders()))
@@ -92,13 +96,17 @@ class ObjectStore:
 
     @contextmanager
     def parquet_writer(
-        self, path: str, schema: pa.Schema, *, delta: Sequence[str] = ()
+        self, path: str, schema: pa.Schema, *, delta: Sequence[str] = (), bounded: Sequence[str] | None = None
     ) -> Iterator[ParquetTableWriter]:
         """Write one Parquet object table by table; visible when the block ends well, never when it raises.
 
-        `delta` names columns of integers, dates or times that are stored as differences, which suits sorted ones.
+        `delta` names columns of integers, dates or times that are stored as differences, which suits sorted ones;
+        `bounded` those that get a minimum and maximum per row group, without it all of short values.
         """
-        with self._backend.create_output(_checked(path)) as sink, parquet_writer(sink, schema, delta) as writer:
+        with (
+            self._backend.create_output(_checked(path)) as sink,
+            parquet_writer(sink, schema, delta, bounded) as writer,
+        ):
             yield writer
 
     def write_parquet(self, path: str, table: pa.Table) -> None:

@@ -35,13 +35,18 @@ class ParquetTableWriter:
 
 
 @contextmanager
-def parquet_writer(sink: Output, schema: pa.Schema, delta: Sequence[str] = ()) -> Iterator[ParquetTableWriter]:
+def parquet_writer(
+    sink: Output, schema: pa.Schema, delta: Sequence[str] = (), bounded: Sequence[str] | None = None
+) -> Iterator[ParquetTableWriter]:
     """Write Parquet to a sink; the footer is written when the block ends.
+
+    `bounded` names the columns that get a minimum and maximum per row group; without it, all of short values.
 
     Compressed with zstd, but for columns of numbers beside `delta` ones: LZ4 leaves them 4 % larger, and they are
     read in three quarters of the time.
     """
-    bounded = [path for field in schema for path in _bounded(field, field.name)]
+    if bounded is None:
+        bounded = [path for field in schema for path in _bounded(field, field.name)]
     # Checksums, because a page that was damaged may still decompress: to other numbers.
     writer = pq.ParquetWriter(
         sink,
@@ -51,7 +56,7 @@ def parquet_writer(sink: Output, schema: pa.Schema, delta: Sequence[str] = ()) -
             for field in schema
             for leaf in _leaves(field, field.name)
         },
-        write_statistics=bounded,
+        write_statistics=list(bounded),
         write_page_checksum=True,
         use_dictionary=[name for name in schema.names if name not in delta] if delta else True,
         column_encoding=dict.fromkeys(delta, "DELTA_BINARY_PACKED") or None,

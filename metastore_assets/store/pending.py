@@ -12,7 +12,7 @@ from dataclasses import dataclass
 from datetime import datetime
 
 from metastore_assets.errors import CorruptionError, ObjectNotFoundError
-from metastore_assets.store.entries import entries_of, entries_table
+from metastore_assets.store.entries import FRAGMENTS, entries_of, entries_table
 from metastore_assets.store.manifest import FragmentEntry
 from metastore_assets.store.objects import ObjectInfo, ObjectStore
 
@@ -67,7 +67,7 @@ def list_pending(objects: ObjectStore) -> PendingFiles:
 def read_pending(objects: ObjectStore, path: str) -> list[FragmentEntry]:
     """The entries of one pending file; none when it was removed meanwhile, or is damaged: they only save work."""
     try:
-        return entries_of(FragmentEntry, objects.read_parquet(path))
+        return entries_of(FRAGMENTS, objects.read_parquet(path))
     except (ObjectNotFoundError, CorruptionError):
         return []
 
@@ -75,7 +75,7 @@ def read_pending(objects: ObjectStore, path: str) -> list[FragmentEntry]:
 def save_pending(objects: ObjectStore, entries: Sequence[FragmentEntry]) -> str:
     """Write the entries as one more pending file; returns its path."""
     path = f"{FOLDER}/{uuid.uuid4().hex}.parquet"
-    objects.write_parquet(path, entries_table(FragmentEntry, entries))
+    objects.write_parquet(path, entries_table(FRAGMENTS, entries))
     return path
 
 

@@ -6,7 +6,7 @@ import io
 import os
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
-from datetime import datetime, timedelta
+from datetime import datetime
 from typing import Any, ClassVar
 from urllib.parse import quote
 
@@ -16,35 +16,16 @@ from obstore import exceptions
 from obstore.store import from_url
 
 from metastore_assets.errors import ObjectExistsError, ObjectNotFoundError, StoreError
+from metastore_assets.storage_options import obstore_arguments
 from metastore_assets.store.backend import ObjectInfo, Output
 
-_ENVIRONMENT = {"s3": "AWS", "gs": "GOOGLE", "az": "AZURE"}
-_CLIENT_FLAGS = {"allow_http", "allow_invalid_certificates", "http1_only", "http2_only", "randomize_addresses"}
-_CLIENT_KEYS = _CLIENT_FLAGS | {
-    "connect_timeout",
-    "pool_idle_timeout",
-    "proxy_url",
-    "proxy_excludes",
-    "read_timeout",
-    "root_certificate",
-    "timeout",
-    "user_agent",
-}
-_RETRY_KEYS = {"max_retries", "retry_timeout"}
-_MAX_RETRIES = 6
-_RETRY_TIMEOUT = 60
-"""obstore's own 10 retries over 3 minutes make a mistyped endpoint look like a hang; this gives up in some seconds."""
 _TAIL = 1 << 16
 _INSTANCE_METADATA = ("/latest/api/token", "/latest/meta-data/", "/computeMetadata/", "/metadata/identity/")
 """Where clients ask a cloud's machine for credentials when there are no others."""
 
 
 class RemoteObjects:
-    """The objects below a URI such as `s3://bucket/prefix`.
-
-    Options are obstore's, as text: `aws_endpoint`, `aws_region`, …; of its HTTP client, such as `allow_http` (also
-    `aws_allow_http`); and `max_retries`, `retry_timeout` (seconds). What is absent comes from the environment.
-    """
+    """The objects below a URI such as `s3://bucket/prefix`, with its `storage_options`."""
 
     _opened_in: ClassVar[int | None] = None
     """The process that has obstore's threads."""
@@ -75,6 +56,14 @@ class RemoteObjects:
         with self._explained("list", prefix):
             found = obstore.list(self._store, prefix or None).collect()
             return [ObjectInfo(info["path"], info["size"], info["last_modified"]) for info in found]
+
+    def info(self, path: str) -> ObjectInfo | None:
+        try:
+            with self._explained("read", path):
+                info = obstore.head(self._store, path)
+        except ObjectNotFoundError:
+            return None
+        return ObjectInfo(path, info["size"], info["last_modified"])
 
     def folders(self) -> tuple[str, ...]:
         with self._explained("list", ""):
@@ -204,33 +193,9 @@ class _Output(io.RawIOBase):
 
 
 def _open(uri: str, options: Mapping[str, str]) -> Any:
-    prefix = _ENVIRONMENT[uri.split("://", 1)[0]]
-    config: dict[str, Any] = {}
-    client: dict[str, Any] = {}
-    retry: dict[str, Any] = {"max_retries": _MAX_RETRIES, "retry_timeout": timedelta(seconds=_RETRY_TIMEOUT)}
-    for key, value in options.items():
-        bare = key.lower().removeprefix(f"{prefix.lower()}_")
-        if bare in _CLIENT_KEYS:
-            client[bare] = _client_value(bare, value)
-        elif bare == "max_retries":
-            retry[bare] = int(value)
-        elif bare == "retry_timeout":
-            retry[bare] = timedelta(seconds=float(value))
-        else:
-            config[key] = value
-    if client:
-        # Given any, obstore ignores all of the client's variables in the environment.
-        for key in _CLIENT_KEYS - set(client):
-            if (inherited := os.environ.get(f"{prefix}_{key.upper()}")) is not None:
-                client[key] = _client_value(key, inherited)
-    settings: dict[str, Any] = {"config": config, "client_options": client or None, "retry_config": retry}
     # The key prefix of a root is taken as it is; what obstore parses is a URL.
     scheme, rest = uri.split("://", 1)
-    return from_url(f"{scheme}://{quote(rest)}", **settings)
-
-
-def _client_value(key: str, value: str) -> bool | str:
-    return value.strip().lower() in ("true", "1", "yes", "on") if key in _CLIENT_FLAGS else value
+    return from_url(f"{scheme}://{quote(rest)}", **obstore_arguments(scheme, options.items()))
 
 
 def _explain(verb: str, uri: str, error: Exception) -> StoreError:

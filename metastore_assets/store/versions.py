@@ -1,9 +1,9 @@
 """The versions of one table: published by one put-if-absent, read whole or not at all.
 
-    <root>/<table>/versions/<n>.json                         names everything the version consists of
-    <root>/<table>/versions/<n>-<unique>.fragments.parquet   and .partitions, .nodes, .layouts: named by the JSON
-    <root>/<table>/versions/<n>-<unique>.memory.parquet      what planning learnt: named by this version and later ones
-    <root>/<table>/pending/<unique>.parquet                  profiles finished by attempts that did not publish
+    <root>/<table>/versions/<n>.json                     names everything the version consists of
+    <root>/<table>/entries/<unique>.fragments.parquet    and .partitions, .nodes, .layouts, .memory: named by the JSON
+    <root>/<table>/entries/<unique>.released.parquet     what the version before names, and this one does not
+    <root>/<table>/pending/<unique>.parquet              profiles finished by attempts that did not publish
 
 The JSON is the last thing written. A crash before it leaves files that no version names, which `expire` removes.
 """
@@ -12,23 +12,23 @@ from __future__ import annotations
 
 import uuid
 from collections.abc import Mapping, Sequence
-from datetime import timedelta
-from typing import Any
+from dataclasses import replace
+from datetime import UTC, datetime, timedelta
 
-from metastore_assets.errors import (
-    CorruptionError,
-    ObjectExistsError,
-    ObjectNotFoundError,
-    VersionConflictError,
-    VersionNotFoundError,
-)
-from metastore_assets.store.document import decode_version, encode_version, version_number, version_path
-from metastore_assets.store.entries import entries_table, layouts_table
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from metastore_assets.errors import CorruptionError, ObjectNotFoundError, VersionConflictError, VersionNotFoundError
+from metastore_assets.store.document import decode_version, encode_version, stored_entries
+from metastore_assets.store.documents import Documents
+from metastore_assets.store.entries import KINDS, MEMORY, StoredMemory, version_entries, write_entries
 from metastore_assets.store.expire import Expired, expire
-from metastore_assets.store.manifest import FragmentEntry, NodeEntry, PartitionEntry, Version
-from metastore_assets.store.memory import keep_memory
+from metastore_assets.store.manifest import FragmentEntry, Version
+from metastore_assets.store.named import not_in_file, not_named
 from metastore_assets.store.objects import ObjectStore
+from metastore_assets.store.pending import FOLDER as PENDING
 from metastore_assets.store.pending import clear_pending, list_pending, read_pending, save_pending
+from metastore_assets.store.released import drop_outdated, write_released
 
 
 class VersionStore:
@@ -38,29 +38,33 @@ class VersionStore:
         self.table = table
         self.objects = store.child(table)
         """The table's folder: what `ProfileFiles` paths are relative to."""
+        self.documents = Documents(self.objects)
         self._pending_known: set[str] = set()
+        self._pending_files: set[str] = set()
 
     def numbers(self) -> list[int]:
-        """The numbers of the versions there are, ascending."""
-        numbers = (version_number(info.path) for info in self.objects.list("versions"))
-        return sorted(number for number in numbers if number is not None)
+        """The numbers of the versions there are, ascending. Lists them all; `newest` does not."""
+        return self.documents.numbers()
+
+    def newest(self) -> int:
+        """The number of the newest version, 0 before the first: a few requests, however many versions there are."""
+        return self.documents.newest()
 
     def latest(self) -> Version | None:
         """The newest version, or None before the first."""
-        numbers = self.numbers()
-        return self.read(numbers[-1]) if numbers else None
+        number = self.newest()
+        return self.read(number) if number else None
 
     def read(self, number: int) -> Version:
         """One version. Raises VersionNotFoundError naming those there are."""
-        path = version_path(number)
         try:
-            data = self.objects.read(path)
+            data = self.documents.read(number)
         except ObjectNotFoundError:
             numbers = self.numbers()
             there = f"{'there are versions' if len(numbers) > 1 else 'there is version'} {_ranges(numbers)}"
             there_are = there if numbers else "none is published yet; run `refresh`"
             raise VersionNotFoundError(f"table {self.table!r} has no version {number}; {there_are}") from None
-        return decode_version(data, self.objects, path)
+        return decode_version(data, self.objects, self.documents.path(number))
 
     def memory(self) -> Mapping[bytes, bytes]:
         """What planning learnt up to the newest version; nothing before the first, or when that is damaged."""
@@ -70,28 +74,44 @@ class VersionStore:
             return {}
         return latest.memory if latest is not None else {}
 
-    def publish(self, version: Version) -> None:
+    def publish(self, version: Version, base: Version | None = None) -> None:
         """Make the version the newest. Its number must follow the newest there is.
+
+        Of its entries what differs from those of `base` is written, which is the version before, as read from here;
+        without it they are written whole.
 
         Raises VersionConflictError when another publisher was first: plan again from `latest()`. After any other
         StoreError the version may or may not have been published; `latest()` tells.
         """
-        newest = max(self.numbers(), default=0)
+        newest = self.newest()
         if version.number != newest + 1:
             raise self._conflict(version.number, newest)
-        stem = f"versions/{version.number}-{uuid.uuid4().hex}"
-        entries = self._write_entries(stem, version)
-        memory = keep_memory(self.objects, f"{stem}.memory.parquet", version.memory)
-        data = encode_version(version, entries, memory, stem.rpartition("-")[2])
-        path = version_path(version.number)
-        try:
-            self.objects.write(path, data, create=True)
-        except ObjectExistsError:
-            # A put whose answer was lost on the way is repeated by the client, and then finds its own object.
-            if self.objects.read(path) != data:
-                written = [*(entry["path"] for entry in entries.values()), f"{stem}.memory.parquet"]
-                self.objects.delete(written)
-                raise self._conflict(version.number, version.number) from None
+        before = {} if base is None else {entries.kind: entries for entries in stored_entries(base)}
+        if base is not None and isinstance(base.memory, StoredMemory) and not base.memory.is_sound:
+            del before[MEMORY]
+        written = {
+            kind.name: write_entries(self.objects, kind, version_entries(version, kind), before.get(kind))
+            for kind in KINDS
+        }
+        entries = {kind: one.files for kind, one in written.items()}
+        released = None
+        if base is not None:
+            dropped = [entry for one in written.values() for entry in one.dropped]
+            released = write_released(self.objects, version, entries, base, dropped)
+        publisher = uuid.uuid4().hex
+        if not self.documents.create(version.number, encode_version(version, entries, released, publisher)):
+            own = {path for files in entries.values() for path in files.paths()} | {released or ""}
+            taken_over = {path for one in before.values() for path in one.files.paths()} | {""}
+            self.objects.delete(sorted(own - taken_over))
+            raise self._conflict(version.number, version.number)
+
+    def drop_outdated(self, newest: int, keep: int, grace: timedelta) -> None:
+        """Remove a few of the versions before the last `keep` up to `newest`, and files that only they name.
+
+        Bounded work; what is left over waits for the next call. A version stays while the one after it is younger
+        than `grace`. Files of pending profiles that this object has read stay too.
+        """
+        drop_outdated(self.documents, newest - keep, grace, self._pending_files)
 
     def save_pending(self, entries: Sequence[FragmentEntry]) -> None:
         """Keep profiles that were finished by an attempt that will not publish."""
@@ -104,6 +124,7 @@ class VersionStore:
         for path in list_pending(self.objects).current():
             for entry in read_pending(self.objects, path):
                 found[entry.id, entry.layout] = entry
+                self._pending_files.update(entry.files.paths())
             self._pending_known.add(path)
         return list(found.values())
 
@@ -115,23 +136,28 @@ class VersionStore:
         clear_pending(self.objects, sorted(self._pending_known))
         self._pending_known.clear()
 
-    def expire(self, keep: int, grace: timedelta) -> Expired:
+    def expire(self, keep: int, grace: timedelta, now: datetime | None = None) -> Expired:
         """Remove all but the newest `keep` versions, and files that nothing kept names and older than `grace`.
 
-        The grace must be longer than the longest refresh; versions replaced more recently than that stay too.
+        The grace must be longer than the longest refresh; versions replaced more recently than that stay too. Raises
+        StoreError, and removes nothing more, when a kept version cannot be read.
         """
-        return expire(self.objects, keep, grace)
+        if keep < 1:
+            raise ValueError("keep must be at least 1: the newest version always stays")
+        pending = list_pending(self.objects)
+        cleared = pending.cleared_before((now or datetime.now(UTC)) - grace)
 
-    def _write_entries(self, stem: str, version: Version) -> dict[str, dict[str, Any]]:
-        tables = {
-            "fragments": entries_table(FragmentEntry, version.fragments),
-            "partitions": entries_table(PartitionEntry, version.partitions),
-            "nodes": entries_table(NodeEntry, version.nodes),
-            "layouts": layouts_table(version.layouts),
-        }
-        for name, table in tables.items():
-            self.objects.write_parquet(f"{stem}.{name}.parquet", table)
-        return {name: {"path": f"{stem}.{name}.parquet", "rows": t.num_rows} for name, t in tables.items()}
+        def unnamed(paths: pa.Array, numbers: Sequence[int]) -> pa.Array:
+            paths = paths.filter(pc.invert(pc.starts_with(paths, f"{PENDING}/")))
+            paths = not_named(self.documents, paths, numbers)
+            for path in pending.paths_but(cleared):
+                paths = not_in_file(self.objects, paths, path)
+            return paths
+
+        removed = expire(self.documents, lambda numbers: numbers[-keep:][0], unnamed, grace, now)
+        self.objects.delete(cleared)  # a mark outlives its file, or the file would count again
+        self.objects.delete(pending.marks_of(cleared))
+        return replace(removed, files=removed.files + len(cleared))
 
     def _conflict(self, number: int, newest: int) -> VersionConflictError:
         return VersionConflictError(

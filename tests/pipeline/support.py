@@ -3,18 +3,22 @@
 from __future__ import annotations
 
 import random
+from collections.abc import Iterator
+from contextlib import contextmanager
 from dataclasses import asdict, dataclass, field
 from decimal import Decimal
 from pathlib import Path
 from typing import Any
+from unittest.mock import patch
 
 import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 
 from metastore_assets.config import MetastoreConfig, TableConfig
-from metastore_assets.pipeline.files import FrequencyReader, read_histograms, read_statistics
-from metastore_assets.store.manifest import ProfileFiles, Version
+from metastore_assets.lookup import Metastore, TableLookup
+from metastore_assets.pipeline import engine
+from metastore_assets.store.manifest import Version
 from metastore_assets.store.objects import ObjectStore
 from metastore_assets.store.versions import VersionStore
 
@@ -54,6 +58,13 @@ def rows(random_source: random.Random, count: int) -> pa.Table:
         for values, kind in zip(columns, SCHEMA.types, strict=True)
     ]
     return pa.Table.from_arrays(arrays, schema=SCHEMA)
+
+
+@contextmanager
+def everything_on_spark() -> Iterator[None]:
+    """Nothing is merged in this process, however little it is."""
+    with patch.object(engine, "_SMALL_MERGE", -1), patch.object(engine, "_SMALL_SUM", -1):
+        yield
 
 
 @dataclass
@@ -124,35 +135,32 @@ def latest(config: MetastoreConfig) -> Version:
     return version
 
 
-def profile(config: MetastoreConfig, files: ProfileFiles) -> dict[str, Any]:
-    """All that a profile says, as plain values: by column, what is in its four places."""
-    store = ObjectStore(config.root, config.storage_options).child("t")
-    row_count, statistics = read_statistics(store, files)
-    histograms = read_histograms(store, files)
+def profile(table: TableLookup, partition: str | None = None) -> dict[str, Any]:
+    """All that a lookup says of the table or of a partition, as plain values: by column, in table order."""
     columns: dict[str, Any] = {}
-    with FrequencyReader(store, files) as reader:
-        for field_id, row in statistics.items():
-            frequencies = reader.read(field_id)
-            histogram = histograms.get(row.column)
-            columns[row.column] = {
-                **asdict(row),
-                "listed": None
-                if frequencies is None
-                else list(zip(map(repr, frequencies.values.to_pylist()), frequencies.counts.to_pylist(), strict=True)),
-                "bins": None
-                if histogram is None
-                else (histogram.exponent, histogram.first, histogram.counts.tolist(), histogram.capacity),
-            }
-    return {"row_count": row_count, "columns": columns}
+    for row in table.statistics(partition=partition):
+        listed = None
+        if row.frequencies == "listed":
+            values = table.top(row.column, 10**9, partition).values
+            listed = sorted((repr(value.as_py()), count) for value, count in values)
+        histogram = table._profile(partition).histogram(row.column)
+        columns[row.column] = {
+            **asdict(row),
+            "listed": listed,
+            "bins": None
+            if histogram is None
+            else (histogram.exponent, histogram.first, histogram.counts.tolist(), histogram.capacity),
+        }
+    return {"row_count": table.row_count(partition), "columns": columns}
 
 
 def everything(config: MetastoreConfig) -> dict[str, Any]:
     """All that the newest version says of the table and of each partition."""
-    version = latest(config)
+    table = Metastore(config.root, config.storage_options).table("t")
     return {
-        "row_count": version.row_count,
-        "table": profile(config, version.files),
-        "partitions": {entry.key: (entry.row_count, profile(config, entry.files)) for entry in version.partitions},
+        "row_count": table.version.row_count,
+        "table": profile(table),
+        "partitions": {entry.key: (entry.row_count, profile(table, entry.key)) for entry in table.partitions()},
     }
 
 

@@ -2,16 +2,17 @@
 
 from __future__ import annotations
 
-from collections import Counter
 from pathlib import Path
 from typing import TYPE_CHECKING
 
 import pyarrow as pa
 import pytest
 
-from metastore_assets.config import FREQUENCY_LIMIT, TableConfig
+from metastore_assets.config import TableConfig
 from metastore_assets.errors import CorruptionError
+from metastore_assets.pipeline import engine as engines
 from metastore_assets.pipeline import frequencies
+from metastore_assets.pipeline.engine import Engine
 from metastore_assets.pipeline.files import FrequencyReader, FrequencyWriter
 from metastore_assets.pipeline.frequencies import FrequencySum, SummedColumns, sum_columns
 from metastore_assets.pipeline.plan import Layout, table_layout
@@ -48,13 +49,20 @@ def read(store: ObjectStore, summed: SummedColumns, column: str) -> dict[object,
         return dict(zip(found.values.to_pylist(), found.counts.to_pylist(), strict=True))
 
 
-def test_terms_add_up_by_column_and_sign(spark: SparkSession, tmp_path: Path) -> None:
+@pytest.fixture(params=["here", "spark"])
+def engine(request: pytest.FixtureRequest, spark: SparkSession, monkeypatch: pytest.MonkeyPatch) -> Engine:
+    """Which sums here and on Spark, however long the lists are."""
+    monkeypatch.setattr(engines, "_SMALL_SUM", 10**9 if request.param == "here" else -1)
+    return Engine(lambda: spark)
+
+
+def test_terms_add_up_by_column_and_sign(engine: Engine, tmp_path: Path) -> None:
     store = ObjectStore(str(tmp_path))
     old = write(store, a={1: 5, 2: 1}, b={"x": 2}, c={7: 1})
     came = write(store, a={2: 1, 3: 4}, b={"ä": 1})
     went = write(store, a={1: 2, 2: 2}, c={7: 1})
     summed = sum_columns(
-        spark, store, "table", layout(), [FrequencySum(0, (0, 1, 2), ((old, 1), (came, 1), (went, -1)), 9)]
+        engine, store, "table", layout(), [FrequencySum(0, (0, 1, 2), ((old, 1), (came, 1), (went, -1)), 9)]
     )[0]
     assert read(store, summed, "a") == {1: 3, 3: 4}
     assert read(store, summed, "b") == {"x": 2, "ä": 1}
@@ -62,43 +70,31 @@ def test_terms_add_up_by_column_and_sign(spark: SparkSession, tmp_path: Path) ->
     assert {position: facts.distinct_count for position, facts in summed.facts.items()} == {0: 2, 1: 2, 2: 0}
 
 
-def test_sums_of_several_profiles_stay_apart(spark: SparkSession, tmp_path: Path) -> None:
+def test_sums_of_several_profiles_stay_apart(engine: Engine, tmp_path: Path) -> None:
     store = ObjectStore(str(tmp_path))
     lists = [write(store, a={number: 1, -1: 1}) for number in range(40)]
     sums = [FrequencySum(0, (0,), tuple((one, 1) for one in lists[:33]), 66)]
     sums += [FrequencySum(1, (0,), tuple((one, 1) for one in lists[33:]), 14)]
-    summed = sum_columns(spark, store, "partitions", layout(), sums)
+    summed = sum_columns(engine, store, "partitions", layout(), sums)
     assert read(store, summed[0], "a") == {-1: 33, **dict.fromkeys(range(33), 1)}
     assert read(store, summed[1], "a") == {-1: 7, **dict.fromkeys(range(33, 40), 1)}
 
 
 def test_a_large_sum_is_spread_over_files_in_column_order(
-    spark: SparkSession, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    engine: Engine, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(frequencies, "_ROWS_PER_BUCKET", 10)
     store = ObjectStore(str(tmp_path))
     lists = [write(store, a={1: 1}, b={"x": 1}, c={5: 1}) for _ in range(3)]
     summed = sum_columns(
-        spark, store, "table", layout(), [FrequencySum(0, (0, 1, 2), tuple((one, 1) for one in lists), 1000)]
+        engine, store, "table", layout(), [FrequencySum(0, (0, 1, 2), tuple((one, 1) for one in lists), 1000)]
     )[0]
     assert [position for position, _ in summed.files] == [0, 1, 2]
     assert [read(store, summed, name) for name in "abc"] == [{1: 3}, {"x": 3}, {5: 3}]
 
 
-def test_a_negative_total_is_corruption_that_names_column_and_value(spark: SparkSession, tmp_path: Path) -> None:
+def test_a_negative_total_is_corruption_that_names_column_and_value(engine: Engine, tmp_path: Path) -> None:
     store = ObjectStore(str(tmp_path))
     terms = ((write(store, b={"x": 1}), 1), (write(store, b={"x": 2}), -1))
     with pytest.raises(CorruptionError, match=r"column 'b'.*x.*refresh --full"):
-        sum_columns(spark, store, "table", layout(), [FrequencySum(0, (1,), terms, 2)])
-
-
-def test_over_the_limit_values_are_counted_and_listed_only_on_request(spark: SparkSession, tmp_path: Path) -> None:
-    store = ObjectStore(str(tmp_path))
-    half = FREQUENCY_LIMIT // 2 + 1
-    lists = [write(store, a=Counter(range(start, start + half)), c={1: 1}) for start in (0, half)]
-    terms = tuple((one, 1) for one in lists)
-    auto = sum_columns(spark, store, "table", layout(), [FrequencySum(0, (0, 2), terms, 2 * half)])[0]
-    assert (auto.facts[0].distinct_count, auto.listed) == (2 * half, {2})
-    every = sum_columns(spark, store, "table", layout(a={"frequencies": "all"}), [FrequencySum(0, (0,), terms, 1)])[0]
-    assert every.listed == {0}
-    assert read(store, every, "a") == Counter(range(2 * half))
+        sum_columns(engine, store, "table", layout(), [FrequencySum(0, (1,), terms, 2)])

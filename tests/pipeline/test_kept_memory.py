@@ -17,9 +17,9 @@ from metastore_assets.formats.apart.running import run_in_children
 from metastore_assets.pipeline import reading
 from metastore_assets.pipeline.reading import TaskReader
 from metastore_assets.pipeline.refresh import is_current, plan_refresh, refresh
-from metastore_assets.store.expire import expire
-from metastore_assets.store.memory import StoredMemory
+from metastore_assets.store.entries import StoredMemory
 from metastore_assets.store.objects import ObjectStore
+from metastore_assets.store.versions import VersionStore
 from tests.pipeline.support import latest
 
 if TYPE_CHECKING:
@@ -39,9 +39,11 @@ def _write(folder: Path, number: int, text: str = "id,name\n1,x\n2,y\n") -> int:
 
 
 def _memory_file(config: MetastoreConfig) -> Path:
+    """Which so few entries lie in."""
     kept = latest(config).memory
     assert isinstance(kept, StoredMemory)
-    return Path(config.root, "t", kept.path)
+    (path,) = kept.entries.files.paths()
+    return Path(config.root, "t", path)
 
 
 def test_a_plan_reads_what_is_new(spark: SparkSession, tmp_path: Path) -> None:
@@ -66,20 +68,11 @@ def test_a_plan_reads_what_is_new(spark: SparkSession, tmp_path: Path) -> None:
     assert first != second
     (tmp_path / "lake" / "3.csv").unlink()
     refresh(config, table, lambda: spark)
-    before = StoredMemory(_store(config), second.relative_to(_root(config)).as_posix())
-    assert set(latest(config).memory) < set(before)
+    assert set(latest(config).memory) < set(VersionStore(ObjectStore(config.root), "t").read(2).memory)
     third = _memory_file(config)
     refresh(config, table, lambda: spark, full=True)
     assert latest(config).number == 4
     assert _memory_file(config) == third
-
-
-def _root(config: MetastoreConfig) -> Path:
-    return Path(config.root, "t")
-
-
-def _store(config: MetastoreConfig) -> ObjectStore:
-    return ObjectStore(str(_root(config)))
 
 
 def test_what_is_kept_may_be_gone_or_damaged(spark: SparkSession, tmp_path: Path) -> None:
@@ -115,7 +108,7 @@ def test_expire_keeps_what_kept_versions_name(spark: SparkSession, tmp_path: Pat
     kept = _memory_file(config)
     refresh(config, table, lambda: spark, full=True)
     assert _memory_file(config) == kept
-    expire(_store(config), 1, timedelta(0), datetime.now(UTC) + timedelta(days=1))
+    VersionStore(ObjectStore(config.root), "t").expire(1, timedelta(0), datetime.now(UTC) + timedelta(days=1))
     assert kept.exists()
     assert not old.exists()
 

@@ -2,6 +2,7 @@
 
 from dataclasses import replace
 from datetime import UTC, datetime
+from typing import Any
 
 import pyarrow as pa
 import pytest
@@ -10,7 +11,8 @@ from metastore_assets.config import TableConfig
 from metastore_assets.errors import ConfigError, PartitionNotFoundError
 from metastore_assets.formats.base import FIELD_ID, Fragment, Snapshot, TypeReason
 from metastore_assets.formats.conform import with_default
-from metastore_assets.pipeline.plan import Layout, Plan, make_plan, table_layout
+from metastore_assets.pipeline import signatures
+from metastore_assets.pipeline.plan import Layout, PartitionPlan, Plan, make_plan, partition_content_id, table_layout
 from metastore_assets.store.manifest import FragmentEntry, PartitionEntry, ProfileFiles, Version
 
 SCHEMA = pa.schema([("id", pa.int64()), ("name", pa.string())])
@@ -30,15 +32,15 @@ def entry(of: Fragment, layout: Layout, retired: int | None = None, unprofiled: 
     return FragmentEntry(of.id, of.partition_key, of.path, 10, 5, layout.id, unprofiled, files, retired)
 
 
+def _partition(plan: Plan, one: PartitionPlan) -> PartitionEntry:
+    content, files = partition_content_id(plan.layout.id, one.fragments), ProfileFiles(f"{one.key}.s", "", ())
+    return PartitionEntry(one.key, content, 5, 10, len(one.fragments), files, 1, plan.layout.id)
+
+
 def published(plan: Plan, *gone: FragmentEntry, unprofiled: tuple[str, ...] = ()) -> Version:
     """The version that carrying out the plan would publish."""
     fragments = [entry(one, plan.layout, unprofiled=unprofiled) for one in plan.to_profile] + list(plan.reused.values())
-    by_id = {one.id: one for one in fragments}
-    partitions = [
-        one.reused
-        or PartitionEntry(one.key, one.content_id, 5, 10, len(one.fragments), by_id[one.fragments[0]].files, 1)
-        for one in plan.partitions
-    ]
+    partitions = [one.reused or _partition(plan, one) for one in plan.partitions]
     return Version(
         number=plan.number,
         table="t",
@@ -54,14 +56,15 @@ def published(plan: Plan, *gone: FragmentEntry, unprofiled: tuple[str, ...] = ()
         files=ProfileFiles("s", "h", ()),
         code_version="0",
         layout=plan.layout.id,
-        layouts={plan.layout.id: plan.layout.signatures},
+        layouts=plan.layouts,
         fragments=[*fragments, *gone],
         partitions=partitions,
     )
 
 
-def plan(base: Version | None, now: Snapshot, table: TableConfig = TABLE, **how: object) -> Plan:
-    layout = table_layout(now.schema, table)
+def plan(base: Version | None, now: Snapshot, table: TableConfig = TABLE, **how: Any) -> Plan:
+    decided = how.pop("decided", {})
+    layout = table_layout(now.schema, table, decided)
     layouts = {**(base.layouts if base else {}), layout.id: layout.signatures}
     return make_plan("t", base, now, layout, stored=base.fragments if base else (), layouts=layouts, **how)
 
@@ -122,12 +125,31 @@ def with_id(name: str, identity: str, kind: pa.DataType) -> pa.Field:
     return pa.field(name, kind, metadata={FIELD_ID: identity.encode()})
 
 
-def test_a_rename_reads_nothing_and_recomputes_the_files_that_carry_names() -> None:
+def test_a_rename_reads_nothing_and_recomputes_no_partition() -> None:
     before = pa.schema([with_id("name", "7", pa.string())])
     after = pa.schema([with_id("label", "7", pa.string())])
     base = published(plan(None, snapshot(fragment("a"), schema=before)))
     renamed = plan(base, snapshot(fragment("a"), schema=after, identity="2"))
-    assert (ids(renamed), renamed.changed_partitions) == ([], ("all",))
+    assert (ids(renamed), renamed.changed_partitions) == ([], ())
+    assert renamed.layout.id != base.layout
+
+
+def test_added_dropped_and_reordered_columns_recompute_no_partition() -> None:
+    base = published(plan(None, snapshot(fragment("a", "k=1"), fragment("b", "k=2"))))
+    more = pa.schema([pa.field("new", pa.int64()), SCHEMA.field("name"), SCHEMA.field("id")])
+    second = plan(base, snapshot(fragment("a", "k=1"), fragment("b", "k=2"), schema=more, identity="2"))
+    assert (ids(second), second.changed_partitions) == ([], ())
+    third = plan(published(second), snapshot(fragment("a", "k=1"), schema=SCHEMA.remove(0), identity="3"))
+    assert (ids(third), third.changed_partitions, third.removed_partitions) == ([], (), ("k=2",))
+
+
+def test_a_partition_that_was_reduced_without_a_column_its_fragments_have_is_recomputed() -> None:
+    """A column that was dropped and returns: profiles of fragments have it, partitions made meanwhile do not."""
+    first = published(plan(None, snapshot(fragment("a"))))
+    without = plan(first, snapshot(fragment("a"), fragment("b"), schema=SCHEMA.remove(1), identity="2"))
+    assert without.changed_partitions == ("all",)
+    back = plan(published(without), snapshot(fragment("a"), fragment("b"), identity="3"))
+    assert (ids(back), back.changed_partitions) == ([], ("all",))
 
 
 def test_a_widened_integer_reads_nothing() -> None:
@@ -155,10 +177,73 @@ def test_a_column_that_returns_is_read_where_the_file_holds_it() -> None:
     assert ids(plan(base, snapshot(fragment("a"), identity="2"))) == ["a"]
 
 
-def test_a_changed_policy_reads_again() -> None:
-    base = published(plan(None, snapshot(fragment("a"))))
-    other = TableConfig.model_validate({"name": "t", "uri": "/lake/t", "columns": {"name": {"frequencies": "off"}}})
-    assert ids(plan(base, snapshot(fragment("a")), other)) == ["a"]
+def policy(**kept: object) -> TableConfig:
+    return TableConfig.model_validate({"name": "t", "uri": "/lake/t", "columns": {"id": kept}})
+
+
+@pytest.mark.parametrize(
+    ("before", "after", "output"),
+    [
+        ({}, {"frequencies": "off"}, None),
+        ({}, {"histogram": "off"}, None),
+        ({}, {"quantiles": "off"}, None),
+        ({}, {"frequencies": "all"}, None),
+        ({"histogram": 5000}, {"histogram": 1000}, None),
+        ({"histogram": 1000}, {"histogram": 5000}, "histogram"),
+        ({"histogram": "off"}, {}, "histogram"),
+        ({"quantiles": "off"}, {}, "quantiles"),
+        ({"frequencies": "off"}, {"frequencies": "all"}, "frequencies"),
+    ],
+)
+def test_a_changed_policy_reads_only_what_is_not_stored(
+    before: dict[str, object], after: dict[str, object], output: str | None
+) -> None:
+    """What is stored serves whoever wants no more; the plan names the column and the output that it lacks."""
+    decided = {"id": "listed", "name": "listed"}
+    base = published(plan(None, snapshot(fragment("a")), policy(**before), decided=decided))
+    again = plan(base, snapshot(fragment("a")), policy(**after), decided=decided)
+    assert ids(again) == ([] if output is None else ["a"])
+    assert again.read_again == ({} if output is None else {"id": {output: 1}})
+    assert again.to_json()["read_again"] == again.read_again
+    stays = (before, after) == ({}, {"frequencies": "all"})
+    assert again.changed_partitions == (() if stays else ("all",))
+
+
+def test_a_new_option_with_a_default_changes_no_signature() -> None:
+    """Defaults are left out: a layout is the same whether they are written or not."""
+    written = policy(frequencies="auto", histogram=1024, quantiles="sketch", ranks="off")
+    assert table_layout(SCHEMA, written) == table_layout(SCHEMA, TABLE)
+
+
+@pytest.mark.parametrize("output", ["STATISTICS_VERSION", "FREQUENCIES_VERSION", "HISTOGRAMS_VERSION"])
+def test_outputs_have_versions_of_their_own(monkeypatch: pytest.MonkeyPatch, output: str) -> None:
+    """Of an output that comes out differently, only columns that have it are read again."""
+    nothing = {"frequencies": "off", "histogram": "off"}
+    only = {"STATISTICS_VERSION": {}, "FREQUENCIES_VERSION": {"frequencies": "all"}, "HISTOGRAMS_VERSION": {}}[output]
+    without = TableConfig.model_validate({"name": "t", "uri": "/lake/t", "columns": {"default": nothing}})
+    having = TableConfig.model_validate({"name": "t", "uri": "/lake/t", "columns": {"default": nothing | only}})
+    if output == "HISTOGRAMS_VERSION":
+        having = TableConfig.model_validate(
+            {"name": "t", "uri": "/lake/t", "columns": {"default": {"frequencies": "off"}}}
+        )
+    bases = [published(plan(None, snapshot(fragment("a")), table)) for table in (without, having)]
+    monkeypatch.setattr(signatures, output, "99")
+    read = [
+        ids(plan(base, snapshot(fragment("a")), table)) for base, table in zip(bases, (without, having), strict=True)
+    ]
+    assert read == ([["a"], ["a"]] if output == "STATISTICS_VERSION" else [[], ["a"]])
+
+
+def test_a_column_that_is_to_be_listed_is_read_where_it_is_not() -> None:
+    """By name, and how often; a fragment that lists it all the same is not read."""
+    first = plan(None, snapshot(fragment("a"), fragment("b")))
+    base = published(first)
+    entries = [replace(one, unlisted=("id",)) if one.id == "a" else one for one in base.fragments]
+    base = replace(base, fragments=entries)
+    again = plan(base, snapshot(fragment("a"), fragment("b")), decided={"id": "listed", "name": "listed"})
+    assert (ids(again), again.read_again) == (["a"], {"id": {"frequencies": 1}})
+    estimated = plan(base, snapshot(fragment("a"), fragment("b")), decided={"id": "estimated", "name": "listed"})
+    assert (ids(estimated), estimated.changed_partitions) == ([], ("all",))
 
 
 def test_full_and_named_partitions_are_read_again() -> None:

@@ -28,6 +28,7 @@ from metastore_assets.pipeline.refresh import refresh
 from metastore_assets.spark import tasks as runner
 from metastore_assets.statistics.column import ColumnStatistics
 from metastore_assets.statistics.frequencies import frequency_facts
+from tests.pipeline.support import everything_on_spark
 from tests.scalars import scalars_in
 from tests.statistics.columns import KINDS, profile_one, share
 from tests.statistics.columns import rows as rows_of
@@ -131,7 +132,7 @@ def told(
         pq.write_table(pa.table(arrays), folder / "lake" / f"{file}.parquet")
     table = TableConfig(name="t", uri=str(folder / "lake"))
     config = MetastoreConfig(root=str(folder / "root"), tables=[table])
-    with pytest.MonkeyPatch.context() as patch:
+    with pytest.MonkeyPatch.context() as patch, everything_on_spark():
         sent = watch_what_travels(patch)
         refresh(config, table, lambda: spark)
     assert {"Fragment", "FragmentEntry", "_Merge", "_Merged", "_MapTask", "_Part", "_Completion"} <= sent

@@ -80,6 +80,10 @@ class MortalStore(ObjectStore):
         self._alive()
         return super().read(path)
 
+    def info(self, path: str) -> Any:
+        self._alive()
+        return super().info(path)
+
     def list(self, prefix: str = "") -> Any:
         self._alive()
         return super().list(prefix)

@@ -9,8 +9,7 @@ import pytest
 
 from metastore_assets.errors import ObjectNotFoundError, VersionNotFoundError
 from metastore_assets.produce import Dataflow, Settings
-from metastore_assets.produce.expiry import expire
-from metastore_assets.produce.manifest import manifest_path
+from metastore_assets.produce.manifest import Manifests
 from metastore_assets.store.objects import ObjectStore
 from tests.produce.cases import BASE_LOAD, Base
 from tests.produce.harness import SMALL, D, Pair, U
@@ -111,8 +110,8 @@ class Raced(ObjectStore):
     """Expires all but the newest version when a version is first read."""
 
     def read(self, path: str) -> bytes:
-        if manifest_path(path) == (1, 0):
-            expire(ObjectStore(self.uri()), 1, timedelta(0))
+        if path == "versions/1.json":
+            Manifests(ObjectStore(self.uri())).expire(1, timedelta(0))
         return super().read(path)
 
 
@@ -120,7 +119,7 @@ def test_two_that_expire_at_once(tmp_path: Path) -> None:
     base = Base(ObjectStore(str(tmp_path)))
     base.edit(U(1, (105, "fig")))
     base.edit(U(2, (105, "fig")))
-    done = expire(Raced(str(tmp_path)), 3, timedelta(0))
+    done = Manifests(Raced(str(tmp_path))).expire(3, timedelta(0))
     assert done.versions == 0
     base.verify_state()
     with pytest.raises(VersionNotFoundError, match="no version 1; there are: 3 to 3"):

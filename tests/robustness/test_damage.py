@@ -13,6 +13,7 @@ import pytest
 
 from metastore_assets.errors import CorruptionError, StoreError
 from metastore_assets.lookup import Metastore
+from metastore_assets.store.document import stored_entries
 from tests.pipeline.support import Lake, assert_same, everything
 from tests.robustness.support import copied, from_scratch, refreshed, versions
 
@@ -86,8 +87,11 @@ def profile_file(level: str, kind: str) -> Callable[[Lake], Path]:
 
 def entries_file(kind: str) -> Callable[[Lake], Path]:
     def find(lake: Lake) -> Path:
-        (path,) = Path(lake.config().root).glob(f"t/versions/2-*.{kind}.parquet")
-        return path
+        store = versions(lake.config())
+        latest = store.latest()
+        assert latest is not None
+        (path,) = next(own.files.paths() for own in stored_entries(latest) if own.kind.name == kind)
+        return Path(store.objects.uri(path))
 
     return find
 
@@ -181,8 +185,8 @@ def test_a_version_of_a_newer_release_is_left_alone(
     """Not even a full refresh overwrites what it does not understand."""
     lake = copied(prepared.lake, tmp_path)
     path = document(lake)
-    path.write_text(json.dumps({**json.loads(path.read_text()), "format_version": 2}))
-    with pytest.raises(StoreError, match=rf"{re.escape(str(path))} has format 2.*upgrade"):
+    path.write_text(json.dumps({**json.loads(path.read_text()), "format_version": 99}))
+    with pytest.raises(StoreError, match=rf"{re.escape(str(path))} has format 99.*upgrade"):
         refreshed(lake.config(), spark, full=full)
     assert versions(lake.config()).numbers() == [1, 2]
     with pytest.raises(StoreError, match="upgrade"):

@@ -26,6 +26,7 @@ from metastore_assets.formats.apart import children
 from metastore_assets.formats.apart.reading import read_one
 from metastore_assets.formats.base import FragmentReader, FragmentSource, Snapshot
 from metastore_assets.formats.files.union import plain_type
+from metastore_assets.pipeline.engine import Engine
 from metastore_assets.pipeline.profile import FragmentProfiler, ProfileContext
 from metastore_assets.pipeline.refresh import plan_refresh
 from metastore_assets.store.objects import ObjectStore
@@ -263,7 +264,7 @@ def test_a_worker_that_is_killed(spark: SparkSession, tmp_path: Path, times: int
     marks.mkdir()
     first, *others = plan.snapshot.fragments
     killer = replace(first, source=Kills(first.source, str(marks), times))
-    profiles, failures = FragmentProfiler(spark, context).profile([killer, *others])
+    profiles, failures = FragmentProfiler(Engine(lambda: spark), context).profile([killer, *others])
     assert len(profiles) == (5 if fails else 6)
     assert [failure.path for failure in failures] == ([killer.path] if fails else [])
     if fails:

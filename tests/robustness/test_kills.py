@@ -24,8 +24,9 @@ WRITES = [
     *(f"fragments/*.{kind}.parquet" for kind in PROFILE),
     "pending/*.parquet",
     *(f"{level}/*.{kind}.parquet" for level in ("partitions", "table") for kind in PROFILE),
-    *(f"versions/N-*.{kind}.parquet" for kind in ("fragments", "partitions", "nodes", "layouts")),
+    *(f"entries/*.{kind}.parquet" for kind in ("fragments", "partitions", "released")),
     "versions/N.json",
+    "versions/newest",
     "pending/*.parquet.cleared",
 ]
 STEPS = [

@@ -78,7 +78,7 @@ def merged(column: str) -> tuple[ColumnStatistics, Frequencies]:
     lists = [each.frequencies for each in profiles(column) if each.frequencies is not None]
     total = sum_frequencies((each, 1) for each in lists)
     grouped = merge_statistics([merge_statistics(rows[3:]), merge_statistics(rows[:3])])
-    return apply_facts(grouped, frequency_facts(total), listed=True), total
+    return apply_facts(grouped, frequency_facts(total)), total
 
 
 def as_text(scalars: list[pa.Scalar | None], column: str) -> str:

@@ -8,15 +8,15 @@ from typing import Any
 
 import pyarrow as pa
 import pytest
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from metastore_assets.config import FREQUENCY_LIMIT, ColumnPolicy
+from metastore_assets.config import ColumnPolicy
 from metastore_assets.errors import CorruptionError
 from metastore_assets.statistics.column import ColumnStatistics
 from metastore_assets.statistics.distinct import estimate_distinct
 from metastore_assets.statistics.frequencies import Frequencies, frequency_facts, sum_frequencies
-from metastore_assets.statistics.merge import apply_facts, lists_frequencies, merge_histograms, merge_statistics
+from metastore_assets.statistics.merge import apply_facts, as_kept, merge_histograms, merge_statistics
 from metastore_assets.statistics.moments import decode_moments
 from metastore_assets.statistics.profile import ColumnProfile
 from tests.statistics.columns import FINITE, KINDS, profile, profile_one, rows, share
@@ -110,11 +110,11 @@ def check_moments(merged: ColumnStatistics, scratch: ColumnStatistics) -> None:
 def check_with_facts(merged: ColumnStatistics, scratch: ColumnProfile, children: list[ColumnProfile]) -> None:
     """With the full list of frequencies, nothing is left of the estimates."""
     assert scratch.frequencies is not None
-    assert lists_frequencies(merged, ColumnPolicy())
+    assert merged.frequencies == "listed"
     total = sum_frequencies([(child.frequencies, 1) for child in children if child.frequencies is not None])
     if len(total) or len(scratch.frequencies):
         assert total == scratch.frequencies
-    with_facts = apply_facts(merged, frequency_facts(total), listed=True)
+    with_facts = apply_facts(merged, frequency_facts(total))
     same(with_facts, scratch.statistics, ROUNDED | STATES)
 
 
@@ -322,32 +322,39 @@ def test_percentiles_of_infinities() -> None:
     assert 1.0 <= found[0.5].as_py() <= 1.5
 
 
-def test_when_merged_frequencies_are_worth_adding_up() -> None:
-    """Only if all parts are listed; for `auto`, only if the estimate leaves a chance."""
+def test_merged_rows_are_listed_only_if_all_parts_are() -> None:
     row = replace(profile_one(pa.array([1, 2])).statistics, frequencies="listed")
-    assert lists_frequencies(row, ColumnPolicy())
-    assert not lists_frequencies(row, ColumnPolicy(frequencies="off"))
-    assert not lists_frequencies(replace(row, frequencies="counted"), ColumnPolicy(frequencies="all"))
-    many = replace(row, distinct_count=FREQUENCY_LIMIT * 2)
-    assert not lists_frequencies(many, ColumnPolicy())
-    assert lists_frequencies(many, ColumnPolicy(frequencies="all"))
-    assert lists_frequencies(replace(row, distinct_count=round(FREQUENCY_LIMIT * 1.04)), ColumnPolicy())
-    rank = {"listed": 0, "counted": 1, "off": 2}
+    rank = {"listed": 0, "estimated": 1, "off": 2}
     for first in rank:
         for second in rank:
             children = [replace(row, frequencies=first), replace(row, frequencies=second)]
             assert merge_statistics(children).frequencies == max(first, second, key=rank.__getitem__)
 
 
-def test_facts_without_a_list() -> None:
-    """Counted but not listed: exact all the same. Not added up: estimates stay, and nothing claims to be listed."""
+def test_facts_of_a_full_list_replace_estimates() -> None:
     children = [profile_one(pa.array(v)).statistics for v in ([1, 2, 2], [2, 3])]
-    merged = merge_statistics(children)
     facts = frequency_facts(Frequencies(pa.array([1, 2, 3]), pa.array([1, 3, 1])))
-    counted = apply_facts(merged, facts, listed=False)
-    assert (counted.frequencies, counted.distinct_count, counted.distinct_count_guarantee) == ("counted", 3, "exact")
-    assert (counted.duplicate_count, counted.percentiles_guarantee) == (1, "exact")
-    untouched = apply_facts(merged, None, listed=False)
-    assert untouched == replace(merged, frequencies="counted")
-    off = replace(merged, frequencies="off")
-    assert apply_facts(off, None, listed=False) == off
+    told = apply_facts(merge_statistics(children), facts)
+    assert (told.frequencies, told.distinct_count, told.distinct_count_guarantee) == ("listed", 3, "exact")
+    assert (told.duplicate_count, told.percentiles_guarantee) == (1, "exact")
+
+
+STATES = {"moments", "quantile_sketch", "percentiles"}
+
+
+@pytest.mark.parametrize("kind", sorted(KINDS))
+@settings(max_examples=10)
+@given(data=st.data())
+def test_what_a_policy_does_not_keep_leaves_what_is_known_without_it(kind: str, data: st.DataObject) -> None:
+    """A row profiled under a policy that keeps more says, cut down, what it would say under the one that keeps less."""
+    values = data.draw(rows(KINDS[kind], 40))
+    array = KINDS[kind].array(values)
+    for policy in (ColumnPolicy().decided("estimated"), ColumnPolicy(frequencies="off", quantiles="off")):
+        cut = as_kept(profile_one(array).statistics, policy)
+        once = profile_one([array.slice(0, len(array) // 2), array.slice(len(array) // 2)], policy).statistics
+        left, right = vars(cut), vars(once)
+        assert {k: v for k, v in left.items() if k not in STATES} == {k: v for k, v in right.items() if k not in STATES}
+        assert cut.percentiles_guarantee == once.percentiles_guarantee
+        assert cut.frequencies in ("off", "estimated", "absent")
+        assert cut.frequencies == "absent" or cut.value_count == 0 or cut.distinct_count >= 1
+        assert as_kept(cut, policy) == cut

@@ -6,6 +6,7 @@ import math
 from fractions import Fraction
 from typing import Any
 
+import numpy as np
 import pyarrow as pa
 import pytest
 from hypothesis import given
@@ -229,24 +230,75 @@ def test_column_of_nulls() -> None:
 
 
 def test_policy_off() -> None:
-    """What is switched off is not kept; counts stay exact all the same."""
+    """What is switched off is not kept, and values that are not listed are not sorted: their number is an estimate."""
     policy = ColumnPolicy(frequencies="off", histogram="off", quantiles="off")
     found = profile_one(pa.array([1, 1, 2]), policy)
     assert found.frequencies is found.histogram is found.statistics.quantile_sketch is None
     row = found.statistics
-    assert (row.frequencies, row.distinct_count, row.distinct_count_guarantee) == ("off", 2, "exact")
+    assert (row.frequencies, row.distinct_count, row.distinct_count_guarantee) == ("off", 2, "estimate")
+    assert (row.duplicate_count, row.percentiles) == (None, None)
 
 
 def test_policy_auto_lists_up_to_the_limit(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Up to the limit distinct values are listed, beyond it counted; `all` lists them always."""
+    """Up to the limit distinct values are listed, beyond it estimated; `all` lists them always."""
     monkeypatch.setattr(profile_module, "FREQUENCY_LIMIT", 3)
     at, beyond = pa.array([1, 2, 3, 3]), pa.array([1, 2, 3, 4, 4])
     assert profile_one(at).statistics.frequencies == "listed"
     found = profile_one(beyond)
     assert found.frequencies is None
     row = found.statistics
-    assert (row.frequencies, row.distinct_count, row.duplicate_count) == ("counted", 4, 1)
+    assert (row.frequencies, row.distinct_count, row.distinct_count_guarantee) == ("estimated", 4, "estimate")
+    assert (row.duplicate_count, row.percentiles_guarantee) == (None, "estimate")
     assert profile_one(beyond, ColumnPolicy(frequencies="all")).statistics.frequencies == "listed"
+
+
+def _hashes(count: int, distinct: int) -> pa.Array:
+    return pa.array([f"{(at % distinct) * 2654435761 % 2**32:08x}" for at in range(count)])
+
+
+def test_values_that_hardly_repeat_are_neither_listed_nor_sorted(monkeypatch: pytest.MonkeyPatch) -> None:
+    """More than half of more than 65,536 values differ: one pass, whose numbers are those of the sorted values."""
+    unique = _hashes(70_000, 70_000)
+    exact = profile_one(unique, ColumnPolicy(frequencies="all")).statistics
+
+    def sorting(*_: object) -> None:
+        raise AssertionError("sorted")
+
+    monkeypatch.setattr("metastore_assets.statistics.counting.count", sorting)
+    monkeypatch.setattr("metastore_assets.statistics.counting.count_sorted", sorting)
+    found = profile_one(unique)
+    row = found.statistics
+    assert (row.frequencies, found.frequencies, row.duplicate_count, row.percentiles) == ("estimated", None, None, None)
+    assert row.distinct_count == pytest.approx(70_000, rel=0.06)
+    same = ("minimum", "maximum", "fingerprint", "distinct_sketch", "mean_length", "total_bytes", "value_count")
+    assert [getattr(row, name) for name in same] == [getattr(exact, name) for name in same]
+
+
+def test_what_hardly_repeats_is_listed_where_it_is_decided_so_or_few() -> None:
+    unique = _hashes(70_000, 70_000)
+    assert profile_one(unique.slice(0, 65_536)).statistics.frequencies == "listed"
+    assert profile_one(unique, ColumnPolicy().decided("listed")).statistics.distinct_count == 70_000
+    assert profile_one(_hashes(70_000, 30_000)).statistics.distinct_count == 30_000
+    # But not more than any table lists.
+    many = pa.array(range(200_000))
+    assert profile_one(many, ColumnPolicy().decided("listed")).statistics.frequencies == "estimated"
+
+
+def test_numbers_in_passing_are_those_of_the_sorted_ones() -> None:
+    """Moments, bounds, histogram and digests of an estimated column, over several lots and blocks."""
+    drawn = np.random.default_rng(1).normal(size=300_000)
+    drawn[::1000], drawn[1::1000], drawn[2::1000] = np.nan, np.inf, -0.0
+    for array in (pa.array(drawn), pa.array((np.nan_to_num(drawn, posinf=9) * 1e6).astype(np.int64))):
+        exact = profile_one(array, ColumnPolicy(frequencies="all"))
+        found = profile_one([array.slice(0, 10), array.slice(10)])
+        left, right = exact.statistics, found.statistics
+        assert (right.frequencies, found.histogram) == ("estimated", exact.histogram)
+        same = ("minimum", "maximum", "sum", "mean", "standard_deviation", "nan_count", "fingerprint")
+        assert [getattr(right, name) for name in same] == [getattr(left, name) for name in same]
+        ranks = np.sort(array.to_numpy())
+        for fraction, value in right.percentiles or ():
+            finite = right.value_count - (right.nan_count or 0)
+            assert np.searchsorted(ranks, value.as_py()) / finite == pytest.approx(fraction, abs=0.005)
 
 
 def test_policy_is_asked_by_leaf_path() -> None:

@@ -30,9 +30,10 @@ import pyarrow as pa
 from metastore_assets.errors import ObjectNotFoundError, VersionConflictError
 from metastore_assets.store import local
 from metastore_assets.store import remote as _remote
+from metastore_assets.store.document import stored_entries
 from metastore_assets.store.objects import ObjectStore
 from metastore_assets.store.versions import VersionStore
-from tests.store.versions import files, fragment, version
+from tests.store.versions import files, files_of, fragment, version
 
 assert _remote, "imported before the first fork"
 os.fsync = lambda descriptor: None  # a killed process loses nothing that it wrote: waiting for the disk shows nothing
@@ -116,6 +117,7 @@ class KillSwitch:
         output.write = first_write
         module: Any = obstore
         module.put = self.around(obstore.put)
+        module.delete = self.around(obstore.delete)
         open_writer, switch = obstore.open_writer, self
 
         class Writer:
@@ -133,35 +135,43 @@ def whole(versions: VersionStore) -> list[int]:
         found = versions.read(number)
         expected = version(number, found.content_id.removeprefix(str(number)))
         assert found == expected, (found, expected)
-        assert set(found.entry_files) <= {info.path for info in versions.objects.list("versions")}
+        entries = {path for entries in stored_entries(found) for path in entries.files.paths()}
+        assert entries <= {info.path for info in versions.objects.list("entries")}
     return numbers
 
 
 def kill(store: ObjectStore) -> list[dict[str, Any]]:
-    """Publish versions 1 and 2, be killed at the n-th step of publishing 2; then look, and publish once more."""
+    """Publish versions 1 and 2, be killed at the n-th step of publishing 2 and dropping 1; then look, and go on."""
     report = []
     for step in count():
         versions = VersionStore(store, f"table-{step}")
 
         def publish(versions: VersionStore = versions, step: int = step) -> str:
             versions.publish(version(1))
+            base = versions.latest()
             KillSwitch(step).arm()
-            versions.publish(version(2, "first"))
+            versions.publish(version(2, "first"), base)
+            versions.drop_outdated(2, 1, timedelta(days=-1))
             return "published"
 
         def recover(versions: VersionStore = versions) -> dict[str, Any]:
             before = whole(versions)
-            versions.publish(version(before[-1] + 1, "next"))
+            number = before[-1] + 1
+            versions.publish(version(number, "next"), versions.latest())
             after = whole(versions)
+            versions.drop_outdated(number, 1, timedelta(days=-1))
+            dropped = whole(versions)
             versions.expire(keep=1, grace=timedelta(days=-1))
             left = [info.path for info in versions.objects.list()]
             latest = versions.latest()
             assert latest is not None
+            left = [path for path in left if path != "versions/oldest"]
             hidden = [path for path in _tree(versions) if os.path.basename(path).startswith(".")]
             return {
                 "before": before,
                 "after": after,
-                "stray": sorted(set(left) - {*latest.entry_files, f"versions/{latest.number}.json"}) + hidden,
+                "dropped": dropped,
+                "stray": sorted(set(left) - set(files_of(latest))) + hidden,
             }
 
         outcome = run(publish)
@@ -265,7 +275,7 @@ def expire(store: ObjectStore, seconds: float) -> dict[str, Any]:
         versions.expire(keep=1, grace=timedelta(days=-1))
         latest = versions.latest()
         assert latest is not None
-        named = {*latest.paths(), *latest.entry_files, f"versions/{latest.number}.json"}
+        named = set(files_of(latest))
         return {"numbers": versions.numbers(), "exactly": {info.path for info in versions.objects.list()} == named}
 
     return {"published": published, "reads": reads, "removed": removed, "finally": run(finish)}

@@ -7,8 +7,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from metastore_assets.store.entries import entries_of, entries_table, layouts_of, layouts_table
-from metastore_assets.store.manifest import FragmentEntry, NodeEntry, PartitionEntry, ProfileFiles
+from metastore_assets.store.entries import FRAGMENTS, LAYOUTS, NODES, PARTITIONS, entries_of, entries_table
+from metastore_assets.store.manifest import FragmentEntry, LayoutEntry, NodeEntry, PartitionEntry, ProfileFiles
 from metastore_assets.store.objects import ObjectStore
 
 TEXT = st.text(st.characters(codec="utf-8"), max_size=5)
@@ -20,28 +20,28 @@ FRAGMENT = st.builds(
 )
 PARTITION = st.builds(PartitionEntry, TEXT, TEXT, COUNT, COUNT, COUNT, FILES, COUNT)
 NODE = st.builds(NodeEntry, TEXT, FILES)
+LAYOUT = st.builds(LayoutEntry, TEXT, TEXTS, TEXTS)
 
 
-@given(st.lists(FRAGMENT), st.lists(PARTITION), st.lists(NODE))
+@given(st.lists(FRAGMENT), st.lists(PARTITION), st.lists(NODE), st.lists(LAYOUT))
 def test_entries_come_back_equal_and_in_order(
-    fragments: list[FragmentEntry], partitions: list[PartitionEntry], nodes: list[NodeEntry]
+    fragments: list[FragmentEntry],
+    partitions: list[PartitionEntry],
+    nodes: list[NodeEntry],
+    layouts: list[LayoutEntry],
 ) -> None:
-    assert entries_of(FragmentEntry, entries_table(FragmentEntry, fragments)) == fragments
-    assert entries_of(PartitionEntry, entries_table(PartitionEntry, partitions)) == partitions
-    assert entries_of(NodeEntry, entries_table(NodeEntry, nodes)) == nodes
-
-
-@given(st.dictionaries(TEXT, st.dictionaries(TEXT, TEXT)))
-def test_layouts_come_back_equal(layouts: dict[str, dict[str, str]]) -> None:
-    assert layouts_of(layouts_table(layouts)) == layouts
+    assert entries_of(LAYOUTS, entries_table(LAYOUTS, layouts)) == layouts
+    assert entries_of(FRAGMENTS, entries_table(FRAGMENTS, fragments)) == fragments
+    assert entries_of(PARTITIONS, entries_table(PARTITIONS, partitions)) == partitions
+    assert entries_of(NODES, entries_table(NODES, nodes)) == nodes
 
 
 @given(st.lists(FRAGMENT, max_size=10), st.integers(1, 4))
 def test_entries_come_back_from_several_chunks(fragments: list[FragmentEntry], rows: int) -> None:
     """Parquet files of more than one row group are read as chunks."""
-    table = entries_table(FragmentEntry, fragments)
+    table = entries_table(FRAGMENTS, fragments)
     chunked = pa.concat_tables([table.slice(start, rows) for start in range(0, max(1, table.num_rows), rows)])
-    assert entries_of(FragmentEntry, chunked) == fragments
+    assert entries_of(FRAGMENTS, chunked) == fragments
 
 
 def test_fifty_thousand_fragments_take_little_space(local_store: ObjectStore) -> None:
@@ -52,7 +52,7 @@ def test_fifty_thousand_fragments_take_little_space(local_store: ObjectStore) ->
         )
         for i, name in enumerate(names)
     ]
-    local_store.write_parquet("entries", entries_table(FragmentEntry, entries))
-    read = entries_of(FragmentEntry, local_store.read_parquet("entries"))
+    local_store.write_parquet("entries", entries_table(FRAGMENTS, entries))
+    read = entries_of(FRAGMENTS, local_store.read_parquet("entries"))
     assert read == entries
     assert local_store.list()[0].size == pytest.approx(2_000_000, rel=1)

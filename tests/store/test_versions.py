@@ -10,6 +10,8 @@ from datetime import UTC, datetime, timedelta, timezone
 import pytest
 
 from metastore_assets.errors import CorruptionError, StoreError, VersionConflictError, VersionNotFoundError
+from metastore_assets.store.document import stored_entries
+from metastore_assets.store.manifest import Version
 from metastore_assets.store.objects import ObjectStore
 from metastore_assets.store.versions import VersionStore
 from tests.store.versions import SCHEMA, fragment, version
@@ -86,7 +88,7 @@ def test_the_loser_of_a_race_leaves_nothing_behind(versions: VersionStore, monke
     """The other publisher's version appears after this one has looked for the newest."""
     versions.publish(version(1, "winner"))
     there = [info.path for info in versions.objects.list()]
-    monkeypatch.setattr(VersionStore, "numbers", lambda self: [])
+    monkeypatch.setattr(VersionStore, "newest", lambda self: 0)
     with pytest.raises(VersionConflictError):
         versions.publish(version(1, "loser"))
     assert versions.read(1) == version(1, "winner")
@@ -139,8 +141,8 @@ def test_live_fragments_are_counted_without_reading_any(
     document = json.loads(local_versions.objects.read("versions/1.json"))
     assert document.pop("fragment_count") == live
     read: list[str] = []
-    original = ObjectStore.read_parquet
-    monkeypatch.setattr(ObjectStore, "read_parquet", lambda self, path: read.append(path) or original(self, path))
+    original = ObjectStore.open_parquet
+    monkeypatch.setattr(ObjectStore, "open_parquet", lambda self, path: read.append(path) or original(self, path))
     assert local_versions.read(1).fragment_count == live
     assert read == []
     local_versions.objects.write("versions/1.json", json.dumps(document).encode())
@@ -155,13 +157,59 @@ def test_a_read_version_can_be_published_again(versions: VersionStore) -> None:
     assert versions.latest() == replace(version(1), number=2)
 
 
+def test_what_planning_learnt_is_kept_from_version_to_version(versions: VersionStore) -> None:
+    """Each version writes what it learnt anew, and one that learnt nothing writes nothing."""
+    many = {b"\xff%d" % number: b"value" for number in range(2000)}
+    versions.publish(replace(version(1), memory=many))
+    first = versions.read(1)
+    assert first.memory == many
+    learnt = {**many, b"new": b"\x00"}
+    del learnt[b"\xff7"]
+    versions.publish(replace(version(2), memory=learnt), first)
+    second = versions.read(2)
+    assert second.memory == learnt
+    versions.publish(replace(version(3), memory=second.memory), second)
+    paths = [memory_of(versions.read(number)) for number in (1, 2, 3)]
+    assert [len(own) for own in paths] == [1, 2, 2]
+    assert paths[1] == paths[2]
+    assert pickle.loads(pickle.dumps(versions.read(3).memory)) == learnt
+    assert versions.memory() == learnt
+
+
+def test_damaged_memory_is_none(versions: VersionStore) -> None:
+    """It only saves work."""
+    versions.publish(replace(version(1), memory={b"a": b"b"}))
+    for data in (b"", None):
+        found = versions.read(1)
+        (path,) = memory_of(found)
+        if data is None:
+            versions.objects.delete([path])
+        else:
+            versions.objects.write(path, data)
+        assert versions.memory() == {}
+    versions.publish(replace(version(2), memory={b"c": b"d"}), versions.read(1))
+    assert versions.memory() == {b"c": b"d"}
+
+
+def memory_of(published: Version) -> tuple[str, ...]:
+    return next(own.files.paths() for own in stored_entries(published) if own.kind.name == "memory")
+
+
 def test_a_version_of_a_newer_release_is_refused(versions: VersionStore) -> None:
     versions.publish(version(1))
     document = json.loads(versions.objects.read("versions/1.json"))
     versions.objects.write("versions/2.json", json.dumps({**document, "format_version": 99, "number": 2}).encode())
-    with pytest.raises(StoreError, match=r"2\.json has format 99, and this release .* reads up to 1: upgrade"):
+    with pytest.raises(StoreError, match=r"2\.json has format 99, and this release .* reads up to 2: upgrade"):
         versions.latest()
     assert versions.read(1) == version(1)
+
+
+def test_a_version_of_an_older_release_is_to_be_rebuilt(versions: VersionStore) -> None:
+    versions.publish(version(1))
+    document = json.loads(versions.objects.read("versions/1.json"))
+    versions.objects.write("versions/2.json", json.dumps({**document, "format_version": 1, "number": 2}).encode())
+    with pytest.raises(CorruptionError, match=r"2\.json was written by an older release .*refresh --full"):
+        versions.latest()
 
 
 @pytest.mark.parametrize(
@@ -174,8 +222,9 @@ def test_a_version_of_a_newer_release_is_refused(versions: VersionStore) -> None
         lambda text: text.replace(b'"schema": "', b'"schema": "eJy'),
         lambda text: text.replace(b"2024-05-06", b"yesterday!"),
         lambda text: text.replace(b'"files": {', b'"files": [], "x": {'),
-        lambda text: text.replace(b'"format_version": 1', b'"format_version": "1"'),
+        lambda text: text.replace(b'"format_version": 2', b'"format_version": "2"'),
         lambda text: b"\xff" + text,
+        lambda text: text.replace(b'"rows": 3', b'"row": 3'),
     ],
 )
 def test_a_damaged_document_is_named(local_versions: VersionStore, damage: object) -> None:
@@ -185,6 +234,16 @@ def test_a_damaged_document_is_named(local_versions: VersionStore, damage: objec
     assert damage(data) != data
     local_versions.objects.write("versions/1.json", damage(data))
     with pytest.raises(CorruptionError, match=r"versions/1\.json is damaged"):
+        local_versions.latest()
+
+
+def test_a_version_of_an_earlier_release_is_to_be_rebuilt(local_versions: VersionStore) -> None:
+    local_versions.publish(version(1))
+    document = json.loads(local_versions.objects.read("versions/1.json"))
+    local_versions.objects.write("versions/1.json", json.dumps({**document, "format_version": 1}).encode())
+    with pytest.raises(
+        CorruptionError, match=r"1\.json was written by an earlier release .* `metastore refresh --full`"
+    ):
         local_versions.latest()
 
 

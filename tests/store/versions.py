@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from datetime import UTC, datetime
 
 import pyarrow as pa
 
-from metastore_assets.store.manifest import FragmentEntry, NodeEntry, PartitionEntry, ProfileFiles, Version
+from metastore_assets.store.document import stored_entries
+from metastore_assets.store.manifest import Decision, FragmentEntry, NodeEntry, PartitionEntry, ProfileFiles, Version
 
 SCHEMA = pa.schema([pa.field("a", pa.int64(), metadata={b"metastore.field_id": b"1"}), ("b", pa.list_(pa.string()))])
 
@@ -18,7 +20,9 @@ def files(name: str) -> ProfileFiles:
 
 def fragment(name: str) -> FragmentEntry:
     """A fragment whose files are `files(name)`."""
-    return FragmentEntry(name, "day=1", f"s3://lake/{name}.parquet", 1000, 10, "layout", ("7",), files(name))
+    return FragmentEntry(
+        name, "day=1", f"s3://lake/{name}.parquet", 1000, 10, "layout", ("7",), files(name), unlisted=("7",)
+    )
 
 
 def version(number: int, tag: str = "", fragments: int = 3) -> Version:
@@ -41,6 +45,18 @@ def version(number: int, tag: str = "", fragments: int = 3) -> Version:
         layout="layout",
         layouts={"layout": {"1": "int64", "2": "list"}, "empty": {}},
         fragments=[fragment(f"fragment-{name}-{i}") for i in range(fragments)],
-        partitions=[PartitionEntry("day=1", f"content {name}", 30, 3000, fragments, files(f"day-{name}"), number)],
-        nodes=[NodeEntry(f"node-{name}", files(f"node-{name}"))],
+        partitions=[
+            PartitionEntry("day=1", f"content {name}", 30, 3000, fragments, files(f"day-{name}"), number, "layout")
+        ],
+        nodes=[NodeEntry(f"node-{name}", files(f"node-{name}"), "layout")],
+        decisions={"1": Decision("estimated", "about 200,000 distinct", 1, 200_000, 300_000)},
     )
+
+
+def files_of(published: Version) -> Iterator[str]:
+    """All files that a version read from a store consists of: what is there if there is no other version."""
+    yield from published.paths()
+    yield from published.own_files()
+    yield from (path for entries in stored_entries(published) for path in entries.files.paths())
+    yield f"versions/{published.number}.json"
+    yield "versions/newest"

@@ -4,29 +4,15 @@ from __future__ import annotations
 
 import io
 import os
-import re
 from collections.abc import Iterable, Iterator, Mapping
 from contextlib import contextmanager
-from datetime import timedelta
 from itertools import chain
-from typing import Any, cast
+from typing import Any
 
 from obstore import exceptions
 from obstore.store import from_url
 
-_CLIENT_FLAGS = {"allow_http", "allow_invalid_certificates", "http1_only", "http2_only", "randomize_addresses"}
-_CLIENT_KEYS = _CLIENT_FLAGS | {
-    "connect_timeout",
-    "pool_idle_timeout",
-    "proxy_url",
-    "proxy_excludes",
-    "read_timeout",
-    "timeout",
-    "user_agent",
-}
-_WRITER_KEYS = {"s3_allow_unsafe_rename", "s3_locking_provider", "conditional_put", "copy_if_not_exists"}
-"""Settings that deltalake takes and that only matter to who writes a table."""
-
+from metastore_assets.storage_options import obstore_arguments
 
 _PAGE = 1000
 """Objects that one request lists."""
@@ -41,23 +27,7 @@ class OverwrittenError(OSError):
 
 def open_object_store(root: str, options: Iterable[tuple[str, str]]) -> Any:
     """The store at `scheme://bucket`. Options are those that deltalake takes: `aws_region`, `allow_http`, …"""
-    config: dict[str, str] = {}
-    client: dict[str, Any] = {}
-    for key, value in options:
-        bare = re.sub(r"^(aws|google|azure)_", "", key.lower())
-        if bare in _CLIENT_FLAGS:
-            client[bare] = value.strip().lower() in ("true", "1", "yes", "on")
-        elif bare in _CLIENT_KEYS:
-            client[bare] = value
-        elif bare not in _WRITER_KEYS:
-            config[key] = value
-    return from_url(
-        root,
-        config=cast(Any, config),
-        client_options=cast(Any, client or None),
-        # obstore's own 10 retries over 3 minutes make a mistyped endpoint look like a hang.
-        retry_config={"max_retries": 5, "retry_timeout": timedelta(seconds=60)},
-    )
+    return from_url(root, **obstore_arguments(root.partition("://")[0], options, reads_only=True))
 
 
 @contextmanager

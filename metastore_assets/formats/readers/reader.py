@@ -102,6 +102,8 @@ class FileFragmentReader:
             # Conformed first: Arrow has no filter for some of the types that files hold.
             yield self._live(conform(chunk, field.type, self._matcher), start)
             start += len(chunk)
+        if start != self._columns.row_count:
+            raise pa.ArrowInvalid(f"it has {start} rows, the file {self._columns.row_count}")
 
     def _live(self, chunk: pa.Array, start: int) -> pa.Array:
         first, last = np.searchsorted(self._deleted, np.array([start, start + len(chunk)], np.uint64))

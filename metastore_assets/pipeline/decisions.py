@@ -1,0 +1,225 @@
+"""What `frequencies: auto` means for a column: listed, or estimated. Decided once, from how many distinct values there
+are among how many, and changed only with hysteresis.
+
+A column is estimated with more than FREQUENCY_LIMIT distinct values, or when more than half of more than
+NEAR_UNIQUE_FROM values are distinct. It is listed again only when there are at most half as many distinct values, and
+they repeat four times on average (or are few). So a table that hovers about a threshold stays what it is.
+
+Distinct values are counted by merged sketches, which are functions of the sets of values: whoever publishes the same
+fragments after the same version decides the same. Turning to *estimated* takes effect at once, for that needs no
+reading; turning to *listed* with the next commit, for its plan has to say what is read again.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping, Sequence, Set
+from dataclasses import dataclass, replace
+from functools import partial
+
+import pyarrow as pa
+
+from metastore_assets.config import FREQUENCY_LIMIT, NEAR_UNIQUE_FROM, TableConfig
+from metastore_assets.pipeline.engine import Engine
+from metastore_assets.pipeline.files import read_statistics
+from metastore_assets.pipeline.plan import Decided, Held, Layout, Plan, holds, table_layout
+from metastore_assets.pipeline.signatures import signature_of
+from metastore_assets.statistics.column import ColumnStatistics
+from metastore_assets.statistics.distinct import estimate_distinct, merge_distinct_sketches
+from metastore_assets.statistics.types import type_class
+from metastore_assets.store.manifest import Decision, FragmentEntry, ProfileFiles, Version
+from metastore_assets.store.objects import ObjectStore
+
+_AT_ONCE = 16
+"""Profiles that are looked at by one task."""
+
+
+@dataclass(frozen=True)
+class Evidence:
+    """What decides, of one column over some fragments."""
+
+    type_class: str | None
+    values: int
+    sketch: bytes | None
+    unlisted: bool
+    """Whether the values of one of the fragments were not worth listing."""
+
+    @property
+    def distinct(self) -> int:
+        """About how many distinct values there are."""
+        return 0 if self.sketch is None else estimate_distinct(self.sketch)
+
+
+def why_estimated(distinct: int, values: int) -> str | None:
+    """Why a column with so many distinct values is estimated; None when it is not."""
+    if distinct > FREQUENCY_LIMIT:
+        return f"about {distinct:,} distinct values, more than {FREQUENCY_LIMIT:,}"
+    if values > NEAR_UNIQUE_FROM and 2 * distinct > values:
+        return f"about {distinct:,} of {values:,} values are distinct: they hardly repeat"
+    return None
+
+
+def why_listed(distinct: int, values: int) -> str | None:
+    """Why a column that was estimated is listed again; None when it is not."""
+    if 2 * distinct <= FREQUENCY_LIMIT and (2 * values <= NEAR_UNIQUE_FROM or 4 * distinct <= values):
+        return f"about {distinct:,} distinct values among {values:,}: few enough to be listed"
+    return None
+
+
+def recorded_decisions(version: Version, table: TableConfig) -> dict[str, Decided]:
+    """What `auto` means in a version, by field id: what the version does not name is listed."""
+    leaves = table_layout(version.schema, table).undecided
+    return {leaf: version.decisions[leaf].frequencies if leaf in version.decisions else "listed" for leaf in leaves}
+
+
+def planned_decisions(
+    base: Version, schema: pa.Schema, table: TableConfig, store: ObjectStore, *, moved_on: bool
+) -> dict[str, Decided]:
+    """What `auto` means in the version after `base`, as far as is known before anything is read.
+
+    `moved_on`: whether the table has changed since, so that it may be decided anew.
+    """
+    held = [signature_of(text) for text in base.layouts[base.layout].values()]
+    states = {leaf: own.state(leaf) for own in held if own is not None for leaf in own.values}
+    decided: dict[str, Decided] = {}
+    told: dict[str, ColumnStatistics] | None = None
+    for leaf in table_layout(schema, table).undecided:
+        state, decision = states.get(leaf), base.decisions.get(leaf)
+        if state == "listed":
+            decided[leaf] = "listed"
+        elif state == "estimated" and decision is not None:
+            again = moved_on and why_listed(decision.distinct, decision.values) is not None
+            decided[leaf] = "listed" if again else "estimated"
+        elif state == "off":
+            # The policy has just become `auto`: what is known of the table decides what has to be read.
+            told = read_statistics(store, base.files)[1] if told is None else told
+            own = _evidence(told.get(leaf))
+            decided[leaf] = "estimated" if why_estimated(own.distinct, own.values) else "listed"
+    return decided
+
+
+def settled(
+    engine: Engine,
+    store: ObjectStore,
+    table: TableConfig,
+    plan: Plan,
+    fragments: Mapping[str, FragmentEntry],
+) -> Plan:
+    """The plan with every `auto` decided, now that each of its fragments (by id) has a profile."""
+    open_ = {leaf.field_id for leaf, policy in plan.layout.leaves if policy.frequencies in ("auto", "listed")}
+    open_ &= set(plan.layout.valued)
+    if not open_:
+        return plan
+    before = read_statistics(store, plan.base.files)[1] if plan.base is not None else {}
+    added = set(plan.added)
+    came = _gathered(engine, store, open_, [fragments[own] for own in plan.added])
+    read = [fragments[own.id] for own in plan.to_profile if own.id not in added]
+    again: dict[str, Evidence] | None = None
+    decided: dict[str, Decided] = {}
+    for leaf, policy in plan.layout.leaves:
+        if leaf.field_id not in open_:
+            if policy.frequencies == "estimated":
+                decided[leaf.field_id] = "estimated"
+            continue
+        base, new = _evidence(before.get(leaf.field_id)), came.get(leaf.field_id, _NOTHING)
+        if base.type_class is None or base.type_class != type_class(leaf.type).name:
+            # A column that the published version does not know: what was read again for its sake counts as well.
+            again = _gathered(engine, store, open_, read) if again is None else again
+            new, base = _together([new, again.get(leaf.field_id, _NOTHING)]), _NOTHING
+        decided[leaf.field_id] = "estimated" if _is_estimated(base, new, bool(plan.removed)) else "listed"
+    layout = table_layout(plan.snapshot.schema, table, decided)
+    return _under(plan, layout, fragments)
+
+
+def record(store: ObjectStore, plan: Plan, files: ProfileFiles) -> dict[str, Decision]:
+    """The decisions of the version that a settled plan leads to, from its table's statistics."""
+    before = plan.base.decisions if plan.base else {}
+    told: dict[str, ColumnStatistics] | None = None
+    decisions: dict[str, Decision] = {}
+    for leaf, policy in plan.layout.leaves:
+        old = before.get(leaf.field_id)
+        if policy.frequencies != "estimated" and (old is None or policy.frequencies != "listed"):
+            continue
+        told = read_statistics(store, files)[1] if told is None else told
+        own = _evidence(told.get(leaf.field_id))
+        numbers = f"about {own.distinct:,} distinct values among {own.values:,}"
+        if policy.frequencies == "listed":
+            reason = why_listed(own.distinct, own.values) or numbers
+            state: Decided = "listed"
+        else:
+            reason = why_estimated(own.distinct, own.values) or f"{numbers}, and those of a single file hardly repeat"
+            state = "estimated"
+        if old is not None and old.frequencies == state:
+            decisions[leaf.field_id] = replace(old, distinct=own.distinct, values=own.values)
+        else:
+            decisions[leaf.field_id] = Decision(state, reason, plan.number, own.distinct, own.values)
+    return decisions
+
+
+def _under(plan: Plan, layout: Layout, fragments: Mapping[str, FragmentEntry]) -> Plan:
+    """The plan with another layout: partitions stay only where they are what that one wants."""
+    if layout.id == plan.layout.id:
+        return plan
+    layouts = {**plan.layouts, layout.id: layout.signatures}
+    known = Held(layouts, layout)
+    partitions = tuple(
+        part
+        if part.reused is None or holds(known, part.reused, [fragments[own] for own in part.fragments])
+        else replace(part, reused=None)
+        for part in plan.partitions
+    )
+    return replace(plan, layout=layout, layouts=layouts, partitions=partitions)
+
+
+def _is_estimated(base: Evidence, came: Evidence, some_went: bool) -> bool:
+    if came.unlisted:
+        return True
+    if not some_went:
+        both = _together([base, came])
+        return why_estimated(both.distinct, both.values) is not None
+    # What went cannot be taken out of a sketch. Sure is what came, and what the published version held; what both
+    # amount to now, the next commit will know.
+    return came.distinct > FREQUENCY_LIMIT or why_estimated(base.distinct, base.values) is not None
+
+
+def _gathered(
+    engine: Engine, store: ObjectStore, leaves: Set[str], entries: Sequence[FragmentEntry]
+) -> dict[str, Evidence]:
+    look = partial(_look, store, frozenset(leaves))
+    lots = [entries[start : start + _AT_ONCE] for start in range(0, len(entries), _AT_ONCE)]
+    return _merged(engine.merge(look, lots, [len(leaves) * len(lot) for lot in lots]))
+
+
+def _look(store: ObjectStore, leaves: frozenset[str], entries: Sequence[FragmentEntry]) -> dict[str, Evidence]:
+    """What the profiles of some fragments say. Runs in a worker process."""
+    found = []
+    for entry in entries:
+        rows = read_statistics(store, entry.files)[1]
+        found.append({leaf: _evidence(row, leaf in entry.unlisted) for leaf, row in rows.items() if leaf in leaves})
+    return _merged(found)
+
+
+def _merged(found: Iterable[Mapping[str, Evidence]]) -> dict[str, Evidence]:
+    by_leaf: dict[str, list[Evidence]] = {}
+    for one in found:
+        for leaf, own in one.items():
+            by_leaf.setdefault(leaf, []).append(own)
+    return {leaf: _together(own) for leaf, own in by_leaf.items()}
+
+
+def _together(parts: Sequence[Evidence]) -> Evidence:
+    sketches = [part.sketch for part in parts if part.sketch is not None]
+    return Evidence(
+        next((part.type_class for part in parts if part.type_class is not None), None),
+        sum(part.values for part in parts),
+        merge_distinct_sketches(sketches) if sketches else None,
+        any(part.unlisted for part in parts),
+    )
+
+
+def _evidence(row: ColumnStatistics | None, unlisted: bool = False) -> Evidence:
+    if row is None:
+        return _NOTHING
+    return Evidence(row.type_class, row.value_count, row.distinct_sketch, unlisted)
+
+
+_NOTHING = Evidence(None, 0, None, False)

@@ -1,0 +1,63 @@
+"""Who does the work of a refresh: Spark, or, where it is little, this process and its children.
+
+A session and its first job cost seconds, and a job some tenths of one; many commits are done in less. What is merged
+here are the Metastore's own files. Files of tables may end the process that reads them: without Spark it is a child.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from typing import TYPE_CHECKING, Literal, TypeVar
+
+from metastore_assets.spark.tasks import parallelism, run_tasks
+
+if TYPE_CHECKING:
+    from pyspark.sql import SparkSession
+
+T = TypeVar("T")
+R = TypeVar("R")
+
+_SMALL_MERGE = 4_000
+"""Profiles of columns that are merged here at once: less than a second's work."""
+_SMALL_SUM = 500_000
+"""Listed values that are summed here at once, likewise."""
+_SMALL_BYTES = 32 << 20
+_SMALL_FILES = 32
+"""What is read here by `auto`: so many bytes of so many files, a few seconds' work."""
+
+
+class Engine:
+    """The Spark of one refresh, started when something needs it.
+
+    `spark` reads files of tables on Spark always; `auto` does without where they are few and small.
+    """
+
+    def __init__(self, start: Callable[[], SparkSession], kind: Literal["spark", "auto"] = "spark") -> None:
+        self._start = start
+        self._kind = kind
+
+    @property
+    def session(self) -> SparkSession:
+        """The session, started when it is not running."""
+        return self._start()
+
+    def slots(self) -> int:
+        """How many tasks Spark runs at a time."""
+        return parallelism(self.session)
+
+    def reads_here(self, sizes: Sequence[int]) -> bool:
+        """Whether files of so many bytes are read without Spark."""
+        return self._kind == "auto" and len(sizes) <= _SMALL_FILES and sum(sizes) <= _SMALL_BYTES
+
+    def sums_here(self, values: int) -> bool:
+        """Whether lists of so many values in all are summed without Spark."""
+        return values <= _SMALL_SUM
+
+    def merge(self, function: Callable[[T], R], tasks: Sequence[T], columns: Sequence[int]) -> list[R]:
+        """`[function(task) for task in tasks]` in no particular order. `columns`: profiles of columns each task merges.
+
+        Raises what `run_tasks` does.
+        """
+        if sum(columns) <= _SMALL_MERGE:
+            return [function(task) for task in tasks]
+        return run_tasks(self.session, function, tasks, [float(count) for count in columns])

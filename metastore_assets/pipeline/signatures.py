@@ -1,0 +1,171 @@
+"""Signatures of columns: what a stored profile holds of a top-level column, output by output, as a short text.
+
+Statistics, frequencies and histograms are signed apart, each with a version of its own, and names and order beside
+them. So a change of one output leaves the others alone; what is stored serves whoever wants no more than it holds; and
+a rename or a reordering changes no content. What has its default value is left out, so that a new option with a
+default changes no signature.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import json
+from collections.abc import Collection, Iterable, Iterator, Mapping
+from dataclasses import dataclass, field
+from functools import lru_cache
+from typing import Any
+
+from metastore_assets.config import KeptPolicy
+from metastore_assets.errors import UnsupportedTypeError
+from metastore_assets.statistics.histogram import histogram_capacity
+from metastore_assets.statistics.leaves import LeafColumn
+from metastore_assets.statistics.types import signature as class_signature
+from metastore_assets.statistics.types import type_class
+
+STATISTICS_VERSION = "2"
+FREQUENCIES_VERSION = "1"
+HISTOGRAMS_VERSION = "1"
+"""Each is raised when its output would come out differently of the same rows, so that it is computed again."""
+PROFILE_VERSION = f"{STATISTICS_VERSION}.{FREQUENCIES_VERSION}.{HISTOGRAMS_VERSION}"
+
+_DEFAULT = KeptPolicy()
+_CAPACITY = histogram_capacity(int(_DEFAULT.histogram))
+
+
+@dataclass(frozen=True)
+class Signature:
+    """What is held, or wanted, of one top-level column and the leaf columns below it, by their field ids."""
+
+    statistics: str
+    """Digest of the leaves' type classes: what any number is computed from."""
+    names: str = field(compare=False)
+    """Digest of the leaves' places in the table, paths and types as they are told: no number depends on it."""
+    values: tuple[str, ...]
+    """The leaves that have values of a class: those below stand for them."""
+    frequencies: Mapping[str, str] = field(default_factory=dict)
+    """`auto` (not decided), `estimated` or `off`; leaves not named are listed."""
+    histograms: Mapping[str, int] = field(default_factory=dict)
+    """Most bins, 0 for no histogram; leaves not named have the default."""
+    without_quantiles: tuple[str, ...] = ()
+    frequencies_version: str = ""
+    histograms_version: str = ""
+
+    def state(self, leaf: str, unlisted: Collection[str] = ()) -> str:
+        """`listed`, `estimated`, `off`, or `auto`. `unlisted`: leaves of which too many values were found to list."""
+        state = self.frequencies.get(leaf, "listed")
+        return "estimated" if leaf in unlisted and state in ("auto", "listed") else state
+
+    def serves(self, wanted: Signature, unlisted: Collection[str] = ()) -> bool:
+        """Whether all that is wanted is held, or follows from what is held."""
+        return not any(True for _ in self.lacking(wanted, unlisted))
+
+    def lacking(self, wanted: Signature, unlisted: Collection[str] = ()) -> Iterator[tuple[str, str]]:
+        """(Leaf, output) of all that is wanted and does not follow from what is held."""
+        if self.statistics != wanted.statistics:
+            yield from ((leaf, "statistics") for leaf in wanted.values)
+            if not wanted.values:
+                yield "", "statistics"
+            return
+        for leaf in wanted.values:
+            if leaf in self.without_quantiles and leaf not in wanted.without_quantiles:
+                yield leaf, "quantiles"
+            if not self._lists(wanted, leaf, unlisted):
+                yield leaf, "frequencies"
+            if not self._has_bins(wanted, leaf):
+                yield leaf, "histogram"
+
+    def equals(self, wanted: Signature, unlisted: Collection[str] = ()) -> bool:
+        """Whether what is held is what is wanted, no more and no less; names and order aside."""
+        return (
+            (self.statistics, self.without_quantiles) == (wanted.statistics, wanted.without_quantiles)
+            and self.serves(wanted, unlisted)
+            and all(
+                self._bins(leaf) == wanted._bins(leaf) and self._resolved(leaf, unlisted) == wanted._resolved(leaf)
+                for leaf in wanted.values
+            )
+        )
+
+    def _lists(self, wanted: Signature, leaf: str, unlisted: Collection[str]) -> bool:
+        if wanted.state(leaf) in ("estimated", "off"):
+            return True
+        if self.frequencies_version != wanted.frequencies_version:
+            return False
+        held = self.state(leaf, unlisted)
+        # Where nothing is decided, what was found not to be worth listing is as good as a list.
+        return held in ("listed", "auto") or (held == "estimated" and leaf in unlisted and wanted.state(leaf) == "auto")
+
+    def _has_bins(self, wanted: Signature, leaf: str) -> bool:
+        most = wanted._bins(leaf)
+        return not most or (self.histograms_version == wanted.histograms_version and self._bins(leaf) >= most)
+
+    def _bins(self, leaf: str) -> int:
+        return self.histograms.get(leaf, _CAPACITY)
+
+    def _resolved(self, leaf: str, unlisted: Collection[str] = ()) -> str:
+        state = self.state(leaf, unlisted)
+        return "listed" if state == "auto" else state
+
+    def to_text(self) -> str:
+        """The signature as it is stored."""
+        told: dict[str, Any] = {"statistics": self.statistics, "names": self.names}
+        told["values"] = list(self.values)
+        told |= {"frequencies": self.frequencies} if self.frequencies else {}
+        told |= {"histograms": self.histograms} if self.histograms else {}
+        told |= {"without_quantiles": list(self.without_quantiles)} if self.without_quantiles else {}
+        told["versions"] = [self.frequencies_version, self.histograms_version]
+        return json.dumps(told, ensure_ascii=False, sort_keys=True, separators=(",", ":"))
+
+
+@lru_cache(maxsize=65_536)
+def signature_of(text: str) -> Signature | None:
+    """The inverse of `Signature.to_text`; None for what is no signature of today's form, which serves nobody."""
+    try:
+        told = json.loads(text)
+        frequencies_version, histograms_version = told["versions"]
+        return Signature(
+            told["statistics"],
+            told["names"],
+            tuple(told["values"]),
+            told.get("frequencies", {}),
+            told.get("histograms", {}),
+            tuple(told.get("without_quantiles", ())),
+            frequencies_version,
+            histograms_version,
+        )
+    except (ValueError, KeyError, TypeError):
+        return None
+
+
+def signature(position: int, leaves: Iterable[tuple[LeafColumn, KeptPolicy]]) -> Signature:
+    """What is wanted of a top-level column, whose first leaf is at that position in the table."""
+    own = list(leaves)
+    valued = [(leaf.field_id, policy) for leaf, policy in own if _has_values(leaf)]
+    states = {leaf: policy.frequencies for leaf, policy in valued if policy.frequencies not in ("all", "listed")}
+    bins = {
+        leaf: 0 if policy.histogram == "off" else histogram_capacity(policy.histogram)
+        for leaf, policy in valued
+        if policy.histogram != _DEFAULT.histogram
+    }
+    return Signature(
+        statistics=digest([STATISTICS_VERSION, *(f"{leaf.field_id}:{class_signature(leaf.type)}" for leaf, _ in own)]),
+        names=digest([str(position), *(f"{leaf.path}:{leaf.type}" for leaf, _ in own)]),
+        values=tuple(leaf for leaf, _ in valued),
+        frequencies=states,
+        histograms=bins,
+        without_quantiles=tuple(leaf for leaf, policy in valued if policy.quantiles == "off"),
+        frequencies_version=FREQUENCIES_VERSION,
+        histograms_version=HISTOGRAMS_VERSION,
+    )
+
+
+def digest(parts: Iterable[str]) -> str:
+    """128 bits of the parts, as text."""
+    return hashlib.sha256("\0".join(parts).encode("utf-8", "surrogatepass")).hexdigest()[:32]
+
+
+def _has_values(leaf: LeafColumn) -> bool:
+    try:
+        type_class(leaf.type)
+    except UnsupportedTypeError:
+        return False
+    return True

@@ -1,0 +1,224 @@
+"""`auto` decides once per column, says why, and changes with hysteresis only; a commit costs what it changed."""
+
+from __future__ import annotations
+
+import shutil
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.parquet as pq
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from metastore_assets.config import FREQUENCY_LIMIT, NEAR_UNIQUE_FROM, MetastoreConfig, TableConfig
+from metastore_assets.errors import NotKeptError
+from metastore_assets.lookup import Metastore
+from metastore_assets.pipeline import reduce
+from metastore_assets.pipeline.decisions import why_estimated, why_listed
+from metastore_assets.pipeline.refresh import RefreshResult, plan_refresh, refresh
+from tests.pipeline.support import assert_same, everything, latest
+
+if TYPE_CHECKING:
+    from pyspark.sql import SparkSession
+
+
+@given(
+    st.lists(st.tuples(st.integers(0, 4 * FREQUENCY_LIMIT), st.integers(1, 40)), min_size=1, max_size=30),
+    st.booleans(),
+)
+def test_no_small_change_undoes_a_decision(walk: list[tuple[int, int]], estimated: bool) -> None:
+    """What is estimated is listed again only below half of what made it so, and never both at once."""
+    for distinct, repeats in walk:
+        values = distinct * repeats
+        if why_listed(distinct, values) is not None:
+            assert why_estimated(distinct, values) is None
+            assert why_estimated(2 * distinct, 2 * values) is None
+            estimated = False
+        elif why_estimated(distinct, values) is not None:
+            estimated = True
+    distinct, repeats = walk[-1]
+    if estimated:
+        assert distinct > FREQUENCY_LIMIT // 2 or (repeats < 4 and 2 * distinct * repeats > NEAR_UNIQUE_FROM)
+
+
+@dataclass
+class Walk:
+    """A table of one column in files that each bring `step` distinct values, six times each."""
+
+    folder: Path
+    spark: SparkSession
+    step: int = 30_000
+    summed: list[tuple[int, int]] = field(default_factory=list)
+    """(Terms, rows) of each list of `x` that was summed since the last refresh."""
+
+    @property
+    def config(self) -> MetastoreConfig:
+        table = TableConfig(name="t", uri=str(self.folder / "lake"))
+        return MetastoreConfig(root=str(self.folder / "root"), tables=[table])
+
+    def path(self, number: int) -> Path:
+        return self.folder / "lake" / f"part={number % 3}" / f"{number}.parquet"
+
+    def put(self, *numbers: int) -> None:
+        for number in numbers:
+            self.path(number).parent.mkdir(parents=True, exist_ok=True)
+            values = np.repeat(np.arange(number * self.step, (number + 1) * self.step), 6)
+            columns = {"x": pa.array(values), "few": pa.array(values % 7)}
+            pq.write_table(pa.table(columns), self.path(number))
+
+    def refresh(self, **how: Any) -> RefreshResult:
+        self.summed.clear()
+        return refresh(self.config, self.config.tables[0], lambda: self.spark, **how)
+
+    def state(self) -> str:
+        """That of `x`, which is the same at every level."""
+        table = Metastore(self.config.root).table("t")
+        places = [None, *(entry.key for entry in table.partitions())]
+        (state,) = {table.statistics(["x"], place)[0].frequencies for place in places}
+        return state
+
+
+@pytest.fixture
+def walk(spark: SparkSession, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Walk:
+    found = Walk(tmp_path, spark)
+    real = reduce.sum_columns
+
+    def counting(spark: Any, store: Any, folder: Any, layout: Any, sums: Any) -> Any:
+        found.summed += [(len(one.terms), one.rows) for one in sums if 0 in one.positions]
+        return real(spark, store, folder, layout, sums)
+
+    monkeypatch.setattr(reduce, "sum_columns", counting)
+    return found
+
+
+def assert_full_says_the_same(walk: Walk) -> None:
+    """`--full` reads everything again under the recorded decisions."""
+    told, decisions = everything(walk.config), latest(walk.config).decisions
+    root = Path(walk.config.root)
+    shutil.copytree(root, root.with_name("kept"))
+    walk.refresh(full=True)
+    again = everything(walk.config)
+    for one in (told, again):
+        _without_estimated_percentiles(one)
+    assert_same(told, again)
+    assert {key: own.frequencies for key, own in latest(walk.config).decisions.items()} == {
+        key: own.frequencies for key, own in decisions.items()
+    }
+    shutil.rmtree(root)
+    root.with_name("kept").rename(root)
+
+
+def _without_estimated_percentiles(told: dict[str, Any]) -> None:
+    """How digests were grouped shows in their last digits."""
+    for _, profile in [(0, told["table"]), *told["partitions"].values()]:
+        for row in profile["columns"].values():
+            if row["percentiles_guarantee"] == "estimate":
+                row["percentiles"] = None
+
+
+@pytest.mark.long
+@pytest.mark.spark
+def test_a_walk_across_the_threshold(walk: Walk) -> None:
+    walk.put(0, 1, 2, 3)
+    walk.refresh()
+    assert (walk.state(), latest(walk.config).decisions) == ("listed", {})
+
+    # Up, beyond 131,072: estimated at once, and nothing is read or summed for it.
+    walk.put(4)
+    up = walk.refresh()
+    assert (walk.state(), up.fragments_profiled, walk.summed) == ("estimated", 1, [])
+    decision = latest(walk.config).decisions["x"]
+    assert (decision.frequencies, decision.since) == ("estimated", 2)
+    assert decision.reason.endswith("distinct values, more than 131,072")
+    with pytest.raises(NotKeptError, match=r"about 1.*, more than 131,072; with `frequencies: all`"):
+        Metastore(walk.config.root).table("t").top("x")
+    assert_full_says_the_same(walk)
+
+    # Down a little, and up, and down: it stays, and a commit costs what it changed.
+    for gone in ((4,), (3,)):
+        for number in gone:
+            walk.path(number).unlink()
+        down = walk.refresh()
+        assert (walk.state(), down.fragments_profiled, len(down.partitions_changed), walk.summed) == (
+            "estimated", 0, 1, [],
+        )  # fmt: skip
+    walk.put(3, 4)
+    assert walk.refresh().fragments_profiled == 2
+    assert (walk.state(), latest(walk.config).decisions["x"].since, walk.summed) == ("estimated", 2, [])
+
+    # Far down: the next commit lists it again, and its plan says what is read for it: what was profiled without.
+    for number in (0, 1, 2):
+        walk.path(number).unlink()
+    walk.refresh()
+    assert walk.state() == "estimated"
+    assert not walk.refresh().published
+    walk.put(5)
+    walk.path(4).unlink()
+    plan = plan_refresh(walk.config, walk.config.tables[0])
+    assert plan.to_json()["read_again"] == {"x": {"frequencies": 1}}
+    back = walk.refresh()
+    assert (walk.state(), back.fragments_profiled, back.fragments_added) == ("listed", 2, 1)
+    decision = latest(walk.config).decisions["x"]
+    assert (decision.frequencies, decision.since) == ("listed", back.version)
+    assert "few enough to be listed" in decision.reason
+    assert_full_says_the_same(walk)
+
+    # Listed below the threshold: a commit sums what is there and what came, once per place.
+    walk.put(6)
+    walk.refresh()
+    assert walk.state() == "listed"
+    assert all(terms <= 4 for terms, _ in walk.summed)
+
+
+@pytest.mark.spark
+def test_a_near_unique_table_lists_nothing_from_the_first_on(walk: Walk) -> None:
+    """More than half of more than 65,536 values of a file differ: no list is written, and none is kept."""
+    folder = walk.folder / "lake" / "part=0"
+    folder.mkdir(parents=True)
+    for number in range(3):
+        ids = np.arange(number * 80_000, (number + 1) * 80_000)
+        names = pa.array([f"{one * 2654435761 % 2**32:08x}" for one in ids.tolist()])
+        pq.write_table(pa.table({"x": pa.array(ids), "name": names}), folder / f"{number}.parquet")
+    walk.refresh()
+    version = latest(walk.config)
+    assert {own.frequencies for own in version.decisions.values()} == {"estimated"}
+    assert {own.unlisted for own in version.fragments} == {("x", "name")}
+    listed = [path for path in version.paths() if "frequencies" in path]
+    assert sum((Path(walk.config.root) / "t" / path).stat().st_size for path in listed) < 20_000
+    row = Metastore(walk.config.root).table("t").statistics(["name"])[0]
+    assert (row.distinct_count_guarantee, row.duplicate_count, row.percentiles) == ("estimate", None, None)
+    assert row.distinct_count == pytest.approx(240_000, rel=0.06)
+    assert_full_says_the_same(walk)
+
+
+@pytest.mark.long
+@pytest.mark.spark
+def test_policies_are_switched_without_reading(walk: Walk) -> None:
+    """Off reads nothing; on again reads only what was profiled without, and says so."""
+    walk.put(0, 1)
+    walk.refresh()
+    listed = everything(walk.config)
+
+    def refreshed(**kept: object) -> RefreshResult:
+        table = TableConfig.model_validate(
+            {"name": "t", "uri": str(walk.folder / "lake"), "columns": {"x": kept} if kept else {}}
+        )
+        return refresh(walk.config, table, lambda: walk.spark)
+
+    off = refreshed(frequencies="off", histogram="off")
+    assert (off.fragments_profiled, walk.state()) == (0, "off")
+    assert everything(walk.config)["table"]["columns"]["x"]["bins"] is None
+    walk.put(2)
+    assert refreshed(frequencies="off", histogram="off").fragments_profiled == 1
+    walk.path(2).unlink()
+    on = refreshed()
+    assert (on.fragments_profiled, walk.state()) == (0, "listed")
+    assert_same(everything(walk.config), listed)
+    coarse = refreshed(histogram=1000)
+    assert coarse.fragments_profiled == 0
+    fine = refreshed(histogram=4000)
+    assert fine.fragments_profiled == 2

@@ -1,0 +1,109 @@
+"""Spark is asked for when there is much to do, and what is done without it comes out the same."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import pyarrow as pa
+import pyarrow.orc as orc
+import pytest
+
+from metastore_assets.config import MetastoreConfig, TableConfig
+from metastore_assets.errors import ProfileError
+from metastore_assets.pipeline import engine as engines
+from metastore_assets.pipeline.refresh import refresh
+from tests.formats.hudi.tables import HUDI_TABLES
+from tests.formats.iceberg.tables import ICEBERG_TABLES
+from tests.formats.tables import DAYS, TABLES, Table
+from tests.pipeline.support import Lake, assert_same, everything, everything_on_spark
+from tests.robustness.killers import negative_lengths
+
+if TYPE_CHECKING:
+    from pyspark.sql import SparkSession
+
+
+_OFTEN = ("ParquetFiles", "CsvFiles", "DeltaDeletionVectors", "IcebergEqualityDeletes", "HudiMergeOnRead")
+_KINDS = [
+    pytest.param(kind, id=kind.__name__, marks=[] if kind.__name__ in _OFTEN else pytest.mark.long)
+    for kind in (*TABLES, *ICEBERG_TABLES, *HUDI_TABLES)
+]
+
+
+class SparkWanted(Exception):
+    """Raised instead of starting Spark."""
+
+
+def no_spark() -> SparkSession:
+    raise SparkWanted
+
+
+def _auto(lake: Lake, root: str) -> MetastoreConfig:
+    return lake.config(root).model_copy(update={"engine": "auto"})
+
+
+@pytest.mark.spark
+@pytest.mark.parametrize("kind", _KINDS)
+def test_without_spark_comes_out_what_comes_out_on_it(spark: SparkSession, tmp_path: Path, kind: type[Table]) -> None:
+    """Of every format, from scratch and after commits."""
+    table = kind(tmp_path / "t")
+    table.append([(number, f"text {number % 4}", DAYS[number % 3]) for number in range(12)])
+    config = MetastoreConfig(
+        root=str(tmp_path / "auto"), engine="auto", tables=[TableConfig(name="t", uri=str(tmp_path / "t"))]
+    )
+    refresh(config, config.tables[0], no_spark)
+    table.append([(number, "new", DAYS[0]) for number in range(20, 24)])
+    table.delete([3, 4, 20])
+    refresh(config, config.tables[0], no_spark)
+    on_spark = config.model_copy(update={"root": str(tmp_path / "spark"), "engine": "spark"})
+    with everything_on_spark():
+        refresh(on_spark, config.tables[0], lambda: spark)
+    assert_same(everything(config), everything(on_spark))
+
+
+@pytest.mark.parametrize("limit", ["_SMALL_BYTES", "_SMALL_FILES", "_SMALL_MERGE", "_SMALL_SUM"])
+def test_much_is_left_to_spark(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, limit: str) -> None:
+    """Reading is so by bytes and by files, merging by columns, summing by values."""
+    lake = Lake(tmp_path)
+    lake.append(1)
+    lake.append(2)
+    refresh(_auto(lake, "little"), lake.table, no_spark)
+    monkeypatch.setattr(engines, limit, 1)
+    with pytest.raises(SparkWanted):
+        refresh(_auto(lake, "much"), lake.table, no_spark)
+
+
+def test_files_are_read_on_spark_unless_the_configuration_says_otherwise(tmp_path: Path) -> None:
+    lake = Lake(tmp_path)
+    lake.append(1)
+    with pytest.raises(SparkWanted):
+        refresh(lake.config(), lake.table, no_spark)
+    with pytest.raises(ValueError, match=r"engine"):
+        MetastoreConfig(root="r", engine="none")  # type: ignore[arg-type]
+
+
+@pytest.mark.spark
+def test_a_commit_that_brings_no_file_needs_no_spark(spark: SparkSession, tmp_path: Path) -> None:
+    lake = Lake(tmp_path)
+    for partition in (1, 1, 2):
+        gone = lake.append(partition)
+    refresh(lake.config(), lake.table, lambda: spark)
+    gone.unlink()
+    refresh(lake.config(), lake.table, no_spark)
+    scratch = lake.config("scratch")
+    refresh(scratch, lake.table, lambda: spark)
+    assert_same(everything(lake.config()), everything(scratch))
+
+
+def test_a_file_that_ends_its_reader_is_named(tmp_path: Path) -> None:
+    """And costs nothing but its own profile."""
+    folder = tmp_path / "t"
+    folder.mkdir()
+    maps = pa.array([[(7, 1)]] * 20, pa.map_(pa.int32(), pa.int32()))
+    orc.write_table(pa.table({"id": pa.array(range(20), pa.int64()), "m": maps}), folder / "good.orc")
+    (folder / "killer.orc").write_bytes(negative_lengths())
+    config = MetastoreConfig(root=str(tmp_path / "r"), engine="auto", tables=[TableConfig(name="t", uri=str(folder))])
+    with pytest.raises(ProfileError, match=r"1 of 2 fragments.*killer\.orc \(column 'm'\) ended the process"):
+        refresh(config, config.tables[0], no_spark)
+    (folder / "killer.orc").unlink()
+    assert refresh(config, config.tables[0], no_spark).fragments_profiled == 0

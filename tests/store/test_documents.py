@@ -1,0 +1,174 @@
+"""The newest of numbered documents: found in a few requests, however many there are and whatever is told of it."""
+
+from __future__ import annotations
+
+import uuid
+from collections.abc import Iterator
+from concurrent.futures import ThreadPoolExecutor
+
+import boto3
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from metastore_assets.store.documents import Documents
+from metastore_assets.store.objects import ObjectStore
+from metastore_assets.store.versions import VersionStore
+from tests.formats.s3_proxy import Requests, counted
+from tests.store.versions import version
+
+
+class Memory(ObjectStore):
+    """Objects in memory; counts what is asked."""
+
+    def __init__(self, objects: dict[str, bytes]) -> None:
+        super().__init__("/nowhere")
+        self.objects, self.asked, self.listed = objects, 0, 0
+
+    def read(self, path: str) -> bytes:
+        self.asked += 1
+        if path not in self.objects:
+            return super().read(path)  # says so
+        return self.objects[path]
+
+    def info(self, path: str) -> object:  # type: ignore[override]
+        self.asked += 1
+        return self.objects.get(path)
+
+    def list(self, prefix: str = "") -> list[object]:  # type: ignore[override]
+        self.listed += 1
+        return [type("Info", (), {"path": path})() for path in self.objects if path.startswith(f"{prefix}/")]
+
+
+HINTS = st.one_of(
+    st.none(),
+    st.binary(max_size=4),
+    st.integers(-3, 10**6).map(lambda number: str(number).encode()),
+    st.sampled_from([b"007", b" 7", b"7\n", b"9" * 30, "٣".encode(), b"1e3"]),
+)
+
+
+@given(st.integers(1, 3000), st.integers(0, 5000), HINTS)
+def test_the_newest_is_found_whatever_is_told(oldest: int, newest: int, told: bytes | None) -> None:
+    numbers = range(oldest, newest + 1)
+    objects = {f"versions/{number}.json": b"x" for number in numbers}
+    if told is not None:
+        objects["versions/newest"] = told
+    documents = Documents(Memory(objects))
+    assert documents.newest() == (newest if numbers else 0)
+
+
+@given(st.integers(1, 10**6), st.integers(0, 40))
+def test_what_is_told_may_be_behind(told: int, behind: int) -> None:
+    """The further behind, the more is asked, but of 40 documents no more than of twice their digits; none is listed."""
+    objects = {f"versions/{number}.json": b"x" for number in range(told, told + behind + 1)}
+    store = Memory({**objects, "versions/newest": str(told).encode()})
+    assert Documents(store).newest() == told + behind
+    assert store.asked <= 3 + 2 * behind.bit_length()
+    assert store.listed == 0
+
+
+@pytest.fixture
+def versions(store: ObjectStore) -> VersionStore:
+    """Three versions."""
+    versions = VersionStore(store, "orders")
+    for number in range(1, 4):
+        versions.publish(version(number))
+    return versions
+
+
+@pytest.mark.parametrize("told", [None, b"", b"1", b"2", b"99", b"nonsense", b"\xff"])
+def test_wrong_and_missing_hints(versions: VersionStore, told: bytes | None) -> None:
+    """Nobody is misled, and the next publisher puts it right."""
+    if told is None:
+        versions.objects.delete(["versions/newest"])
+    else:
+        versions.objects.write("versions/newest", told)
+    assert versions.latest() == version(3)
+    versions.publish(version(4))
+    assert versions.latest() == version(4)
+    assert versions.objects.read("versions/newest") == b"4"
+
+
+def test_the_newest_is_moved_away(versions: VersionStore) -> None:
+    """As the message about a damaged document says; then it is published again."""
+    versions.objects.write("moved away", versions.documents.read(3))
+    versions.objects.delete(["versions/3.json"])
+    assert versions.latest() == version(2)
+    versions.publish(version(3, "again"), versions.latest())
+    assert versions.latest() == version(3, "again")
+    assert versions.numbers() == [1, 2, 3]
+
+
+@pytest.fixture(scope="module")
+def requests(s3_endpoint: str) -> Iterator[Requests]:
+    with counted(s3_endpoint) as seen:
+        yield seen
+
+
+@pytest.mark.s3
+@pytest.mark.parametrize("many_versions", [200, pytest.param(3000, marks=pytest.mark.long)])
+def test_as_many_requests_for_ten_versions_as_for_many(
+    s3_options: dict[str, str], requests: Requests, many_versions: int
+) -> None:
+    """To look for the newest, to read it, and to publish; also when the last hint was not written."""
+    counts = []
+    for newest in (10, many_versions):
+        root = ObjectStore(f"s3://metastore/{uuid.uuid4().hex}", s3_options)
+        many(root, newest, s3_options)
+        versions = VersionStore(root, "orders")
+        versions.publish(version(newest))
+        seen = VersionStore(ObjectStore(root.uri(), {**s3_options, "aws_endpoint": requests.endpoint}), "orders")
+        requests.take()
+        assert seen.newest() == newest
+        looked = requests.take()
+        latest = seen.latest()
+        assert latest == version(newest)
+        read = requests.take()
+        seen.publish(version(newest + 1), latest)
+        published = requests.take()
+        versions.objects.write("versions/newest", str(newest).encode())
+        assert seen.newest() == newest + 1
+        behind = requests.take()
+        assert not any(request.startswith("list") for request in (*looked, *read, *published, *behind))
+        counts.append([len(looked), len(read), len(published), len(behind)])
+    assert counts[0] == counts[1]
+    assert counts[0][0] == 3
+    assert counts[0][3] == 5
+    assert counts[0][1] <= 8, "the document, and four files of entries to compare it with"
+
+
+def many(root: ObjectStore, newest: int, options: dict[str, str]) -> None:
+    """All documents below the newest; nobody reads them."""
+    client = boto3.client(
+        "s3",
+        endpoint_url=options["aws_endpoint"],
+        aws_access_key_id="key",
+        aws_secret_access_key="not-a-secret",
+        region_name="us-east-1",
+    )
+    folder = root.uri().removeprefix("s3://metastore/")
+
+    def put(number: int) -> None:
+        client.put_object(Bucket="metastore", Key=f"{folder}/orders/versions/{number}.json", Body=b"{}")
+
+    with ThreadPoolExecutor(4) as pool:
+        list(pool.map(put, range(1, newest)))
+
+
+def test_documents_are_told_from_other_files() -> None:
+    documents = Documents(ObjectStore("/nowhere"), "a/b")
+    assert documents.number("a/b/17.json") == 17
+    for path in ("a/b/017.json", "a/b/0.json", "a/b/17", "a/b/17.json.bak", "b/17.json", "17.json", "a/b/c/17.json"):
+        assert documents.number(path) is None
+    assert documents.owns("a/b/newest")
+    assert not documents.owns("newest")
+
+
+def test_who_is_late_with_the_hint_misleads_nobody(store: ObjectStore) -> None:
+    """A publisher is stopped between the two writes, and goes on when others have published."""
+    versions = VersionStore(store, "orders")
+    for number in range(1, 12):
+        versions.publish(version(number))
+        versions.objects.write("versions/newest", b"1")
+        assert versions.newest() == number

@@ -1,0 +1,230 @@
+"""Publishing drops what has become of no use: only that, a portion at a time, without a look at what there is."""
+
+from __future__ import annotations
+
+import json
+import os
+from dataclasses import replace
+from datetime import timedelta
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from metastore_assets.errors import VersionNotFoundError
+from metastore_assets.store import entry_files, released
+from metastore_assets.store.manifest import Version
+from metastore_assets.store.objects import ObjectStore
+from metastore_assets.store.versions import VersionStore
+from tests.store.test_expire import Table
+from tests.store.versions import files, files_of, fragment, version
+
+HALF_AN_HOUR = timedelta(hours=0.5)
+AT_ONCE = timedelta(days=-1)
+
+
+@pytest.fixture(autouse=True)
+def _no_waiting_for_the_disk(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(os, "fsync", lambda descriptor: None)
+
+
+class Published(Table):
+    """A table whose versions are published on top of each other, as refreshes do, and drop what is outdated."""
+
+    def commit(self, *names: str, keep: int = 2, grace: timedelta = HALF_AN_HOUR) -> Version:
+        base = self.versions.latest()
+        number = 1 + (base.number if base else 0)
+        kept = {entry.id for entry in base.fragments} if base else set()
+        self.save(f"table-{number}", f"day-{number}", f"node-{number}", *(name for name in names if name not in kept))
+        self.versions.publish(replace(version(number), fragments=[fragment(name) for name in names]), base)
+        self.versions.drop_outdated(number, keep, grace)
+        self.pass_hour()
+        return self.versions.read(number)
+
+    def named(self) -> set[str]:
+        """What all versions there are name."""
+        return {path for number in self.versions.numbers() for path in files_of(self.versions.read(number))}
+
+
+@pytest.fixture
+def table(local_store: ObjectStore) -> Published:
+    return Published(local_store)
+
+
+def test_what_only_dropped_versions_name_goes(table: Published) -> None:
+    """After each commit there is exactly what the versions that are kept consist of."""
+    for number in range(1, 9):
+        table.commit("always", f"{number}", f"{number - 1}")
+        # The version that was replaced by this very commit's predecessor is older than the grace.
+        assert table.versions.numbers() == list(range(max(1, number - 1), number + 1))
+        for kept in table.versions.numbers():
+            assert set(table.versions.read(kept).paths()) <= table.paths(), "a reader of a kept version finds all"
+        assert table.paths() == table.named() | ({"versions/oldest"} if number > 2 else set())
+    with pytest.raises(VersionNotFoundError, match="no version 6; there are versions 7-8"):
+        table.versions.read(6)
+
+
+def test_a_version_stays_for_the_grace_after_it_was_replaced(table: Published) -> None:
+    for number in range(1, 6):
+        table.commit(f"{number}", keep=1, grace=timedelta(hours=2.5))
+    assert table.versions.numbers() == [2, 3, 4, 5], "version 2 was replaced two hours before, version 1 three"
+
+
+def test_retired_fragments_stay_known_and_stored(table: Published) -> None:
+    """A restore finds their profiles."""
+    table.commit("a", "b")
+    for number in (2, 3, 4):
+        base = table.versions.latest()
+        entries = [fragment("b"), replace(fragment("a"), retired=2)]
+        table.save(f"table-{number}", f"day-{number}", f"node-{number}")
+        table.versions.publish(replace(version(number), fragments=entries), base)
+        table.versions.drop_outdated(number, 1, AT_ONCE)
+    assert table.versions.numbers() == [4]
+    assert set(files("a").paths()) <= table.paths()
+    table.commit("b", keep=1, grace=AT_ONCE)
+    assert not set(files("a").paths()) & table.paths()
+    assert set(files("b").paths()) <= table.paths()
+
+
+def test_a_file_that_another_entry_names_stays(table: Published) -> None:
+    """A partition of one fragment has the fragment's profile; the fragment's entry goes, the partition's stays."""
+    table.save("a")
+    base = version(1)
+    shared = [replace(base.partitions[0], files=files("a"))]
+    table.versions.publish(replace(base, fragments=[fragment("a")], partitions=shared))
+    table.versions.publish(replace(version(2), fragments=[], partitions=shared), table.versions.read(1))
+    table.versions.publish(replace(version(3), fragments=[], partitions=[]), table.versions.read(2))
+    table.versions.drop_outdated(3, 2, AT_ONCE)
+    assert table.versions.numbers() == [2, 3]
+    assert set(files("a").paths()) <= table.paths()
+    table.versions.drop_outdated(3, 1, AT_ONCE)
+    assert not set(files("a").paths()) & table.paths()
+
+
+def test_much_is_removed_in_portions(table: Published, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Where it was is forgotten on the way: then the rest waits for `expire`."""
+    monkeypatch.setattr(released, "PORTION", 7)
+    table.commit(*(f"{i}" for i in range(20)))
+    table.commit("x")
+    removed: list[int] = []
+    delete = ObjectStore.delete
+    monkeypatch.setattr(ObjectStore, "delete", lambda self, paths: (removed.append(len(paths)), delete(self, paths))[1])
+    last = table.commit("y", keep=1)
+    assert sorted(removed) == [1, 1, 7, 7]
+    assert table.versions.numbers() == [2, 3]
+    table.versions.objects.delete(["versions/oldest"])
+    for _ in range(20):
+        table.versions.drop_outdated(3, 1, AT_ONCE)
+    assert max(removed) == 7
+    assert set(files_of(last)) <= table.paths()
+
+
+def test_what_is_begun_is_ended(table: Published, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Though more versions are to be kept from then on."""
+    monkeypatch.setattr(released, "PORTION", 7)
+    table.commit(keep=99)
+    table.commit(*(f"{i}" for i in range(20)), keep=99)
+    last = table.commit("x", keep=99)
+    for _ in range(9):
+        table.versions.drop_outdated(3, 2, AT_ONCE)
+    assert table.versions.numbers() == [2, 3]
+    assert table.named() | {"versions/oldest"} == table.paths()
+    for keep in (1, *[2] * 9):
+        table.versions.drop_outdated(3, keep, AT_ONCE)
+        assert table.versions.numbers() == [3], "the version is gone before its first file is"
+        assert set(last.paths()) <= table.paths()
+    assert table.paths() == {*files_of(last), "versions/oldest"}
+
+
+@pytest.mark.parametrize(
+    "state",
+    [b"", b"nonsense", b"{}", b"[]", b"null", b'{"oldest": 99, "portion": 0}', b'{"oldest": 1, "portion": 99}']
+    + [json.dumps({"oldest": oldest, "portion": 0}).encode() for oldest in (-1, "1", None, 2, 4)],
+)
+def test_a_wrong_note_of_where_it_was_harms_nothing(table: Published, state: bytes) -> None:
+    """At worst something is left to `expire`."""
+    for number in range(1, 6):
+        table.commit("always", f"{number}", keep=99)
+    table.versions.objects.write("versions/oldest", state)
+    for _ in range(4):
+        table.versions.drop_outdated(5, 2, AT_ONCE)
+    assert set(table.versions.numbers()) >= {4, 5}
+    assert table.named() <= table.paths()
+    table.expire(keep=2)
+    assert table.paths() == table.named() | {"versions/oldest"}
+
+
+@pytest.mark.parametrize("gone", [1, 2, 3])
+def test_versions_that_somebody_moved_away_do_not_stop_it(table: Published, gone: int) -> None:
+    for _ in range(6):
+        table.commit("always", keep=99)
+    table.versions.objects.delete([f"versions/{gone}.json"])
+    for _ in range(5):
+        table.versions.drop_outdated(6, 2, AT_ONCE)
+    assert table.versions.numbers() == [5, 6]
+    assert table.named() <= table.paths()
+
+
+def test_a_damaged_version_does_not_stop_it(table: Published) -> None:
+    for _ in range(6):
+        table.commit("always", keep=99)
+    table.versions.objects.write("versions/3.json", b"{")
+    for _ in range(5):
+        table.versions.drop_outdated(6, 2, AT_ONCE)
+    assert table.versions.numbers() == [5, 6]
+    assert table.named() <= table.paths()
+
+
+def test_after_expire_it_goes_on(table: Published) -> None:
+    for number in range(1, 7):
+        table.commit("always", f"{number}", keep=4)
+    table.expire(keep=1)
+    assert table.versions.numbers() == [6]
+    for number in range(7, 12):
+        table.commit("always", f"{number}", keep=2)
+    assert table.paths() == table.named() | {"versions/oldest"}
+
+
+def test_files_of_pending_profiles_stay(table: Published) -> None:
+    """An attempt that did not publish left them; who has read of them may name them again."""
+    table.commit("a")
+    table.versions.save_pending([fragment("a")])
+    other = VersionStore(ObjectStore(os.path.dirname(table.versions.objects.uri())), "orders")
+    assert [entry.id for entry in other.pending()] == ["a"]
+    table.versions.publish(replace(version(2), fragments=[]), table.versions.read(1))
+    other.drop_outdated(2, 1, AT_ONCE)
+    assert table.versions.numbers() == [2]
+    assert set(files("a").paths()) <= table.paths()
+
+
+def test_without_a_base_what_went_is_left_to_expire(table: Published) -> None:
+    table.commit("a")
+    table.save("table-2", "day-2", "node-2", "b")
+    table.versions.publish(replace(version(2), fragments=[fragment("b")]))
+    table.versions.drop_outdated(2, 1, AT_ONCE)
+    assert table.versions.numbers() == [2]
+    assert set(files("a").paths()) <= table.paths()
+    table.expire(keep=1)
+    assert not set(files("a").paths()) & table.paths()
+
+
+@settings(max_examples=15)
+@given(st.lists(st.sets(st.integers(0, 9)), min_size=3, max_size=9), st.integers(1, 4), st.integers(1, 4))
+def test_whatever_is_committed_nothing_named_goes_and_nothing_else_stays(
+    tmp_path_factory: pytest.TempPathFactory, commits: list[set[int]], keep: int, then: int
+) -> None:
+    """Fragments come and go and come again under new files; entries are written as bases and changes."""
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(entry_files, "_WHOLE_ROWS", 1)
+        patch.setattr(released, "PORTION", 6)
+        table = Published(ObjectStore(str(tmp_path_factory.mktemp("released"))))
+        since: dict[int, int] = {}
+        for number, fragments in enumerate(commits, 1):
+            since = {one: since.get(one, number) for one in fragments}
+            table.commit(*(f"{one}-{since[one]}" for one in since), keep=keep, grace=AT_ONCE)
+            assert table.named() <= table.paths()
+            assert table.versions.numbers()[-keep:] == list(range(max(1, number - keep + 1), number + 1))
+        then = min(then, len(commits) - 1)
+        for _ in range(40):
+            table.versions.drop_outdated(len(commits), then, AT_ONCE)
+        assert table.paths() - {"versions/oldest"} == table.named()

@@ -1,0 +1,56 @@
+"""One parser of storage options, for a root and for tables."""
+
+from __future__ import annotations
+
+from datetime import timedelta
+
+import pytest
+
+from metastore_assets.storage_options import obstore_arguments
+
+
+def parsed(scheme: str = "s3", *, reads_only: bool = False, **options: str) -> tuple[object, object, object]:
+    found = obstore_arguments(scheme, options.items(), reads_only=reads_only)
+    return found["config"], found["client_options"], found["retry_config"]
+
+
+def test_nothing_given() -> None:
+    config, client, retry = parsed()
+    assert (config, client) == ({}, None)
+    assert retry == {"max_retries": 6, "retry_timeout": timedelta(seconds=60)}
+
+
+def test_each_option_goes_where_it_belongs() -> None:
+    config, client, retry = parsed(
+        aws_endpoint="http://x",
+        AWS_ALLOW_HTTP=" Yes",
+        timeout="5s",
+        http1_only="no",
+        max_retries="2",
+        retry_timeout="1.5",
+    )
+    assert config == {"aws_endpoint": "http://x"}
+    assert client == {"allow_http": True, "timeout": "5s", "http1_only": False}
+    assert retry == {"max_retries": 2, "retry_timeout": timedelta(seconds=1.5)}
+
+
+def test_the_environment_says_what_options_do_not(monkeypatch: pytest.MonkeyPatch) -> None:
+    """obstore reads the client's variables itself only where no option of the client is given."""
+    monkeypatch.setenv("AWS_ALLOW_HTTP", "true")
+    monkeypatch.setenv("AWS_TIMEOUT", "7s")
+    monkeypatch.setenv("GOOGLE_TIMEOUT", "9s")
+    assert parsed()[1] is None
+    assert parsed(timeout="5s")[1] == {"timeout": "5s", "allow_http": True}
+    assert parsed("gs", user_agent="x")[1] == {"user_agent": "x", "timeout": "9s"}
+
+
+def test_options_of_writers_are_of_no_use_to_readers() -> None:
+    options = {"conditional_put": "etag", "AWS_S3_ALLOW_UNSAFE_RENAME": "true", "aws_region": "x"}
+    assert parsed(**options)[0] == options
+    assert parsed(**options, reads_only=True)[0] == {"aws_region": "x"}
+
+
+@pytest.mark.parametrize("options", [{"max_retries": "many"}, {"retry_timeout": "soon"}])
+def test_a_number_that_is_none(options: dict[str, str]) -> None:
+    with pytest.raises(ValueError, match=r"many|soon"):
+        parsed(**options)
