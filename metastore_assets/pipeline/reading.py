@@ -7,6 +7,7 @@ from functools import partial
 from typing import TYPE_CHECKING, Any
 
 from metastore_assets.errors import WorkerEndedError
+from metastore_assets.formats.apart.child import portable
 from metastore_assets.formats.apart.reading import read_all
 from metastore_assets.formats.apart.running import run_in_children
 from metastore_assets.spark.tasks import run_tasks
@@ -52,7 +53,7 @@ def _read(function: Callable[..., Any], task: tuple[int, tuple[Any, ...], str]) 
     try:
         return number, function(*arguments)
     except Exception as error:  # noqa: BLE001 (what it means decides who asked, as of what is read in children)
-        return number, error
+        return number, portable(error)
 
 
 def _read_apart(function: Callable[..., Any], task: tuple[int, tuple[Any, ...], str]) -> tuple[int, Any]:

@@ -173,7 +173,7 @@ def refresh(
                 fragments,
                 config.keep_versions,
                 then_the_table=partial(progress, Progress(table.name, "reduce", changed, changed, "partitions")),
-                memory=_kept(memory, plan.base),
+                memory=memory.kept,
             )
             progress(Progress(table.name, "publish"))
             try:
@@ -217,11 +217,6 @@ def _versions(config: MetastoreConfig, table: TableConfig) -> VersionStore:
 def _memory(versions: VersionStore, *, full: bool) -> Memory:
     """What planning knows of the table's files: nothing, where all is to be read again."""
     return Memory(anew=True) if full else Memory(versions.memory)
-
-
-def _kept(memory: Memory, base: Version | None) -> Mapping[bytes, bytes]:
-    """What the next version is to keep: what the published one does, where nothing else was learnt."""
-    return base.memory if base is not None and dict(base.memory) == memory.kept else memory.kept
 
 
 def _is_current(table_format: TableFormat, table: TableConfig, version: Version) -> bool:

@@ -20,6 +20,7 @@ from metastore_assets.pipeline.refresh import is_current, plan_refresh, refresh
 from metastore_assets.store.entries import StoredMemory
 from metastore_assets.store.objects import ObjectStore
 from metastore_assets.store.versions import VersionStore
+from tests.formats.apart.tasks import Stubborn
 from tests.pipeline.support import latest
 
 if TYPE_CHECKING:
@@ -118,12 +119,14 @@ def _ends(fatal: str, path: str) -> str:
         signal.raise_signal(signal.SIGSEGV)
     if path == "bad":
         raise FragmentError("bad is bad", path=path)
+    if path == "odd":
+        raise Stubborn(code=7)
     return path.upper()
 
 
 def test_tasks_read_as_children_do(spark: SparkSession, monkeypatch: pytest.MonkeyPatch) -> None:
     """In the order that was asked for; errors stand for results, and what ends a worker is known by its name."""
-    paths = ["a", "bad", "c", "deadly"]
+    paths = ["a", "bad", "odd", "deadly"]
     tasks = [(path,) for path in paths]
     asked: list[int] = []
 

@@ -164,7 +164,7 @@ class _Worker:
         try:
             return function(*arguments)
         except BaseException as error:  # noqa: BLE001 (native code may raise what is no Exception)
-            return Raised(_portable(error), traceback.format_exc())
+            return Raised(portable(error), traceback.format_exc())
         finally:
             self._crumbs.end(self._own.place)
 
@@ -180,7 +180,7 @@ class _Worker:
                 os._exit(0)
 
 
-def _portable(error: BaseException) -> Exception:
+def portable(error: BaseException) -> Exception:
     """The error, or one that says the same, when it is of a kind that does not reach another process."""
     try:
         copy = pickle.loads(pickle.dumps(error))

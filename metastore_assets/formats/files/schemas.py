@@ -181,9 +181,9 @@ def _describe_all(
     return result
 
 
-_LEAST_KEPT = 4096
+_LEAST_KEPT = 256 << 10
 _KEPT_PART = 8
-"""What is told of text is kept when it is no more than such a part of it, or than so many bytes."""
+"""What is told of text is kept when it is no more than so many bytes, or than such a part of the file."""
 
 
 def _typed(memory: Memory, data: bytes) -> tuple[int | None, pa.Schema]:

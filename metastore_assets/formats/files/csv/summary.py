@@ -5,6 +5,8 @@ from __future__ import annotations
 import json
 from collections.abc import Iterable
 from dataclasses import astuple, dataclass, replace
+from functools import lru_cache
+from itertools import groupby
 from typing import Any
 
 import pyarrow as pa
@@ -117,14 +119,16 @@ def decode_summary(data: bytes) -> CsvSummary:
 
 
 def _column(column: Column) -> list[Any]:
-    ruled_out = [[_NUMBERS[gone.type], gone.text, gone.line] for gone in column.ruled_out]
-    return [column.name, _types(column.types), ruled_out]
+    # One value tells of many types that they are none of it.
+    told = groupby(column.ruled_out, lambda gone: (gone.text, gone.line))
+    ruled_out = [[_types(gone.type for gone in some), *value] for value, some in told]
+    return [column.name, _types(column.types), *ruled_out]
 
 
 def _restored(column: list[Any]) -> Column:
-    name, types, ruled_out = column
-    gone = tuple(RuledOut(CANDIDATES[number], text, line) for number, text, line in ruled_out)
-    return Column(name, _types_of(types), gone)
+    name, types, *ruled_out = column
+    gone = [RuledOut(type_, text, line) for bits, text, line in ruled_out for type_ in _ordered(bits)]
+    return Column(name, _types_of(types), tuple(gone))
 
 
 def _types(types: Iterable[pa.DataType]) -> int:
@@ -132,5 +136,11 @@ def _types(types: Iterable[pa.DataType]) -> int:
     return sum(1 << _NUMBERS[type_] for type_ in types)
 
 
-def _types_of(bits: int) -> frozenset[pa.DataType]:
-    return frozenset(type_ for number, type_ in enumerate(CANDIDATES) if bits >> number & 1)
+@lru_cache(maxsize=4096)
+def _ordered(bits: int) -> tuple[pa.DataType, ...]:
+    return tuple(type_ for number, type_ in enumerate(CANDIDATES) if bits >> number & 1)
+
+
+@lru_cache(maxsize=4096)
+def _types_of(bits: int) -> Types:
+    return frozenset(_ordered(bits))
