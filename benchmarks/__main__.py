@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import sys
 
-from benchmarks import cold, full, incremental, lookups, planning, produce, produce_share, sizes
+from benchmarks import cold, full, incremental, lookups, planning, produce, produce_share, scale, sizes
 from benchmarks.report import Row, show
 
 BENCHMARKS = {
@@ -15,6 +15,7 @@ BENCHMARKS = {
     "lookups": lookups.run,
     "produce": produce.run,
     "shares": produce_share.run,
+    "scale": scale.run,
     "sizes": sizes.run,
 }
 
