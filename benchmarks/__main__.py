@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import sys
 
-from benchmarks import cold, full, incremental, lookups, planning, produce, produce_share, sizes
+from benchmarks import cold, full, incremental, lookups, planning, produce, produce_share, sizes, tree
 from benchmarks.report import Row, show
 
 BENCHMARKS = {
@@ -16,6 +16,7 @@ BENCHMARKS = {
     "produce": produce.run,
     "shares": produce_share.run,
     "sizes": sizes.run,
+    "tree": tree.run,
 }
 
 

@@ -6,7 +6,7 @@ import base64
 import json
 import uuid
 import zlib
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import ExitStack, contextmanager
 from dataclasses import replace
 from types import TracebackType
@@ -203,34 +203,42 @@ def read_states(store: ObjectStore, files: ProfileFiles, layout: Layout) -> tupl
         table = table.cast(states_table([], [], union).schema)
         rows = {field_id: at for at, field_id in enumerate(table["field_id"].to_pylist())}
     named = list(zip(*(table[name].to_pylist() for name in _NAMED), strict=True))
+    held = {leaf.field_id: named[rows[leaf.field_id]] for leaf, _ in layout.leaves if leaf.field_id in rows}
+    short = [field_id for field_id, own in held.items() if _follows(*own)]
+    lists: Mapping[str, Frequencies] = {}
+    if short:
+        with FrequencyReader(store, files) as reader:
+            lists = reader.read_all(short)
     order: list[int] = []
     added: list[tuple[ColumnStatistics, Histogram | None]] = []
-    with ExitStack() as stack:
-        lists: FrequencyReader | None = None
-        for leaf, policy in layout.leaves:
-            if leaf.field_id not in rows:
-                order.append(table.num_rows + len(added))
-                added.append((all_null_statistics(leaf, row_count, policy), None))
-                continue
-            at = rows[leaf.field_id]
-            cls, values, nulls, state, distinct, sketch = named[at]
-            if sketch is not None or not values or cls is None or state != "listed":
-                order.append(at)
-                continue
-            lists = lists or stack.enter_context(FrequencyReader(store, files))
-            order.append(table.num_rows + len(added))
-            added.append(derived(leaf, policy, cls, nulls, lists.read(leaf.field_id) or EMPTY))
-            if (added[-1][0].value_count, added[-1][0].distinct_count) != (values, distinct):
-                raise CorruptionError(
-                    f"{store.uri(path)}: the list of column {leaf.path!r} is not of its {values} values; "
-                    "rebuild with `metastore refresh --full`"
-                )
+    for leaf, policy in layout.leaves:
+        if leaf.field_id in held and not _follows(*held[leaf.field_id]):
+            order.append(rows[leaf.field_id])
+            continue
+        order.append(table.num_rows + len(added))
+        if leaf.field_id not in held:
+            added.append((all_null_statistics(leaf, row_count, policy), None))
+            continue
+        cls, values, nulls, _, distinct, _ = held[leaf.field_id]
+        added.append(derived(leaf, policy, cls, nulls, lists.get(leaf.field_id, EMPTY)))
+        if (added[-1][0].value_count, added[-1][0].distinct_count) != (values, distinct):
+            raise CorruptionError(
+                f"{store.uri(path)}: the list of column {leaf.path!r} is not of its {values} values; "
+                "rebuild with `metastore refresh --full`"
+            )
     if added:
         more = states_table([row for row, _ in added], [histogram for _, histogram in added], union)
         table = pa.concat_tables([table, more])
     if order != list(range(table.num_rows)):
         table = table.take(pa.array(order, pa.int64()))
     return row_count, one_chunk(table)
+
+
+def _follows(
+    type_class: str | None, value_count: int, null_count: int, state: str, distinct: int | None, sketch: bytes | None
+) -> bool:
+    """Whether a column's states are not there, because they follow from its list."""
+    return sketch is None and value_count > 0 and type_class is not None and state == "listed"
 
 
 _NAMED = ("type_class", "value_count", "null_count", "frequencies", "distinct_count", "distinct_sketch")
@@ -284,6 +292,18 @@ class FrequencyReader:
                 with sound(self._store, path):
                     return frequencies_of(part.read_section(field_id))
         return None
+
+    def read_all(self, field_ids: Sequence[str]) -> dict[str, Frequencies]:
+        """All values of some listed columns, read at once: for short lists."""
+        if self._packed is not None:
+            return {field_id: self.read(field_id) or EMPTY for field_id in field_ids}
+        tables: dict[str, list[pa.Table]] = {}
+        for path, part in self._parts:
+            with sound(self._store, path):
+                own = part.read_sections([field_id for field_id in field_ids if field_id in part.sections])
+            for field_id, table in own.items():
+                tables.setdefault(field_id, []).append(table)
+        return {field_id: frequencies_of(pa.concat_tables(own)) for field_id, own in tables.items()}
 
     def row_count(self, field_id: str) -> int:
         """Number of values listed for a column, of a profile that is not packed."""
