@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import sys
 
-from benchmarks import cold, full, incremental, lookups, planning, produce, produce_share, scale, sizes
+from benchmarks import cold, full, incremental, lookups, planning, produce, produce_share, scale, sizes, tree
 from benchmarks.report import Row, show
 
 BENCHMARKS = {
@@ -17,6 +17,7 @@ BENCHMARKS = {
     "shares": produce_share.run,
     "scale": scale.run,
     "sizes": sizes.run,
+    "tree": tree.run,
 }
 
 

@@ -6,7 +6,7 @@ import base64
 import json
 import uuid
 import zlib
-from collections.abc import Iterator, Sequence, Set
+from collections.abc import Iterator, Mapping, Sequence, Set
 from contextlib import ExitStack, contextmanager
 from dataclasses import replace
 from types import TracebackType
@@ -216,35 +216,32 @@ def read_states(store: ObjectStore, files: ProfileFiles, layout: Layout) -> tupl
         table = table.cast(states_table([], [], union).schema)
         rows = {field_id: at for at, field_id in enumerate(table["field_id"].to_pylist())}
     held = [_Held(*row) for row in zip(*(table[name].to_pylist() for name in _Held._fields), strict=True)]
+    wanted = [leaf.field_id for leaf, _ in layout.leaves if leaf.field_id in rows]
+    lists = _read_lists(store, files, [field_id for field_id in wanted if held[rows[field_id]].is_implied])
     order: list[int] = []
     added: list[tuple[ColumnStatistics, Histogram | None]] = []
-    with ExitStack() as stack:
-        lists: FrequencyReader | None = None
-        for leaf, policy in layout.leaves:
-            if leaf.field_id not in rows:
-                order.append(table.num_rows + len(added))
-                added.append((all_null_statistics(leaf, row_count, policy), None))
-                continue
-            at = rows[leaf.field_id]
-            own = held[at]
-            if own.is_implied:
-                lists = lists or stack.enter_context(FrequencyReader(store, files))
-                assert own.type_class is not None
-                listed = lists.read(leaf.field_id) or EMPTY
-                row, histogram = derived(leaf, policy, own.type_class, own.null_count, listed)
-                if (row.value_count, row.distinct_count) != (own.value_count, own.distinct_count):
-                    raise CorruptionError(
-                        f"{store.uri(path)}: the list of column {leaf.path!r} is not of its {own.value_count} values; "
-                        "rebuild with `metastore refresh --full`"
-                    )
-            elif own.is_kept(policy):
-                order.append(at)
-                continue
-            else:
-                (row,) = state_rows(table.slice(at, 1), [(leaf.path, type_text(leaf.type))])
-                (histogram,) = histograms_of_states(table.slice(at, 1).combine_chunks())
-            order.append(table.num_rows + len(added))
-            added.append((as_kept(row, policy), _limited(histogram, policy)))
+    for leaf, policy in layout.leaves:
+        place = rows.get(leaf.field_id)
+        if place is not None and not held[place].is_implied and held[place].is_kept(policy):
+            order.append(place)
+            continue
+        order.append(table.num_rows + len(added))
+        if place is None:
+            added.append((all_null_statistics(leaf, row_count, policy), None))
+            continue
+        own = held[place]
+        if own.is_implied:
+            assert own.type_class is not None
+            row, histogram = derived(leaf, policy, own.type_class, own.null_count, lists.get(leaf.field_id, EMPTY))
+            if (row.value_count, row.distinct_count) != (own.value_count, own.distinct_count):
+                raise CorruptionError(
+                    f"{store.uri(path)}: the list of column {leaf.path!r} is not of its {own.value_count} values; "
+                    "rebuild with `metastore refresh --full`"
+                )
+        else:
+            (row,) = state_rows(table.slice(place, 1), [(leaf.path, type_text(leaf.type))])
+            (histogram,) = histograms_of_states(table.slice(place, 1).combine_chunks())
+        added.append((as_kept(row, policy), _limited(histogram, policy)))
     if added:
         more = states_table([row for row, _ in added], [histogram for _, histogram in added], union)
         table = pa.concat_tables([table, more])
@@ -310,18 +307,26 @@ def read_sketches(
         table = store.read_parquet(path, names)
         columns = [table[name].to_pylist() for name in names]
     sketches = columns[4] if files.states else [None] * table.num_rows
-    found: dict[str, tuple[str | None, int, bytes | None]] = {}
-    with ExitStack() as stack:
-        lists: FrequencyReader | None = None
-        for field_id, cls, values, state, sketch in zip(*columns[:4], sketches, strict=True):
-            if field_id not in leaves:
-                continue
-            if sketch is None and values and cls is not None and state == "listed":
-                lists = lists or stack.enter_context(FrequencyReader(store, files))
-                listed = lists.read(field_id) or EMPTY
-                sketch = distinct_sketch(hash_values(listed.values, class_named(cls))[0])
-            found[field_id] = cls, values, sketch
-    return found
+    rows = [row for row in zip(*columns[:4], sketches, strict=True) if row[0] in leaves]
+    bare = {
+        field_id: cls
+        for field_id, cls, values, state, sketch in rows
+        if sketch is None and values and cls is not None and state == "listed"
+    }
+    lists = _read_lists(store, files, list(bare))
+    made = {
+        field_id: distinct_sketch(hash_values(own.values, class_named(bare[field_id]))[0])
+        for field_id, own in lists.items()
+        if len(own)
+    }
+    return {field_id: (cls, values, made.get(field_id, sketch)) for field_id, cls, values, _, sketch in rows}
+
+
+def _read_lists(store: ObjectStore, files: ProfileFiles, field_ids: Sequence[str]) -> Mapping[str, Frequencies]:
+    if not field_ids:
+        return {}
+    with FrequencyReader(store, files) as reader:
+        return reader.read_all(field_ids)
 
 
 def read_statistics(store: ObjectStore, files: ProfileFiles) -> tuple[int, dict[str, ColumnStatistics]]:
@@ -372,6 +377,18 @@ class FrequencyReader:
                 with sound(self._store, path):
                     return frequencies_of(part.read_section(field_id))
         return None
+
+    def read_all(self, field_ids: Sequence[str]) -> dict[str, Frequencies]:
+        """All values of some listed columns, read at once: for short lists."""
+        if self._packed is not None:
+            return {field_id: self.read(field_id) or EMPTY for field_id in field_ids}
+        tables: dict[str, list[pa.Table]] = {}
+        for path, part in self._parts:
+            with sound(self._store, path):
+                own = part.read_sections([field_id for field_id in field_ids if field_id in part.sections])
+            for field_id, table in own.items():
+                tables.setdefault(field_id, []).append(table)
+        return {field_id: frequencies_of(pa.concat_tables(own)) for field_id, own in tables.items()}
 
     def row_count(self, field_id: str) -> int:
         """Number of values listed for a column, of a profile that is not packed."""

@@ -173,6 +173,27 @@ class SectionReader:
                 table = self._read_first(groups, skipped + count, wanted)
         return table.slice(skipped, count)
 
+    def read_sections(self, names: Sequence[str]) -> dict[str, pa.Table]:
+        """The rows of several sections, by name, read at once; KeyError when there is no such section."""
+        wanted = {name: self._sections[name] for name in names}
+        groups: set[int] = set()
+        for section in wanted.values():
+            if section.row_count:
+                first = bisect_right(self._group_starts, section.first_row) - 1
+                last = bisect_right(self._group_starts, section.first_row + section.row_count - 1) - 1
+                groups.update(range(first, last + 1))
+        order = sorted(groups)
+        with self._lock, parquet_errors(self._uri):
+            table = self._file.read_row_groups(order)
+        sizes = (self._group_starts[group + 1] - self._group_starts[group] for group in order)
+        starts = dict(zip(order, accumulate(sizes, initial=0), strict=False))
+        found = {}
+        for name, section in wanted.items():
+            group = bisect_right(self._group_starts, section.first_row) - 1
+            at = starts.get(group, 0) + section.first_row - self._group_starts[group]
+            found[name] = table.slice(at if section.row_count else 0, section.row_count)
+        return found
+
     def close(self) -> None:
         """Close the file."""
         self._file.close()

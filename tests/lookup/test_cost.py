@@ -6,13 +6,18 @@ import random
 import subprocess
 import sys
 from collections.abc import Callable
+from dataclasses import replace
 
 import pyarrow as pa
 import pytest
 
 from metastore_assets.lookup import Metastore, TableLookup
+from metastore_assets.lookup.profile import ProfileReader
+from metastore_assets.pipeline.files import write_statistics
+from metastore_assets.store.manifest import ProfileFiles
 from metastore_assets.store.objects import ObjectStore
 from tests.lookup.published import publish
+from tests.statistics.columns import profile_one
 
 DRAW = random.Random(3)
 WIDTH = 300
@@ -46,6 +51,21 @@ def test_a_cold_lookup_reads_little(s3_store: ObjectStore, s3_options: dict[str,
         travelled.clear()
         ask(table)
         assert sum(travelled) < data
+
+
+@pytest.mark.s3
+def test_one_column_of_thousands(s3_store: ObjectStore, travelled: list[int]) -> None:
+    """Costs the footer and one row group: no more than 300 kB, in no more than three requests."""
+    draws = [[DRAW.gauss(0, 10**i) for _ in range(50)] for i in range(10)]
+    base = [profile_one(pa.array(draw)).statistics for draw in draws]
+    names = [f"section_{at // 50}.column_{at}" for at in range(5000)]
+    rows = [replace(base[at % 10], position=at, column=name, field_id=name) for at, name in enumerate(names)]
+    files = ProfileFiles(write_statistics(s3_store, "wide.statistics.parquet", 50, rows), "", ())
+    travelled.clear()
+    (row,) = ProfileReader(s3_store, files).statistics([names[2500]])
+    assert row == replace(rows[2500], moments=None, quantile_sketch=None, distinct_sketch=None)
+    assert len(travelled) <= 3
+    assert sum(travelled) <= 300_000
 
 
 def test_the_public_names_are_loaded_on_first_use() -> None:

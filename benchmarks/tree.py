@@ -1,0 +1,150 @@
+"""What a commit to one of many partitions costs in the reduce: bytes and requests read, and CPU.
+
+On synthetic profiles: `METASTORE_BENCH_TREE=20000x500` is the number of partitions and of columns (2,000 × 100 without
+it). The nodes of the tree that lie on no changed path are all of one content, so that they need not be made one by one.
+"""
+
+from __future__ import annotations
+
+import os
+import shutil
+import tempfile
+import time
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+from dataclasses import replace
+from pathlib import Path
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.parquet as pq
+
+from benchmarks.report import Row
+from metastore_assets.config import TableConfig
+from metastore_assets.pipeline import reduce
+from metastore_assets.pipeline.files import ProfileWriter, read_states, write_states
+from metastore_assets.pipeline.plan import Layout, table_layout
+from metastore_assets.pipeline.tree import Branch, key_position, merge_tree
+from metastore_assets.statistics.merge import merge_states
+from metastore_assets.statistics.profile import profile_field
+from metastore_assets.statistics.types import schema_leaves
+from metastore_assets.store import objects
+from metastore_assets.store.manifest import ProfileFiles
+from metastore_assets.store.objects import ObjectStore
+
+MB = 1 << 20
+ROWS = 5000
+MOST_MB, MOST_SECONDS = 30.0, 5.0
+
+
+def run() -> list[Row]:
+    """One path of the tree, merged by the task that merges it after a commit. Goals: 30 MB, 5 s for 20,000 × 500."""
+    partitions, columns = map(int, os.environ.get("METASTORE_BENCH_TREE", "2000x100").split("x"))
+    folder = Path(tempfile.mkdtemp(prefix="metastore-bench-"))
+    store = ObjectStore(str(folder))
+    layout, leaf, node = _profiles(store, columns)
+    children = tuple(reduce.Child(f"part={at}", leaf, layout.id, as_wanted=True) for at in range(partitions))
+    group = reduce.Group("*", "table", children, is_merged_on=False)
+    tree = merge_tree([(key_position(child.key), child) for child in children], reduce.FAN_IN)
+    path = _path(tree, children[0], node)
+    merge = replace(path, group=group)
+    with _counted() as read:
+        started = time.process_time()
+        reduce._states(store, layout, merge, [])
+        seconds = time.process_time() - started
+    shutil.rmtree(folder)
+    megabytes = sum(read) / MB
+    print(f"{partitions} partitions × {columns} columns: {merge.weight} profiles read in {len(read)} requests, "
+          f"{megabytes:.1f} MB, {seconds:.2f} s of CPU")  # fmt: skip
+    share = partitions, columns
+    goals = (MOST_MB, MOST_SECONDS) if share == (20000, 500) else (MOST_MB * columns / 500, MOST_SECONDS)
+    return [
+        Row(f"bytes read for 1 of {partitions} partitions × {columns} columns (MB)", [megabytes], [goals[0]],
+            goals[0] / megabytes, 1.0),
+        Row("CPU of its merges (s)", [seconds], [goals[1]], goals[1] / seconds, 1.0),
+    ]  # fmt: skip
+
+
+def _path(branch: Branch[reduce.Child], changed: reduce.Child, node: ProfileFiles) -> reduce._Merge:
+    """The merges from the changed child up; what lies beside is stored."""
+    inputs: list[ProfileFiles | reduce._Merge] = []
+    for part in branch.parts:
+        if isinstance(part, Branch):
+            inputs.append(_path(part, changed, node) if _holds(part, changed) else node)
+        else:
+            inputs.append(part.files)
+    return reduce._Merge("*", tuple(inputs))
+
+
+def _holds(branch: Branch[reduce.Child], child: reduce.Child) -> bool:
+    return any(_holds(part, child) if isinstance(part, Branch) else part is child for part in branch.parts)
+
+
+def _profiles(store: ObjectStore, columns: int) -> tuple[Layout, ProfileFiles, ProfileFiles]:
+    """The profile of a partition, and that of a node of the tree over four of them."""
+    draw = np.random.default_rng(0)
+    config = TableConfig(name="bench", uri="none")
+    parts = []
+    for _ in range(4):
+        rows = pa.table({f"c{at}": _column(draw, at) for at in range(columns)})
+        layout = table_layout(rows.schema, config)
+        with ProfileWriter(store, "partitions", layout, ROWS) as writer:
+            for field, column, leaves in zip(rows.schema, rows.columns, schema_leaves(rows.schema), strict=True):
+                for profile in profile_field(field, column.chunks, config.policy, leaves=leaves):
+                    writer.add(profile)
+        parts.append(writer.files)
+    states = [read_states(store, part, layout)[1] for part in parts]
+    merged = merge_states(states, [leaf.path for leaf, _ in layout.leaves])
+    return layout, parts[0], write_states(store, "nodes", layout, 4 * ROWS, merged)
+
+
+def _column(draw: np.random.Generator, at: int) -> pa.Array:
+    """Numbers, near-unique texts, few texts, and dates, in turns."""
+    kinds: Sequence[pa.Array] = (
+        lambda: pa.array(draw.integers(0, 10**9, ROWS)),
+        lambda: pa.array(draw.normal(size=ROWS) * 100),
+        lambda: pa.array(draw.integers(0, 12, ROWS)).cast(pa.string()),
+        lambda: pa.array([f"{value:015x}" for value in draw.integers(0, 2**60, ROWS).tolist()]),
+        lambda: pa.array(draw.integers(0, 1000, ROWS).astype(np.int32)).cast(pa.date32()),
+    )
+    return kinds[at % len(kinds)]()
+
+
+class _Counting:
+    """A file that notes the size of what is read of it."""
+
+    def __init__(self, file: pa.NativeFile, read: list[int]) -> None:
+        self._file = file
+        self._read = read
+        self.closed = False
+
+    def read(self, size: int = -1) -> bytes:
+        found = bytes(self._file.read(None if size < 0 else size))
+        self._read.append(len(found))
+        return found
+
+    def seek(self, position: int, whence: int = 0) -> int:
+        return int(self._file.seek(position, whence))
+
+    def tell(self) -> int:
+        return int(self._file.tell())
+
+    def close(self) -> None:
+        self._file.close()
+        self.closed = True
+
+
+@contextmanager
+def _counted() -> Iterator[list[int]]:
+    """The sizes of what is read of Parquet files meanwhile, in ranges as an object store would be asked for them."""
+    read: list[int] = []
+    plain = objects.open_parquet
+
+    def counting(source: pa.NativeFile, uri: str, remote: bool, metadata: pq.FileMetaData | None) -> pq.ParquetFile:
+        return plain(pa.PythonFile(_Counting(source, read), mode="r"), uri, True, metadata)
+
+    objects.open_parquet = counting
+    try:
+        yield read
+    finally:
+        objects.open_parquet = plain

@@ -1,0 +1,102 @@
+"""Tables of states: they come back, from Parquet too; merged all columns at once they say what each would alone."""
+
+from __future__ import annotations
+
+from dataclasses import fields
+from typing import Any
+
+import pyarrow as pa
+import pyarrow.parquet as pq
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from metastore_assets.config import ColumnPolicy
+from metastore_assets.errors import CorruptionError
+from metastore_assets.statistics.column import ColumnStatistics
+from metastore_assets.statistics.derive import derived
+from metastore_assets.statistics.histogram import Histogram
+from metastore_assets.statistics.merge import completed, merge_states
+from metastore_assets.statistics.profile import ColumnProfile
+from metastore_assets.statistics.states import histograms_of_states, state_rows, states_table
+from metastore_assets.statistics.types import class_named, leaf_columns
+from metastore_assets.statistics.union import union_type
+from tests.statistics.columns import KINDS, profile_one, rows, share
+
+UNION = union_type(class_named(kind.type_class) for kind in KINDS.values())
+
+
+def states(profiles: list[ColumnProfile]) -> pa.Table:
+    return states_table([own.statistics for own in profiles], [own.histogram for own in profiles], UNION)
+
+
+def told(table: pa.Table, names: list[str]) -> list[tuple[ColumnStatistics, Histogram | None]]:
+    found = state_rows(table, [(name, "") for name in names])
+    return list(zip(map(completed, found), histograms_of_states(table), strict=True))
+
+
+def alike(found: ColumnStatistics, expected: ColumnStatistics) -> bool:
+    """Equal, but for what the schema says of a column; and NaN equal to itself."""
+    pairs = [
+        (getattr(found, own.name), getattr(expected, own.name))
+        for own in fields(ColumnStatistics)
+        if own.name not in ("position", "column", "type")
+    ]
+    return all(left == right or (left != left and right != right) for left, right in pairs)
+
+
+@pytest.mark.parametrize("name", KINDS)
+@share(5)
+@given(data=st.data())
+def test_states_come_back(name: str, data: st.DataObject) -> None:
+    """With all that follows from them."""
+    profile = profile_one(KINDS[name].array(data.draw(rows(KINDS[name], 8))))
+    sink = pa.BufferOutputStream()
+    pq.write_table(states([profile]), sink)
+    for table in (states([profile]), pq.read_table(pa.BufferReader(sink.getvalue()))):
+        ((row, histogram),) = told(table, [name])
+        assert alike(row, profile.statistics)
+        assert histogram == profile.histogram
+
+
+@share(15)
+@given(data=st.data())
+def test_columns_do_not_meet(data: st.DataObject) -> None:
+    """What columns of some types merge to at once is what each merges to alone."""
+    names = data.draw(st.lists(st.sampled_from(list(KINDS)), min_size=2, max_size=4))
+    parts = [
+        [profile_one(KINDS[name].array(data.draw(rows(KINDS[name], 4)))) for name in names]
+        for _ in range(data.draw(st.integers(2, 3), label="parts"))
+    ]
+    together = told(merge_states([states(part) for part in parts], names), names)
+    for at, (row, histogram) in enumerate(together):
+        alone = told(merge_states([states([part[at]]) for part in parts], [names[at]]), [names[at]])
+        assert alike(row, alone[0][0])
+        assert histogram == alone[0][1]
+
+
+@pytest.mark.parametrize("name", KINDS)
+@share(5)
+@given(data=st.data())
+def test_everything_follows_from_the_list(name: str, data: st.DataObject) -> None:
+    """A short list of values is all that is kept of a column: the rest is the same when it is derived."""
+    kind = KINDS[name]
+    values: list[Any] = data.draw(rows(kind, 30))
+    profile = profile_one(kind.array(values))
+    row = profile.statistics
+    assert row.type_class is not None
+    assert profile.frequencies is not None
+    (leaf,) = leaf_columns(pa.field("c", kind.type))
+    found, histogram = derived(leaf, ColumnPolicy(), row.type_class, row.null_count, profile.frequencies)
+    assert alike(found, row)
+    assert histogram == profile.histogram
+
+
+def test_a_clash_of_classes_names_its_column() -> None:
+    parts = [[profile_one(pa.array([1])), profile_one(pa.array(own))] for own in ([1], ["a"])]
+    with pytest.raises(CorruptionError, match="column 'second': profiles of the type classes int64, string"):
+        merge_states([states(part) for part in parts], ["first", "second"])
+
+
+def test_no_columns() -> None:
+    assert merge_states([states([]), states([])], []).num_rows == 0
