@@ -14,6 +14,8 @@ import pytest
 from metastore_assets.lookup import Metastore, TableLookup
 from metastore_assets.lookup.profile import ProfileReader
 from metastore_assets.pipeline.files import write_statistics
+from metastore_assets.statistics.column import ColumnStatistics
+from metastore_assets.statistics.leaves import LeafColumn
 from metastore_assets.store.manifest import ProfileFiles
 from metastore_assets.store.objects import ObjectStore
 from tests.lookup.published import publish
@@ -62,7 +64,12 @@ def test_one_column_of_thousands(s3_store: ObjectStore, travelled: list[int]) ->
     rows = [replace(base[at % 10], position=at, column=name, field_id=name) for at, name in enumerate(names)]
     files = ProfileFiles(write_statistics(s3_store, "wide.statistics.parquet", 50, rows), "", ())
     travelled.clear()
-    (row,) = ProfileReader(s3_store, files).statistics([names[2500]])
+    leaves = [LeafColumn(name, name, pa.float64()) for name in names]
+
+    def missing(leaf: LeafColumn) -> ColumnStatistics:
+        raise AssertionError(f"{leaf.path} is there")
+
+    (row,) = ProfileReader(s3_store, files, leaves, missing).statistics([names[2500]])
     assert row == replace(rows[2500], moments=None, quantile_sketch=None, distinct_sketch=None)
     assert len(travelled) <= 3
     assert sum(travelled) <= 300_000
