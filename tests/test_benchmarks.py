@@ -1,10 +1,10 @@
-"""The benchmarks of the produce layer run, in small; what they say of so few rows means nothing."""
+"""Benchmarks run, in small; what they say of so few rows means nothing."""
 
 from __future__ import annotations
 
 import pytest
 
-from benchmarks import produce, produce_share
+from benchmarks import produce, produce_share, tree
 from benchmarks.report import Row, show
 
 
@@ -22,6 +22,14 @@ def test_produce_share(monkeypatch: pytest.MonkeyPatch) -> None:
         monkeypatch.setattr(produce_share, name, size)
     rows = produce_share.run()
     assert len({row.name for row in rows}) == len(rows) == 8
+
+
+def test_tree(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("METASTORE_BENCH_TREE", "60x10")
+    monkeypatch.setattr(tree, "ROWS", 100)
+    read, spent = tree.run()
+    assert 0 < read.own[0] < 1
+    assert spent.own[0] > 0
 
 
 def test_a_missed_goal_is_told(capsys: pytest.CaptureFixture[str]) -> None:
