@@ -22,8 +22,9 @@ import pyarrow.parquet as pq
 from benchmarks.report import Row
 from metastore_assets.config import TableConfig
 from metastore_assets.pipeline import reduce
-from metastore_assets.pipeline.files import ProfileWriter, read_states, write_states
+from metastore_assets.pipeline.files import ProfileWriter, write_states
 from metastore_assets.pipeline.plan import Layout, table_layout
+from metastore_assets.pipeline.stored import read_states
 from metastore_assets.pipeline.tree import Branch, key_position, merge_tree
 from metastore_assets.statistics.merge import merge_states
 from metastore_assets.statistics.profile import profile_field

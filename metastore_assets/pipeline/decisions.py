@@ -20,9 +20,9 @@ import pyarrow as pa
 
 from metastore_assets.config import FREQUENCY_LIMIT, NEAR_UNIQUE_FROM, TableConfig
 from metastore_assets.pipeline.engine import Engine
-from metastore_assets.pipeline.files import read_sketches, read_statistics
 from metastore_assets.pipeline.plan import Decided, Held, Layout, Plan, holds, table_layout
 from metastore_assets.pipeline.signatures import signature_of
+from metastore_assets.pipeline.stored import read_sketches, read_statistics
 from metastore_assets.statistics.column import ColumnStatistics
 from metastore_assets.statistics.distinct import estimate_distinct, merge_distinct_sketches
 from metastore_assets.statistics.types import type_class

@@ -16,10 +16,11 @@ from functools import partial
 import pyarrow as pa
 
 from metastore_assets.pipeline.engine import Engine
-from metastore_assets.pipeline.files import FrequencyReader, ProfileWriter, read_states, write_profile, write_states
+from metastore_assets.pipeline.files import ProfileWriter, write_profile, write_states
 from metastore_assets.pipeline.frequencies import FrequencySum, SummedColumns, sum_columns
 from metastore_assets.pipeline.packed import layout_union
 from metastore_assets.pipeline.plan import Held, Layout
+from metastore_assets.pipeline.stored import FrequencyReader, read_states
 from metastore_assets.pipeline.tree import Branch, key_position, merge_tree
 from metastore_assets.statistics.column import ColumnStatistics
 from metastore_assets.statistics.merge import apply_facts, completed, merge_states

@@ -13,9 +13,10 @@ from metastore_assets.errors import CorruptionError
 from metastore_assets.pipeline import engine as engines
 from metastore_assets.pipeline import frequencies
 from metastore_assets.pipeline.engine import Engine
-from metastore_assets.pipeline.files import FrequencyReader, FrequencyWriter
+from metastore_assets.pipeline.files import FrequencyWriter
 from metastore_assets.pipeline.frequencies import FrequencySum, SummedColumns, sum_columns
 from metastore_assets.pipeline.plan import Layout, table_layout
+from metastore_assets.pipeline.stored import FrequencyReader
 from metastore_assets.statistics.frequencies import Frequencies
 from metastore_assets.statistics.types import type_class
 from metastore_assets.store.manifest import ProfileFiles
