@@ -176,13 +176,13 @@ MUTANTS = (
     Mutant(
         "totals below zero vanish in a merge",
         "dataset",
-        "pl.any_horizontal(pl.col(name) != 0 for name in layout.amounts)",
-        "pl.any_horizontal(pl.col(name) > 0 for name in layout.amounts)",
+        "pl.any_horizontal(pl.col(name) != 0 for name in run_schema.amounts)",
+        "pl.any_horizontal(pl.col(name) > 0 for name in run_schema.amounts)",
     ),
     Mutant(
         "a total that comes to zero stays",
         "summing",
-        "layout.order.sort(total.filter(pl.any_horizontal(pl.col(name) != 0 for name in layout.amounts)))",
-        "layout.order.sort(total)",
+        "run_schema.order.sort(total.filter(pl.any_horizontal(pl.col(name) != 0 for name in run_schema.amounts)))",
+        "run_schema.order.sort(total)",
     ),
 )

@@ -21,6 +21,7 @@ _REFUSED = {
 }
 
 
+@pytest.mark.long
 @pytest.mark.timeout(1200)  # more than a hundred tables, one by one
 def test_no_real_table_is_wrong_and_few_are_refused(realtables: Path, tmp_path: Path) -> None:
     """None wrong, at most 3 % refused, and the page that is shown to users is what comes out."""

@@ -133,6 +133,7 @@ def test_spark_changes_nothing(spark: SparkSession, tmp_path: Path) -> None:
     assert _everything(flow) == before
 
 
+@pytest.mark.long
 @pytest.mark.spark
 @pytest.mark.s3
 def test_spark_changes_nothing_in_a_bucket(spark: SparkSession, s3_store: ObjectStore, tmp_path: Path) -> None:

@@ -12,7 +12,7 @@ from tests.produce.dags import Case, random_case, random_edits, random_rows, shu
 from tests.produce.harness import Pair
 
 VERSIONS = 12
-DEFAULT_SEEDS = range(100)
+DEFAULT_SEEDS = range(50)
 LONG_SEEDS = range(100, 2_100)
 BLOCK = 10
 

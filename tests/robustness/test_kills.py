@@ -19,7 +19,7 @@ if TYPE_CHECKING:
 
 pytestmark = pytest.mark.spark
 
-PROFILE = ("statistics", "histograms", "frequencies")
+PROFILE = ("statistics", "histograms", "frequencies", "states")
 WRITES = [
     *(f"fragments/*.{kind}.parquet" for kind in PROFILE),
     "pending/*.parquet",
@@ -32,18 +32,18 @@ WRITES = [
 STEPS = [
     *(f"{moment} {write}" for write in WRITES for moment in ("before", "after")),
     *(
-        f"{moment} removing {level}/*.statistics.parquet"
+        f"{moment} removing {level}/*.states.parquet"
         for level in ("partitions", "table")
         for moment in ("before", "after")
     ),
 ]
 QUICK = {
-    "before fragments/*.statistics.parquet",
+    "before fragments/*.states.parquet",
     "after fragments/*.histograms.parquet",
     "after pending/*.parquet",
     "before partitions/*.frequencies.parquet",
-    "after removing table/*.statistics.parquet",
-    "before versions/N-*.nodes.parquet",
+    "after removing table/*.states.parquet",
+    "before entries/*.fragments.parquet",
     "before versions/N.json",
     "after versions/N.json",
 }

@@ -10,6 +10,7 @@ from dagster._core.definitions.sensor_definition import SensorExecutionData
 from dagster._core.test_utils import create_run_for_test
 
 from metastore_assets.errors import ConfigError, TableNotFoundError
+from metastore_assets.pipeline.signatures import PROFILE_VERSION
 from metastore_assets.sensors import commits
 from tests.assets.lab import Lab, lab_in
 
@@ -39,7 +40,7 @@ def test_a_request_says_what_for(lab: Lab) -> None:
     """The run key has the snapshot, the version before it, the code's version and the attempt in it."""
     request = requested(lab.tick("sales"))
     target = request.tags["metastore/target"]
-    assert request.run_key == f"sales:0:0:1:{target}:1"
+    assert request.run_key == f"sales:0:0:{PROFILE_VERSION}:{target}:1"
     assert request.tags == {
         "dagster/sensor_name": "sales_commits",
         "metastore/table": "sales",
