@@ -23,10 +23,11 @@ from metastore_assets.pipeline.plan import Held, Layout
 from metastore_assets.pipeline.stored import FrequencyReader, read_states
 from metastore_assets.pipeline.tree import Branch, key_position, merge_tree
 from metastore_assets.statistics.column import ColumnStatistics
-from metastore_assets.statistics.merge import apply_facts, completed, merge_states
+from metastore_assets.statistics.merge import merge_states
 from metastore_assets.statistics.naming import as_named
 from metastore_assets.statistics.profile import ColumnProfile, all_null_statistics
 from metastore_assets.statistics.states import histograms_of_states, state_rows, states_table
+from metastore_assets.statistics.told import apply_facts, completed
 from metastore_assets.statistics.types import type_text
 from metastore_assets.store.manifest import NodeEntry, ProfileFiles
 from metastore_assets.store.objects import ObjectStore

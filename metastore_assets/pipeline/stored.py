@@ -22,7 +22,6 @@ from metastore_assets.statistics.distinct import distinct_sketch
 from metastore_assets.statistics.frequencies import EMPTY, Frequencies
 from metastore_assets.statistics.hashing import hash_values
 from metastore_assets.statistics.histogram import Histogram, histogram_capacity, limited
-from metastore_assets.statistics.merge import as_kept
 from metastore_assets.statistics.profile import all_null_statistics
 from metastore_assets.statistics.states import (
     KEPT,
@@ -37,6 +36,7 @@ from metastore_assets.statistics.tables import (
     histograms_of,
     statistics_rows,
 )
+from metastore_assets.statistics.told import as_kept
 from metastore_assets.statistics.types import class_named, type_text
 from metastore_assets.statistics.union import as_union
 from metastore_assets.store.manifest import ProfileFiles

@@ -14,7 +14,10 @@ everything else follows from them:
       bounds             minimum and maximum of long values
     histogram          histograms on a dyadic lattice
     profile            all of that for one top-level column
-    merge              statistics and histograms of disjoint rows, merged
+    states             what merging needs of columns, as a table
+    merge              states of disjoint rows, merged, all columns at once (extremes, sketches: some of them)
+    told, naming       what states, or full lists, say of a column; under the name that it has now
+    derive             states and statistics from a stored list
     column             one row of statistics
     tables, union      the Arrow tables of the files, with the typed union of values
 

@@ -2,17 +2,15 @@
 
 Counts, bounds, sums, means, deviations, lengths, sketches of distinct values and fingerprints merge exactly; skewness
 and kurtosis to rounding. Distinct counts and percentiles become estimates unless they follow from what is exact, and
-are made exact again by the merged frequencies (`apply_facts`). How merges are grouped may show in an estimate, but
+are made exact again by the merged frequencies (`told.apply_facts`). How merges are grouped may show in an estimate, but
 whichever way it was, no fewer distinct values are told than of any of the parts, nor more than of all of them together.
 
-What is merged are tables of states; numbers that follow from them are computed when they are told (`completed`).
+What is merged are tables of states; numbers that follow from them are computed when they are told (`told.completed`).
 """
 
 from __future__ import annotations
 
-import math
 from collections.abc import Sequence
-from dataclasses import replace
 from functools import partial
 from typing import Any, cast
 
@@ -21,21 +19,23 @@ import numpy.typing as npt
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from metastore_assets.config import KeptPolicy
 from metastore_assets.errors import CorruptionError
-from metastore_assets.statistics.column import ColumnStatistics, FrequencyState
-from metastore_assets.statistics.distinct import estimate_distinct, merge_distinct_sketches
+from metastore_assets.statistics.column import FrequencyState
+from metastore_assets.statistics.distinct import estimate_distinct
 from metastore_assets.statistics.extremes import Bounds, merge_bounds
-from metastore_assets.statistics.frequencies import Frequencies, FrequencyFacts, frequency_facts
-from metastore_assets.statistics.histogram import Histogram, merge_histograms
-from metastore_assets.statistics.moments import decode_moments, encode_moments, merge_moments, moment_facts
-from metastore_assets.statistics.physical import physical_value
-from metastore_assets.statistics.quantiles import Digest, estimated_percentiles, merge_digests
+from metastore_assets.statistics.sketches import (
+    Flags,
+    Numbers,
+    integers,
+    merged_digests,
+    merged_distinct_sketches,
+    merged_fingerprints,
+    merged_histograms,
+    merged_moments,
+)
 from metastore_assets.statistics.states import (
     KEPT,
     SKETCHES,
-    digests_of,
-    histograms_of_states,
     one_chunk,
     sketch_columns,
 )
@@ -43,12 +43,7 @@ from metastore_assets.statistics.tables import COLUMNS
 from metastore_assets.statistics.types import TypeClass, class_named
 from metastore_assets.statistics.union import as_union, union_of
 
-__all__ = ["apply_facts", "as_kept", "completed", "merge_states"]
-
 _STATES: tuple[FrequencyState, ...] = ("listed", "estimated", "off", "absent")
-
-Numbers = npt.NDArray[np.int64]
-Flags = npt.NDArray[np.bool_]
 
 
 def merge_states(parts: Sequence[pa.Table], columns: Sequence[str]) -> pa.Table:
@@ -66,7 +61,7 @@ def merge_states(parts: Sequence[pa.Table], columns: Sequence[str]) -> pa.Table:
     union = union_of([part.schema.field("minimum").type for part in parts])
     parts = [_with_union(part, union) for part in parts]
     codes, names = _classes(parts)
-    values, _ = _integers(parts, "value_count")
+    values, _ = integers(parts, "value_count")
     speaking = values > 0
     speakers = speaking.sum(axis=0)
     # Where none has any, one of them speaks for all.
@@ -86,80 +81,9 @@ def merge_states(parts: Sequence[pa.Table], columns: Sequence[str]) -> pa.Table:
     rows[several] = len(parts) * len(values[0]) + np.arange(len(several))
     whole = merged[0] if len(several) == len(rows) > 0 else one_chunk(pa.concat_tables([*parts, *merged]))
     table = whole if whole.num_rows == len(rows) else one_chunk(whole.take(pa.array(rows)))
-    nulls, _ = _integers(parts, "null_count")
+    nulls, _ = integers(parts, "null_count")
     table = _replaced(table, "null_count", pa.array(nulls.sum(axis=0)))
-    return _replaced(table, "fingerprint", _fingerprints(parts, absent))
-
-
-def completed(row: ColumnStatistics) -> ColumnStatistics:
-    """A row from a table of states with the numbers that follow from them: sum, mean, …, percentiles."""
-    if row.type_class is None:
-        return replace(row, mean_length=_mean_length(row))
-    cls = class_named(row.type_class)
-    row = replace(row, mean_length=_mean_length(row))
-    moments = None if row.moments is None else decode_moments(row.moments)
-    if moments is not None:
-        row = replace(row, **vars(moment_facts(moments, scale=None if cls.kind == "float" else cls.scale)))
-    if row.percentiles is not None:
-        return row
-    implied = _implied(row, cls)
-    if implied is not None:
-        percentiles = frequency_facts(implied).percentiles
-        return replace(row, percentiles=percentiles, percentiles_guarantee="exact")
-    if row.quantile_sketch is None or row.minimum is None or row.maximum is None:
-        return row
-    infinities = (0, 0) if moments is None else moments.infinities
-    percentiles = estimated_percentiles(row.quantile_sketch, cls, infinities, row.minimum, row.maximum)
-    return replace(row, percentiles=percentiles, percentiles_guarantee="estimate")
-
-
-def as_kept(row: ColumnStatistics, policy: KeptPolicy) -> ColumnStatistics:
-    """`row` without what its policy does not keep, though it was profiled under another that kept more.
-
-    Where no values are listed, what followed from all of them (distinct and duplicate values, percentiles) becomes
-    what the sketches estimate: no more than is known of rows whose values were never sorted.
-    """
-    if policy.quantiles == "off" and row.quantile_sketch is not None:
-        row = replace(row, quantile_sketch=None)
-    if policy.lists or row.type_class is None:
-        return row
-    state: FrequencyState = "off" if policy.frequencies == "off" else "estimated"
-    if not row.value_count:
-        return replace(row, frequencies=state)
-    cls = class_named(row.type_class)
-    distinct = None
-    if row.distinct_sketch is not None:
-        distinct = max(1, min(estimate_distinct(row.distinct_sketch), _most_distinct(row, cls)))
-    row = replace(
-        row,
-        distinct_count=distinct,
-        distinct_count_guarantee="absent" if distinct is None else "estimate",
-        duplicate_count=None,
-        percentiles=None,
-        percentiles_guarantee="absent",
-        frequencies=state,
-    )
-    implied = _implied(row, cls)
-    return completed(row) if implied is None else apply_facts(row, frequency_facts(implied))
-
-
-def apply_facts(merged: ColumnStatistics, facts: FrequencyFacts) -> ColumnStatistics:
-    """`merged` with what the full list of frequencies says, which makes distinct, duplicates and percentiles exact."""
-    return replace(
-        merged,
-        distinct_count=facts.distinct_count,
-        distinct_count_guarantee="exact",
-        duplicate_count=facts.duplicate_count,
-        percentiles=facts.percentiles,
-        percentiles_guarantee="exact",
-    )
-
-
-def _most_distinct(row: ColumnStatistics, cls: TypeClass) -> int:
-    """How many distinct values there can be among so many, between these bounds."""
-    if cls.kind != "integer" or row.minimum is None or row.maximum is None:
-        return row.value_count
-    return min(row.value_count, int(physical_value(row.maximum) - physical_value(row.minimum)) + 1)
+    return _replaced(table, "fingerprint", merged_fingerprints(parts, absent))
 
 
 def _merge(
@@ -182,7 +106,7 @@ def _merge(
     classless = np.array([part["type_class"].is_null().to_numpy() for part in parts]) | ~speaking
     merged: dict[str, Any] = {name: pa.nulls(len(several), _type(name, union)) for name in (*KEPT, *SKETCHES)}
     merged["field_id"] = parts[0]["field_id"]
-    merged["value_count"] = pa.array(_integers(parts, "value_count")[0].sum(axis=0))
+    merged["value_count"] = pa.array(integers(parts, "value_count")[0].sum(axis=0))
     merged["type_class"] = pa.array([None if none else names[at] for none, at in zip(absent, own, strict=True)])
     for name in ("nan_count", "true_count", "total_bytes"):
         merged[name] = _total(parts, name, speaking, ~absent)
@@ -198,10 +122,10 @@ def _merge(
     merged["minimum"], merged["minimum_exact"] = lower.values, pa.array(lower.exact)
     merged["maximum"], merged["maximum_exact"] = upper.values, pa.array(upper.exact)
     merged["percentiles_guarantee"] = pa.array(["absent"] * len(several), pa.string())
-    moments = _merged_moments(parts, typed)
-    sketches = _merged_distinct(parts, typed)
-    digests = _merged_digests(parts, typed, moments)
-    columns = sketch_columns(moments, digests, sketches, _merged_histograms(parts, typed))
+    moments = merged_moments(parts, typed)
+    sketches = merged_distinct_sketches(parts, typed)
+    digests = merged_digests(parts, typed, moments)
+    columns = sketch_columns(moments, digests, sketches, merged_histograms(parts, typed))
     merged |= dict(zip(SKETCHES, columns, strict=True))
     _tell_distinct(merged, parts, typed, classes, (lower, upper), sketches)
     return one_chunk(pa.table(merged))
@@ -221,8 +145,8 @@ def _tell_distinct(
     itself within those of its own children, the numbers of a tree of merges are within what its leaves counted: none
     is below the greatest of them, nor above their sum.
     """
-    told, known = _integers(parts, "distinct_count")
-    values, _ = _integers(parts, "value_count")
+    told, known = integers(parts, "distinct_count")
+    values, _ = integers(parts, "value_count")
     most = np.where(typed, np.where(known, told, values), 0).sum(axis=0).tolist()
     least = np.where(typed, np.where(known & (told > 0), told, 1), 0).max(axis=0).tolist()
     spans = bounds[0].distances_to(bounds[1], classes)
@@ -272,88 +196,6 @@ def _implied_counts(
     return found
 
 
-def _implied(row: ColumnStatistics, cls: TypeClass) -> Frequencies | None:
-    """The frequencies that `_implied_counts` counts."""
-    n, nans = row.value_count, row.nan_count or 0
-    if n == 0:
-        return None
-    if cls.kind == "boolean" and row.true_count is not None:
-        held: list[tuple[Any, int]] = [(False, n - row.true_count), (True, row.true_count)]
-    elif not (row.minimum_exact and row.maximum_exact) or row.minimum != row.maximum:
-        return None
-    else:
-        held = [(row.minimum, n - nans), (math.nan, nans)]
-    held = [(value, count) for value, count in held if count]
-    values = pa.array([value for value, _ in held], cls.arrow)
-    return Frequencies(values, pa.array([count for _, count in held], pa.int64()))
-
-
-def _merged_moments(parts: Sequence[pa.Table], typed: Flags) -> list[bytes | None]:
-    return [
-        None
-        if not held or any(state is None for state in held)
-        else encode_moments(merge_moments([decode_moments(cast("bytes", state)) for state in held]))
-        for held in _held(parts, "moments", typed)
-    ]
-
-
-def _merged_distinct(parts: Sequence[pa.Table], typed: Flags) -> list[bytes | None]:
-    return [
-        None if not held or any(state is None for state in held) else merge_distinct_sketches(held)
-        for held in _held(parts, "distinct_sketch", typed)
-    ]
-
-
-def _merged_digests(parts: Sequence[pa.Table], typed: Flags, moments: Sequence[bytes | None]) -> list[Digest | None]:
-    own = [digests_of(part) for part in parts]
-    values, _ = _integers(parts, "value_count")
-    states = [part["moments"].to_pylist() for part in parts]
-    merged: list[Digest | None] = []
-    for at, flags in enumerate(typed.T.tolist()):
-        found: list[Digest] = []
-        for part, speaks in enumerate(flags):
-            digest = own[part][at]
-            if speaks and digest is not None:
-                found.append(digest)
-            elif speaks and (values[part, at] if moments[at] is None else decode_moments(states[part][at]).n):
-                # Without a sketch although there are finite values: the policy was off, and the others' say too little.
-                found = []
-                break
-        merged.append(merge_digests(found) if found else None)
-    return merged
-
-
-def _merged_histograms(parts: Sequence[pa.Table], typed: Flags) -> list[Histogram | None]:
-    own = [histograms_of_states(part) for part in parts]
-    merged: list[Histogram | None] = []
-    for at, flags in enumerate(typed.T.tolist()):
-        found = [held for part, speaks in zip(own, flags, strict=True) if speaks and (held := part[at]) is not None]
-        merged.append(merge_histograms(found) if found else None)
-    return merged
-
-
-def _held(parts: Sequence[pa.Table], name: str, typed: Flags) -> list[list[Any]]:
-    """By column: what the parts hold that have a say in it."""
-    own = [part[name].to_pylist() for part in parts]
-    return [
-        [part[at] for part, speaks in zip(own, flags, strict=True) if speaks]
-        for at, flags in enumerate(typed.T.tolist())
-    ]
-
-
-def _fingerprints(parts: Sequence[pa.Table], absent: Flags) -> pa.Array:
-    """The sums of all parts' fingerprints, null where one of them is missing."""
-    missing = absent.copy()
-    total = np.zeros((len(absent), 2), np.uint64)
-    for part in parts:
-        column = part["fingerprint"].chunk(0) if part.num_rows else pa.array([], pa.binary())
-        missing |= column.is_null().to_numpy(zero_copy_only=False)
-        halves = column.fill_null(bytes(16)).cast(pa.binary(16))
-        total += np.frombuffer(halves.buffers()[1], "<u8", 2 * len(halves), 16 * halves.offset).reshape(-1, 2)
-    sums = pa.FixedSizeBinaryArray.from_buffers(pa.binary(16), len(absent), [None, pa.py_buffer(total)])
-    return pc.if_else(pa.array(missing), None, sums.cast(pa.binary()))
-
-
 def _classes(parts: Sequence[pa.Table]) -> tuple[Numbers, list[str]]:
     """The parts' classes as numbers into a list of names; -1: none."""
     names = sorted({name for part in parts for name in part["type_class"].unique().to_pylist() if name is not None})
@@ -375,23 +217,14 @@ def _codes(parts: Sequence[pa.Table], name: str, values: Sequence[str]) -> Numbe
     )
 
 
-def _integers(parts: Sequence[pa.Table], name: str) -> tuple[Numbers, Flags]:
-    """A matrix of parts and columns, 0 for null; and where there is no null."""
-    columns = [part[name] for part in parts]
-    return (
-        np.array([column.fill_null(0).to_numpy() for column in columns]),
-        np.array([column.is_valid().to_numpy() for column in columns]),
-    )
-
-
 def _total(parts: Sequence[pa.Table], name: str, speaking: Flags, wanted: Flags) -> pa.Array:
-    values, known = _integers(parts, name)
+    values, known = integers(parts, name)
     missing = (speaking & ~known).any(axis=0) | ~wanted
     return pa.array(np.where(speaking, values, 0).sum(axis=0), mask=missing)
 
 
 def _extreme(parts: Sequence[pa.Table], name: str, speaking: Flags, wanted: Flags, choose: np.ufunc) -> pa.Array:
-    values, known = _integers(parts, name)
+    values, known = integers(parts, name)
     known &= speaking
     limit = np.iinfo(np.int64)
     neutral = limit.max if choose is np.minimum else limit.min
@@ -409,10 +242,6 @@ def _reasons(parts: Sequence[pa.Table], said: Flags, absent: Flags) -> pa.Array:
         for at, (flags, none) in enumerate(zip(said.T.tolist(), absent.tolist(), strict=True))
     ]
     return pa.array(reasons, pa.string())
-
-
-def _mean_length(row: ColumnStatistics) -> float | None:
-    return row.total_length / row.value_count if row.total_length is not None and row.value_count else None
 
 
 def _with_union(part: pa.Table, union: pa.StructType) -> pa.Table:

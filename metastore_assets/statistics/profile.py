@@ -18,9 +18,9 @@ from metastore_assets.statistics.describe import Describer
 from metastore_assets.statistics.frequencies import Frequencies, frequencies_of_run
 from metastore_assets.statistics.histogram import Histogram
 from metastore_assets.statistics.leaves import LeafColumn, is_list, leaf_columns, plain_type, split_leaves
-from metastore_assets.statistics.merge import as_kept
 from metastore_assets.statistics.naming import value_width
 from metastore_assets.statistics.runs import SortedValues, mostly_distinct
+from metastore_assets.statistics.told import as_kept
 from metastore_assets.statistics.types import TypeClass, type_class, type_text
 
 

@@ -15,9 +15,10 @@ from hypothesis import strategies as st
 
 from metastore_assets.config import ColumnPolicy
 from metastore_assets.statistics.column import ColumnStatistics
-from metastore_assets.statistics.merge import completed, merge_states
+from metastore_assets.statistics.merge import merge_states
 from metastore_assets.statistics.profile import ColumnProfile, profile_field
 from metastore_assets.statistics.states import state_rows, states_table
+from metastore_assets.statistics.told import completed
 from metastore_assets.statistics.types import class_named
 from metastore_assets.statistics.union import union_type
 

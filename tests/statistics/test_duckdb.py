@@ -15,8 +15,8 @@ from metastore_assets.config import ColumnPolicy
 from metastore_assets.statistics.column import ColumnStatistics
 from metastore_assets.statistics.frequencies import Frequencies, frequency_facts, sum_frequencies
 from metastore_assets.statistics.histogram import merge_histograms
-from metastore_assets.statistics.merge import apply_facts
 from metastore_assets.statistics.profile import ColumnProfile, profile_field
+from metastore_assets.statistics.told import apply_facts
 from tests.statistics.columns import merge_statistics
 from tests.statistics.oracle import FRACTIONS
 

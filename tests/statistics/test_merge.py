@@ -17,9 +17,10 @@ from metastore_assets.statistics.column import ColumnStatistics
 from metastore_assets.statistics.distinct import estimate_distinct
 from metastore_assets.statistics.frequencies import Frequencies, frequency_facts, sum_frequencies
 from metastore_assets.statistics.histogram import merge_histograms
-from metastore_assets.statistics.merge import apply_facts, as_kept, merge_states
+from metastore_assets.statistics.merge import merge_states
 from metastore_assets.statistics.moments import decode_moments
 from metastore_assets.statistics.profile import ColumnProfile
+from metastore_assets.statistics.told import apply_facts, as_kept
 from tests.statistics.columns import FINITE, KINDS, merge_statistics, profile, profile_one, rows, share
 from tests.statistics.oracle import Facts, plain, root, rounded
 

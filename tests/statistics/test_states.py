@@ -16,9 +16,10 @@ from metastore_assets.errors import CorruptionError
 from metastore_assets.statistics.column import ColumnStatistics
 from metastore_assets.statistics.derive import derived
 from metastore_assets.statistics.histogram import Histogram
-from metastore_assets.statistics.merge import completed, merge_states
+from metastore_assets.statistics.merge import merge_states
 from metastore_assets.statistics.profile import ColumnProfile
 from metastore_assets.statistics.states import histograms_of_states, state_rows, states_table
+from metastore_assets.statistics.told import completed
 from metastore_assets.statistics.types import class_named, leaf_columns
 from metastore_assets.statistics.union import union_type
 from tests.statistics.columns import KINDS, profile_one, rows, share

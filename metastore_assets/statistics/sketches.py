@@ -1,0 +1,102 @@
+"""Columns of sketches, fingerprints and counts of several tables of states, merged column by column."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any, cast
+
+import numpy as np
+import numpy.typing as npt
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from metastore_assets.statistics.distinct import merge_distinct_sketches
+from metastore_assets.statistics.histogram import Histogram, merge_histograms
+from metastore_assets.statistics.moments import decode_moments, encode_moments, merge_moments
+from metastore_assets.statistics.quantiles import Digest, merge_digests
+from metastore_assets.statistics.states import (
+    digests_of,
+    histograms_of_states,
+)
+
+Numbers = npt.NDArray[np.int64]
+Flags = npt.NDArray[np.bool_]
+
+
+def integers(parts: Sequence[pa.Table], name: str) -> tuple[Numbers, Flags]:
+    """A matrix of parts and columns, 0 for null; and where there is no null."""
+    columns = [part[name] for part in parts]
+    return (
+        np.array([column.fill_null(0).to_numpy() for column in columns]),
+        np.array([column.is_valid().to_numpy() for column in columns]),
+    )
+
+
+def merged_moments(parts: Sequence[pa.Table], typed: Flags) -> list[bytes | None]:
+    """By column: the moments of the parts that have a say in it; None where one of them has none."""
+    return [
+        None
+        if not held or any(state is None for state in held)
+        else encode_moments(merge_moments([decode_moments(cast("bytes", state)) for state in held]))
+        for held in _held(parts, "moments", typed)
+    ]
+
+
+def merged_distinct_sketches(parts: Sequence[pa.Table], typed: Flags) -> list[bytes | None]:
+    """By column: the sketch of the distinct values of those parts; None where one of them has none."""
+    return [
+        None if not held or any(state is None for state in held) else merge_distinct_sketches(held)
+        for held in _held(parts, "distinct_sketch", typed)
+    ]
+
+
+def merged_digests(parts: Sequence[pa.Table], typed: Flags, moments: Sequence[bytes | None]) -> list[Digest | None]:
+    """By column: the digest of the finite values of those parts, by their merged `moments`; None where one lacks it."""
+    own = [digests_of(part) for part in parts]
+    values, _ = integers(parts, "value_count")
+    states = [part["moments"].to_pylist() for part in parts]
+    merged: list[Digest | None] = []
+    for at, flags in enumerate(typed.T.tolist()):
+        found: list[Digest] = []
+        for part, speaks in enumerate(flags):
+            digest = own[part][at]
+            if speaks and digest is not None:
+                found.append(digest)
+            elif speaks and (values[part, at] if moments[at] is None else decode_moments(states[part][at]).n):
+                # Without a sketch although there are finite values: the policy was off, and the others' say too little.
+                found = []
+                break
+        merged.append(merge_digests(found) if found else None)
+    return merged
+
+
+def merged_histograms(parts: Sequence[pa.Table], typed: Flags) -> list[Histogram | None]:
+    """By column: the histogram of those parts, as far as they have one."""
+    own = [histograms_of_states(part) for part in parts]
+    merged: list[Histogram | None] = []
+    for at, flags in enumerate(typed.T.tolist()):
+        found = [held for part, speaks in zip(own, flags, strict=True) if speaks and (held := part[at]) is not None]
+        merged.append(merge_histograms(found) if found else None)
+    return merged
+
+
+def _held(parts: Sequence[pa.Table], name: str, typed: Flags) -> list[list[Any]]:
+    """By column: what the parts hold that have a say in it."""
+    own = [part[name].to_pylist() for part in parts]
+    return [
+        [part[at] for part, speaks in zip(own, flags, strict=True) if speaks]
+        for at, flags in enumerate(typed.T.tolist())
+    ]
+
+
+def merged_fingerprints(parts: Sequence[pa.Table], absent: Flags) -> pa.Array:
+    """The sums of all parts' fingerprints, null where one of them is missing."""
+    missing = absent.copy()
+    total = np.zeros((len(absent), 2), np.uint64)
+    for part in parts:
+        column = part["fingerprint"].chunk(0) if part.num_rows else pa.array([], pa.binary())
+        missing |= column.is_null().to_numpy(zero_copy_only=False)
+        halves = column.fill_null(bytes(16)).cast(pa.binary(16))
+        total += np.frombuffer(halves.buffers()[1], "<u8", 2 * len(halves), 16 * halves.offset).reshape(-1, 2)
+    sums = pa.FixedSizeBinaryArray.from_buffers(pa.binary(16), len(absent), [None, pa.py_buffer(total)])
+    return pc.if_else(pa.array(missing), None, sums.cast(pa.binary()))
