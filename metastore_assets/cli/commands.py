@@ -18,7 +18,7 @@ from metastore_assets.cli.options import (
     partition_option,
 )
 from metastore_assets.cli.outputs import make_output
-from metastore_assets.cli.profile import profile
+from metastore_assets.cli.profile_command import profile
 from metastore_assets.cli.refresh import refresh
 from metastore_assets.errors import VersionNotFoundError
 

@@ -12,7 +12,7 @@ import numpy as np
 import pyarrow as pa
 
 from metastore_assets.errors import ColumnNotFoundError, CorruptionError, NotKeptError, PartitionNotFoundError
-from metastore_assets.lookup.profile import ProfileReader
+from metastore_assets.lookup.profile_files import ProfileReader
 from metastore_assets.messages import close_names, near_names
 from metastore_assets.statistics.column import ColumnStatistics, Guarantee
 from metastore_assets.statistics.histogram import Histogram

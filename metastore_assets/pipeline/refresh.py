@@ -26,8 +26,8 @@ from metastore_assets.formats.base import SnapshotReference, TableFormat
 from metastore_assets.pipeline.assemble import next_version
 from metastore_assets.pipeline.decisions import planned_decisions, recorded_decisions, settled
 from metastore_assets.pipeline.engine import Engine
+from metastore_assets.pipeline.fragments import FragmentFailure, FragmentProfiler, ProfileContext
 from metastore_assets.pipeline.plan import Decided, Layouts, Plan, TypeChange, make_plan, table_layout
-from metastore_assets.pipeline.profile import FragmentFailure, FragmentProfiler, ProfileContext
 from metastore_assets.pipeline.reading import TaskReader
 from metastore_assets.pipeline.stored import sound
 from metastore_assets.store.manifest import FragmentEntry, Version

@@ -12,7 +12,7 @@ import pyarrow as pa
 import pytest
 
 from metastore_assets.lookup import Metastore, TableLookup
-from metastore_assets.lookup.profile import ProfileReader
+from metastore_assets.lookup.profile_files import ProfileReader
 from metastore_assets.pipeline.files import write_statistics
 from metastore_assets.statistics.column import ColumnStatistics
 from metastore_assets.statistics.leaves import LeafColumn

@@ -27,7 +27,7 @@ from metastore_assets.formats.apart.reading import read_one
 from metastore_assets.formats.base import FragmentReader, FragmentSource, Snapshot
 from metastore_assets.formats.files.union import plain_type
 from metastore_assets.pipeline.engine import Engine
-from metastore_assets.pipeline.profile import FragmentProfiler, ProfileContext
+from metastore_assets.pipeline.fragments import FragmentProfiler, ProfileContext
 from metastore_assets.pipeline.refresh import plan_refresh
 from metastore_assets.store.objects import ObjectStore
 from tests.cli.support import run
