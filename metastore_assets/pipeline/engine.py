@@ -49,9 +49,9 @@ class Engine:
         """Whether files of so many bytes are read without Spark."""
         return self._kind == "auto" and len(sizes) <= _SMALL_FILES and sum(sizes) <= _SMALL_BYTES
 
-    def sums_here(self, values: int) -> bool:
-        """Whether lists of so many values in all are summed without Spark."""
-        return values <= _SMALL_SUM
+    def sums_here(self, lists: int, values: int) -> bool:
+        """Whether so many lists of columns, of so many values in all, are summed without Spark."""
+        return values <= _SMALL_SUM and self.merges_here(lists)
 
     def merges_here(self, columns: int) -> bool:
         """Whether so many profiles of columns are merged without Spark."""

@@ -89,7 +89,8 @@ def sum_columns(
     """
     if not sums:
         return {}
-    if engine.sums_here(sum(total.rows for total in sums)):
+    lists = sum(len(total.positions) * len(total.terms) for total in sums)
+    if engine.sums_here(lists, sum(total.rows for total in sums)):
         parts = _summed_here(store, folder, layout, _map_tasks(sums, 1)[0])
     else:
         parts = _summed_on_spark(engine, store, folder, layout, sums)

@@ -73,6 +73,14 @@ def test_much_is_left_to_spark(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, 
         refresh(_auto(lake, "much"), lake.table, no_spark)
 
 
+def test_many_short_lists_are_left_to_spark(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A list costs more than its values where it is short: 5,000 columns are no little work."""
+    monkeypatch.setattr(engines, "_SMALL_MERGE", 100)
+    engine = engines.Engine(no_spark)
+    assert engine.sums_here(lists=100, values=5_000)
+    assert not engine.sums_here(lists=101, values=5_000)
+
+
 def test_files_are_read_on_spark_unless_the_configuration_says_otherwise(tmp_path: Path) -> None:
     lake = Lake(tmp_path)
     lake.append(1)
