@@ -16,6 +16,7 @@ from obstore import exceptions
 from obstore.store import from_url
 
 from metastore_assets.errors import ObjectExistsError, ObjectNotFoundError, StoreError
+from metastore_assets.ranges import RangedFile
 from metastore_assets.storage_options import obstore_arguments
 from metastore_assets.store.backend import ObjectInfo, Output
 
@@ -128,41 +129,20 @@ class RemoteObjects:
             raise _explain(verb, f"{self._uri}/{path}" if path else self._uri, error) from error
 
 
-class _RangedInput(io.RawIOBase):
-    """An object as a file: every read outside the tail is one ranged request of exactly that many bytes."""
+class _RangedInput(RangedFile):
+    """An object as a file whose tail is there already, where a Parquet footer is."""
 
     def __init__(self, objects: RemoteObjects, path: str) -> None:
+        size, self._tail = objects.tail(path)
+        super().__init__(size)
         self._objects = objects
         self._path = path
-        self._size, self._tail = objects.tail(path)
-        self._position = 0
 
-    def readable(self) -> bool:
-        return True
-
-    def seekable(self) -> bool:
-        return True
-
-    def seek(self, offset: int, whence: int = os.SEEK_SET) -> int:
-        base = {os.SEEK_SET: 0, os.SEEK_CUR: self._position, os.SEEK_END: self._size}[whence]
-        self._position = base + offset
-        return self._position
-
-    def tell(self) -> int:
-        return self._position
-
-    def read(self, size: int = -1) -> bytes:
-        start = self._position
-        end = self._size if size < 0 else min(self._size, start + size)
-        if end <= start:
-            return b""
-        tail_start = self._size - len(self._tail)
+    def fetch(self, start: int, end: int) -> bytes:
+        tail_start = self.size - len(self._tail)
         if start >= tail_start:
-            data = self._tail[start - tail_start : end - tail_start]
-        else:
-            data = self._objects.range(self._path, start, end)
-        self._position = end
-        return data
+            return self._tail[start - tail_start : end - tail_start]
+        return self._objects.range(self._path, start, end)
 
 
 class _Output(io.RawIOBase):

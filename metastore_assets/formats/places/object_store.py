@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import io
-import os
 from collections.abc import Iterable, Iterator, Mapping
 from contextlib import contextmanager
 from itertools import chain
@@ -12,6 +10,7 @@ from typing import Any
 from obstore import exceptions
 from obstore.store import from_url
 
+from metastore_assets.ranges import RangedFile
 from metastore_assets.storage_options import obstore_arguments
 
 _PAGE = 1000
@@ -83,39 +82,17 @@ def is_e_tag(version: str) -> bool:
     return version.startswith(('"', "W/"))
 
 
-class ObjectFile(io.RawIOBase):
-    """An object as a seekable file whose content cannot change under its reader.
-
-    Each read is one ranged request of exactly those bytes, for the given ETag only.
-    """
+class ObjectFile(RangedFile):
+    """An object as a file whose content cannot change under its reader: it is asked for by the given ETag only."""
 
     def __init__(self, store: Any, path: str, size: int, e_tag: str, uri: str) -> None:
+        super().__init__(size)
         self._store = store
         self._path = path
-        self._size = size
         self._uri = uri
         self._e_tag = e_tag if is_e_tag(e_tag) else None
-        self._position = 0
 
-    def readable(self) -> bool:
-        return True
-
-    def seekable(self) -> bool:
-        return True
-
-    def seek(self, offset: int, whence: int = os.SEEK_SET) -> int:
-        base = {os.SEEK_SET: 0, os.SEEK_CUR: self._position, os.SEEK_END: self._size}[whence]
-        self._position = base + offset
-        return self._position
-
-    def tell(self) -> int:
-        return self._position
-
-    def read(self, size: int = -1) -> bytes:
-        start = self._position
-        end = self._size if size < 0 else min(self._size, start + size)
-        if end <= start:
-            return b""
+    def fetch(self, start: int, end: int) -> bytes:
         options: dict[str, Any] = {"range": (start, end)}
         if self._e_tag is not None:
             options["if_match"] = self._e_tag
@@ -123,5 +100,4 @@ class ObjectFile(io.RawIOBase):
             data = bytes(self._store.get(self._path, options=options).bytes())
         if len(data) != end - start:
             raise OSError(f"{self._uri}: {len(data)} bytes arrived of the {end - start} at {start}")
-        self._position = end
         return data
