@@ -27,6 +27,7 @@ from metastore_assets.pipeline.assemble import next_version
 from metastore_assets.pipeline.decisions import planned_decisions, recorded_decisions, settled
 from metastore_assets.pipeline.engine import Engine
 from metastore_assets.pipeline.fragments import FragmentFailure, FragmentProfiler, ProfileContext
+from metastore_assets.pipeline.moved import without_moves
 from metastore_assets.pipeline.plan import Decided, Layouts, Plan, TypeChange, make_plan, table_layout
 from metastore_assets.pipeline.reading import TaskReader
 from metastore_assets.pipeline.stored import sound
@@ -164,6 +165,8 @@ def refresh(
                 raise _profile_error(table, failures, len(profiles))
             fragments = {**plan.reused, **{entry.id: entry for entry in profiles}}
             plan = settled(engine, versions.objects, table, plan, fragments)
+            if not full and not partitions:
+                plan = without_moves(engine, versions.objects, plan, fragments)
             changed = len(plan.changed_partitions)
             progress(Progress(table.name, "reduce", 0, changed, "partitions", changed))
             new = next_version(
