@@ -157,7 +157,7 @@ def refresh(
             progress(Progress(table.name, "plan"))
             plan = _plan(versions, table_format, table, fresh, full=full, partitions=partitions, made=made)
             made[plan.layout.id] = plan.layout.signatures
-            profiles, failures = _profile_all(engine, versions, table, plan, progress)
+            profiles, failures = profile_all(engine, versions, table, plan, progress)
             fresh += profiles
             if failures:
                 if any(failure.missing for failure in failures) and table_format.current() != plan.snapshot.reference:
@@ -284,7 +284,7 @@ def _published(versions: VersionStore, *, full: bool) -> tuple[Version | None, i
         return None, versions.newest() + 1
 
 
-def _profile_all(
+def profile_all(
     engine: Engine,
     versions: VersionStore,
     table: TableConfig,
