@@ -57,6 +57,9 @@ class Output(Protocol):
     def expired(self, result: Answer) -> None:
         """What was removed."""
 
+    def purged(self, result: Answer) -> None:
+        """What was removed at once."""
+
     def verified(self, result: Answer) -> None:
         """What was compared with the table, and what differs."""
 
@@ -100,6 +103,10 @@ class JsonOutput:
         _write(rows)
 
     def expired(self, result: Answer) -> None:
+        """An object."""
+        _write(result)
+
+    def purged(self, result: Answer) -> None:
         """An object."""
         _write(result)
 

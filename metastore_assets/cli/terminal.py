@@ -144,6 +144,16 @@ class TerminalOutput:
         removed = f"{text.plural(result['versions'], 'version')} and {text.plural(result['files'], 'file')}"
         self._page.line(Styled(result["table"], "bold"), f": removed {removed} ({text.size(result['bytes'])})")
 
+    def purged(self, result: Answer) -> None:
+        """One line, and one for what could not go."""
+        removed = f"{text.plural(result['versions'], 'version')} and {text.plural(result['files'], 'file')}"
+        news = f": removed {removed} ({text.size(result['bytes'])}), published version {result['published']}"
+        self._page.line(Styled(result["table"], "bold"), news)
+        if result["unfinished"]:
+            left = text.plural(result["unfinished"], "file")
+            note = f"  {left} of refreshes that did not publish stay for a day: refresh and purge again then"
+            self._page.line(Styled(note, "yellow"))
+
     def verified(self, result: Answer) -> None:
         """One line, and one for each difference."""
         name = Styled(result["table"], "bold")
