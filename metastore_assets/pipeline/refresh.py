@@ -24,6 +24,7 @@ from metastore_assets.formats.base import SnapshotReference, TableFormat
 from metastore_assets.pipeline.assemble import next_version
 from metastore_assets.pipeline.decisions import planned_decisions, recorded_decisions, settled
 from metastore_assets.pipeline.engine import Engine
+from metastore_assets.pipeline.moved import without_moves
 from metastore_assets.pipeline.outcome import Progress, RefreshResult, nothing_to_do, result_of
 from metastore_assets.pipeline.plan import Decided, Layouts, Plan, make_plan, table_layout
 from metastore_assets.pipeline.profiling import profile_all, profile_error, save_as, saving
@@ -104,6 +105,8 @@ def refresh(
                 fragments = without_lists(engine, versions.objects, asked, plan.layout, fragments)
             save_as(versions, profiled, fragments)
             fresh += profiled.entries
+            if not full and not partitions:
+                plan = without_moves(engine, versions.objects, plan, fragments)
             changed = len(plan.changed_partitions)
             progress(Progress(table.name, "reduce", 0, changed, "partitions", changed))
             new = next_version(
