@@ -4,6 +4,7 @@ from metastore_assets.produce.dataflow import Dataflow
 from metastore_assets.produce.executor import Executor, LocalExecutor
 from metastore_assets.produce.loading import Loader
 from metastore_assets.produce.perkey import Port
+from metastore_assets.produce.ranks import Ranks
 from metastore_assets.produce.rows import Rows
 from metastore_assets.produce.runs import Run
 from metastore_assets.produce.settings import Settings
@@ -22,6 +23,7 @@ __all__ = [
     "LocalExecutor",
     "Port",
     "Preserve",
+    "Ranks",
     "Root",
     "Rows",
     "Run",

@@ -51,6 +51,8 @@ class KeyRange:
 
     after: pl.DataFrame | None = None
     until: pl.DataFrame | None = None
+    closed: bool = False
+    """Whether `after` itself is in the range."""
 
     @property
     def is_everything(self) -> bool:
@@ -60,7 +62,7 @@ class KeyRange:
     def filter(self, frame: pl.DataFrame, group: Order) -> pl.DataFrame:
         """The rows of a frame whose keys are in the range."""
         if self.after is not None:
-            frame = frame.filter(~group.before(self.after, inclusive=True))
+            frame = frame.filter(~group.before(self.after, inclusive=not self.closed))
         if self.until is not None:
             frame = frame.filter(group.before(self.until, inclusive=True))
         return frame
@@ -211,7 +213,9 @@ def _row_groups(footer: Footer, run_schema: RunSchema, key_range: KeyRange) -> l
     group = run_schema.group
     ends = pl.concat([footer.first, footer.last])
     late = _flags(ends, None if key_range.until is None else ~group.before(key_range.until, inclusive=True))
-    early = _flags(ends, None if key_range.after is None else group.before(key_range.after, inclusive=True))
+    early = _flags(
+        ends, None if key_range.after is None else group.before(key_range.after, inclusive=not key_range.closed)
+    )
     count = footer.first.height
     wanted = [number for number in range(count) if not late[number] and not early[count + number]]
     return [(number, not early[number] and not late[count + number]) for number in wanted]

@@ -207,8 +207,11 @@ class _Job:
         if not rows:
             return _Result(self.dataset.state)
         executor = self.env.executor_for(rows)
-        bulk = rows > self.env.settings.bulk_share * self.dataset.state.rows
-        tasks = self._tasks(parts, rows, executor, bulk=bulk)
+        settings, stored = self.env.settings, self.dataset.state.rows
+        single = rows + stored <= settings.single_run_rows
+        bulk = single or rows > settings.bulk_share * stored
+        ranges = [EVERYTHING] if single else self._ranges(parts, rows, bulk=bulk)
+        tasks = self._tasks(parts, ranges, executor, bulk=bulk)
         done = executor.map(apply, tasks)
         if len(done) == 1 and done[0].former is not None:
             self.env.replaced[self.stage] = done[0].former
@@ -216,7 +219,7 @@ class _Job:
         new = self._rewritten(tasks, done) if bulk else self._extended(done)
         return _Result(self._tidied(new, executor), update, sum(one.novel for one in done))
 
-    def _tasks(self, parts: list[Part], rows: int, executor: Executor, *, bulk: bool) -> list[ApplyTask]:
+    def _tasks(self, parts: list[Part], ranges: list[KeyRange], executor: Executor, *, bulk: bool) -> list[ApplyTask]:
         """One per range, each of which knows the numbers that those before it give."""
         tasks = [
             ApplyTask(
@@ -231,7 +234,7 @@ class _Job:
                 preserve=self.preserve,
                 counter=self.counter,
             )
-            for own in self._ranges(parts, rows, bulk=bulk)
+            for own in ranges
         ]
         if self.preserve is None or len(tasks) == 1:
             return tasks

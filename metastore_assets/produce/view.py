@@ -14,6 +14,7 @@ from metastore_assets.produce.dataset import Dataset, State
 from metastore_assets.produce.graph import Typed
 from metastore_assets.produce.manifest import Manifest, Manifests
 from metastore_assets.produce.order import canonical
+from metastore_assets.produce.ranks import Ranks
 from metastore_assets.produce.rows import CHANGE, frame_of, table_of, with_nulls
 from metastore_assets.produce.run_schema import RunSchema
 from metastore_assets.produce.runs import read_run
@@ -115,6 +116,13 @@ class View:
             frames = [dataset.lookup(wanted) for dataset in self._dataset(stage, typed.content, "content")]
         whole = pl.concat([typed.content.empty.select(typed.content.schema.names), *frames])
         return table_of(whole, typed.rows.schema)
+
+    def ranks(self, stage: str, amount: str) -> Ranks:
+        """Ranks of the keys of a sum stage by one of its totals. Raises GraphError where it has none."""
+        typed = self._typed(stage)
+        datasets = self._dataset(stage, typed.content, "content")
+        nothing = Dataset(self._storage, typed.content, State(typed.content.empty_keys))
+        return Ranks(stage, datasets[0] if datasets else nothing, amount)
 
     def runs(self, stage: str) -> list[RunInfo]:
         """The files that content and key-mappings are made of."""
