@@ -10,6 +10,7 @@ from typing import Any
 
 from metastore_assets.cli import text
 from metastore_assets.cli.page import GAP, Column, Page, Styled
+from metastore_assets.statistics.column import STATISTICS
 
 SHAPE_BINS = 12
 """Most bins of the small pictures of distributions."""
@@ -90,19 +91,29 @@ def _value(row: Row, value: Any, room: _Room, mark: str) -> str:
     return text.cut(shown, room.values)
 
 
+def _field(name: str, cell: Callable[[Row, _Room], str], style: str = "", right: bool = False) -> _Field:
+    """A field under the name that people know the statistic by."""
+    return _Field(Column(STATISTICS[name].label, style=style, right=right), cell)
+
+
+def _number(name: str) -> _Field:
+    return _field(name, lambda row, room: text.number(row[name]), right=True)
+
+
+_NANS = _number("nan_count")
 _FIELDS = (
-    _Field(Column("column", style="bold"), _name),
-    _Field(Column("type", style="cyan"), _type),
-    _Field(Column("nulls", right=True), _nulls),
-    _Field(Column("NaN", right=True), lambda row, room: text.number(row["nan_count"])),
-    _Field(Column("distinct", right=True), _distinct),
-    _Field(Column("minimum"), _minimum),
+    _field("column", _name, style="bold"),
+    _field("type", _type, style="cyan"),
+    _field("null_count", _nulls, right=True),
+    _NANS,
+    _field("distinct_count", _distinct, right=True),
+    _field("minimum", _minimum),
     _Field(Column("5 %"), _percentile(0.05)),
     _Field(Column("median"), _percentile(0.5)),
     _Field(Column("95 %"), _percentile(0.95)),
-    _Field(Column("maximum"), _maximum),
-    _Field(Column("mean", right=True), lambda row, room: text.number(row["mean"])),
-    _Field(Column("std dev", right=True), lambda row, room: text.number(row["standard_deviation"])),
+    _field("maximum", _maximum),
+    _number("mean"),
+    _number("standard_deviation"),
 )
 _DISTRIBUTION = Column("distribution", style="green")
 _LEFT_OUT_FIRST = (("std dev",), ("5 %", "95 %"), ("mean",), ("NaN",), ("distribution",), ("median",))
@@ -127,7 +138,7 @@ def print_statistics(
     options that show them `elsewhere`; or, to have it `whole`, all numbers are printed, in as many tables as it takes.
     Where there is no terminal, everything is whole.
     """
-    fields = [field for field in _FIELDS if field.column.heading != "NaN" or any(row["nan_count"] for row in rows)]
+    fields = [field for field in _FIELDS if field is not _NANS or any(row["nan_count"] for row in rows)]
     if shapes:
         fields.append(_Field(_DISTRIBUTION, lambda row, room: text.sparkline(shapes.get(row["column"], ()))))
     left_out: list[str] = []

@@ -25,6 +25,7 @@ from metastore_assets.statistics.histogram import Histogram, histogram_capacity,
 from metastore_assets.statistics.profile import all_null_statistics
 from metastore_assets.statistics.states import (
     KEPT,
+    OF_UNION,
     SKETCHES,
     histograms_of_states,
     one_chunk,
@@ -59,7 +60,7 @@ def read_states(store: ObjectStore, files: ProfileFiles, layout: Layout) -> tupl
         for name, type_ in () if files.states else SKETCHES.items():
             table = table.append_column(name, pa.nulls(table.num_rows, type_))
         for at, name in enumerate(names):
-            if name in ("minimum", "maximum", "percentiles"):
+            if name in OF_UNION:
                 table = table.set_column(at, name, as_union(table[name].combine_chunks(), union))
         table = table.cast(states_table([], [], union).schema)
         rows = {field_id: at for at, field_id in enumerate(table["field_id"].to_pylist())}
