@@ -6,10 +6,11 @@ from dataclasses import replace
 import pyarrow as pa
 from dagster import MetadataValue, TableColumn, TableColumnConstraints, TableSchema, serialize_value
 
-from metastore_assets.assets.glance import Glance, bound_text, distinct_text, facts_of, range_text
 from metastore_assets.assets.names import Kind
-from metastore_assets.assets.picture import ColumnPicture, fitting, fitting_picture
-from metastore_assets.assets.text import count_text, number_text, short
+from metastore_assets.pictures.facts import distinct_text, facts_of, maximum_text, minimum_text, range_text
+from metastore_assets.pictures.glance import Glance
+from metastore_assets.pictures.picture import ColumnPicture, fitting, fitting_picture
+from metastore_assets.pictures.text import number, short, type_name
 from metastore_assets.statistics.column import STATISTICS, ColumnStatistics
 from metastore_assets.statistics.types import leaf_columns, type_text
 
@@ -78,7 +79,7 @@ def statistics_markdown(rows: Sequence[ColumnStatistics]) -> str:
 
     def build(count: int) -> str:
         rest = len(lines) - count
-        return "\n".join([head, *lines[:count], *([f"\n{count_text(rest)} more columns"] if rest else [])])
+        return "\n".join([head, *lines[:count], *([f"\n{number(rest)} more columns"] if rest else [])])
 
     return fitting(build, len(lines), _STATISTICS)
 
@@ -146,12 +147,12 @@ def _markdown_row(row: ColumnStatistics) -> str:
 
 _CELLS: Mapping[str, Callable[[ColumnStatistics], str]] = {
     "column": lambda row: row.column,
-    "type": lambda row: row.type,
-    "null_count": lambda row: count_text(row.null_count),
+    "type": lambda row: type_name(row.type),
+    "null_count": lambda row: number(row.null_count),
     "distinct_count": distinct_text,
-    "minimum": lambda row: bound_text(row.minimum, row.minimum_exact, "≥ "),
-    "maximum": lambda row: bound_text(row.maximum, row.maximum_exact, "≤ "),
-    "mean": lambda row: "" if row.mean is None else number_text(row.mean),
+    "minimum": minimum_text,
+    "maximum": maximum_text,
+    "mean": lambda row: "" if row.mean is None else number(row.mean),
 }
 """What the Markdown table tells of a column, by statistic."""
 

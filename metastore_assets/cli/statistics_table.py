@@ -5,11 +5,13 @@ from __future__ import annotations
 import textwrap
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
+from functools import partial
 from itertools import zip_longest
 from typing import Any
 
-from metastore_assets.cli import text
 from metastore_assets.cli.page import GAP, Column, Page, Styled
+from metastore_assets.pictures import text
+from metastore_assets.pictures.bars import sparkline
 from metastore_assets.statistics.column import STATISTICS
 
 SHAPE_BINS = 12
@@ -57,32 +59,32 @@ def _nulls(row: Row, room: _Room) -> str:
 
 
 def _distinct(row: Row, room: _Room) -> str:
-    count = text.number(row["distinct_count"])
-    return f"~{count}" if row["distinct_count_guarantee"] == "estimate" else count
+    return text.estimate(text.number(row["distinct_count"]), row["distinct_count_guarantee"])
 
 
 def _minimum(row: Row, room: _Room) -> str:
-    return _value(row, row["minimum"], room, "" if row["minimum_exact"] else "≥")
+    return _value(row, row["minimum"], room, lambda shown: text.at_least(shown, row["minimum_exact"]))
 
 
 def _maximum(row: Row, room: _Room) -> str:
-    return _value(row, row["maximum"], room, "" if row["maximum_exact"] else "≤")
+    return _value(row, row["maximum"], room, lambda shown: text.at_most(shown, row["maximum_exact"]))
 
 
 def _percentile(fraction: float) -> Callable[[Row, _Room], str]:
     def cell(row: Row, room: _Room) -> str:
         known = {one["fraction"]: one["value"] for one in row["percentiles"] or ()}
-        return _value(row, known.get(fraction), room, "~" if row["percentiles_guarantee"] == "estimate" else "")
+        marked = partial(text.estimate, guarantee=row["percentiles_guarantee"])
+        return _value(row, known.get(fraction), room, marked)
 
     return cell
 
 
-def _value(row: Row, value: Any, room: _Room, mark: str) -> str:
+def _value(row: Row, value: Any, room: _Room, marked: Callable[[str], str]) -> str:
     if value is None:
         return text.ABSENT
     if isinstance(value, float) and room.compact:
-        return mark + text.number(value)
-    shown = mark + text.typed_value(value, row["type"])
+        return marked(text.number(value))
+    shown = marked(text.typed_value(value, row["type"]))
     if room.values is None or text.cells(shown) <= room.values:
         return shown
     day, blank, _ = shown.partition(" ")
@@ -140,7 +142,7 @@ def print_statistics(
     """
     fields = [field for field in _FIELDS if field is not _NANS or any(row["nan_count"] for row in rows)]
     if shapes:
-        fields.append(_Field(_DISTRIBUTION, lambda row, room: text.sparkline(shapes.get(row["column"], ()))))
+        fields.append(_Field(_DISTRIBUTION, lambda row, room: sparkline(shapes.get(row["column"], ()))))
     left_out: list[str] = []
     if page.width is None:
         _print(page, fields, rows, _Room())
