@@ -1,7 +1,6 @@
 """What a plan asks an object store for when one file is new among 10,000 known ones: requests and bytes, per format.
 
-The store is moto's S3 on this machine, behind a proxy that counts. Of formats with metadata only those are uploaded,
-and what listings show: a plan opens no data file of theirs.
+The store is a folder that is served as S3 is, and counts what it is asked for.
 """
 
 from __future__ import annotations
@@ -10,21 +9,16 @@ import json
 import shutil
 import tempfile
 from collections.abc import Callable
-from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from pathlib import Path
 
-import obstore
-
 from benchmarks.data import FOLDER
+from benchmarks.folder_store import BUCKET, folder_store
 from benchmarks.planning_tables import append_iceberg, make_delta, make_files, new_iceberg
 from benchmarks.report import Row
 from metastore_assets.config import TableConfig
 from metastore_assets.formats import Memory, open_table_format
-from metastore_assets.formats.places.object_store import open_object_store
 from tests.formats.hudi.writer import HudiWriter
-from tests.formats.s3_proxy import Requests, counted
-from tests.s3_server import bucket_options, s3_server
 
 FILES = 10_000
 REQUESTS = 12
@@ -43,8 +37,6 @@ class Growing:
     name: str
     format: str
     make: Callable[[Path, int], Grow]
-    needed: str
-    """What has to be in the store, as a pattern of files in the folder."""
 
 
 def _parquet(folder: Path, files: int) -> Grow:
@@ -102,11 +94,11 @@ def _hudi(folder: Path, files: int) -> Grow:
 
 
 TABLES = [
-    Growing("Parquet by day", "files", _parquet, "**/*"),
-    Growing("CSV", "files", _csv, "**/*"),
-    Growing("Delta", "delta", _delta, "_delta_log/**/*"),
-    Growing("Iceberg", "iceberg", _iceberg, "metadata/**/*"),
-    Growing("Hudi", "hudi", _hudi, "**/*"),
+    Growing("Parquet by day", "files", _parquet),
+    Growing("CSV", "files", _csv),
+    Growing("Delta", "delta", _delta),
+    Growing("Iceberg", "iceberg", _iceberg),
+    Growing("Hudi", "hudi", _hudi),
 ]
 
 
@@ -114,55 +106,32 @@ def run() -> list[Row]:
     """Per format the requests, against as many as there may be, and the kilobytes read, likewise."""
     rows = []
     FOLDER.mkdir(parents=True, exist_ok=True)
-    with s3_server() as endpoint, counted(endpoint) as requests:
-        options = bucket_options(endpoint)
-        for number, table in enumerate(TABLES):
-            folder = Path(tempfile.mkdtemp(prefix="metastore-bench-", dir=FOLDER))
-            try:
-                asked, listed, read = _measured(table, folder / "table", f"tables/{number}", options, requests)
-            finally:
-                shutil.rmtree(folder)
-            name = f"plan of a new file among {FILES:,}, {table.name}"
-            most = REQUESTS + -(-FILES // _PAGE)
-            rows.append(Row(f"{name}: requests ({listed} of them listings)", [asked], [most], most / asked, 1.0))
-            rows.append(Row(f"{name}: kB read", [read / 1e3], [KILOBYTES], KILOBYTES * 1e3 / max(read, 1), 1.0))
+    for table in TABLES:
+        folder = Path(tempfile.mkdtemp(prefix="metastore-bench-", dir=FOLDER))
+        try:
+            listings, objects, read = _measured(table, folder)
+        finally:
+            shutil.rmtree(folder)
+        name = f"plan 1 new of {FILES:,} files, {table.name}"
+        asked, most = listings + objects, REQUESTS + -(-FILES // _PAGE)
+        rows.append(Row(f"{name}: requests ({listings} listings)", [asked], [most], most / asked, 1.0))
+        rows.append(Row(f"{name}: kB read", [read / 1e3], [KILOBYTES], KILOBYTES * 1e3 / max(read, 1), 1.0))
     return rows
 
 
-def _measured(
-    table: Growing, folder: Path, prefix: str, options: dict[str, str], requests: Requests
-) -> tuple[int, int, int]:
-    """Requests, how many of them are listings, and bytes of objects."""
-    grow = table.make(folder, FILES)
-    uri = f"s3://metastore/{prefix}"
-    relocate = {str(folder): uri}
-    before = _upload(table, folder, prefix, options, {})
-    direct = TableConfig(name="t", uri=uri, format=table.format, relocate=relocate, storage_options=options)
-    own = direct.model_copy(update={"storage_options": {**options, "aws_endpoint": requests.endpoint}})
-    learnt = Memory(dict, anew=True)
-    open_table_format(direct, learnt).snapshot()
-    known = learnt.kept
-    grow()
-    _upload(table, folder, prefix, options, before)
-    requests.take()
-    found = open_table_format(own, Memory(lambda: known, anew=True)).snapshot()
-    asked = requests.take()
-    if len(found.fragments) != FILES + 1:
-        raise AssertionError(f"{len(found.fragments)} files of {table.name} were planned, not {FILES + 1}")
-    return len(asked), sum(one.startswith("list ") for one in asked), requests.data_bytes
-
-
-def _upload(
-    table: Growing, folder: Path, prefix: str, options: dict[str, str], before: dict[Path, int]
-) -> dict[Path, int]:
-    """Make the store hold what the folder does; `before`, and returned: when each file there was written."""
-    store = open_object_store("s3://metastore", options.items())
-    now = {path: path.stat().st_mtime_ns for path in folder.glob(table.needed) if path.is_file()}
-    new = [path for path, written in now.items() if before.get(path) != written]
-
-    def put(path: Path) -> None:
-        obstore.put(store, f"{prefix}/{path.relative_to(folder)}", path.read_bytes())
-
-    with ThreadPoolExecutor(8) as pool:
-        list(pool.map(put, new))
-    return now
+def _measured(table: Growing, folder: Path) -> tuple[int, int, int]:
+    """Listings, other requests, and bytes of objects."""
+    grow = table.make(folder / "table", FILES)
+    with folder_store(folder) as store:
+        uri = f"s3://{BUCKET}/table"
+        relocate = {str(folder / "table"): uri}
+        config = TableConfig(name="t", uri=uri, format=table.format, relocate=relocate, storage_options=store.options)
+        learnt = Memory(dict, anew=True)
+        open_table_format(config, learnt).snapshot()
+        known = learnt.kept
+        grow()
+        store.take()
+        found = open_table_format(config, Memory(lambda: known, anew=True)).snapshot()
+        if len(found.fragments) != FILES + 1:
+            raise AssertionError(f"{len(found.fragments)} files of {table.name} were planned, not {FILES + 1}")
+        return store.take()

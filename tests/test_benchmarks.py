@@ -38,7 +38,6 @@ def test_tree(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 @pytest.mark.long
-@pytest.mark.s3
 def test_growth(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(growth, "FILES", 30)
     rows = growth.run()

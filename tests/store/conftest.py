@@ -2,28 +2,61 @@
 
 from __future__ import annotations
 
+import subprocess
+import sys
 import uuid
 from collections.abc import Iterator
 from pathlib import Path
 
+import boto3
 import pytest
 
 from metastore_assets.store.objects import ObjectStore
 from metastore_assets.store.remote import RemoteObjects
-from tests.s3_server import bucket_options, s3_server
+
+# S3 decides a conditional put at one moment; moto looks first and stores then, so its requests go one at a time.
+_SERVER = """
+import sys, threading
+from moto.server import DomainDispatcherApplication, create_backend_app
+from werkzeug.serving import make_server
+application, turn = DomainDispatcherApplication(create_backend_app), threading.Lock()
+def one_at_a_time(environ, start_response):
+    with turn:
+        return list(application(environ, start_response))
+server = make_server("127.0.0.1", 0, one_at_a_time, threaded=True)
+threading.Thread(target=server.serve_forever, daemon=True).start()
+print(server.server_port, flush=True)
+sys.stdin.read()
+"""
 
 
 @pytest.fixture(scope="session")
 def s3_endpoint() -> Iterator[str]:
     """The endpoint of an S3 server on the loopback interface."""
-    with s3_server() as endpoint:
-        yield endpoint
+    command = [sys.executable, "-W", "ignore", "-c", _SERVER]
+    with subprocess.Popen(
+        command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=subprocess.DEVNULL, text=True
+    ) as server:
+        assert server.stdout is not None
+        assert server.stdin is not None
+        port = int(server.stdout.readline())
+        yield f"http://127.0.0.1:{port}"
+        server.stdin.close()
+        server.wait(timeout=30)
 
 
 @pytest.fixture(scope="session")
 def s3_options(s3_endpoint: str) -> dict[str, str]:
     """Storage options of the server, with a bucket named `metastore` on it."""
-    return bucket_options(s3_endpoint)
+    options = {"aws_access_key_id": "key", "aws_secret_access_key": "not-a-secret", "region_name": "us-east-1"}
+    boto3.client("s3", endpoint_url=s3_endpoint, **options).create_bucket(Bucket="metastore")
+    return {
+        "aws_endpoint": s3_endpoint,
+        "aws_allow_http": "true",
+        "aws_region": "us-east-1",
+        "aws_access_key_id": "key",
+        "aws_secret_access_key": "not-a-secret",
+    }
 
 
 @pytest.fixture
