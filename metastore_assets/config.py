@@ -135,12 +135,18 @@ class TableConfig(ConfigModel):
         return value if value is None else _text(value)
 
     def policy(self, column: str) -> ColumnPolicy:
-        """The policy of the column with this dotted leaf path: its own keys over `default`'s over the built-in ones."""
-        default = self.columns.get("default", ColumnPolicy())
+        """The policy of the column with this dotted leaf path: its own keys over `default`'s over the built-in ones.
+
+        Values inside a struct, list or map are hidden where its own are.
+        """
+        policy = self.columns.get("default", ColumnPolicy())
         own = self.columns.get(column) if column != "default" else None
-        if own is None:
-            return default
-        return default.model_copy(update={key: getattr(own, key) for key in own.model_fields_set})
+        if own is not None:
+            policy = policy.model_copy(update={key: getattr(own, key) for key in own.model_fields_set})
+        # What is inside a column is as hidden as the column.
+        if any(each.values == "hidden" and column.startswith(f"{name}.") for name, each in self.columns.items()):
+            policy = policy.model_copy(update={"values": "hidden"})
+        return policy
 
     def policies_of_unknown_columns(self, known: set[str]) -> list[str]:
         """Names under `columns` that are no column of the table: a typing error that would else be ignored."""

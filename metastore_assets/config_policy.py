@@ -29,6 +29,8 @@ class KeptPolicy(ConfigModel):
     """Number of bins asked for (1,000–10,000; at least that many are kept, never more than 10,000), or `off`."""
     ranks: Literal["off"] = "off"
     quantiles: Literal["sketch", "off"] = "sketch"
+    values: Literal["shown", "hidden"] = "shown"
+    """`hidden`: nothing is kept that tells of a value, only counts and lengths."""
 
     @property
     def lists(self) -> bool:
