@@ -136,10 +136,10 @@ def profile_bundle(context: ProfileContext, bundle: Bundle) -> Results:
     """
     if len(bundle) == 1 and (bundle[0].id in context.alone or not context.layout.leaves):
         (fragment,) = bundle
-        return [_told(fragment, partial(_profile_own, context, fragment))]
+        return [_outcome(context, fragment, partial(_profile_own, context, fragment))]
     with StatesWriter(context.store, "fragments", layout_union(context.layout), lists=True) as writer:
         # What is left of one that fails halfway is a section that nothing names.
-        results = [_told(fragment, partial(_profile_section, context, fragment, writer)) for fragment in bundle]
+        results = [_outcome(context, fragment, partial(_profile_section, context, fragment, writer)) for fragment in bundle]
     if all(isinstance(result, FragmentFailure) for result in results):
         context.store.delete([writer.path])
     files = {own.name: own for own in writer.files}
@@ -149,7 +149,9 @@ def profile_bundle(context: ProfileContext, bundle: Bundle) -> Results:
     ]
 
 
-def _told(fragment: Fragment, profile: Callable[[], FragmentEntry]) -> FragmentEntry | FragmentFailure:
+def _outcome(
+    context: ProfileContext, fragment: Fragment, profile: Callable[[], FragmentEntry]
+) -> FragmentEntry | FragmentFailure:
     try:
         return profile()
     except StoreError:
