@@ -16,6 +16,7 @@ from metastore_assets.statistics.runs import (
     compact,
     concatenated,
     count,
+    count_dense,
     count_sorted,
     is_hashed,
     merge_runs,
@@ -94,8 +95,10 @@ class ValueCounter:
         values = concatenated(self._take_pending())
         if self._given_away(SortedValues(values, None)):
             return
-        ascending = None if is_hashed(values) else values.sort()
-        run = count(values) if ascending is None else count_sorted(ascending)
+        run = count_dense(values)
+        ascending = None if run is not None or is_hashed(values) else values.sort()
+        if run is None:
+            run = count(values) if ascending is None else count_sorted(ascending)
         if 2 * len(run) <= len(values):
             self._push(Counted(compact(run.values), run.counts))
         else:

@@ -28,7 +28,7 @@ from metastore_assets.statistics.histogram import Histogram, build_histogram, hi
 from metastore_assets.statistics.moments import Moments, encode_moments, merge_moments, moment_facts, moments_of
 from metastore_assets.statistics.physical import canonical_array, numbers, order_key, positive_zeros, storage
 from metastore_assets.statistics.quantiles import build_quantile_sketch, merge_quantile_sketches
-from metastore_assets.statistics.runs import BLOCK, SortedValues, count_sorted
+from metastore_assets.statistics.runs import BLOCK, SortedValues, count
 from metastore_assets.statistics.types import TypeClass
 
 State = TypeVar("State")
@@ -110,7 +110,7 @@ class Describer:
         for start in range(0, len(run), BLOCK):
             part = run.part(start, min(start + BLOCK, len(run)))
             if part.counts is None and self.cls.is_ordinal:
-                part = count_sorted(_with_positive_zeros(part.values).sort())
+                part = count(_with_positive_zeros(part.values))
             counts = np.ones(len(part), np.int64) if part.counts is None else part.counts
             self.passed_by += int(counts.sum())
             block = self._without_nan(Frequencies(canonical_array(part.values, self.cls), pa.array(counts)))
