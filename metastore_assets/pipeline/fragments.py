@@ -147,7 +147,8 @@ def _profile(context: ProfileContext, fragment: Fragment) -> FragmentEntry:
         packed = fragment.id not in context.alone
         with ProfileWriter(context.store, "fragments", context.layout, row_count, packed=packed) as writer:
             for field, leaves in zip(context.schema, schema_leaves(context.schema), strict=True):
-                profiles = profile_field(field, reader.read(field), policies.__getitem__, leaves=leaves)
+                chunks = reader.read(field, encoded=True)
+                profiles = profile_field(field, chunks, policies.__getitem__, leaves=leaves)
                 own = profiles[0].statistics
                 if own.value_count + own.null_count != row_count:
                     raise FragmentError(

@@ -47,12 +47,17 @@ def hash_values(values: pa.Array, cls: TypeClass) -> tuple[Words, Words]:
 
 def finalise(words: Words) -> Words:
     """SplitMix64's output function: a bijection of 64-bit words whose every output bit depends on every input bit."""
-    words = words ^ (words >> np.uint64(30))
-    words *= np.uint64(0xBF58476D1CE4E5B9)
-    words ^= words >> np.uint64(27)
-    words *= np.uint64(0x94D049BB133111EB)
-    words ^= words >> np.uint64(31)
-    return words
+    result = np.empty_like(words)
+    scratch = np.empty(min(len(words), _BLOCK), np.uint64)
+    for start in range(0, len(words), _BLOCK):  # as much as stays in the processor's cache from step to step
+        part, out = words[start : start + _BLOCK], result[start : start + _BLOCK]
+        shifted = scratch[: len(part)]
+        np.bitwise_xor(part, np.right_shift(part, np.uint64(30), out=shifted), out=out)
+        out *= np.uint64(0xBF58476D1CE4E5B9)
+        out ^= np.right_shift(out, np.uint64(27), out=shifted)
+        out *= np.uint64(0x94D049BB133111EB)
+        out ^= np.right_shift(out, np.uint64(31), out=shifted)
+    return result
 
 
 def _hash_words(low: Words, high: Words | None = None) -> tuple[Words, Words]:
@@ -92,28 +97,43 @@ def _hash_short(values: pa.LargeBinaryArray) -> Words:
 
 
 def _hash_block(words: Words, bounds: npt.NDArray[np.int64]) -> Words:
-    """The states of the byte strings between neighbouring `bounds`: word by word, all strings at once."""
-    left = np.diff(bounds)
-    index, shift = bounds[:-1] >> 3, ((bounds[:-1] & 7) << 3).astype(np.uint64)
-    states = finalise(left.astype(np.uint64) + _SEEDS[0])
-    result, rows = states, np.arange(len(states))
-    current = words.take(index)
-    while True:
-        alive = left > 0
-        if not alive.all():
-            result[rows] = states
-            if not alive.any():
-                return result
-            rows, left, index, shift = rows[alive], left[alive], index[alive], shift[alive]
-            states, current = states[alive], current[alive]
+    """The states of the byte strings between neighbouring `bounds`: word by word, all strings at once.
+
+    Longest first, so that those that have a word of that number are the first of all.
+    """
+    lengths = np.diff(bounds)
+    shortness = (_LONG - lengths).astype(np.uint8)
+    order = np.argsort(shortness, kind="stable")
+    shortness, lengths, starts = shortness.take(order), lengths.take(order), bounds.take(order)
+    index, shift = starts >> 3, ((starts & 7) << 3).astype(np.uint64)
+    back = _SIXTY_THREE - shift
+    states = finalise(lengths.astype(np.uint64) + _SEEDS[0])
+    current, following, word, rest = words.take(index), *np.empty((3, len(states)), np.uint64)
+    alive = np.searchsorted(shortness, _LONG - 8 * np.arange(_LONG // 8 + 2)).tolist()
+    whole = np.searchsorted(shortness, _LONG - 8 * np.arange(1, _LONG // 8 + 2), side="right").tolist()
+    for number, (m, f) in enumerate(zip(alive, whole, strict=False)):
+        if m == 0:
+            break
+        if m < len(index):
+            index, shift, back, current, following, word, rest = (
+                part[:m] for part in (index, shift, back, current, following, word, rest)
+            )
         # Values start at any byte: a word of theirs is made of two of the buffer's, the second being next turn's first.
-        index = index + 1
-        following = words.take(index)
-        word = (current >> shift) | ((following << _ONE) << (_SIXTY_THREE - shift))
-        word &= _MASKS.take(np.minimum(left, 8))
-        states = (states ^ word) * _FACTOR
-        states ^= states >> _THIRTY_TWO
-        current, left = following, left - 8
+        index += 1
+        words.take(index, out=following, mode="clip")
+        np.right_shift(current, shift, out=word)
+        np.left_shift(following, _ONE, out=rest)
+        rest <<= back
+        word |= rest
+        word[f:] &= _MASKS.take(lengths[f:m] - 8 * number)
+        held = states[:m]
+        held ^= word
+        held *= _FACTOR
+        held ^= np.right_shift(held, _THIRTY_TWO, out=rest)
+        current, following = following, current
+    result = np.empty_like(states)
+    result[order] = states
+    return result
 
 
 def _offsets(values: pa.LargeBinaryArray) -> npt.NDArray[np.int64]:
