@@ -41,8 +41,9 @@ class FragmentReader(Protocol):
         """The live rows of one top-level column, in chunks of bounded size, each of `field.type`.
 
         With `encoded` a chunk of texts or bytes that the file keeps as a dictionary may be a dictionary array of that
-        type, with at most half as many entries as rows; entries may repeat, or occur in no row. A column that the fragment was written without is all null (or its declared default). The lengths of the
-        chunks add up to `row_count`. Raises FragmentError when the file cannot be read.
+        type, with less than half as many entries as rows; entries may repeat, or occur in no row. A column that the
+        fragment was written without is all null (or its declared default). The lengths of the chunks add up to
+        `row_count`. Raises FragmentError when the file cannot be read.
         """
 
     def __enter__(self) -> FragmentReader: ...

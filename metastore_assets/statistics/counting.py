@@ -11,8 +11,8 @@ from pyarrow import types as t
 
 from metastore_assets.statistics.physical import physical_series
 from metastore_assets.statistics.runs import (
-    Counts,
     Counted,
+    Counts,
     SortedValues,
     compact,
     concatenated,

@@ -15,7 +15,7 @@ import numpy.typing as npt
 import pyarrow as pa
 from pyarrow import types as t
 
-from metastore_assets.statistics.physical import decimal_words, numbers, positive_zeros, storage
+from metastore_assets.statistics.physical import Numbers, decimal_words, numbers, positive_zeros, storage
 from metastore_assets.statistics.types import TypeClass
 
 Words = npt.NDArray[np.uint64]
@@ -39,10 +39,17 @@ def hash_values(values: pa.Array, cls: TypeClass) -> tuple[Words, Words]:
     if t.is_decimal(cls.arrow):
         low, high = decimal_words(values)
         return _hash_words(low.view(np.uint64), high.view(np.uint64))
+    return hash_numbers(numbers(values, cls), cls)
+
+
+def hash_numbers(values: Numbers, cls: TypeClass) -> tuple[Words, Words]:
+    """As `hash_values`, of physical values that are no objects."""
     if cls.kind == "float":
-        floats = positive_zeros(numbers(values, cls))
+        floats = positive_zeros(values)
         return _hash_words(np.where(np.isnan(floats), _CANONICAL_NAN, floats.view(np.uint64)))
-    return _hash_words(numbers(values, cls).astype(np.int64 if cls.name != "uint64" else np.uint64).view(np.uint64))
+    words = values.astype(np.uint64 if cls.name == "uint64" else np.int64, copy=False)
+    # Of a decimal, whose words are two, the upper one is all sign.
+    return _hash_words(words.view(np.uint64), (words >> 63).view(np.uint64) if t.is_decimal(cls.arrow) else None)
 
 
 def finalise(words: Words) -> Words:
@@ -87,10 +94,10 @@ def _hash_bytes(values: pa.LargeBinaryArray) -> tuple[Words, Words]:
 def _hash_short(values: pa.LargeBinaryArray) -> Words:
     offsets, data = _offsets(values), np.frombuffer(values.buffers()[2] or b"", np.uint8)
     states = np.empty(len(values), np.uint64)
+    # Of each block a copy that is aligned, and padded so that a word may be read past the last value.
+    words = np.zeros(min(len(values), _BLOCK) * _LONG // 8 + 3, _LITTLE_WORD)
     for start in range(0, len(values), _BLOCK):
         bounds = offsets[start : start + _BLOCK + 1]
-        # A copy that is aligned, and padded so that a word may be read past the last value.
-        words = np.zeros((bounds[-1] - bounds[0]) // 8 + 3, _LITTLE_WORD)
         words.view(np.uint8)[: bounds[-1] - bounds[0]] = data[bounds[0] : bounds[-1]]
         states[start : start + _BLOCK] = _hash_block(words, bounds - bounds[0])
     return states
@@ -109,15 +116,13 @@ def _hash_block(words: Words, bounds: npt.NDArray[np.int64]) -> Words:
     back = _SIXTY_THREE - shift
     states = finalise(lengths.astype(np.uint64) + _SEEDS[0])
     current, following, word, rest = words.take(index), *np.empty((3, len(states)), np.uint64)
-    alive = np.searchsorted(shortness, _LONG - 8 * np.arange(_LONG // 8 + 2)).tolist()
-    whole = np.searchsorted(shortness, _LONG - 8 * np.arange(1, _LONG // 8 + 2), side="right").tolist()
-    for number, (m, f) in enumerate(zip(alive, whole, strict=False)):
-        if m == 0:
+    at_most = np.cumsum(np.bincount(shortness, minlength=_LONG + 1))[::-1]
+    for done in range(0, _LONG, 8):
+        alive, whole = int(at_most[done + 1]), int(at_most[done + 8])
+        if alive == 0:
             break
-        if m < len(index):
-            index, shift, back, current, following, word, rest = (
-                part[:m] for part in (index, shift, back, current, following, word, rest)
-            )
+        index, shift, back = index[:alive], shift[:alive], back[:alive]
+        current, following, word, rest = current[:alive], following[:alive], word[:alive], rest[:alive]
         # Values start at any byte: a word of theirs is made of two of the buffer's, the second being next turn's first.
         index += 1
         words.take(index, out=following, mode="clip")
@@ -125,8 +130,8 @@ def _hash_block(words: Words, bounds: npt.NDArray[np.int64]) -> Words:
         np.left_shift(following, _ONE, out=rest)
         rest <<= back
         word |= rest
-        word[f:] &= _MASKS.take(lengths[f:m] - 8 * number)
-        held = states[:m]
+        word[whole:] &= _MASKS.take(lengths[whole:alive] - done)
+        held = states[:alive]
         held ^= word
         held *= _FACTOR
         held ^= np.right_shift(held, _THIRTY_TWO, out=rest)

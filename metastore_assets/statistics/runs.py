@@ -68,7 +68,7 @@ def count_dense(values: pl.Series) -> Counted | None:
     if span > _MOST_SPAN * len(words):
         return None
     counts = np.bincount((words - least).view(np.int64), minlength=span)
-    places = np.flatnonzero(counts)
+    places = np.flatnonzero(counts != 0)  # sooner found than in the integers themselves
     return Counted(pl.Series(places.astype(words.dtype) + least), counts[places])
 
 

@@ -1,4 +1,4 @@
-"""Dictionary arrays of texts and bytes, as Parquet files store them: kept as they are, or decoded a little at a time."""
+"""Dictionary arrays of texts and bytes, as Parquet files store them: kept as they are, or decoded bit by bit."""
 
 from __future__ import annotations
 

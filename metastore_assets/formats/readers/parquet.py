@@ -61,9 +61,7 @@ class ParquetColumns:
         self.row_count = checked_rows(file.metadata)
         check_types(self.fields)
         self._leaves = _leaf_ranges(self.fields)
-        self._texts = {
-            own.start for own, field in zip(self._leaves, self.fields, strict=True) if _is_bytes(field.type)
-        }
+        self._texts = {own.start for own, field in zip(self._leaves, self.fields, strict=True) if _is_bytes(field.type)}
         """The leaf columns of texts and bytes at top level."""
         if self._leaves and self._leaves[-1].stop != file.metadata.num_columns:
             raise pa.ArrowInvalid("the columns of the file's schema cannot be told apart")
