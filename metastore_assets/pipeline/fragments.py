@@ -139,7 +139,9 @@ def profile_bundle(context: ProfileContext, bundle: Bundle) -> Results:
         return [_outcome(context, fragment, partial(_profile_own, context, fragment))]
     with StatesWriter(context.store, "fragments", layout_union(context.layout), lists=True) as writer:
         # What is left of one that fails halfway is a section that nothing names.
-        results = [_outcome(context, fragment, partial(_profile_section, context, fragment, writer)) for fragment in bundle]
+        results = [
+            _outcome(context, fragment, partial(_profile_section, context, fragment, writer)) for fragment in bundle
+        ]
     if all(isinstance(result, FragmentFailure) for result in results):
         context.store.delete([writer.path])
     files = {own.name: own for own in writer.files}
@@ -215,7 +217,7 @@ def _profile(
     policies = {leaf.path: policy for leaf, policy in context.layout.leaves}
     unlisted: list[str] = []
     for field, leaves in zip(context.schema, schema_leaves(context.schema), strict=True):
-        profiles = profile_field(field, reader.read(field), policies.__getitem__, leaves=leaves)
+        profiles = profile_field(field, reader.read(field, encoded=True), policies.__getitem__, leaves=leaves)
         own = profiles[0].statistics
         if own.value_count + own.null_count != row_count:
             raise FragmentError(
