@@ -62,14 +62,16 @@ def gathered(
     columns: int,
     fragments: Sequence[FragmentEntry],
     nodes: Sequence[NodeEntry],
+    least_share: float = 0.5,
 ) -> tuple[list[FragmentEntry], list[NodeEntry]]:
-    """All entries of the next version, of which those lie elsewhere whose file has less than half of its sections left.
+    """All entries of the next version, of which those lie elsewhere whose file has less than that share of its sections
+    left.
 
     So files take at most about twice the room of what is in use. Raises CorruptionError.
     """
     tasks = [
-        *_sparse("fragments", fragments, lambda entry: entry.partition_key),
-        *_sparse("nodes", nodes, lambda entry: node_group(entry.id)),
+        *_sparse("fragments", fragments, lambda entry: entry.partition_key, least_share),
+        *_sparse("nodes", nodes, lambda entry: node_group(entry.id), least_share),
     ]
     if not tasks:
         return list(fragments), list(nodes)
@@ -113,11 +115,13 @@ def without_lists(
     }
 
 
-def _sparse(folder: str, entries: Sequence[Entry], group: Callable[[Entry], str]) -> Iterable[_Task]:
+def _sparse(
+    folder: str, entries: Sequence[Entry], group: Callable[[Entry], str], least_share: float
+) -> Iterable[_Task]:
     left = Counter(entry.files.states for entry in entries if entry.files.sections > 1)
     found: dict[str, list[ProfileFiles]] = {}
     for entry in entries:
-        if entry.files.sections > 1 and 2 * left[entry.files.states] < entry.files.sections:
+        if entry.files.sections > 1 and left[entry.files.states] < least_share * entry.files.sections:
             found.setdefault(group(entry), []).append(entry.files)
     for own in found.values():
         own.sort(key=lambda files: files.states)
