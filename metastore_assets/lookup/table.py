@@ -5,13 +5,14 @@ from __future__ import annotations
 from collections import OrderedDict
 from collections.abc import Iterable
 from dataclasses import dataclass
-from functools import partial
+from functools import cached_property, partial
 from threading import RLock
 
 import numpy as np
 import pyarrow as pa
 
 from metastore_assets.errors import ColumnNotFoundError, CorruptionError, NotKeptError, PartitionNotFoundError
+from metastore_assets.lists import ListReader, read_lists
 from metastore_assets.lookup.profile_files import ProfileReader
 from metastore_assets.messages import close_names, near_names
 from metastore_assets.statistics.column import ColumnStatistics, Guarantee
@@ -94,13 +95,29 @@ class TableLookup:
             decision = self._version.decisions.get(row.field_id)
             why = _why_not_listed(row, None if decision is None else decision.reason)
             raise NotKeptError(f"the values of {self._named(column)} are not listed: {why}")
-        values = self._profile(partition).top(row.field_id, n)
+        values = None if partition is None else self._profile(partition).top(row.field_id, n)
+        # The only partition of a table has no lists but the table's.
+        if values is None and (partition is None or len(self._version.partitions) == 1):
+            values = self._top(row, n)
         if values is None:
             raise CorruptionError(
                 f"the values of {self._named(column)} are listed in no file of version {self._version.number}; "
                 "rebuild with `metastore refresh --full`"
             )
         return TopValues(values, "exact")
+
+    def _top(self, row: ColumnStatistics, n: int) -> list[tuple[pa.Scalar, int]] | None:
+        if not row.value_count:
+            return []
+        with self._lock:
+            if row.type_class is None or row.field_id not in self._lists.columns:
+                return None
+            table = self._lists.top(row.field_id, row.type_class, n)
+        return list(zip(table["value"], table["frequency"].to_pylist(), strict=True))
+
+    @cached_property
+    def _lists(self) -> ListReader:
+        return ListReader(self._objects, read_lists(self._objects, self._version.lists))
 
     def histogram(self, column: str, bins: int | None = None, partition: str | None = None) -> list[Bin]:
         """The column's histogram, by increasing minimum, without gaps. NaN and infinities are in no bin.

@@ -9,6 +9,7 @@ from importlib.metadata import version as package_version
 
 from metastore_assets.pipeline.decisions import record
 from metastore_assets.pipeline.engine import Engine
+from metastore_assets.pipeline.lists import TableLists
 from metastore_assets.pipeline.merging import Child, Former, Group, node_group
 from metastore_assets.pipeline.plan import Held, PartitionPlan, Plan, content_id, members_id, partition_content_id
 from metastore_assets.pipeline.reduce import Reduction, reduce_groups
@@ -37,9 +38,28 @@ def next_version(
     much to merge. Profiles of fragments that left the table stay known for `keep_versions` versions: a restore
     brings the fragments back.
     """
+    plan = _with_lists_of_its_own(plan)
+    lists = TableLists(engine, store, plan, fragments)
+    try:
+        return _assembled(engine, store, plan, fragments, keep_versions, then_the_table, memory or {}, lists)
+    except BaseException:
+        lists.discard()
+        raise
+
+
+def _assembled(
+    engine: Engine,
+    store: ObjectStore,
+    plan: Plan,
+    fragments: Mapping[str, FragmentEntry],
+    keep_versions: int,
+    then_the_table: Callable[[], None],
+    memory: Mapping[bytes, bytes],
+    lists: TableLists,
+) -> Version:
     held = Held(plan.layouts, plan.layout)
     known = {node.id: node for node in plan.base.nodes} if plan.base else {}
-    reduced = _reduce_partitions(engine, store, plan, held, fragments, known)
+    reduced = _reduce_partitions(engine, store, plan, held, fragments, known, lists)
     partitions = [
         partition.reused or _partition(plan, partition, [fragments[i] for i in partition.fragments], reduced.files)
         for partition in plan.partitions
@@ -47,7 +67,9 @@ def next_version(
     unchanged = {partition.key for partition in plan.partitions if partition.reused is not None}
     kept_nodes = [node for node in known.values() if node_group(node.id) in unchanged]
     then_the_table()
-    table_files, table_nodes = _reduce_table(engine, store, plan, held, partitions, known)
+    table_files, table_nodes = _reduce_table(engine, store, plan, held, partitions, known, lists)
+    whole = [fragments[own].files for own in plan.partitions[0].fragments] if len(partitions) == 1 else None
+    list_files = lists.files([entry.files for entry in partitions] if whole is None else whole)
     current = [fragments[own] for partition in plan.partitions for own in partition.fragments]
     entries = [*current, *_retired(plan, {entry.id for entry in current}, keep_versions)]
     nodes = [*kept_nodes, *reduced.nodes, *table_nodes]
@@ -72,9 +94,22 @@ def next_version(
         fragments=entries,
         partitions=partitions,
         nodes=nodes,
-        memory=memory or {},
+        memory=memory,
+        lists=list_files,
         decisions=record(store, plan, table_files),
     )
+
+
+def _with_lists_of_its_own(plan: Plan) -> Plan:
+    """A partition that was all of the table has no lists but the table's: it is computed anew beside others."""
+    base = plan.base
+    if base is None or base.lists is None or len(base.partitions) != 1 or len(plan.partitions) < 2:
+        return plan
+    partitions = tuple(
+        replace(part, reused=None) if part.reused is not None and not part.reused.files.frequencies else part
+        for part in plan.partitions
+    )
+    return replace(plan, partitions=partitions)
 
 
 def _reduce_partitions(
@@ -84,6 +119,7 @@ def _reduce_partitions(
     held: Held,
     fragments: Mapping[str, FragmentEntry],
     known: Mapping[str, NodeEntry],
+    lists: TableLists,
 ) -> Reduction:
     children: dict[str, list[Child]] = {}
     for entry in plan.base.fragments if plan.base else ():
@@ -98,11 +134,12 @@ def _reduce_partitions(
             _former(held, published[partition.key].files, published[partition.key].layout, children[partition.key])
             if partition.key in published
             else None,
+            has_lists=len(plan.partitions) > 1,
         )
         for partition in plan.partitions
         if partition.reused is None
     ]
-    return reduce_groups(engine, store, held, groups, known)
+    return reduce_groups(engine, store, held, groups, known, lists.facts)
 
 
 def _reduce_table(
@@ -112,18 +149,17 @@ def _reduce_table(
     held: Held,
     partitions: Sequence[PartitionEntry],
     known: Mapping[str, NodeEntry],
+    lists: TableLists,
 ) -> tuple[ProfileFiles, Sequence[NodeEntry]]:
     base = plan.base
     # People read the table's own files: unlike partitions', these have the names and the order of now.
     children = tuple(Child(entry.key, entry.files, entry.layout, _is_named(held, entry)) for entry in partitions)
-    own: Former | None = None
     if base is not None:
         before = [(entry.key, entry.files) for entry in base.partitions]
         if base.layout == plan.layout.id and before == [(child.key, child.files) for child in children]:
             return base.files, [node for node in known.values() if node_group(node.id) == _TABLE]
-        former = [Child(entry.key, entry.files, entry.layout, as_wanted=False) for entry in base.partitions]
-        own = _former(held, base.files, base.layout, former)
-    reduction = reduce_groups(engine, store, held, [Group(_TABLE, "table", children, own, is_merged_on=False)], known)
+    group = Group(_TABLE, "table", children, is_merged_on=False, has_lists=False)
+    reduction = reduce_groups(engine, store, held, [group], known, lists.facts)
     return reduction.files[_TABLE], reduction.nodes
 
 

@@ -19,14 +19,16 @@ from functools import partial
 import pyarrow as pa
 
 from metastore_assets.config import FREQUENCY_LIMIT, NEAR_UNIQUE_FROM, TableConfig
+from metastore_assets.lists import ListReader, read_lists
 from metastore_assets.pipeline.engine import Engine
 from metastore_assets.pipeline.plan import Decided, Held, Layout, Plan, holds, table_layout
 from metastore_assets.pipeline.signatures import signature_of
 from metastore_assets.pipeline.states_files import StatesFiles
 from metastore_assets.pipeline.stored import read_sketches, read_statistics
 from metastore_assets.statistics.column import ColumnStatistics
-from metastore_assets.statistics.distinct import estimate_distinct, merge_distinct_sketches
-from metastore_assets.statistics.types import type_class
+from metastore_assets.statistics.distinct import distinct_sketch, estimate_distinct, merge_distinct_sketches
+from metastore_assets.statistics.hashing import hash_values
+from metastore_assets.statistics.types import class_named, type_class
 from metastore_assets.store.manifest import Decision, FragmentEntry, ProfileFiles, Version
 from metastore_assets.store.objects import ObjectStore
 
@@ -127,8 +129,7 @@ def settled(
         if not plan.removed and base.values and why_estimated(base.distinct + new.distinct, base.values + new.values):
             # Perhaps: both may have the same values.
             assert plan.base is not None
-            with StatesFiles(store) as opened:
-                base = _read(opened, plan.base.files, frozenset({leaf.field_id}))[leaf.field_id]
+            base = _with_sketch(store, plan.base, leaf.field_id, base)
         decided[leaf.field_id] = "estimated" if _is_estimated(base, new, bool(plan.removed)) else "listed"
     layout = table_layout(plan.snapshot.schema, table, decided)
     return _under(plan, layout, fragments)
@@ -229,6 +230,17 @@ def _together(parts: Sequence[Evidence]) -> Evidence:
         sketch,
         any(part.unlisted for part in parts),
     )
+
+
+def _with_sketch(store: ObjectStore, base: Version, field_id: str, told: Evidence) -> Evidence:
+    """What the table's list of a column tells, where it has one."""
+    lists = read_lists(store, base.lists)
+    if field_id not in lists.columns:
+        return told
+    name = lists.columns[field_id]
+    values = ListReader(store, lists).frequencies(field_id, name).values
+    sketch = distinct_sketch(hash_values(values, class_named(name))[0])
+    return replace(told, distinct=estimate_distinct(sketch), sketch=sketch)
 
 
 def _told(row: ColumnStatistics | None) -> Evidence:

@@ -131,12 +131,15 @@ def write_profile(
         encodings |= {f"{path}.minimum": encoding for path, encoding in kinds.items() if encoding}
         with store.parquet_writer(files.histograms, table.schema, lean=Lean(encodings)) as output:
             output.write_table(table)
-    if not states or all(follows(row) or not row.value_count or row.type_class is None for row in statistics):
+    # Without lists of its own, a profile has nothing that states could follow from.
+    implied = bool(frequencies)
+    nothing = ((implied and follows(row)) or not row.value_count or row.type_class is None for row in statistics)
+    if not states or all(nothing):
         return files
     with StatesWriter(store, folder, layout_union(layout), lists=False) as writer:
         writer.begin(row_count)
         for row, histogram in zip(statistics, histograms, strict=True):
-            writer.add(row, histogram, None)
+            writer.add(row, histogram, None, implied=implied)
     (packed,) = writer.files
     return replace(packed, statistics=files.statistics, histograms=files.histograms, frequencies=files.frequencies)
 

@@ -8,10 +8,11 @@ Spark sees no types, and a reducer holds one column at a time.
 from __future__ import annotations
 
 import pickle
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import partial
 from itertools import groupby
+from typing import TypeAlias, TypeVar
 
 import pyarrow as pa
 
@@ -37,6 +38,9 @@ _ROWS_PER_BUCKET = 2_000_000
 _ROWS_PER_BLOB = 262_144
 _BYTES_PER_BLOB = 4 << 20
 """A blob is one value to Spark, which copies values and holds some of them at once."""
+R = TypeVar("R")
+WriteSums: TypeAlias = Callable[[int, Iterable[tuple[int, Frequencies]]], R]
+"""Called with the number of a profile, and position and full list of some of its columns, by increasing position."""
 _PARTIAL = "bucket int, total int, position int, sign int, blob binary"
 
 
@@ -88,15 +92,8 @@ def sum_columns(
 
     Raises CorruptionError when a total comes out negative, for then the terms were not what they claim to be.
     """
-    if not sums:
-        return {}
-    lists = sum(len(total.positions) * len(total.terms) for total in sums)
-    if engine.sums_here(lists, sum(total.rows for total in sums)):
-        parts = _summed_here(store, folder, layout, _map_tasks(sums, 1)[0])
-    else:
-        parts = _summed_on_spark(engine, store, folder, layout, sums)
     outcomes: dict[int, SummedColumns] = {}
-    for part in parts:
+    for part in map_sums(engine, store, layout, sums, partial(_write_sums, store, folder, layout)):
         outcome = outcomes.setdefault(part.total, SummedColumns())
         outcome.facts.update(part.facts)
         outcome.files.append(part.file)
@@ -105,16 +102,32 @@ def sum_columns(
     return outcomes
 
 
-def _summed_here(store: ObjectStore, folder: str, layout: Layout, tasks: Sequence[_MapTask]) -> list[_Part]:
+def map_sums(
+    engine: Engine, store: ObjectStore, layout: Layout, sums: Sequence[FrequencySum], write: WriteSums[R]
+) -> list[R]:
+    """What `write` returns for the full sums of some neighbouring columns of one profile, for all of them.
+
+    Where the lists are short it is called here, else in Spark's tasks: it has to be picklable. Raises CorruptionError
+    when a total comes out negative, for then the terms were not what they claim to be.
+    """
+    if not sums:
+        return []
+    lists = sum(len(total.positions) * len(total.terms) for total in sums)
+    if engine.sums_here(lists, sum(total.rows for total in sums)):
+        return _summed_here(store, layout, _map_tasks(sums, 1)[0], write)
+    return _summed_on_spark(engine, store, layout, sums, write)
+
+
+def _summed_here(store: ObjectStore, layout: Layout, tasks: Sequence[_MapTask], write: WriteSums[R]) -> list[R]:
     with StatesFiles(store) as opened:
         rows = sorted(_rows(row for task in tasks for row in _partials(opened, layout, task)), key=lambda row: row[:3])
     groups = groupby(rows, key=lambda row: (row[0], row[1]))
-    return [_sum_part(store, folder, layout, total, group) for (_, total), group in groups]
+    return [write(total, _full_sums(layout, group)) for (_, total), group in groups]
 
 
 def _summed_on_spark(
-    engine: Engine, store: ObjectStore, folder: str, layout: Layout, sums: Sequence[FrequencySum]
-) -> list[_Part]:
+    engine: Engine, store: ObjectStore, layout: Layout, sums: Sequence[FrequencySum], write: WriteSums[R]
+) -> list[R]:
     slots = engine.slots()
     tasks, buckets = _map_tasks(sums, slots)
     bins = balanced_bins([float(len(task.terms) * len(task.buckets)) for task in tasks], slots * 4)
@@ -124,7 +137,7 @@ def _summed_on_spark(
     )
     # Buckets are dealt out by number, not by hash: a bucket's file covers the columns it was planned for.
     ordered = partials.repartitionById(buckets, "bucket").sortWithinPartitions("bucket", "total", "position")
-    summed = ordered.mapInArrow(partial(_sum_partials, store, folder, layout), "result binary")
+    summed = ordered.mapInArrow(partial(_sum_partials, layout, write), "result binary")
     return results(collected(summed))
 
 
@@ -190,9 +203,7 @@ def _partials(opened: StatesFiles, layout: Layout, task: _MapTask) -> Iterator[p
             reader.__exit__()
 
 
-def _sum_partials(
-    store: ObjectStore, folder: str, layout: Layout, batches: Iterable[pa.RecordBatch]
-) -> Iterator[pa.RecordBatch]:
+def _sum_partials(layout: Layout, write: WriteSums[R], batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
     """Reduce side: rows arrive by bucket, profile and column; each column is summed and written."""
     limit_threads()
     rows = _rows(batches)
@@ -201,23 +212,30 @@ def _sum_partials(
             yield from (_blob_batch(row[4]) for row in group)
             continue
         try:
-            outcome = pack(_sum_part(store, folder, layout, total, group))
+            outcome = pack(write(total, _full_sums(layout, group)))
         except MetastoreError as error:
             outcome = failure(error)
         yield _blob_batch(outcome)
 
 
-def _sum_part(
-    store: ObjectStore, folder: str, layout: Layout, total: int, rows: Iterable[tuple[int, int, int, int, bytes]]
+def _full_sums(layout: Layout, rows: Iterable[tuple[int, int, int, int, bytes]]) -> Iterator[tuple[int, Frequencies]]:
+    """Position and full list of each column, one at a time."""
+    for position, group in groupby(rows, key=lambda row: row[2]):
+        try:
+            yield position, sum_frequencies([(_unpacked(row[4]), row[3]) for row in group])
+        except CorruptionError as error:
+            leaf, _ = layout.leaves[position]
+            raise CorruptionError(f"column {leaf.path!r}: {error}; `metastore refresh --full` rebuilds") from error
+
+
+def _write_sums(
+    store: ObjectStore, folder: str, layout: Layout, total: int, lists: Iterable[tuple[int, Frequencies]]
 ) -> _Part:
+    """Write the lists as a part of the frequencies of a profile."""
     facts: dict[int, FrequencyFacts] = {}
     with FrequencyWriter(store, folder, layout) as writer:
-        for position, group in groupby(rows, key=lambda row: row[2]):
+        for position, whole in lists:
             leaf, _ = layout.leaves[position]
-            try:
-                whole = sum_frequencies([(_unpacked(row[4]), row[3]) for row in group])
-            except CorruptionError as error:
-                raise CorruptionError(f"column {leaf.path!r}: {error}; `metastore refresh --full` rebuilds") from error
             facts[position] = frequency_facts(whole)
             writer.add(leaf.path, leaf.field_id, whole)
     return _Part(total, facts, (min(facts), writer.path))

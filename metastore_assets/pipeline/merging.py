@@ -66,6 +66,8 @@ class Group:
     former: Former | None = None
     is_merged_on: bool = True
     """Whether its profile will be merged further, and so needs its states."""
+    has_lists: bool = True
+    """Whether the profile has lists of its own; else they are the table's, which are kept apart."""
 
 
 @dataclass(frozen=True)

@@ -107,10 +107,19 @@ class StatesWriter:
         """The profiles begun, in that order."""
         return [ProfileFiles("", "", (), self.path, name, len(self._sections)) for name in self._sections]
 
-    def add(self, row: ColumnStatistics, histogram: Histogram | None, frequencies: Frequencies | None) -> None:
-        """Append a column. Without `lists` the frequencies are left out, but what follows from them too."""
+    def add(
+        self,
+        row: ColumnStatistics,
+        histogram: Histogram | None,
+        frequencies: Frequencies | None,
+        *,
+        implied: bool = True,
+    ) -> None:
+        """Append a column. Without `lists` the frequencies are left out, but what follows from them too: unless the
+        profile has no lists anywhere, and nothing is `implied` by them.
+        """
         column = _Column(row, histogram, frequencies if self._lists else None)
-        if follows(row):
+        if implied and follows(row):
             column = replace(column, row=bare(row), histogram=None)
         size = 0 if column.frequencies is None else len(column.frequencies)
         if size > SHORT_LIST:

@@ -8,9 +8,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from functools import partial
+from typing import TypeAlias
 
 import pyarrow as pa
 
@@ -31,6 +32,7 @@ from metastore_assets.pipeline.plan import Held, Layout
 from metastore_assets.pipeline.states_files import StatesFiles
 from metastore_assets.pipeline.stored import FrequencyReader, read_states
 from metastore_assets.statistics.column import ColumnStatistics
+from metastore_assets.statistics.frequencies import FrequencyFacts
 from metastore_assets.statistics.naming import as_named
 from metastore_assets.statistics.profile import ColumnProfile
 from metastore_assets.statistics.states import histograms_of_states, state_rows
@@ -59,6 +61,8 @@ class _Merged:
     """Of all the merges of the task but the root."""
     sums: tuple[FrequencySum, ...] = ()
     """Of a root: what is left to sum; its files are then only a step on the way."""
+    listed: Mapping[int, int] = field(default_factory=dict)
+    """Of a root without lists of its own: by position of the columns listed, about how many values they have."""
 
 
 @dataclass(frozen=True)
@@ -68,14 +72,21 @@ class _Completion:
     summed: SummedColumns
 
 
+TellLists: TypeAlias = Callable[[Sequence[ProfileFiles], Mapping[int, int]], Mapping[int, FrequencyFacts]]
+"""Given the profiles that a group is made of, and by position of the columns listed about how many values they have,
+says what the table's lists tell of these columns."""
+
+
 def reduce_groups(
     engine: Engine,
     store: ObjectStore,
     held: Held,
     groups: Sequence[Group],
     known_nodes: Mapping[str, NodeEntry],
+    lists: TellLists,
 ) -> Reduction:
-    """Reduce every group to what `held` wants; Spark is asked for only when there is much to merge.
+    """Reduce every group to what `held` wants; Spark is asked for only when there is much to merge. `lists` is asked
+    for groups without lists of their own.
 
     Raises CorruptionError when stored frequencies contradict each other.
     """
@@ -92,6 +103,10 @@ def reduce_groups(
         replace(one, total=numbers[group.key]) for group in merging for one in merged[group.key].sums if one.positions
     ]
     summed = sum_columns(engine, store, merging[0].folder, layout, sums)
+    for group in merging:
+        if listed := merged[group.key].listed:
+            told = lists([child.files for child in group.children], listed)
+            summed[numbers[group.key]] = SummedColumns(dict(told))
     completions = [
         _Completion(group, merged[group.key].files, summed[numbers[group.key]])
         for group in merging
@@ -174,6 +189,9 @@ def _run(store: ObjectStore, layout: Layout, merge: Merge) -> _Merged:
     entries = nodes.finish()
     rows = _rows(layout, states)
     wanted = {position: row.distinct_count or 0 for position, row in enumerate(rows) if row.frequencies == "listed"}
+    if wanted and not group.has_lists:
+        files = write_states(store, group.folder, layout, row_count, states)
+        return _Merged(merge.number, files, entries, listed=wanted)
     sums = _sums(store, layout, group, wanted)
     if any(one.positions for one in sums):
         files = write_states(store, group.folder, layout, row_count, states)

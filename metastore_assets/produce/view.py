@@ -17,7 +17,7 @@ from metastore_assets.produce.order import canonical
 from metastore_assets.produce.ranks import Ranks
 from metastore_assets.produce.rows import CHANGE, frame_of, table_of, with_nulls
 from metastore_assets.produce.run_schema import RunSchema
-from metastore_assets.produce.runs import read_run
+from metastore_assets.produce.runs import KeyRange, read_run
 from metastore_assets.produce.stages import DeltaRoot, SumStage
 from metastore_assets.produce.state import FlowState, StageState
 from metastore_assets.produce.updates import ADD, update_schema
@@ -70,6 +70,17 @@ class View:
     def content_batches(self, stage: str) -> Iterator[pa.RecordBatch]:
         """The same piece by piece: no target key is split between two pieces."""
         return self._batches(stage, self._typed(stage).content, "content")
+
+    def batches_from(self, stage: str, key: pa.Table) -> Iterator[pa.RecordBatch]:
+        """The rows of a stage from a target key on, which need not exist, piece by piece: a table of one row."""
+        typed = self._typed(stage)
+        names = typed.content.group.columns
+        schema = pa.schema([typed.content.schema.field(name) for name in names])
+        after = canonical(frame_of(key.select(names).cast(schema)), names)
+        for dataset in self._dataset(stage, typed.content, "content"):
+            with self._there():
+                for frame in dataset.scan(KeyRange(after, closed=True)).frames:
+                    yield from table_of(frame, typed.content.schema).combine_chunks().to_batches()
 
     def mappings(self, stage: str) -> pa.Table:
         """The set of (source key, target key), by both. Raises GraphError for roots and sums, which have none."""

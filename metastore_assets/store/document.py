@@ -24,7 +24,7 @@ from metastore_assets.store.entries import (
     StoredMemory,
 )
 from metastore_assets.store.entry_files import EntryFile, EntryFiles
-from metastore_assets.store.manifest import Decision, ProfileFiles, Version
+from metastore_assets.store.manifest import Decision, ListFiles, ProfileFiles, Version
 from metastore_assets.store.objects import ObjectStore
 
 FORMAT_VERSION = 4
@@ -55,6 +55,7 @@ def encode_version(version: Version, entries: Mapping[str, EntryFiles], released
         "files": vars(version.files),
         "entries": {kind: _files_json(files) for kind, files in entries.items()},
         "released": released,
+        **({"lists": {"state": version.lists.state, "files": list(version.lists.files)}} if version.lists else {}),
         **({"decisions": {key: vars(own) for key, own in version.decisions.items()}} if version.decisions else {}),
         "schema": base64.b64encode(zlib.compress(version.schema.serialize().to_pybytes())).decode(),
     }
@@ -98,6 +99,7 @@ def decode_version(data: bytes, objects: ObjectStore, path: str) -> Version:
             nodes=entries[NODES],
             memory=StoredMemory(entries[MEMORY]),
             released=fields["released"],
+            lists=ListFiles(lists["state"], tuple(lists["files"])) if (lists := fields.get("lists")) else None,
             decisions={key: Decision(**own) for key, own in fields.get("decisions", {}).items()},
             recorded_fragment_count=fields.get("fragment_count"),
         )

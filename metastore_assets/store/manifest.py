@@ -52,6 +52,20 @@ class ProfileFiles:
 
 
 @dataclass(frozen=True)
+class ListFiles:
+    """The lists of a table's values: paths below the table's folder in the root."""
+
+    state: str
+    """The file that says what the others are."""
+    files: tuple[str, ...]
+
+    def paths(self) -> Iterator[str]:
+        """Every file."""
+        yield self.state
+        yield from self.files
+
+
+@dataclass(frozen=True)
 class FragmentEntry:
     """One profiled fragment."""
 
@@ -170,6 +184,8 @@ class Version:
     nodes: Sequence[NodeEntry] = ()
     decisions: Mapping[str, Decision] = field(default_factory=dict)
     """By field id, columns under `frequencies: auto` that are estimated, or were once; all others are listed."""
+    lists: ListFiles | None = None
+    """The lists of the table's values; None where no column is listed."""
     memory: Learnt = field(default_factory=dict, compare=False, repr=False)
     """What planning learnt of the table's files; what reads them gives it a meaning."""
     released: str | None = field(default=None, compare=False, repr=False)
@@ -180,7 +196,8 @@ class Version:
 
     def own_files(self) -> tuple[str, ...]:
         """The files that a version read from a store names beside its profiles and entries."""
-        return () if self.released is None else (self.released,)
+        lists = () if self.lists is None else tuple(self.lists.paths())
+        return lists if self.released is None else (*lists, self.released)
 
     @property
     def fragment_count(self) -> int:
@@ -192,6 +209,8 @@ class Version:
     def paths(self) -> Iterator[str]:
         """Every profile file the version consists of."""
         yield from self.files.paths()
+        if self.lists is not None:
+            yield from self.lists.paths()
         for entries in (self.fragments, self.partitions, self.nodes):
             for entry in entries:
                 yield from entry.files.paths()

@@ -9,12 +9,16 @@ from typing import Any
 import pyarrow as pa
 
 from metastore_assets.config import TableConfig
+from metastore_assets.lists import Lists, list_flow, write_lists
+from metastore_assets.lists.graph import delta_name, rows_of
 from metastore_assets.lookup import TableLookup
 from metastore_assets.pipeline.files import ProfileWriter
+from metastore_assets.pipeline.lists import listed_classes
 from metastore_assets.pipeline.plan import table_layout
+from metastore_assets.produce import Delta, FlowState
 from metastore_assets.statistics.profile import profile_field
 from metastore_assets.statistics.types import schema_leaves
-from metastore_assets.store.manifest import PartitionEntry, ProfileFiles, Version
+from metastore_assets.store.manifest import ListFiles, PartitionEntry, ProfileFiles, Version
 from metastore_assets.store.objects import ObjectStore
 from metastore_assets.store.versions import VersionStore
 
@@ -27,6 +31,21 @@ def write_profile(store: ObjectStore, config: TableConfig, rows: pa.Table) -> Pr
             for profile in profile_field(field, column.chunks, config.policy, leaves=leaves):
                 writer.add(profile)
     return writer.files
+
+
+def write_table_lists(store: ObjectStore, config: TableConfig, rows: pa.Table) -> ListFiles | None:
+    """Write the lists of a table."""
+    columns = listed_classes(table_layout(rows.schema, config))
+    came: dict[str, list[Delta]] = {}
+    for field, column, leaves in zip(rows.schema, rows.columns, schema_leaves(rows.schema), strict=True):
+        for profile in profile_field(field, column.chunks, config.policy, leaves=leaves):
+            own, listed = profile.statistics.field_id, profile.frequencies
+            if listed is not None and len(listed) and own in columns:
+                names = pa.array([own] * len(listed))
+                table = pa.table([names, listed.values, listed.counts], schema=rows_of(columns[own]).schema)
+                came.setdefault(delta_name(columns[own]), []).append(Delta(table))
+    state = list_flow(store, set(columns.values())).step(FlowState(), came)
+    return write_lists(store, Lists(columns, state))
 
 
 def publish(
@@ -45,6 +64,7 @@ def publish(
         PartitionEntry(key, key, own.num_rows, own.nbytes, 1, write_profile(versions.objects, config, own), number)
         for key, own in (partitions or {"all": rows}).items()
     ]
+    files = write_profile(versions.objects, config, rows)
     version = Version(
         number=number,
         table=name,
@@ -57,7 +77,8 @@ def publish(
         row_count=rows.num_rows,
         bytes=rows.nbytes,
         content_id=str(number),
-        files=write_profile(versions.objects, config, rows),
+        files=files,
+        lists=write_table_lists(versions.objects, config, rows),
         code_version="0",
         layout="layout",
         layouts={},

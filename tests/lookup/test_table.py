@@ -327,7 +327,7 @@ def test_frequencies_in_several_files(local_store: ObjectStore) -> None:
 
 def test_a_list_that_is_nowhere_is_damage(local_store: ObjectStore) -> None:
     table = publish(local_store, ORDERS)
-    unlisted = replace(table.version, files=replace(table.version.files, frequencies=()))
+    unlisted = replace(table.version, lists=None)
     with pytest.raises(CorruptionError, match="values of column 'amount' of table 'orders' are listed in no file"):
         TableLookup(local_store.child("orders"), unlisted).top("amount")
 

@@ -1,0 +1,7 @@
+"""The lists of a table's values, carried from version to version by the produce layer: graph, state, and answers."""
+
+from metastore_assets.lists.graph import FOLDER, list_flow
+from metastore_assets.lists.reading import ListReader
+from metastore_assets.lists.state import Lists, read_lists, write_lists
+
+__all__ = ["FOLDER", "ListReader", "Lists", "list_flow", "read_lists", "write_lists"]

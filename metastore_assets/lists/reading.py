@@ -1,0 +1,159 @@
+"""Answers from a table's lists: most frequent values, whole lists, and what follows from them."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from itertools import groupby
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from metastore_assets.lists.graph import FACTS, FREQUENCIES, VALUES, list_flow, rows_of, stage_name
+from metastore_assets.lists.state import Lists
+from metastore_assets.produce.ranks import Ranks
+from metastore_assets.statistics.frequencies import (
+    EMPTY,
+    PERCENTS,
+    Frequencies,
+    FrequencyFacts,
+    frequency_facts,
+    nearest_ranks,
+)
+from metastore_assets.store.objects import ObjectStore
+
+_SCANNED = 1_000_000
+"""Listed values of a class, or of a column, that are read as a whole to pick percentiles; of more, by rank."""
+_MOST = np.iinfo(np.int64).max
+
+
+class ListReader:
+    """The lists of one version, by field id of the columns. Reads no more than an answer needs."""
+
+    def __init__(self, store: ObjectStore, lists: Lists) -> None:
+        self.columns = lists.columns
+        """By field id of the columns listed, the class of their values."""
+        self._classes = frozenset(lists.columns.values())
+        self._view = list_flow(store, self._classes).view(lists.flow)
+        self._ranks: dict[str, Ranks] = {}
+
+    def top(self, column: str, type_class: str, n: int) -> pa.Table:
+        """The n most frequent values, by decreasing frequency, then value: `value`, `frequency`."""
+        start = pa.table(
+            {
+                "column": pa.array([column]),
+                "frequency": pa.array([_MOST]),
+                "value": pa.nulls(1, rows_of(type_class).key.field("value").type),
+            }
+        )
+        found: list[pa.Table] = []
+        for table in self._from(FREQUENCIES, type_class, column, start) if n else ():
+            found.append(table.select(["value", "frequency"]).slice(0, n))
+            n -= found[-1].num_rows
+            if n <= 0:
+                break
+        schema = pa.schema({"value": rows_of(type_class).key.field("value").type, "frequency": pa.int64()})
+        return pa.concat_tables([schema.empty_table(), *found])
+
+    def frequencies(self, column: str, type_class: str) -> Frequencies:
+        """All values of a column with their frequencies."""
+        tables = list(self._values(column, type_class))
+        return _joined(tables) if tables else EMPTY
+
+    def batches(self, column: str, type_class: str) -> Iterator[pa.RecordBatch]:
+        """The rows of a column as they came: `column`, `value`, `frequency`."""
+        for table in self._values(column, type_class):
+            yield from table.to_batches()
+
+    def counts(self, column: str, type_class: str) -> list[tuple[int, int]]:
+        """(Frequency, number of values that occur so often), by increasing frequency."""
+        start = pa.table({"column": pa.array([column]), "frequency": pa.nulls(1, pa.int64())})
+        return [
+            pair
+            for table in self._from(FACTS, type_class, column, start)
+            for pair in zip(table["frequency"].to_pylist(), table["values"].to_pylist(), strict=True)
+        ]
+
+    def facts(self, type_class: str, columns: Sequence[str]) -> dict[str, FrequencyFacts]:
+        """By column, all of one class, what its full list says.
+
+        Where there are few values, all lists of the class are read at once; of long ones only some blocks.
+        """
+        if type_class not in self._classes:
+            return dict.fromkeys(columns, frequency_facts(EMPTY))
+        rows = sum(run.rows for run in self._view.runs(stage_name(VALUES, type_class)))
+        if rows > _SCANNED:
+            return {column: self._facts(column, type_class) for column in columns}
+        lists = self._all(type_class)
+        found = {column: frequency_facts(_joined(tables)) for column, tables in lists if column in columns}
+        return {column: found.get(column) or frequency_facts(EMPTY) for column in columns}
+
+    def ranks(self, type_class: str) -> Ranks:
+        """Ranks among the values of a column of that class; keys are `column` and `value`."""
+        if type_class not in self._ranks:
+            self._ranks[type_class] = self._view.ranks(stage_name(VALUES, type_class), "frequency")
+        return self._ranks[type_class]
+
+    def _facts(self, column: str, type_class: str) -> FrequencyFacts:
+        counts = self.counts(column, type_class)
+        distinct = sum(values for _, values in counts)
+        if distinct <= _SCANNED:
+            return frequency_facts(self.frequencies(column, type_class))
+        ranked = sum(frequency * values for frequency, values in counts) - self._nans(column, type_class)
+        wanted = (nearest_ranks(ranked) - 1).tolist() if ranked else []
+        prefix = pa.table({"column": pa.array([column])})
+        key = rows_of(type_class).key
+        rows = [self.ranks(type_class).at_rank(prefix, rank).select(key.names) for rank in wanted]
+        values = pa.concat_tables([key.empty_table(), *rows])
+        assert len(values) in (0, len(PERCENTS))
+        repeated = sum(number for frequency, number in counts if frequency > 1)
+        return FrequencyFacts(distinct, repeated, values["value"].combine_chunks())
+
+    def _nans(self, column: str, type_class: str) -> int:
+        """How often NaN occurs, which has no rank."""
+        if type_class != "float64":
+            return 0
+        nan = pa.table({"column": pa.array([column]), "value": pa.array([float("nan")])})
+        return self.ranks(type_class).count_between(nan, nan)
+
+    def _values(self, column: str, type_class: str) -> Iterator[pa.Table]:
+        start = pa.table(
+            {"column": pa.array([column]), "value": pa.nulls(1, rows_of(type_class).key.field("value").type)}
+        )
+        return self._from(VALUES, type_class, column, start)
+
+    def _all(self, type_class: str) -> Iterator[tuple[str, list[pa.Table]]]:
+        """Every column of a class with its rows, in the order of the dataset."""
+        pieces = (
+            (column, table)
+            for batch in self._view.content_batches(stage_name(VALUES, type_class))
+            for column, table in _by_column(pa.Table.from_batches([batch]))
+        )
+        for column, own in groupby(pieces, key=lambda piece: piece[0]):
+            yield column, [table for _, table in own]
+
+    def _from(self, kind: str, type_class: str, column: str, start: pa.Table) -> Iterator[pa.Table]:
+        """The rows of a column, from the key `start` on."""
+        if type_class not in self._classes:
+            return
+        for batch in self._view.batches_from(stage_name(kind, type_class), start):
+            table = pa.Table.from_batches([batch])
+            own = table.filter(pc.equal(table["column"], column))
+            if own.num_rows:
+                yield own
+            if own.num_rows < table.num_rows:
+                return
+
+
+def _by_column(table: pa.Table) -> Iterator[tuple[str, pa.Table]]:
+    ends = pc.run_end_encode(table["column"].combine_chunks())
+    start = 0
+    for column, end in zip(ends.values.to_pylist(), ends.run_ends.to_pylist(), strict=True):
+        yield column, table.slice(start, end - start)
+        start = end
+
+
+def _joined(tables: list[pa.Table]) -> Frequencies:
+    table = pa.concat_tables(tables).combine_chunks()
+    values, counts = table["value"].combine_chunks(), table["frequency"].combine_chunks()
+    return Frequencies(values, counts)

@@ -1,0 +1,50 @@
+"""What the lists of a version are, as a file that the version names."""
+
+from __future__ import annotations
+
+import json
+import uuid
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+
+from metastore_assets.errors import CorruptionError, ObjectNotFoundError
+from metastore_assets.lists.graph import FOLDER
+from metastore_assets.produce import FlowState
+from metastore_assets.store.manifest import ListFiles
+from metastore_assets.store.objects import ObjectStore
+
+
+@dataclass(frozen=True)
+class Lists:
+    """The lists of a table at one moment."""
+
+    columns: Mapping[str, str] = field(default_factory=dict)
+    """By field id of the columns listed, the class of their values."""
+    flow: FlowState = field(default_factory=FlowState)
+
+    def is_same(self, other: Lists) -> bool:
+        """Whether these are the same files, of the same columns."""
+        return self.columns == other.columns and self.flow.paths() == other.flow.paths()
+
+
+def read_lists(store: ObjectStore, files: ListFiles | None) -> Lists:
+    """The lists that a version names; none where it names none. Raises CorruptionError."""
+    if files is None:
+        return Lists()
+    try:
+        fields = json.loads(store.read(files.state))
+        return Lists(dict(fields["columns"]), FlowState.from_json(fields["flow"]))
+    except (ObjectNotFoundError, ValueError, KeyError, TypeError) as error:
+        raise CorruptionError(
+            f"{store.uri(files.state)} is missing or damaged ({error}); rebuild with `metastore refresh --full`"
+        ) from error
+
+
+def write_lists(store: ObjectStore, lists: Lists) -> ListFiles | None:
+    """Write what the lists are, for a version to name; None where no column is listed."""
+    if not lists.columns:
+        return None
+    path = f"{FOLDER}/{uuid.uuid4().hex}.json"
+    fields = {"columns": dict(lists.columns), "flow": lists.flow.to_json()}
+    store.write(path, json.dumps(fields).encode())
+    return ListFiles(path, tuple(sorted(lists.flow.paths())))

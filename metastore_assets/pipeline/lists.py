@@ -1,0 +1,273 @@
+"""The lists of a table's values, from the published version to the next: what came is added, what went taken away.
+
+The first time, and when most of the table is other, they are summed from all profiles, and loaded as they come out.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from functools import cached_property, partial
+
+import numpy as np
+import pyarrow as pa
+
+from metastore_assets.lists import ListReader, Lists, list_flow, read_lists, write_lists
+from metastore_assets.lists.graph import FACTS, FREQUENCIES, VALUES, delta_name, rows_of, stage_name
+from metastore_assets.pipeline.engine import Engine
+from metastore_assets.pipeline.frequencies import FrequencySum, map_sums
+from metastore_assets.pipeline.plan import Layout, Plan
+from metastore_assets.pipeline.states_files import StatesFiles
+from metastore_assets.pipeline.stored import FrequencyReader
+from metastore_assets.produce import Dataflow, Delta, FlowState
+from metastore_assets.produce.loading import Loader
+from metastore_assets.produce.runs import Run
+from metastore_assets.spark.tasks import SparkExecutor
+from metastore_assets.statistics.frequencies import EMPTY, Frequencies, FrequencyFacts, frequency_facts
+from metastore_assets.statistics.types import type_class
+from metastore_assets.store.manifest import FragmentEntry, ListFiles, ProfileFiles
+from metastore_assets.store.objects import ObjectStore
+
+_PROFILES_PER_DELTA = 16
+_MANY = 20_000_000
+"""Values in changed fragments from which on Spark's tasks read and add their lists."""
+
+
+class TableLists:
+    """The lists that one plan leads to. What is made is found once; nobody but a version that names it makes it be."""
+
+    def __init__(self, engine: Engine, store: ObjectStore, plan: Plan, fragments: Mapping[str, FragmentEntry]) -> None:
+        self._engine = engine
+        self._store = store
+        self._layout = plan.layout
+        self._wanted = listed_classes(plan.layout)
+        self._published = None if plan.base is None else plan.base.lists
+        self._rows = sum(fragments[own].row_count for part in plan.partitions for own in part.fragments)
+        self._came, self._went = _changes(plan, fragments)
+        self._made: ListFiles | None = None
+        self._now: Lists | None = None
+
+    def facts(self, whole: Sequence[ProfileFiles], listed: Mapping[int, int]) -> Mapping[int, FrequencyFacts]:
+        """What the lists tell of columns, by position; `whole` are profiles whose lists add up to them, and `listed`
+        is about how many values they have.
+        """
+        now = self._stepped(whole, sum(listed.values()))
+        reader = ListReader(self._store, now)
+        by_class: dict[str, dict[str, int]] = {}
+        told: dict[int, FrequencyFacts] = {}
+        for position in listed:
+            leaf, _ = self._layout.leaves[position]
+            if leaf.field_id in self._wanted:
+                by_class.setdefault(self._wanted[leaf.field_id], {})[leaf.field_id] = position
+            else:
+                told[position] = frequency_facts(EMPTY)
+        for name, columns in by_class.items():
+            told |= {columns[field_id]: own for field_id, own in reader.facts(name, list(columns)).items()}
+        return told
+
+    def files(self, whole: Sequence[ProfileFiles]) -> ListFiles | None:
+        """The files for the version to name."""
+        now = self._stepped(whole, self._rows)
+        if self._published is not None and now.is_same(self._base):
+            return self._published
+        if self._made is None:
+            self._made = write_lists(self._store, now)
+        return self._made
+
+    def discard(self) -> None:
+        """Remove what was made, and will not be published."""
+        if self._now is not None:
+            named = set(self._now.flow.paths()) - self._base.flow.paths()
+            self._store.delete(sorted(named | ({self._made.state} if self._made else set())))
+
+    @cached_property
+    def _base(self) -> Lists:
+        return read_lists(self._store, self._published)
+
+    def _stepped(self, whole: Sequence[ProfileFiles], values: int) -> Lists:
+        if self._now is None:
+            changed = sum(entry.row_count for entry in (*self._came, *self._went))
+            if self._published is None or 2 * changed >= self._rows:
+                self._now = Lists(self._wanted, self._from_scratch(whole, values))
+            else:
+                self._now = Lists(self._wanted, self._step(whole, changed))
+        return self._now
+
+    def _from_scratch(self, whole: Sequence[ProfileFiles], values: int) -> FlowState:
+        classes = set(self._wanted.values())
+        if not classes:
+            return FlowState()
+        flow = self._flow(classes)
+        # Columns in the order of their keys, so that neighbouring ones make a run.
+        leaves = sorted(
+            ((leaf, policy) for leaf, policy in self._layout.leaves if leaf.field_id in self._wanted),
+            key=lambda own: (self._wanted[own[0].field_id], own[0].field_id.encode()),
+        )
+        layout = Layout("", {}, tuple(leaves), {})
+        terms = tuple((files, 1) for files in sorted(whole, key=lambda files: files.states))
+        loaders = {
+            stage_name(kind, name): flow.loader(stage_name(kind, name))
+            for name in classes
+            for kind in (VALUES, FREQUENCIES, FACTS)
+        }
+        write = partial(_write_runs, layout, self._wanted, loaders)
+        sums = [FrequencySum(0, tuple(range(len(leaves))), terms, values)]
+        parts = sorted(map_sums(self._engine, self._store, layout, sums, write), key=lambda part: part.first)
+        content = {name: [run for part in parts for run in part.runs.get(name, ())] for name in loaders}
+        return flow.load(FlowState(), content)
+
+    def _step(self, whole: Sequence[ProfileFiles], changed: int) -> FlowState:
+        base = self._base
+        stay = {field_id: name for field_id, name in self._wanted.items() if base.columns.get(field_id) == name}
+        new = {field_id: name for field_id, name in self._wanted.items() if field_id not in stay}
+        gone = {field_id: name for field_id, name in base.columns.items() if field_id not in stay}
+        deltas: dict[str, list[Delta]] = {}
+        reader = ListReader(self._store, base)
+        for columns, profiles, sign in (
+            (stay, [entry.files for entry in self._came], 1),
+            (stay, [entry.files for entry in self._went], -1),
+            (new, whole, 1),
+        ):
+            for name, own in _by_class(columns).items():
+                for start in range(0, len(profiles), _PROFILES_PER_DELTA):
+                    lot = tuple(profiles[start : start + _PROFILES_PER_DELTA])
+                    read = _Profiles(self._store, lot, own, name)
+                    deltas.setdefault(name, []).append(Delta(read, gone=sign < 0, count=changed * len(own)))
+        for field_id, name in gone.items():
+            values = sum(count for _, count in reader.counts(field_id, name))
+            listed = pa.Table.from_batches(reader.batches(field_id, name), rows_of(name).schema)
+            deltas.setdefault(name, []).append(Delta(listed, gone=True, count=values))
+        classes = {*self._wanted.values(), *deltas}
+        many = changed * max(1, len(stay)) + self._rows * len(new) > _MANY
+        flow = self._flow(classes, many=many)
+        if not deltas:
+            return base.flow
+        return flow.step(base.flow, {delta_name(name): own for name, own in deltas.items()})
+
+    def _flow(self, classes: Iterable[str], *, many: bool = False) -> Dataflow:
+        return list_flow(self._store, classes, executor=SparkExecutor(self._engine.session) if many else None)
+
+
+def listed_classes(layout: Layout) -> dict[str, str]:
+    """The columns that a layout lists, by field id, and the class of their values."""
+    valued = layout.valued
+    found = {
+        leaf.field_id: type_class(leaf.type).name
+        for leaf, policy in layout.leaves
+        if leaf.field_id in valued and policy.lists
+    }
+    return {field_id: name for field_id, name in found.items() if name != "null"}
+
+
+def _changes(plan: Plan, fragments: Mapping[str, FragmentEntry]) -> tuple[list[FragmentEntry], list[FragmentEntry]]:
+    """The profiles that came, and those that went, where that may change a sum."""
+    same = {partition.key for partition in plan.partitions if partition.reused is not None}
+    before = {
+        entry.files.name: entry
+        for entry in (plan.base.fragments if plan.base else ())
+        if entry.retired is None and entry.partition_key not in same
+    }
+    now = {
+        fragments[own].files.name: fragments[own]
+        for partition in plan.partitions
+        if partition.reused is None
+        for own in partition.fragments
+    }
+    came = [now[name] for name in sorted(now.keys() - before.keys())]
+    return came, [before[name] for name in sorted(before.keys() - now.keys())]
+
+
+def _by_class(columns: Mapping[str, str]) -> dict[str, tuple[str, ...]]:
+    names = sorted(set(columns.values()))
+    return {name: tuple(sorted(own for own, cls in columns.items() if cls == name)) for name in names}
+
+
+@dataclass(frozen=True)
+class _Profiles:
+    """Reads the lists of some columns of one class in some profiles. Picklable."""
+
+    store: ObjectStore
+    files: tuple[ProfileFiles, ...]
+    columns: tuple[str, ...]
+    type_class: str
+
+    def __call__(self) -> Iterator[pa.RecordBatch]:
+        schema = rows_of(self.type_class).schema
+        with StatesFiles(self.store) as opened:
+            for files in self.files:
+                with FrequencyReader(opened, files) as reader:
+                    for column in self.columns:
+                        own = reader.read(column)
+                        if own is not None and len(own):
+                            yield from _rows(column, own, schema).to_batches()
+
+
+@dataclass(frozen=True)
+class _Part:
+    """Runs that hold some neighbouring columns, by stage."""
+
+    first: int
+    runs: Mapping[str, Sequence[Run]]
+
+
+def _write_runs(
+    layout: Layout,
+    classes: Mapping[str, str],
+    loaders: Mapping[str, Loader],
+    total: int,
+    lists: Iterable[tuple[int, Frequencies]],
+) -> _Part:
+    """Write full lists as runs of all stages. May run in a worker process; holds the lists of one class at a time."""
+    runs: dict[str, list[Run]] = {}
+    first: int | None = None
+    held: list[tuple[str, Frequencies]] = []
+
+    def flush(name: str) -> None:
+        for kind, table in _tables(name, held).items():
+            stage = stage_name(kind, name)
+            runs.setdefault(stage, []).extend(loaders[stage].write(table))
+        held.clear()
+
+    before: str | None = None
+    for position, whole in lists:
+        first = position if first is None else first
+        leaf, _ = layout.leaves[position]
+        name = classes[leaf.field_id]
+        if before is not None and name != before:
+            flush(before)
+        before = name
+        if len(whole):
+            held.append((leaf.field_id, whole))
+    if before is not None:
+        flush(before)
+    return _Part(first or 0, runs)
+
+
+def _tables(type_class: str, lists: Sequence[tuple[str, Frequencies]]) -> dict[str, pa.Table]:
+    """The rows of each stage for some columns, in key order."""
+    schema = rows_of(type_class).schema
+    values, frequencies, facts = [schema.empty_table()], [], []
+    for column, own in lists:
+        rows = _rows(column, own, schema)
+        values.append(rows)
+        counts = own.counts.to_numpy()
+        order = np.argsort(-counts, kind="stable")
+        ranked = rows.take(pa.array(order)).append_column("values", pa.array(np.ones(len(own), np.int64)))
+        frequencies.append(ranked.select(["column", "frequency", "value", "values"]))
+        often, number = np.unique(counts, return_counts=True)
+        facts.append(
+            pa.table(
+                {
+                    "column": pa.array([column] * len(often)),
+                    "frequency": pa.array(often),
+                    "values": pa.array(number.astype(np.int64)),
+                }
+            )
+        )
+    tables = {VALUES: values, FREQUENCIES: frequencies, FACTS: facts}
+    return {kind: pa.concat_tables(own) for kind, own in tables.items() if own}
+
+
+def _rows(column: str, own: Frequencies, schema: pa.Schema) -> pa.Table:
+    columns = [pa.repeat(pa.scalar(column), len(own)), own.values, own.counts]
+    return pa.Table.from_arrays(columns, schema=schema)
