@@ -52,6 +52,8 @@ class KeptPolicy(_Model):
     """Number of bins asked for (1,000–10,000; at least that many are kept, never more than 10,000), or `off`."""
     ranks: Literal["off"] = "off"
     quantiles: Literal["sketch", "off"] = "sketch"
+    values: Literal["shown", "hidden"] = "shown"
+    """`hidden`: nothing is kept that tells of a value, only counts and lengths."""
 
     @property
     def lists(self) -> bool:
@@ -191,12 +193,18 @@ class TableConfig(_Model):
         return value if value is None else _text(value)
 
     def policy(self, column: str) -> ColumnPolicy:
-        """The policy of the column with this dotted leaf path: its own keys over `default`'s over the built-in ones."""
-        default = self.columns.get("default", ColumnPolicy())
+        """The policy of the column with this dotted leaf path: its own keys over `default`'s over the built-in ones.
+
+        Values inside a struct, list or map are hidden where its own are.
+        """
+        policy = self.columns.get("default", ColumnPolicy())
         own = self.columns.get(column) if column != "default" else None
-        if own is None:
-            return default
-        return default.model_copy(update={key: getattr(own, key) for key in own.model_fields_set})
+        if own is not None:
+            policy = policy.model_copy(update={key: getattr(own, key) for key in own.model_fields_set})
+        # What is inside a column is as hidden as the column.
+        if any(each.values == "hidden" and column.startswith(f"{name}.") for name, each in self.columns.items()):
+            policy = policy.model_copy(update={"values": "hidden"})
+        return policy
 
     def policies_of_unknown_columns(self, known: set[str]) -> list[str]:
         """Names under `columns` that are no column of the table: a typing error that would else be ignored."""

@@ -144,6 +144,36 @@ class TerminalOutput:
         removed = f"{text.plural(result['versions'], 'version')} and {text.plural(result['files'], 'file')}"
         self._page.line(Styled(result["table"], "bold"), f": removed {removed} ({text.size(result['bytes'])})")
 
+    def purged(self, result: Answer) -> None:
+        """One line, and one for what could not go."""
+        removed = f"{text.plural(result['versions'], 'version')} and {text.plural(result['files'], 'file')}"
+        news = f": removed {removed} ({text.size(result['bytes'])}), published version {result['published']}"
+        self._page.line(Styled(result["table"], "bold"), news)
+        if result["unfinished"]:
+            left = text.plural(result["unfinished"], "file")
+            note = f"  {left} of refreshes that did not publish stay for a day: refresh and purge again then"
+            self._page.line(Styled(note, "yellow"))
+
+    def verified(self, result: Answer) -> None:
+        """One line, and one for each difference."""
+        name = Styled(result["table"], "bold")
+        what = [text.plural(result["fragments"], "fragment"), text.plural(result["partitions"], "partition")]
+        what += ["the table"] if result["whole"] else []
+        left_out = (
+            f"; {text.plural(result['moved_on'], 'partition')} left out, changed since" if result["moved_on"] else ""
+        )
+        wrong = len(result["differences"]) + len(result["unreadable"])
+        verdict = Styled(f"{wrong:,} wrong", "red") if wrong else Styled("all as the table says", "green")
+        self._page.line(name, f" version {result['version']}: {', '.join(what)} compared{left_out}: ", verdict)
+        for row in result["differences"]:
+            place = f"  {row['level']} {text.printable(row['name'])}" + (
+                f", {text.printable(row['column'])}" if row["column"] else ""
+            )
+            numbers = f"{text.printable(row['stored'])} is stored, {text.printable(row['found'])} found"
+            self._page.line(Styled(f"{place}: {row['statistic']}: {numbers}", "red"))
+        for row in result["unreadable"]:
+            self._page.line(Styled(f"  {text.printable(row['path'])}: {text.printable(row['message'])}", "red"))
+
     def _not_shown(self, headings: Sequence[str]) -> None:
         if headings:
             self._page.line(Styled(f"  not shown: {', '.join(headings)} (see --json)", "dim"))

@@ -9,7 +9,7 @@ from importlib.metadata import version as package_version
 
 from metastore_assets.pipeline.decisions import record
 from metastore_assets.pipeline.engine import Engine
-from metastore_assets.pipeline.plan import Held, PartitionPlan, Plan, content_id, partition_content_id
+from metastore_assets.pipeline.plan import Held, PartitionPlan, Plan, content_id, members_id, partition_content_id
 from metastore_assets.pipeline.reduce import Child, Former, Group, Reduction, node_group, reduce_groups
 from metastore_assets.store.manifest import FragmentEntry, NodeEntry, PartitionEntry, ProfileFiles, Version
 from metastore_assets.store.objects import ObjectStore
@@ -158,6 +158,7 @@ def _partition(
         files=files[partition.key],
         version=plan.number,
         layout=layout,
+        members=members_id(partition.fragments),
     )
 
 

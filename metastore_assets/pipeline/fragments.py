@@ -123,10 +123,18 @@ def profile_fragment(context: ProfileContext, fragment: Fragment) -> FragmentEnt
         raise
     except MetastoreError as error:
         missing = isinstance(error, FragmentError) and error.missing
-        return _failure(fragment, str(error), missing)
+        return _failure(fragment, _told(context, fragment, error, str(error)), missing)
     except _DAMAGE as error:
         # What a reader throws at damaged bytes is not bounded by what it documents.
-        return _failure(fragment, f"{fragment.path}: {reason(error)}", isinstance(error, FileNotFoundError))
+        text = _told(context, fragment, error, f"{fragment.path}: {reason(error)}")
+        return _failure(fragment, text, isinstance(error, FileNotFoundError))
+
+
+def _told(context: ProfileContext, fragment: Fragment, error: BaseException, text: str) -> str:
+    """What is said of an error: not its text where values are hidden, for a reader may quote what it stumbled over."""
+    if all(policy.values == "shown" for _, policy in context.layout.leaves):
+        return text
+    return f"{fragment.path}: cannot be read ({type(error).__name__}; a column's values are hidden, so no more is told)"
 
 
 def _failure(fragment: Fragment, message: str, missing: bool) -> FragmentFailure:

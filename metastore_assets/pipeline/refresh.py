@@ -27,7 +27,8 @@ from metastore_assets.pipeline.assemble import next_version
 from metastore_assets.pipeline.decisions import planned_decisions, recorded_decisions, settled
 from metastore_assets.pipeline.engine import Engine
 from metastore_assets.pipeline.fragments import FragmentFailure, FragmentProfiler, ProfileContext
-from metastore_assets.pipeline.plan import Decided, Layouts, Plan, TypeChange, make_plan, table_layout
+from metastore_assets.pipeline.moved import without_moves
+from metastore_assets.pipeline.plan import Decided, Layout, Layouts, Plan, TypeChange, make_plan, table_layout
 from metastore_assets.pipeline.reading import TaskReader
 from metastore_assets.pipeline.stored import sound
 from metastore_assets.store.manifest import FragmentEntry, Version
@@ -156,7 +157,7 @@ def refresh(
             progress(Progress(table.name, "plan"))
             plan = _plan(versions, table_format, table, fresh, full=full, partitions=partitions, made=made)
             made[plan.layout.id] = plan.layout.signatures
-            profiles, failures = _profile_all(engine, versions, table, plan, progress)
+            profiles, failures = profile_all(engine, versions, table, plan, progress)
             fresh += profiles
             if failures:
                 if any(failure.missing for failure in failures) and table_format.current() != plan.snapshot.reference:
@@ -164,6 +165,8 @@ def refresh(
                 raise _profile_error(table, failures, len(profiles))
             fragments = {**plan.reused, **{entry.id: entry for entry in profiles}}
             plan = settled(engine, versions.objects, table, plan, fragments)
+            if not full and not partitions:
+                plan = without_moves(engine, versions.objects, plan, fragments)
             changed = len(plan.changed_partitions)
             progress(Progress(table.name, "reduce", 0, changed, "partitions", changed))
             new = next_version(
@@ -246,6 +249,7 @@ def _plan(
         moved_on = snapshot.reference != SnapshotReference(base.snapshot, base.committed_at)
         decided = planned_decisions(base, snapshot.schema, table, versions.objects, moved_on=moved_on)
     layout = table_layout(snapshot.schema, table, decided)
+    _check_hidden(table, layout, snapshot.partition_columns)
     layouts = {**made, **(base.layouts if base else {}), layout.id: layout.signatures}
     stored = [*(base.fragments if base else ()), *versions.pending()]
     return make_plan(
@@ -260,6 +264,15 @@ def _plan(
         partitions=partitions,
         number=number,
     )
+
+
+def _check_hidden(table: TableConfig, layout: Layout, partition_columns: Collection[str]) -> None:
+    for leaf, policy in layout.leaves:
+        if policy.values == "hidden" and leaf.path in partition_columns:
+            raise ConfigError(
+                f"table {table.name!r}: columns.{leaf.path} cannot be hidden: the table is partitioned by it, so that "
+                "its values are the keys of partitions, and in the names of the table's own files"
+            )
 
 
 def _published(versions: VersionStore, *, full: bool) -> tuple[Version | None, int]:
@@ -281,7 +294,7 @@ def _published(versions: VersionStore, *, full: bool) -> tuple[Version | None, i
         return None, versions.newest() + 1
 
 
-def _profile_all(
+def profile_all(
     engine: Engine,
     versions: VersionStore,
     table: TableConfig,

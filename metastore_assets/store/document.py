@@ -27,7 +27,7 @@ from metastore_assets.store.entry_files import EntryFile, EntryFiles
 from metastore_assets.store.manifest import Decision, ProfileFiles, Version
 from metastore_assets.store.objects import ObjectStore
 
-FORMAT_VERSION = 2
+FORMAT_VERSION = 3
 """Of everything that a version names; raised when older code could not read it correctly."""
 
 

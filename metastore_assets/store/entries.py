@@ -97,6 +97,7 @@ PARTITIONS = EntryKind(
             ("fragments", pa.int64()),
             ("version", pa.int64()),
             ("layout", pa.string()),
+            ("members", pa.string()),
             *_FILES,
         ]
     ),

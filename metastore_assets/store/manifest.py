@@ -68,7 +68,7 @@ class PartitionEntry:
 
     key: str
     content_id: str
-    """Digest of what determines the profile: equal ids, equal numbers."""
+    """Digest of what determined the profile when it was computed: equal ids, equal numbers."""
     row_count: int
     bytes: int
     fragments: int
@@ -79,6 +79,8 @@ class PartitionEntry:
     layout: str = ""
     """Key into `Version.layouts`: under which columns and policies the files were made, which later versions may
     name on: columns that were added since are null in all rows, and renamed ones go by their old names."""
+    members: str = ""
+    """Digest of which fragments the partition consists of: other ones may hold the same rows."""
 
 
 @dataclass(frozen=True)

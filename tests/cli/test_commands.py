@@ -205,7 +205,9 @@ def test_the_configuration_is_found(published: Path, monkeypatch: pytest.MonkeyP
     assert run("tables").exit_code == 0
 
 
-@pytest.mark.parametrize("command", ["tables", "show", "top", "histogram", "versions", "expire", "refresh", "profile"])
+@pytest.mark.parametrize(
+    "command", ["tables", "show", "top", "histogram", "versions", "expire", "refresh", "profile", "verify", "purge"]
+)
 def test_every_command_has_help_and_json(command: str) -> None:
     shown = run(command, "--help").stdout
     assert "--json" in shown
