@@ -31,7 +31,7 @@ class CrowdedKey:
         given = joined(dataset.storage, dataset.run_schema, task.parts, alone)
         self._touched = any(frame.height for frame in given)
         self._told = False
-        self._example = _example(task, (former for _, former in both(task, key)))
+        self._example = _example(task, dataset.scan(alone).frames)
         self._was = self._example.height > 0
         self._will_be, self._suppressed = self._foreseen()
 

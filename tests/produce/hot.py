@@ -60,10 +60,14 @@ def main(folder: str, rows: int, kind: str) -> None:
     for update in (whole(rows), [pairs(np.arange(7, rows, rows // 10), "update", 1)]):
         flow.advance({"pairs": update})
         for found in (flow.version().update_batches("one"), flow.version().content_batches("one")):
-            print(json.dumps(_held(found)))
+            _say(_held(found))
     flow.compact(full=True)
-    print(json.dumps(_held(flow.version().content_batches("one"))))
-    print(json.dumps((resource.getrusage(resource.RUSAGE_SELF).ru_maxrss - before) // 1024))
+    _say(_held(flow.version().content_batches("one")))
+    _say((resource.getrusage(resource.RUSAGE_SELF).ru_maxrss - before) // 1024)
+
+
+def _say(said: object) -> None:
+    sys.stdout.write(json.dumps(said) + "\n")
 
 
 def _held(batches: Iterator[pa.RecordBatch]) -> list[int]:
