@@ -1,6 +1,6 @@
 """Builds and updates a stage all of whose rows have one target key; to be run as a program.
 
-With a last argument of `spread`, every row has a target key of its own: what that takes is what there is to compare with.
+With a last argument of `spread`, every row has a target key of its own, to compare with.
 """
 
 from __future__ import annotations
