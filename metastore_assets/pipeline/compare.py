@@ -5,14 +5,15 @@ from __future__ import annotations
 import math
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
-from dataclasses import dataclass, fields
+from dataclasses import dataclass
 from typing import Any
 
 import pyarrow as pa
 
 from metastore_assets.pipeline.plan import Layout
+from metastore_assets.pipeline.states_files import StatesFiles
 from metastore_assets.pipeline.stored import FrequencyReader, read_histograms, read_states, read_statistics
-from metastore_assets.statistics.column import ColumnStatistics
+from metastore_assets.statistics.column import STATISTICS, ColumnStatistics
 from metastore_assets.statistics.frequencies import EMPTY, Frequencies
 from metastore_assets.statistics.histogram import Histogram
 from metastore_assets.statistics.profile import all_null_statistics
@@ -20,12 +21,9 @@ from metastore_assets.statistics.states import histograms_of_states, state_rows
 from metastore_assets.statistics.told import completed
 from metastore_assets.statistics.types import type_text
 from metastore_assets.store.manifest import ProfileFiles
-from metastore_assets.store.objects import ObjectStore
 
 _ROUNDED = 1e-9
 """Relative difference of floats that rounding explains: higher moments depend on how they merge."""
-_NAMING = {"position", "column", "type"}
-_STATES = {"moments", "quantile_sketch", "distinct_sketch"}
 
 
 @dataclass(frozen=True)
@@ -51,22 +49,22 @@ class ProfileView:
 
 
 @contextmanager
-def opened(store: ObjectStore, files: ProfileFiles, layout: Layout, *, merged: bool) -> Iterator[ProfileView]:
+def opened(states_files: StatesFiles, files: ProfileFiles, layout: Layout, *, merged: bool) -> Iterator[ProfileView]:
     """A profile as merges read it; else as people do, for a partition or the table. Raises CorruptionError."""
-    with FrequencyReader(store, files) as lists:
+    with FrequencyReader(states_files, files) as lists:
         if merged:
-            row_count, states = read_states(store, files, layout)
+            row_count, states = read_states(states_files, files, layout)
             labels = [(leaf.path, type_text(leaf.type)) for leaf, _ in layout.leaves]
             rows = {row.field_id: completed(row) for row in state_rows(states, labels)}
             found = zip(rows, histograms_of_states(states), strict=True)
             histograms = {field_id: own for field_id, own in found if own is not None}
         else:
-            row_count, told = read_statistics(store, files)
+            row_count, told = read_statistics(states_files.store, files)
             rows = {
                 leaf.field_id: told.get(leaf.field_id) or all_null_statistics(leaf, row_count, policy)
                 for leaf, policy in layout.leaves
             }
-            by_path = read_histograms(store, files)
+            by_path = read_histograms(states_files.store, files)
             histograms = {row.field_id: by_path[row.column] for row in told.values() if row.column in by_path}
         yield ProfileView(row_count, rows, histograms, lists)
 
@@ -91,12 +89,12 @@ def differences(layout: Layout, stored: ProfileView, found: ProfileView) -> Iter
 
 
 def _compared(own: ColumnStatistics, other: ColumnStatistics) -> list[str]:
-    left_out = _NAMING | _STATES
+    left_out: set[str] = set()
     if "estimate" in (own.distinct_count_guarantee, other.distinct_count_guarantee):
-        left_out = left_out | {"distinct_count", "duplicate_count"}
+        left_out |= {"distinct_count", "duplicate_count"}
     if "estimate" in (own.percentiles_guarantee, other.percentiles_guarantee):
-        left_out = left_out | {"percentiles"}
-    return [one.name for one in fields(ColumnStatistics) if one.name not in left_out]
+        left_out |= {"percentiles"}
+    return [name for name, one in STATISTICS.items() if one.merge != "named" and name not in left_out]
 
 
 def _same(left: Any, right: Any) -> bool:
