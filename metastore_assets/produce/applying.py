@@ -5,40 +5,17 @@ from __future__ import annotations
 from collections.abc import Iterator
 from dataclasses import dataclass, replace
 
-import numpy as np
 import polars as pl
 
 from metastore_assets.produce.compaction import Pieces, write_pieces
-from metastore_assets.produce.dataset import Dataset
-from metastore_assets.produce.inputs import KeyChunks
-from metastore_assets.produce.parts import Part, Sink, Spool, joined, part_rows
+from metastore_assets.produce.crowded import CrowdedKey, carried_out
+from metastore_assets.produce.meeting import ApplyTask, is_root, meetings
+from metastore_assets.produce.parts import Part, Sink, part_rows
 from metastore_assets.produce.preserving import novel_keys, preserved
-from metastore_assets.produce.rows import CHANGE, Rows, with_nulls
+from metastore_assets.produce.rows import CHANGE, Rows
 from metastore_assets.produce.run_schema import GONE, RunSchema
-from metastore_assets.produce.runs import KeyRange
-from metastore_assets.produce.stages import Preserve
-from metastore_assets.produce.streams import Stream, aligned
 from metastore_assets.produce.summing import Step, add_amounts
 from metastore_assets.produce.updates import ADD, DELETE, UPDATE, update_schema
-
-
-@dataclass(frozen=True)
-class ApplyTask:
-    """One range of target keys."""
-
-    stage: str
-    rows: Rows | None
-    """Keys and values of the update; None where none is asked for, as of key-mappings."""
-    dataset: Dataset
-    parts: tuple[Part, ...]
-    key_range: KeyRange
-    spool: Spool
-    bulk: bool
-    """Whether the range is written anew as a whole, or what changed as one run beside the others."""
-    suppress: bool = False
-    preserve: Preserve | None = None
-    counter: int = 0
-    """The last number that was given to a novel key."""
 
 
 @dataclass(frozen=True)
@@ -77,8 +54,15 @@ def apply(task: ApplyTask) -> Applied:
 def count_novel(task: ApplyTask) -> int:
     """How many numbers a range will give to novel keys."""
     assert task.rows is not None
-    met = _met(task)
-    return sum(novel_keys(task.rows, frame.filter(~pl.col(GONE)), former).height for frame, former in met)
+    novel = 0
+    crowded: pl.DataFrame | None = None
+    for met in meetings(task):
+        if met.crowded is None:
+            novel += novel_keys(task.rows, met.instructions.filter(~pl.col(GONE)), met.former).height
+        elif met.crowded is not crowded:
+            crowded = met.crowded
+            novel += CrowdedKey(task, crowded).is_novel
+    return novel
 
 
 class _Tally:
@@ -105,7 +89,7 @@ class _Tally:
 
 def _reads_former(task: ApplyTask) -> bool:
     """Whether all rows of the target keys of an update are read, and not those of others, to be handed on in memory."""
-    return task.rows is not None and task.spool.in_memory and not task.bulk and not _is_root(task.dataset.run_schema)
+    return task.rows is not None and task.spool.in_memory and not task.bulk and not is_root(task.dataset.run_schema)
 
 
 def _told(task: ApplyTask, update: Sink, tally: _Tally) -> Iterator[Step]:
@@ -120,60 +104,28 @@ def _told(task: ApplyTask, update: Sink, tally: _Tally) -> Iterator[Step]:
 def _steps(task: ApplyTask) -> Iterator[Step]:
     """What is done with some target keys after the other."""
     numbered = task.counter
-    for instructions, former in _met(task):
+    crowd: CrowdedKey | None = None
+    for met in meetings(task):
+        now = replace(task, counter=numbered)
         if task.dataset.run_schema.amounts:
-            step = add_amounts(task.stage, task.dataset.run_schema, instructions, former)
+            step = add_amounts(task.stage, task.dataset.run_schema, met.instructions, met.former)
+        elif met.crowded is None:
+            step = _replaced(now, met.instructions, met.former)
         else:
-            step = _replaced(replace(task, counter=numbered), instructions, former)
+            if crowd is None or crowd.key is not met.crowded:
+                crowd = CrowdedKey(now, met.crowded)
+            step = crowd.step(met.instructions, met.former)
         numbered += step.novel
         yield step
 
 
-def _met(task: ApplyTask) -> Iterator[tuple[pl.DataFrame, pl.DataFrame]]:
-    """Instructions with the rows that their target keys have so far; in bulk all rows of the range come along."""
-    dataset, run_schema = task.dataset, task.dataset.run_schema
-    frames = joined(dataset.storage, run_schema, task.parts, task.key_range)
-    if task.bulk:
-        for pair in aligned([Stream(frames, run_schema.empty), dataset.scan(task.key_range)], run_schema.group):
-            yield pair[0], pair[1]
-        return
-    empty = run_schema.empty.drop(GONE, strict=False)
-    columns = run_schema.group.columns if _is_root(run_schema) else run_schema.schema.names
-    for frame in frames:
-        if task.rows is None:
-            # Key-mappings have no update, and are only told to go where they are.
-            yield frame, empty
-            continue
-        # A few keys may have many rows.
-        starts = np.flatnonzero(frame.select(run_schema.group.changes()).to_series().to_numpy())
-        ends = np.append(starts[1:], frame.height)
-        chunks = KeyChunks(frame[starts][list(run_schema.group.columns)], task.spool.settings.buffer_rows)
-        done = 0
-        for keys in chunks:
-            former = with_nulls(dataset.lookup(keys, task.key_range, columns), empty)
-            chunks.told(keys.height, former.height)
-            yield frame[starts[done] : ends[done + keys.height - 1]], former
-            done += keys.height
-
-
-def _is_root(run_schema: RunSchema) -> bool:
-    """Whether all rows of a key are replaced together, so that it only matters which keys there were."""
-    return run_schema.replaces and run_schema.order == run_schema.group
-
-
 def _replaced(task: ApplyTask, instructions: pl.DataFrame, former: pl.DataFrame) -> Step:
     run_schema = task.dataset.run_schema
-    gone = instructions.filter(pl.col(GONE))
-    if task.rows is not None:
-        # What is gone and was never there needs no instruction.
-        gone = run_schema.unit.semi(gone, former)
     written = instructions.filter(~pl.col(GONE))
     novel = 0
     if task.preserve is not None and task.rows is not None:
         written, novel = preserved(task.preserve, task.stage, task.rows, written, former, task.counter)
-    kept = run_schema.unit.anti(former, instructions)
-    content = run_schema.order.sort(pl.concat([kept, written.drop(GONE)]))
-    run = run_schema.order.sort(pl.concat([written, gone])) if gone.height else written
+    run, content = carried_out(task, instructions, written, former)
     update = (
         _update(task.rows, run_schema, instructions, former, content, task.suppress) if task.rows else former.clear()
     )

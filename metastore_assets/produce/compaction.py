@@ -79,7 +79,10 @@ def write_pieces(
     rows: int,
     frames: Iterable[pl.DataFrame],
 ) -> Pieces:
-    """Frames without GONE rows as runs of about the target size; `rows` is what is expected of them at most."""
+    """Frames without GONE rows as runs of about the target size; `rows` is what is expected of them at most.
+
+    No key is split between two runs, however many rows it has.
+    """
     size = rows if rows <= 2 * settings.target_rows else -(-rows // round(rows / settings.target_rows))
     pieces: Pieces = []
     remaining = iter(frames)
@@ -87,11 +90,16 @@ def write_pieces(
     while frame is not None:
         last = frame
         with RunWriter(storage, folder, run_schema, settings.row_group_rows) as writer:
-            while frame is not None and (not writer.rows or writer.rows < size):
+            while frame is not None and (not writer.rows or writer.rows < size or goes_on(last, frame, run_schema)):
                 writer.write(frame)
                 last, frame = frame, next(remaining, None)
         pieces.append((writer.run(BASE_LEVEL), last.tail(1).select(run_schema.group.columns)))
     return pieces
+
+
+def goes_on(last: pl.DataFrame, frame: pl.DataFrame, run_schema: RunSchema) -> bool:
+    """Whether a frame begins with the key that the one before ends with."""
+    return run_schema.group.distinct(pl.concat([last[-1:], frame[:1]], how="vertical")).height == 1
 
 
 class _Job(Protocol):

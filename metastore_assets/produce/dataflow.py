@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Set as AbstractSet
 from datetime import timedelta
 from typing import TypeAlias
 
@@ -103,8 +104,7 @@ class Dataflow:
         Raises UpdateError, GraphError or StageChangedError.
         """
         env = self._environment()
-        for name in content:
-            self._typed(name)
+        self._check_roots(set(versions or {}))
         try:
             loaded = {name: self._loaded(env, name, rows) for name, rows in content.items()}
             rebuilt = fed_by(self._graph, loaded.keys()) - loaded.keys()
@@ -235,9 +235,7 @@ class Dataflow:
         sort: bool,
     ) -> Given:
         """What is given, checked, as far as it has not been applied."""
-        for name in {*updates, *versions}:
-            if not isinstance(self._typed(name).node, Root | DeltaRoot):
-                raise GraphError(f"{name!r} is a stage; updates are of roots")
+        self._check_roots({*updates, *versions})
         parts: dict[str, Part] = {}
         deltas: dict[str, tuple[Delta, ...]] = {}
         for name, update in updates.items():
@@ -263,6 +261,11 @@ class Dataflow:
 
     def _environment(self) -> Environment:
         return Environment(self._storage, self._folder, self._executor, self._settings, self._check, [])
+
+    def _check_roots(self, names: AbstractSet[str]) -> None:
+        for name in names:
+            if not isinstance(self._typed(name).node, Root | DeltaRoot):
+                raise GraphError(f"{name!r} is a stage; updates, and versions of sources, are of roots")
 
     def _typed(self, name: str) -> Typed:
         if name not in self._graph:

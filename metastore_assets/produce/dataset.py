@@ -12,11 +12,12 @@ import polars as pl
 from metastore_assets.produce.lookup import find_in_run
 from metastore_assets.produce.order import Order
 from metastore_assets.produce.run_schema import GONE, RunSchema
-from metastore_assets.produce.runs import EVERYTHING, KeyRange, Run, read_run
+from metastore_assets.produce.runs import EVERYTHING, KeyRange, Run, footer_of, read_run
 from metastore_assets.produce.streams import Stream, aligned
 from metastore_assets.store.objects import ObjectStore
 
 _RUN = "_run"
+_ROWS = "_rows"
 
 
 @dataclass(frozen=True)
@@ -75,7 +76,7 @@ class Dataset:
     state: State
 
     def scan(self, key_range: KeyRange = EVERYTHING) -> Stream:
-        """All rows in a range of keys, sorted; no group is split between two frames."""
+        """All rows in a range of keys, sorted; no unit is split between two frames."""
         return Stream(self._scan(key_range), self._empty)
 
     def lookup(
@@ -95,6 +96,22 @@ class Dataset:
                 streams = [Stream([newer], newer.clear()), *self._found(shard.runs, own, names)]
                 frames += self._merged(streams)
         return pl.concat(frames)
+
+    def crowded(self, most: int) -> pl.DataFrame:
+        """Keys that may have more than `most` rows, sorted: those that fill whole row groups of about half as many."""
+        group = self.run_schema.group
+        found = [self.run_schema.empty_keys.with_columns(pl.lit(0, pl.Int64).alias(_ROWS))]
+        for run in self.state.runs():
+            if run.rows * 2 > most:
+                footer = footer_of(self.storage, run.path)
+                sizes = [footer.metadata.row_group(number).num_rows for number in range(footer.first.height)]
+                ends = footer.first.hstack(
+                    [pl.Series(_ROWS, sizes, pl.Int64), *footer.last.rename(_last_of).get_columns()]
+                )
+                full = (pl.col(name).eq_missing(pl.col(_last_of(name))) for name in group.columns)
+                found.append(ends.filter(pl.all_horizontal(full)).select(*group.columns, _ROWS))
+        rows = pl.concat(found).group_by(group.columns, maintain_order=True).agg(pl.col(_ROWS).sum())
+        return group.sort(rows.filter(pl.col(_ROWS) * 2 > most).select(group.columns))
 
     def _found(self, runs: Sequence[Run], keys: pl.DataFrame, names: Sequence[str]) -> list[Stream]:
         """The rows of some sorted keys in each run, the newest first; nothing is read where there are no keys."""
@@ -124,7 +141,7 @@ class Dataset:
 
 def merged(streams: Sequence[Stream], run_schema: RunSchema) -> Iterator[pl.DataFrame]:
     """Runs, newest first, as one: the newest rows of each unit, GONE rows among them, or the sums that are not zero."""
-    for frames in aligned(streams, run_schema.group):
+    for frames in aligned(streams, run_schema.unit):
         frame = _summed(frames, run_schema) if run_schema.amounts else _newest(frames, run_schema)
         if frame.height:
             yield frame
@@ -158,6 +175,10 @@ def _summed(frames: Sequence[pl.DataFrame], run_schema: RunSchema) -> pl.DataFra
         .agg(pl.col(*run_schema.amounts).sum())
     )
     return run_schema.order.sort(total.filter(pl.any_horizontal(pl.col(name) != 0 for name in run_schema.amounts)))
+
+
+def _last_of(name: str) -> str:
+    return f"_last_{name}"
 
 
 def _intersection(own: KeyRange, other: KeyRange, run_schema: RunSchema) -> KeyRange | None:

@@ -11,7 +11,7 @@ from dataclasses import dataclass, replace
 import polars as pl
 
 from metastore_assets.errors import CorruptionError, GraphError, UpdateError
-from metastore_assets.produce.compaction import BASE_LEVEL
+from metastore_assets.produce.compaction import BASE_LEVEL, goes_on
 from metastore_assets.produce.dataset import Shard, State
 from metastore_assets.produce.graph import Typed
 from metastore_assets.produce.order import canonical
@@ -50,12 +50,12 @@ class Loader:
         """
         runs: list[Run] = []
         frames = self._checked(rows)
-        frame = next(frames, None)
+        frame, size = next(frames, None), self.settings.target_rows
         while frame is not None:
             # A run ends where a key does.
             with RunWriter(self.storage, self.folder, self.run_schema, self.settings.row_group_rows) as writer:
                 last = frame
-                while frame is not None and (writer.rows < self.settings.target_rows or self._goes_on(last, frame)):
+                while frame is not None and (writer.rows < size or goes_on(last, frame, self.run_schema)):
                     writer.write(frame)
                     last, frame = frame, next(frames, None)
             runs.append(writer.run(BASE_LEVEL))
@@ -132,8 +132,3 @@ class Loader:
                 f"what is loaded into {self.name!r}: the key {key_text(wrong.select(group.columns)[0])} has {totals}; "
                 "totals are not null, not all zero, and below zero only where the stage is declared `signed=True`"
             )
-
-    def _goes_on(self, before: pl.DataFrame, frame: pl.DataFrame) -> bool:
-        """Whether a frame begins with the key that the one before ends with."""
-        both = pl.concat([before[-1:], frame[:1]])
-        return self.run_schema.group.distinct(both).height == 1

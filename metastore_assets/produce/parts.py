@@ -132,9 +132,9 @@ def part_bounds(storage: ObjectStore, run_schema: RunSchema, parts: Sequence[Par
 def joined(
     storage: ObjectStore, run_schema: RunSchema, parts: Sequence[Part], key_range: KeyRange = EVERYTHING
 ) -> Iterator[pl.DataFrame]:
-    """The rows of all parts in a range of keys, sorted; no group is split between two frames."""
+    """The rows of all parts in a range of keys, sorted; no unit is split between two frames."""
     streams = [scan_part(storage, run_schema, part, key_range) for part in parts]
-    for frames in aligned(streams, run_schema.group):
+    for frames in aligned(streams, run_schema.unit):
         present = [frame for frame in frames if frame.height]
         if present:
             yield present[0] if len(present) == 1 else run_schema.order.sort(pl.concat(present))

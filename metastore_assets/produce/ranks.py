@@ -25,8 +25,8 @@ _BLOCKS = 32
 class Ranks:
     """Answers by rank within the keys that agree in all key columns but the last: their *prefix*.
 
-    Exact, whatever was added and taken away. A rank is the sum of the amounts of the lesser keys of the prefix: of a
-    key with frequency 3 behind lesser ones with 5 in all, ranks 5, 6 and 7. Lesser is before in the stage's order.
+    Exact, whatever was added and taken away. A rank is the sum of the amounts of the lesser keys of the prefix: a key
+    with frequency 3 behind lesser ones with 5 in all has ranks 5, 6 and 7. Lesser is before in the stage's order.
     """
 
     def __init__(self, stage: str, dataset: Dataset, amount: str) -> None:

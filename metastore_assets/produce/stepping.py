@@ -8,12 +8,13 @@ from itertools import accumulate
 
 import polars as pl
 
-from metastore_assets.produce.applying import Applied, ApplyTask, apply, count_novel
+from metastore_assets.produce.applying import Applied, apply, count_novel
 from metastore_assets.produce.compaction import Work, assembled, compacted
 from metastore_assets.produce.dataset import Dataset, State
 from metastore_assets.produce.executor import Executor, LocalExecutor
 from metastore_assets.produce.graph import Typed, ports
 from metastore_assets.produce.inputs import Feeder, distinct_feeders, even_ranges, task_ranges
+from metastore_assets.produce.meeting import ApplyTask
 from metastore_assets.produce.parts import Part, Sink, Spool, part_bounds, part_rows, scan_part
 from metastore_assets.produce.producing import Instructions, ProduceTask, produce
 from metastore_assets.produce.rows import Rows

@@ -45,6 +45,60 @@ def aligned(streams: Sequence[Stream], order: Order) -> Iterator[list[pl.DataFra
                 cursor.extend(bound)
 
 
+@dataclass(frozen=True)
+class Piece:
+    """Frames with all rows of some keys; or, of one key that has too many, with some of its rows."""
+
+    frames: list[pl.DataFrame]
+    split: bool = False
+    """Whether it has some rows of one key only, all of whose rows come in pieces that follow each other."""
+
+
+def grouped(steps: Iterable[list[pl.DataFrame]], order: Order, most: int) -> Iterator[Piece]:
+    """Steps of streams that were aligned by a longer order, cut where keys of this one end.
+
+    Only a key of more than `most` rows is split: it then comes by itself, in several pieces.
+    """
+    following = iter(steps)
+    frames = next(following, None)
+    split: pl.DataFrame | None = None
+    while frames is not None:
+        ahead = next(following, None)
+        if split is not None:
+            part, frames = _cut(frames, order, split, inclusive=True)
+            if _rows(part):
+                yield Piece(part, split=True)
+            if _rows(frames):
+                split = None
+        if _rows(frames):
+            if ahead is None:
+                yield Piece(frames)
+                return
+            last = order.sort(pl.concat([frame[-1:][list(order.columns)] for frame in frames]))[-1:]
+            done, frames = _cut(frames, order, last)
+            if _rows(done):
+                yield Piece(done)
+            if _rows(frames) > most:
+                yield Piece(frames, split=True)
+                split = last
+            else:
+                ahead = [pl.concat(pair) for pair in zip(frames, ahead, strict=True)]
+        frames = ahead
+
+
+def _cut(
+    frames: list[pl.DataFrame], order: Order, bound: pl.DataFrame, *, inclusive: bool = False
+) -> tuple[list[pl.DataFrame], list[pl.DataFrame]]:
+    """The rows before a bound, or equal to it and `inclusive`, and the others."""
+    counts = [frame.select(order.before(bound, inclusive=inclusive).sum()).item() for frame in frames]
+    pairs = list(zip(frames, counts, strict=True))
+    return [frame[:count] for frame, count in pairs], [frame[count:] for frame, count in pairs]
+
+
+def _rows(frames: list[pl.DataFrame]) -> int:
+    return sum(frame.height for frame in frames)
+
+
 class _Cursor:
     def __init__(self, stream: Stream, order: Order) -> None:
         self._frames = iter(stream.frames)

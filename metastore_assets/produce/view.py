@@ -20,8 +20,12 @@ from metastore_assets.produce.run_schema import RunSchema
 from metastore_assets.produce.runs import KeyRange, read_run
 from metastore_assets.produce.stages import DeltaRoot, SumStage
 from metastore_assets.produce.state import FlowState, StageState
+from metastore_assets.produce.streams import grouped
 from metastore_assets.produce.updates import ADD, update_schema
 from metastore_assets.store.objects import ObjectStore
+
+_TOGETHER = 1_000_000
+"""Rows of one key that come in one piece, whatever else does."""
 
 
 class RunInfo(NamedTuple):
@@ -68,7 +72,7 @@ class View:
         return _whole(self.content_batches(stage), self._typed(stage).content.schema)
 
     def content_batches(self, stage: str) -> Iterator[pa.RecordBatch]:
-        """The same piece by piece: no target key is split between two pieces."""
+        """The same piece by piece: no target key of up to a million rows is split between two."""
         return self._batches(stage, self._typed(stage).content, "content")
 
     def batches_from(self, stage: str, key: pa.Table) -> Iterator[pa.RecordBatch]:
@@ -179,7 +183,9 @@ class View:
     def _batches(self, stage: str, run_schema: RunSchema, name: str) -> Iterator[pa.RecordBatch]:
         for dataset in self._dataset(stage, run_schema, name):
             with self._there():
-                for frame in dataset.scan().frames:
+                steps = ([frame] for frame in dataset.scan().frames)
+                for piece in grouped(steps, run_schema.group, _TOGETHER):
+                    (frame,) = piece.frames
                     # As one piece, so that no target key is split, however many frames it came in.
                     yield from table_of(frame, run_schema.schema).combine_chunks().to_batches()
 

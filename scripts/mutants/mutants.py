@@ -185,4 +185,28 @@ MUTANTS = (
         "run_schema.order.sort(total.filter(pl.any_horizontal(pl.col(name) != 0 for name in run_schema.amounts)))",
         "run_schema.order.sort(total)",
     ),
+    Mutant(
+        "crowded: every piece of a key that was there begins with Add",
+        "crowded",
+        "pl.lit(not self._was and not self._told)",
+        "pl.lit(not self._told)",
+    ),
+    Mutant(
+        "crowded: unchanged keys are compared by their values alone",
+        "crowded",
+        "same is not None and not same.differ and same.is_even",
+        "same is not None and not same.differ",
+    ),
+    Mutant(
+        "crowded: the example is that of the last piece",
+        "crowded",
+        "example = example if example.height else written[:1]",
+        "example = written[:0]",
+    ),
+    Mutant(
+        "crowded: a shard ends within a key",
+        "compaction",
+        " or goes_on(last, frame, run_schema)):",
+        "):",
+    ),
 )

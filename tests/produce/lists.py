@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 import json
+import pickle
 from collections import Counter
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from functools import partial
 from random import Random
 from typing import Any
@@ -12,7 +13,7 @@ from uuid import UUID
 
 import pyarrow as pa
 
-from metastore_assets.produce import Dataflow, Delta, DeltaRoot, FlowState, Rows, Settings, SumStage
+from metastore_assets.produce import Dataflow, Delta, DeltaRoot, FlowState, LocalExecutor, Rows, Settings, SumStage
 from metastore_assets.statistics.types import class_named
 from metastore_assets.store.objects import ObjectStore
 
@@ -108,12 +109,19 @@ def _as_given(amounts: Amounts, random: Random) -> list[tuple[int, int, int]]:
     return rows
 
 
+class Elsewhere(LocalExecutor):
+    """Tasks and what comes of them go to other processes and back, as on Spark."""
+
+    def map(self, function: Callable[[Any], Any], tasks: Sequence[Any]) -> list[Any]:
+        return [pickle.loads(pickle.dumps(function(pickle.loads(pickle.dumps(task))))) for task in tasks]
+
+
 class Lists:
     """A dataflow and its state, beside a Counter."""
 
     def __init__(self, store: ObjectStore, kind: str, settings: Settings | None = None) -> None:
         self.kind = kind
-        self.flow = Dataflow(store, nodes(kind), settings=settings, folder="lists")
+        self.flow = Dataflow(store, nodes(kind), settings=settings, folder="lists", executor=Elsewhere())
         self.state = FlowState()
         self.counts: Amounts = Counter()
 

@@ -27,7 +27,9 @@ from metastore_assets.store.objects import ObjectStore
 from tests.produce.harness import SMALL
 from tests.produce.lists import ORDERED, Lists, nodes, random_change, table
 
-RUNS = Settings(single_run_rows=0, bulk_share=1e9, base_share=1e9, fan_in=3, max_runs=9, row_group_rows=3)
+RUNS = Settings(
+    single_run_rows=0, bulk_share=1e9, base_share=1e9, fan_in=3, max_runs=9, row_group_rows=3, small_rows=0, task_rows=2
+)
 CHOICES = {"default": Settings(), "small": SMALL, "runs": RUNS}
 
 
@@ -43,6 +45,8 @@ def test_lists_of_every_type_class(store: ObjectStore, kind: str) -> None:
 
 @pytest.mark.long
 @given(st.sampled_from(sorted(ORDERED)), st.sampled_from(sorted(CHOICES)), st.integers(0, 2**32))
+@examples(max_examples=100)
+@pytest.mark.timeout(3600)
 def test_any_history_of_lists(tmp_path_factory: pytest.TempPathFactory, kind: str, choice: str, seed: int) -> None:
     _history(tmp_path_factory.mktemp("lists"), kind, choice, seed, 12)
 
@@ -140,7 +144,7 @@ def test_a_state_is_published_by_whoever_names_it(store: ObjectStore) -> None:
 
 
 def test_equal_steps_give_states_of_one_form(store: ObjectStore) -> None:
-    first, second = (_steps(ObjectStore(store.uri(name)), RUNS) for name in ("first", "second"))
+    first, second = (_steps(ObjectStore(store.uri(name)), RUNS, 3) for name in ("first", "second"))
 
     def shape(lists: Lists) -> str:
         text = json.dumps(lists.state.to_json())
@@ -192,6 +196,8 @@ def test_runs_that_are_loaded_follow_each_other(store: ObjectStore) -> None:
     with pytest.raises(CorruptionError, match="columns column, value, frequency, not those of a run of 'facts'"):
         flow.loader("facts").adopt(runs[0].path)
     store.write_parquet("other.parquet", table("int64", [(0, 0, 1)]))
+    with pytest.raises(GraphError, match="'facts' is a stage; updates, and versions of sources"):
+        flow.load(FlowState(), {}, {"facts": 1})
     with pytest.raises(CorruptionError, match="was not written as a run"):
         flow.loader("values").adopt("other.parquet")
 

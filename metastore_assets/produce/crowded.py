@@ -1,0 +1,129 @@
+"""Target keys with more rows than are held at a time: carried out and told of a few source keys after the other."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+
+import polars as pl
+
+from metastore_assets.produce.meeting import ApplyTask, both
+from metastore_assets.produce.parts import joined
+from metastore_assets.produce.preserving import preserved
+from metastore_assets.produce.rows import CHANGE, with_nulls
+from metastore_assets.produce.run_schema import GONE
+from metastore_assets.produce.runs import KeyRange
+from metastore_assets.produce.summing import Step
+from metastore_assets.produce.updates import ADD, DELETE, UPDATE
+
+
+class CrowdedKey:
+    """One target key with more rows than are held at a time: they pass by, a few source keys after the other.
+
+    What has to be known of all of them before the first one is told, is read beforehand: whether there were any,
+    whether there will be, and, where unchanged groups are not told of, whether any will be another one.
+    """
+
+    def __init__(self, task: ApplyTask, key: pl.DataFrame) -> None:
+        self._task = task
+        self.key = key
+        dataset = task.dataset
+        alone = KeyRange(key, key, closed=True)
+        given = joined(dataset.storage, dataset.run_schema, task.parts, alone)
+        self._touched = any(frame.height for frame in given)
+        self._told = False
+        self._example = _example(task, dataset.scan(alone).frames)
+        self._was = self._example.height > 0
+        self._will_be, self._suppressed = self._foreseen()
+
+    @property
+    def is_novel(self) -> bool:
+        """Whether it is given a number."""
+        return self._will_be and not self._was
+
+    def step(self, instructions: pl.DataFrame, former: pl.DataFrame) -> Step:
+        """The next of its source keys."""
+        task = self._task
+        assert task.rows is not None
+        run, content, self._example, novel = self._next(instructions, former, self._example)
+        columns = [CHANGE, *task.rows.schema.names]
+        if not self._touched or self._suppressed:
+            update = content[:0].with_columns(pl.lit(None, pl.String).alias(CHANGE))
+        elif self._will_be:
+            first = (pl.int_range(pl.len()) == 0) & pl.lit(not self._was and not self._told)
+            update = content.with_columns(pl.when(first).then(pl.lit(ADD)).otherwise(pl.lit(UPDATE)).alias(CHANGE))
+            self._told = self._told or content.height > 0
+        else:
+            deleted = self.key if self._was and not self._told else self.key.clear()
+            update = with_nulls(deleted, content.clear()).with_columns(pl.lit(DELETE).alias(CHANGE))
+            self._told = True
+        return Step(former, run, content, update.select(columns), novel)
+
+    def _next(
+        self, instructions: pl.DataFrame, former: pl.DataFrame, example: pl.DataFrame
+    ) -> tuple[pl.DataFrame, pl.DataFrame, pl.DataFrame, int]:
+        """Run, content, the example for what follows, and how many numbers were given."""
+        task = self._task
+        written = instructions.filter(~pl.col(GONE))
+        novel = 0
+        if task.preserve is not None and task.rows is not None and written.height:
+            written, novel = preserved(task.preserve, task.stage, task.rows, written, example, task.counter)
+            example = example if example.height else written[:1]
+        return *carried_out(task, instructions, written, former), example, novel
+
+    def _foreseen(self) -> tuple[bool, bool]:
+        """Whether there will be rows, and whether they are not told of."""
+        same = _Comparison(self._task) if self._task.suppress else None
+        will_be, example = False, self._example
+        for instructions, former in both(self._task, self.key):
+            _, content, example, _ = self._next(instructions, former, example)
+            will_be = will_be or content.height > 0
+            if same is not None:
+                same.add(former, content)
+            if will_be and (same is None or same.differ):
+                break
+        return will_be, same is not None and not same.differ and same.is_even
+
+
+class _Comparison:
+    """Compares the values of two lists of rows, of which some come at a time."""
+
+    def __init__(self, task: ApplyTask) -> None:
+        assert task.rows is not None
+        self._names = task.rows.value.names
+        self._rest = [task.dataset.run_schema.empty.select(self._names)] * 2
+        self.differ = False
+
+    @property
+    def is_even(self) -> bool:
+        """Whether one has as many rows as the other."""
+        return not any(frame.height for frame in self._rest)
+
+    def add(self, *frames: pl.DataFrame) -> None:
+        """More of each."""
+        one, other = (pl.concat([old, new.select(self._names)]) for old, new in zip(self._rest, frames, strict=True))
+        count = min(one.height, other.height)
+        pairs = one[:count].with_columns(other[:count][name].alias(f"_{name}") for name in self._names)
+        differ = (pl.col(name).ne_missing(pl.col(f"_{name}")) for name in self._names)
+        self.differ = self.differ or bool(pairs.select(pl.any_horizontal(differ).any()).item())
+        self._rest = [one[count:], other[count:]]
+
+
+def _example(task: ApplyTask, frames: Iterable[pl.DataFrame]) -> pl.DataFrame:
+    """The first row of all, or no row."""
+    empty = task.dataset.run_schema.empty
+    return next((with_nulls(frame[:1], empty) for frame in frames if frame.height), empty)
+
+
+def carried_out(
+    task: ApplyTask, instructions: pl.DataFrame, written: pl.DataFrame, former: pl.DataFrame
+) -> tuple[pl.DataFrame, pl.DataFrame]:
+    """Rows of the run and all rows then, of some units. `written` are the rows that come, as they are to be."""
+    run_schema = task.dataset.run_schema
+    gone = instructions.filter(pl.col(GONE))
+    if task.rows is not None:
+        # What is gone and was never there needs no instruction.
+        gone = run_schema.unit.semi(gone, former)
+    kept = run_schema.unit.anti(former, instructions)
+    content = run_schema.order.sort(pl.concat([kept, written.drop(GONE)]))
+    run = run_schema.order.sort(pl.concat([written, gone])) if gone.height else written
+    return run, content

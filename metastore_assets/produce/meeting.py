@@ -1,0 +1,136 @@
+"""Instructions of a range of target keys, and the rows that those keys have so far, brought together piece by piece."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+
+import numpy as np
+import polars as pl
+
+from metastore_assets.produce.dataset import Dataset
+from metastore_assets.produce.inputs import KeyChunks
+from metastore_assets.produce.parts import Part, Spool, joined
+from metastore_assets.produce.rows import Rows, with_nulls
+from metastore_assets.produce.run_schema import GONE, RunSchema
+from metastore_assets.produce.runs import KeyRange
+from metastore_assets.produce.stages import Preserve
+from metastore_assets.produce.streams import Stream, aligned, grouped
+
+_NO_LIMIT = 2**62
+
+
+@dataclass(frozen=True)
+class ApplyTask:
+    """One range of target keys."""
+
+    stage: str
+    rows: Rows | None
+    """Keys and values of the update; None where none is asked for, as of key-mappings."""
+    dataset: Dataset
+    parts: tuple[Part, ...]
+    key_range: KeyRange
+    spool: Spool
+    bulk: bool
+    """Whether the range is written anew as a whole, or what changed as one run beside the others."""
+    suppress: bool = False
+    preserve: Preserve | None = None
+    counter: int = 0
+    """The last number that was given to a novel key."""
+
+
+@dataclass(frozen=True)
+class Met:
+    """Instructions, and the rows that their target keys have so far."""
+
+    instructions: pl.DataFrame
+    former: pl.DataFrame
+    crowded: pl.DataFrame | None = None
+    """The one key that they are of, where these are not all of its rows."""
+
+
+def meetings(task: ApplyTask) -> Iterator[Met]:
+    """Instructions with the rows that their target keys have so far; in bulk all rows of the range come along."""
+    dataset, run_schema = task.dataset, task.dataset.run_schema
+    frames = joined(dataset.storage, run_schema, task.parts, task.key_range)
+    if task.rows is None and not task.bulk:
+        # Key-mappings have no update, and are only told to go where they are.
+        empty = run_schema.empty.drop(GONE, strict=False)
+        yield from (Met(frame, empty) for frame in frames)
+        return
+    if task.bulk:
+        streams = [Stream(frames, run_schema.empty), dataset.scan(task.key_range)]
+        steps = aligned(streams, run_schema.unit)
+    else:
+        steps = ([frame] for frame in frames)
+    split: pl.DataFrame | None = None
+    crowded = dataset.crowded(_most(task)) if not task.bulk and _has_crowds(run_schema) else run_schema.empty_keys
+    for piece in grouped(steps, run_schema.group, _most(task)):
+        if not piece.split:
+            split = None
+            yield from [Met(*piece.frames)] if task.bulk else _looked_up(task, piece.frames[0], crowded)
+            continue
+        key = next(frame for frame in piece.frames if frame.height)[:1].select(run_schema.group.columns)
+        if split is None or not key.equals(split, null_equal=True):
+            # All of it at once: what follows of it is read there.
+            split = key
+            yield from _of_crowded(task, key)
+
+
+def _looked_up(task: ApplyTask, frame: pl.DataFrame, crowded: pl.DataFrame) -> Iterator[Met]:
+    """Instructions of whole target keys, with the rows that are looked up for them."""
+    group = task.dataset.run_schema.group
+    own = group.semi(crowded, frame) if crowded.height else crowded
+    begin = 0
+    for number in range(own.height):
+        key = own[number]
+        start, stop = (frame.select(group.before(key, inclusive=bound).sum()).item() for bound in (False, True))
+        yield from _in_chunks(task, frame[begin:start])
+        yield from _of_crowded(task, key)
+        begin = stop
+    yield from _in_chunks(task, frame[begin:])
+
+
+def _in_chunks(task: ApplyTask, frame: pl.DataFrame) -> Iterator[Met]:
+    """The same of keys that have few rows each, so many keys at a time that they have not too many together."""
+    dataset, run_schema = task.dataset, task.dataset.run_schema
+    empty = run_schema.empty.drop(GONE, strict=False)
+    columns = run_schema.group.columns if is_root(run_schema) else run_schema.schema.names
+    starts = np.flatnonzero(frame.select(run_schema.group.changes()).to_series().to_numpy())
+    ends = np.append(starts[1:], frame.height)
+    chunks = KeyChunks(frame[starts][list(run_schema.group.columns)], task.spool.settings.buffer_rows)
+    done = 0
+    for keys in chunks:
+        former = with_nulls(dataset.lookup(keys, task.key_range, columns), empty)
+        chunks.told(keys.height, former.height)
+        yield Met(frame[starts[done] : ends[done + keys.height - 1]], former)
+        done += keys.height
+
+
+def _of_crowded(task: ApplyTask, key: pl.DataFrame) -> Iterator[Met]:
+    """Instructions and rows of one target key, a few source keys at a time."""
+    for instructions, former in both(task, key):
+        yield Met(instructions, former, key)
+
+
+def both(task: ApplyTask, key: pl.DataFrame) -> Iterator[list[pl.DataFrame]]:
+    """Instructions and rows of one target key, in steps of some source keys."""
+    dataset, run_schema = task.dataset, task.dataset.run_schema
+    alone = KeyRange(key, key, closed=True)
+    instructions = joined(dataset.storage, run_schema, task.parts, alone)
+    return aligned([Stream(instructions, run_schema.empty), dataset.scan(alone)], run_schema.unit)
+
+
+def _has_crowds(run_schema: RunSchema) -> bool:
+    """Whether a key may have more rows than a source key gives it."""
+    return run_schema.unit != run_schema.group
+
+
+def _most(task: ApplyTask) -> int:
+    """Rows of one key that are held at a time; where one source key gives all of them, however many they are."""
+    return task.spool.settings.buffer_rows if _has_crowds(task.dataset.run_schema) else _NO_LIMIT
+
+
+def is_root(run_schema: RunSchema) -> bool:
+    """Whether all rows of a key are replaced together, so that it only matters which keys there were."""
+    return run_schema.replaces and run_schema.order == run_schema.group
