@@ -26,8 +26,16 @@ import pyarrow as pa
 from benchmarks.report import Row
 from metastore_assets.config import TableConfig
 from metastore_assets.formats.base import Fragment, Snapshot
-from metastore_assets.pipeline import reduce
-from metastore_assets.pipeline.plan import Layout, Plan, content_id, make_plan, partition_content_id, table_layout
+from metastore_assets.pipeline import merging
+from metastore_assets.pipeline.plan import (
+    Layout,
+    Plan,
+    content_id,
+    make_plan,
+    members_id,
+    partition_content_id,
+    table_layout,
+)
 from metastore_assets.pipeline.tree import Branch, key_position, merge_tree
 from metastore_assets.store import objects
 from metastore_assets.store.backend import Backend
@@ -128,6 +136,7 @@ def _version(plan: Plan, layout: Layout) -> Version:
             _files(f"partitions/{part.key}-{plan.number}"),
             plan.number,
             layout.id,
+            members_id(part.fragments),
         )
         for part in plan.partitions
     ]
@@ -171,7 +180,7 @@ def _groups(plan: Plan) -> list[tuple[str, Branch[str]]]:
 
 
 def _tree(children: tuple[str, ...] | list[str]) -> Branch[str]:
-    return merge_tree([(key_position(child.partition("-")[0]), child) for child in children], reduce.FAN_IN)
+    return merge_tree([(key_position(child.partition("-")[0]), child) for child in children], merging.FAN_IN)
 
 
 def _below(branch: Branch[str]) -> list[Branch[str]]:

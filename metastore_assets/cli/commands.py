@@ -19,7 +19,9 @@ from metastore_assets.cli.options import (
 )
 from metastore_assets.cli.outputs import make_output
 from metastore_assets.cli.profile_command import profile
+from metastore_assets.cli.purge import purge
 from metastore_assets.cli.refresh import refresh
+from metastore_assets.cli.verify import verify
 from metastore_assets.errors import VersionNotFoundError
 
 if TYPE_CHECKING:
@@ -47,6 +49,8 @@ def cli() -> None:
 
 cli.add_command(refresh)
 cli.add_command(profile)
+cli.add_command(verify)
+cli.add_command(purge)
 
 
 @cli.command()

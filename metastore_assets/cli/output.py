@@ -57,6 +57,12 @@ class Output(Protocol):
     def expired(self, result: Answer) -> None:
         """What was removed."""
 
+    def purged(self, result: Answer) -> None:
+        """What was removed at once."""
+
+    def verified(self, result: Answer) -> None:
+        """What was compared with the table, and what differs."""
+
 
 class JsonOutput:
     """One JSON document per line."""
@@ -97,6 +103,14 @@ class JsonOutput:
         _write(rows)
 
     def expired(self, result: Answer) -> None:
+        """An object."""
+        _write(result)
+
+    def purged(self, result: Answer) -> None:
+        """An object."""
+        _write(result)
+
+    def verified(self, result: Answer) -> None:
         """An object."""
         _write(result)
 

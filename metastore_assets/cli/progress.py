@@ -8,14 +8,14 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from typing import TYPE_CHECKING, Protocol
 
-from metastore_assets.cli import text
 from metastore_assets.cli.running_tasks import RunningTasks
+from metastore_assets.pictures import text
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
     from rich.console import Console, RenderableType
 
-    from metastore_assets.pipeline.refresh import Progress as Event
+    from metastore_assets.pipeline.outcome import Progress as Event
 
 _FRAMES_PER_SECOND = 8
 _BAR = range(8, 25)

@@ -4,10 +4,11 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 
-from metastore_assets.cli import text
 from metastore_assets.cli.output import Answer
 from metastore_assets.cli.page import Column, Page, Part, Styled
 from metastore_assets.cli.statistics_table import print_statistics
+from metastore_assets.pictures import text
+from metastore_assets.pictures.bars import bar, chart
 
 LISTED_BINS = 40
 """Up to so many bins, each has a line with its edges and its frequency; more make a chart."""
@@ -93,14 +94,14 @@ class TerminalOutput:
         self._column_heading(subject)
         total = subject["value_count"] + subject["null_count"]
         most = max((row["frequency"] for row in values), default=0)
-        bar = _BAR if self.width is None else max(8, min(_BAR, self.width // 3))
-        limit = None if self.width is None else max(12, self.width - bar - 30)
+        longest = _BAR if self.width is None else max(8, min(_BAR, self.width // 3))
+        limit = None if self.width is None else max(12, self.width - longest - 30)
         lines: list[Sequence[Part]] = [
             (
                 text.typed_value(row["value"], subject["type"], limit),
                 text.number(row["frequency"]),
                 Styled(text.share(row["frequency"], total), "dim"),
-                Styled(text.bar(row["frequency"], most, bar), "green"),
+                Styled(bar(row["frequency"], most, longest), "green"),
             )
             for row in values
         ]
@@ -144,6 +145,36 @@ class TerminalOutput:
         removed = f"{text.plural(result['versions'], 'version')} and {text.plural(result['files'], 'file')}"
         self._page.line(Styled(result["table"], "bold"), f": removed {removed} ({text.size(result['bytes'])})")
 
+    def purged(self, result: Answer) -> None:
+        """One line, and one for what could not go."""
+        removed = f"{text.plural(result['versions'], 'version')} and {text.plural(result['files'], 'file')}"
+        news = f": removed {removed} ({text.size(result['bytes'])}), published version {result['published']}"
+        self._page.line(Styled(result["table"], "bold"), news)
+        if result["unfinished"]:
+            left = text.plural(result["unfinished"], "file")
+            note = f"  {left} of refreshes that did not publish stay for a day: refresh and purge again then"
+            self._page.line(Styled(note, "yellow"))
+
+    def verified(self, result: Answer) -> None:
+        """One line, and one for each difference."""
+        name = Styled(result["table"], "bold")
+        what = [text.plural(result["fragments"], "fragment"), text.plural(result["partitions"], "partition")]
+        what += ["the table"] if result["whole"] else []
+        left_out = (
+            f"; {text.plural(result['moved_on'], 'partition')} left out, changed since" if result["moved_on"] else ""
+        )
+        wrong = len(result["differences"]) + len(result["unreadable"])
+        verdict = Styled(f"{wrong:,} wrong", "red") if wrong else Styled("all as the table says", "green")
+        self._page.line(name, f" version {result['version']}: {', '.join(what)} compared{left_out}: ", verdict)
+        for row in result["differences"]:
+            place = f"  {row['level']} {text.printable(row['name'])}" + (
+                f", {text.printable(row['column'])}" if row["column"] else ""
+            )
+            numbers = f"{text.printable(row['stored'])} is stored, {text.printable(row['found'])} found"
+            self._page.line(Styled(f"{place}: {row['statistic']}: {numbers}", "red"))
+        for row in result["unreadable"]:
+            self._page.line(Styled(f"  {text.printable(row['path'])}: {text.printable(row['message'])}", "red"))
+
     def _not_shown(self, headings: Sequence[str]) -> None:
         if headings:
             self._page.line(Styled(f"  not shown: {', '.join(headings)} (see --json)", "dim"))
@@ -184,7 +215,7 @@ class TerminalOutput:
                     text.typed_value(row["minimum"], type, limit),
                     text.typed_value(row["maximum"], type, limit),
                     text.number(row["frequency"]),
-                    text.bar(row["frequency"], most, _BAR),
+                    bar(row["frequency"], most, _BAR),
                 )
                 for row in bins
             ],
@@ -195,7 +226,7 @@ class TerminalOutput:
         marks = {0: text.number(max(counts)), CHART_HEIGHT // 2: text.number(max(counts) // 2)}
         axis = max(map(len, marks.values())) + 2
         stretch = max(1, (width - axis) // len(counts))
-        lines = text.chart([count for count in counts for _ in range(stretch)], CHART_HEIGHT)
+        lines = chart([count for count in counts for _ in range(stretch)], CHART_HEIGHT)
         for row, line in enumerate(lines):
             mark = f"{marks[row]:>{axis - 2}} ┤" if row in marks else f"{'│':>{axis}}"
             self._page.line(Styled(mark, "dim"), Styled(line.rstrip(), "green"))
@@ -220,8 +251,8 @@ class TerminalOutput:
     def _column_heading(self, subject: Answer) -> None:
         facts = [text.plural(subject["value_count"], "value")]
         if subject["distinct_count"] is not None:
-            about = "~" if subject["distinct_count_guarantee"] == "estimate" else ""
-            facts.append(f"{about}{text.number(subject['distinct_count'])} distinct")
+            distinct = text.estimate(text.number(subject["distinct_count"]), subject["distinct_count_guarantee"])
+            facts.append(f"{distinct} distinct")
         if subject["null_count"]:
             facts.append(text.plural(subject["null_count"], "null"))
         if subject["nan_count"]:

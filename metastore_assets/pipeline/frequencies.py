@@ -19,6 +19,7 @@ from metastore_assets.errors import CorruptionError, MetastoreError
 from metastore_assets.pipeline.engine import Engine
 from metastore_assets.pipeline.files import FrequencyWriter
 from metastore_assets.pipeline.plan import Layout
+from metastore_assets.pipeline.states_files import StatesFiles
 from metastore_assets.pipeline.stored import FrequencyReader
 from metastore_assets.spark.tasks import balanced_bins, collected, failure, limit_threads, pack, results
 from metastore_assets.statistics.frequencies import (
@@ -105,7 +106,8 @@ def sum_columns(
 
 
 def _summed_here(store: ObjectStore, folder: str, layout: Layout, tasks: Sequence[_MapTask]) -> list[_Part]:
-    rows = sorted(_rows(row for task in tasks for row in _partials(store, layout, task)), key=lambda row: row[:3])
+    with StatesFiles(store) as opened:
+        rows = sorted(_rows(row for task in tasks for row in _partials(opened, layout, task)), key=lambda row: row[:3])
     groups = groupby(rows, key=lambda row: (row[0], row[1]))
     return [_sum_part(store, folder, layout, total, group) for (_, total), group in groups]
 
@@ -155,17 +157,18 @@ def _read_partials(
 ) -> Iterator[pa.RecordBatch]:
     """Map side: the partial sum of each column over a chunk of terms, one blob or more per column and sign."""
     limit_threads()
-    for batch in batches:
-        for index in batch.column("id").to_pylist():
-            for task in pickle.loads(packed[index]):
-                try:
-                    yield from _partials(store, layout, task)
-                except MetastoreError as error:
-                    yield _row(0, -1, -1, 1, failure(error))
+    with StatesFiles(store) as opened:
+        for batch in batches:
+            for index in batch.column("id").to_pylist():
+                for task in pickle.loads(packed[index]):
+                    try:
+                        yield from _partials(opened, layout, task)
+                    except MetastoreError as error:
+                        yield _row(0, -1, -1, 1, failure(error))
 
 
-def _partials(store: ObjectStore, layout: Layout, task: _MapTask) -> Iterator[pa.RecordBatch]:
-    readers = [(FrequencyReader(store, files), sign) for files, sign in task.terms]
+def _partials(opened: StatesFiles, layout: Layout, task: _MapTask) -> Iterator[pa.RecordBatch]:
+    readers = [(FrequencyReader(opened, files), sign) for files, sign in task.terms]
     try:
         for position, bucket in task.buckets:
             leaf, _ = layout.leaves[position]

@@ -310,6 +310,11 @@ def field_identity(field: pa.Field) -> str:
     return own.decode() if own is not None else str(field.name)
 
 
+def members_id(fragments: Iterable[str]) -> str:
+    """Digest of which fragments a partition consists of."""
+    return digest(sorted(fragments))
+
+
 def partition_content_id(layout: str, fragments: Iterable[str]) -> str:
     """Digest of what determines a partition's profile: the layout that it was made under, and its fragments."""
     return digest([layout, *sorted(fragments)])
@@ -322,7 +327,7 @@ def content_id(layout: Layout, partitions: Iterable[PartitionEntry]) -> str:
 
 def holds(known: Held, entry: PartitionEntry, fragments: Sequence[FragmentEntry]) -> bool:
     """Whether a published partition still says what its fragments, those of now, amount to under the layout wanted."""
-    if entry.content_id != partition_content_id(entry.layout, (fragment.id for fragment in fragments)):
+    if entry.members != members_id(fragment.id for fragment in fragments):
         return False
     # A partition of one fragment may be that fragment's profile, which lists what its layout leaves open.
     unlisted = fragments[0].unlisted if len(fragments) == 1 and fragments[0].files == entry.files else ()

@@ -8,11 +8,11 @@ from pathlib import Path
 
 import pytest
 
-from metastore_assets.cli import text
 from metastore_assets.cli.page import Page
 from metastore_assets.cli.statistics_table import print_statistics
 from metastore_assets.cli.terminal import TerminalOutput
 from metastore_assets.config import CONFIG_VARIABLE
+from metastore_assets.pictures import text
 from tests.cli.conftest import COUNT
 from tests.cli.support import answer, error_of, run
 
@@ -205,7 +205,9 @@ def test_the_configuration_is_found(published: Path, monkeypatch: pytest.MonkeyP
     assert run("tables").exit_code == 0
 
 
-@pytest.mark.parametrize("command", ["tables", "show", "top", "histogram", "versions", "expire", "refresh", "profile"])
+@pytest.mark.parametrize(
+    "command", ["tables", "show", "top", "histogram", "versions", "expire", "refresh", "profile", "verify", "purge"]
+)
 def test_every_command_has_help_and_json(command: str) -> None:
     shown = run(command, "--help").stdout
     assert "--json" in shown

@@ -12,7 +12,15 @@ from metastore_assets.errors import ConfigError, PartitionNotFoundError
 from metastore_assets.formats.base import FIELD_ID, Fragment, Snapshot, TypeReason
 from metastore_assets.formats.conform import with_default
 from metastore_assets.pipeline import signatures
-from metastore_assets.pipeline.plan import Layout, PartitionPlan, Plan, make_plan, partition_content_id, table_layout
+from metastore_assets.pipeline.plan import (
+    Layout,
+    PartitionPlan,
+    Plan,
+    make_plan,
+    members_id,
+    partition_content_id,
+    table_layout,
+)
 from metastore_assets.store.manifest import FragmentEntry, PartitionEntry, ProfileFiles, Version
 
 SCHEMA = pa.schema([("id", pa.int64()), ("name", pa.string())])
@@ -34,7 +42,9 @@ def entry(of: Fragment, layout: Layout, retired: int | None = None, unprofiled: 
 
 def _partition(plan: Plan, one: PartitionPlan) -> PartitionEntry:
     content, files = partition_content_id(plan.layout.id, one.fragments), ProfileFiles(f"{one.key}.s", "", ())
-    return PartitionEntry(one.key, content, 5, 10, len(one.fragments), files, 1, plan.layout.id)
+    return PartitionEntry(
+        one.key, content, 5, 10, len(one.fragments), files, 1, plan.layout.id, members_id(one.fragments)
+    )
 
 
 def published(plan: Plan, *gone: FragmentEntry, unprofiled: tuple[str, ...] = ()) -> Version:

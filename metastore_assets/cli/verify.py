@@ -1,0 +1,42 @@
+"""`metastore verify`: read a table again, and compare what is kept of it."""
+
+from __future__ import annotations
+
+import click
+
+from metastore_assets.cli.completion import partition_key
+from metastore_assets.cli.failures import Invocation
+from metastore_assets.cli.options import answering, name_argument
+from metastore_assets.cli.outputs import make_output
+from metastore_assets.cli.progress import watching
+from metastore_assets.cli.spark import LazySpark
+
+
+@click.command()
+@name_argument
+@click.option(
+    "--partition",
+    "partitions",
+    metavar="KEY",
+    multiple=True,
+    shell_complete=partition_key,
+    help="Only this partition, or those that fit a pattern such as 'day=2024-*'. May be repeated.",
+)
+@click.option("--sample", type=click.IntRange(min=1), metavar="N", help="Only N fragments, drawn at random.")
+@answering
+@click.pass_obj
+def verify(invocation: Invocation, name: str, partitions: tuple[str, ...], sample: int | None, as_json: bool) -> int:
+    """Compute the newest version again from the table's files, and say what differs.
+
+    Estimates are not compared. Changes nothing. Exit status 1 when anything differs or cannot be read.
+    """
+    from metastore_assets.config import load_config
+    from metastore_assets.pipeline.verify import verify as verify_table
+
+    config = load_config(invocation.config)
+    table = config.table(name)
+    with watching() as watcher, LazySpark(config.spark, watcher) as spark:
+        result = verify_table(config, table, spark, partitions=partitions, sample=sample, progress=watcher)
+        watcher.hide()
+    make_output(as_json).verified(result.to_json())
+    return 0 if result.is_right else 1

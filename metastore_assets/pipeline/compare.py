@@ -1,0 +1,140 @@
+"""Two profiles of the same rows, number by number: what is told exactly has to be the same."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
+from dataclasses import dataclass
+from typing import Any
+
+import pyarrow as pa
+
+from metastore_assets.pipeline.plan import Layout
+from metastore_assets.pipeline.states_files import StatesFiles
+from metastore_assets.pipeline.stored import FrequencyReader, read_histograms, read_states, read_statistics
+from metastore_assets.statistics.column import STATISTICS, ColumnStatistics
+from metastore_assets.statistics.frequencies import EMPTY, Frequencies
+from metastore_assets.statistics.histogram import Histogram
+from metastore_assets.statistics.profile import all_null_statistics
+from metastore_assets.statistics.states import histograms_of_states, state_rows
+from metastore_assets.statistics.told import completed
+from metastore_assets.statistics.types import type_text
+from metastore_assets.store.manifest import ProfileFiles
+
+_ROUNDED = 1e-9
+"""Relative difference of floats that rounding explains: higher moments depend on how they merge."""
+
+
+@dataclass(frozen=True)
+class Difference:
+    """One number of one column that is not what the rows say."""
+
+    column: str
+    statistic: str
+    """A column of `statistics`; `frequencies` for the list of values; `histogram`."""
+    stored: str
+    found: str
+    """Both as text, for people."""
+
+
+@dataclass(frozen=True)
+class ProfileView:
+    """A stored profile, by field id of the columns of a layout."""
+
+    row_count: int
+    rows: Mapping[str, ColumnStatistics]
+    histograms: Mapping[str, Histogram]
+    lists: FrequencyReader
+
+
+@contextmanager
+def opened(states_files: StatesFiles, files: ProfileFiles, layout: Layout, *, merged: bool) -> Iterator[ProfileView]:
+    """A profile as merges read it; else as people do, for a partition or the table. Raises CorruptionError."""
+    with FrequencyReader(states_files, files) as lists:
+        if merged:
+            row_count, states = read_states(states_files, files, layout)
+            labels = [(leaf.path, type_text(leaf.type)) for leaf, _ in layout.leaves]
+            rows = {row.field_id: completed(row) for row in state_rows(states, labels)}
+            found = zip(rows, histograms_of_states(states), strict=True)
+            histograms = {field_id: own for field_id, own in found if own is not None}
+        else:
+            row_count, told = read_statistics(states_files.store, files)
+            rows = {
+                leaf.field_id: told.get(leaf.field_id) or all_null_statistics(leaf, row_count, policy)
+                for leaf, policy in layout.leaves
+            }
+            by_path = read_histograms(states_files.store, files)
+            histograms = {row.field_id: by_path[row.column] for row in told.values() if row.column in by_path}
+        yield ProfileView(row_count, rows, histograms, lists)
+
+
+def differences(layout: Layout, stored: ProfileView, found: ProfileView) -> Iterator[Difference]:
+    """Where two profiles tell different things. Estimates are not compared: other ways of merging give others."""
+    if stored.row_count != found.row_count:
+        yield Difference("", "row_count", str(stored.row_count), str(found.row_count))
+    for leaf, _ in layout.leaves:
+        own, other = stored.rows[leaf.field_id], found.rows[leaf.field_id]
+        for name in _compared(own, other):
+            left, right = getattr(own, name), getattr(other, name)
+            if not _same(left, right):
+                yield Difference(leaf.path, name, _text(left), _text(right))
+        if own.frequencies == other.frequencies == "listed":
+            yield from _list_differences(
+                leaf.path, stored.lists.read(leaf.field_id) or EMPTY, found.lists.read(leaf.field_id) or EMPTY
+            )
+        left_bins, right_bins = stored.histograms.get(leaf.field_id), found.histograms.get(leaf.field_id)
+        if not _same_bins(left_bins, right_bins):
+            yield Difference(leaf.path, "histogram", _bins_text(left_bins), _bins_text(right_bins))
+
+
+def _compared(own: ColumnStatistics, other: ColumnStatistics) -> list[str]:
+    left_out: set[str] = set()
+    if "estimate" in (own.distinct_count_guarantee, other.distinct_count_guarantee):
+        left_out |= {"distinct_count", "duplicate_count"}
+    if "estimate" in (own.percentiles_guarantee, other.percentiles_guarantee):
+        left_out |= {"percentiles"}
+    return [name for name, one in STATISTICS.items() if one.merge != "named" and name not in left_out]
+
+
+def _same(left: Any, right: Any) -> bool:
+    if isinstance(left, float) and isinstance(right, float):
+        return left == right or math.isclose(left, right, rel_tol=_ROUNDED) or (left != left and right != right)
+    if isinstance(left, pa.Scalar) and isinstance(right, pa.Scalar):
+        return bool(left.equals(right)) or str(left) == str(right)
+    return bool(left == right)
+
+
+def _list_differences(column: str, stored: Frequencies, found: Frequencies) -> Iterator[Difference]:
+    """The first value that is listed otherwise."""
+    if stored.values.equals(found.values) and stored.counts.equals(found.counts):
+        return
+    # As texts, because NaN is not equal to itself.
+    own, other = (dict(zip(map(str, each.values), each.counts.to_pylist(), strict=True)) for each in (stored, found))
+    wrong = sorted(value for value in own.keys() | other.keys() if own.get(value) != other.get(value))
+    if not wrong:
+        return
+    first = wrong[0]
+    more = f" (and {len(wrong) - 1:,} more values)" if len(wrong) > 1 else ""
+    yield Difference(
+        column, "frequencies", f"{first}: {own.get(first, 0)}{more}", f"{first}: {other.get(first, 0)}{more}"
+    )
+
+
+def _same_bins(left: Histogram | None, right: Histogram | None) -> bool:
+    if left is None or right is None:
+        return left is right
+    return (left.exponent, left.first, left.counts.tolist()) == (right.exponent, right.first, right.counts.tolist())
+
+
+def _bins_text(histogram: Histogram | None) -> str:
+    if histogram is None:
+        return "none"
+    values = int(histogram.counts.sum())
+    return f"{len(histogram):,} bins of 2^{histogram.exponent} from {histogram.first}, {values:,} values"
+
+
+def _text(value: Any) -> str:
+    if value is None:
+        return "not known"
+    return value.hex() if isinstance(value, bytes) else str(value)

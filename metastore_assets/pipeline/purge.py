@@ -1,0 +1,128 @@
+"""Removing old versions and what only they hold at once, so that values that were deleted are not told any more.
+
+`expire` is careful: what is younger than its grace stays, for readers and running publishers, and profiles of
+fragments that left the table stay in the newest version, for restores. Here they go, readers or not. A publisher that
+runs meanwhile loses the race, for a version is published first, and plans again from that.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass, replace
+from datetime import UTC, datetime, timedelta
+
+from metastore_assets.errors import VersionConflictError, VersionNotFoundError
+from metastore_assets.pipeline.engine import Engine
+from metastore_assets.pipeline.rewriting import gathered
+from metastore_assets.store.document import stored_entries
+from metastore_assets.store.manifest import Version
+from metastore_assets.store.pending import clear_pending, list_pending, read_pending, remove_cleared
+from metastore_assets.store.versions import VersionStore
+
+_RUNNING = timedelta(days=1)
+"""Longer than any refresh: what an attempt kept that long ago is not in use any more."""
+_ATTEMPTS = 5
+
+
+@dataclass(frozen=True)
+class Purged:
+    """What was removed, and what could not be."""
+
+    versions: int
+    files: int
+    """Files of all kinds but version documents."""
+    bytes: int
+    """Of those files."""
+    published: int
+    """The version, of the same content as the one before, that was published without what was kept of former fragments.
+    """
+    unfinished: int
+    """Files of profiles that refreshes of the last day have not published, and that stay for them."""
+
+
+def purge(engine: Engine, versions: VersionStore, before: int, now: datetime | None = None) -> Purged:
+    """Remove all versions below the number `before`, and every file that nothing told from there on needs.
+
+    Of the versions from there on stays what they tell of partitions and the table; of profiles of fragments only what
+    the newest one needs to be planned from. What planning learnt goes too.
+
+    Raises VersionNotFoundError when there is no version from `before` on, VersionConflictError when others publish
+    all the time; StoreError when a version cannot be read, and then nothing has been removed.
+    """
+    now = now or datetime.now(UTC)
+    published = _publish_without_former(engine, versions, before)
+    objects, documents = versions.objects, versions.documents
+    numbers = versions.numbers()
+    all_ = [versions.read(number) for number in numbers]
+    needed = {path for version in all_ if version.number >= before for path in _told_paths(version)}
+    needed.update(path for version in all_ if version.number >= published for path in _all_paths(version))
+    pending = list_pending(objects)
+    # Who has read one that was cleared since began before the version just published, and has to begin anew.
+    stale = [info.path for info in pending.files if info.path in pending.marks or info.modified < now - _RUNNING]
+    unfinished, removable = (
+        {path for file in files for entry in read_pending(objects, file) for path in entry.files.paths()}
+        for files in ([info.path for info in pending.files if info.path not in stale], stale)
+    )
+    removable.update(path for version in all_ for path in _all_paths(version))
+    removable -= needed | unfinished
+    sizes = {info.path: info.size for info in objects.list()}
+    # Versions go before the first of their files does: who reads one finds it gone, not damaged.
+    outdated = [number for number in numbers if number < before]
+    objects.delete([documents.path(number) for number in outdated])
+    gone = sorted(removable & sizes.keys())
+    objects.delete(gone)
+    clear_pending(objects, stale)
+    remove_cleared(objects, list_pending(objects), stale)
+    left = versions.expire(len(numbers), _RUNNING, now)
+    return Purged(
+        len(outdated),
+        len(gone) + len(stale) + left.files,
+        sum(sizes[path] for path in gone) + left.bytes,
+        published,
+        len(unfinished - needed),
+    )
+
+
+def _publish_without_former(engine: Engine, versions: VersionStore, before: int) -> int:
+    """Publish what the newest version says, but for former fragments and what planning learnt; the number."""
+    for _ in range(_ATTEMPTS):
+        latest = versions.latest()
+        if latest is None or not 1 <= before <= latest.number:
+            there = "none is published" if latest is None else f"the newest is {latest.number}"
+            raise VersionNotFoundError(
+                f"table {versions.table!r} has no version {before} or later that could stay: {there}"
+            )
+        live = [entry for entry in latest.fragments if entry.retired is None]
+        fragments, nodes = gathered(
+            engine, versions.objects, len(latest.schema), live, list(latest.nodes), least_share=1
+        )
+        new = replace(
+            latest,
+            number=latest.number + 1,
+            published_at=datetime.now(UTC),
+            fragments=fragments,
+            nodes=nodes,
+            memory={},
+            released=None,
+        )
+        try:
+            # Without a base all entries are written whole: files of the version before would tell of what went.
+            versions.publish(new)
+        except VersionConflictError:
+            continue
+        return new.number
+    raise VersionConflictError(
+        f"table {versions.table!r}: other processes published {_ATTEMPTS} versions meanwhile; try again"
+    )
+
+
+def _told_paths(version: Version) -> Iterator[str]:
+    """What a version needs to answer."""
+    yield from version.files.paths()
+    yield from (path for entry in version.partitions for path in entry.files.paths())
+    yield from (path for own in stored_entries(version) for path in own.files.paths())
+    yield from version.own_files()
+
+
+def _all_paths(version: Version) -> Sequence[str]:
+    return [*version.paths(), *_told_paths(version)]

@@ -1,0 +1,194 @@
+"""Compute again what a version says, from the table's own files, and tell what differs."""
+
+from __future__ import annotations
+
+import random
+import uuid
+from collections.abc import Callable, Collection, Iterator, Sequence
+from contextlib import contextmanager
+from dataclasses import asdict, dataclass, replace
+from typing import TYPE_CHECKING
+
+from metastore_assets.config import MetastoreConfig, TableConfig
+from metastore_assets.errors import CorruptionError, MetastoreError, VersionNotFoundError
+from metastore_assets.formats import Memory, open_table_format
+from metastore_assets.formats.base import Fragment, Snapshot
+from metastore_assets.formats.partition_choice import chosen_partitions
+from metastore_assets.pipeline.assemble import next_version
+from metastore_assets.pipeline.compare import Difference, differences, opened
+from metastore_assets.pipeline.decisions import recorded_decisions
+from metastore_assets.pipeline.engine import Engine
+from metastore_assets.pipeline.fragments import FragmentFailure
+from metastore_assets.pipeline.outcome import Progress
+from metastore_assets.pipeline.plan import Plan, make_plan, table_layout
+from metastore_assets.pipeline.profiling import profile_all
+from metastore_assets.pipeline.reading import TaskReader
+from metastore_assets.pipeline.states_files import StatesFiles
+from metastore_assets.store.manifest import FragmentEntry, ProfileFiles, Version
+from metastore_assets.store.objects import ObjectStore
+from metastore_assets.store.versions import VersionStore
+
+if TYPE_CHECKING:
+    from pyspark.sql import SparkSession
+
+
+@dataclass(frozen=True)
+class Found:
+    """A difference, and in which profile it is."""
+
+    level: str
+    """`fragment`, `partition` or `table`."""
+    name: str
+    """The fragment's file, or the partition's key."""
+    difference: Difference
+
+
+@dataclass(frozen=True)
+class Verification:
+    """What was compared, and what differs."""
+
+    table: str
+    version: int
+    fragments: int
+    partitions: int
+    whole: bool
+    """Whether the table's own profile was compared too: only when all partitions were."""
+    moved_on: int
+    """Partitions left out, because the table does not hold all of their files any more."""
+    differences: tuple[Found, ...]
+    unreadable: tuple[FragmentFailure, ...]
+    """Files that are in the version and cannot be read."""
+
+    @property
+    def is_right(self) -> bool:
+        """Whether nothing differs, and everything could be read."""
+        return not self.differences and not self.unreadable
+
+    def to_json(self) -> dict[str, object]:
+        """The shape of `verify --json`."""
+        return {
+            "table": self.table,
+            "version": self.version,
+            "fragments": self.fragments,
+            "partitions": self.partitions,
+            "whole": self.whole,
+            "moved_on": self.moved_on,
+            "differences": [
+                {"level": own.level, "name": own.name, **asdict(own.difference)} for own in self.differences
+            ],
+            "unreadable": [{"path": own.path, "message": own.message} for own in self.unreadable],
+        }
+
+
+def verify(
+    config: MetastoreConfig,
+    table: TableConfig,
+    spark: Callable[[], SparkSession],
+    *,
+    partitions: Collection[str] = (),
+    sample: int | None = None,
+    progress: Callable[[Progress], None] = lambda progress: None,
+) -> Verification:
+    """Read the files of a table's newest version again, and compare every exact number that follows from them.
+
+    `partitions` names some, by key or pattern; `sample` takes so many fragments at random, of which then only the
+    fragments' own profiles are compared. Partitions of which the table does not have all files any more are left out.
+    Publishes nothing; what it writes on the way lies beside the table's state and is removed.
+
+    Raises VersionNotFoundError, PartitionNotFoundError; MetastoreError when the table's schema or policies are not
+    those of the version.
+    """
+    versions = VersionStore(ObjectStore(config.root, config.storage_options), table.name)
+    version = versions.latest()
+    if version is None:
+        raise VersionNotFoundError(
+            f"table {table.name!r} has no published version below {config.root}; run `metastore refresh {table.name}`"
+        )
+    engine = Engine(spark, config.engine)
+    progress(Progress(table.name, "plan"))
+    snapshot = open_table_format(table, Memory(anew=True), TaskReader(spark)).snapshot()
+    layout = table_layout(version.schema, table, recorded_decisions(version, table))
+    if layout.id != version.layout or snapshot.schema != version.schema:
+        what = "policies" if layout.id != version.layout else "columns"
+        raise MetastoreError(
+            f"table {table.name!r} has other {what} than version {version.number}: refresh it before it is verified"
+        )
+    kept, moved_on = _chosen(version, snapshot, partitions)
+    whole = not moved_on and len(kept) == len(version.partitions)
+    chosen = [own for fragments in kept.values() for own in fragments]
+    if sample is not None:
+        chosen, whole = random.sample(chosen, min(sample, len(chosen))), False
+    plan = make_plan(table.name, None, replace(snapshot, fragments=tuple(chosen)), layout)
+    with _scratch(versions.objects) as scratch:
+        again = VersionStore(scratch, table.name)
+        profiled = profile_all(engine, again, table, plan, progress)
+        failures = profiled.failures
+        fresh = {entry.id: entry for entry in profiled.entries}
+        found = list(_fragment_differences(versions.objects, again.objects, version, plan, fresh))
+        compared = 0
+        if sample is None and not failures:
+            progress(Progress(table.name, "reduce", 0, len(kept), "partitions", len(kept)))
+            anew = next_version(engine, again.objects, plan, fresh, 1)
+            stored = {entry.key: entry.files for entry in version.partitions}
+            pairs = [("partition", own.key, stored[own.key], own.files) for own in anew.partitions]
+            compared = len(pairs)
+            if whole:
+                pairs.append(("table", table.name, version.files, anew.files))
+            with StatesFiles(versions.objects) as kept_files, StatesFiles(again.objects) as new_files:
+                for level, name, was, is_ in pairs:
+                    found += _differences(kept_files, was, new_files, is_, plan, level, name)
+    return Verification(
+        table.name, version.number, len(fresh), compared, whole and not failures, moved_on, tuple(found),
+        tuple(failures),
+    )  # fmt: skip
+
+
+def _chosen(version: Version, snapshot: Snapshot, partitions: Collection[str]) -> tuple[dict[str, list[Fragment]], int]:
+    """The fragments of the partitions that are verified, by key, and how many cannot be."""
+    there = {fragment.id: fragment for fragment in snapshot.fragments}
+    members: dict[str, list[str]] = {}
+    for entry in version.fragments:
+        if entry.retired is None:
+            members.setdefault(entry.partition_key, []).append(entry.id)
+    keys = chosen_partitions(version.table, partitions, members) if partitions else set(members)
+    complete = {key: [there[own] for own in members[key]] for key in keys if all(own in there for own in members[key])}
+    return complete, len(keys) - len(complete)
+
+
+@contextmanager
+def _scratch(objects: ObjectStore) -> Iterator[ObjectStore]:
+    """A folder for what is computed again. What a process that is killed leaves in it, `expire` removes."""
+    prefix = f"verify/{uuid.uuid4().hex}"
+    try:
+        yield objects.child(prefix)
+    finally:
+        objects.delete([info.path for info in objects.list(prefix)])
+
+
+def _fragment_differences(
+    store: ObjectStore, scratch: ObjectStore, version: Version, plan: Plan, fresh: dict[str, FragmentEntry]
+) -> Iterator[Found]:
+    with StatesFiles(store) as kept, StatesFiles(scratch) as new:
+        for entry in sorted(version.fragments, key=lambda entry: entry.files.states):
+            if entry.id in fresh:
+                yield from _differences(kept, entry.files, new, fresh[entry.id].files, plan, "fragment", entry.path)
+
+
+def _differences(
+    store: StatesFiles,
+    stored: ProfileFiles,
+    scratch: StatesFiles,
+    found: ProfileFiles,
+    plan: Plan,
+    level: str,
+    name: str,
+) -> Sequence[Found]:
+    merged = level == "fragment"
+    try:
+        with (
+            opened(store, stored, plan.layout, merged=merged) as own,
+            opened(scratch, found, plan.layout, merged=merged) as other,
+        ):
+            return [Found(level, name, difference) for difference in differences(plan.layout, own, other)]
+    except CorruptionError as error:
+        return [Found(level, name, Difference("", "files", str(error), "what the rows say"))]

@@ -1,0 +1,129 @@
+"""What a purge leaves tells nothing of rows that are gone, and answers and refreshes as before."""
+
+from __future__ import annotations
+
+import random
+import zlib
+from datetime import UTC, datetime, timedelta
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import pyarrow as pa
+import pyarrow.parquet as pq
+import pytest
+
+from metastore_assets.errors import VersionNotFoundError
+from metastore_assets.pipeline.engine import Engine
+from metastore_assets.pipeline.purge import Purged
+from metastore_assets.pipeline.purge import purge as purge_with
+from metastore_assets.pipeline.refresh import refresh
+from metastore_assets.store.manifest import FragmentEntry, ProfileFiles
+from metastore_assets.store.objects import ObjectStore
+from metastore_assets.store.versions import VersionStore
+from tests.pipeline.support import Lake, assert_same, everything, latest, rows
+from tests.pipeline.test_refresh import no_spark
+
+if TYPE_CHECKING:
+    from pyspark.sql import SparkSession
+
+pytestmark = pytest.mark.spark
+PERSON = "Ada Deleted-Person"
+
+
+@pytest.fixture
+def lake(tmp_path: Path) -> Lake:
+    lake = Lake(tmp_path, random.Random(4))
+    for partition in (1, 1, 2, 2, 3):
+        lake.append(partition)
+    return lake
+
+
+def versions(lake: Lake) -> VersionStore:
+    return VersionStore(ObjectStore(lake.config().root), "t")
+
+
+def purge(store: VersionStore, before: int, now: datetime | None = None) -> Purged:
+    return purge_with(Engine(no_spark), store, before, now)
+
+
+def holding(root: Path, text: str) -> list[str]:
+    """Files below a folder that hold a text, as they are or unpacked."""
+    found = []
+    for path in filter(Path.is_file, root.rglob("*")):
+        data = path.read_bytes()
+        if path.suffix == ".parquet":
+            table = pq.read_table(path)
+            data += str(table.to_pydict()).encode() + str(table.schema.metadata).encode()
+            data += b"".join(inflated(cell) for cell in cells(table))
+        if text.encode() in data:
+            found.append(str(path.relative_to(root)))
+    return found
+
+
+def cells(table: pa.Table) -> list[bytes]:
+    return [
+        value
+        for name in table.column_names
+        if pa.types.is_binary(table.schema.field(name).type)
+        for value in table[name].to_pylist()
+        if value is not None
+    ]
+
+
+def inflated(data: bytes) -> bytes:
+    try:
+        return zlib.decompress(data)
+    except zlib.error:
+        return b""
+
+
+@pytest.mark.parametrize("place", ["alone", "beside others"])
+def test_a_deleted_value_is_found_nowhere(spark: SparkSession, lake: Lake, place: str) -> None:
+    def run() -> None:
+        refresh(lake.config(), lake.table, lambda: spark)
+
+    table = rows(lake.draw, 40)
+    groups = table["group"].to_pylist()
+    path = lake.append(4 if place == "alone" else 1)
+    pq.write_table(table.set_column(1, "group", pa.array([PERSON, *groups[1:]])), path)
+    run()
+    assert holding(Path(lake.config().root), PERSON)
+    path.unlink()
+    run()
+    assert holding(Path(lake.config().root), PERSON)  # kept for a restore, and in version 1
+    told = everything(lake.config())
+    done = purge(versions(lake), 2)
+    assert (done.versions, done.published, done.unfinished) == (1, 3, 0)
+    assert done.files > 3
+    assert not holding(Path(lake.config().root), PERSON)
+    assert versions(lake).numbers() == [2, 3]
+    assert everything(lake.config()) == told
+    lake.append(2)
+    run()
+    refresh(lake.config("scratch"), lake.table, lambda: spark)
+    assert_same(everything(lake.config()), everything(lake.config("scratch")))
+    assert purge(versions(lake), latest(lake.config()).number).versions == 2
+    assert versions(lake).numbers() == [4, 5]
+
+
+def test_profiles_of_running_refreshes_stay_for_a_day(spark: SparkSession, lake: Lake) -> None:
+    refresh(lake.config(), lake.table, lambda: spark)
+    store = versions(lake)
+    store.objects.write("fragments/pending.states.parquet", b"x")
+    files = ProfileFiles("", "", (), "fragments/pending.states.parquet")
+    store.save_pending([FragmentEntry("f", "part=1", "file", 1, 1, "layout", (), files)])
+    assert purge(versions(lake), 1).unfinished == 1
+    assert store.objects.info(files.states) is not None
+    later = datetime.now(UTC) + timedelta(days=2)
+    assert purge(versions(lake), 1, later).unfinished == 0
+    assert store.objects.info(files.states) is None
+    assert not versions(lake).pending()
+
+
+def test_a_version_that_is_not_there(spark: SparkSession, lake: Lake) -> None:
+    with pytest.raises(VersionNotFoundError, match="none is published"):
+        purge(versions(lake), 1)
+    refresh(lake.config(), lake.table, lambda: spark)
+    with pytest.raises(VersionNotFoundError, match="'t' has no version 2 or later that could stay: the newest is 1"):
+        purge(versions(lake), 2)
+    assert versions(lake).numbers() == [1]

@@ -1,0 +1,125 @@
+"""`verify` is content with what was published, and finds every number that was changed since."""
+
+from __future__ import annotations
+
+import random
+from collections.abc import Callable
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import pyarrow as pa
+import pyarrow.parquet as pq
+import pytest
+
+from metastore_assets.errors import MetastoreError, PartitionNotFoundError, VersionNotFoundError
+from metastore_assets.pipeline.refresh import refresh
+from metastore_assets.pipeline.verify import Verification, verify
+from metastore_assets.store.objects import ObjectStore
+from metastore_assets.store.sections import SectionReader, SectionWriter
+from tests.pipeline.support import Lake, latest
+
+if TYPE_CHECKING:
+    from pyspark.sql import SparkSession
+
+pytestmark = pytest.mark.spark
+
+
+@pytest.fixture
+def lake(spark: SparkSession, tmp_path: Path) -> Lake:
+    """Three partitions, of one, two and three files, of which one was appended later."""
+    lake = Lake(tmp_path, random.Random(9))
+    for partition in (1, 2, 2, 3, 3):
+        lake.append(partition)
+    refresh(lake.config(), lake.table, lambda: spark)
+    lake.append(3)
+    refresh(lake.config(), lake.table, lambda: spark)
+    return lake
+
+
+def verified(spark: SparkSession, lake: Lake, **options: Any) -> Verification:
+    before = sorted(Path(lake.config().root).rglob("*"))
+    result = verify(lake.config(), lake.table, lambda: spark, **options)
+    left = {path for path in Path(lake.config().root).rglob("*") if path.is_file()}
+    assert left == {path for path in before if path.is_file()}
+    return result
+
+
+def changed(lake: Lake, path: str, change: Callable[[pa.Table], pa.Table]) -> None:
+    """Another content in a stored file, whose schema and metadata stay."""
+    place = Path(lake.config().root) / "t" / path
+    file = pq.ParquetFile(place)
+    groups = [change(file.read_row_group(at)) for at in range(file.num_row_groups)]
+    with pq.ParquetWriter(place, file.schema_arrow) as writer:
+        for group in groups:
+            writer.write_table(group.cast(file.schema_arrow))
+
+
+def with_column(table: pa.Table, name: str, values: list[Any]) -> pa.Table:
+    at = table.schema.get_field_index(name)
+    return table.set_column(at, name, pa.array(values, table.schema.field(name).type))
+
+
+def test_what_was_published_is_right(spark: SparkSession, lake: Lake) -> None:
+    result = verified(spark, lake)
+    assert result.is_right, result.differences
+    assert (result.fragments, result.partitions, result.whole, result.moved_on) == (6, 3, True, 0)
+    one = verified(spark, lake, partitions=["part=2"])
+    assert (one.is_right, one.fragments, one.partitions, one.whole) == (True, 2, 1, False)
+    some = verified(spark, lake, sample=4)
+    assert (some.is_right, some.fragments, some.partitions, some.whole) == (True, 4, 0, False)
+
+
+def test_statistics_that_were_changed_are_found(spark: SparkSession, lake: Lake) -> None:
+    def one_more(table: pa.Table) -> pa.Table:
+        names, counts = table["column"].to_pylist(), table["null_count"].to_pylist()
+        return with_column(table, "null_count", [n + (c == "day") for c, n in zip(names, counts, strict=True)])
+
+    changed(lake, latest(lake.config()).files.statistics, one_more)
+    (found,) = verified(spark, lake).differences
+    assert (found.level, found.difference.column, found.difference.statistic) == ("table", "day", "null_count")
+    assert int(found.difference.stored) == int(found.difference.found) + 1
+
+
+def test_lists_that_were_changed_are_found(spark: SparkSession, lake: Lake) -> None:
+    (partition,) = [own for own in latest(lake.config()).partitions if own.key == "part=3"]
+
+    store = ObjectStore(lake.config().root).child("t")
+    (path,) = partition.files.frequencies
+    with SectionReader(store, path) as reader:
+        lists = {name: reader.read_section(name) for name in reader.sections}
+    counts = lists["group"]["frequency"].to_pylist()
+    lists["group"] = with_column(lists["group"], "frequency", [counts[0] + 1, *counts[1:]])
+    with SectionWriter(store, path, lists["group"].schema) as writer:
+        for name, table in lists.items():
+            writer.write_section(name, table)
+    result = verified(spark, lake)
+    assert ("partition", "part=3", "group", "frequencies") in {
+        (own.level, own.name, own.difference.column, own.difference.statistic) for own in result.differences
+    }
+    assert not verified(spark, lake, partitions=["part=3"]).is_right
+    assert verified(spark, lake, partitions=["part=1"]).is_right
+
+
+def test_a_stored_file_that_is_gone_is_told(spark: SparkSession, lake: Lake) -> None:
+    gone = next(own for own in latest(lake.config()).fragments if own.partition_key == "part=2")
+    (Path(lake.config().root) / "t" / next(gone.files.paths())).unlink()
+    result = verified(spark, lake, partitions=["part=2"])
+    assert "fragment" in {own.level for own in result.differences}
+    assert "is still in use" in result.differences[0].difference.stored
+
+
+def test_partitions_that_changed_since_are_left_out(spark: SparkSession, lake: Lake) -> None:
+    next(iter((lake.uri / "part=2").iterdir())).unlink()
+    lake.append(1)
+    result = verified(spark, lake)
+    assert (result.is_right, result.partitions, result.moved_on, result.whole) == (True, 2, 1, False)
+
+
+def test_what_cannot_be_verified_says_why(spark: SparkSession, lake: Lake) -> None:
+    with pytest.raises(PartitionNotFoundError, match="part=9"):
+        verified(spark, lake, partitions=["part=9"])
+    lake.options["columns"] = {"group": {"histogram": "off", "frequencies": "off"}}
+    with pytest.raises(MetastoreError, match="other policies than version 2"):
+        verified(spark, lake)
+    with pytest.raises(VersionNotFoundError, match="no published version"):
+        verify(lake.config("elsewhere"), lake.table, lambda: spark)
