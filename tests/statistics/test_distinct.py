@@ -70,6 +70,16 @@ def test_bytes_hash_by_definition(values: list[bytes], start: int) -> None:
     assert [hash for hash, _ in short] == [hash_by_definition(value) for _, value in short]
 
 
+def test_bytes_hash_by_definition_in_any_number() -> None:
+    """Blocks of values are hashed together, the longest first: each by itself all the same."""
+    rng = np.random.default_rng(0)
+    values = [rng.bytes(length) for length in rng.integers(0, 130, 40_000).tolist()]
+    found = hash_values(pa.array(values, pa.large_binary()), type_class(pa.binary()))[0].tolist()
+    for at in range(0, len(values), 7):
+        if len(values[at]) <= 128:
+            assert found[at] == hash_by_definition(values[at])
+
+
 @pytest.mark.parametrize(
     ("name", "values", "expected"),
     [

@@ -1,0 +1,117 @@
+"""Columns of texts that Parquet files keep as dictionaries: read as such where that pays, and with the same values."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.parquet as pq
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from metastore_assets.formats.conform import Matcher
+from metastore_assets.formats.readers import dictionaries
+from metastore_assets.formats.readers.dictionaries import decoded, kept
+from metastore_assets.formats.readers.parquet import ParquetColumns
+from metastore_assets.formats.readers.reader import FileFragmentReader
+
+_STORED = st.sampled_from(
+    [pa.string(), pa.large_string(), pa.string_view(), pa.binary(), pa.dictionary(pa.int8(), pa.string())]
+)
+
+
+def _reader(data: pa.Buffer, deleted: list[int] | None = None) -> FileFragmentReader:
+    columns = ParquetColumns(pa.BufferReader(data))
+    positions = None if deleted is None else np.array(deleted, np.uint64)
+    return FileFragmentReader(columns, path="x", matcher=Matcher(), constants={}, deleted=positions)
+
+
+def _written(table: pa.Table, **options: object) -> pa.Buffer:
+    sink = pa.BufferOutputStream()
+    pq.write_table(table, sink, **options)
+    return sink.getvalue()
+
+
+@given(
+    rows=st.lists(st.none() | st.sampled_from(["", "a", "bb", "é"]), max_size=60),
+    stored=_STORED,
+    group=st.integers(1, 40),
+    dictionary=st.booleans(),
+    data=st.data(),
+)
+def test_what_is_encoded_has_the_same_values(
+    rows: list[str | None], stored: pa.DataType, group: int, dictionary: bool, data: st.DataObject
+) -> None:
+    """Over row groups with dictionaries of their own, nulls and deleted rows; plain where that was asked for."""
+    if pa.types.is_dictionary(stored):
+        array, wanted = pa.array(rows, pa.string()).dictionary_encode().cast(stored), pa.string()
+    else:
+        array = pa.array([None if row is None else row.encode() for row in rows], pa.binary()).cast(stored)
+        wanted = pa.binary() if stored == pa.binary() else pa.string()
+    written = _written(pa.table({"c": array}), row_group_size=group, use_dictionary=dictionary)
+    deleted = sorted(data.draw(st.sets(st.integers(0, len(rows) - 1)))) if rows else []
+    live = [row for at, row in enumerate(array.to_pylist()) if at not in deleted]
+    for encoded in (False, True):
+        chunks = list(_reader(written, deleted).read(pa.field("c", wanted), encoded=encoded))
+        assert [value for chunk in chunks for value in chunk.to_pylist()] == live
+        for chunk in chunks:
+            assert len(chunk) > 0
+            if isinstance(chunk, pa.DictionaryArray):
+                assert encoded
+                assert chunk.type.value_type == wanted
+                assert 2 * len(chunk.dictionary) < len(chunk)
+            else:
+                assert chunk.type == wanted
+
+
+def test_few_texts_come_as_dictionaries_and_many_do_not() -> None:
+    """A row group whose writer gave up on its dictionary is read plain, wherever among others it lies."""
+    few, many = ["a", "b"] * 50_000, [f"{number:020}" for number in range(100_000)]
+    for order in ([few, many, few], [many, few, many]):
+        written = _written(
+            pa.table({"c": [text for group in order for text in group]}),
+            row_group_size=100_000,
+            dictionary_pagesize_limit=1 << 18,
+            compression="none",
+        )
+        chunks = list(_reader(written).read(pa.field("c", pa.string()), encoded=True))
+        found = [pa.types.is_dictionary(chunk.type) for chunk in chunks]
+        expected = [group is few for group in order]
+        assert [kind for at, kind in enumerate(found) if at == 0 or found[at - 1] != kind] == expected
+        assert [value for chunk in chunks for value in chunk.to_pylist()] == [text for group in order for text in group]
+
+
+def test_long_texts_that_repeat_are_decoded_a_little_at_a_time(tmp_path: Path) -> None:
+    """100 MB of rows in a file of a few kilobytes: a chunk stays within its bounds, and none is decoded in vain."""
+    texts = pa.array(["x" * 100_000, "y"])
+    rows = pa.DictionaryArray.from_arrays(pa.array([0, 1] * 1000, pa.int32()), texts)
+    path = tmp_path / "x.parquet"
+    pq.write_table(pa.table({"c": rows}), path, store_schema=False)
+    assert path.stat().st_size < 20_000
+    data = pa.py_buffer(path.read_bytes())
+    plain = list(_reader(data).read(pa.field("c", pa.string())))
+    assert max(chunk.nbytes for chunk in plain) < dictionaries.CHUNK_BYTES + 200_000
+    assert sum(map(len, plain)) == 2000
+    (whole,) = _reader(data).read(pa.field("c", pa.string()), encoded=True)
+    assert whole.nbytes < 200_000
+    assert len(whole) == 2000
+
+
+@pytest.mark.parametrize("index", [2, -1, 2**31 - 1])
+def test_an_index_of_no_entry_is_an_error(index: int) -> None:
+    """Arrow believes what a file says: reading there would end the process."""
+    indices = pa.array([0, index], pa.int32())
+    broken = pa.DictionaryArray.from_arrays(indices, pa.array(["a", "b"]), safe=False)
+    with pytest.raises(pa.ArrowInvalid, match="entries"):
+        kept(broken, pa.string(), Matcher())
+    with pytest.raises(pa.ArrowInvalid, match="entries"):
+        list(decoded(broken))
+
+
+def test_an_entry_that_occurs_in_no_row_is_not_converted() -> None:
+    """It may be what the table's type cannot hold: bytes that are no text."""
+    array = pa.DictionaryArray.from_arrays(pa.array([0, 0, 0, None]), pa.array([b"a", b"\xff"]))
+    assert kept(array, pa.string(), Matcher()) is None
+    assert [value for part in decoded(array) for value in part.to_pylist()] == [b"a", b"a", b"a", None]

@@ -1,0 +1,98 @@
+"""Counting of values: by sorting, in an array of places, and by the indices of dictionaries."""
+
+from __future__ import annotations
+
+from collections import Counter
+
+import numpy as np
+import polars as pl
+import pyarrow as pa
+from hypothesis import given
+from hypothesis import strategies as st
+
+from metastore_assets.statistics.blocks import listed_block, passing_block
+from metastore_assets.statistics.counting import ValueCounter
+from metastore_assets.statistics.frequencies import frequencies_of_run
+from metastore_assets.statistics.runs import SortedValues, count, count_dense
+from metastore_assets.statistics.types import type_class
+
+_NEAR = st.integers(-3, 3)
+_INTEGERS = {
+    pl.Int64: st.sampled_from([0, -(2**63) + 3, 2**63 - 4, 10**9]),
+    pl.UInt64: st.sampled_from([3, 2**63, 2**64 - 4]),
+}
+
+
+@given(data=st.data(), dtype=st.sampled_from(list(_INTEGERS)))
+def test_integers_are_counted_whatever_lies_between_them(data: st.DataObject, dtype: type[pl.DataType]) -> None:
+    """At both ends of what 64 bits hold, close together or far apart."""
+    bases = data.draw(st.lists(_INTEGERS[dtype], min_size=1, max_size=2))
+    values = [base + data.draw(_NEAR) for base in data.draw(st.lists(st.sampled_from(bases), max_size=30))]
+    run = count(pl.Series(values, dtype=dtype))
+    assert dict(zip(run.values.to_list(), run.counts.tolist(), strict=True)) == Counter(values)
+    assert run.values.to_list() == sorted(set(values))
+    assert run.values.dtype == dtype
+
+
+def test_places_are_no_more_than_values_are_worth() -> None:
+    """Memory follows the number of values, not the distance between them."""
+    assert count_dense(pl.Series([0, 3])) is not None
+    assert count_dense(pl.Series([0, 4])) is None
+    assert count_dense(pl.Series([-(2**63), 2**63 - 1])) is None
+    assert count_dense(pl.Series([], dtype=pl.Int64)) is None
+    assert count_dense(pl.Series([1.0, 1.0])) is None
+
+
+_TEXTS = st.sampled_from(["", "a", "b", "é", "a\0", "x" * 200])
+
+
+@st.composite
+def _dictionary(draw: st.DrawFn) -> pa.DictionaryArray:
+    """With entries that repeat, are null, or occur in no row."""
+    entries = draw(st.lists(st.none() | _TEXTS, min_size=1, max_size=4))
+    rows = draw(st.lists(st.none() | st.integers(0, len(entries) - 1), max_size=40))
+    type_ = draw(st.sampled_from([pa.int8(), pa.uint16(), pa.int32(), pa.uint64()]))
+    start = draw(st.integers(0, 3))
+    return pa.DictionaryArray.from_arrays(pa.array(rows, type_), pa.array(entries, pa.string())).slice(start)
+
+
+@given(
+    arrays=st.lists(_dictionary() | st.lists(st.none() | _TEXTS, max_size=9).map(lambda v: pa.array(v, pa.string())))
+)
+def test_dictionaries_and_plain_arrays_count_alike(arrays: list[pa.Array]) -> None:
+    """Any mixture of chunks of one column, as files have that gave up on their dictionary."""
+    cls = type_class(pa.string())
+    counter = ValueCounter(cls)
+    for array in arrays:
+        counter.add(array)
+    blocks = [frequencies_of_run(run, cls) for run in counter.blocks()]
+    found = [pair for own in blocks for pair in zip(own.values.to_pylist(), own.counts.to_pylist(), strict=True)]
+    expected = Counter(value for array in arrays for value in array.to_pylist() if value is not None)
+    assert found == sorted(expected.items(), key=lambda pair: pair[0].encode())
+
+
+@given(
+    values=st.lists(st.integers(-(10**20), 10**20) | st.integers(-5, 5), min_size=1, max_size=20),
+    scale=st.integers(0, 2),
+)
+def test_a_block_in_passing_is_that_of_the_list(values: list[int], scale: int) -> None:
+    """Hashes and extent of decimals, of which some need two words."""
+    cls = type_class(pa.decimal128(38, scale))
+    wide = any(not -(2**63) <= value < 2**63 for value in values)
+    series = pl.Series(values, dtype=pl.Int128 if wide else pl.Int64)
+    passing = passing_block(SortedValues(series, None), cls)
+    listed = listed_block(frequencies_of_run(count(series), cls))
+    assert [part.tolist() for part in passing.hashes()] == [part.tolist() for part in listed.hashes()]
+    assert passing.extent() == listed.extent()
+    assert [int(end.as_py().scaleb(scale)) for end in passing.extent()] == [min(values), max(values)]
+
+
+def test_floats_in_passing_have_one_zero_and_nan_apart() -> None:
+    """Negative zero is zero; NaN is counted, and no number."""
+    values = pl.Series([float("nan"), -0.0, 1.5, 0.0, float("-inf"), float("nan")])
+    block, nans = passing_block(SortedValues(values, None), type_class(pa.float64())).without_nan()
+    assert nans == 2
+    assert block.numbers is not None
+    assert block.numbers.tolist() == [float("-inf"), 0.0, 1.5]
+    assert not np.signbit(block.numbers[1])
+    assert block.counts.tolist() == [1, 2, 1]
