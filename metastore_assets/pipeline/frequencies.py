@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import pickle
 from collections.abc import Iterable, Iterator, Mapping, Sequence
+from contextlib import ExitStack
 from dataclasses import dataclass, field
 from functools import partial
 from itertools import groupby
@@ -91,7 +92,7 @@ def sum_columns(
         return {}
     lists = sum(len(total.positions) * len(total.terms) for total in sums)
     if engine.sums_here(lists, sum(total.rows for total in sums)):
-        parts = _summed_here(store, folder, layout, _map_tasks(sums, 1)[0])
+        parts = _summed_here(store, folder, layout, sums)
     else:
         parts = _summed_on_spark(engine, store, folder, layout, sums)
     outcomes: dict[int, SummedColumns] = {}
@@ -104,10 +105,27 @@ def sum_columns(
     return outcomes
 
 
-def _summed_here(store: ObjectStore, folder: str, layout: Layout, tasks: Sequence[_MapTask]) -> list[_Part]:
-    rows = sorted(_rows(row for task in tasks for row in _partials(store, layout, task)), key=lambda row: row[:3])
-    groups = groupby(rows, key=lambda row: (row[0], row[1]))
-    return [_sum_part(store, folder, layout, total, group) for (_, total), group in groups]
+def _summed_here(store: ObjectStore, folder: str, layout: Layout, sums: Sequence[FrequencySum]) -> list[_Part]:
+    """All lists of a column at once: of short ones, partial sums would be the most of the work."""
+    parts = []
+    for number, own in groupby(sorted(sums, key=lambda one: one.total), key=lambda one: one.total):
+        with ExitStack() as stack:
+            columns: list[tuple[int, list[tuple[FrequencyReader, int]]]] = []
+            for one in own:
+                readers = [(stack.enter_context(FrequencyReader(store, files)), sign) for files, sign in one.terms]
+                columns += [(position, readers) for position in one.positions]
+            columns.sort(key=lambda column: column[0])
+            lists = ((position, _lists(layout, position, readers)) for position, readers in columns)
+            parts.append(_sum_part(store, folder, layout, number, lists))
+    return parts
+
+
+def _lists(
+    layout: Layout, position: int, readers: Sequence[tuple[FrequencyReader, int]]
+) -> list[tuple[Frequencies, int]]:
+    leaf, _ = layout.leaves[position]
+    found = [(reader.read(leaf.field_id), sign) for reader, sign in readers]
+    return [(own, sign) for own, sign in found if own is not None]
 
 
 def _summed_on_spark(
@@ -198,21 +216,28 @@ def _sum_partials(
             yield from (_blob_batch(row[4]) for row in group)
             continue
         try:
-            outcome = pack(_sum_part(store, folder, layout, total, group))
+            columns = groupby(group, key=lambda row: row[2])
+            lists = ((position, [(_unpacked(row[4]), row[3]) for row in own]) for position, own in columns)
+            outcome = pack(_sum_part(store, folder, layout, total, lists))
         except MetastoreError as error:
             outcome = failure(error)
         yield _blob_batch(outcome)
 
 
 def _sum_part(
-    store: ObjectStore, folder: str, layout: Layout, total: int, rows: Iterable[tuple[int, int, int, int, bytes]]
+    store: ObjectStore,
+    folder: str,
+    layout: Layout,
+    total: int,
+    columns: Iterable[tuple[int, Sequence[tuple[Frequencies, int]]]],
 ) -> _Part:
+    """Sum and write columns of a profile: position, and lists with their signs."""
     facts: dict[int, FrequencyFacts] = {}
     with FrequencyWriter(store, folder, layout) as writer:
-        for position, group in groupby(rows, key=lambda row: row[2]):
+        for position, lists in columns:
             leaf, _ = layout.leaves[position]
             try:
-                whole = sum_frequencies([(_unpacked(row[4]), row[3]) for row in group])
+                whole = sum_frequencies(lists)
             except CorruptionError as error:
                 raise CorruptionError(f"column {leaf.path!r}: {error}; `metastore refresh --full` rebuilds") from error
             facts[position] = frequency_facts(whole)
