@@ -26,7 +26,7 @@ import pyarrow as pa
 from benchmarks.report import Row
 from metastore_assets.config import TableConfig
 from metastore_assets.formats.base import Fragment, Snapshot
-from metastore_assets.pipeline import reduce
+from metastore_assets.pipeline import merging
 from metastore_assets.pipeline.plan import (
     Layout,
     Plan,
@@ -180,7 +180,7 @@ def _groups(plan: Plan) -> list[tuple[str, Branch[str]]]:
 
 
 def _tree(children: tuple[str, ...] | list[str]) -> Branch[str]:
-    return merge_tree([(key_position(child.partition("-")[0]), child) for child in children], reduce.FAN_IN)
+    return merge_tree([(key_position(child.partition("-")[0]), child) for child in children], merging.FAN_IN)
 
 
 def _below(branch: Branch[str]) -> list[Branch[str]]:

@@ -21,9 +21,10 @@ import pyarrow.parquet as pq
 
 from benchmarks.report import Row
 from metastore_assets.config import TableConfig
-from metastore_assets.pipeline import reduce
+from metastore_assets.pipeline import merging
 from metastore_assets.pipeline.files import ProfileWriter, write_states
 from metastore_assets.pipeline.plan import Layout, table_layout
+from metastore_assets.pipeline.states_files import StatesFiles
 from metastore_assets.pipeline.stored import read_states
 from metastore_assets.pipeline.tree import Branch, key_position, merge_tree
 from metastore_assets.statistics.merge import merge_states
@@ -44,14 +45,15 @@ def run() -> list[Row]:
     folder = Path(tempfile.mkdtemp(prefix="metastore-bench-"))
     store = ObjectStore(str(folder))
     layout, leaf, node = _profiles(store, columns)
-    children = tuple(reduce.Child(f"part={at}", leaf, layout.id, as_wanted=True) for at in range(partitions))
-    group = reduce.Group("*", "table", children, is_merged_on=False)
-    tree = merge_tree([(key_position(child.key), child) for child in children], reduce.FAN_IN)
+    children = tuple(merging.Child(f"part={at}", leaf, layout.id, as_wanted=True) for at in range(partitions))
+    group = merging.Group("*", "table", children, is_merged_on=False)
+    tree = merge_tree([(key_position(child.key), child) for child in children], merging.FAN_IN)
     path = _path(tree, children[0], node)
     merge = replace(path, group=group)
     with _counted() as read:
         started = time.process_time()
-        reduce._states(store, layout, merge, [])
+        with StatesFiles(store) as opened:
+            merging.merged_states(opened, layout, merge, merging.NodeFiles(store, layout))
         seconds = time.process_time() - started
     shutil.rmtree(folder)
     megabytes = sum(read) / MB
@@ -66,18 +68,18 @@ def run() -> list[Row]:
     ]  # fmt: skip
 
 
-def _path(branch: Branch[reduce.Child], changed: reduce.Child, node: ProfileFiles) -> reduce._Merge:
+def _path(branch: Branch[merging.Child], changed: merging.Child, node: ProfileFiles) -> merging.Merge:
     """The merges from the changed child up; what lies beside is stored."""
-    inputs: list[ProfileFiles | reduce._Merge] = []
+    inputs: list[ProfileFiles | merging.Merge] = []
     for part in branch.parts:
         if isinstance(part, Branch):
             inputs.append(_path(part, changed, node) if _holds(part, changed) else node)
         else:
             inputs.append(part.files)
-    return reduce._Merge("*", tuple(inputs))
+    return merging.Merge("*", tuple(inputs))
 
 
-def _holds(branch: Branch[reduce.Child], child: reduce.Child) -> bool:
+def _holds(branch: Branch[merging.Child], child: merging.Child) -> bool:
     return any(_holds(part, child) if isinstance(part, Branch) else part is child for part in branch.parts)
 
 
@@ -94,7 +96,8 @@ def _profiles(store: ObjectStore, columns: int) -> tuple[Layout, ProfileFiles, P
                 for profile in profile_field(field, column.chunks, config.policy, leaves=leaves):
                     writer.add(profile)
         parts.append(writer.files)
-    states = [read_states(store, part, layout)[1] for part in parts]
+    with StatesFiles(store) as opened:
+        states = [read_states(opened, part, layout)[1] for part in parts]
     merged = merge_states(states, [leaf.path for leaf, _ in layout.leaves])
     return layout, parts[0], write_states(store, "nodes", layout, 4 * ROWS, merged)
 

@@ -16,8 +16,9 @@ from metastore_assets.config import MetastoreConfig, TableConfig
 from metastore_assets.errors import MetastoreError, PartitionNotFoundError
 from metastore_assets.formats import Memory, open_table_format
 from metastore_assets.lookup import Metastore
+from metastore_assets.pipeline.outcome import Progress, RefreshResult
 from metastore_assets.pipeline.reading import TaskReader
-from metastore_assets.pipeline.refresh import Progress, RefreshResult, refresh
+from metastore_assets.pipeline.refresh import refresh
 from metastore_assets.store.versions import VersionStore
 
 if TYPE_CHECKING:

@@ -15,7 +15,7 @@ if TYPE_CHECKING:
     from pyspark.sql import SparkSession
     from rich.console import Console, RenderableType
 
-    from metastore_assets.pipeline.refresh import Progress as Event
+    from metastore_assets.pipeline.outcome import Progress as Event
 
 _FRAMES_PER_SECOND = 8
 _BAR = range(8, 25)

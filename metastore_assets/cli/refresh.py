@@ -58,7 +58,8 @@ def refresh(
         note("no tables are configured")
     output = make_output(as_json)
 
-    from metastore_assets.pipeline.refresh import Progress, plan_refresh
+    from metastore_assets.pipeline.outcome import Progress
+    from metastore_assets.pipeline.refresh import plan_refresh
     from metastore_assets.pipeline.refresh import refresh as refresh_table
 
     status = 0

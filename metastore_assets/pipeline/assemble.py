@@ -9,8 +9,10 @@ from importlib.metadata import version as package_version
 
 from metastore_assets.pipeline.decisions import record
 from metastore_assets.pipeline.engine import Engine
+from metastore_assets.pipeline.merging import Child, Former, Group, node_group
 from metastore_assets.pipeline.plan import Held, PartitionPlan, Plan, content_id, members_id, partition_content_id
-from metastore_assets.pipeline.reduce import Child, Former, Group, Reduction, node_group, reduce_groups
+from metastore_assets.pipeline.reduce import Reduction, reduce_groups
+from metastore_assets.pipeline.rewriting import gathered
 from metastore_assets.store.manifest import FragmentEntry, NodeEntry, PartitionEntry, ProfileFiles, Version
 from metastore_assets.store.objects import ObjectStore
 
@@ -49,6 +51,7 @@ def next_version(
     current = [fragments[own] for partition in plan.partitions for own in partition.fragments]
     entries = [*current, *_retired(plan, {entry.id for entry in current}, keep_versions)]
     nodes = [*kept_nodes, *reduced.nodes, *table_nodes]
+    entries, nodes = gathered(engine, store, len(plan.layout.leaves), entries, nodes)
     used = {entry.layout for held_ in (entries, partitions, nodes) for entry in held_} | {plan.layout.id}
     return Version(
         number=plan.number,

@@ -11,6 +11,7 @@ from typing import Any
 import pyarrow as pa
 
 from metastore_assets.pipeline.plan import Layout
+from metastore_assets.pipeline.states_files import StatesFiles
 from metastore_assets.pipeline.stored import FrequencyReader, read_histograms, read_states, read_statistics
 from metastore_assets.statistics.column import STATISTICS, ColumnStatistics
 from metastore_assets.statistics.frequencies import EMPTY, Frequencies
@@ -20,7 +21,6 @@ from metastore_assets.statistics.states import histograms_of_states, state_rows
 from metastore_assets.statistics.told import completed
 from metastore_assets.statistics.types import type_text
 from metastore_assets.store.manifest import ProfileFiles
-from metastore_assets.store.objects import ObjectStore
 
 _ROUNDED = 1e-9
 """Relative difference of floats that rounding explains: higher moments depend on how they merge."""
@@ -49,22 +49,22 @@ class ProfileView:
 
 
 @contextmanager
-def opened(store: ObjectStore, files: ProfileFiles, layout: Layout, *, merged: bool) -> Iterator[ProfileView]:
+def opened(states_files: StatesFiles, files: ProfileFiles, layout: Layout, *, merged: bool) -> Iterator[ProfileView]:
     """A profile as merges read it; else as people do, for a partition or the table. Raises CorruptionError."""
-    with FrequencyReader(store, files) as lists:
+    with FrequencyReader(states_files, files) as lists:
         if merged:
-            row_count, states = read_states(store, files, layout)
+            row_count, states = read_states(states_files, files, layout)
             labels = [(leaf.path, type_text(leaf.type)) for leaf, _ in layout.leaves]
             rows = {row.field_id: completed(row) for row in state_rows(states, labels)}
             found = zip(rows, histograms_of_states(states), strict=True)
             histograms = {field_id: own for field_id, own in found if own is not None}
         else:
-            row_count, told = read_statistics(store, files)
+            row_count, told = read_statistics(states_files.store, files)
             rows = {
                 leaf.field_id: told.get(leaf.field_id) or all_null_statistics(leaf, row_count, policy)
                 for leaf, policy in layout.leaves
             }
-            by_path = read_histograms(store, files)
+            by_path = read_histograms(states_files.store, files)
             histograms = {row.field_id: by_path[row.column] for row in told.values() if row.column in by_path}
         yield ProfileView(row_count, rows, histograms, lists)
 

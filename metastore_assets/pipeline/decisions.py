@@ -22,6 +22,7 @@ from metastore_assets.config import FREQUENCY_LIMIT, NEAR_UNIQUE_FROM, TableConf
 from metastore_assets.pipeline.engine import Engine
 from metastore_assets.pipeline.plan import Decided, Held, Layout, Plan, holds, table_layout
 from metastore_assets.pipeline.signatures import signature_of
+from metastore_assets.pipeline.states_files import StatesFiles
 from metastore_assets.pipeline.stored import read_sketches, read_statistics
 from metastore_assets.statistics.column import ColumnStatistics
 from metastore_assets.statistics.distinct import estimate_distinct, merge_distinct_sketches
@@ -126,7 +127,8 @@ def settled(
         if not plan.removed and base.values and why_estimated(base.distinct + new.distinct, base.values + new.values):
             # Perhaps: both may have the same values.
             assert plan.base is not None
-            base = _read(store, plan.base.files, frozenset({leaf.field_id}))[leaf.field_id]
+            with StatesFiles(store) as opened:
+                base = _read(opened, plan.base.files, frozenset({leaf.field_id}))[leaf.field_id]
         decided[leaf.field_id] = "estimated" if _is_estimated(base, new, bool(plan.removed)) else "listed"
     layout = table_layout(plan.snapshot.schema, table, decided)
     return _under(plan, layout, fragments)
@@ -187,6 +189,7 @@ def _gathered(
     engine: Engine, store: ObjectStore, leaves: Set[str], entries: Sequence[FragmentEntry]
 ) -> dict[str, Evidence]:
     look = partial(_look, store, frozenset(leaves))
+    entries = sorted(entries, key=lambda entry: entry.files.states)  # who shares a file is looked at together
     lots = [entries[start : start + _AT_ONCE] for start in range(0, len(entries), _AT_ONCE)]
     return _merged(engine.merge(look, lots, [len(leaves) * len(lot) for lot in lots]))
 
@@ -194,16 +197,17 @@ def _gathered(
 def _look(store: ObjectStore, leaves: frozenset[str], entries: Sequence[FragmentEntry]) -> dict[str, Evidence]:
     """What the profiles of some fragments say. Runs in a worker process."""
     found = []
-    for entry in entries:
-        read = _read(store, entry.files, leaves)
-        found.append({leaf: replace(own, unlisted=leaf in entry.unlisted) for leaf, own in read.items()})
+    with StatesFiles(store) as opened:
+        for entry in entries:
+            read = _read(opened, entry.files, leaves)
+            found.append({leaf: replace(own, unlisted=leaf in entry.unlisted) for leaf, own in read.items()})
     return _merged(found)
 
 
-def _read(store: ObjectStore, files: ProfileFiles, leaves: frozenset[str]) -> dict[str, Evidence]:
+def _read(opened: StatesFiles, files: ProfileFiles, leaves: frozenset[str]) -> dict[str, Evidence]:
     return {
         leaf: Evidence(cls, values, 0 if sketch is None else estimate_distinct(sketch), sketch)
-        for leaf, (cls, values, sketch) in read_sketches(store, files, leaves).items()
+        for leaf, (cls, values, sketch) in read_sketches(opened, files, leaves).items()
     }
 
 

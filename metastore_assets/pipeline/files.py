@@ -65,14 +65,9 @@ class FrequencyWriter:
 
 
 class ProfileWriter:
-    """Writes the files of one profile under unique names. Use as a context manager, then take `files`.
+    """Writes the files of one profile under unique names. Use as a context manager, then take `files`."""
 
-    A `packed` profile is written for merges alone.
-    """
-
-    def __init__(
-        self, store: ObjectStore, folder: str, layout: Layout, row_count: int, *, packed: bool = False
-    ) -> None:
+    def __init__(self, store: ObjectStore, folder: str, layout: Layout, row_count: int) -> None:
         self._store = store
         self._folder = folder
         self._layout = layout
@@ -80,15 +75,11 @@ class ProfileWriter:
         self._statistics: list[ColumnStatistics] = []
         self._histograms: list[Histogram | None] = []
         self._stack = ExitStack()
-        self._packed = StatesWriter(store, folder, layout, row_count, lists=True) if packed else None
         self._frequencies: FrequencyWriter | None = None
         self.files: ProfileFiles
 
     def add(self, profile: ColumnProfile) -> None:
         """Take the profile of the next column, in table order."""
-        if self._packed is not None:
-            self._packed.add(profile.statistics, profile.histogram, profile.frequencies)
-            return
         statistics = replace(profile.statistics, position=len(self._statistics))
         self._statistics.append(statistics)
         self._histograms.append(profile.histogram)
@@ -99,8 +90,6 @@ class ProfileWriter:
             self._frequencies.add(statistics.column, statistics.field_id, profile.frequencies)
 
     def __enter__(self) -> ProfileWriter:
-        if self._packed is not None:
-            self._stack.enter_context(self._packed)
         return self
 
     def __exit__(
@@ -108,9 +97,6 @@ class ProfileWriter:
     ) -> None:
         self._stack.__exit__(kind, error, trace)
         if kind is not None:
-            return
-        if self._packed is not None:
-            self.files = ProfileFiles("", "", (), self._packed.path)
             return
         frequencies = () if self._frequencies is None else (self._frequencies.path,)
         self.files = write_profile(
@@ -147,10 +133,12 @@ def write_profile(
             output.write_table(table)
     if not states or all(follows(row) or not row.value_count or row.type_class is None for row in statistics):
         return files
-    with StatesWriter(store, folder, layout, row_count, lists=False) as writer:
+    with StatesWriter(store, folder, layout_union(layout), lists=False) as writer:
+        writer.begin(row_count)
         for row, histogram in zip(statistics, histograms, strict=True):
             writer.add(row, histogram, None)
-    return replace(files, states=writer.path)
+    (packed,) = writer.files
+    return replace(packed, statistics=files.statistics, histograms=files.histograms, frequencies=files.frequencies)
 
 
 def write_statistics(store: ObjectStore, path: str, row_count: int, statistics: Sequence[ColumnStatistics]) -> str:
@@ -169,10 +157,14 @@ def encode_columns(columns: Sequence[tuple[str, str]]) -> str:
 
 
 def write_states(store: ObjectStore, folder: str, layout: Layout, row_count: int, states: pa.Table) -> ProfileFiles:
-    """Write merged states, which nobody but merges reads."""
-    with StatesWriter(store, folder, layout, row_count, lists=False) as writer:
+    """Write merged states, which nobody but merges reads, to a file of their own."""
+    if not states.num_rows:  # a table without columns, whose rows are counted all the same
+        return write_profile(store, folder, layout, row_count, (), (), ())
+    with StatesWriter(store, folder, layout_union(layout), lists=False) as writer:
+        writer.begin(row_count)
         writer.add_table(states)
-    return ProfileFiles("", "", (), writer.path)
+    (files,) = writer.files
+    return files
 
 
 def _shown(histogram: Histogram, row: ColumnStatistics) -> Histogram:

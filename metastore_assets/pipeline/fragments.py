@@ -1,10 +1,15 @@
-"""Profile fragments: one Spark task reads a fragment column by column and writes its files."""
+"""Profile fragments: a task reads a bundle of them, one column of one fragment at a time, and writes their file.
+
+A fragment that has a partition to itself gets files of its own, for those are the partition's, for people to read.
+"""
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from dataclasses import dataclass
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass, replace
 from functools import partial
+from typing import TypeAlias
 
 import polars as pl
 import pyarrow as pa
@@ -12,15 +17,17 @@ import pyarrow as pa
 from metastore_assets.config import TableConfig
 from metastore_assets.errors import FatalFileError, FragmentError, MetastoreError, StoreError, WorkerEndedError
 from metastore_assets.formats.apart.reading import read_all
-from metastore_assets.formats.base import Fragment
+from metastore_assets.formats.base import Fragment, FragmentReader
 from metastore_assets.formats.damage import DAMAGE, reason
+from metastore_assets.pipeline.bundles import weight
 from metastore_assets.pipeline.engine import Engine
 from metastore_assets.pipeline.files import ProfileWriter
+from metastore_assets.pipeline.packed import StatesWriter, layout_union
 from metastore_assets.pipeline.plan import Layout, field_identity
 from metastore_assets.spark.tasks import limit_threads, run_tasks
 from metastore_assets.statistics.leaves import schema_leaves
-from metastore_assets.statistics.profile import profile_field
-from metastore_assets.store.manifest import FragmentEntry
+from metastore_assets.statistics.profile import ColumnProfile, profile_field
+from metastore_assets.store.manifest import FragmentEntry, ProfileFiles
 from metastore_assets.store.objects import ObjectStore
 
 _DAMAGE = (*DAMAGE, pl.exceptions.PolarsError, pl.exceptions.PanicException)
@@ -37,7 +44,7 @@ class ProfileContext:
     layout: Layout
     alone: frozenset[str] = frozenset()
     """Ids of fragments that have a partition to themselves: their profiles are also those of the partitions, for people
-    to read. All others are packed."""
+    to read. All others are packed, some to a file."""
 
 
 @dataclass(frozen=True)
@@ -52,6 +59,11 @@ class FragmentFailure:
     """The data file is gone: the table may have moved on."""
 
 
+Bundle: TypeAlias = Sequence[Fragment]
+"""Fragments of one partition that one task profiles."""
+Results: TypeAlias = list[FragmentEntry | FragmentFailure]
+
+
 class FragmentProfiler:
     """Profiles fragments on Spark, or in a child of this process where that does."""
 
@@ -61,40 +73,45 @@ class FragmentProfiler:
         self._apart = False
         """Whether a fragment has ended its worker: from then on each is read in a child process of its worker."""
 
-    def profile(self, fragments: Sequence[Fragment]) -> tuple[list[FragmentEntry], list[FragmentFailure]]:
-        """Profile fragments at once. A fragment that fails does not keep the others from being profiled.
+    def profile(self, bundles: Sequence[Bundle]) -> tuple[list[FragmentEntry], list[FragmentFailure]]:
+        """Profile bundles at once. A fragment that fails does not keep the others from being profiled.
 
         When one ends its Spark worker, and so the job, all are read again apart: what they end then is known by name.
         """
         try:
-            results = self._results(fragments)
+            results = self._results(bundles)
         except WorkerEndedError:
             if self._apart:
                 raise
             self._apart = True
-            results = self._results(fragments)
+            results = self._results(bundles)
         return (
-            [result for result in results if isinstance(result, FragmentEntry)],
-            [result for result in results if isinstance(result, FragmentFailure)],
+            [result for own in results for result in own if isinstance(result, FragmentEntry)],
+            [result for own in results for result in own if isinstance(result, FragmentFailure)],
         )
 
-    def _results(self, fragments: Sequence[Fragment]) -> list[FragmentEntry | FragmentFailure]:
-        if self._engine.reads_here([fragment.bytes for fragment in fragments]):
-            return profile_apart(self._context, fragments)
-        function = _profile_one_apart if self._apart else profile_fragment
-        weights = [float(fragment.bytes + 1) for fragment in fragments]
-        return run_tasks(self._engine.session, partial(function, self._context), fragments, weights)
+    def _results(self, bundles: Sequence[Bundle]) -> list[Results]:
+        if self._engine.reads_here([fragment.bytes for bundle in bundles for fragment in bundle]):
+            return profile_apart(self._context, bundles)
+        function = _profile_one_apart if self._apart else profile_bundle
+        return run_tasks(self._engine.session, partial(function, self._context), bundles, list(map(weight, bundles)))
 
 
-def profile_apart(context: ProfileContext, fragments: Sequence[Fragment]) -> list[FragmentEntry | FragmentFailure]:
-    """As `profile_fragment`, but in a child of this process: a fragment that ends it is a failure like others."""
-    tasks = [(fragment,) for fragment in fragments]
-    results: list[FragmentEntry | FragmentFailure] = []
-    for fragment, outcome in zip(
-        fragments, read_all(partial(_profile_alone, context), tasks, [own.path for own in fragments]), strict=True
+def profile_apart(context: ProfileContext, bundles: Sequence[Bundle]) -> list[Results]:
+    """As `profile_bundle`, but in a child of this process: a fragment that ends it is a failure like others.
+
+    A bundle that ends it is read again, one fragment at a time.
+    """
+    tasks = [(bundle,) for bundle in bundles]
+    results: list[Results] = []
+    for bundle, outcome in zip(
+        bundles, read_all(partial(_profile_alone, context), tasks, [own[0].path for own in bundles]), strict=True
     ):
         if isinstance(outcome, FatalFileError):
-            results.append(_failure(fragment, str(outcome), missing=False))
+            if len(bundle) > 1:
+                results += profile_apart(context, [(fragment,) for fragment in bundle])
+            else:
+                results.append([_failure(bundle[0], str(outcome), missing=False)])
         elif isinstance(outcome, Exception):
             raise outcome
         else:
@@ -102,23 +119,43 @@ def profile_apart(context: ProfileContext, fragments: Sequence[Fragment]) -> lis
     return results
 
 
-def _profile_one_apart(context: ProfileContext, fragment: Fragment) -> FragmentEntry | FragmentFailure:
-    return profile_apart(context, [fragment])[0]
+def _profile_one_apart(context: ProfileContext, bundle: Bundle) -> Results:
+    return [result for own in profile_apart(context, [bundle]) for result in own]
 
 
-def _profile_alone(context: ProfileContext, fragment: Fragment) -> FragmentEntry | FragmentFailure:
+def _profile_alone(context: ProfileContext, bundle: Bundle) -> Results:
     limit_threads()
-    return profile_fragment(context, fragment)
+    return profile_bundle(context, bundle)
 
 
-def profile_fragment(context: ProfileContext, fragment: Fragment) -> FragmentEntry | FragmentFailure:
-    """Read one fragment, one top-level column at a time, and write its statistics, frequencies and histograms.
+def profile_bundle(context: ProfileContext, bundle: Bundle) -> Results:
+    """Read fragments of one partition, one top-level column at a time, and write their profiles.
 
-    Runs in a worker process. What the fragment does wrong comes back as a failure that names its file; a store that
+    Runs in a worker process. What a fragment does wrong comes back as a failure that names its file; a store that
     cannot be written raises, for it concerns every fragment.
     """
+    if len(bundle) == 1 and (bundle[0].id in context.alone or not context.layout.leaves):
+        (fragment,) = bundle
+        return [_outcome(context, fragment, partial(_profile_own, context, fragment))]
+    with StatesWriter(context.store, "fragments", layout_union(context.layout), lists=True) as writer:
+        # What is left of one that fails halfway is a section that nothing names.
+        results = [
+            _outcome(context, fragment, partial(_profile_section, context, fragment, writer)) for fragment in bundle
+        ]
+    if all(isinstance(result, FragmentFailure) for result in results):
+        context.store.delete([writer.path])
+    files = {own.name: own for own in writer.files}
+    return [
+        replace(result, files=files[result.files.name]) if isinstance(result, FragmentEntry) else result
+        for result in results
+    ]
+
+
+def _outcome(
+    context: ProfileContext, fragment: Fragment, profile: Callable[[], FragmentEntry]
+) -> FragmentEntry | FragmentFailure:
     try:
-        return _profile(context, fragment)
+        return profile()
     except StoreError:
         raise
     except MetastoreError as error:
@@ -142,33 +179,57 @@ def _failure(fragment: Fragment, message: str, missing: bool) -> FragmentFailure
     return FragmentFailure(fragment.id, fragment.partition_key, fragment.path, text[:2000], missing)
 
 
-def _profile(context: ProfileContext, fragment: Fragment) -> FragmentEntry:
+def _profile_section(context: ProfileContext, fragment: Fragment, writer: StatesWriter) -> FragmentEntry:
+    with _opened(fragment) as reader:
+        section = writer.begin(reader.row_count)
+
+        def add(profile: ColumnProfile) -> None:
+            writer.add(profile.statistics, profile.histogram, profile.frequencies)
+
+        return replace(_profile(context, fragment, reader, add), files=ProfileFiles("", "", (), section=section))
+
+
+def _profile_own(context: ProfileContext, fragment: Fragment) -> FragmentEntry:
+    with (
+        _opened(fragment) as reader,
+        ProfileWriter(context.store, "fragments", context.layout, reader.row_count) as writer,
+    ):
+        entry = _profile(context, fragment, reader, writer.add)
+    return replace(entry, files=writer.files)
+
+
+@contextmanager
+def _opened(fragment: Fragment) -> Iterator[FragmentReader]:
     with fragment.source.open() as reader:
-        row_count = reader.row_count
-        if fragment.row_count is not None and fragment.row_count != row_count:
+        if fragment.row_count is not None and fragment.row_count != reader.row_count:
             raise FragmentError(
-                f"{fragment.path}: {row_count} live rows where the table's metadata says {fragment.row_count}",
+                f"{fragment.path}: {reader.row_count} live rows where the table's metadata says {fragment.row_count}",
                 path=fragment.path,
             )
-        policies = {leaf.path: policy for leaf, policy in context.layout.leaves}
-        unlisted: list[str] = []
-        packed = fragment.id not in context.alone
-        with ProfileWriter(context.store, "fragments", context.layout, row_count, packed=packed) as writer:
-            for field, leaves in zip(context.schema, schema_leaves(context.schema), strict=True):
-                profiles = profile_field(field, reader.read(field), policies.__getitem__, leaves=leaves)
-                own = profiles[0].statistics
-                if own.value_count + own.null_count != row_count:
-                    raise FragmentError(
-                        f"{fragment.path}: column {field.name!r} has {own.value_count + own.null_count} rows, "
-                        f"the file {row_count}",
-                        path=fragment.path,
-                    )
-                for profile in profiles:
-                    writer.add(profile)
-                    if policies[profile.statistics.column].lists and profile.statistics.frequencies == "estimated":
-                        unlisted.append(profile.statistics.field_id)
-        profiled = {field_identity(field) for field in context.schema}
-        unprofiled = tuple(sorted(reader.stored_columns - profiled))
+        yield reader
+
+
+def _profile(
+    context: ProfileContext, fragment: Fragment, reader: FragmentReader, add: Callable[[ColumnProfile], None]
+) -> FragmentEntry:
+    """The entry of a fragment, without its files, once all its columns are added."""
+    row_count = reader.row_count
+    policies = {leaf.path: policy for leaf, policy in context.layout.leaves}
+    unlisted: list[str] = []
+    for field, leaves in zip(context.schema, schema_leaves(context.schema), strict=True):
+        profiles = profile_field(field, reader.read(field, encoded=True), policies.__getitem__, leaves=leaves)
+        own = profiles[0].statistics
+        if own.value_count + own.null_count != row_count:
+            raise FragmentError(
+                f"{fragment.path}: column {field.name!r} has {own.value_count + own.null_count} rows, "
+                f"the file {row_count}",
+                path=fragment.path,
+            )
+        for profile in profiles:
+            add(profile)
+            if policies[profile.statistics.column].lists and profile.statistics.frequencies == "estimated":
+                unlisted.append(profile.statistics.field_id)
+    profiled = {field_identity(field) for field in context.schema}
     return FragmentEntry(
         id=fragment.id,
         partition_key=fragment.partition_key,
@@ -176,8 +237,8 @@ def _profile(context: ProfileContext, fragment: Fragment) -> FragmentEntry:
         bytes=fragment.bytes,
         row_count=row_count,
         layout=context.layout.id,
-        unprofiled=unprofiled,
-        files=writer.files,
+        unprofiled=tuple(sorted(reader.stored_columns - profiled)),
+        files=ProfileFiles("", "", ()),
         retired=None,
         unlisted=tuple(unlisted),
     )

@@ -20,6 +20,7 @@ from metastore_assets.errors import CorruptionError, MetastoreError
 from metastore_assets.pipeline.engine import Engine
 from metastore_assets.pipeline.files import FrequencyWriter
 from metastore_assets.pipeline.plan import Layout
+from metastore_assets.pipeline.states_files import StatesFiles
 from metastore_assets.pipeline.stored import FrequencyReader
 from metastore_assets.spark.tasks import balanced_bins, collected, failure, limit_threads, pack, results
 from metastore_assets.statistics.frequencies import (
@@ -110,9 +111,10 @@ def _summed_here(store: ObjectStore, folder: str, layout: Layout, sums: Sequence
     parts = []
     for number, own in groupby(sorted(sums, key=lambda one: one.total), key=lambda one: one.total):
         with ExitStack() as stack:
+            opened = stack.enter_context(StatesFiles(store))
             columns: list[tuple[int, list[tuple[FrequencyReader, int]]]] = []
             for one in own:
-                readers = [(stack.enter_context(FrequencyReader(store, files)), sign) for files, sign in one.terms]
+                readers = [(stack.enter_context(FrequencyReader(opened, files)), sign) for files, sign in one.terms]
                 columns += [(position, readers) for position in one.positions]
             columns.sort(key=lambda column: column[0])
             lists = ((position, _lists(layout, position, readers)) for position, readers in columns)
@@ -173,17 +175,18 @@ def _read_partials(
 ) -> Iterator[pa.RecordBatch]:
     """Map side: the partial sum of each column over a chunk of terms, one blob or more per column and sign."""
     limit_threads()
-    for batch in batches:
-        for index in batch.column("id").to_pylist():
-            for task in pickle.loads(packed[index]):
-                try:
-                    yield from _partials(store, layout, task)
-                except MetastoreError as error:
-                    yield _row(0, -1, -1, 1, failure(error))
+    with StatesFiles(store) as opened:
+        for batch in batches:
+            for index in batch.column("id").to_pylist():
+                for task in pickle.loads(packed[index]):
+                    try:
+                        yield from _partials(opened, layout, task)
+                    except MetastoreError as error:
+                        yield _row(0, -1, -1, 1, failure(error))
 
 
-def _partials(store: ObjectStore, layout: Layout, task: _MapTask) -> Iterator[pa.RecordBatch]:
-    readers = [(FrequencyReader(store, files), sign) for files, sign in task.terms]
+def _partials(opened: StatesFiles, layout: Layout, task: _MapTask) -> Iterator[pa.RecordBatch]:
+    readers = [(FrequencyReader(opened, files), sign) for files, sign in task.terms]
     try:
         for position, bucket in task.buckets:
             leaf, _ = layout.leaves[position]

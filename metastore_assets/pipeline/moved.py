@@ -13,6 +13,7 @@ from functools import partial
 
 from metastore_assets.pipeline.engine import Engine
 from metastore_assets.pipeline.plan import Held, Layout, PartitionPlan, Plan, holds, members_id
+from metastore_assets.pipeline.states_files import StatesFiles
 from metastore_assets.pipeline.stored import read_states
 from metastore_assets.statistics.merge import merge_states
 from metastore_assets.store.manifest import FragmentEntry, PartitionEntry, ProfileFiles
@@ -97,10 +98,11 @@ def _rows(entries: Iterable[FragmentEntry]) -> int:
 def _compare(store: ObjectStore, layout: Layout, move: _Move) -> tuple[str, bool]:
     """The partition's key, and whether its rows are the same as before. May run in a worker process."""
     paths = [leaf.path for leaf, _ in layout.leaves]
-    came, went = (
-        merge_states([read_states(store, files, layout)[1] for files in side], paths).select(_DECIDING)
-        for side in (move.came, move.went)
-    )
+    with StatesFiles(store) as opened:
+        came, went = (
+            merge_states([read_states(opened, files, layout)[1] for files in side], paths).select(_DECIDING)
+            for side in (move.came, move.went)
+        )
     return move.key, bool(came.equals(went))
 
 

@@ -1,7 +1,8 @@
-"""The file of states of a profile: what merges read. Of a packed profile it also has the lists of values.
+"""Files of states of profiles: what merges read. Those of fragments also have the lists of values.
 
-One row per column. A column whose list of values is short has that alone, for everything else follows from it. A long
-list lies in a row group of its own, so that whoever merges need not read it.
+A file is made of sections, one per profile, whose rows, one per column, share row groups: so a file with many small
+profiles is little more than their numbers. A column whose list of values is short has that alone, for everything else
+follows from it. A long list lies in a row group of its own, so that whoever merges need not read it.
 """
 
 from __future__ import annotations
@@ -9,29 +10,33 @@ from __future__ import annotations
 import uuid
 from collections.abc import Iterable, Sequence
 from contextlib import ExitStack
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from types import TracebackType
 
 import numpy as np
 import pyarrow as pa
-import pyarrow.parquet as pq
 
 from metastore_assets.pipeline.plan import Layout
 from metastore_assets.statistics.column import ColumnStatistics
-from metastore_assets.statistics.frequencies import EMPTY, Frequencies
+from metastore_assets.statistics.frequencies import Frequencies
 from metastore_assets.statistics.histogram import Histogram
 from metastore_assets.statistics.states import states_table
 from metastore_assets.statistics.types import TypeClass, class_named, classes_of
-from metastore_assets.statistics.union import from_union, pack_values, union_type
+from metastore_assets.statistics.union import pack_values, union_type
+from metastore_assets.store.manifest import ProfileFiles
 from metastore_assets.store.objects import Lean, ObjectStore
 
 ROW_COUNT = "metastore.row_count"
-"""Key of the file metadata of `statistics` and `states` that holds the number of rows described."""
+"""Key of the file metadata of `statistics` that holds the number of rows described."""
 SHORT_LIST = 4096
 """Most values of a list that is kept without the states that follow from it."""
-_LISTS = ("listed_values", "listed_counts")
-_GROUP_VALUES = 1 << 18
-_GROUP_ROWS = 1024
+SECTION = ("section", "row_count")
+"""Columns of every row of states: the name of its section, and how many rows that describes."""
+LISTS = ("listed_values", "listed_counts")
+"""Columns of packed profiles."""
+_GROUP_VALUES = 1 << 14
+_GROUP_ROWS = 256
+"""Where a row group ends: some 200 KB, for whoever wants one small profile reads the others of its group too."""
 
 
 def follows(row: ColumnStatistics) -> bool:
@@ -60,53 +65,106 @@ def layout_union(layout: Layout) -> pa.StructType:
     return union_type(classes_of(leaf.type for leaf, _ in layout.leaves))
 
 
-class StatesWriter:
-    """Writes one file of states, with lists of values or without. A context manager."""
+def states_schema(union: pa.StructType, *, lists: bool) -> pa.Schema:
+    """The columns of a file of states."""
+    fields = [pa.field(name, type_) for name, type_ in zip(SECTION, (pa.string(), pa.int64()), strict=True)]
+    fields += states_table([], [], union).schema
+    if lists:
+        fields += [pa.field(name, pa.list_(own)) for name, own in zip(LISTS, (union, pa.int64()), strict=True)]
+    return pa.schema(fields)
 
-    def __init__(self, store: ObjectStore, folder: str, layout: Layout, row_count: int, *, lists: bool) -> None:
-        self._union = layout_union(layout)
+
+class StatesWriter:
+    """Writes one file of states, with lists of values or without. A context manager; `files` are final when it ends.
+
+    Holds no more than a row group in memory, besides what is given.
+    """
+
+    def __init__(self, store: ObjectStore, folder: str, union: pa.StructType, *, lists: bool) -> None:
+        self._union = union
         self.path = f"{folder}/{uuid.uuid4().hex}.states.parquet"
         self._lists = lists
-        schema = states_table([], [], self._union).schema
-        if lists:
-            for name, type_ in zip(_LISTS, (self._union, pa.int64()), strict=True):
-                schema = schema.append(pa.field(name, pa.list_(type_)))
-        self._schema = schema.with_metadata({ROW_COUNT: str(row_count)})
+        self._schema = states_schema(union, lists=lists)
         self._store = store
         self._stack = ExitStack()
+        self._sections: list[str] = []
+        self._row_count = 0
         self._columns: list[_Column] = []
+        self._tables: list[pa.Table] = []
+        self._waiting = 0
+        """Rows of tables."""
         self._values = 0
+
+    def begin(self, row_count: int, name: str = "") -> str:
+        """Begin the next section, of a profile of so many rows; its name, which is new unless given."""
+        self._end_section()
+        self._sections.append(name or uuid.uuid4().hex[:16])
+        self._row_count = row_count
+        return self._sections[-1]
+
+    @property
+    def files(self) -> list[ProfileFiles]:
+        """The profiles begun, in that order."""
+        return [ProfileFiles("", "", (), self.path, name, len(self._sections)) for name in self._sections]
 
     def add(self, row: ColumnStatistics, histogram: Histogram | None, frequencies: Frequencies | None) -> None:
         """Append a column. Without `lists` the frequencies are left out, but what follows from them too."""
-        column = _Column(row, histogram, frequencies)
+        column = _Column(row, histogram, frequencies if self._lists else None)
         if follows(row):
-            column = _Column(bare(row), None, frequencies)
-        size = 0 if frequencies is None or not self._lists else len(frequencies)
+            column = replace(column, row=bare(row), histogram=None)
+        size = 0 if column.frequencies is None else len(column.frequencies)
         if size > SHORT_LIST:
-            self._write([column])
+            self._write(self._table([column]))
             return
         self._columns.append(column)
         self._values += size
-        if self._values >= _GROUP_VALUES or len(self._columns) >= _GROUP_ROWS:
+        if self._values >= _GROUP_VALUES or self._waiting + len(self._columns) >= _GROUP_ROWS:
             self._flush()
 
     def add_table(self, table: pa.Table) -> None:
-        """Append columns whose states were merged, in the union of the layout."""
-        self._writer.write_table(table.cast(self._schema), _GROUP_ROWS)
+        """Append columns whose states were merged, in the union of the file."""
+        for at, (name, value) in enumerate(zip(SECTION, (self._sections[-1], self._row_count), strict=True)):
+            table = table.add_column(at, name, pa.repeat(value, table.num_rows))
+        if self._lists:
+            for name in LISTS:
+                table = table.append_column(name, pa.nulls(table.num_rows, self._schema.field(name).type))
+        self.add_rows(table)
+
+    def add_rows(self, table: pa.Table) -> None:
+        """Append rows in the union of the file, as they are: with the names of sections that were begun."""
+        self._end_section()
+        self._tables.append(table.cast(self._schema))
+        self._waiting += table.num_rows
+        if self._lists:
+            self._values += len(table[LISTS[1]].combine_chunks().flatten())
+        if self._values >= _GROUP_VALUES or self._waiting >= _GROUP_ROWS:
+            self._flush()
+
+    def _end_section(self) -> None:
+        """Make a table of the columns that wait, which are all of one section."""
+        if self._columns:
+            self._tables.append(self._table(self._columns))
+            self._waiting += len(self._columns)
+            self._columns = []
 
     def _flush(self) -> None:
-        self._write(self._columns)
-        self._columns, self._values = [], 0
+        self._end_section()
+        if self._tables:
+            self._write(pa.concat_tables(self._tables))
+        self._tables, self._waiting, self._values = [], 0, 0
 
-    def _write(self, columns: Sequence[_Column]) -> None:
+    def _write(self, table: pa.Table) -> None:
+        self._writer.write_table(table, 2 * _GROUP_ROWS)
+
+    def _table(self, columns: Sequence[_Column]) -> pa.Table:
         table = states_table([own.row for own in columns], [own.histogram for own in columns], self._union)
+        for at, (name, value) in enumerate(zip(SECTION, (self._sections[-1], self._row_count), strict=True)):
+            table = table.add_column(at, name, pa.repeat(value, table.num_rows))
         if self._lists:
-            for name, array in zip(
-                _LISTS, _list_arrays([own.frequencies for own in columns], self._union), strict=True
-            ):
+            arrays = _list_arrays([own.frequencies for own in columns], self._union)
+            for name, array in zip(LISTS, arrays, strict=True):
                 table = table.append_column(name, array)
-        self._writer.write_table(table.cast(self._schema))
+        return table.cast(self._schema)
 
     def __enter__(self) -> StatesWriter:
         self._writer = self._stack.enter_context(
@@ -121,43 +179,7 @@ class StatesWriter:
             if kind is not None:
                 self._stack.__exit__(kind, error, trace)
                 return
-            if self._columns:
-                self._flush()
-
-
-class PackedLists:
-    """The lists of values in a file of states, column by column."""
-
-    def __init__(self, file: pq.ParquetFile) -> None:
-        self._file = file
-        rows = file.read(columns=["field_id", "frequencies"]) if _LISTS[0] in file.schema_arrow.names else None
-        groups = range(file.metadata.num_row_groups)
-        places = [(group, at) for group in groups for at in range(file.metadata.row_group(group).num_rows)]
-        self._places: dict[str, tuple[int, int]] = {}
-        if rows is not None:
-            named = zip(*(rows[name].to_pylist() for name in ("field_id", "frequencies")), places, strict=True)
-            self._places = {field_id: place for field_id, state, place in named if state == "listed"}
-        self._kept: tuple[int, pa.Table] | None = None
-
-    @property
-    def listed(self) -> frozenset[str]:
-        """Field ids of the columns listed."""
-        return frozenset(self._places)
-
-    def read(self, field_id: str) -> Frequencies | None:
-        """All values of one column; None when it is not listed."""
-        if field_id not in self._places:
-            return None
-        group, at = self._places[field_id]
-        if self._kept is None or self._kept[0] != group:
-            self._kept = (group, self._file.read_row_group(group, columns=list(_LISTS)).combine_chunks())
-        values, counts = (self._kept[1][name].chunk(0) for name in _LISTS)
-        start, stop = values.offsets[at].as_py(), values.offsets[at + 1].as_py()
-        if start == stop:
-            return EMPTY
-        own = from_union(values.values.slice(start, stop - start))
-        start, stop = counts.offsets[at].as_py(), counts.offsets[at + 1].as_py()
-        return Frequencies(own, counts.values.slice(start, stop - start))
+            self._flush()
 
 
 def value_encodings(path: str, union: pa.StructType) -> dict[str, str]:
@@ -174,13 +196,13 @@ def value_encoding(cls: TypeClass) -> str | None:
 
 
 def _encodings(schema: pa.Schema) -> dict[str, str]:
-    encodings = {}
+    encodings = {SECTION[1]: "DELTA_BINARY_PACKED"}
     for field in schema:
         if field.type == pa.list_(pa.int64()):
             encodings[f"{field.name}.list.element"] = "DELTA_BINARY_PACKED"
         elif field.type == pa.list_(pa.float64()):
             encodings[f"{field.name}.list.element"] = "BYTE_STREAM_SPLIT"
-        elif field.name == _LISTS[0]:
+        elif field.name == LISTS[0]:
             encodings |= value_encodings(f"{field.name}.list.element", field.type.value_type)
     return encodings
 

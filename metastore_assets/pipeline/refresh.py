@@ -5,7 +5,6 @@ from __future__ import annotations
 import time
 from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
-from dataclasses import dataclass
 from datetime import timedelta
 from functools import partial
 from typing import TYPE_CHECKING
@@ -15,7 +14,6 @@ from metastore_assets.errors import (
     ConfigError,
     CorruptionError,
     MetastoreError,
-    ProfileError,
     StoreError,
     TableNotFoundError,
     VersionConflictError,
@@ -26,11 +24,13 @@ from metastore_assets.formats.base import SnapshotReference, TableFormat
 from metastore_assets.pipeline.assemble import next_version
 from metastore_assets.pipeline.decisions import planned_decisions, recorded_decisions, settled
 from metastore_assets.pipeline.engine import Engine
-from metastore_assets.pipeline.fragments import FragmentFailure, FragmentProfiler, ProfileContext
 from metastore_assets.pipeline.moved import without_moves
-from metastore_assets.pipeline.plan import Decided, Layout, Layouts, Plan, TypeChange, make_plan, table_layout
+from metastore_assets.pipeline.outcome import Progress, RefreshResult, nothing_to_do, result_of
+from metastore_assets.pipeline.plan import Decided, Layout, Layouts, Plan, make_plan, table_layout
+from metastore_assets.pipeline.profiling import profile_all, profile_error, save_as, saving
 from metastore_assets.pipeline.reading import TaskReader
-from metastore_assets.pipeline.stored import sound
+from metastore_assets.pipeline.rewriting import without_lists
+from metastore_assets.pipeline.states_files import sound
 from metastore_assets.store.manifest import FragmentEntry, Version
 from metastore_assets.store.objects import ObjectStore
 from metastore_assets.store.versions import VersionStore
@@ -41,70 +41,6 @@ if TYPE_CHECKING:
 _ATTEMPTS = 5
 _GRACE = timedelta(days=1)
 """How long a version stays after it was replaced: longer than any reader of it."""
-_FRAGMENTS_PER_SLOT = 16
-"""Fragments of one Spark job per parallel slot; between jobs, finished profiles are saved and progress is told."""
-
-
-@dataclass(frozen=True)
-class Progress:
-    """How far a refresh is. `stage` is one of plan, profile, reduce, publish; counts are of what `unit` says.
-
-    Once all partitions are reduced, `reduce` goes on with the table.
-    """
-
-    table: str
-    stage: str
-    done: int = 0
-    total: int = 0
-    unit: str = ""
-    running: int = 0
-    """How many the Spark job that runs now is for; they are done when it ends."""
-
-
-@dataclass(frozen=True)
-class RefreshResult:
-    """What a refresh did."""
-
-    table: str
-    version: int
-    """The version that is now the newest."""
-    snapshot: str
-    published: bool
-    """False when the newest version already described the current snapshot."""
-    fragments_added: int
-    fragments_removed: int
-    fragments_kept: int
-    fragments_profiled: int
-    """Fragments that were read; added ones whose profile was still stored are not."""
-    partitions_changed: tuple[str, ...]
-    """Keys of the partitions computed anew, added ones included."""
-    partitions_removed: tuple[str, ...]
-    partitions_total: int
-    seconds: float
-    type_changes: tuple[TypeChange, ...] = ()
-    """Columns that are of another type than in the version before."""
-
-    def to_json(self) -> dict[str, object]:
-        """The shape of `refresh --json`."""
-        return {
-            "table": self.table,
-            "version": self.version,
-            "snapshot": self.snapshot,
-            "published": self.published,
-            "fragments": {
-                "added": self.fragments_added,
-                "removed": self.fragments_removed,
-                "kept": self.fragments_kept,
-                "profiled": self.fragments_profiled,
-            },
-            "partitions": {
-                "changed": len(self.partitions_changed),
-                "removed": len(self.partitions_removed),
-                "total": self.partitions_total,
-            },
-            "type_changes": [change.to_json() for change in self.type_changes],
-            "seconds": round(self.seconds, 3),
-        }
 
 
 def plan_refresh(
@@ -153,18 +89,22 @@ def refresh(
             if not full and not partitions:
                 latest = versions.latest()
                 if latest is not None and _is_current(table_format, table, latest):
-                    return _nothing_to_do(latest, len(fresh), started)
+                    return nothing_to_do(latest, len(fresh), started)
             progress(Progress(table.name, "plan"))
             plan = _plan(versions, table_format, table, fresh, full=full, partitions=partitions, made=made)
             made[plan.layout.id] = plan.layout.signatures
-            profiles, failures = profile_all(engine, versions, table, plan, progress)
-            fresh += profiles
-            if failures:
+            profiled = profile_all(engine, versions, table, plan, progress)
+            if failures := profiled.failures:
+                fresh += profiled.entries
                 if any(failure.missing for failure in failures) and table_format.current() != plan.snapshot.reference:
                     continue  # The table moved on while it was read; what is done already is kept.
-                raise _profile_error(table, failures, len(profiles))
-            fragments = {**plan.reused, **{entry.id: entry for entry in profiles}}
-            plan = settled(engine, versions.objects, table, plan, fragments)
+                raise profile_error(table, failures, len(profiled.entries))
+            fragments = {**plan.reused, **{entry.id: entry for entry in profiled.entries}}
+            with saving(versions, profiled):
+                asked, plan = plan.layout, settled(engine, versions.objects, table, plan, fragments)
+                fragments = without_lists(engine, versions.objects, asked, plan.layout, fragments)
+            save_as(versions, profiled, fragments)
+            fresh += profiled.entries
             if not full and not partitions:
                 plan = without_moves(engine, versions.objects, plan, fragments)
             changed = len(plan.changed_partitions)
@@ -186,7 +126,7 @@ def refresh(
             versions.clear_pending()
             with suppress(StoreError):  # what this leaves, the next refresh removes, or `expire`, which tells why not
                 versions.drop_outdated(new.number, config.keep_versions, _GRACE)
-            return _result(plan, new, len(fresh), started)
+            return result_of(plan, new, len(fresh), started)
     raise MetastoreError(
         f"table {table.name!r} changed during each of {_ATTEMPTS} attempts to refresh it; what was profiled is kept, "
         "run the refresh again"
@@ -292,67 +232,3 @@ def _published(versions: VersionStore, *, full: bool) -> tuple[Version | None, i
         if not full:
             raise
         return None, versions.newest() + 1
-
-
-def profile_all(
-    engine: Engine,
-    versions: VersionStore,
-    table: TableConfig,
-    plan: Plan,
-    progress: Callable[[Progress], None],
-) -> tuple[list[FragmentEntry], list[FragmentFailure]]:
-    """Profile what the plan says, some at a time, and save what is finished: a crash loses one lot."""
-    done: list[FragmentEntry] = []
-    failures: list[FragmentFailure] = []
-    if not plan.to_profile:
-        return done, failures
-    alone = {partition.fragments[0] for partition in plan.partitions if len(partition.fragments) == 1}
-    alone &= {fragment.id for fragment in plan.to_profile}
-    context = ProfileContext(versions.objects, table, plan.snapshot.schema, plan.layout, frozenset(alone))
-    profiler = FragmentProfiler(engine, context)
-    total = len(plan.to_profile)
-    here = engine.reads_here([fragment.bytes for fragment in plan.to_profile])
-    size = total if here else _FRAGMENTS_PER_SLOT * engine.slots()
-    for start in range(0, total, size):
-        lot = plan.to_profile[start : start + size]
-        progress(Progress(table.name, "profile", start, total, "fragments", len(lot)))
-        profiles, failed = profiler.profile(lot)
-        done += profiles
-        failures += failed
-        versions.save_pending(profiles)
-    progress(Progress(table.name, "profile", total, total, "fragments"))
-    return done, failures
-
-
-def _profile_error(table: TableConfig, failures: list[FragmentFailure], finished: int) -> ProfileError:
-    shown = "; ".join(f"partition {f.partition_key!r}: {f.message}" for f in failures[:5])
-    more = f"; and {len(failures) - 5} more" if len(failures) > 5 else ""
-    return ProfileError(
-        f"table {table.name!r}: {len(failures)} of {len(failures) + finished} fragments could not be profiled: {shown}"
-        f"{more}. Mend or remove what is at fault and try again"
-    )
-
-
-def _nothing_to_do(latest: Version, profiled: int, started: float) -> RefreshResult:
-    return RefreshResult(
-        latest.table, latest.number, latest.snapshot, False, 0, 0, latest.fragment_count, profiled, (), (),
-        len(latest.partitions), time.monotonic() - started,
-    )  # fmt: skip
-
-
-def _result(plan: Plan, new: Version, profiled: int, started: float) -> RefreshResult:
-    return RefreshResult(
-        table=plan.table,
-        version=new.number,
-        snapshot=new.snapshot,
-        published=True,
-        fragments_added=len(plan.added),
-        fragments_removed=len(plan.removed),
-        fragments_kept=plan.kept,
-        fragments_profiled=profiled,
-        partitions_changed=plan.changed_partitions,
-        partitions_removed=plan.removed_partitions,
-        partitions_total=len(plan.partitions),
-        seconds=time.monotonic() - started,
-        type_changes=plan.type_changes,
-    )

@@ -2,20 +2,17 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence, Set
-from contextlib import ExitStack, contextmanager
+from collections.abc import Mapping, Sequence, Set
+from contextlib import ExitStack
 from typing import NamedTuple
 
 import pyarrow as pa
 
 from metastore_assets.config import KeptPolicy
-from metastore_assets.errors import CorruptionError, ObjectNotFoundError, UnsupportedTypeError
-from metastore_assets.pipeline.packed import (
-    ROW_COUNT,
-    PackedLists,
-    layout_union,
-)
+from metastore_assets.errors import CorruptionError
+from metastore_assets.pipeline.packed import ROW_COUNT, layout_union
 from metastore_assets.pipeline.plan import Layout
+from metastore_assets.pipeline.states_files import StatesFiles, sound
 from metastore_assets.statistics.column import ColumnStatistics
 from metastore_assets.statistics.derive import derived
 from metastore_assets.statistics.distinct import distinct_sketch
@@ -45,28 +42,23 @@ from metastore_assets.store.objects import ObjectStore
 from metastore_assets.store.sections import SectionReader
 
 
-def read_states(store: ObjectStore, files: ProfileFiles, layout: Layout) -> tuple[int, pa.Table]:
+def read_states(opened: StatesFiles, files: ProfileFiles, layout: Layout) -> tuple[int, pa.Table]:
     """The row count of a profile, and its states: a row for each column of the layout, in the layout's union.
 
     What follows from lists is derived from them; a column that the profile was made without is all null. Raises
     CorruptionError.
     """
-    path, union = files.states or files.statistics, layout_union(layout)
+    store, path, union = opened.store, files.states or files.statistics, layout_union(layout)
     with sound(store, path):
-        with store.open_parquet(path) as file:
-            row_count = int((file.schema_arrow.metadata or {})[ROW_COUNT.encode()])
-            names = [*KEPT, *(SKETCHES if files.states else ())]
-            table = one_chunk(file.read(columns=names).select(names))
-        for name, type_ in () if files.states else SKETCHES.items():
-            table = table.append_column(name, pa.nulls(table.num_rows, type_))
-        for at, name in enumerate(names):
+        row_count, table = opened.read(files, (*KEPT, *SKETCHES)) if files.states else _without_sketches(store, path)
+        for at, name in enumerate(KEPT):
             if name in OF_UNION:
                 table = table.set_column(at, name, as_union(table[name].combine_chunks(), union))
         table = table.cast(states_table([], [], union).schema)
         rows = {field_id: at for at, field_id in enumerate(table["field_id"].to_pylist())}
     held = [_Held(*row) for row in zip(*(table[name].to_pylist() for name in _Held._fields), strict=True)]
     wanted = [leaf.field_id for leaf, _ in layout.leaves if leaf.field_id in rows]
-    lists = _read_lists(store, files, [field_id for field_id in wanted if held[rows[field_id]].is_implied])
+    lists = _read_lists(opened, files, [field_id for field_id in wanted if held[rows[field_id]].is_implied])
     order: list[int] = []
     added: list[tuple[ColumnStatistics, Histogram | None]] = []
     for leaf, policy in layout.leaves:
@@ -97,6 +89,16 @@ def read_states(store: ObjectStore, files: ProfileFiles, layout: Layout) -> tupl
     if order != list(range(table.num_rows)):
         table = table.take(pa.array(order, pa.int64()))
     return row_count, one_chunk(table)
+
+
+def _without_sketches(store: ObjectStore, path: str) -> tuple[int, pa.Table]:
+    """As `StatesFiles.read`, from the statistics of a profile whose states follow from its lists."""
+    table = store.read_parquet(path, KEPT)
+    row_count = int((table.schema.metadata or {})[ROW_COUNT.encode()])
+    table = one_chunk(table.select(list(KEPT)))
+    for name, type_ in SKETCHES.items():
+        table = table.append_column(name, pa.nulls(table.num_rows, type_))
+    return row_count, table
 
 
 class _Held(NamedTuple):
@@ -144,7 +146,7 @@ def _limited(histogram: Histogram | None, policy: KeptPolicy) -> Histogram | Non
 
 
 def read_sketches(
-    store: ObjectStore, files: ProfileFiles, leaves: Set[str]
+    opened: StatesFiles, files: ProfileFiles, leaves: Set[str]
 ) -> dict[str, tuple[str | None, int, bytes | None]]:
     """By field id of some columns: class of the values, how many there are, and the sketch of the distinct ones.
 
@@ -152,8 +154,8 @@ def read_sketches(
     """
     path = files.states or files.statistics
     names = ["field_id", "type_class", "value_count", "frequencies", *(["distinct_sketch"] if files.states else ())]
-    with sound(store, path):
-        table = store.read_parquet(path, names)
+    with sound(opened.store, path):
+        table = opened.read(files, names)[1] if files.states else opened.store.read_parquet(path, names)
         columns = [table[name].to_pylist() for name in names]
     sketches = columns[4] if files.states else [None] * table.num_rows
     rows = [row for row in zip(*columns[:4], sketches, strict=True) if row[0] in leaves]
@@ -162,7 +164,7 @@ def read_sketches(
         for field_id, cls, values, state, sketch in rows
         if sketch is None and values and cls is not None and state == "listed"
     }
-    lists = _read_lists(store, files, list(bare))
+    lists = _read_lists(opened, files, list(bare))
     made = {
         field_id: distinct_sketch(hash_values(own.values, class_named(bare[field_id]))[0])
         for field_id, own in lists.items()
@@ -171,10 +173,10 @@ def read_sketches(
     return {field_id: (cls, values, made.get(field_id, sketch)) for field_id, cls, values, _, sketch in rows}
 
 
-def _read_lists(store: ObjectStore, files: ProfileFiles, field_ids: Sequence[str]) -> Mapping[str, Frequencies]:
+def _read_lists(opened: StatesFiles, files: ProfileFiles, field_ids: Sequence[str]) -> Mapping[str, Frequencies]:
     if not field_ids:
         return {}
-    with FrequencyReader(store, files) as reader:
+    with FrequencyReader(opened, files) as reader:
         return reader.read_all(field_ids)
 
 
@@ -197,30 +199,25 @@ def read_histograms(store: ObjectStore, files: ProfileFiles) -> dict[str, Histog
 class FrequencyReader:
     """The listed columns of one profile, whose `frequencies` may lie in several files. Raises CorruptionError."""
 
-    def __init__(self, store: ObjectStore, files: ProfileFiles) -> None:
-        self._store = store
+    def __init__(self, opened: StatesFiles, files: ProfileFiles) -> None:
+        self._opened = opened
+        self._store = store = opened.store
         self._stack = ExitStack()
         self._parts: list[tuple[str, SectionReader]] = []
-        self._packed: tuple[str, PackedLists] | None = None
+        self._packed = files if files.is_packed and files.states else None
         with self._stack:
-            if files.is_packed and files.states:
-                with sound(store, files.states):
-                    file = self._stack.enter_context(store.open_parquet(files.states))
-                    self._packed = files.states, PackedLists(file)
             for path in files.frequencies:
                 with sound(store, path):
                     self._parts.append((path, self._stack.enter_context(SectionReader(store, path))))
             self._stack = self._stack.pop_all()
-        own = self._packed[1].listed if self._packed else frozenset()
+        own = opened.listed(self._packed) if self._packed else frozenset()
         self.listed = own.union(name for _, part in self._parts for name in part.sections)
         """Field ids of the columns listed."""
 
     def read(self, field_id: str) -> Frequencies | None:
         """All values of one column; None when it is not listed."""
         if self._packed is not None:
-            path, packed = self._packed
-            with sound(self._store, path):
-                return packed.read(field_id)
+            return self._opened.read_list(self._packed, field_id)
         for path, part in self._parts:
             if field_id in part.sections:
                 with sound(self._store, path):
@@ -248,16 +245,3 @@ class FrequencyReader:
 
     def __exit__(self, *exception: object) -> None:
         self._stack.close()
-
-
-@contextmanager
-def sound(store: ObjectStore, path: str) -> Iterator[None]:
-    """For reading what stored state names: it must be there, and make sense. Raises CorruptionError that names it."""
-    try:
-        yield
-    except ObjectNotFoundError as error:
-        raise CorruptionError(f"{error}, but is still in use; rebuild with `metastore refresh --full`") from error
-    except (pa.ArrowException, UnsupportedTypeError, LookupError, TypeError, ValueError) as error:
-        raise CorruptionError(
-            f"{store.uri(path)} is damaged ({type(error).__name__}: {error}); rebuild with `metastore refresh --full`"
-        ) from error

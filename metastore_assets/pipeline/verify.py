@@ -19,9 +19,11 @@ from metastore_assets.pipeline.compare import Difference, differences, opened
 from metastore_assets.pipeline.decisions import recorded_decisions
 from metastore_assets.pipeline.engine import Engine
 from metastore_assets.pipeline.fragments import FragmentFailure
+from metastore_assets.pipeline.outcome import Progress
 from metastore_assets.pipeline.plan import Plan, make_plan, table_layout
+from metastore_assets.pipeline.profiling import profile_all
 from metastore_assets.pipeline.reading import TaskReader
-from metastore_assets.pipeline.refresh import Progress, profile_all
+from metastore_assets.pipeline.states_files import StatesFiles
 from metastore_assets.store.manifest import FragmentEntry, ProfileFiles, Version
 from metastore_assets.store.objects import ObjectStore
 from metastore_assets.store.versions import VersionStore
@@ -119,8 +121,9 @@ def verify(
     plan = make_plan(table.name, None, replace(snapshot, fragments=tuple(chosen)), layout)
     with _scratch(versions.objects) as scratch:
         again = VersionStore(scratch, table.name)
-        profiles, failures = profile_all(engine, again, table, plan, progress)
-        fresh = {entry.id: entry for entry in profiles}
+        profiled = profile_all(engine, again, table, plan, progress)
+        failures = profiled.failures
+        fresh = {entry.id: entry for entry in profiled.entries}
         found = list(_fragment_differences(versions.objects, again.objects, version, plan, fresh))
         compared = 0
         if sample is None and not failures:
@@ -131,10 +134,11 @@ def verify(
             compared = len(pairs)
             if whole:
                 pairs.append(("table", table.name, version.files, anew.files))
-            for level, name, was, is_ in pairs:
-                found += _differences(versions.objects, was, again.objects, is_, plan, level, name)
+            with StatesFiles(versions.objects) as kept_files, StatesFiles(again.objects) as new_files:
+                for level, name, was, is_ in pairs:
+                    found += _differences(kept_files, was, new_files, is_, plan, level, name)
     return Verification(
-        table.name, version.number, len(profiles), compared, whole and not failures, moved_on, tuple(found),
+        table.name, version.number, len(fresh), compared, whole and not failures, moved_on, tuple(found),
         tuple(failures),
     )  # fmt: skip
 
@@ -164,16 +168,16 @@ def _scratch(objects: ObjectStore) -> Iterator[ObjectStore]:
 def _fragment_differences(
     store: ObjectStore, scratch: ObjectStore, version: Version, plan: Plan, fresh: dict[str, FragmentEntry]
 ) -> Iterator[Found]:
-    for entry in version.fragments:
-        if entry.id in fresh:
-            files = fresh[entry.id].files
-            yield from _differences(store, entry.files, scratch, files, plan, "fragment", entry.path)
+    with StatesFiles(store) as kept, StatesFiles(scratch) as new:
+        for entry in sorted(version.fragments, key=lambda entry: entry.files.states):
+            if entry.id in fresh:
+                yield from _differences(kept, entry.files, new, fresh[entry.id].files, plan, "fragment", entry.path)
 
 
 def _differences(
-    store: ObjectStore,
+    store: StatesFiles,
     stored: ProfileFiles,
-    scratch: ObjectStore,
+    scratch: StatesFiles,
     found: ProfileFiles,
     plan: Plan,
     level: str,

@@ -19,7 +19,7 @@ from metastore_assets.statistics.frequencies import Frequencies, frequencies_of_
 from metastore_assets.statistics.histogram import Histogram
 from metastore_assets.statistics.leaves import LeafColumn, is_list, leaf_columns, plain_type, split_leaves
 from metastore_assets.statistics.naming import value_width
-from metastore_assets.statistics.runs import SortedValues, mostly_distinct
+from metastore_assets.statistics.runs import SortedValues, count_dense, mostly_distinct
 from metastore_assets.statistics.told import as_kept
 from metastore_assets.statistics.types import TypeClass, type_class, type_text
 
@@ -164,12 +164,16 @@ class _LeafProfiler:
         self._judged = True
         if not mostly_distinct(run.values):
             return False
-        tried = Describer(cls, self._policy)
-        tried.pass_by(run)
-        distinct = tried.estimated_distinct()
+        # Integers close together are counted sooner than passed by.
+        counted, tried = count_dense(run.values), Describer(cls, self._policy)
+        if counted is None:
+            tried.pass_by(run)
+        distinct = tried.estimated_distinct() if counted is None else len(counted)
         hardly_repeat = self._policy.frequencies == "auto" and 2 * distinct > len(run)
         if not hardly_repeat and distinct <= FREQUENCY_LIMIT:
             return False
+        if counted is not None:
+            tried.pass_by(run)
         self._passing = tried
         return True
 

@@ -27,7 +27,7 @@ from metastore_assets.store.entry_files import EntryFile, EntryFiles
 from metastore_assets.store.manifest import Decision, ProfileFiles, Version
 from metastore_assets.store.objects import ObjectStore
 
-FORMAT_VERSION = 3
+FORMAT_VERSION = 4
 """Of everything that a version names; raised when older code could not read it correctly."""
 
 
@@ -52,12 +52,7 @@ def encode_version(version: Version, entries: Mapping[str, EntryFiles], released
         "fragment_count": sum(entry.fragments for entry in version.partitions),
         "content_id": version.content_id,
         "partition_columns": list(version.partition_columns),
-        "files": {
-            "statistics": version.files.statistics,
-            "histograms": version.files.histograms,
-            "frequencies": list(version.files.frequencies),
-            "states": version.files.states,
-        },
+        "files": vars(version.files),
         "entries": {kind: _files_json(files) for kind, files in entries.items()},
         "released": released,
         **({"decisions": {key: vars(own) for key, own in version.decisions.items()}} if version.decisions else {}),
@@ -81,7 +76,6 @@ def decode_version(data: bytes, objects: ObjectStore, path: str) -> Version:
                 f"{objects.uri(path)} was written by an earlier release of metastore-assets; read the table again with "
                 "`metastore refresh --full`"
             )
-        files = fields["files"]
         entries = {kind: StoredEntries(kind, objects, _files(fields["entries"][kind.name])) for kind in KINDS}
         return Version(
             number=fields["number"],
@@ -95,9 +89,7 @@ def decode_version(data: bytes, objects: ObjectStore, path: str) -> Version:
             row_count=fields["row_count"],
             bytes=fields["bytes"],
             content_id=fields["content_id"],
-            files=ProfileFiles(
-                files["statistics"], files["histograms"], tuple(files["frequencies"]), files.get("states", "")
-            ),
+            files=ProfileFiles(**{**fields["files"], "frequencies": tuple(fields["files"]["frequencies"])}),
             code_version=fields["code_version"],
             layout=fields["layout"],
             layouts=StoredLayouts(entries[LAYOUTS]),

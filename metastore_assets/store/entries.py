@@ -39,7 +39,12 @@ Key: TypeAlias = Any
 _STRINGS = pa.list_(pa.string())
 FILES = ("statistics", "histograms", "frequencies", "states")
 """The columns that name files."""
-_FILES = [pa.field(name, _STRINGS if name == "frequencies" else pa.string()) for name in FILES]
+_FILES = [
+    *(pa.field(name, _STRINGS if name == "frequencies" else pa.string()) for name in FILES),
+    pa.field("section", pa.string()),
+    pa.field("sections", pa.int64()),
+]
+"""`ProfileFiles`, in the order of its fields."""
 
 
 @dataclass(frozen=True)
@@ -278,7 +283,7 @@ def entries_of(kind: EntryKind[Entry], table: pa.Table) -> list[Entry]:
     """The entries of a table made by `entries_table`."""
     columns = {name: _values(table.column(name)) for name in kind.schema.names}
     if kind.names_files:
-        columns["files"] = list(map(ProfileFiles, *(columns[name] for name in FILES)))
+        columns["files"] = list(map(ProfileFiles, *(columns[field.name] for field in _FILES)))
     return list(map(kind.type, *(columns[field.name] for field in fields(kind.type))))  # type: ignore[arg-type]
 
 

@@ -18,7 +18,8 @@ class ProfileFiles:
     """The files of one profile: paths below the table's folder in the root.
 
     What people read lies apart from the states, which only merges read. A profile that nobody reads is its states
-    alone, with the lists of values in the same file: it is *packed*.
+    alone, with the lists of values in the same file: it is *packed*. Profiles may share a file of states, a section
+    each.
     """
 
     statistics: str
@@ -30,6 +31,15 @@ class ProfileFiles:
     """
     states: str = ""
     """Empty where all of them follow from the lists, and of a table, which nothing merges any further."""
+    section: str = ""
+    """Name of the profile's section in `states`, which it keeps when it is moved to another file; empty without one."""
+    sections: int = 0
+    """How many sections were written to that file."""
+
+    @property
+    def name(self) -> str:
+        """Tells a profile from all others, wherever it lies."""
+        return self.statistics or self.section
 
     @property
     def is_packed(self) -> bool:

@@ -19,7 +19,8 @@ from metastore_assets.errors import NotKeptError
 from metastore_assets.lookup import Metastore
 from metastore_assets.pipeline import reduce
 from metastore_assets.pipeline.decisions import why_estimated, why_listed
-from metastore_assets.pipeline.refresh import RefreshResult, plan_refresh, refresh
+from metastore_assets.pipeline.outcome import RefreshResult
+from metastore_assets.pipeline.refresh import plan_refresh, refresh
 from tests.pipeline.support import assert_same, everything, latest
 
 if TYPE_CHECKING:

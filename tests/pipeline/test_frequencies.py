@@ -16,6 +16,7 @@ from metastore_assets.pipeline.engine import Engine
 from metastore_assets.pipeline.files import FrequencyWriter
 from metastore_assets.pipeline.frequencies import FrequencySum, SummedColumns, sum_columns
 from metastore_assets.pipeline.plan import Layout, table_layout
+from metastore_assets.pipeline.states_files import StatesFiles
 from metastore_assets.pipeline.stored import FrequencyReader
 from metastore_assets.statistics.frequencies import Frequencies
 from metastore_assets.statistics.types import type_class
@@ -44,7 +45,7 @@ def write(store: ObjectStore, **columns: dict[object, int]) -> ProfileFiles:
 
 
 def read(store: ObjectStore, summed: SummedColumns, column: str) -> dict[object, int]:
-    with FrequencyReader(store, ProfileFiles("", "", tuple(path for _, path in summed.files))) as reader:
+    with FrequencyReader(StatesFiles(store), ProfileFiles("", "", tuple(path for _, path in summed.files))) as reader:
         found = reader.read(column)
         assert found is not None
         return dict(zip(found.values.to_pylist(), found.counts.to_pylist(), strict=True))

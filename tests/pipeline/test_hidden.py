@@ -18,9 +18,8 @@ from metastore_assets.lookup import Metastore
 from metastore_assets.pipeline.refresh import refresh
 from metastore_assets.pipeline.verify import verify
 from metastore_assets.store.objects import ObjectStore
-from metastore_assets.store.purge import purge
 from metastore_assets.store.versions import VersionStore
-from tests.pipeline.test_purge import holding
+from tests.pipeline.test_purge import holding, purge
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession

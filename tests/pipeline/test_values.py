@@ -8,7 +8,7 @@ import pickle
 import random
 import subprocess
 import sys
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from typing import TYPE_CHECKING, Any
 
 import pyarrow as pa
@@ -135,7 +135,7 @@ def told(
     with pytest.MonkeyPatch.context() as patch, everything_on_spark():
         sent = watch_what_travels(patch)
         refresh(config, table, lambda: spark)
-    assert {"Fragment", "FragmentEntry", "_Merge", "_Merged", "_MapTask", "_Part", "_Completion"} <= sent
+    assert {"Fragment", "FragmentEntry", "Merge", "_Merged", "_MapTask", "_Part", "_Completion"} <= sent
     return Metastore(config.root).table("t")
 
 
@@ -148,10 +148,18 @@ def watch_what_travels(patch: pytest.MonkeyPatch) -> set[str]:
             result = function(argument)
             for value in (argument, result):
                 assert list(scalars_in(value)) == []
-                seen.update(type(one).__name__ for one in (value if isinstance(value, list) else [value]))
+                seen.update(type(one).__name__ for one in flat(value))
             return result
 
         return call
+
+    def flat(value: Any) -> Iterator[Any]:
+        """What lists and tuples hold, at any depth."""
+        if isinstance(value, list | tuple):
+            for one in value:
+                yield from flat(one)
+        else:
+            yield value
 
     for module in (runner, frequencies):
         for name in ("pack", "results"):

@@ -21,7 +21,8 @@ from typing import TYPE_CHECKING
 
 from metastore_assets.config import load_config
 from metastore_assets.errors import MetastoreError
-from metastore_assets.pipeline.refresh import Progress, refresh
+from metastore_assets.pipeline.outcome import Progress
+from metastore_assets.pipeline.refresh import refresh
 from metastore_assets.spark.session import spark_session
 
 if TYPE_CHECKING:

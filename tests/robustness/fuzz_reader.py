@@ -24,7 +24,7 @@ from metastore_assets.config import TableConfig
 from metastore_assets.errors import MetastoreError
 from metastore_assets.formats import Fragment, open_table_format
 from metastore_assets.formats.apart.reading import read_all
-from metastore_assets.pipeline.fragments import FragmentFailure, ProfileContext, profile_fragment
+from metastore_assets.pipeline.fragments import FragmentFailure, ProfileContext, profile_bundle
 from metastore_assets.pipeline.plan import table_layout
 from metastore_assets.store.objects import ObjectStore
 
@@ -56,7 +56,7 @@ def read(table: TableConfig, root: Path, *, profile: bool) -> dict[str, Any]:
 def _fragment(context: ProfileContext | None, schema: pa.Schema, fragment: Fragment) -> FragmentFailure | list[str]:
     """A digest of each row."""
     if context is not None:
-        outcome = profile_fragment(context, fragment)
+        (outcome,) = profile_bundle(context, [fragment])
         if isinstance(outcome, FragmentFailure):
             return outcome
     with fragment.source.open() as reader:

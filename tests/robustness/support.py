@@ -10,7 +10,8 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from metastore_assets.config import MetastoreConfig
-from metastore_assets.pipeline.refresh import RefreshResult, refresh
+from metastore_assets.pipeline.outcome import RefreshResult
+from metastore_assets.pipeline.refresh import refresh
 from metastore_assets.store.objects import ObjectStore
 from metastore_assets.store.versions import VersionStore
 from tests.pipeline.support import Lake, assert_same, everything, everything_on_spark

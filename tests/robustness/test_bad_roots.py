@@ -12,7 +12,8 @@ import pytest
 from metastore_assets.config import MetastoreConfig
 from metastore_assets.errors import StoreError
 from metastore_assets.lookup import Metastore
-from metastore_assets.pipeline.refresh import Progress, refresh
+from metastore_assets.pipeline.outcome import Progress
+from metastore_assets.pipeline.refresh import refresh
 from tests.pipeline.support import Lake, assert_same, everything
 from tests.robustness.conftest import remount
 from tests.robustness.processes import Drivers

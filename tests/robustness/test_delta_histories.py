@@ -11,7 +11,8 @@ import pytest
 from deltalake import DeltaTable, write_deltalake
 
 from metastore_assets.lookup import Metastore
-from metastore_assets.pipeline.refresh import RefreshResult, refresh
+from metastore_assets.pipeline.outcome import RefreshResult
+from metastore_assets.pipeline.refresh import refresh
 from tests.formats.delta.log_writer import add_file, commit, mapped, metadata, protocol
 from tests.pipeline.support import Lake, assert_same, everything
 from tests.robustness.delta_tables import DeltaMapped

@@ -264,7 +264,7 @@ def test_a_worker_that_is_killed(spark: SparkSession, tmp_path: Path, times: int
     marks.mkdir()
     first, *others = plan.snapshot.fragments
     killer = replace(first, source=Kills(first.source, str(marks), times))
-    profiles, failures = FragmentProfiler(Engine(lambda: spark), context).profile([killer, *others])
+    profiles, failures = FragmentProfiler(Engine(lambda: spark), context).profile([(killer, *others)])
     assert len(profiles) == (5 if fails else 6)
     assert [failure.path for failure in failures] == ([killer.path] if fails else [])
     if fails:

@@ -12,7 +12,8 @@ import pytest
 from deltalake import DeltaTable, write_deltalake
 
 from metastore_assets.errors import ProfileError, TableNotFoundError
-from metastore_assets.pipeline.refresh import Progress, refresh
+from metastore_assets.pipeline.outcome import Progress
+from metastore_assets.pipeline.refresh import refresh
 from tests.pipeline.support import Lake, assert_same, everything, rows
 from tests.robustness.processes import Drivers
 from tests.robustness.support import assert_equals_scratch, no_spark, refreshed, stray, versions

@@ -1,0 +1,98 @@
+"""What is told of a refresh: how far it is, and what it did."""
+
+from __future__ import annotations
+
+import time
+from dataclasses import dataclass
+
+from metastore_assets.pipeline.plan import Plan, TypeChange
+from metastore_assets.store.manifest import Version
+
+
+@dataclass(frozen=True)
+class Progress:
+    """How far a refresh is. `stage` is one of plan, profile, reduce, publish; counts are of what `unit` says.
+
+    Once all partitions are reduced, `reduce` goes on with the table.
+    """
+
+    table: str
+    stage: str
+    done: int = 0
+    total: int = 0
+    unit: str = ""
+    running: int = 0
+    """How many the Spark job that runs now is for; they are done when it ends."""
+
+
+@dataclass(frozen=True)
+class RefreshResult:
+    """What a refresh did."""
+
+    table: str
+    version: int
+    """The version that is now the newest."""
+    snapshot: str
+    published: bool
+    """False when the newest version already described the current snapshot."""
+    fragments_added: int
+    fragments_removed: int
+    fragments_kept: int
+    fragments_profiled: int
+    """Fragments that were read; added ones whose profile was still stored are not."""
+    partitions_changed: tuple[str, ...]
+    """Keys of the partitions computed anew, added ones included."""
+    partitions_removed: tuple[str, ...]
+    partitions_total: int
+    seconds: float
+    type_changes: tuple[TypeChange, ...] = ()
+    """Columns that are of another type than in the version before."""
+
+    def to_json(self) -> dict[str, object]:
+        """The shape of `refresh --json`."""
+        return {
+            "table": self.table,
+            "version": self.version,
+            "snapshot": self.snapshot,
+            "published": self.published,
+            "fragments": {
+                "added": self.fragments_added,
+                "removed": self.fragments_removed,
+                "kept": self.fragments_kept,
+                "profiled": self.fragments_profiled,
+            },
+            "partitions": {
+                "changed": len(self.partitions_changed),
+                "removed": len(self.partitions_removed),
+                "total": self.partitions_total,
+            },
+            "type_changes": [change.to_json() for change in self.type_changes],
+            "seconds": round(self.seconds, 3),
+        }
+
+
+def nothing_to_do(latest: Version, profiled: int, started: float) -> RefreshResult:
+    """Where the newest version is current. `started` is a time of the monotonic clock."""
+    return RefreshResult(
+        latest.table, latest.number, latest.snapshot, False, 0, 0, latest.fragment_count, profiled, (), (),
+        len(latest.partitions), time.monotonic() - started,
+    )  # fmt: skip
+
+
+def result_of(plan: Plan, new: Version, profiled: int, started: float) -> RefreshResult:
+    """Where a version was published."""
+    return RefreshResult(
+        table=plan.table,
+        version=new.number,
+        snapshot=new.snapshot,
+        published=True,
+        fragments_added=len(plan.added),
+        fragments_removed=len(plan.removed),
+        fragments_kept=plan.kept,
+        fragments_profiled=profiled,
+        partitions_changed=plan.changed_partitions,
+        partitions_removed=plan.removed_partitions,
+        partitions_total=len(plan.partitions),
+        seconds=time.monotonic() - started,
+        type_changes=plan.type_changes,
+    )

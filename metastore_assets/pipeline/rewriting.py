@@ -1,0 +1,209 @@
+"""Writing sections of files of states anew: where most of their neighbours are of no use any more, or their lists are.
+
+A section keeps its name when it moves, so nothing that was merged from it changes.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import dataclass, replace
+from functools import partial
+from typing import TypeVar
+
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from metastore_assets.config import KeptPolicy
+from metastore_assets.pipeline.engine import Engine
+from metastore_assets.pipeline.merging import node_group
+from metastore_assets.pipeline.packed import LISTS, SECTION, StatesWriter
+from metastore_assets.pipeline.plan import Layout
+from metastore_assets.pipeline.states_files import StatesFiles, list_at, sound
+from metastore_assets.statistics.column import ColumnStatistics
+from metastore_assets.statistics.derive import derived
+from metastore_assets.statistics.histogram import Histogram
+from metastore_assets.statistics.leaves import LeafColumn
+from metastore_assets.statistics.states import KEPT, SKETCHES, histograms_of_states, state_rows, states_table
+from metastore_assets.statistics.told import as_kept
+from metastore_assets.statistics.types import type_text
+from metastore_assets.statistics.union import as_union, union_of
+from metastore_assets.store.manifest import FragmentEntry, NodeEntry, ProfileFiles
+from metastore_assets.store.objects import ObjectStore
+
+Entry = TypeVar("Entry", FragmentEntry, NodeEntry)
+
+_SECTIONS = 128
+"""Most sections of a file that gathers what is left of others."""
+_WORTHLESS_LIST = 32
+"""A list of no more values stays when the column is estimated: it is smaller than what would follow from it."""
+
+
+@dataclass(frozen=True)
+class _Task:
+    """Sections that become one file."""
+
+    folder: str
+    files: tuple[ProfileFiles, ...]
+    """Where they are; all of one partition, or nodes of one group."""
+
+
+@dataclass(frozen=True)
+class _Outcome:
+    files: tuple[ProfileFiles, ...]
+    """Where they are now."""
+    unlisted: Mapping[str, tuple[str, ...]]
+    """By name of the section, field ids of the columns whose lists were left out."""
+
+
+def gathered(
+    engine: Engine,
+    store: ObjectStore,
+    columns: int,
+    fragments: Sequence[FragmentEntry],
+    nodes: Sequence[NodeEntry],
+    least_share: float = 0.5,
+) -> tuple[list[FragmentEntry], list[NodeEntry]]:
+    """All entries of the next version, of which those lie elsewhere whose file has less than that share of its sections
+    left.
+
+    So files take at most about twice the room of what is in use. Raises CorruptionError.
+    """
+    tasks = [
+        *_sparse("fragments", fragments, lambda entry: entry.partition_key, least_share),
+        *_sparse("nodes", nodes, lambda entry: node_group(entry.id), least_share),
+    ]
+    if not tasks:
+        return list(fragments), list(nodes)
+    outcomes = engine.merge(partial(_rewrite, store, {}), tasks, [columns * len(task.files) for task in tasks])
+    moved = {files.name: files for outcome in outcomes for files in outcome.files}
+    return _moved(fragments, moved), _moved(nodes, moved)
+
+
+def without_lists(
+    engine: Engine, store: ObjectStore, asked: Layout, decided: Layout, fragments: Mapping[str, FragmentEntry]
+) -> dict[str, FragmentEntry]:
+    """The fragments, by id, without the lists of the columns that it was just decided to estimate.
+
+    `asked` is the layout before that, `decided` the one after. Lists are what takes most room of small fragments, of
+    which only the whole table shows that their values hardly repeat. Raises CorruptionError.
+    """
+    before = {leaf.field_id: policy for leaf, policy in asked.leaves}
+    turned = {
+        leaf.field_id: (leaf, policy)
+        for leaf, policy in decided.leaves
+        if policy.frequencies == "estimated" and before[leaf.field_id].frequencies != "estimated"
+    }
+    by_path: dict[str, list[ProfileFiles]] = {}
+    for entry in fragments.values() if turned else ():
+        if entry.files.is_packed and not turned.keys() <= set(entry.unlisted):
+            by_path.setdefault(entry.files.states, []).append(entry.files)
+    tasks = [_Task("fragments", tuple(own)) for own in by_path.values()]
+    weights = [len(decided.leaves) * len(task.files) for task in tasks]
+    outcomes = engine.merge(partial(_rewrite, store, turned), tasks, weights)
+    moved = {files.name: files for outcome in outcomes for files in outcome.files}
+    unlisted = {name: leaves for outcome in outcomes for name, leaves in outcome.unlisted.items()}
+    return {
+        id_: replace(
+            entry,
+            files=moved[entry.files.name],
+            unlisted=tuple(sorted({*entry.unlisted, *unlisted[entry.files.name]})),
+        )
+        if entry.files.name in moved
+        else entry
+        for id_, entry in fragments.items()
+    }
+
+
+def _sparse(
+    folder: str, entries: Sequence[Entry], group: Callable[[Entry], str], least_share: float
+) -> Iterable[_Task]:
+    left = Counter(entry.files.states for entry in entries if entry.files.sections > 1)
+    found: dict[str, list[ProfileFiles]] = {}
+    for entry in entries:
+        if entry.files.sections > 1 and left[entry.files.states] < least_share * entry.files.sections:
+            found.setdefault(group(entry), []).append(entry.files)
+    for own in found.values():
+        own.sort(key=lambda files: files.states)
+        for start in range(0, len(own), _SECTIONS):
+            yield _Task(folder, tuple(own[start : start + _SECTIONS]))
+
+
+def _moved(entries: Sequence[Entry], moved: Mapping[str, ProfileFiles]) -> list[Entry]:
+    return [replace(entry, files=moved[entry.files.name]) if entry.files.name in moved else entry for entry in entries]
+
+
+def _rewrite(store: ObjectStore, turned: Mapping[str, tuple[LeafColumn, KeptPolicy]], task: _Task) -> _Outcome:
+    """Copy sections to a new file, without the lists of some columns. May run in a worker process."""
+    wanted: dict[str, set[str]] = {}
+    for files in task.files:
+        wanted.setdefault(files.states, set()).add(files.section)
+    unlisted: dict[str, list[str]] = {files.name: [] for files in task.files}
+    with StatesFiles(store) as opened:
+        schemas = [opened.schema(path) for path in wanted]
+        union = union_of(schema.field("minimum").type for schema in schemas)
+        lists = LISTS[0] in schemas[0].names
+        with StatesWriter(store, task.folder, union, lists=lists) as writer:
+            for files in task.files:
+                writer.begin(0, files.name)  # each row tells the number of rows of its profile
+            for path, sections in wanted.items():
+                for table in opened.group_tables(path):
+                    own = table.filter(pc.is_in(table[SECTION[0]], pa.array(sorted(sections), pa.string())))
+                    with sound(store, path):
+                        rows = _in_union(own.combine_chunks(), union)
+                        writer.add_rows(_without_lists(rows, turned, union, unlisted) if turned else rows)
+    return _Outcome(tuple(writer.files), {name: tuple(leaves) for name, leaves in unlisted.items()})
+
+
+def _in_union(table: pa.Table, union: pa.StructType) -> pa.Table:
+    for at, name in enumerate(table.column_names):
+        if name in ("minimum", "maximum", "percentiles", LISTS[0]) and table.num_rows:
+            values = table[name].chunk(0)
+            own = _lists_in_union(values, union) if name == LISTS[0] else as_union(values, union)
+            table = table.set_column(at, name, own)
+    return table
+
+
+def _lists_in_union(lists: pa.ListArray, union: pa.StructType) -> pa.ListArray:
+    if lists.type.value_type == union:
+        return lists
+    missing = lists.is_null()
+    offsets = pc.add(lists.offsets, 0)  # a copy, for a mask goes with no slice of a buffer
+    return pa.ListArray.from_arrays(offsets, as_union(lists.values, union), mask=missing)
+
+
+def _without_lists(
+    table: pa.Table,
+    turned: Mapping[str, tuple[LeafColumn, KeptPolicy]],
+    union: pa.StructType,
+    unlisted: Mapping[str, list[str]],
+) -> pa.Table:
+    """The rows, of which those of some columns have states in place of lists; notes which in `unlisted`."""
+    made: list[tuple[ColumnStatistics, Histogram | None]] = []
+    order = list(range(table.num_rows))
+    names = [*SECTION, "field_id", "frequencies", "type_class", "null_count", "distinct_sketch"]
+    rows = zip(*(table[name].to_pylist() for name in names), strict=True)
+    lengths = pc.list_value_length(table[LISTS[1]]).to_pylist()
+    marks: list[tuple[str, int]] = []
+    for at, (section, row_count, field_id, state, cls, null_count, sketch) in enumerate(rows):
+        if field_id not in turned or state != "listed" or (lengths[at] or 0) <= _WORTHLESS_LIST:
+            continue
+        leaf, policy = turned[field_id]
+        if sketch is None:
+            row, histogram = derived(leaf, policy, cls, null_count, list_at(table, at))
+        else:
+            one = table.select([*KEPT, *SKETCHES]).slice(at, 1).combine_chunks()
+            (row,) = state_rows(one, [(leaf.path, type_text(leaf.type))])
+            (histogram,) = histograms_of_states(one)
+        unlisted[section].append(field_id)
+        order[at] = table.num_rows + len(made)
+        made.append((as_kept(row, policy), histogram))
+        marks.append((section, row_count))
+    if not made:
+        return table
+    own = states_table([row for row, _ in made], [histogram for _, histogram in made], union)
+    for at, (name, values) in enumerate(zip(SECTION, zip(*marks, strict=True), strict=True)):
+        own = own.add_column(at, name, pa.array(values))
+    for name in LISTS:
+        own = own.append_column(name, pa.nulls(len(made), table[name].type))
+    return pa.concat_tables([table, own.cast(table.schema)]).take(pa.array(order, pa.int64())).combine_chunks()

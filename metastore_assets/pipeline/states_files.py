@@ -1,0 +1,170 @@
+"""Reading files of states section by section: each file is opened once, and what neighbours share is read once."""
+
+from __future__ import annotations
+
+from collections import OrderedDict
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING
+
+import pyarrow as pa
+
+from metastore_assets.errors import CorruptionError, ObjectNotFoundError, UnsupportedTypeError
+from metastore_assets.pipeline.packed import LISTS, SECTION
+from metastore_assets.statistics.frequencies import EMPTY, Frequencies
+from metastore_assets.statistics.union import from_union
+from metastore_assets.store.manifest import ProfileFiles
+from metastore_assets.store.objects import ObjectStore
+
+if TYPE_CHECKING:
+    import pyarrow.parquet as pq
+
+_OPEN_FILES = 64
+_KEPT_BYTES = 64 << 20
+"""Of row groups that were read last."""
+
+
+class StatesFiles:
+    """Files of states of one store. Raises CorruptionError. A context manager."""
+
+    def __init__(self, store: ObjectStore) -> None:
+        self.store = store
+        self._files: OrderedDict[str, _File] = OrderedDict()
+        self._groups: OrderedDict[tuple[str, int, tuple[str, ...]], pa.Table] = OrderedDict()
+        self._bytes = 0
+
+    def read(self, files: ProfileFiles, names: Sequence[str]) -> tuple[int, pa.Table]:
+        """The row count of a profile, and some columns of its states."""
+        with sound(self.store, files.states):
+            section = self._section(files)
+            parts = [
+                self._group(files.states, group, tuple(names)).slice(start, count)
+                for group, start, count in section.pieces
+            ]
+            return section.row_count, pa.concat_tables(parts)
+
+    def listed(self, files: ProfileFiles) -> frozenset[str]:
+        """Field ids of the columns whose values a packed profile lists."""
+        with sound(self.store, files.states):
+            return frozenset(self._section(files).lists)
+
+    def read_list(self, files: ProfileFiles, field_id: str) -> Frequencies | None:
+        """All values of one column of a packed profile; None when it is not listed."""
+        with sound(self.store, files.states):
+            place = self._section(files).lists.get(field_id)
+            if place is None:
+                return None
+            group, at = place
+            return list_at(self._group(files.states, group, LISTS), at)
+
+    def schema(self, path: str) -> pa.Schema:
+        """The columns of a file."""
+        with sound(self.store, path):
+            return self._open(path).file.schema_arrow
+
+    def group_tables(self, path: str) -> Iterator[pa.Table]:
+        """A whole file, row group by row group."""
+        with sound(self.store, path):
+            file = self._open(path).file
+            for group in range(file.metadata.num_row_groups):
+                yield file.read_row_group(group).combine_chunks()
+
+    def __enter__(self) -> StatesFiles:
+        return self
+
+    def __exit__(self, *exception: object) -> None:
+        for own in self._files.values():
+            own.file.close()
+        self._files.clear()
+        self._groups.clear()
+        self._bytes = 0
+
+    def _section(self, files: ProfileFiles) -> _Section:
+        return self._open(files.states).sections[files.section]
+
+    def _open(self, path: str) -> _File:
+        if path not in self._files:
+            if len(self._files) == _OPEN_FILES:
+                self._files.popitem(last=False)[1].file.close()
+            file = self.store.open_parquet(path)
+            try:
+                self._files[path] = _File(file, _sections(file))
+            except BaseException:
+                file.close()
+                raise
+        self._files.move_to_end(path)
+        return self._files[path]
+
+    def _group(self, path: str, group: int, names: tuple[str, ...]) -> pa.Table:
+        key = (path, group, names)
+        if key not in self._groups:
+            table = self._open(path).file.read_row_group(group, columns=list(names)).select(list(names))
+            self._groups[key] = table = table.combine_chunks()
+            self._bytes += table.nbytes
+            while self._bytes > _KEPT_BYTES and len(self._groups) > 1:
+                self._bytes -= self._groups.popitem(last=False)[1].nbytes
+        self._groups.move_to_end(key)
+        return self._groups[key]
+
+
+def list_at(table: pa.Table, at: int) -> Frequencies:
+    """The list of values in a row of a table that has the `LISTS`, without chunks."""
+    values, counts = (table[name].chunk(0) for name in LISTS)
+    start, stop = values.offsets[at].as_py(), values.offsets[at + 1].as_py()
+    if start == stop:
+        return EMPTY
+    own = from_union(values.values.slice(start, stop - start))
+    start, stop = counts.offsets[at].as_py(), counts.offsets[at + 1].as_py()
+    return Frequencies(own, counts.values.slice(start, stop - start))
+
+
+@contextmanager
+def sound(store: ObjectStore, path: str) -> Iterator[None]:
+    """For reading what stored state names: it must be there, and make sense. Raises CorruptionError that names it."""
+    try:
+        yield
+    except ObjectNotFoundError as error:
+        raise CorruptionError(f"{error}, but is still in use; rebuild with `metastore refresh --full`") from error
+    except (pa.ArrowException, UnsupportedTypeError, LookupError, TypeError, ValueError) as error:
+        raise CorruptionError(
+            f"{store.uri(path)} is damaged ({type(error).__name__}: {error}); rebuild with `metastore refresh --full`"
+        ) from error
+
+
+@dataclass
+class _Section:
+    row_count: int
+    pieces: list[tuple[int, int, int]] = field(default_factory=list)
+    """Row group, first row in it, number of rows."""
+    lists: dict[str, tuple[int, int]] = field(default_factory=dict)
+    """Row group and row in it of the columns listed, by field id."""
+
+
+@dataclass(frozen=True)
+class _File:
+    file: pq.ParquetFile
+    sections: dict[str, _Section]
+
+
+def _sections(file: pq.ParquetFile) -> dict[str, _Section]:
+    has_lists = LISTS[0] in file.schema_arrow.names
+    names = [*SECTION, *(("field_id", "frequencies") if has_lists else ())]
+    table = file.read(columns=names)
+    columns = [table[name].to_pylist() for name in names]
+    own, row_counts = columns[:2]
+    found: dict[str, _Section] = {}
+    first = 0
+    for group in range(file.metadata.num_row_groups):
+        last = first + file.metadata.row_group(group).num_rows
+        for row in range(first, last):
+            section = found.setdefault(own[row], _Section(row_counts[row]))
+            if row > first and own[row - 1] == own[row]:
+                at, start, count = section.pieces[-1]
+                section.pieces[-1] = (at, start, count + 1)
+            else:
+                section.pieces.append((group, row - first, 1))
+            if has_lists and columns[3][row] == "listed":
+                section.lists[columns[2][row]] = (group, row - first)
+        first = last
+    return found
