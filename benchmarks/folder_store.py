@@ -81,6 +81,9 @@ def folder_store(folder: Path) -> Iterator[FolderStore]:
 
     class Handler(BaseHTTPRequestHandler):
         protocol_version = "HTTP/1.1"
+        # An answer is one write, or the kernel waits for more between head and body.
+        wbufsize = -1
+        disable_nagle_algorithm = True
 
         def do_GET(self) -> None:
             url = urlsplit(self.path)

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import pickle
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from contextlib import ExitStack
 from dataclasses import dataclass, field
 from functools import partial
 from itertools import groupby
@@ -114,15 +115,32 @@ def map_sums(
         return []
     lists = sum(len(total.positions) * len(total.terms) for total in sums)
     if engine.sums_here(lists, sum(total.rows for total in sums)):
-        return _summed_here(store, layout, _map_tasks(sums, 1)[0], write)
+        return _summed_here(store, layout, sums, write)
     return _summed_on_spark(engine, store, layout, sums, write)
 
 
-def _summed_here(store: ObjectStore, layout: Layout, tasks: Sequence[_MapTask], write: WriteSums[R]) -> list[R]:
-    with StatesFiles(store) as opened:
-        rows = sorted(_rows(row for task in tasks for row in _partials(opened, layout, task)), key=lambda row: row[:3])
-    groups = groupby(rows, key=lambda row: (row[0], row[1]))
-    return [write(total, _full_sums(layout, group)) for (_, total), group in groups]
+def _summed_here(store: ObjectStore, layout: Layout, sums: Sequence[FrequencySum], write: WriteSums[R]) -> list[R]:
+    """All lists of a column at once: of short ones, partial sums would be the most of the work."""
+    outcomes = []
+    for number, own in groupby(sorted(sums, key=lambda one: one.total), key=lambda one: one.total):
+        with ExitStack() as stack:
+            opened = stack.enter_context(StatesFiles(store))
+            columns: list[tuple[int, list[tuple[FrequencyReader, int]]]] = []
+            for one in own:
+                readers = [(stack.enter_context(FrequencyReader(opened, files)), sign) for files, sign in one.terms]
+                columns += [(position, readers) for position in one.positions]
+            columns.sort(key=lambda column: column[0])
+            lists = ((position, _lists(layout, position, readers)) for position, readers in columns)
+            outcomes.append(write(number, _full_sums(layout, lists)))
+    return outcomes
+
+
+def _lists(
+    layout: Layout, position: int, readers: Sequence[tuple[FrequencyReader, int]]
+) -> list[tuple[Frequencies, int]]:
+    leaf, _ = layout.leaves[position]
+    found = [(reader.read(leaf.field_id), sign) for reader, sign in readers]
+    return [(own, sign) for own, sign in found if own is not None]
 
 
 def _summed_on_spark(
@@ -212,17 +230,21 @@ def _sum_partials(layout: Layout, write: WriteSums[R], batches: Iterable[pa.Reco
             yield from (_blob_batch(row[4]) for row in group)
             continue
         try:
-            outcome = pack(write(total, _full_sums(layout, group)))
+            columns = groupby(group, key=lambda row: row[2])
+            lists = ((position, [(_unpacked(row[4]), row[3]) for row in own]) for position, own in columns)
+            outcome = pack(write(total, _full_sums(layout, lists)))
         except MetastoreError as error:
             outcome = failure(error)
         yield _blob_batch(outcome)
 
 
-def _full_sums(layout: Layout, rows: Iterable[tuple[int, int, int, int, bytes]]) -> Iterator[tuple[int, Frequencies]]:
-    """Position and full list of each column, one at a time."""
-    for position, group in groupby(rows, key=lambda row: row[2]):
+def _full_sums(
+    layout: Layout, columns: Iterable[tuple[int, Sequence[tuple[Frequencies, int]]]]
+) -> Iterator[tuple[int, Frequencies]]:
+    """Position and full list of each column, one at a time, of lists with their signs."""
+    for position, lists in columns:
         try:
-            yield position, sum_frequencies([(_unpacked(row[4]), row[3]) for row in group])
+            yield position, sum_frequencies(lists)
         except CorruptionError as error:
             leaf, _ = layout.leaves[position]
             raise CorruptionError(f"column {leaf.path!r}: {error}; `metastore refresh --full` rebuilds") from error

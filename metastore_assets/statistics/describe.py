@@ -125,37 +125,35 @@ class Describer:
         nothing = hash_values(pa.nulls(0, cls.arrow), cls)
         self._prints.add(fingerprint(nothing, np.zeros(0, np.int64), row.null_count))
         self._sketches.add(distinct_sketch(nothing[0]))
-        if not self.passed_by:
-            row = replace(
-                row,
-                distinct_count=self._distinct,
-                distinct_count_guarantee="exact",
-                duplicate_count=self._duplicates,
-                percentiles=self._typed_percentiles(),
-                percentiles_guarantee="exact",
-            )
-        row = replace(
-            row,
-            nan_count=self._nans if cls.kind == "float" else None,
-            distinct_sketch=self._sketches.total(),
-            fingerprint=self._prints.total(),
-            true_count=self._trues if cls.kind == "boolean" else None,
-            total_bytes=self._lengths.bytes if has_lengths else row.value_count * width,
+        told: dict[str, Any] = {
+            "nan_count": self._nans if cls.kind == "float" else None,
+            "distinct_sketch": self._sketches.total(),
+            "fingerprint": self._prints.total(),
+            "true_count": self._trues if cls.kind == "boolean" else None,
+            "total_bytes": self._lengths.bytes if has_lengths else row.value_count * width,
+            "quantile_sketch": self._digests.total(),
             **self._bounds(),
-        )
+        }
+        if not self.passed_by:
+            told |= {
+                "distinct_count": self._distinct,
+                "distinct_count_guarantee": "exact",
+                "duplicate_count": self._duplicates,
+                "percentiles": self._typed_percentiles(),
+                "percentiles_guarantee": "exact",
+            }
         if has_lengths:
-            row = replace(
-                row,
-                minimum_length=self._lengths.least,
-                maximum_length=self._lengths.greatest,
-                mean_length=self._lengths.total / row.value_count if row.value_count else None,
-                total_length=self._lengths.total,
-            )
+            told |= {
+                "minimum_length": self._lengths.least,
+                "maximum_length": self._lengths.greatest,
+                "mean_length": self._lengths.total / row.value_count if row.value_count else None,
+                "total_length": self._lengths.total,
+            }
         if cls.is_numeric:
             moments = self._moments.total() or merge_moments([])
             scale = None if cls.kind == "float" else cls.scale
-            row = replace(row, moments=encode_moments(moments), **vars(moment_facts(moments, scale=scale)))
-        return replace(row, quantile_sketch=self._digests.total())
+            told |= {"moments": encode_moments(moments), **vars(moment_facts(moments, scale=scale))}
+        return replace(row, **told)
 
     def histogram(self) -> Histogram | None:
         """The histogram that the policy asks for, where there is one."""

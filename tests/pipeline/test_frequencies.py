@@ -82,9 +82,11 @@ def test_sums_of_several_profiles_stay_apart(engine: Engine, tmp_path: Path) -> 
     assert read(store, summed[1], "a") == {-1: 7, **dict.fromkeys(range(33, 40), 1)}
 
 
+@pytest.mark.parametrize("engine", ["spark"], indirect=True)
 def test_a_large_sum_is_spread_over_files_in_column_order(
     engine: Engine, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
+    """Where it is summed on Spark: what is summed here is small, and lies in one file."""
     monkeypatch.setattr(frequencies, "_ROWS_PER_BUCKET", 10)
     store = ObjectStore(str(tmp_path))
     lists = [write(store, a={1: 1}, b={"x": 1}, c={5: 1}) for _ in range(3)]

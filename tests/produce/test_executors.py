@@ -116,22 +116,27 @@ def _published(place: Path | ObjectStore, executor: Executor) -> Dataflow:
     return flow
 
 
+@pytest.fixture(scope="module")
+def plain(tmp_path_factory: pytest.TempPathFactory) -> list[Any]:
+    """All versions, made one task after the other."""
+    return _everything(_published(tmp_path_factory.mktemp("plain"), LocalExecutor()))
+
+
 @pytest.mark.parametrize("executor", [LocalExecutor(3), _Twice()], ids=["threads", "twice"])
-def test_threads_and_retries_change_nothing(executor: Executor, tmp_path: Path) -> None:
+def test_threads_and_retries_change_nothing(executor: Executor, tmp_path: Path, plain: list[Any]) -> None:
     flow = _published(tmp_path / "own", executor)
-    assert _everything(flow) == _everything(_published(tmp_path / "plain", LocalExecutor()))
+    assert _everything(flow) == plain
     assert any(run.shard for run in flow.version().runs("words")), "there are several shards"
 
 
 @pytest.mark.spark
-def test_spark_changes_nothing(spark: SparkSession, tmp_path: Path) -> None:
+def test_spark_changes_nothing(spark: SparkSession, tmp_path: Path, plain: list[Any]) -> None:
     from metastore_assets.spark.tasks import SparkExecutor
 
     flow = _published(tmp_path / "spark", SparkExecutor(spark))
-    assert _everything(flow) == _everything(_published(tmp_path / "plain", LocalExecutor()))
-    before = _everything(flow)
+    assert _everything(flow) == plain
     assert flow.compact(full=True)
-    assert _everything(flow) == before
+    assert _everything(flow) == plain
 
 
 @pytest.mark.long

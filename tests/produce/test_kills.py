@@ -139,7 +139,7 @@ def random_kills(seed: int, folder: Path, commits: int) -> None:
         pair.verify(drawn.steps[number - 1])
 
 
-@pytest.mark.parametrize("seed", range(10, 14))
+@pytest.mark.parametrize("seed", [10, *(pytest.param(seed, marks=pytest.mark.long) for seed in range(11, 14))])
 def test_random_kills(seed: int, tmp_path: Path) -> None:
     random_kills(seed, tmp_path / "flow", 8)
 

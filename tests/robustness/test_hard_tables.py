@@ -125,7 +125,7 @@ def test_many_columns(spark: SparkSession, tmp_path: Path, columns: int) -> None
     assert refresh(lake.config(), lake.table, no_spark).seconds < 10
 
 
-@pytest.mark.parametrize("count", [70, pytest.param(2000, marks=pytest.mark.long)])
+@pytest.mark.parametrize("count", [20, *(pytest.param(count, marks=pytest.mark.long) for count in (70, 2000))])
 def test_many_partitions(spark: SparkSession, tmp_path: Path, count: int) -> None:
     """A commit to two of them merges those two, and the branches of the tree above them."""
     lake = Lake(tmp_path)
