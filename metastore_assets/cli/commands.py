@@ -205,8 +205,8 @@ def purge(invocation: Invocation, name: str, before: int, as_json: bool) -> None
     """
     from dataclasses import asdict
 
+    from metastore_assets.pipeline.purge import purge as purge_table
     from metastore_assets.store.objects import ObjectStore
-    from metastore_assets.store.purge import purge as purge_table
     from metastore_assets.store.versions import VersionStore
 
     config = _config(invocation)

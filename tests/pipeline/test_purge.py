@@ -13,10 +13,10 @@ import pyarrow.parquet as pq
 import pytest
 
 from metastore_assets.errors import VersionNotFoundError
+from metastore_assets.pipeline.purge import purge
 from metastore_assets.pipeline.refresh import refresh
 from metastore_assets.store.manifest import FragmentEntry, ProfileFiles
 from metastore_assets.store.objects import ObjectStore
-from metastore_assets.store.purge import purge
 from metastore_assets.store.versions import VersionStore
 from tests.pipeline.support import Lake, assert_same, everything, latest, rows
 

@@ -12,6 +12,7 @@ from dataclasses import dataclass, replace
 from datetime import UTC, datetime, timedelta
 
 from metastore_assets.errors import VersionConflictError, VersionNotFoundError
+from metastore_assets.pipeline.rewriting import moved_from_mixed
 from metastore_assets.store.document import stored_entries
 from metastore_assets.store.manifest import Version
 from metastore_assets.store.pending import clear_pending, list_pending, read_pending, remove_cleared
@@ -55,9 +56,12 @@ def purge(versions: VersionStore, before: int, now: datetime | None = None) -> P
     # Who has read one that was cleared since began before the version just published, and has to begin anew.
     stale = [info.path for info in pending.files if info.path in pending.marks or info.modified < now - _RUNNING]
     young = [info.path for info in pending.files if info.path not in stale]
-    needed = {path for version in kept for path in _live_paths(version)}
+    *earlier, newest = kept
+    # Those before it need no more than it takes to answer: nothing is planned from them.
+    needed = {path for version in earlier for path in _live_paths(version)} - {*_shared_paths(kept)}
+    needed.update(_live_paths(newest))
     unfinished = {path for file in young for entry in read_pending(objects, file) for path in entry.files.paths()}
-    removable = {path for version in kept for path in _former_paths(version)}
+    removable = {path for version in kept for path in _former_paths(version)} | {*_shared_paths(kept)}
     removable |= {path for file in stale for entry in read_pending(objects, file) for path in entry.files.paths()}
     outdated = [number for number in numbers if number < before]
     for number in outdated:
@@ -90,8 +94,16 @@ def _publish_without_former(versions: VersionStore, before: int) -> int:
                 f"table {versions.table!r} has no version {before} or later that could stay: {there}"
             )
         live = [entry for entry in latest.fragments if entry.retired is None]
+        # Files that they share with what went hold its values too.
+        live, nodes = moved_from_mixed(versions.objects, live, latest.nodes)
         new = replace(
-            latest, number=latest.number + 1, published_at=datetime.now(UTC), fragments=live, memory={}, released=None
+            latest,
+            number=latest.number + 1,
+            published_at=datetime.now(UTC),
+            fragments=live,
+            nodes=nodes,
+            memory={},
+            released=None,
         )
         try:
             # Without a base all entries are written whole: files of the version before would tell of what went.
@@ -109,6 +121,13 @@ def _live_paths(version: Version) -> Iterator[str]:
     former = set(_former_paths(version))
     live = {path for entry in version.fragments if entry.retired is None for path in entry.files.paths()}
     yield from (path for path in _all_paths(version) if path not in former or path in live)
+
+
+def _shared_paths(kept: Sequence[Version]) -> Iterator[str]:
+    """Files of several profiles that nobody but merges reads."""
+    for version in kept:
+        profiles = [entry.files for entries in (version.fragments, version.nodes) for entry in entries]
+        yield from (files.states for files in profiles if files.sections > 1)
 
 
 def _former_paths(version: Version) -> Iterator[str]:
