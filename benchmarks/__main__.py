@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import sys
 
-from benchmarks import cold, full, incremental, lookups, planning, produce, produce_share, scale, sizes, tree
+from benchmarks import cold, full, growth, incremental, lookups, planning, produce, produce_share, scale, sizes, tree
 from benchmarks.report import Row, show
 
 BENCHMARKS = {
@@ -12,6 +12,7 @@ BENCHMARKS = {
     "incremental": incremental.run,
     "full": full.run,
     "planning": planning.run,
+    "growth": growth.run,
     "lookups": lookups.run,
     "produce": produce.run,
     "shares": produce_share.run,

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import os
 import shutil
 import tempfile
 import time
@@ -71,6 +72,44 @@ class TaskTime:
                     if '"SparkListenerTaskEnd"' in line:
                         total += json.loads(line)["Task Metrics"]["Executor Run Time"]
         return total / 1000
+
+
+class CpuTime:
+    """CPU seconds of this process and all below it, those that have ended included: `driver`, `jvm`, `workers`."""
+
+    def __init__(self) -> None:
+        self._ticks = os.sysconf("SC_CLK_TCK")
+
+    def by_kind(self) -> dict[str, float]:
+        """What has been used so far. A process that has ended counts as what waited for it."""
+        parents, used, names = {}, {}, {}
+        for folder in Path("/proc").iterdir():
+            if not folder.name.isdecimal():
+                continue
+            try:
+                name, _, rest = (folder / "stat").read_text().partition("(")[2].rpartition(")")
+            except OSError:
+                continue  # Ended since it was listed.
+            fields = rest.split()
+            pid = int(folder.name)
+            names[pid], parents[pid] = name, int(fields[1])
+            used[pid] = sum(map(int, fields[11:15])) / self._ticks
+        total = {"driver": 0.0, "jvm": 0.0, "workers": 0.0}
+        for pid, seconds in used.items():
+            line = [pid]
+            while line[-1] in parents and line[-1] != os.getpid():
+                line.append(parents[line[-1]])
+            if line[-1] == os.getpid():
+                total["driver" if len(line) == 1 else "jvm" if names[pid] == "java" else "workers"] += seconds
+        return total
+
+    def of(self, action: Callable[[], object]) -> dict[str, float]:
+        """What an action uses, and what it leaves others to do within a second."""
+        before = self.by_kind()
+        action()
+        time.sleep(1.0)
+        after = self.by_kind()
+        return {kind: after[kind] - before[kind] for kind in after}
 
 
 def stop(spark: SparkSession) -> None:

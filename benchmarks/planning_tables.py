@@ -14,6 +14,7 @@ from pyiceberg.catalog.memory import InMemoryCatalog
 from pyiceberg.manifest import DataFile, DataFileContent, FileFormat
 from pyiceberg.partitioning import PartitionField, PartitionSpec
 from pyiceberg.schema import Schema
+from pyiceberg.table import Table
 from pyiceberg.transforms import IdentityTransform
 from pyiceberg.typedef import Record
 from pyiceberg.types import DateType, DoubleType, LongType, NestedField, StringType
@@ -71,6 +72,14 @@ def make_iceberg(folder: Path, files: int) -> str:
 
     Each file has counts and bounds of all columns in its manifest, as pyiceberg writes them.
     """
+    table = new_iceberg(folder)
+    for first in range(0, files, _FILES_PER_MANIFEST):
+        append_iceberg(table, folder, range(first, min(files, first + _FILES_PER_MANIFEST)))
+    return str(folder)
+
+
+def new_iceberg(folder: Path) -> Table:
+    """A table without files, whose catalog ends with this process."""
     folder.mkdir(parents=True)
     catalog = InMemoryCatalog("benchmark", warehouse=str(folder.parent))
     catalog.create_namespace("benchmark")
@@ -82,15 +91,15 @@ def make_iceberg(folder: Path, files: int) -> str:
         NestedField(5, "day", DateType()),
     )
     by_day = PartitionSpec(PartitionField(5, 1000, IdentityTransform(), "day"))
-    table = catalog.create_table("benchmark.t", schema, str(folder), by_day)
+    return catalog.create_table("benchmark.t", schema, str(folder), by_day)
+
+
+def append_iceberg(table: Table, folder: Path, numbers: range) -> None:
+    """Append the files of those numbers in one commit, with one manifest."""
     contents = [_parquet(number) for number in range(_VARIANTS)]
-    for first in range(0, files, _FILES_PER_MANIFEST):
-        with table.transaction() as transaction, transaction.update_snapshot().fast_append() as append:
-            for number in range(first, min(files, first + _FILES_PER_MANIFEST)):
-                append.append_data_file(
-                    _iceberg_file(folder, number, contents[number % _VARIANTS], table.spec().spec_id)
-                )
-    return str(folder)
+    with table.transaction() as transaction, transaction.update_snapshot().fast_append() as append:
+        for number in numbers:
+            append.append_data_file(_iceberg_file(folder, number, contents[number % _VARIANTS], table.spec().spec_id))
 
 
 def _iceberg_file(folder: Path, number: int, content: bytes, spec_id: int) -> DataFile:

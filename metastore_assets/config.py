@@ -11,11 +11,9 @@ from pathlib import Path
 from typing import Any, Literal
 
 from pydantic import (
-    BaseModel,
     ConfigDict,
     Field,
     ValidationError,
-    ValidationInfo,
     field_validator,
     model_validator,
 )
@@ -24,82 +22,28 @@ from metastore_assets.config_errors import explain
 from metastore_assets.config_file import CONFIG_VARIABLE as CONFIG_VARIABLE
 from metastore_assets.config_file import config_path as config_path
 from metastore_assets.config_file import read_mapping
+from metastore_assets.config_policy import FREQUENCY_LIMIT as FREQUENCY_LIMIT
+from metastore_assets.config_policy import NEAR_UNIQUE_FROM as NEAR_UNIQUE_FROM
+from metastore_assets.config_policy import ColumnPolicy as ColumnPolicy
+from metastore_assets.config_policy import ConfigModel
+from metastore_assets.config_policy import KeptPolicy as KeptPolicy
 from metastore_assets.errors import ConfigError
 from metastore_assets.messages import close_names
 
 EMBEDDED_CATALOG = "default"
 """The Iceberg catalog that there is without being configured."""
-FREQUENCY_LIMIT = 131_072
-"""Distinct values, about, up to which `frequencies: auto` lists a column's values; beyond, how many is estimated."""
-NEAR_UNIQUE_FROM = 65_536
-"""Values from which on `frequencies: auto` does not list a column of which more than every second one is another."""
 
 _SQLITE = "sqlite:///"
 _NAME = re.compile(r"[A-Za-z][A-Za-z0-9_-]{0,99}")
-_NOT_BUILT = {"repeated", "top", "on"}
-_BUILT: Mapping[str | None, tuple[str, ...]] = {"frequencies": ("auto", "all", "off"), "ranks": ("off",)}
 
 
-class _Model(BaseModel):
-    model_config = ConfigDict(extra="forbid", frozen=True)
-
-
-class KeptPolicy(_Model):
-    """What is kept of one column: a policy in which `auto` may be decided, as `listed` or `estimated`."""
-
-    frequencies: Literal["auto", "all", "off", "listed", "estimated"] = "auto"
-    histogram: Literal["off"] | int = 1024
-    """Number of bins asked for (1,000–10,000; at least that many are kept, never more than 10,000), or `off`."""
-    ranks: Literal["off"] = "off"
-    quantiles: Literal["sketch", "off"] = "sketch"
-
-    @property
-    def lists(self) -> bool:
-        """Whether values are listed, unless `auto`, where it is not decided yet, finds too many."""
-        return self.frequencies in ("auto", "all", "listed")
-
-    def decided(self, frequencies: Literal["listed", "estimated"]) -> KeptPolicy:
-        """The same policy with `auto` decided."""
-        return KeptPolicy(frequencies=frequencies, **self.model_dump(exclude={"frequencies"}))
-
-
-class ColumnPolicy(KeptPolicy):
-    """What is configured for one column. Absent keys fall back to the table's `default` policy, then to defaults."""
-
-    frequencies: Literal["auto", "all", "off"] = "auto"
-
-    @model_validator(mode="before")
-    @classmethod
-    def _yaml_booleans(cls, value: Any) -> Any:
-        """YAML 1.1 reads a bare `off` as false and `on` as true: take them as the words they were."""
-        if not isinstance(value, Mapping):
-            return value
-        return {key: {True: "on", False: "off"}[v] if isinstance(v, bool) else v for key, v in value.items()}
-
-    @field_validator("frequencies", "ranks", mode="before")
-    @classmethod
-    def _refuse_what_is_not_built(cls, value: Any, info: ValidationInfo) -> Any:
-        if isinstance(value, str) and (value in _NOT_BUILT or value.startswith("top(")):
-            raise ValueError(
-                f"{value!r} is designed but not built yet; what there is: {', '.join(_BUILT[info.field_name])}"
-            )
-        return value
-
-    @field_validator("histogram")
-    @classmethod
-    def _bins(cls, value: int | str) -> int | str:
-        if isinstance(value, int) and not 1000 <= value <= 10_000:
-            raise ValueError("a number of bins from 1000 to 10000, or off")
-        return value
-
-
-class SensorConfig(_Model):
+class SensorConfig(ConfigModel):
     """How often the table's commit sensor looks, in seconds."""
 
     interval: int = Field(default=30, ge=1)
 
 
-class CatalogConfig(_Model):
+class CatalogConfig(ConfigModel):
     """An Iceberg catalog: its kind, and whatever properties pyiceberg takes for it (`uri`, `warehouse`, `token`, …)."""
 
     model_config = ConfigDict(extra="allow", frozen=True)
@@ -114,7 +58,7 @@ class CatalogConfig(_Model):
         return {key: str(_text(value)) for key, value in (self.model_extra or {}).items()}
 
 
-class TableConfig(_Model):
+class TableConfig(ConfigModel):
     """One table to keep statistics of: at a `uri`, or under its `identifier` in a `catalog`."""
 
     name: str
@@ -191,19 +135,25 @@ class TableConfig(_Model):
         return value if value is None else _text(value)
 
     def policy(self, column: str) -> ColumnPolicy:
-        """The policy of the column with this dotted leaf path: its own keys over `default`'s over the built-in ones."""
-        default = self.columns.get("default", ColumnPolicy())
+        """The policy of the column with this dotted leaf path: its own keys over `default`'s over the built-in ones.
+
+        Values inside a struct, list or map are hidden where its own are.
+        """
+        policy = self.columns.get("default", ColumnPolicy())
         own = self.columns.get(column) if column != "default" else None
-        if own is None:
-            return default
-        return default.model_copy(update={key: getattr(own, key) for key in own.model_fields_set})
+        if own is not None:
+            policy = policy.model_copy(update={key: getattr(own, key) for key in own.model_fields_set})
+        # What is inside a column is as hidden as the column.
+        if any(each.values == "hidden" and column.startswith(f"{name}.") for name, each in self.columns.items()):
+            policy = policy.model_copy(update={"values": "hidden"})
+        return policy
 
     def policies_of_unknown_columns(self, known: set[str]) -> list[str]:
         """Names under `columns` that are no column of the table: a typing error that would else be ignored."""
         return sorted(set(self.columns) - known - {"default"})
 
 
-class MetastoreConfig(_Model):
+class MetastoreConfig(ConfigModel):
     """The whole of `metastore.yaml`."""
 
     root: str = Field(min_length=1)

@@ -2,9 +2,14 @@
 
 from __future__ import annotations
 
+import subprocess
+import sys
+import time
+
 import pytest
 
-from benchmarks import produce, produce_share, tree
+from benchmarks import growth, produce, produce_share, tree
+from benchmarks.measure import CpuTime
 from benchmarks.report import Row, show
 
 
@@ -30,6 +35,25 @@ def test_tree(monkeypatch: pytest.MonkeyPatch) -> None:
     read, spent = tree.run()
     assert 0 < read.own[0] < 1
     assert spent.own[0] > 0
+
+
+@pytest.mark.long
+def test_growth(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(growth, "FILES", 30)
+    rows = growth.run()
+    assert len({row.name for row in rows}) == len(rows) == 10
+    assert all(row.ratio >= 1 for row in rows)
+
+
+def test_cpu_of_children_is_counted() -> None:
+    """Of one that runs, and of one that has ended."""
+    work = "sum(i * i for i in range(3_000_000))"
+    used = CpuTime().of(lambda: subprocess.run([sys.executable, "-c", work], check=True))
+    assert sum(used.values()) > 0.1
+    with subprocess.Popen([sys.executable, "-c", f"{work}; input()"], stdin=subprocess.PIPE) as child:
+        used = CpuTime().of(lambda: time.sleep(0.5))
+        child.communicate(b"\n")
+    assert used["workers"] > 0.1
 
 
 def test_a_missed_goal_is_told(capsys: pytest.CaptureFixture[str]) -> None:

@@ -57,6 +57,8 @@ def test_rooms_import_only_what_they_may() -> None:
         ("metastore_assets/spark/extra.py", "import metastore_assets.produce"),
         ("metastore_assets/pipeline/extra.py", "import metastore_assets.lookup"),
         ("metastore_assets/lookup/extra.py", "import metastore_assets.pipeline"),
+        ("metastore_assets/lookup/extra.py", "import metastore_assets.pictures"),
+        ("metastore_assets/pictures/extra.py", "import metastore_assets.cli"),
         ("metastore_assets/formats/extra.py", "import pyspark"),
         ("metastore_assets/formats/delta/extra.py", "import metastore_assets.formats.iceberg.schema"),
         ("metastore_assets/formats/readers/extra.py", "import metastore_assets.formats.hudi.log"),

@@ -6,11 +6,12 @@ from dataclasses import replace
 import pyarrow as pa
 from dagster import MetadataValue, TableColumn, TableColumnConstraints, TableSchema, serialize_value
 
-from metastore_assets.assets.glance import Glance, bound_text, distinct_text, facts_of, range_text
 from metastore_assets.assets.names import Kind
-from metastore_assets.assets.picture import ColumnPicture, fitting, fitting_picture
-from metastore_assets.assets.text import count_text, number_text, short
-from metastore_assets.statistics.column import ColumnStatistics
+from metastore_assets.pictures.facts import distinct_text, facts_of, maximum_text, minimum_text, range_text
+from metastore_assets.pictures.glance import Glance
+from metastore_assets.pictures.picture import ColumnPicture, fitting, fitting_picture
+from metastore_assets.pictures.text import number, short, type_name
+from metastore_assets.statistics.column import STATISTICS, ColumnStatistics
 from metastore_assets.statistics.types import leaf_columns, type_text
 
 Metadata = Mapping[str, MetadataValue]  # type: ignore[type-arg]
@@ -73,12 +74,12 @@ def picture(kind: Kind, glance: Glance, title: str) -> str:
 
 def statistics_markdown(rows: Sequence[ColumnStatistics]) -> str:
     """The main numbers of all columns as a Markdown table; of the first columns when there are too many."""
-    head = "| column | type | nulls | distinct | minimum | maximum | mean |\n|---|---|--:|--:|--:|--:|--:|"
+    head = f"| {' | '.join(STATISTICS[name].label for name in _CELLS)} |\n|---|---|--:|--:|--:|--:|--:|"
     lines = [_markdown_row(row) for row in rows]
 
     def build(count: int) -> str:
         rest = len(lines) - count
-        return "\n".join([head, *lines[:count], *([f"\n{count_text(rest)} more columns"] if rest else [])])
+        return "\n".join([head, *lines[:count], *([f"\n{number(rest)} more columns"] if rest else [])])
 
     return fitting(build, len(lines), _STATISTICS)
 
@@ -141,16 +142,19 @@ def _of_kind(kind: Kind, column: ColumnPicture) -> ColumnPicture | None:
 
 
 def _markdown_row(row: ColumnStatistics) -> str:
-    cells = (
-        row.column,
-        row.type,
-        count_text(row.null_count),
-        distinct_text(row),
-        bound_text(row.minimum, row.minimum_exact, "≥ "),
-        bound_text(row.maximum, row.maximum_exact, "≤ "),
-        "" if row.mean is None else number_text(row.mean),
-    )
-    return "| " + " | ".join(_cell(cell) for cell in cells) + " |"
+    return "| " + " | ".join(_cell(cell(row)) for cell in _CELLS.values()) + " |"
+
+
+_CELLS: Mapping[str, Callable[[ColumnStatistics], str]] = {
+    "column": lambda row: row.column,
+    "type": lambda row: type_name(row.type),
+    "null_count": lambda row: number(row.null_count),
+    "distinct_count": distinct_text,
+    "minimum": minimum_text,
+    "maximum": maximum_text,
+    "mean": lambda row: "" if row.mean is None else number(row.mean),
+}
+"""What the Markdown table tells of a column, by statistic."""
 
 
 def _cell(text: str) -> str:

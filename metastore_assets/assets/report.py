@@ -15,11 +15,11 @@ from dagster import (
 )
 
 from metastore_assets.assets.changes import Changes, paths_of
-from metastore_assets.assets.glance import glance_at
 from metastore_assets.assets.metadata import COMMITTED, SNAPSHOT, VERSION, Metadata, column_schema, profile_metadata
 from metastore_assets.assets.names import Kind, asset_key, source_key
-from metastore_assets.assets.text import count_text
 from metastore_assets.lookup import TableLookup
+from metastore_assets.pictures.glance import glance_at
+from metastore_assets.pictures.text import plural
 from metastore_assets.pipeline.signatures import PROFILE_VERSION
 from metastore_assets.store.manifest import PartitionEntry, ProfileFiles, Version
 from metastore_assets.store.objects import ObjectStore
@@ -87,7 +87,7 @@ class Report:
         """The table-level events: results for kinds that the run is to materialize, plain events for the others."""
         version = self.version
         glance = glance_at(self.lookup, None, TABLE_COLUMNS)
-        title = f"{self.table} · {count_text(version.row_count)} rows · version {version.number}"
+        title = f"{self.table} · {plural(version.row_count, 'row')} · version {version.number}"
         rows = {"dagster/row_count": MetadataValue.int(version.row_count)}
         counts = {
             "partitions": MetadataValue.int(len(version.partitions)),
@@ -111,7 +111,7 @@ class Report:
 
     def _partition(self, entry: PartitionEntry, kinds: Collection[Kind]) -> list[AssetMaterialization]:
         glance = glance_at(self.lookup, entry.key, PARTITION_COLUMNS)
-        title = f"{self.table} · {entry.key} · {count_text(entry.row_count)} rows · version {self.version.number}"
+        title = f"{self.table} · {entry.key} · {plural(entry.row_count, 'row')} · version {self.version.number}"
         counts = {
             "dagster/partition_row_count": MetadataValue.int(entry.row_count),
             "fragments": MetadataValue.int(entry.fragments),

@@ -19,6 +19,7 @@ from metastore_assets.cli.options import (
 )
 from metastore_assets.cli.outputs import make_output
 from metastore_assets.cli.profile_command import profile
+from metastore_assets.cli.purge import purge
 from metastore_assets.cli.refresh import refresh
 from metastore_assets.cli.verify import verify
 from metastore_assets.errors import VersionNotFoundError
@@ -49,6 +50,7 @@ def cli() -> None:
 cli.add_command(refresh)
 cli.add_command(profile)
 cli.add_command(verify)
+cli.add_command(purge)
 
 
 @cli.command()
@@ -187,31 +189,6 @@ def expire(invocation: Invocation, name: str, keep: int | None, grace: float, as
     make_output(as_json).expired(
         {"table": name, "versions": removed.versions, "files": removed.files, "bytes": removed.bytes}
     )
-
-
-@cli.command()
-@name_argument
-@click.option(
-    "--before", type=click.IntRange(min=1), metavar="VERSION", required=True, help="The oldest version that stays."
-)
-@answering
-@click.pass_obj
-def purge(invocation: Invocation, name: str, before: int, as_json: bool) -> None:
-    """Remove older versions at once, and all that is kept of rows that only they had.
-
-    For values that must not be told any more: refresh the table, then purge it before the newest version. A reader of
-    an older version, or a refresh that runs, is stopped by that; both may be tried again. Also goes what restoring
-    former files of the table would need: it would be read again.
-    """
-    from dataclasses import asdict
-
-    from metastore_assets.pipeline.purge import purge as purge_table
-    from metastore_assets.store.objects import ObjectStore
-    from metastore_assets.store.versions import VersionStore
-
-    config = _config(invocation)
-    versions = VersionStore(ObjectStore(config.root, config.storage_options), config.table(name).name)
-    make_output(as_json).purged({"table": name, **asdict(purge_table(versions, before))})
 
 
 def _config(invocation: Invocation) -> MetastoreConfig:

@@ -6,9 +6,9 @@ import threading
 import time
 from typing import TYPE_CHECKING
 
-from metastore_assets.cli.text import one_line
 from metastore_assets.config import MetastoreConfig
 from metastore_assets.errors import MetastoreError
+from metastore_assets.pictures.text import one_line
 
 if TYPE_CHECKING:
     from metastore_assets.formats.base import SnapshotReference

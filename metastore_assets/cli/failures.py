@@ -15,9 +15,9 @@ from typing import Any
 import click
 from click.exceptions import NoArgsIsHelpError
 
-from metastore_assets.cli.text import one_line
 from metastore_assets.errors import MetastoreError
 from metastore_assets.messages import tidy
+from metastore_assets.pictures.text import one_line
 
 FAILED = 1
 USAGE = 2

@@ -5,11 +5,14 @@ from __future__ import annotations
 import textwrap
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
+from functools import partial
 from itertools import zip_longest
 from typing import Any
 
-from metastore_assets.cli import text
 from metastore_assets.cli.page import GAP, Column, Page, Styled
+from metastore_assets.pictures import text
+from metastore_assets.pictures.bars import sparkline
+from metastore_assets.statistics.column import STATISTICS
 
 SHAPE_BINS = 12
 """Most bins of the small pictures of distributions."""
@@ -56,32 +59,32 @@ def _nulls(row: Row, room: _Room) -> str:
 
 
 def _distinct(row: Row, room: _Room) -> str:
-    count = text.number(row["distinct_count"])
-    return f"~{count}" if row["distinct_count_guarantee"] == "estimate" else count
+    return text.estimate(text.number(row["distinct_count"]), row["distinct_count_guarantee"])
 
 
 def _minimum(row: Row, room: _Room) -> str:
-    return _value(row, row["minimum"], room, "" if row["minimum_exact"] else "≥")
+    return _value(row, row["minimum"], room, lambda shown: text.at_least(shown, row["minimum_exact"]))
 
 
 def _maximum(row: Row, room: _Room) -> str:
-    return _value(row, row["maximum"], room, "" if row["maximum_exact"] else "≤")
+    return _value(row, row["maximum"], room, lambda shown: text.at_most(shown, row["maximum_exact"]))
 
 
 def _percentile(fraction: float) -> Callable[[Row, _Room], str]:
     def cell(row: Row, room: _Room) -> str:
         known = {one["fraction"]: one["value"] for one in row["percentiles"] or ()}
-        return _value(row, known.get(fraction), room, "~" if row["percentiles_guarantee"] == "estimate" else "")
+        marked = partial(text.estimate, guarantee=row["percentiles_guarantee"])
+        return _value(row, known.get(fraction), room, marked)
 
     return cell
 
 
-def _value(row: Row, value: Any, room: _Room, mark: str) -> str:
+def _value(row: Row, value: Any, room: _Room, marked: Callable[[str], str]) -> str:
     if value is None:
         return text.ABSENT
     if isinstance(value, float) and room.compact:
-        return mark + text.number(value)
-    shown = mark + text.typed_value(value, row["type"])
+        return marked(text.number(value))
+    shown = marked(text.typed_value(value, row["type"]))
     if room.values is None or text.cells(shown) <= room.values:
         return shown
     day, blank, _ = shown.partition(" ")
@@ -90,19 +93,29 @@ def _value(row: Row, value: Any, room: _Room, mark: str) -> str:
     return text.cut(shown, room.values)
 
 
+def _field(name: str, cell: Callable[[Row, _Room], str], style: str = "", right: bool = False) -> _Field:
+    """A field under the name that people know the statistic by."""
+    return _Field(Column(STATISTICS[name].label, style=style, right=right), cell)
+
+
+def _number(name: str) -> _Field:
+    return _field(name, lambda row, room: text.number(row[name]), right=True)
+
+
+_NANS = _number("nan_count")
 _FIELDS = (
-    _Field(Column("column", style="bold"), _name),
-    _Field(Column("type", style="cyan"), _type),
-    _Field(Column("nulls", right=True), _nulls),
-    _Field(Column("NaN", right=True), lambda row, room: text.number(row["nan_count"])),
-    _Field(Column("distinct", right=True), _distinct),
-    _Field(Column("minimum"), _minimum),
+    _field("column", _name, style="bold"),
+    _field("type", _type, style="cyan"),
+    _field("null_count", _nulls, right=True),
+    _NANS,
+    _field("distinct_count", _distinct, right=True),
+    _field("minimum", _minimum),
     _Field(Column("5 %"), _percentile(0.05)),
     _Field(Column("median"), _percentile(0.5)),
     _Field(Column("95 %"), _percentile(0.95)),
-    _Field(Column("maximum"), _maximum),
-    _Field(Column("mean", right=True), lambda row, room: text.number(row["mean"])),
-    _Field(Column("std dev", right=True), lambda row, room: text.number(row["standard_deviation"])),
+    _field("maximum", _maximum),
+    _number("mean"),
+    _number("standard_deviation"),
 )
 _DISTRIBUTION = Column("distribution", style="green")
 _LEFT_OUT_FIRST = (("std dev",), ("5 %", "95 %"), ("mean",), ("NaN",), ("distribution",), ("median",))
@@ -127,9 +140,9 @@ def print_statistics(
     options that show them `elsewhere`; or, to have it `whole`, all numbers are printed, in as many tables as it takes.
     Where there is no terminal, everything is whole.
     """
-    fields = [field for field in _FIELDS if field.column.heading != "NaN" or any(row["nan_count"] for row in rows)]
+    fields = [field for field in _FIELDS if field is not _NANS or any(row["nan_count"] for row in rows)]
     if shapes:
-        fields.append(_Field(_DISTRIBUTION, lambda row, room: text.sparkline(shapes.get(row["column"], ()))))
+        fields.append(_Field(_DISTRIBUTION, lambda row, room: sparkline(shapes.get(row["column"], ()))))
     left_out: list[str] = []
     if page.width is None:
         _print(page, fields, rows, _Room())

@@ -4,10 +4,11 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 
-from metastore_assets.cli import text
 from metastore_assets.cli.output import Answer
 from metastore_assets.cli.page import Column, Page, Part, Styled
 from metastore_assets.cli.statistics_table import print_statistics
+from metastore_assets.pictures import text
+from metastore_assets.pictures.bars import bar, chart
 
 LISTED_BINS = 40
 """Up to so many bins, each has a line with its edges and its frequency; more make a chart."""
@@ -93,14 +94,14 @@ class TerminalOutput:
         self._column_heading(subject)
         total = subject["value_count"] + subject["null_count"]
         most = max((row["frequency"] for row in values), default=0)
-        bar = _BAR if self.width is None else max(8, min(_BAR, self.width // 3))
-        limit = None if self.width is None else max(12, self.width - bar - 30)
+        longest = _BAR if self.width is None else max(8, min(_BAR, self.width // 3))
+        limit = None if self.width is None else max(12, self.width - longest - 30)
         lines: list[Sequence[Part]] = [
             (
                 text.typed_value(row["value"], subject["type"], limit),
                 text.number(row["frequency"]),
                 Styled(text.share(row["frequency"], total), "dim"),
-                Styled(text.bar(row["frequency"], most, bar), "green"),
+                Styled(bar(row["frequency"], most, longest), "green"),
             )
             for row in values
         ]
@@ -214,7 +215,7 @@ class TerminalOutput:
                     text.typed_value(row["minimum"], type, limit),
                     text.typed_value(row["maximum"], type, limit),
                     text.number(row["frequency"]),
-                    text.bar(row["frequency"], most, _BAR),
+                    bar(row["frequency"], most, _BAR),
                 )
                 for row in bins
             ],
@@ -225,7 +226,7 @@ class TerminalOutput:
         marks = {0: text.number(max(counts)), CHART_HEIGHT // 2: text.number(max(counts) // 2)}
         axis = max(map(len, marks.values())) + 2
         stretch = max(1, (width - axis) // len(counts))
-        lines = text.chart([count for count in counts for _ in range(stretch)], CHART_HEIGHT)
+        lines = chart([count for count in counts for _ in range(stretch)], CHART_HEIGHT)
         for row, line in enumerate(lines):
             mark = f"{marks[row]:>{axis - 2}} ┤" if row in marks else f"{'│':>{axis}}"
             self._page.line(Styled(mark, "dim"), Styled(line.rstrip(), "green"))
@@ -250,8 +251,8 @@ class TerminalOutput:
     def _column_heading(self, subject: Answer) -> None:
         facts = [text.plural(subject["value_count"], "value")]
         if subject["distinct_count"] is not None:
-            about = "~" if subject["distinct_count_guarantee"] == "estimate" else ""
-            facts.append(f"{about}{text.number(subject['distinct_count'])} distinct")
+            distinct = text.estimate(text.number(subject["distinct_count"]), subject["distinct_count_guarantee"])
+            facts.append(f"{distinct} distinct")
         if subject["null_count"]:
             facts.append(text.plural(subject["null_count"], "null"))
         if subject["nan_count"]:

@@ -37,11 +37,13 @@ class FragmentReader(Protocol):
         Includes partition columns and columns that the table's current schema no longer has.
         """
 
-    def read(self, field: pa.Field) -> Iterator[pa.Array]:
+    def read(self, field: pa.Field, *, encoded: bool = False) -> Iterator[pa.Array]:
         """The live rows of one top-level column, in chunks of bounded size, each of `field.type`.
 
-        A column that the fragment was written without is all null (or its declared default). The lengths of the
-        chunks add up to `row_count`. Raises FragmentError when the file cannot be read.
+        With `encoded` a chunk of texts or bytes that the file keeps as a dictionary may be a dictionary array of that
+        type, with less than half as many entries as rows; entries may repeat, or occur in no row. A column that the
+        fragment was written without is all null (or its declared default). The lengths of the chunks add up to
+        `row_count`. Raises FragmentError when the file cannot be read.
         """
 
     def __enter__(self) -> FragmentReader: ...

@@ -8,7 +8,7 @@ Dates, times and timestamps are ISO 8601, to the nanosecond and of any year (see
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
 import pyarrow as pa
@@ -16,7 +16,9 @@ from pyarrow import types as t
 
 from metastore_assets.iso8601 import temporal_text
 from metastore_assets.lookup.table import Bin, TopValues
-from metastore_assets.statistics.column import ColumnStatistics
+from metastore_assets.statistics.column import STATISTICS, ColumnStatistics
+from metastore_assets.statistics.declared import Kind
+from metastore_assets.statistics.frequencies import Percentiles
 from metastore_assets.store.manifest import Decision, Version
 
 Json = dict[str, Any]
@@ -56,36 +58,7 @@ def _decision_json(decision: Decision | None) -> Json | None:
 
 def column_json(row: ColumnStatistics) -> Json:
     """One column of `show`. null where a statistic is not known or not defined for the type."""
-    return {
-        "column": row.column,
-        "type": row.type,
-        "value_count": integer_json(row.value_count),
-        "null_count": integer_json(row.null_count),
-        "nan_count": integer_json(row.nan_count),
-        "minimum": scalar_json(row.minimum),
-        "maximum": scalar_json(row.maximum),
-        "minimum_exact": row.minimum_exact,
-        "maximum_exact": row.maximum_exact,
-        "distinct_count": integer_json(row.distinct_count),
-        "distinct_count_guarantee": row.distinct_count_guarantee,
-        "duplicate_count": integer_json(row.duplicate_count),
-        "sum": _sum_json(row),
-        "mean": float_json(row.mean),
-        "standard_deviation": float_json(row.standard_deviation),
-        "skewness": float_json(row.skewness),
-        "kurtosis": float_json(row.kurtosis),
-        "minimum_length": integer_json(row.minimum_length),
-        "maximum_length": integer_json(row.maximum_length),
-        "mean_length": float_json(row.mean_length),
-        "true_count": integer_json(row.true_count),
-        "total_bytes": integer_json(row.total_bytes),
-        "percentiles": None
-        if row.percentiles is None
-        else [{"fraction": fraction, "value": scalar_json(value)} for fraction, value in row.percentiles],
-        "percentiles_guarantee": row.percentiles_guarantee,
-        "frequencies": row.frequencies,
-        "reason": row.reason,
-    }
+    return {name: _FORMS[own.kind](getattr(row, name), row) for name, own in STATISTICS.items() if own.is_told}
 
 
 def top_json(top: TopValues) -> list[Json]:
@@ -140,9 +113,29 @@ def float_json(value: float | None) -> float | str | None:
     return "NaN" if math.isnan(value) else "Infinity" if value > 0 else "-Infinity"
 
 
-def _sum_json(row: ColumnStatistics) -> int | float | str | None:
-    if row.sum is None or row.type_class is None:
-        return row.sum
+def _sum_json(value: str | None, row: ColumnStatistics) -> int | float | str | None:
+    if value is None or row.type_class is None:
+        return value
     if row.type_class == "float64":
-        return float_json(float(row.sum))
-    return integer_json(int(row.sum)) if row.type_class in ("int64", "uint64") else row.sum
+        return float_json(float(value))
+    return integer_json(int(value)) if row.type_class in ("int64", "uint64") else value
+
+
+def _percentiles_json(percentiles: Percentiles | None) -> list[Json] | None:
+    if percentiles is None:
+        return None
+    return [{"fraction": fraction, "value": scalar_json(value)} for fraction, value in percentiles]
+
+
+_FORMS: Mapping[Kind, Callable[[Any, ColumnStatistics], Any]] = {
+    "place": lambda value, row: value,
+    "count": lambda value, row: integer_json(value),
+    "measure": lambda value, row: float_json(value),
+    "flag": lambda value, row: value,
+    "text": lambda value, row: value,
+    "bytes": lambda value, row: None if value is None else value.hex(),
+    "sum": _sum_json,
+    "value": lambda value, row: scalar_json(value),
+    "percentiles": lambda value, row: _percentiles_json(value),
+}
+"""The JSON of each kind of statistic, of a value and the row that it is in."""

@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
-from dataclasses import dataclass, fields
+from dataclasses import dataclass
 from typing import Any
 
 import pyarrow as pa
@@ -13,7 +13,7 @@ import pyarrow as pa
 from metastore_assets.pipeline.plan import Layout
 from metastore_assets.pipeline.states_files import StatesFiles
 from metastore_assets.pipeline.stored import FrequencyReader, read_histograms, read_states, read_statistics
-from metastore_assets.statistics.column import ColumnStatistics
+from metastore_assets.statistics.column import STATISTICS, ColumnStatistics
 from metastore_assets.statistics.frequencies import EMPTY, Frequencies
 from metastore_assets.statistics.histogram import Histogram
 from metastore_assets.statistics.profile import all_null_statistics
@@ -24,8 +24,6 @@ from metastore_assets.store.manifest import ProfileFiles
 
 _ROUNDED = 1e-9
 """Relative difference of floats that rounding explains: higher moments depend on how they merge."""
-_NAMING = {"position", "column", "type"}
-_STATES = {"moments", "quantile_sketch", "distinct_sketch"}
 
 
 @dataclass(frozen=True)
@@ -91,12 +89,12 @@ def differences(layout: Layout, stored: ProfileView, found: ProfileView) -> Iter
 
 
 def _compared(own: ColumnStatistics, other: ColumnStatistics) -> list[str]:
-    left_out = _NAMING | _STATES
+    left_out: set[str] = set()
     if "estimate" in (own.distinct_count_guarantee, other.distinct_count_guarantee):
-        left_out = left_out | {"distinct_count", "duplicate_count"}
+        left_out |= {"distinct_count", "duplicate_count"}
     if "estimate" in (own.percentiles_guarantee, other.percentiles_guarantee):
-        left_out = left_out | {"percentiles"}
-    return [one.name for one in fields(ColumnStatistics) if one.name not in left_out]
+        left_out |= {"percentiles"}
+    return [name for name, one in STATISTICS.items() if one.merge != "named" and name not in left_out]
 
 
 def _same(left: Any, right: Any) -> bool:

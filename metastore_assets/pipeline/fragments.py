@@ -136,10 +136,12 @@ def profile_bundle(context: ProfileContext, bundle: Bundle) -> Results:
     """
     if len(bundle) == 1 and (bundle[0].id in context.alone or not context.layout.leaves):
         (fragment,) = bundle
-        return [_told(fragment, partial(_profile_own, context, fragment))]
+        return [_outcome(context, fragment, partial(_profile_own, context, fragment))]
     with StatesWriter(context.store, "fragments", layout_union(context.layout), lists=True) as writer:
         # What is left of one that fails halfway is a section that nothing names.
-        results = [_told(fragment, partial(_profile_section, context, fragment, writer)) for fragment in bundle]
+        results = [
+            _outcome(context, fragment, partial(_profile_section, context, fragment, writer)) for fragment in bundle
+        ]
     if all(isinstance(result, FragmentFailure) for result in results):
         context.store.delete([writer.path])
     files = {own.name: own for own in writer.files}
@@ -149,17 +151,27 @@ def profile_bundle(context: ProfileContext, bundle: Bundle) -> Results:
     ]
 
 
-def _told(fragment: Fragment, profile: Callable[[], FragmentEntry]) -> FragmentEntry | FragmentFailure:
+def _outcome(
+    context: ProfileContext, fragment: Fragment, profile: Callable[[], FragmentEntry]
+) -> FragmentEntry | FragmentFailure:
     try:
         return profile()
     except StoreError:
         raise
     except MetastoreError as error:
         missing = isinstance(error, FragmentError) and error.missing
-        return _failure(fragment, str(error), missing)
+        return _failure(fragment, _told(context, fragment, error, str(error)), missing)
     except _DAMAGE as error:
         # What a reader throws at damaged bytes is not bounded by what it documents.
-        return _failure(fragment, f"{fragment.path}: {reason(error)}", isinstance(error, FileNotFoundError))
+        text = _told(context, fragment, error, f"{fragment.path}: {reason(error)}")
+        return _failure(fragment, text, isinstance(error, FileNotFoundError))
+
+
+def _told(context: ProfileContext, fragment: Fragment, error: BaseException, text: str) -> str:
+    """What is said of an error: not its text where values are hidden, for a reader may quote what it stumbled over."""
+    if all(policy.values == "shown" for _, policy in context.layout.leaves):
+        return text
+    return f"{fragment.path}: cannot be read ({type(error).__name__}; a column's values are hidden, so no more is told)"
 
 
 def _failure(fragment: Fragment, message: str, missing: bool) -> FragmentFailure:
@@ -205,7 +217,7 @@ def _profile(
     policies = {leaf.path: policy for leaf, policy in context.layout.leaves}
     unlisted: list[str] = []
     for field, leaves in zip(context.schema, schema_leaves(context.schema), strict=True):
-        profiles = profile_field(field, reader.read(field), policies.__getitem__, leaves=leaves)
+        profiles = profile_field(field, reader.read(field, encoded=True), policies.__getitem__, leaves=leaves)
         own = profiles[0].statistics
         if own.value_count + own.null_count != row_count:
             raise FragmentError(

@@ -12,7 +12,8 @@ from dataclasses import dataclass, replace
 from datetime import UTC, datetime, timedelta
 
 from metastore_assets.errors import VersionConflictError, VersionNotFoundError
-from metastore_assets.pipeline.rewriting import moved_from_mixed
+from metastore_assets.pipeline.engine import Engine
+from metastore_assets.pipeline.rewriting import gathered
 from metastore_assets.store.document import stored_entries
 from metastore_assets.store.manifest import Version
 from metastore_assets.store.pending import clear_pending, list_pending, read_pending, remove_cleared
@@ -36,45 +37,43 @@ class Purged:
     """The version, of the same content as the one before, that was published without what was kept of former fragments.
     """
     unfinished: int
-    """Profiles that refreshes of the last day have not published, and that stay for them."""
+    """Files of profiles that refreshes of the last day have not published, and that stay for them."""
 
 
-def purge(versions: VersionStore, before: int, now: datetime | None = None) -> Purged:
-    """Remove all versions below the number `before`, and every file that no live part of those from there on needs.
+def purge(engine: Engine, versions: VersionStore, before: int, now: datetime | None = None) -> Purged:
+    """Remove all versions below the number `before`, and every file that nothing told from there on needs.
 
-    Also what only the profiles of fragments that left the table need, in whatever version, and what planning learnt.
+    Of the versions from there on stays what they tell of partitions and the table; of profiles of fragments only what
+    the newest one needs to be planned from. What planning learnt goes too.
 
     Raises VersionNotFoundError when there is no version from `before` on, VersionConflictError when others publish
-    all the time; StoreError when a version that stays cannot be read, and then nothing has been removed.
+    all the time; StoreError when a version cannot be read, and then nothing has been removed.
     """
     now = now or datetime.now(UTC)
-    published = _publish_without_former(versions, before)
+    published = _publish_without_former(engine, versions, before)
     objects, documents = versions.objects, versions.documents
     numbers = versions.numbers()
-    kept = [versions.read(number) for number in numbers if number >= before]
+    all_ = [versions.read(number) for number in numbers]
+    needed = {path for version in all_ if version.number >= before for path in _told_paths(version)}
+    needed.update(path for version in all_ if version.number >= published for path in _all_paths(version))
     pending = list_pending(objects)
     # Who has read one that was cleared since began before the version just published, and has to begin anew.
     stale = [info.path for info in pending.files if info.path in pending.marks or info.modified < now - _RUNNING]
-    young = [info.path for info in pending.files if info.path not in stale]
-    *earlier, newest = kept
-    # Those before it need no more than it takes to answer: nothing is planned from them.
-    needed = {path for version in earlier for path in _live_paths(version)} - {*_shared_paths(kept)}
-    needed.update(_live_paths(newest))
-    unfinished = {path for file in young for entry in read_pending(objects, file) for path in entry.files.paths()}
-    removable = {path for version in kept for path in _former_paths(version)} | {*_shared_paths(kept)}
-    removable |= {path for file in stale for entry in read_pending(objects, file) for path in entry.files.paths()}
-    outdated = [number for number in numbers if number < before]
-    for number in outdated:
-        removable.update(_all_paths(versions.read(number)))
+    unfinished, removable = (
+        {path for file in files for entry in read_pending(objects, file) for path in entry.files.paths()}
+        for files in ([info.path for info in pending.files if info.path not in stale], stale)
+    )
+    removable.update(path for version in all_ for path in _all_paths(version))
     removable -= needed | unfinished
     sizes = {info.path: info.size for info in objects.list()}
     # Versions go before the first of their files does: who reads one finds it gone, not damaged.
+    outdated = [number for number in numbers if number < before]
     objects.delete([documents.path(number) for number in outdated])
     gone = sorted(removable & sizes.keys())
     objects.delete(gone)
     clear_pending(objects, stale)
     remove_cleared(objects, list_pending(objects), stale)
-    left = versions.expire(len(kept), _RUNNING, now)
+    left = versions.expire(len(numbers), _RUNNING, now)
     return Purged(
         len(outdated),
         len(gone) + len(stale) + left.files,
@@ -84,7 +83,7 @@ def purge(versions: VersionStore, before: int, now: datetime | None = None) -> P
     )
 
 
-def _publish_without_former(versions: VersionStore, before: int) -> int:
+def _publish_without_former(engine: Engine, versions: VersionStore, before: int) -> int:
     """Publish what the newest version says, but for former fragments and what planning learnt; the number."""
     for _ in range(_ATTEMPTS):
         latest = versions.latest()
@@ -94,13 +93,14 @@ def _publish_without_former(versions: VersionStore, before: int) -> int:
                 f"table {versions.table!r} has no version {before} or later that could stay: {there}"
             )
         live = [entry for entry in latest.fragments if entry.retired is None]
-        # Files that they share with what went hold its values too.
-        live, nodes = moved_from_mixed(versions.objects, live, latest.nodes)
+        fragments, nodes = gathered(
+            engine, versions.objects, len(latest.schema), live, list(latest.nodes), least_share=1
+        )
         new = replace(
             latest,
             number=latest.number + 1,
             published_at=datetime.now(UTC),
-            fragments=live,
+            fragments=fragments,
             nodes=nodes,
             memory={},
             released=None,
@@ -116,33 +116,13 @@ def _publish_without_former(versions: VersionStore, before: int) -> int:
     )
 
 
-def _live_paths(version: Version) -> Iterator[str]:
-    """What a version needs to answer and to be planned from."""
-    former = set(_former_paths(version))
-    live = {path for entry in version.fragments if entry.retired is None for path in entry.files.paths()}
-    yield from (path for path in _all_paths(version) if path not in former or path in live)
-
-
-def _shared_paths(kept: Sequence[Version]) -> Iterator[str]:
-    """Files of several profiles that nobody but merges reads."""
-    for version in kept:
-        profiles = [entry.files for entries in (version.fragments, version.nodes) for entry in entries]
-        yield from (files.states for files in profiles if files.sections > 1)
-
-
-def _former_paths(version: Version) -> Iterator[str]:
-    """Profiles of fragments that are not in the version's snapshot."""
-    others = [entry.files for entries in (version.partitions, version.nodes) for entry in entries]
-    named = {path for files in (version.files, *others) for path in files.paths()}
-    yield from (
-        path
-        for entry in version.fragments
-        if entry.retired is not None
-        for path in entry.files.paths()
-        if path not in named
-    )
+def _told_paths(version: Version) -> Iterator[str]:
+    """What a version needs to answer."""
+    yield from version.files.paths()
+    yield from (path for entry in version.partitions for path in entry.files.paths())
+    yield from (path for own in stored_entries(version) for path in own.files.paths())
+    yield from version.own_files()
 
 
 def _all_paths(version: Version) -> Sequence[str]:
-    entries = [path for own in stored_entries(version) for path in own.files.paths()]
-    return [*version.paths(), *version.own_files(), *entries]
+    return [*version.paths(), *_told_paths(version)]

@@ -26,7 +26,7 @@ from metastore_assets.pipeline.decisions import planned_decisions, recorded_deci
 from metastore_assets.pipeline.engine import Engine
 from metastore_assets.pipeline.moved import without_moves
 from metastore_assets.pipeline.outcome import Progress, RefreshResult, nothing_to_do, result_of
-from metastore_assets.pipeline.plan import Decided, Layouts, Plan, make_plan, table_layout
+from metastore_assets.pipeline.plan import Decided, Layout, Layouts, Plan, make_plan, table_layout
 from metastore_assets.pipeline.profiling import profile_all, profile_error, save_as, saving
 from metastore_assets.pipeline.reading import TaskReader
 from metastore_assets.pipeline.rewriting import without_lists
@@ -189,6 +189,7 @@ def _plan(
         moved_on = snapshot.reference != SnapshotReference(base.snapshot, base.committed_at)
         decided = planned_decisions(base, snapshot.schema, table, versions.objects, moved_on=moved_on)
     layout = table_layout(snapshot.schema, table, decided)
+    _check_hidden(table, layout, snapshot.partition_columns)
     layouts = {**made, **(base.layouts if base else {}), layout.id: layout.signatures}
     stored = [*(base.fragments if base else ()), *versions.pending()]
     return make_plan(
@@ -203,6 +204,15 @@ def _plan(
         partitions=partitions,
         number=number,
     )
+
+
+def _check_hidden(table: TableConfig, layout: Layout, partition_columns: Collection[str]) -> None:
+    for leaf, policy in layout.leaves:
+        if policy.values == "hidden" and leaf.path in partition_columns:
+            raise ConfigError(
+                f"table {table.name!r}: columns.{leaf.path} cannot be hidden: the table is partitioned by it, so that "
+                "its values are the keys of partitions, and in the names of the table's own files"
+            )
 
 
 def _published(versions: VersionStore, *, full: bool) -> tuple[Version | None, int]:

@@ -6,7 +6,7 @@ A section keeps its name when it moves, so nothing that was merged from it chang
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import partial
 from typing import TypeVar
@@ -62,24 +62,20 @@ def gathered(
     columns: int,
     fragments: Sequence[FragmentEntry],
     nodes: Sequence[NodeEntry],
+    least_share: float = 0.5,
 ) -> tuple[list[FragmentEntry], list[NodeEntry]]:
-    """All entries of the next version, of which those lie elsewhere whose file has less than half of its sections left.
+    """All entries of the next version, of which those lie elsewhere whose file has less than that share of its sections
+    left.
 
     So files take at most about twice the room of what is in use. Raises CorruptionError.
     """
-    tasks = _tasks(fragments, nodes, 0.5)
+    tasks = [
+        *_sparse("fragments", fragments, lambda entry: entry.partition_key, least_share),
+        *_sparse("nodes", nodes, lambda entry: node_group(entry.id), least_share),
+    ]
+    if not tasks:
+        return list(fragments), list(nodes)
     outcomes = engine.merge(partial(_rewrite, store, {}), tasks, [columns * len(task.files) for task in tasks])
-    moved = {files.name: files for outcome in outcomes for files in outcome.files}
-    return _moved(fragments, moved), _moved(nodes, moved)
-
-
-def moved_from_mixed(
-    store: ObjectStore, fragments: Sequence[FragmentEntry], nodes: Sequence[NodeEntry]
-) -> tuple[list[FragmentEntry], list[NodeEntry]]:
-    """The entries, of which those lie elsewhere whose file has a section that none of them names. Raises
-    CorruptionError.
-    """
-    outcomes = [_rewrite(store, {}, task) for task in _tasks(fragments, nodes, 1)]
     moved = {files.name: files for outcome in outcomes for files in outcome.files}
     return _moved(fragments, moved), _moved(nodes, moved)
 
@@ -119,21 +115,14 @@ def without_lists(
     }
 
 
-def _tasks(fragments: Sequence[FragmentEntry], nodes: Sequence[NodeEntry], least: float) -> list[_Task]:
-    """What has to be copied so that no file has less than that share of its sections named."""
-    return [
-        *_sparse("fragments", [(entry.partition_key, entry.files) for entry in fragments], least),
-        *_sparse("nodes", [(node_group(entry.id), entry.files) for entry in nodes], least),
-    ]
-
-
-def _sparse(folder: str, profiles: Sequence[tuple[str, ProfileFiles]], least: float) -> Iterator[_Task]:
-    """`profiles` are those of the folder, each with what it may share a file by."""
-    left = Counter(files.states for _, files in profiles)
+def _sparse(
+    folder: str, entries: Sequence[Entry], group: Callable[[Entry], str], least_share: float
+) -> Iterable[_Task]:
+    left = Counter(entry.files.states for entry in entries if entry.files.sections > 1)
     found: dict[str, list[ProfileFiles]] = {}
-    for group, files in profiles:
-        if left[files.states] < least * files.sections:
-            found.setdefault(group, []).append(files)
+    for entry in entries:
+        if entry.files.sections > 1 and left[entry.files.states] < least_share * entry.files.sections:
+            found.setdefault(group(entry), []).append(entry.files)
     for own in found.values():
         own.sort(key=lambda files: files.states)
         for start in range(0, len(own), _SECTIONS):

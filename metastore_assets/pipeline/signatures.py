@@ -139,7 +139,11 @@ def signature_of(text: str) -> Signature | None:
 def signature(position: int, leaves: Iterable[tuple[LeafColumn, KeptPolicy]]) -> Signature:
     """What is wanted of a top-level column, whose first leaf is at that position in the table."""
     own = list(leaves)
-    valued = [(leaf.field_id, policy) for leaf, policy in own if _has_values(leaf)]
+    valued = [(leaf.field_id, policy) for leaf, policy in own if policy.values == "shown" and _has_values(leaf)]
+    kinds = [
+        f"{leaf.field_id}:{class_signature(leaf.type) if policy.values == 'shown' else policy.values}"
+        for leaf, policy in own
+    ]
     states = {leaf: policy.frequencies for leaf, policy in valued if policy.frequencies not in ("all", "listed")}
     bins = {
         leaf: 0 if policy.histogram == "off" else histogram_capacity(policy.histogram)
@@ -147,7 +151,7 @@ def signature(position: int, leaves: Iterable[tuple[LeafColumn, KeptPolicy]]) ->
         if policy.histogram != _DEFAULT.histogram
     }
     return Signature(
-        statistics=digest([STATISTICS_VERSION, *(f"{leaf.field_id}:{class_signature(leaf.type)}" for leaf, _ in own)]),
+        statistics=digest([STATISTICS_VERSION, *kinds]),
         names=digest([str(position), *(f"{leaf.path}:{leaf.type}" for leaf, _ in own)]),
         values=tuple(leaf for leaf, _ in valued),
         frequencies=states,

@@ -22,6 +22,7 @@ from metastore_assets.statistics.histogram import Histogram, histogram_capacity,
 from metastore_assets.statistics.profile import all_null_statistics
 from metastore_assets.statistics.states import (
     KEPT,
+    OF_UNION,
     SKETCHES,
     histograms_of_states,
     one_chunk,
@@ -51,7 +52,7 @@ def read_states(opened: StatesFiles, files: ProfileFiles, layout: Layout) -> tup
     with sound(store, path):
         row_count, table = opened.read(files, (*KEPT, *SKETCHES)) if files.states else _without_sketches(store, path)
         for at, name in enumerate(KEPT):
-            if name in ("minimum", "maximum", "percentiles"):
+            if name in OF_UNION:
                 table = table.set_column(at, name, as_union(table[name].combine_chunks(), union))
         table = table.cast(states_table([], [], union).schema)
         rows = {field_id: at for at, field_id in enumerate(table["field_id"].to_pylist())}

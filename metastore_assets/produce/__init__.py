@@ -2,21 +2,31 @@
 
 from metastore_assets.produce.dataflow import Dataflow
 from metastore_assets.produce.executor import Executor, LocalExecutor
+from metastore_assets.produce.loading import Loader
 from metastore_assets.produce.perkey import Port
+from metastore_assets.produce.ranks import Ranks
 from metastore_assets.produce.rows import Rows
+from metastore_assets.produce.runs import Run
 from metastore_assets.produce.settings import Settings
-from metastore_assets.produce.stages import Batch, Preserve, Root, Stage, SumStage, SurrogateKey
+from metastore_assets.produce.stages import Batch, Delta, DeltaRoot, Preserve, Root, Stage, SumStage, SurrogateKey
+from metastore_assets.produce.state import FlowState
 from metastore_assets.produce.view import View
 
 __all__ = [
     "Batch",
     "Dataflow",
+    "Delta",
+    "DeltaRoot",
     "Executor",
+    "FlowState",
+    "Loader",
     "LocalExecutor",
     "Port",
     "Preserve",
+    "Ranks",
     "Root",
     "Rows",
+    "Run",
     "Settings",
     "Stage",
     "SumStage",

@@ -1,29 +1,25 @@
-"""A graph of stages with its versions in a storage: advance it, read it, and keep it tidy."""
+"""A graph of stages: steps from state to state; and, standing alone, versions of its own in its storage."""
 
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
-from collections.abc import Set as AbstractSet
-from dataclasses import replace
 from datetime import timedelta
-from itertools import chain
+from typing import TypeAlias
 
-import polars as pl
-
-from metastore_assets.errors import GraphError, StageChangedError, VersionConflictError
-from metastore_assets.produce.compaction import Work, compacted, rewritten
-from metastore_assets.produce.dataset import Dataset, State
+from metastore_assets.errors import GraphError, UpdateError, VersionConflictError
+from metastore_assets.produce.dataset import State
+from metastore_assets.produce.evolution import Given, fed_by, received, stepped, tidied
 from metastore_assets.produce.executor import Executor, LocalExecutor
 from metastore_assets.produce.graph import Typed, typed_graph
-from metastore_assets.produce.manifest import DATA, Manifest, Manifests, StageState
+from metastore_assets.produce.loading import Loader
+from metastore_assets.produce.manifest import DATA, Manifest, Manifests
 from metastore_assets.produce.parts import Part
-from metastore_assets.produce.rows import CHANGE
-from metastore_assets.produce.run_schema import GONE, RunSchema
-from metastore_assets.produce.runs import RunWriter
+from metastore_assets.produce.runs import Run
 from metastore_assets.produce.settings import Settings
-from metastore_assets.produce.stages import Node, Root
-from metastore_assets.produce.stepping import Environment, empty_state, step_root, step_stage
-from metastore_assets.produce.updates import DELETE, External, checked
+from metastore_assets.produce.stages import Delta, DeltaRoot, Node, Root
+from metastore_assets.produce.state import FlowState
+from metastore_assets.produce.stepping import Environment
+from metastore_assets.produce.updates import External
 from metastore_assets.produce.view import View
 from metastore_assets.store.expire import Expired
 from metastore_assets.store.objects import ObjectStore
@@ -31,9 +27,19 @@ from metastore_assets.store.objects import ObjectStore
 _ATTEMPTS = 20
 """How often a version is planned anew because another publisher was first."""
 
+Update: TypeAlias = "External | Sequence[Delta]"
+"""Of a Root: what changed, by key. Of a DeltaRoot: what came and what went."""
+
 
 class Dataflow:
-    """Roots and stages over one storage. Any number of processes may advance it at once: one of them wins each time."""
+    """Roots and stages over one storage.
+
+    `step`, `load`, `rebuilt` and `compacted` are pure: they lead from a state to another, add files, and change none.
+    Whoever calls them publishes the state, by naming it in a document of their own, or drops it (`discard`).
+
+    `advance`, `rebuild`, `compact`, `version` and `expire` do so with versions that the dataflow keeps itself. Any
+    number of processes may advance it at once: one of them wins each time.
+    """
 
     def __init__(
         self,
@@ -43,52 +49,129 @@ class Dataflow:
         executor: Executor | None = None,
         settings: Settings | None = None,
         check: bool = False,
+        folder: str = DATA,
     ) -> None:
         """Raises GraphError when the declaration cannot run.
 
+        All files are written below `folder`, which is of this dataflow alone; states name them relative to `storage`.
         With `check`, every Produce function is called twice, and ProduceError is raised where it gives something else.
         """
         self._storage = storage
         self._graph = typed_graph(nodes)
-        self._manifests = Manifests(storage)
+        self._manifests = Manifests(storage, folder)
         self._executor = executor or LocalExecutor()
         self._settings = settings or Settings()
         self._check = check
+        self._folder = folder
+
+    def step(
+        self,
+        state: FlowState,
+        updates: Mapping[str, Update],
+        versions: Mapping[str, int] | None = None,
+        *,
+        sort: bool = False,
+    ) -> FlowState:
+        """The state after updates of roots went through all stages; `FlowState()` is the one before the first.
+
+        `versions` says for a root which version of its source its update leads to: one that has been applied already
+        is skipped, and when nothing is left to apply, the result is `state` itself. With `sort`, updates that are not
+        sorted are. Raises UpdateError, ProduceError, CorruptionError or StageChangedError, and leaves nothing then.
+        A process that is killed leaves files that no state names: whoever expires states removes them.
+        """
+        env = self._environment()
+        try:
+            given = self._given(env, updates, versions or {}, state.sources, sort=sort)
+            fresh = given.beyond(state.sources)
+            if (updates or versions) and fresh.is_nothing:
+                return state
+            return stepped(env, self._graph, state, fresh, set())
+        finally:
+            self._storage.delete(env.scratch)
+
+    def load(
+        self,
+        state: FlowState,
+        content: Mapping[str, External | Sequence[Run]],
+        versions: Mapping[str, int] | None = None,
+    ) -> FlowState:
+        """The state in which some roots and sum stages hold what is given, whatever they held before.
+
+        Rows (key and value columns) in key order, one per key of a sum; or runs that its `loader` wrote, in key order.
+        What they feed and is not loaded too is built anew from them. All of these are reset (`View.is_reset`). Nobody
+        checks that loaded stages agree with what feeds them: give what stepping would have led to.
+        Raises UpdateError, GraphError or StageChangedError.
+        """
+        env = self._environment()
+        for name in content:
+            self._typed(name)
+        try:
+            loaded = {name: self._loaded(env, name, rows) for name, rows in content.items()}
+            rebuilt = fed_by(self._graph, loaded.keys()) - loaded.keys()
+            return stepped(env, self._graph, state, Given(sources=dict(versions or {}), loaded=loaded), rebuilt)
+        except BaseException:
+            env.scratch.extend(env.written)
+            raise
+        finally:
+            self._storage.delete(env.scratch)
+
+    def loader(self, stage: str) -> Loader:
+        """Writes runs of a root or a sum stage, in this process or in tasks of others, for `load`."""
+        return Loader.of(self._typed(stage), self._storage, self._folder, self._settings)
+
+    def rebuilt(self, state: FlowState, *names: str) -> FlowState:
+        """The state with some stages, and all that they feed, built from nothing; roots are emptied. See `rebuild`."""
+        env = self._environment()
+        try:
+            return self._rebuilt(env, state, names)
+        finally:
+            self._storage.delete(env.scratch)
+
+    def compacted(self, state: FlowState, *, full: bool = False) -> FlowState:
+        """A state that holds the same, with all merges that are due done, or with `full` one run per range of keys.
+
+        The result equals `state` where there is nothing to do. Raises StageChangedError.
+        """
+        return tidied(self._environment(), self._graph, state, full=full)
+
+    def discard(self, state: FlowState, base: FlowState) -> None:
+        """Remove the files of a state that nobody will publish; those that `base`, where it began, names stay."""
+        self._storage.delete(sorted(state.paths() - base.paths()))
+
+    def view(self, state: FlowState) -> View:
+        """What a state holds, and the update that led to it."""
+        return View(self._storage, self._graph, state)
 
     def version(self, number: int | None = None) -> View:
         """A version, the newest when none is named; version 0 is empty. Raises VersionNotFoundError."""
         manifest = self._manifests.latest() if number is None else self._manifests.read(number)
-        return View(self._storage, self._graph, manifest)
+        return View(self._storage, self._graph, manifest.state, manifest)
 
     def advance(
         self,
-        updates: Mapping[str, External],
+        updates: Mapping[str, Update],
         versions: Mapping[str, int] | None = None,
         *,
         sort: bool = False,
     ) -> int:
-        """Apply updates of roots to all stages, and publish the next version; its number.
+        """Take a step from the newest version, and publish the next one; its number.
 
-        `versions` says for a root which version of its source its update leads to: one that has been applied already
-        is skipped, and when nothing is left to apply, no version is published. With `sort`, updates that are not
-        sorted are. Raises UpdateError, ProduceError, CorruptionError or StageChangedError; the last version stands.
+        As `step`; when nothing is left to apply, no version is published. When it raises, the last version stands.
         """
-        sources = dict(versions or {})
-        for name in {*updates, *sources}:
-            if not isinstance(self._typed(name).node, Root):
-                raise GraphError(f"{name!r} is a stage; updates are of roots")
-        latest = self._manifests.latest()
-        self._check_declared(latest)
-        applied = latest.sources
-        incoming: dict[str, Part] = {}
-        scratch: list[str] = []
+        env = self._environment()
         try:
-            for name, update in updates.items():
-                if name not in sources or sources[name] > applied.get(name, sources[name] - 1):
-                    incoming[name] = self._received(name, update, scratch, sort=sort)
-            return self._publish(lambda base: self._next(base, incoming, sources, bool(updates), scratch), scratch)
+            latest = self._manifests.latest()
+            given = self._given(env, updates, versions or {}, latest.state.sources, sort=sort)
+
+            def plan(base: FlowState) -> FlowState | None:
+                fresh = given.beyond(base.sources)
+                if (updates or versions) and fresh.is_nothing:
+                    return None
+                return stepped(env.again(), self._graph, base, fresh, set())
+
+            return self._publish(plan, env.scratch)
         finally:
-            self._clean(scratch)
+            self._storage.delete(env.scratch)
 
     def rebuild(self, *names: str) -> int:
         """Build stages and all that they feed from nothing, and publish the next version; its number.
@@ -96,15 +179,11 @@ class Dataflow:
         Needed after a stage was declared otherwise. Their updates then add all there is (`View.is_reset`). A root is
         emptied: its source has to be given whole again.
         """
-        wanted = {self._typed(name).name for name in names}
-        for name, typed in self._graph.items():
-            if wanted & set(typed.feeders):
-                wanted.add(name)
-        scratch: list[str] = []
+        env = self._environment()
         try:
-            return self._publish(lambda base: self._stepped(base, {}, {}, wanted, scratch), scratch)
+            return self._publish(lambda base: self._rebuilt(env.again(), base, names), env.scratch)
         finally:
-            self._clean(scratch)
+            self._storage.delete(env.scratch)
 
     def compact(self, *, full: bool = False) -> bool:
         """Merge all runs that are due, or with `full` every shard into one run; whether there was anything to do.
@@ -113,29 +192,13 @@ class Dataflow:
         is without effect. Raises StageChangedError.
         """
         base = self._manifests.latest()
-        self._check_declared(base)
-        work = Work(self._executor, DATA, self._settings)
-
-        def merged(run_schema: RunSchema, state: State) -> State:
-            dataset = Dataset(self._storage, run_schema, state)
-            tidy = not state.level0 and all(len(shard.runs) <= 1 for shard in state.shards)
-            if full:
-                return state if tidy else rewritten(dataset, work)
-            return compacted(dataset, work, unlimited=True)
-
-        stages = dict(base.stages)
-        for name in base.stages.keys() & self._graph.keys():
-            typed, state = self._graph[name], base.stages[name]
-            content = merged(typed.content, state.content)
-            mappings = merged(typed.mappings, state.mappings) if typed.mappings and state.mappings else None
-            stages[name] = replace(state, content=content, mappings=mappings)
-        new = replace(base, document=base.document + 1, stages=stages)
-        if new.paths() == base.paths():
+        state = self.compacted(base.state, full=full)
+        if state.paths() == base.state.paths():
             return False
         try:
-            self._manifests.publish(new)
+            self._manifests.publish(Manifest(base.number, base.document + 1, state))
         except VersionConflictError:
-            self._clean(sorted(new.paths() - base.paths()))
+            self.discard(state, base.state)
             return False
         return True
 
@@ -146,109 +209,70 @@ class Dataflow:
         """
         return self._manifests.expire(keep, grace)
 
-    def _publish(self, plan: Callable[[Manifest], Manifest | None], scratch: list[str]) -> int:
+    def _publish(self, plan: Callable[[FlowState], FlowState | None], scratch: list[str]) -> int:
         for _ in range(_ATTEMPTS):
             base = self._manifests.latest()
-            new = plan(base)
-            if new is None:
+            state = plan(base.state)
+            if state is None:
                 return base.number
             try:
-                self._manifests.publish(new)
+                self._manifests.publish(Manifest(base.number + 1, base.document + 1, state))
             except VersionConflictError:
-                scratch += new.paths() - base.paths()
+                scratch += state.paths() - base.state.paths()
                 continue
-            return new.number
+            return base.number + 1
         raise VersionConflictError(
             f"{self._storage.uri()}: other processes published {_ATTEMPTS} versions while this one was made; try again"
         )
 
-    def _next(
+    def _given(
         self,
-        base: Manifest,
-        incoming: Mapping[str, Part],
-        sources: Mapping[str, int],
-        updates: bool,
-        scratch: list[str],
-    ) -> Manifest | None:
-        """The version behind `base`; None when all that was given has been applied by then."""
-        fresh = {
-            name: update
-            for name, update in incoming.items()
-            if name not in sources or sources[name] > base.sources.get(name, sources[name] - 1)
-        }
-        ahead = {name: version for name, version in sources.items() if version > base.sources.get(name, version - 1)}
-        if (updates or sources) and not fresh and not ahead:
-            return None
-        return self._stepped(base, fresh, ahead, set(), scratch)
+        env: Environment,
+        updates: Mapping[str, Update],
+        versions: Mapping[str, int],
+        applied: Mapping[str, int],
+        *,
+        sort: bool,
+    ) -> Given:
+        """What is given, checked, as far as it has not been applied."""
+        for name in {*updates, *versions}:
+            if not isinstance(self._typed(name).node, Root | DeltaRoot):
+                raise GraphError(f"{name!r} is a stage; updates are of roots")
+        parts: dict[str, Part] = {}
+        deltas: dict[str, tuple[Delta, ...]] = {}
+        for name, update in updates.items():
+            if name in versions and versions[name] <= applied.get(name, versions[name] - 1):
+                continue
+            if isinstance(self._typed(name).node, DeltaRoot):
+                deltas[name] = _deltas(name, update)
+            else:
+                parts[name] = received(env, self._typed(name), update, sort=sort)
+        return Given(parts, deltas, dict(versions))
 
-    def _stepped(
-        self,
-        base: Manifest,
-        incoming: Mapping[str, Part],
-        sources: Mapping[str, int],
-        rebuilt: set[str],
-        scratch: list[str],
-    ) -> Manifest:
-        """All nodes in the order of the graph, each once."""
-        self._check_declared(base, rebuilt)
-        env = Environment(self._storage, self._executor, self._settings, self._check, scratch)
-        former = {name: base.stages.get(name, empty_state(typed)) for name, typed in self._graph.items()}
-        for name in rebuilt:
-            # Numbers go on: an id that is out in the world never comes to mean something else.
-            former[name] = replace(empty_state(self._graph[name]), counter=former[name].counter)
-        now: dict[str, StageState] = {}
-        try:
-            for name, typed in self._graph.items():
-                whole = name in rebuilt or (base.number > 0 and name not in base.stages)
-                if isinstance(typed.node, Root):
-                    now[name] = replace(former[name], update=(), reset=whole)
-                    if name in incoming:
-                        now[name] = step_root(env, typed, now[name], incoming[name])
-                else:
-                    now[name] = step_stage(env, typed, self._graph, former[name], former, now, whole=whole)
-        except BaseException:
-            scratch += {path for state in now.values() for path in state.paths()} - base.paths()
-            raise
-        # A root that is left out of the graph is forgotten as a whole: what its source gave is not there any more.
-        kept = {name: version for name, version in base.sources.items() if name in self._graph and name not in rebuilt}
-        return Manifest(base.number + 1, base.document + 1, now, {**kept, **sources})
+    def _loaded(self, env: Environment, name: str, rows: External | Sequence[Run]) -> State:
+        """Content that is given, as runs."""
+        loader = self.loader(name)
+        if not isinstance(rows, list | tuple) or not all(isinstance(run, Run) for run in rows):
+            rows = loader.write(rows)
+            env.written.extend(run.path for run in rows)
+        return loader.state(rows)
 
-    def _received(self, name: str, update: External, scratch: list[str], *, sort: bool) -> Part:
-        """A checked update of a root as instructions: in memory, or as a file where they are many."""
-        typed, settings = self._typed(name), self._settings
-        frames = (
-            frame.with_columns((pl.col(CHANGE) == DELETE).alias(GONE))[typed.content.file_schema.names]
-            for frame in checked(name, typed.rows, update, sort=sort)
-        )
-        first = [typed.content.empty]
-        rows = 0
-        for frame in frames:
-            first.append(frame)
-            rows += frame.height
-            if rows > settings.small_rows:
-                break
-        else:
-            return pl.concat(first)
-        with RunWriter(self._storage, DATA, typed.content, settings.row_group_rows) as writer:
-            scratch.append(writer.path)
-            for frame in chain(first, frames):
-                writer.write(frame)
-        return writer.run(0)
+    def _rebuilt(self, env: Environment, base: FlowState, names: Sequence[str]) -> FlowState:
+        wanted = fed_by(self._graph, {self._typed(name).name for name in names})
+        return stepped(env, self._graph, base, Given(), wanted)
 
-    def _check_declared(self, manifest: Manifest, rebuilt: AbstractSet[str] = frozenset()) -> None:
-        for name, state in manifest.stages.items():
-            typed = self._graph.get(name)
-            if typed is not None and name not in rebuilt and typed.fingerprint != state.fingerprint:
-                raise StageChangedError(
-                    f"stage {name!r} is declared otherwise than when its state in {self._storage.uri()} was built; "
-                    f"`rebuild({name!r})` builds it, and what it feeds, anew"
-                )
+    def _environment(self) -> Environment:
+        return Environment(self._storage, self._folder, self._executor, self._settings, self._check, [])
 
     def _typed(self, name: str) -> Typed:
         if name not in self._graph:
             raise GraphError(f"there is no stage {name!r}; there are: {', '.join(self._graph)}")
         return self._graph[name]
 
-    def _clean(self, scratch: Sequence[str]) -> None:
-        """Remove what tasks wrote for each other. What a killed process leaves, `expire` removes."""
-        self._storage.delete(list(scratch))
+
+def _deltas(name: str, update: Update) -> tuple[Delta, ...]:
+    if not isinstance(update, list | tuple) or not all(isinstance(delta, Delta) for delta in update):
+        raise UpdateError(
+            f"{name!r} is a root of deltas: its update is a list of `Delta`, which say what came and what went"
+        )
+    return tuple(update)

@@ -161,18 +161,14 @@ def _summed(frames: Sequence[pl.DataFrame], run_schema: RunSchema) -> pl.DataFra
 
 
 def _intersection(own: KeyRange, other: KeyRange, run_schema: RunSchema) -> KeyRange | None:
-    """The keys in both ranges; None when there are none for certain."""
+    """The keys in both ranges, of which `own` is not closed; None when there are none for certain."""
     group = run_schema.group
-    after = own.after if other.after is None else other.after
-    if own.after is not None and other.after is not None:
-        after = _greater(own.after, other.after, run_schema)
+    after, closed = own.after, False
+    if other.after is not None and (after is None or after.filter(group.before(other.after)).height):
+        after, closed = other.after, other.closed
     until = own.until if other.until is None else other.until
     if own.until is not None and other.until is not None:
         until = group.least(pl.concat([own.until, other.until]))
-    if after is not None and until is not None and not after.filter(group.before(until)).height:
+    if after is not None and until is not None and not after.filter(group.before(until, inclusive=closed)).height:
         return None
-    return KeyRange(after, until)
-
-
-def _greater(one: pl.DataFrame, other: pl.DataFrame, run_schema: RunSchema) -> pl.DataFrame:
-    return run_schema.group.sort(pl.concat([one, other])).tail(1)
+    return KeyRange(after, until, closed)

@@ -18,7 +18,7 @@ import pyarrow as pa
 from metastore_assets.errors import GraphError
 from metastore_assets.produce.rows import Rows
 from metastore_assets.produce.run_schema import RunSchema, content_schema, mapping_schema, root_schema, sum_schema
-from metastore_assets.produce.stages import Node, Preserve, Root, Stage, SumStage, SurrogateKey
+from metastore_assets.produce.stages import DeltaRoot, Node, Preserve, Root, Stage, SumStage, SurrogateKey
 
 
 @dataclass(frozen=True)
@@ -30,6 +30,8 @@ class Typed:
     """Target keys and values."""
     source: pa.Schema
     """Source keys; of a root its keys."""
+    input: Rows | None
+    """What its first port is fed with; of a root None."""
     content: RunSchema
     mappings: RunSchema | None
     fingerprint: str
@@ -78,9 +80,16 @@ def typed_graph(nodes: Sequence[Node]) -> dict[str, Typed]:
 
 
 def _typed(node: Node, known: dict[str, Typed]) -> Typed:
-    if isinstance(node, Root):
+    if isinstance(node, Root | DeltaRoot):
         node.rows.check(node.name)
-        return Typed(node, node.rows, node.rows.key, root_schema(node.rows), None, *_digests(node, node.rows, []))
+        return Typed(node, node.rows, node.rows.key, None, root_schema(node.rows), None, *_digests(node, node.rows, []))
+    if isinstance(node, Stage):
+        for name in (name for port in node.ports for name in port):
+            if isinstance(known[name].node, DeltaRoot):
+                raise GraphError(
+                    f"stage {node.name!r} is fed by {name!r}, of which nothing is kept: it can feed sum stages only; "
+                    "sum it up first, or declare it as a Root"
+                )
     inputs = [_port_rows(node, port, known) for port in ports(node)]
     rows = node.target(inputs[0]) if isinstance(node, SumStage) else node.rows
     rows.check(node.name)
@@ -91,8 +100,8 @@ def _typed(node: Node, known: dict[str, Typed]) -> Typed:
         raise GraphError(f"stage {node.name!r}: its ports have different keys; they meet by key")
     digests = _digests(node, rows, inputs)
     if isinstance(node, SumStage):
-        return Typed(node, rows, source, sum_schema(rows, node.unsigned), None, *digests)
-    return Typed(node, rows, source, content_schema(rows, source), mapping_schema(rows, source), *digests)
+        return Typed(node, rows, source, inputs[0], sum_schema(rows, node.unsigned), None, *digests)
+    return Typed(node, rows, source, inputs[0], content_schema(rows, source), mapping_schema(rows, source), *digests)
 
 
 def _port_rows(node: Node, port: tuple[str, ...], known: dict[str, Typed]) -> Rows:

@@ -11,8 +11,8 @@ from __future__ import annotations
 
 import json
 import uuid
-from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import asdict, dataclass, field, replace
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
 from datetime import timedelta
 from typing import Any
 
@@ -26,37 +26,13 @@ from metastore_assets.errors import (
     VersionConflictError,
     VersionNotFoundError,
 )
-from metastore_assets.produce.dataset import Shard, State
-from metastore_assets.produce.runs import Run, keys_of, keys_text
+from metastore_assets.produce.state import FlowState
 from metastore_assets.store.documents import Documents
 from metastore_assets.store.expire import Expired, expire, without
 from metastore_assets.store.objects import ObjectStore
 
-FORMAT = 2
 DATA = "data"
-
-
-@dataclass(frozen=True)
-class StageState:
-    """What a version says of one node."""
-
-    fingerprint: str
-    form: str
-    """What its files look like, as a digest."""
-    content: State
-    mappings: State | None
-    update: tuple[Run, ...]
-    """Files of the update that led to the version, in key order; none when nothing changed."""
-    reset: bool = False
-    """Whether the stage was built anew: the update adds all there is, and who follows it has to begin from nothing."""
-    counter: int = 0
-    """The last number that was given to a novel target key."""
-
-    def paths(self) -> Iterator[str]:
-        """All files."""
-        states = [self.content, *([self.mappings] if self.mappings else [])]
-        yield from (run.path for state in states for run in state.runs())
-        yield from (run.path for run in self.update)
+"""The folder of all files that a dataflow writes for itself."""
 
 
 @dataclass(frozen=True)
@@ -66,24 +42,19 @@ class Manifest:
     number: int
     document: int
     """Number of its document."""
-    stages: Mapping[str, StageState]
-    sources: Mapping[str, int] = field(default_factory=dict)
-    """The last version of its source that was applied to a root, where the source counts them."""
-
-    def paths(self) -> set[str]:
-        """All files."""
-        return {path for stage in self.stages.values() for path in stage.paths()}
+    state: FlowState
 
 
-NOTHING = Manifest(0, 0, {})
+NOTHING = Manifest(0, 0, FlowState())
 """What there is before the first version."""
 
 
 class Manifests:
     """The manifests in a storage."""
 
-    def __init__(self, storage: ObjectStore) -> None:
+    def __init__(self, storage: ObjectStore, folder: str = DATA) -> None:
         self._storage = storage
+        self._folder = folder
         self._documents = Documents(storage)
 
     def latest(self) -> Manifest:
@@ -128,11 +99,11 @@ class Manifests:
             return kept.document if kept else documents[0]
 
         def unnamed(paths: pa.Array, documents: Sequence[int]) -> pa.Array:
-            paths = paths.filter(pc.starts_with(paths, f"{DATA}/"))
+            paths = paths.filter(pc.starts_with(paths, f"{self._folder}/"))
             # One that another `expire` has just removed names nothing any more.
             left = [manifest for manifest in map(self._there, documents) if manifest is not None]
             oldest.extend(manifest.number for manifest in left[:1])
-            named = {path for manifest in left for path in manifest.paths()}
+            named = {path for manifest in left for path in manifest.state.paths()}
             return without(paths, pa.array(sorted(named), pa.string()))
 
         removed = expire(self._documents, first, unnamed, grace)
@@ -163,75 +134,20 @@ class Manifests:
             return _decoded(json.loads(self._documents.read(document)), self._storage.uri(path))
         except ObjectNotFoundError:
             raise VersionNotFoundError(f"{self._storage.uri(path)} has been expired") from None
-        except (ValueError, KeyError, TypeError) as error:
+        except (ValueError, KeyError, TypeError, CorruptionError) as error:
             raise CorruptionError(f"{self._storage.uri(path)} is damaged ({type(error).__name__}: {error})") from error
 
 
 def _encoded(manifest: Manifest) -> bytes:
-    fields = {
-        "format": FORMAT,
-        # Makes two attempts differ, whatever else they agree on.
-        "publisher": uuid.uuid4().hex,
-        "number": manifest.number,
-        "document": manifest.document,
-        "sources": dict(manifest.sources),
-        "stages": {name: _stage_json(stage) for name, stage in manifest.stages.items()},
-    }
-    return json.dumps(fields, indent=1).encode()
-
-
-def _stage_json(stage: StageState) -> dict[str, Any]:
-    return {
-        "fingerprint": stage.fingerprint,
-        "form": stage.form,
-        "content": _state_json(stage.content),
-        "mappings": _state_json(stage.mappings) if stage.mappings else None,
-        "update": [asdict(run) for run in stage.update],
-        "reset": stage.reset,
-        "counter": stage.counter,
-    }
-
-
-def _state_json(state: State) -> dict[str, Any]:
-    return {
-        "splitters": keys_text(state.splitters),
-        "shards": [[asdict(run) for run in shard.runs] for shard in state.shards],
-        "level0": [asdict(run) for run in state.level0],
-        "credit": state.credit,
-    }
+    # The publisher makes two attempts differ, whatever else they agree on.
+    fields = {"publisher": uuid.uuid4().hex, "number": manifest.number, "document": manifest.document}
+    return json.dumps({**fields, **manifest.state.to_json()}, indent=1).encode()
 
 
 def _decoded(fields: dict[str, Any], uri: str) -> Manifest:
-    if fields["format"] > FORMAT:
-        raise StoreError(f"{uri} was written by a newer release, in format {fields['format']}: upgrade this one")
-    return Manifest(
-        number=fields["number"],
-        document=fields["document"],
-        sources=fields["sources"],
-        stages={name: _stage(stage) for name, stage in fields["stages"].items()},
-    )
-
-
-def _stage(fields: dict[str, Any]) -> StageState:
-    return StageState(
-        fingerprint=fields["fingerprint"],
-        form=fields["form"],
-        content=_state(fields["content"]),
-        mappings=_state(fields["mappings"]) if fields["mappings"] else None,
-        update=_runs(fields["update"]),
-        reset=fields["reset"],
-        counter=fields["counter"],
-    )
-
-
-def _state(fields: dict[str, Any]) -> State:
-    return State(
-        splitters=keys_of(fields["splitters"]),
-        shards=tuple(Shard(_runs(runs)) for runs in fields["shards"]),
-        level0=_runs(fields["level0"]),
-        credit=fields["credit"],
-    )
-
-
-def _runs(entries: list[dict[str, Any]]) -> tuple[Run, ...]:
-    return tuple(Run(**entry) for entry in entries)
+    try:
+        return Manifest(fields["number"], fields["document"], FlowState.from_json(fields))
+    except CorruptionError:
+        raise
+    except StoreError as error:
+        raise StoreError(f"{uri}: {error}") from None

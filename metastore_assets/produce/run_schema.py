@@ -58,6 +58,11 @@ class RunSchema:
         return not self.amounts and not self.plain
 
     @cached_property
+    def counted(self) -> tuple[str, ...]:
+        """The amounts of type int64: those whose sums over many keys are kept beside the rows."""
+        return tuple(name for name in self.amounts if self.schema.field(name).type == pa.int64())
+
+    @cached_property
     def delta_columns(self) -> tuple[str, ...]:
         """Columns of keys whose values are stored as differences: sorted, they are small, and quick to read."""
         return tuple(name for name in self.order.columns if _is_integral(self.schema.field(name).type))

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import base64
+import json
 import sys
 import uuid
 from collections.abc import Iterable, Iterator
@@ -14,6 +15,7 @@ import polars as pl
 import pyarrow as pa
 import pyarrow.parquet as pq
 
+from metastore_assets.errors import CorruptionError
 from metastore_assets.produce.order import Order
 from metastore_assets.produce.rows import frame_of, table_of
 from metastore_assets.produce.run_schema import GONE, RunSchema
@@ -23,6 +25,8 @@ from metastore_assets.store.objects import ObjectStore
 _FIRST = "metastore.first_keys"
 _LAST = "metastore.last_keys"
 """Metadata of a file: the first and the last key of each of its row groups."""
+_SUMS = "metastore.sums"
+"""And what its rows add to each amount of type int64, modulo 2**64: one list per row group."""
 _FOOTERS = 256
 """Files whose footers a process keeps: those of a few datasets, some 50 kB each at most."""
 
@@ -37,6 +41,8 @@ class Run:
     rows: int
     gone: int
     """How many of the rows say that a unit is gone."""
+    sums: tuple[int, ...] = ()
+    """Of a run of sums: what all its rows add to each amount of type int64, modulo 2**64."""
 
 
 @dataclass(frozen=True)
@@ -45,6 +51,8 @@ class KeyRange:
 
     after: pl.DataFrame | None = None
     until: pl.DataFrame | None = None
+    closed: bool = False
+    """Whether `after` itself is in the range."""
 
     @property
     def is_everything(self) -> bool:
@@ -54,7 +62,7 @@ class KeyRange:
     def filter(self, frame: pl.DataFrame, group: Order) -> pl.DataFrame:
         """The rows of a frame whose keys are in the range."""
         if self.after is not None:
-            frame = frame.filter(~group.before(self.after, inclusive=True))
+            frame = frame.filter(~group.before(self.after, inclusive=not self.closed))
         if self.until is not None:
             frame = frame.filter(group.before(self.until, inclusive=True))
         return frame
@@ -76,6 +84,7 @@ class RunWriter:
         self._waiting: list[pl.DataFrame] = []
         self._first: list[pl.DataFrame] = []
         self._last: list[pl.DataFrame] = []
+        self._sums: list[list[int]] = []
 
     def __enter__(self) -> RunWriter:
         self._writer = self._context.__enter__()
@@ -87,7 +96,7 @@ class RunWriter:
                 self._flush()
                 index = ((_FIRST, self._first), (_LAST, self._last))
                 metadata = {name: keys_text(pl.concat([self._run_schema.empty_keys, *keys])) for name, keys in index}
-                self._writer.add_metadata(metadata)
+                self._writer.add_metadata({**metadata, _SUMS: json.dumps(self._sums)})
             except BaseException:
                 self._context.__exit__(*sys.exc_info())
                 raise
@@ -110,7 +119,8 @@ class RunWriter:
 
     def run(self, level: int) -> Run:
         """What a manifest says of the file, once it is closed."""
-        return Run(self.path, level, self.rows, self.gone)
+        sums = tuple(wrapped(sum(one)) for one in zip(*self._sums, strict=True))
+        return Run(self.path, level, self.rows, self.gone, sums)
 
     def _flush(self) -> None:
         if not self._waiting:
@@ -123,6 +133,7 @@ class RunWriter:
             keys = piece[list(self._run_schema.group.columns)]
             self._first.append(keys.head(1))
             self._last.append(keys.tail(1))
+            self._sums.append([int(piece[name].sum()) for name in self._run_schema.counted])
 
 
 def read_run(
@@ -174,6 +185,8 @@ class Footer:
     first: pl.DataFrame
     """The first key of each row group."""
     last: pl.DataFrame
+    sums: list[list[int]]
+    """What each row group adds to each amount of type int64, modulo 2**64."""
 
 
 @lru_cache(maxsize=_FOOTERS)
@@ -181,8 +194,16 @@ def footer_of(storage: ObjectStore, path: str) -> Footer:
     """The footer of a run's file, read once: files do not change."""
     with storage.open_parquet(path) as file:
         metadata = file.metadata
-    first, last = (keys_of(metadata.metadata[name.encode()].decode()) for name in (_FIRST, _LAST))
-    return Footer(metadata, first, last)
+    own = metadata.metadata or {}
+    if not {_FIRST.encode(), _LAST.encode(), _SUMS.encode()} <= own.keys():
+        raise CorruptionError(f"{storage.uri(path)} has no index of its keys: it was not written as a run")
+    first, last = (keys_of(own[name.encode()].decode()) for name in (_FIRST, _LAST))
+    return Footer(metadata, first, last, json.loads(own[_SUMS.encode()]))
+
+
+def wrapped(number: int) -> int:
+    """The number of 64 bits that is equal modulo 2**64."""
+    return (number + 2**63) % 2**64 - 2**63
 
 
 def _row_groups(footer: Footer, run_schema: RunSchema, key_range: KeyRange) -> list[tuple[int, bool]]:
@@ -192,7 +213,9 @@ def _row_groups(footer: Footer, run_schema: RunSchema, key_range: KeyRange) -> l
     group = run_schema.group
     ends = pl.concat([footer.first, footer.last])
     late = _flags(ends, None if key_range.until is None else ~group.before(key_range.until, inclusive=True))
-    early = _flags(ends, None if key_range.after is None else group.before(key_range.after, inclusive=True))
+    early = _flags(
+        ends, None if key_range.after is None else group.before(key_range.after, inclusive=not key_range.closed)
+    )
     count = footer.first.height
     wanted = [number for number in range(count) if not late[number] and not early[count + number]]
     return [(number, not early[number] and not late[count + number]) for number in wanted]

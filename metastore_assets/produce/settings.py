@@ -27,6 +27,8 @@ class Settings:
     At a fifth, rewriting takes 1.1 to 1.3 times as long, and saves that at the next few readings of all rows or at the
     first compaction; `benchmarks/produce_share.py` measures it.
     """
+    single_run_rows: int = 20_000
+    """A dataset of no more rows is one run, a plain file for any tool, which every step that changes it writes anew."""
     fan_in: int = 8
     """Runs of one level that are merged into one of the next."""
     base_share: float = 0.5
@@ -37,7 +39,15 @@ class Settings:
     """Rows that compaction may write per row of an update within `advance`; what is not used up is saved."""
 
     def __post_init__(self) -> None:
-        least = {"fan_in": 2, "max_runs": 2, "small_rows": 0, "bulk_share": 0, "base_share": 0, "inline_budget": 0}
+        least = {
+            "fan_in": 2,
+            "single_run_rows": 0,
+            "max_runs": 2,
+            "small_rows": 0,
+            "bulk_share": 0,
+            "base_share": 0,
+            "inline_budget": 0,
+        }
         for field in fields(self):
             value = getattr(self, field.name)
             if value < least.get(field.name, 1):

@@ -92,6 +92,44 @@ class Root:
 
 
 @dataclass(frozen=True)
+class DeltaRoot:
+    """An external source of which nothing is kept: what it gives are rows that came and rows that went (`Delta`).
+
+    It feeds sum stages only, which need no more than that. What goes has to be given as it came.
+    """
+
+    name: str
+    rows: Rows
+
+
+@dataclass(frozen=True)
+class Delta:
+    """Rows of a `DeltaRoot` that came, or that went; in any order, and a key may have several."""
+
+    rows: pa.Table | Callable[[], Iterable[pa.RecordBatch]]
+    """Key and value columns. A function is called by each stage that the root feeds, in its tasks: it has to give the
+    same rows every time, and to be picklable where an executor has other processes.
+    """
+    gone: bool = False
+    """Whether the rows went."""
+    count: int | None = None
+    """How many rows a function gives, about: work is cut by it. Of a table it is known."""
+
+    def __post_init__(self) -> None:
+        if self.count is None and not isinstance(self.rows, pa.Table):
+            raise ValueError("a Delta whose rows are read by a function needs `count`: about how many rows they are")
+
+    @property
+    def row_count(self) -> int:
+        """How many rows there are, about."""
+        return self.rows.num_rows if isinstance(self.rows, pa.Table) else self.count or 0
+
+    def batches(self) -> Iterable[pa.RecordBatch]:
+        """The rows, piece by piece."""
+        return self.rows.to_batches() if isinstance(self.rows, pa.Table) else self.rows()
+
+
+@dataclass(frozen=True)
 class Stage:
     """Maps source keys to target keys by a Produce function, which must depend on nothing but its arguments.
 
@@ -168,4 +206,4 @@ def _total(stage: str, field: pa.Field) -> pa.DataType:
     raise GraphError(f"stage {stage!r}: {field.name!r} is {field.type}; integers and decimals add up exactly")
 
 
-Node = Root | Stage | SumStage
+Node = Root | DeltaRoot | Stage | SumStage

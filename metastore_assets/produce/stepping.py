@@ -14,14 +14,14 @@ from metastore_assets.produce.dataset import Dataset, State
 from metastore_assets.produce.executor import Executor, LocalExecutor
 from metastore_assets.produce.graph import Typed, ports
 from metastore_assets.produce.inputs import Feeder, distinct_feeders, even_ranges, task_ranges
-from metastore_assets.produce.manifest import DATA, StageState
 from metastore_assets.produce.parts import Part, Sink, Spool, part_bounds, part_rows, scan_part
 from metastore_assets.produce.producing import Instructions, ProduceTask, produce
 from metastore_assets.produce.rows import Rows
 from metastore_assets.produce.runs import EVERYTHING, KeyRange, Run, RunWriter, run_bounds
 from metastore_assets.produce.settings import Settings
-from metastore_assets.produce.stages import Preserve, Stage, SumStage
-from metastore_assets.produce.summing import SumTask, changed_amounts
+from metastore_assets.produce.stages import Delta, DeltaRoot, Preserve, Stage, SumStage
+from metastore_assets.produce.state import StageState
+from metastore_assets.produce.summing import DeltaTask, SumTask, changed_amounts, delta_amounts
 from metastore_assets.produce.updates import update_schema
 from metastore_assets.store.objects import ObjectStore
 
@@ -38,6 +38,8 @@ class Environment:
     """What every step needs."""
 
     storage: ObjectStore
+    folder: str
+    """Of the files that are written."""
     executor: Executor
     settings: Settings
     check: bool
@@ -47,10 +49,18 @@ class Environment:
     """By node: its update, where that is in memory."""
     replaced: dict[str, pl.DataFrame] = field(default_factory=dict)
     """By node: all rows that the keys of its update had, where they are few and were read."""
+    deltas: Mapping[str, tuple[Delta, ...]] = field(default_factory=dict)
+    """By root of deltas: what came and what went."""
+    written: list[str] = field(default_factory=list)
+    """Files of content that was given whole."""
+
+    def again(self) -> Environment:
+        """For another attempt, which knows nothing of what this one read; the scratch is common."""
+        return replace(self, updates={}, replaced={})
 
     def spool(self, rows: int) -> Spool:
         """Where the instructions that come of so many rows go."""
-        return Spool(self.storage, DATA, self.settings, in_memory=rows <= self.settings.small_rows)
+        return Spool(self.storage, self.folder, self.settings, in_memory=rows <= self.settings.small_rows)
 
     def executor_for(self, rows: int) -> Executor:
         """A job for few rows costs more than the rows."""
@@ -77,7 +87,9 @@ def step_stage(
     `former` and `now` are the states of all nodes at the last version and, those behind excepted, at the next one.
     With `whole`, the stage is built on all that its feeders hold now, and `before` is to be empty.
     """
-    rows = sum(now[name].content.rows if whole else part_rows(now[name].update) for name in stage.feeders)
+    deltas = [delta for name in stage.feeders for delta in env.deltas.get(name, ())]
+    rows = sum(delta.row_count for delta in deltas)
+    rows += sum(now[name].content.rows if whole else part_rows(now[name].update) for name in stage.feeders)
     if not rows:
         return replace(before, update=(), reset=whole)
     spool = env.spool(rows)
@@ -85,9 +97,10 @@ def step_stage(
     feeders = {
         name: _feeder(env, graph[name], content[name].content, () if whole else now[name].update, spool, whole=whole)
         for name in stage.feeders
+        if not isinstance(graph[name].node, DeltaRoot)
     }
-    fed = tuple(tuple(feeders[name] for name in port) for port in ports(stage.node))
-    instructions = _instructions(env, stage, before, fed, spool)
+    fed = tuple(tuple(feeders[name] for name in port if name in feeders) for port in ports(stage.node))
+    instructions = _instructions(env, stage, before, fed, deltas, spool)
     return replace(_apply(env, stage, before, instructions, spool), reset=whole)
 
 
@@ -105,20 +118,48 @@ def _feeder(
 
 
 def _instructions(
-    env: Environment, stage: Typed, before: StageState, fed: tuple[tuple[Feeder, ...], ...], spool: Spool
+    env: Environment,
+    stage: Typed,
+    before: StageState,
+    fed: tuple[tuple[Feeder, ...], ...],
+    deltas: Sequence[Delta],
+    spool: Spool,
 ) -> Instructions:
     """What is to be done with the content and the key-mappings of a stage, given the feeders of its ports."""
     feeders = distinct_feeders(fed)
+    if isinstance(stage.node, SumStage):
+        return Instructions([*_delta_amounts(env, stage, deltas, spool), *_amounts(env, stage, feeders, spool)], [])
     ranges = [EVERYTHING] if spool.in_memory else task_ranges(feeders, env.settings)
     executor = env.executor_for(sum(feeder.update_rows for feeder in feeders))
-    if isinstance(stage.node, SumStage):
-        amounts = executor.map(changed_amounts, [SumTask(stage, fed[0], own, spool) for own in ranges])
-        return Instructions(_flat(amounts), [])
     assert stage.mappings is not None
     assert before.mappings is not None
     mappings = Dataset(env.storage, stage.mappings, before.mappings)
     made = executor.map(produce, [ProduceTask(stage, fed, mappings, own, spool, env.check) for own in ranges])
     return Instructions(_flat([one.content for one in made]), _flat([one.mappings for one in made]))
+
+
+def _amounts(env: Environment, stage: Typed, feeders: Sequence[Feeder], spool: Spool) -> list[Part]:
+    """What the updates of feeders add to the totals of a stage."""
+    rows = sum(feeder.update_rows for feeder in feeders)
+    if not rows:
+        return []
+    ranges = [EVERYTHING] if spool.in_memory else task_ranges(feeders, env.settings)
+    tasks = [SumTask(stage, tuple(feeders), own, spool) for own in ranges]
+    return _flat(env.executor_for(rows).map(changed_amounts, tasks))
+
+
+def _delta_amounts(env: Environment, stage: Typed, deltas: Sequence[Delta], spool: Spool) -> list[Part]:
+    """What rows that came and went add to the totals of a stage."""
+    rows = sum(delta.row_count for delta in deltas)
+    tasks: list[DeltaTask] = []
+    taken: list[Delta] = []
+    for delta in deltas:
+        taken.append(delta)
+        if not spool.in_memory and sum(one.row_count for one in taken) >= env.settings.task_rows:
+            tasks.append(DeltaTask(stage, tuple(taken), spool))
+            taken = []
+    tasks += [DeltaTask(stage, tuple(taken), spool)] if taken else []
+    return _flat(env.executor_for(rows).map(delta_amounts, tasks)) if tasks else []
 
 
 def _apply(env: Environment, node: Typed, before: StageState, made: Instructions, spool: Spool) -> StageState:
@@ -166,8 +207,11 @@ class _Job:
         if not rows:
             return _Result(self.dataset.state)
         executor = self.env.executor_for(rows)
-        bulk = rows > self.env.settings.bulk_share * self.dataset.state.rows
-        tasks = self._tasks(parts, rows, executor, bulk=bulk)
+        settings, stored = self.env.settings, self.dataset.state.rows
+        single = rows + stored <= settings.single_run_rows
+        bulk = single or rows > settings.bulk_share * stored
+        ranges = [EVERYTHING] if single else self._ranges(parts, rows, bulk=bulk)
+        tasks = self._tasks(parts, ranges, executor, bulk=bulk)
         done = executor.map(apply, tasks)
         if len(done) == 1 and done[0].former is not None:
             self.env.replaced[self.stage] = done[0].former
@@ -175,7 +219,7 @@ class _Job:
         new = self._rewritten(tasks, done) if bulk else self._extended(done)
         return _Result(self._tidied(new, executor), update, sum(one.novel for one in done))
 
-    def _tasks(self, parts: list[Part], rows: int, executor: Executor, *, bulk: bool) -> list[ApplyTask]:
+    def _tasks(self, parts: list[Part], ranges: list[KeyRange], executor: Executor, *, bulk: bool) -> list[ApplyTask]:
         """One per range, each of which knows the numbers that those before it give."""
         tasks = [
             ApplyTask(
@@ -190,7 +234,7 @@ class _Job:
                 preserve=self.preserve,
                 counter=self.counter,
             )
-            for own in self._ranges(parts, rows, bulk=bulk)
+            for own in ranges
         ]
         if self.preserve is None or len(tasks) == 1:
             return tasks
@@ -211,7 +255,7 @@ class _Job:
 
     def _tidied(self, new: State, executor: Executor) -> State:
         """The state after the merges that it can afford; files that were written in vain are scratch."""
-        work = Work(executor, DATA, self.env.settings)
+        work = Work(executor, self.env.folder, self.env.settings)
         tidy = compacted(replace(self.dataset, state=new), work, unlimited=False)
         written = {run.path for run in new.runs()} - {run.path for run in self.dataset.state.runs()}
         self.env.scratch.extend(written - {run.path for run in tidy.runs()})
@@ -247,7 +291,7 @@ class _Job:
         run_schema, storage = self.dataset.run_schema, self.env.storage
         if not any(contents):
             return []
-        with RunWriter(storage, DATA, run_schema, self.env.settings.row_group_rows) as writer:
+        with RunWriter(storage, self.env.folder, run_schema, self.env.settings.row_group_rows) as writer:
             shard = 0
             for part in _flat(contents):
                 if isinstance(part, Run):

@@ -7,21 +7,22 @@ such that their opposites fit as well: what was added can be taken away.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 
 import polars as pl
+import pyarrow as pa
 
 from metastore_assets.errors import CorruptionError, UpdateError
 from metastore_assets.produce.graph import Typed
 from metastore_assets.produce.inputs import Feeder, KeyChunks, changed_keys
 from metastore_assets.produce.order import canonical
 from metastore_assets.produce.parts import Part, Sorter, Spool
-from metastore_assets.produce.rows import CHANGE
+from metastore_assets.produce.rows import CHANGE, frame_of
 from metastore_assets.produce.run_schema import RunSchema
 from metastore_assets.produce.runs import KeyRange
-from metastore_assets.produce.stages import SumStage
-from metastore_assets.produce.updates import ADD, BEFORE, DELETE, UPDATE, key_text
+from metastore_assets.produce.stages import Delta, SumStage
+from metastore_assets.produce.updates import ADD, BEFORE, DELETE, UPDATE, key_text, typed_tables
 
 _ESTIMATE = "_estimate_"
 _MOST = 2**63 - 1
@@ -68,6 +69,43 @@ def changed_amounts(task: SumTask) -> list[Part]:
         chunks.told(keys.height, rows)
         sorter.add(_added(task.stage.name, pl.concat(found), run_schema))
     return sorter.parts()
+
+
+@dataclass(frozen=True)
+class DeltaTask:
+    """Some deltas of a sum stage."""
+
+    stage: Typed
+    deltas: tuple[Delta, ...]
+    spool: Spool
+
+
+def delta_amounts(task: DeltaTask) -> list[Part]:
+    """What rows that came and went add to the totals, by target key."""
+    stage, run_schema = task.stage, task.stage.content
+    sorter = Sorter(task.spool, run_schema)
+    waiting = [run_schema.empty]
+    rows = 0
+    for delta in task.deltas:
+        for frame in _delta_rows(stage, delta):
+            waiting.append(_amounts(stage, frame, -1 if delta.gone else 1))
+            rows += frame.height
+            if rows >= task.spool.settings.batch_rows:
+                sorter.add(_added(stage.name, pl.concat(waiting), run_schema))
+                waiting, rows = [run_schema.empty], 0
+    sorter.add(_added(stage.name, pl.concat(waiting), run_schema))
+    return sorter.parts()
+
+
+def _delta_rows(stage: Typed, delta: Delta) -> Iterator[pl.DataFrame]:
+    """The columns of a delta that the stage is of."""
+    node = stage.node
+    assert isinstance(node, SumStage)
+    assert stage.input is not None
+    fields = {field.name: field for field in stage.input.schema}
+    schema = pa.schema([fields[name] for name in dict.fromkeys((*node.key, *node.amounts))])
+    for table in typed_tables(" or ".join(node.feeders), schema, delta.batches()):
+        yield frame_of(table)
 
 
 def _signed(feeder: Feeder, keys: pl.DataFrame) -> Sequence[tuple[pl.DataFrame, int]]:

@@ -37,7 +37,7 @@ def checked(root: str, rows: Rows, update: External, *, sort: bool) -> Iterator[
     """
     schema = pa.schema([pa.field(CHANGE, pa.string()), *rows.schema])
     frames: Iterator[pl.DataFrame] = (
-        canonical(frame_of(table), rows.key.names) for table in _tables(root, schema, update)
+        canonical(frame_of(table), rows.key.names) for table in typed_tables(root, schema, update)
     )
     if sort:
         whole = list(frames)
@@ -52,7 +52,8 @@ def checked(root: str, rows: Rows, update: External, *, sort: bool) -> Iterator[
             last = frame.tail(1)
 
 
-def _tables(root: str, schema: pa.Schema, update: External) -> Iterator[pa.Table]:
+def typed_tables(root: str, schema: pa.Schema, update: External) -> Iterator[pa.Table]:
+    """What a source gives, in the types of `schema`, which names columns that it has. Raises UpdateError."""
     if isinstance(update, pa.RecordBatch):
         update = pa.Table.from_batches([update])
     if isinstance(update, pa.Table):

@@ -12,13 +12,15 @@ import pyarrow as pa
 from metastore_assets.errors import GraphError, ObjectNotFoundError, StageChangedError, VersionNotFoundError
 from metastore_assets.produce.dataset import Dataset, State
 from metastore_assets.produce.graph import Typed
-from metastore_assets.produce.manifest import Manifest, Manifests, StageState
+from metastore_assets.produce.manifest import Manifest, Manifests
 from metastore_assets.produce.order import canonical
-from metastore_assets.produce.rows import frame_of, table_of
+from metastore_assets.produce.ranks import Ranks
+from metastore_assets.produce.rows import CHANGE, frame_of, table_of, with_nulls
 from metastore_assets.produce.run_schema import RunSchema
 from metastore_assets.produce.runs import read_run
-from metastore_assets.produce.stages import SumStage
-from metastore_assets.produce.updates import update_schema
+from metastore_assets.produce.stages import DeltaRoot, SumStage
+from metastore_assets.produce.state import FlowState, StageState
+from metastore_assets.produce.updates import ADD, update_schema
 from metastore_assets.store.objects import ObjectStore
 
 
@@ -35,25 +37,31 @@ class RunInfo(NamedTuple):
 
 
 class View:
-    """One version. Stays readable until it is expired, whatever is published in the meantime.
+    """One state, or version. Stays readable until it is expired, whatever is published in the meantime.
 
     Reading it after that raises VersionNotFoundError.
     """
 
-    def __init__(self, storage: ObjectStore, graph: Mapping[str, Typed], manifest: Manifest) -> None:
+    def __init__(
+        self, storage: ObjectStore, graph: Mapping[str, Typed], state: FlowState, manifest: Manifest | None = None
+    ) -> None:
+        """`manifest` names the state where the dataflow has published it itself."""
         self._storage = storage
         self._graph = graph
+        self._state = state
         self._manifest = manifest
 
     @property
     def number(self) -> int:
-        """1, 2, 3, …; 0 for the empty state before the first version."""
+        """1, 2, 3, …; 0 for the empty state before the first version. Raises GraphError for a state of no version."""
+        if self._manifest is None:
+            raise GraphError("this is the view of a state, which has no number: whoever published it knows its version")
         return self._manifest.number
 
     @property
     def sources(self) -> Mapping[str, int]:
         """The last version of its source that each root has, where sources count them."""
-        return self._manifest.sources
+        return self._state.sources
 
     def content(self, stage: str) -> pa.Table:
         """All rows (target key, source key, value), by target key, source key, and position."""
@@ -82,7 +90,11 @@ class View:
     def update_batches(self, stage: str) -> Iterator[pa.RecordBatch]:
         """The same piece by piece."""
         run_schema = self._update_schema(stage)
-        state = self._manifest.stages.get(stage)
+        state = self._state.stages.get(stage)
+        if state is not None and state.loaded:
+            for batch in self._batches(stage, self._typed(stage).content, "content"):
+                added = frame_of(pa.Table.from_batches([batch])).with_columns(pl.lit(ADD).alias(CHANGE))
+                yield from table_of(with_nulls(added, run_schema.empty), run_schema.schema).to_batches()
         for run in state.update if state else ():
             with self._there():
                 for frame in read_run(self._storage, run, run_schema).frames:
@@ -90,7 +102,7 @@ class View:
 
     def is_reset(self, stage: str) -> bool:
         """Whether the stage was built anew in this version, so that its update adds all there is."""
-        state = self._manifest.stages.get(stage)
+        state = self._state.stages.get(stage)
         return state is not None and state.reset
 
     def groups(self, stage: str, keys: pa.Table | None = None) -> pa.Table:
@@ -105,10 +117,17 @@ class View:
         whole = pl.concat([typed.content.empty.select(typed.content.schema.names), *frames])
         return table_of(whole, typed.rows.schema)
 
+    def ranks(self, stage: str, amount: str) -> Ranks:
+        """Ranks of the keys of a sum stage by one of its totals. Raises GraphError where it has none."""
+        typed = self._typed(stage)
+        datasets = self._dataset(stage, typed.content, "content")
+        nothing = Dataset(self._storage, typed.content, State(typed.content.empty_keys))
+        return Ranks(stage, datasets[0] if datasets else nothing, amount)
+
     def runs(self, stage: str) -> list[RunInfo]:
         """The files that content and key-mappings are made of."""
         self._typed(stage)
-        state = self._manifest.stages.get(stage)
+        state = self._state.stages.get(stage)
         found: list[RunInfo] = []
         for name, own in (("content", state.content), ("mappings", state.mappings)) if state else ():
             if own is not None:
@@ -122,6 +141,8 @@ class View:
     def _typed(self, stage: str) -> Typed:
         if stage not in self._graph:
             raise GraphError(f"there is no stage {stage!r}; there are: {', '.join(self._graph)}")
+        if isinstance(self._graph[stage].node, DeltaRoot):
+            raise GraphError(f"{stage!r} is a root of deltas: nothing of it is kept; read what it feeds")
         return self._graph[stage]
 
     def _update_schema(self, stage: str) -> RunSchema:
@@ -132,16 +153,16 @@ class View:
     def _dataset(self, stage: str, run_schema: RunSchema, name: str) -> list[Dataset]:
         """The dataset, or none where the stage has no state yet."""
         self._check_form(stage)
-        state: StageState | None = self._manifest.stages.get(stage)
+        state: StageState | None = self._state.stages.get(stage)
         own: State | None = getattr(state, name) if state else None
         return [] if own is None else [Dataset(self._storage, run_schema, own)]
 
     def _check_form(self, stage: str) -> None:
-        state = self._manifest.stages.get(stage)
+        state = self._state.stages.get(stage)
         if state is not None and state.form != self._graph[stage].form:
             raise StageChangedError(
-                f"stage {stage!r} had other columns, or another order, in version {self.number} of "
-                f"{self._storage.uri()}: open the graph as it was declared then to read it"
+                f"stage {stage!r} had other columns, or another order, in {self._text()}: open "
+                "the graph as it was declared then to read it"
             )
 
     def _batches(self, stage: str, run_schema: RunSchema, name: str) -> Iterator[pa.RecordBatch]:
@@ -151,19 +172,25 @@ class View:
                     # As one piece, so that no target key is split, however many frames it came in.
                     yield from table_of(frame, run_schema.schema).combine_chunks().to_batches()
 
+    def _text(self) -> str:
+        which = "this state" if self._manifest is None else f"version {self.number}"
+        return f"{which} of {self._storage.uri()}"
+
     @contextmanager
     def _there(self) -> Iterator[None]:
         """Tells a version that has been expired from a file that is missing."""
         try:
             yield
         except ObjectNotFoundError as error:
+            if self._manifest is None:
+                raise VersionNotFoundError(f"{self._text()} has been expired: open a newer one ({error})") from error
             # Raises where the whole version is gone.
             newest = Manifests(self._storage).read(self.number)
             if newest.document == self._manifest.document:
                 raise
             raise VersionNotFoundError(
-                f"version {self.number} of {self._storage.uri()} has been compacted since it was opened, and its "
-                f"former files have been expired: open it anew ({error})"
+                f"{self._text()} has been compacted since it was opened, and its former "
+                f"files have been expired: open it anew ({error})"
             ) from error
 
 

@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Literal
 
 import pyarrow as pa
 
+from metastore_assets.statistics.declared import declare, declared
 from metastore_assets.statistics.frequencies import Percentiles
 
 Guarantee = Literal["exact", "bound", "estimate", "absent"]
@@ -23,58 +24,68 @@ class ColumnStatistics:
     """Statistics of one leaf column over some rows. None means not known or not defined for the type.
 
     Scalars are of the canonical Arrow type of the column's class (`TypeClass.arrow`).
+
+    A field with a declaration is a column of `statistics.parquet`, and in JSON; one without is a mergeable state. To
+    add a statistic is to add a field here, and its number where those like it are computed: from values in
+    `describe.Describer.finish`, or from states in `told.completed`; and in `merge.py` if it merges like no other.
     """
 
-    position: int
+    position: int = field(metadata=declare("place", "position", "named", told=False))
     """0-based place in table order, over all leaf columns; set by the caller."""
-    column: str
+    column: str = field(metadata=declare("text", "column", "named"))
     """Dotted leaf path."""
-    field_id: str
+    field_id: str = field(metadata=declare("text", "field id", "together", told=False))
     """Dotted identities; what a column is followed by through renames."""
-    type: str
+    type: str = field(metadata=declare("text", "type", "named"))
     """Arrow type as text."""
-    type_class: str | None
+    type_class: str | None = field(metadata=declare("text", "type class", "together", told=False))
     """Name of the class its values widen into; None for containers and types that are not profiled."""
-    value_count: int
+    value_count: int = field(metadata=declare("count", "values", "together"))
     """Values that are not null, NaN included."""
-    null_count: int
-    nan_count: int | None = None
+    null_count: int = field(metadata=declare("count", "nulls", "together"))
+    nan_count: int | None = field(default=None, metadata=declare("count", "NaN", "sum"))
     """Floats only."""
-    minimum: pa.Scalar | None = None
+    minimum: pa.Scalar | None = field(default=None, metadata=declare("value", "minimum", "together"))
     """Least value, NaN left out; a lower bound if not `minimum_exact`. None: no such value if exact, else unknown."""
-    maximum: pa.Scalar | None = None
+    maximum: pa.Scalar | None = field(default=None, metadata=declare("value", "maximum", "together"))
     """Greatest value or upper bound, likewise."""
-    minimum_exact: bool = False
-    maximum_exact: bool = False
-    distinct_count: int | None = None
+    minimum_exact: bool = field(default=False, metadata=declare("flag", "minimum is exact", "together"))
+    maximum_exact: bool = field(default=False, metadata=declare("flag", "maximum is exact", "together"))
+    distinct_count: int | None = field(default=None, metadata=declare("count", "distinct", "together"))
     """Distinct values; NaN is one, null is none. An estimate is no less than the greatest number of a part that was
     merged, and no more than the sum of theirs."""
-    distinct_count_guarantee: Guarantee = "absent"
-    duplicate_count: int | None = None
+    distinct_count_guarantee: Guarantee = field(
+        default="absent", metadata=declare("text", "distinct is worth", "together")
+    )
+    duplicate_count: int | None = field(default=None, metadata=declare("count", "duplicates", "together"))
     """Distinct values that occur more than once; exact when not None. None where `distinct_count` is an estimate."""
-    sum: str | None = None
+    sum: str | None = field(default=None, metadata=declare("sum", "sum", "derived"))
     """Integers and decimals: exact, of any size. Floats: the exact sum, rounded once; NaN left out."""
-    mean: float | None = None
-    standard_deviation: float | None = None
+    mean: float | None = field(default=None, metadata=declare("measure", "mean", "derived"))
+    standard_deviation: float | None = field(default=None, metadata=declare("measure", "std dev", "derived"))
     """Of the sample (divided by n - 1), as SQL's stddev; None for fewer than two numbers or with infinities."""
-    skewness: float | None = None
+    skewness: float | None = field(default=None, metadata=declare("measure", "skewness", "derived"))
     """Of the population, as Spark SQL's; None for constants."""
-    kurtosis: float | None = None
+    kurtosis: float | None = field(default=None, metadata=declare("measure", "kurtosis", "derived"))
     """Excess kurtosis of the population, as Spark SQL's; None for constants."""
-    minimum_length: int | None = None
+    minimum_length: int | None = field(default=None, metadata=declare("count", "minimum length", "least"))
     """Strings: characters (code points). Binary: bytes. Lists and maps: elements."""
-    maximum_length: int | None = None
-    mean_length: float | None = None
-    total_length: int | None = None
+    maximum_length: int | None = field(default=None, metadata=declare("count", "maximum length", "greatest"))
+    mean_length: float | None = field(default=None, metadata=declare("measure", "mean length", "derived"))
+    total_length: int | None = field(
+        default=None, metadata=declare("count", "total length", "sum of lengths", told=False)
+    )
     """Sum of the lengths, which `mean_length` merges by."""
-    true_count: int | None = None
+    true_count: int | None = field(default=None, metadata=declare("count", "true", "sum"))
     """Booleans only."""
-    total_bytes: int | None = None
+    total_bytes: int | None = field(default=None, metadata=declare("count", "bytes", "sum"))
     """Bytes of the values: of strings and binary their length in bytes; else values times the width of the type."""
-    percentiles: Percentiles | None = None
-    percentiles_guarantee: Guarantee = "absent"
-    frequencies: FrequencyState = "absent"
-    reason: str | None = None
+    percentiles: Percentiles | None = field(default=None, metadata=declare("percentiles", "percentiles", "together"))
+    percentiles_guarantee: Guarantee = field(
+        default="absent", metadata=declare("text", "percentiles are worth", "together")
+    )
+    frequencies: FrequencyState = field(default="absent", metadata=declare("text", "frequencies", "together"))
+    reason: str | None = field(default=None, metadata=declare("text", "reason", "together"))
     """Why nothing but counts is known of the column, for people."""
     moments: bytes | None = None
     """Mergeable state of sum, mean, deviation, skewness, kurtosis: see moments.py."""
@@ -82,5 +93,9 @@ class ColumnStatistics:
     """Mergeable state of the percentiles, a t-digest of Apache DataSketches: see quantiles.py."""
     distinct_sketch: bytes | None = None
     """Mergeable state of the distinct count, a HyperLogLog: see distinct.py."""
-    fingerprint: bytes | None = None
+    fingerprint: bytes | None = field(default=None, metadata=declare("bytes", "fingerprint", "together", told=False))
     """16 bytes, equal for equal multisets of values and nulls, whatever the order of rows: see distinct.py."""
+
+
+STATISTICS = declared(ColumnStatistics)
+"""The columns of `statistics.parquet` by name, in file order."""

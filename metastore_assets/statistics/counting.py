@@ -12,10 +12,12 @@ from pyarrow import types as t
 from metastore_assets.statistics.physical import physical_series
 from metastore_assets.statistics.runs import (
     Counted,
+    Counts,
     SortedValues,
     compact,
     concatenated,
     count,
+    count_dense,
     count_sorted,
     is_hashed,
     merge_runs,
@@ -45,6 +47,9 @@ class ValueCounter:
         self._instead = instead
         self._pending: list[pl.Series] = []
         self._rows = 0
+        self._entries: list[tuple[pl.Series, Counts]] = []
+        """Of dictionaries, with how often they occur; some of them repeatedly."""
+        self._entry_bytes = 0
         self._buffers: dict[int, int] = {}
         self._repeating: list[Counted] = []
         self._distinct: list[SortedValues] = []
@@ -53,11 +58,7 @@ class ValueCounter:
     def add(self, array: pa.Array) -> None:
         """Count the values of one chunk. Raises UnsupportedTypeError when one has no place in its class."""
         if t.is_dictionary(array.type) and 2 * len(array.dictionary) < len(array):
-            run = _count_dictionary(array, self._class)
-            if self._class.kind == "float":
-                self.nan_count += int(run.counts[np.isnan(run.values.to_numpy())].sum())
-            if not self._given_away(run):
-                self._push(run)
+            self._add_entries(*_used_entries(array, self._class), array.dictionary.nbytes)
             return
         series = physical_series(array, self._class)
         if len(series) == 0:
@@ -73,6 +74,7 @@ class ValueCounter:
 
     def blocks(self) -> Iterator[Counted]:
         """The counts of all values added, in blocks of ascending values; not one where there are none."""
+        self._flush_entries()
         last = concatenated(self._take_pending()) if self._pending else None
         if last is not None and self._given_away(SortedValues(last, None)):
             last = None
@@ -81,6 +83,24 @@ class ValueCounter:
             runs.append(count(last))
         self._distinct, self._repeating = [], []
         return merged_blocks(runs) if runs else iter(())
+
+    def _add_entries(self, values: pl.Series, counts: Counts, size: int) -> None:
+        if self._class.kind == "float":
+            self.nan_count += int(counts[np.isnan(values.to_numpy())].sum())
+        self._entries.append((values, counts))
+        self._entry_bytes += size
+        if self._entry_bytes >= _PENDING_BYTES or sum(len(own) for own, _ in self._entries) >= _PENDING_ROWS:
+            self._flush_entries()
+
+    def _flush_entries(self) -> None:
+        """Entries of neighbouring dictionaries are mostly the same: together they are little to sort."""
+        if not self._entries:
+            return
+        values, counts = concatenated([own for own, _ in self._entries]), np.concatenate([n for _, n in self._entries])
+        self._entries, self._entry_bytes = [], 0
+        run = sum_counts(values, counts)
+        if not self._given_away(run):
+            self._push(Counted(compact(run.values), run.counts))
 
     def _given_away(self, run: SortedValues) -> bool:
         if not self._instead(run):
@@ -94,8 +114,10 @@ class ValueCounter:
         values = concatenated(self._take_pending())
         if self._given_away(SortedValues(values, None)):
             return
-        ascending = None if is_hashed(values) else values.sort()
-        run = count(values) if ascending is None else count_sorted(ascending)
+        run = count_dense(values)
+        ascending = None if run is not None or is_hashed(values) else values.sort()
+        if run is None:
+            run = count(values) if ascending is None else count_sorted(ascending)
         if 2 * len(run) <= len(values):
             self._push(Counted(compact(run.values), run.counts))
         else:
@@ -115,10 +137,10 @@ class ValueCounter:
             self._repeating.append(Counted(compact(merged.values), merged.counts))
 
 
-def _count_dictionary(array: pa.DictionaryArray, cls: TypeClass) -> Counted:
+def _used_entries(array: pa.DictionaryArray, cls: TypeClass) -> tuple[pl.Series, Counts]:
+    """The values of the entries that occur, some of them repeatedly, and how often."""
     indices = array.indices.drop_null().cast(pa.int64()).to_numpy()
     counts = np.bincount(indices, minlength=len(array.dictionary)).astype(np.int64)
-    # Entries that are null or unused are no values; entries may repeat, which adding up settles.
+    # Entries that are null or unused are no values.
     used = np.flatnonzero((counts > 0) & array.dictionary.is_valid().to_numpy(zero_copy_only=False))
-    values = physical_series(pa.DictionaryArray.from_arrays(pa.array(used), array.dictionary), cls)
-    return sum_counts(values, counts[used])
+    return physical_series(pa.DictionaryArray.from_arrays(pa.array(used), array.dictionary), cls), counts[used]

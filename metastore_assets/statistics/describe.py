@@ -7,12 +7,12 @@ from dataclasses import dataclass, field, replace
 from typing import Any, Generic, TypeVar
 
 import numpy as np
-import polars as pl
 import pyarrow as pa
 import pyarrow.compute as pc
 
 from metastore_assets.config import KeptPolicy
 from metastore_assets.errors import UnsupportedTypeError
+from metastore_assets.statistics.blocks import Block, listed_block, passing_block
 from metastore_assets.statistics.bounds import lower_bound, upper_bound
 from metastore_assets.statistics.column import ColumnStatistics
 from metastore_assets.statistics.distinct import (
@@ -24,11 +24,11 @@ from metastore_assets.statistics.distinct import (
 )
 from metastore_assets.statistics.frequencies import PERCENTS, Frequencies, Percentiles, nearest_ranks
 from metastore_assets.statistics.hashing import hash_values
-from metastore_assets.statistics.histogram import Histogram, build_histogram, histogram_capacity, merge_histograms
+from metastore_assets.statistics.histogram import Histogram, histogram_capacity, histogram_of, merge_histograms
 from metastore_assets.statistics.moments import Moments, encode_moments, merge_moments, moment_facts, moments_of
-from metastore_assets.statistics.physical import canonical_array, numbers, order_key, positive_zeros, storage
+from metastore_assets.statistics.physical import order_key, storage
 from metastore_assets.statistics.quantiles import build_quantile_sketch, merge_quantile_sketches
-from metastore_assets.statistics.runs import BLOCK, SortedValues, count_sorted
+from metastore_assets.statistics.runs import BLOCK, SortedValues
 from metastore_assets.statistics.types import TypeClass
 
 State = TypeVar("State")
@@ -97,10 +97,10 @@ class Describer:
         counts = block.counts.to_numpy()
         self._distinct += len(block)
         self._duplicates += int((counts > 1).sum())
-        block = self._without_nan(block)
-        if len(block):
-            self._rank(block)
-            self._take(block)
+        described = self._without_nan(listed_block(block))
+        if len(described):
+            self._rank(Frequencies(block.values.slice(0, len(described)), block.counts.slice(0, len(described))))
+            self._take(described)
 
     def pass_by(self, run: SortedValues) -> None:
         """Take some values in any order, or counted ones. Raises UnsupportedTypeError for text that is not UTF-8.
@@ -108,12 +108,9 @@ class Describer:
         Numbers are put in order a block at a time, which moments and digests are made of; nothing else is.
         """
         for start in range(0, len(run), BLOCK):
-            part = run.part(start, min(start + BLOCK, len(run)))
-            if part.counts is None and self.cls.is_ordinal:
-                part = count_sorted(_with_positive_zeros(part.values).sort())
-            counts = np.ones(len(part), np.int64) if part.counts is None else part.counts
-            self.passed_by += int(counts.sum())
-            block = self._without_nan(Frequencies(canonical_array(part.values, self.cls), pa.array(counts)))
+            block = passing_block(run.part(start, min(start + BLOCK, len(run))), self.cls)
+            self.passed_by += int(block.counts.sum())
+            block = self._without_nan(block)
             if len(block):
                 self._take(block)
 
@@ -164,18 +161,14 @@ class Describer:
         """The histogram that the policy asks for, where there is one."""
         return self._histograms.total()
 
-    def _without_nan(self, block: Frequencies) -> Frequencies:
-        """Count what NaN has a part in, and the rest of the block: NaN is last."""
-        counts = block.counts.to_numpy()
-        hashes = hash_values(block.values, self.cls)
+    def _without_nan(self, block: Block) -> Block:
+        """Count what NaN has a part in, and the rest of the block."""
+        hashes = block.hashes()
         self._sketches.add(distinct_sketch(hashes[0]))
-        self._prints.add(fingerprint(hashes, counts, 0))
-        if self.cls.kind != "float":
-            return block
-        values = block.values.to_numpy()
-        numbers_end = len(values) - int(np.isnan(values).sum())
-        self._nans += int(counts[numbers_end:].sum())
-        return Frequencies(block.values.slice(0, numbers_end), block.counts.slice(0, numbers_end))
+        self._prints.add(fingerprint(hashes, block.counts, 0))
+        block, nans = block.without_nan()
+        self._nans += nans
+        return block
 
     def _rank(self, block: Frequencies) -> None:
         """Pick the percentiles that are in the block."""
@@ -185,25 +178,28 @@ class Describer:
         self._percentiles += [block.values[at] for at in np.searchsorted(ends, ranks).tolist()]
         self._passed = int(ends[-1])
 
-    def _take(self, block: Frequencies) -> None:
-        """What any block adds to; of numbers, ascending ones. Values need not be distinct."""
-        counts = block.counts.to_numpy()
+    def _take(self, block: Block) -> None:
+        """What any block adds to. Values need not be distinct."""
+        counts = block.counts
         if self.cls.name in ("string", "binary"):
             self._add_lengths(block)
         if self.cls.kind == "boolean":
             self._trues += int(counts[block.values.to_numpy(zero_copy_only=False)].sum())
-        self._widen(*(_outermost(block) if self.cls.kind == "bytes" else _ends(block)))
-        if not self.cls.is_ordinal:
+        self._widen(*block.extent())
+        values = block.numbers
+        if values is None:
             return
-        values = numbers(block.values, self.cls)
         if self.cls.is_numeric:
             self._moments.add(moments_of(values, counts))
         if self.policy.quantiles != "off":
             points = values.astype(np.float64, copy=False)
-            finite = np.isfinite(points)
-            self._digests.add(build_quantile_sketch(points[finite], counts[finite]))
+            if self.cls.kind == "float":
+                finite = np.isfinite(points)
+                self._digests.add(build_quantile_sketch(points[finite], counts[finite]))
+            else:
+                self._digests.add(build_quantile_sketch(points, counts))
         if self.policy.histogram != "off":
-            self._histograms.add(build_histogram(block, histogram_capacity(self.policy.histogram)))
+            self._histograms.add(histogram_of(values, counts, self.cls, histogram_capacity(self.policy.histogram)))
 
     def _widen(self, least: pa.Scalar, greatest: pa.Scalar) -> None:
         if self._least is None or order_key(least) < order_key(self._least):
@@ -211,8 +207,8 @@ class Describer:
         if self._greatest is None or order_key(greatest) > order_key(self._greatest):
             self._greatest = greatest
 
-    def _add_lengths(self, block: Frequencies) -> None:
-        values, counts = storage(block.values), block.counts.to_numpy()
+    def _add_lengths(self, block: Block) -> None:
+        values, counts = storage(block.values), block.counts
         sizes = lengths = pc.binary_length(values).to_numpy()
         if self.cls.name == "string" and not _is_ascii(values):
             try:
@@ -243,25 +239,6 @@ class Describer:
             "minimum_exact": minimum_exact,
             "maximum_exact": maximum_exact,
         }
-
-
-def _with_positive_zeros(values: pl.Series) -> pl.Series:
-    return pl.Series(positive_zeros(values.to_numpy())) if values.dtype == pl.Float64 else values
-
-
-def _ends(block: Frequencies) -> tuple[pa.Scalar, pa.Scalar]:
-    """Least and greatest value of ascending ones, and of booleans."""
-    if block.values.type == pa.bool_():
-        return pc.min(block.values), pc.max(block.values)
-    return block.values[0], block.values[len(block) - 1]
-
-
-def _outermost(block: Frequencies) -> tuple[pa.Scalar, pa.Scalar]:
-    """Least and greatest of byte strings in any order."""
-    values = storage(block.values)
-    found = pc.min_max(values)
-    least, greatest = (pc.index(values, found[key]).as_py() for key in ("min", "max"))
-    return block.values[least], block.values[greatest]
 
 
 def _is_ascii(values: pa.LargeBinaryArray) -> bool:

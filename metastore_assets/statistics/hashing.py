@@ -15,7 +15,7 @@ import numpy.typing as npt
 import pyarrow as pa
 from pyarrow import types as t
 
-from metastore_assets.statistics.physical import decimal_words, numbers, positive_zeros, storage
+from metastore_assets.statistics.physical import Numbers, decimal_words, numbers, positive_zeros, storage
 from metastore_assets.statistics.types import TypeClass
 
 Words = npt.NDArray[np.uint64]
@@ -39,20 +39,32 @@ def hash_values(values: pa.Array, cls: TypeClass) -> tuple[Words, Words]:
     if t.is_decimal(cls.arrow):
         low, high = decimal_words(values)
         return _hash_words(low.view(np.uint64), high.view(np.uint64))
+    return hash_numbers(numbers(values, cls), cls)
+
+
+def hash_numbers(values: Numbers, cls: TypeClass) -> tuple[Words, Words]:
+    """As `hash_values`, of physical values that are no objects."""
     if cls.kind == "float":
-        floats = positive_zeros(numbers(values, cls))
+        floats = positive_zeros(values)
         return _hash_words(np.where(np.isnan(floats), _CANONICAL_NAN, floats.view(np.uint64)))
-    return _hash_words(numbers(values, cls).astype(np.int64 if cls.name != "uint64" else np.uint64).view(np.uint64))
+    words = values.astype(np.uint64 if cls.name == "uint64" else np.int64, copy=False)
+    # Of a decimal, whose words are two, the upper one is all sign.
+    return _hash_words(words.view(np.uint64), (words >> 63).view(np.uint64) if t.is_decimal(cls.arrow) else None)
 
 
 def finalise(words: Words) -> Words:
     """SplitMix64's output function: a bijection of 64-bit words whose every output bit depends on every input bit."""
-    words = words ^ (words >> np.uint64(30))
-    words *= np.uint64(0xBF58476D1CE4E5B9)
-    words ^= words >> np.uint64(27)
-    words *= np.uint64(0x94D049BB133111EB)
-    words ^= words >> np.uint64(31)
-    return words
+    result = np.empty_like(words)
+    scratch = np.empty(min(len(words), _BLOCK), np.uint64)
+    for start in range(0, len(words), _BLOCK):  # as much as stays in the processor's cache from step to step
+        part, out = words[start : start + _BLOCK], result[start : start + _BLOCK]
+        shifted = scratch[: len(part)]
+        np.bitwise_xor(part, np.right_shift(part, np.uint64(30), out=shifted), out=out)
+        out *= np.uint64(0xBF58476D1CE4E5B9)
+        out ^= np.right_shift(out, np.uint64(27), out=shifted)
+        out *= np.uint64(0x94D049BB133111EB)
+        out ^= np.right_shift(out, np.uint64(31), out=shifted)
+    return result
 
 
 def _hash_words(low: Words, high: Words | None = None) -> tuple[Words, Words]:
@@ -82,38 +94,51 @@ def _hash_bytes(values: pa.LargeBinaryArray) -> tuple[Words, Words]:
 def _hash_short(values: pa.LargeBinaryArray) -> Words:
     offsets, data = _offsets(values), np.frombuffer(values.buffers()[2] or b"", np.uint8)
     states = np.empty(len(values), np.uint64)
+    # Of each block a copy that is aligned, and padded so that a word may be read past the last value.
+    words = np.zeros(min(len(values), _BLOCK) * _LONG // 8 + 3, _LITTLE_WORD)
     for start in range(0, len(values), _BLOCK):
         bounds = offsets[start : start + _BLOCK + 1]
-        # A copy that is aligned, and padded so that a word may be read past the last value.
-        words = np.zeros((bounds[-1] - bounds[0]) // 8 + 3, _LITTLE_WORD)
         words.view(np.uint8)[: bounds[-1] - bounds[0]] = data[bounds[0] : bounds[-1]]
         states[start : start + _BLOCK] = _hash_block(words, bounds - bounds[0])
     return states
 
 
 def _hash_block(words: Words, bounds: npt.NDArray[np.int64]) -> Words:
-    """The states of the byte strings between neighbouring `bounds`: word by word, all strings at once."""
-    left = np.diff(bounds)
-    index, shift = bounds[:-1] >> 3, ((bounds[:-1] & 7) << 3).astype(np.uint64)
-    states = finalise(left.astype(np.uint64) + _SEEDS[0])
-    result, rows = states, np.arange(len(states))
-    current = words.take(index)
-    while True:
-        alive = left > 0
-        if not alive.all():
-            result[rows] = states
-            if not alive.any():
-                return result
-            rows, left, index, shift = rows[alive], left[alive], index[alive], shift[alive]
-            states, current = states[alive], current[alive]
+    """The states of the byte strings between neighbouring `bounds`: word by word, all strings at once.
+
+    Longest first, so that those that have a word of that number are the first of all.
+    """
+    lengths = np.diff(bounds)
+    shortness = (_LONG - lengths).astype(np.uint8)
+    order = np.argsort(shortness, kind="stable")
+    shortness, lengths, starts = shortness.take(order), lengths.take(order), bounds.take(order)
+    index, shift = starts >> 3, ((starts & 7) << 3).astype(np.uint64)
+    back = _SIXTY_THREE - shift
+    states = finalise(lengths.astype(np.uint64) + _SEEDS[0])
+    current, following, word, rest = words.take(index), *np.empty((3, len(states)), np.uint64)
+    at_most = np.cumsum(np.bincount(shortness, minlength=_LONG + 1))[::-1]
+    for done in range(0, _LONG, 8):
+        alive, whole = int(at_most[done + 1]), int(at_most[done + 8])
+        if alive == 0:
+            break
+        index, shift, back = index[:alive], shift[:alive], back[:alive]
+        current, following, word, rest = current[:alive], following[:alive], word[:alive], rest[:alive]
         # Values start at any byte: a word of theirs is made of two of the buffer's, the second being next turn's first.
-        index = index + 1
-        following = words.take(index)
-        word = (current >> shift) | ((following << _ONE) << (_SIXTY_THREE - shift))
-        word &= _MASKS.take(np.minimum(left, 8))
-        states = (states ^ word) * _FACTOR
-        states ^= states >> _THIRTY_TWO
-        current, left = following, left - 8
+        index += 1
+        words.take(index, out=following, mode="clip")
+        np.right_shift(current, shift, out=word)
+        np.left_shift(following, _ONE, out=rest)
+        rest <<= back
+        word |= rest
+        word[whole:] &= _MASKS.take(lengths[whole:alive] - done)
+        held = states[:alive]
+        held ^= word
+        held *= _FACTOR
+        held ^= np.right_shift(held, _THIRTY_TWO, out=rest)
+        current, following = following, current
+    result = np.empty_like(states)
+    result[order] = states
+    return result
 
 
 def _offsets(values: pa.LargeBinaryArray) -> npt.NDArray[np.int64]:

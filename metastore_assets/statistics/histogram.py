@@ -99,7 +99,11 @@ def build_histogram(frequencies: Frequencies, capacity: int) -> Histogram | None
     cls = frequencies.type_class
     if not cls.is_ordinal:
         return None
-    values, counts = numbers(frequencies.values, cls), frequencies.counts.to_numpy()
+    return histogram_of(numbers(frequencies.values, cls), frequencies.counts.to_numpy(), cls, capacity)
+
+
+def histogram_of(values: Numbers, counts: npt.NDArray[np.int64], cls: TypeClass, capacity: int) -> Histogram | None:
+    """As `build_histogram`, of ascending physical values of an ordinal class and their counts."""
     if cls.kind == "float":
         finite = np.isfinite(values)
         values, counts = values[finite], counts[finite]

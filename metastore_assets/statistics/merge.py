@@ -20,7 +20,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from metastore_assets.errors import CorruptionError
-from metastore_assets.statistics.column import FrequencyState
+from metastore_assets.statistics.column import STATISTICS, FrequencyState
 from metastore_assets.statistics.distinct import estimate_distinct
 from metastore_assets.statistics.extremes import Bounds, merge_bounds
 from metastore_assets.statistics.sketches import (
@@ -35,11 +35,12 @@ from metastore_assets.statistics.sketches import (
 )
 from metastore_assets.statistics.states import (
     KEPT,
+    OF_UNION,
     SKETCHES,
     one_chunk,
     sketch_columns,
 )
-from metastore_assets.statistics.tables import COLUMNS
+from metastore_assets.statistics.tables import statistic_type
 from metastore_assets.statistics.types import TypeClass, class_named
 from metastore_assets.statistics.union import as_union, union_of
 
@@ -108,12 +109,17 @@ def _merge(
     merged["field_id"] = parts[0]["field_id"]
     merged["value_count"] = pa.array(integers(parts, "value_count")[0].sum(axis=0))
     merged["type_class"] = pa.array([None if none else names[at] for none, at in zip(absent, own, strict=True)])
-    for name in ("nan_count", "true_count", "total_bytes"):
-        merged[name] = _total(parts, name, speaking, ~absent)
     lists = ~absent | classless.all(axis=0)
-    merged["total_length"] = _total(parts, "total_length", speaking, lists)
-    merged["minimum_length"] = _extreme(parts, "minimum_length", speaking, lists, np.minimum)
-    merged["maximum_length"] = _extreme(parts, "maximum_length", speaking, lists, np.maximum)
+    for name in KEPT:
+        match STATISTICS[name].merge:
+            case "sum":
+                merged[name] = _total(parts, name, speaking, ~absent)
+            case "sum of lengths":
+                merged[name] = _total(parts, name, speaking, lists)
+            case "least":
+                merged[name] = _extreme(parts, name, speaking, lists, np.minimum)
+            case "greatest":
+                merged[name] = _extreme(parts, name, speaking, lists, np.maximum)
     merged["reason"] = _reasons(parts, speaking & classless, absent)
     held = _codes(parts, "frequencies", _STATES)
     merged["frequencies"] = pa.array([_STATES[at] for at in np.where(typed, held, -1).max(axis=0)], pa.string())
@@ -246,7 +252,7 @@ def _reasons(parts: Sequence[pa.Table], said: Flags, absent: Flags) -> pa.Array:
 
 def _with_union(part: pa.Table, union: pa.StructType) -> pa.Table:
     """The part with `union` in place of its own, which may have fewer classes."""
-    for name in ("minimum", "maximum", "percentiles"):
+    for name in OF_UNION:
         part = _replaced(
             part,
             name,
@@ -256,11 +262,7 @@ def _with_union(part: pa.Table, union: pa.StructType) -> pa.Table:
 
 
 def _type(name: str, union: pa.StructType) -> pa.DataType:
-    if name in ("minimum", "maximum"):
-        return union
-    if name == "percentiles":
-        return pa.list_(pa.struct([("fraction", pa.float64()), ("value", union)]))
-    return SKETCHES[name] if name in SKETCHES else COLUMNS[name]
+    return SKETCHES[name] if name in SKETCHES else statistic_type(name, union)
 
 
 def _replaced(table: pa.Table, name: str, array: pa.Array) -> pa.Table:

@@ -19,9 +19,12 @@ from metastore_assets.statistics.frequencies import Frequencies, frequencies_of_
 from metastore_assets.statistics.histogram import Histogram
 from metastore_assets.statistics.leaves import LeafColumn, is_list, leaf_columns, plain_type, split_leaves
 from metastore_assets.statistics.naming import value_width
-from metastore_assets.statistics.runs import SortedValues, mostly_distinct
+from metastore_assets.statistics.runs import SortedValues, count_dense, mostly_distinct
 from metastore_assets.statistics.told import as_kept
 from metastore_assets.statistics.types import TypeClass, type_class, type_text
+
+HIDDEN = "its values are hidden, as its policy says"
+"""The reason that is given for columns of which no value may be told."""
 
 
 @dataclass(frozen=True)
@@ -50,8 +53,9 @@ def profile_field(
     table. Values are listed as the policy says: of `auto`, unless they hardly repeat or are too many; of `listed`,
     which is what `auto` was decided to be, unless they are too many for any table. What is not listed is not sorted.
 
-    A leaf of a type that is not profiled, or with a value that has no place in its class, yields its counts and the
-    reason; nothing of a column's content raises. `position` is 0 for all: the caller sets it.
+    A leaf of a type that is not profiled, with a value that has no place in its class, or whose values are hidden,
+    yields its counts, its lengths if it has any, and the reason;
+    nothing of a column's content raises. `position` is 0 for all: the caller sets it.
     """
     profilers = [_LeafProfiler(leaf, policy(leaf.path)) for leaf in (leaf_columns(field) if leaves is None else leaves)]
     for chunk in chunks:
@@ -79,14 +83,18 @@ class _LeafProfiler:
         self.value_count = self.null_count = 0
         self.reason: str | None = None
         self.type_class: TypeClass | None = None
+        self._is_hidden = policy.values == "hidden"
         try:
+            if self._is_hidden:
+                raise UnsupportedTypeError(HIDDEN)
             self.type_class = type_class(leaf.type)
             self._counter = ValueCounter(self.type_class, self._pass_by)
             if not policy.lists:
                 self._passing = Describer(self.type_class, policy)
         except UnsupportedTypeError as error:
             self.reason = str(error)
-        self._has_lengths = t.is_map(plain_type(leaf.type)) or is_list(plain_type(leaf.type))
+        kind = plain_type(leaf.type)
+        self._has_lengths = t.is_map(kind) or is_list(kind) or (self._is_hidden and _is_bytes(kind))
         self._lengths: list[tuple[int, int, int]] = []
 
     def add(self, array: pa.Array) -> None:
@@ -99,7 +107,7 @@ class _LeafProfiler:
             except UnsupportedTypeError as error:
                 self.reason, self.type_class = str(error), None
         elif self._has_lengths and nulls < len(array):
-            lengths = _list_lengths(array)
+            lengths = _byte_string_lengths(array) if self._is_hidden else _list_lengths(array)
             self._lengths.append((int(lengths.min()), int(lengths.max()), int(lengths.sum())))
 
     def finish(self) -> ColumnProfile:
@@ -156,12 +164,16 @@ class _LeafProfiler:
         self._judged = True
         if not mostly_distinct(run.values):
             return False
-        tried = Describer(cls, self._policy)
-        tried.pass_by(run)
-        distinct = tried.estimated_distinct()
+        # Integers close together are counted sooner than passed by.
+        counted, tried = count_dense(run.values), Describer(cls, self._policy)
+        if counted is None:
+            tried.pass_by(run)
+        distinct = tried.estimated_distinct() if counted is None else len(counted)
         hardly_repeat = self._policy.frequencies == "auto" and 2 * distinct > len(run)
         if not hardly_repeat and distinct <= FREQUENCY_LIMIT:
             return False
+        if counted is not None:
+            tried.pass_by(run)
         self._passing = tried
         return True
 
@@ -190,6 +202,25 @@ def _null_count(array: pa.Array) -> int:
     if t.is_dictionary(array.type) or t.is_union(array.type):
         return int(pc.sum(array.is_null()).as_py() or 0)
     return array.null_count
+
+
+def _is_bytes(kind: pa.DataType) -> bool:
+    return _is_text(kind) or t.is_binary(kind) or t.is_large_binary(kind) or t.is_binary_view(kind)
+
+
+def _is_text(kind: pa.DataType) -> bool:
+    return t.is_string(kind) or t.is_large_string(kind) or t.is_string_view(kind)
+
+
+def _byte_string_lengths(array: pa.Array) -> np.ndarray:
+    """Characters of texts, bytes of binary values, of those that are not null; lists' elements below lists."""
+    if t.is_dictionary(array.type):
+        array = array.cast(array.type.value_type)
+    kind = array.type
+    if not _is_bytes(kind):
+        return _list_lengths(array)
+    values = array.drop_null().cast(pa.large_string() if _is_text(kind) else pa.large_binary())
+    return (pc.utf8_length if _is_text(kind) else pc.binary_length)(values).to_numpy()
 
 
 def _list_lengths(array: pa.Array) -> np.ndarray:

@@ -9,37 +9,17 @@ import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
 
-from metastore_assets.statistics.column import ColumnStatistics
+from metastore_assets.statistics.column import STATISTICS, ColumnStatistics
 from metastore_assets.statistics.histogram import Histogram
 from metastore_assets.statistics.quantiles import Digest, decode_digest, encode_digest
 from metastore_assets.statistics.tables import pack_columns, unpack_columns
 from metastore_assets.statistics.types import class_named
 
-KEPT = (
-    "field_id",
-    "type_class",
-    "value_count",
-    "null_count",
-    "nan_count",
-    "minimum",
-    "maximum",
-    "minimum_exact",
-    "maximum_exact",
-    "distinct_count",
-    "distinct_count_guarantee",
-    "duplicate_count",
-    "minimum_length",
-    "maximum_length",
-    "total_length",
-    "true_count",
-    "total_bytes",
-    "percentiles",
-    "percentiles_guarantee",
-    "frequencies",
-    "reason",
-    "fingerprint",
-)
+KEPT = tuple(name for name, own in STATISTICS.items() if own.is_state)
 """What merging needs of the columns of `statistics`; the others follow from the states, or from the schema."""
+
+OF_UNION = tuple(name for name in KEPT if STATISTICS[name].kind in ("value", "percentiles"))
+"""Those of them that hold values of the typed union."""
 
 SKETCHES: dict[str, pa.DataType] = {
     "moments": pa.binary(),

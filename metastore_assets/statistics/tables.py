@@ -11,7 +11,8 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from metastore_assets.errors import CorruptionError
-from metastore_assets.statistics.column import ColumnStatistics
+from metastore_assets.statistics.column import STATISTICS, ColumnStatistics
+from metastore_assets.statistics.declared import ARROW
 from metastore_assets.statistics.frequencies import EMPTY, Frequencies, Percentiles, frequencies_of_run
 from metastore_assets.statistics.histogram import Histogram, bin_numbers
 from metastore_assets.statistics.physical import numbers, physical_series
@@ -31,42 +32,6 @@ __all__ = [
     "unpack_columns",
 ]
 
-COLUMNS: dict[str, pa.DataType] = {
-    "position": pa.int32(),
-    "column": pa.string(),
-    "field_id": pa.string(),
-    "type": pa.string(),
-    "type_class": pa.string(),
-    "value_count": pa.int64(),
-    "null_count": pa.int64(),
-    "nan_count": pa.int64(),
-    "minimum": pa.null(),
-    "maximum": pa.null(),
-    "minimum_exact": pa.bool_(),
-    "maximum_exact": pa.bool_(),
-    "distinct_count": pa.int64(),
-    "distinct_count_guarantee": pa.string(),
-    "duplicate_count": pa.int64(),
-    "sum": pa.string(),
-    "mean": pa.float64(),
-    "standard_deviation": pa.float64(),
-    "skewness": pa.float64(),
-    "kurtosis": pa.float64(),
-    "minimum_length": pa.int64(),
-    "maximum_length": pa.int64(),
-    "mean_length": pa.float64(),
-    "total_length": pa.int64(),
-    "true_count": pa.int64(),
-    "total_bytes": pa.int64(),
-    "percentiles": pa.null(),
-    "percentiles_guarantee": pa.string(),
-    "frequencies": pa.string(),
-    "reason": pa.string(),
-    "fingerprint": pa.binary(),
-}
-"""Columns of statistics.parquet in file order; those of type null hold values of the typed union."""
-
-
 _REPEATS = 1 << 20
 """Repetitions of a path in one chunk: strings with 32-bit offsets end at 2 GB."""
 
@@ -78,7 +43,7 @@ def statistics_table(rows: Sequence[ColumnStatistics]) -> pa.Table:
     """One row per column, in the order given, without mergeable states. `minimum`, `maximum` and the values of
     `percentiles` are of the typed union of the classes that occur in these rows."""
     names = {row.type_class for row in rows if row.type_class is not None}
-    return pack_columns(rows, list(COLUMNS), union_type(class_named(name) for name in names))
+    return pack_columns(rows, list(STATISTICS), union_type(class_named(name) for name in names))
 
 
 def statistics_rows(table: pa.Table) -> list[ColumnStatistics]:
@@ -86,37 +51,45 @@ def statistics_rows(table: pa.Table) -> list[ColumnStatistics]:
 
     Columns it does not know are ignored.
     """
-    columns = unpack_columns(table, list(COLUMNS))
+    columns = unpack_columns(table, list(STATISTICS))
     names = list(columns)
     return [ColumnStatistics(**dict(zip(names, row, strict=True))) for row in zip(*columns.values(), strict=True)]
 
 
 def pack_columns(rows: Sequence[ColumnStatistics], names: Sequence[str], union: pa.StructType) -> pa.Table:
-    """Some of the `COLUMNS` of rows, as a table. `union` has the classes of all values."""
+    """Some of the `STATISTICS` of rows, as a table. `union` has the classes of all values."""
     arrays = []
     for name in names:
-        held = [getattr(row, name) for row in rows]
-        if name in ("minimum", "maximum"):
+        held, kind = [getattr(row, name) for row in rows], STATISTICS[name].kind
+        if kind == "value":
             arrays.append(pack_scalars(held, union))
-        elif name == "percentiles":
+        elif kind == "percentiles":
             arrays.append(_pack_percentiles(held, union))
         else:
-            arrays.append(pa.array(held, COLUMNS[name]))
+            arrays.append(pa.array(held, ARROW[kind]))
     return pa.Table.from_arrays(arrays, names=list(names))
 
 
 def unpack_columns(table: pa.Table, names: Sequence[str]) -> dict[str, list[Any]]:
-    """The values of some of the `COLUMNS` of a table, by name."""
+    """The values of some of the `STATISTICS` of a table, by name."""
     columns: dict[str, list[Any]] = {}
     for name in names:
-        column = _one_chunk(table.column(name))
-        if name in ("minimum", "maximum"):
+        column, kind = _one_chunk(table.column(name)), STATISTICS[name].kind
+        if kind == "value":
             columns[name] = unpack_scalars(column)
-        elif name == "percentiles":
+        elif kind == "percentiles":
             columns[name] = _unpack_percentiles(column)
         else:
             columns[name] = column.to_pylist()
     return columns
+
+
+def statistic_type(name: str, union: pa.StructType) -> pa.DataType:
+    """The Arrow type of one of the `STATISTICS` where values are of that union."""
+    kind = STATISTICS[name].kind
+    if kind == "percentiles":
+        return pa.list_(pa.struct([("fraction", pa.float64()), ("value", union)]))
+    return union if kind == "value" else ARROW[kind]
 
 
 def frequencies_table(path: str, frequencies: Frequencies, union: pa.StructType) -> pa.Table:

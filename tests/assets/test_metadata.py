@@ -8,10 +8,10 @@ import pyarrow as pa
 import pytest
 from dagster import serialize_value
 
-from metastore_assets.assets.glance import Glance, facts_of, glance_at, range_text
-from metastore_assets.assets.interest import interesting_columns
 from metastore_assets.assets.metadata import guarantee, profile_metadata, statistics_markdown
-from metastore_assets.assets.text import scalar_text
+from metastore_assets.pictures.facts import scalar_text
+from metastore_assets.pictures.glance import Glance, glance_at
+from metastore_assets.pictures.interest import interesting_columns
 from metastore_assets.statistics.column import ColumnStatistics
 from metastore_assets.store.objects import ObjectStore
 from tests.lookup.published import publish
@@ -54,18 +54,6 @@ def test_the_most_telling_columns_come_in_table_order(most: int, names: list[str
     assert [column.column for column in interesting_columns(COLUMNS, most)] == names
 
 
-def test_facts_are_short() -> None:
-    mean = row("price", "float64", 3, mean=25.5, standard_deviation=14.4, null_count=111, nan_count=1)
-    assert facts_of(mean) == ("3 distinct", "10% null, <0.1% NaN", "mean 25.5 ± 14.4")
-    assert facts_of(row("flag", "boolean", 2, true_count=250)) == ("2 distinct", "no nulls", "25% of the values true")
-    assert facts_of(row("text", "string", 9, distinct_count_guarantee="estimate"))[0] == "≈ 9 distinct"
-    texts = row(
-        "text", "string", 9, minimum=pa.scalar("a"), maximum=pa.scalar("zz"), minimum_exact=True, maximum_exact=False
-    )
-    assert range_text(texts) == "a to ≤ zz"
-    assert range_text(row("text", "string", 9)) == ""
-
-
 def test_what_is_not_exact_is_named() -> None:
     """An exception is a column by name; many are a number."""
     assert guarantee("statistics", COLUMNS) == "exact"
@@ -102,7 +90,7 @@ def test_times_are_told_apart(tmp_path: Path, values: list[int], ends: tuple[str
 def test_markdown_shows_names_as_they_are() -> None:
     """Nothing in a name or value is taken for markup."""
     table = statistics_markdown([row("a|b*c<d>_\n", "string", 3)])
-    assert table.splitlines()[2].startswith("| a\\|b\\*c\\<d\\>\\_␣ | t |")
+    assert table.splitlines()[2].startswith("| a\\|b\\*c\\<d\\>\\_\\\\n | t |")
 
 
 def test_a_wide_table_has_a_part_of_its_statistics_and_a_schema_whole_or_not_at_all() -> None:

@@ -16,7 +16,7 @@ from rich.console import Console
 
 from metastore_assets.cli.progress import Line, Silent, watching
 from metastore_assets.cli.running_tasks import RunningTasks
-from metastore_assets.cli.text import cells
+from metastore_assets.pictures.text import cells
 from metastore_assets.pipeline.outcome import Progress
 
 if TYPE_CHECKING:

@@ -13,12 +13,15 @@ import pyarrow.parquet as pq
 import pytest
 
 from metastore_assets.errors import VersionNotFoundError
-from metastore_assets.pipeline.purge import purge
+from metastore_assets.pipeline.engine import Engine
+from metastore_assets.pipeline.purge import Purged
+from metastore_assets.pipeline.purge import purge as purge_with
 from metastore_assets.pipeline.refresh import refresh
 from metastore_assets.store.manifest import FragmentEntry, ProfileFiles
 from metastore_assets.store.objects import ObjectStore
 from metastore_assets.store.versions import VersionStore
 from tests.pipeline.support import Lake, assert_same, everything, latest, rows
+from tests.pipeline.test_refresh import no_spark
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -37,6 +40,10 @@ def lake(tmp_path: Path) -> Lake:
 
 def versions(lake: Lake) -> VersionStore:
     return VersionStore(ObjectStore(lake.config().root), "t")
+
+
+def purge(store: VersionStore, before: int, now: datetime | None = None) -> Purged:
+    return purge_with(Engine(no_spark), store, before, now)
 
 
 def holding(root: Path, text: str) -> list[str]:

@@ -17,12 +17,12 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from metastore_assets.assets.glance import glance_at
 from metastore_assets.assets.metadata import profile_metadata
 from metastore_assets.assets.names import KINDS as FILES
 from metastore_assets.config import MetastoreConfig, TableConfig
 from metastore_assets.lookup import Metastore, TableLookup
 from metastore_assets.lookup.json import histogram_json, scalar_json, show_json, top_json
+from metastore_assets.pictures.glance import glance_at
 from metastore_assets.pipeline import frequencies
 from metastore_assets.pipeline.refresh import refresh
 from metastore_assets.spark import tasks as runner

@@ -159,8 +159,11 @@ def _settings(random: Random) -> Settings:
         return Settings()
     if kind < 0.7:
         # Every version adds runs, which are merged tier by tier.
-        return Settings(fan_in=2, bulk_share=100.0, base_share=100.0, inline_budget=100, row_group_rows=8)
+        return Settings(
+            single_run_rows=0, fan_in=2, bulk_share=100.0, base_share=100.0, inline_budget=100, row_group_rows=8
+        )
     return Settings(
+        single_run_rows=0,
         target_rows=random.choice((4, 8, 20)),
         row_group_rows=random.choice((2, 6, 20)),
         batch_rows=random.choice((2, 5, 30)),

@@ -19,7 +19,15 @@ Edit = tuple[Key, list[Value] | None]
 """A key and its new rows, None to delete it."""
 
 SMALL = Settings(
-    target_rows=6, row_group_rows=3, buffer_rows=3, batch_rows=4, fan_in=2, max_runs=6, inline_budget=4, small_rows=0
+    single_run_rows=0,
+    target_rows=6,
+    row_group_rows=3,
+    buffer_rows=3,
+    batch_rows=4,
+    fan_in=2,
+    max_runs=6,
+    inline_budget=4,
+    small_rows=0,
 )
 """So small that a handful of rows makes runs, spills, splits and compactions."""
 

@@ -43,9 +43,17 @@ def test_T46_idempotent_commit(store: ObjectStore, after: bool) -> None:
 @pytest.mark.parametrize(
     "small",
     [
-        Settings(buffer_rows=3),
-        Settings(buffer_rows=3, batch_rows=10),
-        Settings(buffer_rows=3, batch_rows=20, row_group_rows=20, target_rows=100, bulk_share=1e9, small_rows=0),
+        Settings(single_run_rows=0, buffer_rows=3),
+        Settings(single_run_rows=0, buffer_rows=3, batch_rows=10),
+        Settings(
+            single_run_rows=0,
+            buffer_rows=3,
+            batch_rows=20,
+            row_group_rows=20,
+            target_rows=100,
+            bulk_share=1e9,
+            small_rows=0,
+        ),
     ],
 )
 def test_T47_spill_and_merge(tmp_path: Any, small: Settings) -> None:
@@ -63,7 +71,7 @@ def test_T47_spill_and_merge(tmp_path: Any, small: Settings) -> None:
     first = [U(key, *range(key, key + 5)) for key in range(200)]
     second = [D(key) if key % 3 == 0 else U(key, *range(key, key + 4)) for key in range(0, 200, 2)]
     views = []
-    for name, settings in (("small", small), ("unbounded", Settings(buffer_rows=10**9))):
+    for name, settings in (("small", small), ("unbounded", Settings(single_run_rows=0, buffer_rows=10**9))):
         pair = Pair(ObjectStore(str(tmp_path / name)), graph(), settings=settings)
         shown = []
         for edits in (first, second):
@@ -224,8 +232,9 @@ def test_T49_runs_equal_plain_files(
     tmp_path: Any, suppress: bool, fan_in: int, base_share: float, full: bool | None
 ) -> None:
     """Beside a storage that is rewritten each time, and the oracle: one of many runs, merged now and then."""
-    plain_files = Settings(bulk_share=0.0)
+    plain_files = Settings(single_run_rows=0, bulk_share=0.0)
     runs = Settings(
+        single_run_rows=0,
         target_rows=4,
         row_group_rows=2,
         buffer_rows=3,

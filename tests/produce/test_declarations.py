@@ -199,7 +199,7 @@ def test_ids_go_on_after_a_rebuild(store: ObjectStore) -> None:
 
 
 def test_pieces_of_content_do_not_split_a_key(store: ObjectStore) -> None:
-    flow = Dataflow(store, [_ROOT], settings=Settings(row_group_rows=10))
+    flow = Dataflow(store, [_ROOT], settings=Settings(single_run_rows=0, row_group_rows=10))
     flow.advance({"r": _update(*[("add", key, str(row)) for key in (1, 2) for row in range(35)])})
     pieces = [batch["k"].to_pylist() for batch in flow.version().content_batches("r")]
     assert sorted(key for piece in pieces for key in set(piece)) == [1, 2]
@@ -218,7 +218,7 @@ def test_a_failed_version_leaves_no_files(store: ObjectStore) -> None:
         raise RuntimeError("no")
 
     stages = [Stage("s", (("r",),), _ROOT.rows, produce=_same), Stage("t", (("s",),), _ROOT.rows, produce=fails)]
-    flow = Dataflow(store, [_ROOT, *stages], settings=Settings(small_rows=0))
+    flow = Dataflow(store, [_ROOT, *stages], settings=Settings(single_run_rows=0, small_rows=0))
     with pytest.raises(ProduceError):
         flow.advance({"r": _numbers(3)})
     assert not store.list()

@@ -32,6 +32,7 @@ T = TypeVar("T")
 R = TypeVar("R")
 
 _SMALL = Settings(
+    single_run_rows=0,
     target_rows=100,
     row_group_rows=40,
     batch_rows=40,

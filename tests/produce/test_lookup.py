@@ -17,7 +17,7 @@ from metastore_assets.store.objects import ObjectStore
 from tests.produce.harness import D, Pair, U
 from tests.produce.model import Graph, RootNode, StageNode, SumNode, columns
 
-RUNS = Settings(bulk_share=1e9, row_group_rows=50)
+RUNS = Settings(single_run_rows=0, bulk_share=1e9, row_group_rows=50)
 KEYS, GROUPS = 600, 40
 
 

@@ -24,7 +24,7 @@ pytestmark = pytest.mark.s3
 
 ROOTS = ("orders", "prices")
 NAMES = (*ROOTS, "paid", "by_shop", "totals")
-LAZY = Settings(bulk_share=100.0, base_share=100.0)
+LAZY = Settings(single_run_rows=0, bulk_share=100.0, base_share=100.0)
 """Every version adds runs, so that a compaction finds something to do."""
 
 

@@ -21,7 +21,9 @@ from tests.produce.model import Graph, RootNode, StageNode, SumNode, columns
 
 BOOKING, ENTRY = columns(booking="int64"), columns(account="string", amount="int64")
 MOST = 2**63 - 1
-RUNS = Settings(fan_in=2, bulk_share=1e9, base_share=1e9, inline_budget=10**6, max_runs=6, small_rows=0)
+RUNS = Settings(
+    single_run_rows=0, fan_in=2, bulk_share=1e9, base_share=1e9, inline_budget=10**6, max_runs=6, small_rows=0
+)
 """Every version adds a run, and runs of changes are merged without what they change."""
 
 

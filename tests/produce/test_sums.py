@@ -51,7 +51,7 @@ def test_what_adds_up_to_the_same_is_no_update(store: ObjectStore, settings: Set
     assert pair.seen().update("totals") == [], "one file in place of another"
 
 
-RUNS = Settings(bulk_share=1e9)
+RUNS = Settings(single_run_rows=0, bulk_share=1e9)
 """Updates add runs, and go to the next stage in memory, with the former rows of their keys."""
 
 

@@ -85,7 +85,7 @@ def test_a_version_leaves_no_file_that_it_does_not_name(store: ObjectStore, sett
 
 
 def test_a_view_whose_files_are_gone_says_why(store: ObjectStore) -> None:
-    base = Base(store, settings=Settings(bulk_share=1e9))
+    base = Base(store, settings=Settings(single_run_rows=0, bulk_share=1e9))
     base.edit(U(1, (105, "fig")))
     view = base.flow.version()
     assert base.flow.compact(full=True)
@@ -144,7 +144,7 @@ def test_a_stage_that_is_not_touched_keeps_its_files(store: ObjectStore) -> None
 
 
 def test_a_large_table_is_cut_and_small_changes_are_runs(store: ObjectStore) -> None:
-    settings = Settings(target_rows=100, row_group_rows=20, buffer_rows=1000, fan_in=4, small_rows=0)
+    settings = Settings(single_run_rows=0, target_rows=100, row_group_rows=20, buffer_rows=1000, fan_in=4, small_rows=0)
     pair = Base(store, settings=settings, load=False)
     pair.edit(*(U(key, (key, "x")) for key in range(1000)), exact_work=False)
     runs = pair.flow.version().runs("stage")

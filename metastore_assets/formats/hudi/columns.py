@@ -11,6 +11,7 @@ from metastore_assets.errors import TableFormatError
 from metastore_assets.formats.hudi.partitions import PartitionPaths
 from metastore_assets.formats.hudi.schema import META_PREFIX
 from metastore_assets.formats.places.location import Location
+from metastore_assets.formats.readers.dictionaries import decoded
 from metastore_assets.formats.readers.reader import FileColumns
 from metastore_assets.formats.values import Constant, constant
 
@@ -40,7 +41,10 @@ class HudiColumns:
     def read(self, index: int) -> Iterator[pa.Array]:
         """All values of the column at that index. Raises ArrowInvalid for a text that is no such number."""
         for chunk in self._columns.read(self._indices[index]):
-            yield pc.cast(chunk, self._parsed[index]) if index in self._parsed else chunk
+            if index in self._parsed:
+                yield from (pc.cast(part, self._parsed[index]) for part in decoded(chunk))
+            else:
+                yield chunk
 
     def close(self) -> None:
         """Let go of the file."""

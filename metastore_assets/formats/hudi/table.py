@@ -2,14 +2,10 @@
 
 from __future__ import annotations
 
-import hashlib
-import json
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
-from contextlib import ExitStack, contextmanager
-from dataclasses import dataclass
+from contextlib import contextmanager
 from functools import lru_cache
-from itertools import chain
 
 import pyarrow as pa
 
@@ -18,15 +14,13 @@ from metastore_assets.errors import ConfigError, TableFormatError, TableNotFound
 from metastore_assets.formats.apart.reading import read_one
 from metastore_assets.formats.base import Fragment, Snapshot, SnapshotReference
 from metastore_assets.formats.bounds import FragmentBounds, bounds_table
-from metastore_assets.formats.conform import Matcher
 from metastore_assets.formats.damage import DAMAGE, reason
 from metastore_assets.formats.hudi.archive import archived_completions
-from metastore_assets.formats.hudi.columns import HudiColumns, PartitionConstants
+from metastore_assets.formats.hudi.columns import PartitionConstants
 from metastore_assets.formats.hudi.commits import Commit, read_commits
+from metastore_assets.formats.hudi.fragment import HudiFragmentSource, fragment_id
 from metastore_assets.formats.hudi.kept import KeptFiles
-from metastore_assets.formats.hudi.log import LogBlock, live_instants
-from metastore_assets.formats.hudi.merge import Merge, MergeRules, log_blocks, merged
-from metastore_assets.formats.hudi.names import data_file_name
+from metastore_assets.formats.hudi.merger import Merger
 from metastore_assets.formats.hudi.partitions import PartitionPaths
 from metastore_assets.formats.hudi.schema import META_COLUMNS, HudiSchema, file_schema, parsed, table_schema, unparsed
 from metastore_assets.formats.hudi.slices import FileSlice, file_slices
@@ -34,11 +28,8 @@ from metastore_assets.formats.hudi.timeline import Instant, State, Timeline, fla
 from metastore_assets.formats.memory import Memory
 from metastore_assets.formats.partition_filter import PartitionFilter
 from metastore_assets.formats.partition_keys import encode_partition_key
-from metastore_assets.formats.places.location import Location, StoredFile
+from metastore_assets.formats.places.location import Location
 from metastore_assets.formats.places.reach import own_location
-from metastore_assets.formats.readers.columns import open_columns
-from metastore_assets.formats.readers.reader import FileFragmentReader, explained
-from metastore_assets.formats.values import Constant
 
 _THREADS = 16
 _OPTION = "meta_columns"
@@ -154,7 +145,7 @@ class HudiFormat:
         constants: PartitionConstants,
         paths: PartitionPaths,
     ) -> list[Fragment]:
-        merger = _Merger(timeline, state, schema, self._kept)
+        merger = Merger(timeline, state, schema, self._kept)
         with ThreadPoolExecutor(_THREADS) as pool:
             merges = list(pool.map(merger.merge, slices))
         fragments = []
@@ -176,111 +167,8 @@ class HudiFormat:
             key = encode_partition_key(paths.items(one.partition))
             path = self._location.full_path(files[0].path)
             size = sum(stored.size for stored in files)
-            fragments.append(Fragment(_fragment_id(files, merge, bool(logs)), key, path, size, one.rows, source))
+            fragments.append(Fragment(fragment_id(files, merge, bool(logs)), key, path, size, one.rows, source))
         return fragments
-
-
-class _Merger:
-    """Which slices hudi-rs must read, and how."""
-
-    def __init__(self, timeline: Timeline, state: State, schema: HudiSchema, kept: KeptFiles) -> None:
-        self._kept = kept
-        self._timeline = timeline
-        self._state = state
-        self._schema = schema
-        self._rules: MergeRules | None = None
-
-    def merge(self, one: FileSlice) -> Merge | None:
-        """None for a base file alone that is read without hudi-rs. Raises TableFormatError."""
-        uri = self._timeline.location.uri
-        if one.kind == "hfile":
-            raise TableFormatError(f"{uri} has base files in HFile, which has no reader")
-        if not one.logs and one.kind != "lance":
-            return None
-        if self._timeline.layout == 1:
-            instants = live_instants(chain.from_iterable(map(self._blocks, one.logs)), self._state.has)
-        else:
-            instants = tuple(
-                dict.fromkeys(
-                    meaning.instant
-                    for stored in one.logs
-                    if (meaning := data_file_name(stored.path.rpartition("/")[2]))
-                )
-            )
-        if not instants and one.kind != "lance":
-            return None
-        if one.kind == "orc":
-            raise TableFormatError(f"{uri} has log files on base files in ORC, which has no reader")
-        try:
-            rules = self._rules = self._rules or MergeRules.of(self._timeline.version, self._timeline.properties)
-        except ValueError as error:
-            raise TableFormatError(f"{uri} has log files that merge by {error}, which has no reader") from error
-        if self._schema.avro is None:
-            raise TableFormatError(f"{uri} has log files, and neither a commit nor a file tells the schema in Avro")
-        if one.kind == "lance" and _has_local_times(self._schema.columns):
-            raise TableFormatError(f"{uri} has timestamps without time zone in Lance, which has no reader")
-        if not one.in_order and rules.mode == "COMMIT_TIME_ORDERING":
-            raise TableFormatError(
-                f"{uri}: the file group {one.file_id} has log files of concurrent writes, whose order is not defined"
-            )
-        return Merge(rules, self._schema.avro, instants)
-
-    def _blocks(self, stored: StoredFile) -> list[LogBlock]:
-        blocks = self._kept.blocks(stored)
-        if blocks is None:
-            blocks = log_blocks(self._timeline.location, (stored,))
-            self._kept.learn_blocks(stored, blocks)
-        return blocks
-
-
-@dataclass(frozen=True)
-class HudiFragmentSource:
-    """One file slice: a base file as it was listed, and the log files that change it."""
-
-    location: Location
-    base: StoredFile | None
-    kind: str
-    logs: tuple[StoredFile, ...]
-    constants: tuple[tuple[str, Constant], ...]
-    numbers: tuple[tuple[str, pa.DataType], ...]
-    """Columns that the files may hold as texts, and their types."""
-    meta_columns: bool
-    """Whether columns that Hudi adds are asked for."""
-    merge: Merge | None
-    """None when the base file alone is all there is, in a format that needs no hudi-rs."""
-
-    def open(self) -> FileFragmentReader:
-        """Read the footer, or merge the files once. Raises FragmentError."""
-        files = ((self.base,) if self.base else ()) + self.logs
-        path = self.location.full_path(files[0].path)
-        with explained(path), ExitStack() as stack:
-            if self.merge is None and self.base is not None:
-                source = stack.enter_context(self.location.open_stored(self.base))
-                columns = open_columns(self.kind, source)
-            elif self.merge is not None:
-                source = stack.enter_context(merged(self.location, self.base, self.logs, self.merge))
-                columns = open_columns("parquet", source)
-            reader = FileFragmentReader(
-                HudiColumns(columns, dict(self.numbers), meta_columns=self.meta_columns),
-                path=path,
-                matcher=Matcher(),
-                constants=dict(self.constants),
-                verify=self._verify if self.merge is None else lambda: None,
-            )
-            stack.pop_all()
-        return reader
-
-    def _verify(self) -> None:
-        if self.base is not None:
-            self.location.check(self.base)
-
-
-def _has_local_times(fields: Iterable[pa.Field]) -> bool:
-    return any(
-        (pa.types.is_timestamp(field.type) and field.type.tz is None)
-        or _has_local_times(field.type.field(index) for index in range(field.type.num_fields))
-        for field in fields
-    )
 
 
 def _check_features(timeline: Timeline) -> None:
@@ -290,15 +178,6 @@ def _check_features(timeline: Timeline) -> None:
     formats = properties.get("hoodie.table.format", "native")
     if formats.lower() != "native":
         raise TableFormatError(f"{uri} keeps its commits in the table format {formats!r}, which has no reader")
-
-
-def _fragment_id(files: Sequence[StoredFile], merge: Merge | None, has_logs: bool) -> str:
-    parts: list[object] = [[stored.path, stored.size] for stored in files]
-    if merge is not None and has_logs:
-        rules = merge.rules
-        # Which blocks of the log files apply, and how, is not in the files' names.
-        parts += [list(merge.instants), rules.mode, list(rules.ordering), list(rules.record_key)]
-    return hashlib.sha256(json.dumps(parts).encode()).hexdigest()[:32]
 
 
 @contextmanager

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from metastore_assets.formats.iceberg.metadata import (
+from metastore_assets.formats.iceberg.metadata_files import (
     METADATA,
     holds_iceberg,
     holds_iceberg_metadata,

@@ -17,6 +17,7 @@ from metastore_assets.formats.iceberg.locations import plain_path
 from metastore_assets.formats.limits import DELETED_ROWS
 from metastore_assets.formats.places.location import Location
 from metastore_assets.formats.readers.columns import open_columns
+from metastore_assets.formats.readers.dictionaries import decoded
 
 Positions = npt.NDArray[np.uint64]
 
@@ -98,7 +99,7 @@ def _next(column: Iterator[pa.Array]) -> pa.Array:
 
 def _column(chunks: Iterator[pa.Array]) -> Iterator[pa.Array]:
     for chunk in chunks:
-        yield chunk.dictionary_decode() if isinstance(chunk, pa.DictionaryArray) else chunk
+        yield from decoded(chunk)
 
 
 def _names_file(paths: pa.Array, data_path: str, exact: bool) -> pa.Array:

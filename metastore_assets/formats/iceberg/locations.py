@@ -5,7 +5,8 @@ from __future__ import annotations
 import re
 from dataclasses import dataclass
 
-from metastore_assets.formats.iceberg.metadata import METADATA, IcebergSnapshot, TableMetadata
+from metastore_assets.formats.iceberg.metadata import IcebergSnapshot, TableMetadata
+from metastore_assets.formats.iceberg.metadata_files import METADATA
 from metastore_assets.formats.places.location import Location
 from metastore_assets.formats.places.reach import Place, Reach
 from metastore_assets.formats.places.relocation import path_of

@@ -5,17 +5,17 @@ Read by the field ids of their Avro schemas. What Avro headers say beyond that i
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from collections.abc import Iterator, Mapping
 from typing import Any, NamedTuple
 
 from metastore_assets.errors import TableFormatError
 from metastore_assets.formats.checked import distinct, number, shown, text
 from metastore_assets.formats.damage import refuse_beyond
 from metastore_assets.formats.iceberg.metadata import PartitionField
+from metastore_assets.formats.iceberg.records import partition_name, records_by_id
 from metastore_assets.formats.limits import MANIFESTS
 from metastore_assets.formats.places.location import Location
-from metastore_assets.formats.readers.avro import avro_header, avro_records
+from metastore_assets.formats.readers.avro import avro_header
 
 DATA, POSITION_DELETES, EQUALITY_DELETES = 0, 1, 2
 DELETED_PATH_ID = 2_147_483_546
@@ -53,7 +53,6 @@ _FILE_FIELDS = {
 }
 _STATISTICS_FIELDS = {109: "value_counts", 110: "null_value_counts", 125: "lower_bounds", 128: "upper_bounds"}
 _VECTOR_FIELDS = ("referenced_data_file", "content_offset", "content_size_in_bytes")
-_UNWANTED = "unwanted_"
 _MISSING = object()
 
 
@@ -116,7 +115,7 @@ def read_manifest_list(location: Location, path: str) -> list[Manifest]:
     Raises ValueError or ArrowInvalid for a list that is broken.
     """
     manifests: list[Manifest] = []
-    for record in _records(location.read(path), _LIST_FIELDS):
+    for record in records_by_id(location.read(path), _LIST_FIELDS):
         summaries, spec_id = record.get("partitions"), record.get("partition_spec_id")
         manifests.append(
             Manifest(
@@ -174,7 +173,7 @@ def _entries(
 ) -> Iterator[FileEntry]:
     with_statistics = statistics or manifest.content == 1
     names = _ENTRY_FIELDS | _FILE_FIELDS | (_STATISTICS_FIELDS if with_statistics else {})
-    for record in _records(data, names, spec):
+    for record in records_by_id(data, names, spec):
         if record["status"] == _DELETED:
             continue
         file = record["data_file"]
@@ -220,7 +219,7 @@ def _entry(
 
 def _partition(record: Mapping[str, Any], spec: tuple[PartitionField, ...]) -> tuple[Any, ...]:
     """The raw value of each field of a spec. Raises ValueError where there is none: null would be a guess."""
-    values = tuple(record.get(_partition_name(index), _MISSING) for index in range(len(spec)))
+    values = tuple(record.get(partition_name(index), _MISSING) for index in range(len(spec)))
     if _MISSING not in values:
         return values
     for field, value in zip(spec, values, strict=True):
@@ -242,103 +241,3 @@ def _statistics(file: Mapping[str, Any]) -> Statistics:
 def _mapping(value: Any) -> Mapping[int, Any]:
     """A map with keys other than text, which Avro has as an array of records."""
     return {item["key"]: item["value"] for item in value or ()}
-
-
-def _partition_name(index: int) -> str:
-    return f"partition_{index}"
-
-
-def _records(data: bytes, names: Mapping[int, str], spec: tuple[PartitionField, ...] = ()) -> Iterator[dict[str, Any]]:
-    """The records of an Avro file with their fields named by id, without those that are not asked for."""
-
-    def schemas(own: Any) -> tuple[Any, Any]:
-        written = _named(own, _Naming(names, spec))
-        return written, _pruned(written)
-
-    return avro_records(data, schemas)
-
-
-@dataclass(frozen=True)
-class _Naming:
-    """What the fields of a record are called here."""
-
-    names: Mapping[int, str]
-    spec: tuple[PartitionField, ...]
-
-    def of(self, fields: Sequence[Mapping[str, Any]]) -> list[str]:
-        """A name for each field of a record: by its id, without one by its own name unless another has that id."""
-        by_id = [self._by_id(field["field-id"]) if "field-id" in field else None for field in fields]
-        names = []
-        for index, (field, name) in enumerate(zip(fields, by_id, strict=True)):
-            if "field-id" not in field:
-                name = self._by_name(field["name"], index, any("field-id" in other for other in fields))
-                name = None if name in by_id else name
-            names.append(name or self._otherwise(field["name"], index))
-        return names
-
-    def below(self, name: str) -> _Naming:
-        """The naming inside a field."""
-        if name != "partition":
-            return self
-        return _PartitionNaming({}, self.spec)
-
-    def _by_id(self, field_id: int) -> str | None:
-        return self.names.get(field_id)
-
-    def _by_name(self, name: str, index: int, others_have_ids: bool) -> str | None:
-        return name if name in self.names.values() else None
-
-    def _otherwise(self, name: str, index: int) -> str:
-        return name if name in ("key", "value") else f"{_UNWANTED}{index}"  # Of a map.
-
-
-class _PartitionNaming(_Naming):
-    def _by_id(self, field_id: int) -> str | None:
-        return next((_partition_name(place) for place, own in enumerate(self.spec) if own.field_id == field_id), None)
-
-    def _by_name(self, name: str, index: int, others_have_ids: bool) -> str | None:
-        found = [place for place, own in enumerate(self.spec) if own.name == name]
-        if not found and not others_have_ids and index < len(self.spec):
-            found = [index]
-        return _partition_name(found[0]) if found else None
-
-    def _otherwise(self, name: str, index: int) -> str:
-        return f"{_UNWANTED}{index}"
-
-
-def _named(type_: Any, naming: _Naming) -> Any:
-    """An Avro type with other names of fields.
-
-    Logical types are left out: what they make of a value does not hold all values there are.
-    """
-    if isinstance(type_, list):
-        return [_named(one, naming) for one in type_]
-    if not isinstance(type_, dict):
-        return type_
-    result = {key: value for key, value in type_.items() if key != "logicalType"}
-    for key in ("type", "items", "values"):
-        if isinstance(result.get(key), dict | list):
-            result[key] = _named(result[key], naming)
-    if "fields" in type_:
-        names = naming.of(type_["fields"])
-        result["fields"] = [
-            {"name": name, "type": _named(field["type"], naming.below(name))}
-            for name, field in zip(names, type_["fields"], strict=True)
-        ]
-    return result
-
-
-def _pruned(type_: Any) -> Any:
-    """An Avro type without the fields that are not asked for."""
-    if isinstance(type_, list):
-        return [_pruned(one) for one in type_]
-    if not isinstance(type_, dict):
-        return type_
-    result = {key: _pruned(value) if key in ("type", "items", "values") else value for key, value in type_.items()}
-    if "fields" in type_:
-        result["fields"] = [
-            {"name": field["name"], "type": _pruned(field["type"])}
-            for field in type_["fields"]
-            if not field["name"].startswith(_UNWANTED)
-        ]
-    return result

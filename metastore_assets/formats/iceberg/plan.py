@@ -29,10 +29,11 @@ from metastore_assets.formats.iceberg.manifests import (
     read_manifest,
     read_manifest_list,
 )
-from metastore_assets.formats.iceberg.metadata import State, TableMetadata
+from metastore_assets.formats.iceberg.metadata import TableMetadata
 from metastore_assets.formats.iceberg.names import FallbackIds
 from metastore_assets.formats.iceberg.partitions import Partitions
 from metastore_assets.formats.iceberg.schema import arrow_field, fields_by_id
+from metastore_assets.formats.iceberg.states import State
 from metastore_assets.formats.memory import Memory
 from metastore_assets.formats.partition_filter import PartitionFilter
 from metastore_assets.formats.readers.columns import KINDS

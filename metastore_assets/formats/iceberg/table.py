@@ -15,17 +15,11 @@ from metastore_assets.formats.bounds import FragmentBounds, bounds_table, column
 from metastore_assets.formats.damage import DAMAGE, naming, reason
 from metastore_assets.formats.iceberg.bounds import fragment_bounds
 from metastore_assets.formats.iceberg.locations import TableFiles, table_files
-from metastore_assets.formats.iceberg.metadata import (
-    METADATA,
-    State,
-    TableMetadata,
-    is_metadata_file,
-    newest_metadata,
-    read_metadata,
-    resolve_state,
-)
+from metastore_assets.formats.iceberg.metadata import TableMetadata, read_metadata
+from metastore_assets.formats.iceberg.metadata_files import METADATA, is_metadata_file, newest_metadata
 from metastore_assets.formats.iceberg.plan import Planner
 from metastore_assets.formats.iceberg.schema import arrow_schema
+from metastore_assets.formats.iceberg.states import State, resolve_state
 from metastore_assets.formats.memory import Memory
 from metastore_assets.formats.partition_filter import PartitionFilter
 from metastore_assets.formats.places.location import Location

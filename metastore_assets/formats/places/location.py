@@ -8,12 +8,11 @@ from __future__ import annotations
 import os
 import re
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from concurrent.futures import ThreadPoolExecutor
 from contextlib import suppress
 from dataclasses import dataclass, field, replace
 from datetime import UTC, datetime
 from functools import lru_cache
-from typing import Any, NamedTuple
+from typing import Any
 from urllib.parse import unquote
 
 import pyarrow as pa
@@ -27,22 +26,12 @@ from metastore_assets.formats.places.object_store import (
     objects_in,
     open_object_store,
 )
+from metastore_assets.formats.places.stored import StoredFile as StoredFile
+from metastore_assets.formats.places.stored import checked, key_of, local_file, remote_file
+from metastore_assets.formats.places.walks import files_on_disk, objects_at_once, objects_by_folder
 
 _SCHEME = re.compile(r"[A-Za-z][A-Za-z0-9+.-]*://")
 _FILE = re.compile(r"^file:(//[^/]*)?(?=/)", re.IGNORECASE)
-
-_LISTINGS = 16
-"""Folders of an object store listed at a time."""
-
-
-class StoredFile(NamedTuple):
-    """One file below a location, as a listing shows it. A named tuple, for there are many, and they travel."""
-
-    path: str
-    """Relative to the location, with `/` between segments. Empty when the location is the file itself."""
-    size: int
-    version: str
-    """Changes whenever the content does: ETag in an object store, modification time in nanoseconds on disk."""
 
 
 @dataclass(frozen=True)
@@ -110,7 +99,7 @@ class Location:
         """
         if self.is_local:
             return self._list_local(keep, descend)
-        return self._list_levels(keep, descend) if by_folder else self._list_remote(keep, descend)
+        return self._list_remote(keep, descend, by_folder)
 
     def names(self, folder: str, after: str = "", before: str = "") -> Iterator[str]:
         """Names of the files directly in a folder that sort behind `after` and before `before`, where these are given.
@@ -128,9 +117,9 @@ class Location:
         if self.is_local:
             for entry in self._entries(folder, after, before):
                 with suppress(FileNotFoundError):  # Removed since the folder was opened.
-                    yield _local_file(f"{folder}/{entry.name}", entry.stat())
+                    yield local_file(f"{folder}/{entry.name}", entry.stat())
         else:
-            yield from (_remote_file(f"{folder}/{name}", info) for name, info in self._objects(folder, after, before))
+            yield from (remote_file(f"{folder}/{name}", info) for name, info in self._objects(folder, after, before))
 
     def has_any(self, folder: str) -> bool:
         """Whether there is anything below a folder."""
@@ -138,15 +127,15 @@ class Location:
             return os.path.isdir(self._on_disk(folder))
         store, prefix = self._store()
         with object_errors(self.full_path(folder)):
-            return any(len(chunk) for chunk in store.list(_key(prefix, folder), chunk_size=1))
+            return any(len(chunk) for chunk in store.list(key_of(prefix, folder), chunk_size=1))
 
     def stat(self, path: str) -> StoredFile:
         """Size and version of a file now."""
         if self.is_local:
-            return _local_file(path, os.stat(self._on_disk(path)))
+            return local_file(path, os.stat(self._on_disk(path)))
         store, prefix = self._store()
         with object_errors(self.full_path(path)):
-            return _remote_file(path, store.head(_key(prefix, path)))
+            return remote_file(path, store.head(key_of(prefix, path)))
 
     def identity(self, path: str) -> Sequence[str]:
         """What tells a file now from any other that was or will be at its path: size, version, when it was written."""
@@ -155,7 +144,7 @@ class Location:
             return [str(stored.size), stored.version]
         store, prefix = self._store()
         with object_errors(self.full_path(path)):
-            found = store.head(_key(prefix, path))
+            found = store.head(key_of(prefix, path))
         return [str(found["size"]), str(found["e_tag"]), found["last_modified"].isoformat()]
 
     def modified(self, path: str) -> datetime:
@@ -164,7 +153,7 @@ class Location:
             return datetime.fromtimestamp(os.stat(self._on_disk(path)).st_mtime, UTC)
         store, prefix = self._store()
         with object_errors(self.full_path(path)):
-            written: datetime = store.head(_key(prefix, path))["last_modified"]
+            written: datetime = store.head(key_of(prefix, path))["last_modified"]
             return written
 
     def read(self, path: str) -> bytes:
@@ -173,7 +162,7 @@ class Location:
             return read_local(self._on_disk(path))
         store, prefix = self._store()
         with object_errors(self.full_path(path)):
-            found = store.get(_key(prefix, path))
+            found = store.get(key_of(prefix, path))
             check_size(self.full_path(path), found.meta["size"])
             return bytes(found.bytes())
 
@@ -212,11 +201,11 @@ class Location:
     def _objects(self, folder: str, after: str, before: str) -> Iterator[tuple[str, Mapping[str, Any]]]:
         store, prefix = self._store()
         with object_errors(self.full_path(folder)):
-            yield from objects_in(store, _key(prefix, folder), after, before)
+            yield from objects_in(store, key_of(prefix, folder), after, before)
 
     def _open_object(self, stored: StoredFile) -> pa.NativeFile:
         store, prefix = self._store()
-        file = ObjectFile(store, _key(prefix, stored.path), stored.size, stored.version, self.full_path(stored.path))
+        file = ObjectFile(store, key_of(prefix, stored.path), stored.size, stored.version, self.full_path(stored.path))
         return pa.PythonFile(file, mode="r")
 
     def _store(self) -> tuple[Any, str]:
@@ -228,7 +217,7 @@ class Location:
 
     def _on_disk(self, path: str) -> str:
         """The path of a file of a folder on disk. Raises OSError for one that leads out of the folder."""
-        full_path = self.full_path(_checked(path))
+        full_path = self.full_path(checked(path))
         if self.confined and path:
             root, real = os.path.realpath(self.uri), os.path.realpath(full_path)
             if os.path.commonpath([root, real]) != root:
@@ -237,110 +226,22 @@ class Location:
 
     def _list_local(self, keep: Callable[[str], bool], descend: Callable[[str], bool]) -> Iterator[StoredFile]:
         if os.path.isdir(self.uri):
-            yield from self._walk("", keep, descend, frozenset())
+            yield from files_on_disk(self.uri, self._on_disk, keep, descend)
         elif os.path.exists(self.uri):
             yield self.stat("")
 
-    def _walk(
-        self,
-        folder: str,
-        keep: Callable[[str], bool],
-        descend: Callable[[str], bool],
-        above: frozenset[tuple[int, int]],
+    def _list_remote(
+        self, keep: Callable[[str], bool], descend: Callable[[str], bool], by_folder: bool
     ) -> Iterator[StoredFile]:
-        full_path = self.full_path(folder)
-        stat = os.stat(full_path)
-        identity = (stat.st_dev, stat.st_ino)
-        if identity in above:
-            raise OSError(f"{full_path} is a symbolic link to a folder that contains it")
-        with os.scandir(full_path) as entries:
-            for entry in entries:
-                path = f"{folder}/{entry.name}" if folder else entry.name
-                try:
-                    is_folder = entry.is_dir()
-                    if not (descend if is_folder else keep)(path):
-                        continue
-                    if entry.is_symlink():
-                        self._on_disk(path)
-                    if is_folder:
-                        yield from self._walk(path, keep, descend, above | {identity})
-                    else:
-                        yield _local_file(path, entry.stat())
-                except FileNotFoundError:
-                    # Removed since the folder was opened: then it is no part of the listing. A dangling link is.
-                    if entry.is_symlink():
-                        raise
-
-    def _list_remote(self, keep: Callable[[str], bool], descend: Callable[[str], bool]) -> Iterator[StoredFile]:
         store, prefix = self._store()
-        found = False
-        wanted = {"": True}
-
-        def is_wanted(folder: str) -> bool:
-            if folder not in wanted:
-                wanted[folder] = is_wanted(folder.rpartition("/")[0]) and descend(folder)
-            return wanted[folder]
-
-        with object_errors(self.uri):
-            for chunk in store.list(prefix or None):
-                for info in chunk:
-                    found = True
-                    path = info["path"][len(prefix) :].lstrip("/")
-                    # An object with the folder's own name is the marker that some console made for it.
-                    if path and is_wanted(path.rpartition("/")[0]) and keep(path):
-                        yield _remote_file(path, info)
-        if not found and prefix:
-            yield from self._single()
-
-    def _list_levels(self, keep: Callable[[str], bool], descend: Callable[[str], bool]) -> Iterator[StoredFile]:
-        store, prefix = self._store()
-        found = False
-
-        def level(folder: str) -> Any:
-            with object_errors(self.full_path(folder)):
-                return store.list_with_delimiter(_key(prefix, folder) or None)
-
-        folders = [""]
-        with ThreadPoolExecutor(_LISTINGS) as pool:
-            while folders:
-                below: list[str] = []
-                for listed in pool.map(level, folders):
-                    paths = [path[len(prefix) :].strip("/") for path in listed["common_prefixes"]]
-                    found = found or bool(paths or listed["objects"])
-                    below += filter(descend, paths)
-                    for info in listed["objects"]:
-                        path = info["path"][len(prefix) :].lstrip("/")
-                        if path and path not in folders and keep(path):
-                            yield _remote_file(path, info)
-                folders = below
-        if not found and prefix:
-            yield from self._single()
-
-    def _single(self) -> Iterator[StoredFile]:
-        """The object that the location itself is, if it is one."""
+        listing = objects_by_folder if by_folder else objects_at_once
+        found = yield from listing(store, prefix, self.uri, keep, descend)
+        if found or not prefix:
+            return
         try:
-            yield self.stat("")
+            yield self.stat("")  # The location itself may be an object.
         except FileNotFoundError:
             return
-
-
-def _key(prefix: str, path: str) -> str:
-    return f"{prefix}/{_checked(path)}".strip("/")
-
-
-def _checked(path: str) -> str:
-    """A path that stays below. Raises OSError for another: only `reach` decides how far a table may."""
-    if ".." in path.split("/"):
-        raise OSError(f"the path {path!r} leads out of its folder")
-    return path
-
-
-def _local_file(path: str, stat: os.stat_result) -> StoredFile:
-    return StoredFile(path, stat.st_size, str(stat.st_mtime_ns))
-
-
-def _remote_file(path: str, info: Mapping[str, Any]) -> StoredFile:
-    return StoredFile(path, info["size"], info["e_tag"] or info["last_modified"].isoformat())
 
 
 @lru_cache(maxsize=64)

@@ -6,7 +6,7 @@ from collections.abc import Iterator
 
 import pyarrow as pa
 
-from metastore_assets.formats.readers.parquet import CHUNK_BYTES, CHUNK_ROWS
+from metastore_assets.formats.readers.dictionaries import CHUNK_BYTES, CHUNK_ROWS
 
 
 def sliced(array: pa.Array) -> Iterator[pa.Array]:

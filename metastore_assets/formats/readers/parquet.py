@@ -3,21 +3,24 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
+from functools import cached_property
+from itertools import chain
 
 import pyarrow as pa
 import pyarrow.parquet as pq
 
+from metastore_assets.formats.conform import is_text
 from metastore_assets.formats.damage import refuse_beyond
 from metastore_assets.formats.limits import FILE_ROWS
+from metastore_assets.formats.readers.dictionaries import CHUNK_BYTES, CHUNK_ROWS
 from metastore_assets.formats.readers.int96 import check_no_overflow, is_ordinary
 from metastore_assets.formats.readers.parquet_footer import REFUSED, read_lenient_metadata
 from metastore_assets.formats.readers.type_limits import check_types
 
-CHUNK_ROWS = 131_072
-"""Most rows in one chunk."""
-CHUNK_BYTES = 32 << 20
-"""Bytes of values aimed at in one chunk, by the average that the footer tells."""
 _DICTIONARY_ROWS = 4096
+_SHORT_DICTIONARY = 64 << 10
+"""Bytes of a stored dictionary page up to which a column of texts is read as a dictionary: a writer that found a
+dictionary too long for its values, and wrote the rest of them plain, left a longer page."""
 _VALUE_BYTES = 8
 
 
@@ -26,11 +29,18 @@ def open_parquet(source: pa.NativeFile, metadata: pq.FileMetaData | None = None)
     return _open(source, "us", metadata)
 
 
-def _open(source: pa.NativeFile, int96_unit: str, metadata: pq.FileMetaData | None = None) -> pq.ParquetFile:
+def _open(
+    source: pa.NativeFile,
+    int96_unit: str,
+    metadata: pq.FileMetaData | None = None,
+    encoded: list[int] | None = None,
+) -> pq.ParquetFile:
+    """`encoded`: the leaf columns that come as dictionaries."""
     try:
         return pq.ParquetFile(
             source,
             metadata=metadata,
+            read_dictionary=encoded,
             coerce_int96_timestamp_unit=int96_unit,
             arrow_extensions_enabled=True,
             page_checksum_verification=True,
@@ -51,16 +61,32 @@ class ParquetColumns:
         self.row_count = checked_rows(file.metadata)
         check_types(self.fields)
         self._leaves = _leaf_ranges(self.fields)
+        self._texts = {own.start for own, field in zip(self._leaves, self.fields, strict=True) if _is_bytes(field.type)}
+        """The leaf columns of texts and bytes at top level."""
         if self._leaves and self._leaves[-1].stop != file.metadata.num_columns:
             raise pa.ArrowInvalid("the columns of the file's schema cannot be told apart")
 
     def read(self, index: int) -> Iterator[pa.Array]:
-        """All values of the top-level column at that index, in file order, as the file's own type."""
+        """All values of the top-level column at that index, in file order, as the file's own type.
+
+        Texts and bytes of which a row group holds few different ones come as dictionaries.
+        """
         leaves = self._leaves[index]
         has_int96 = any(self._file.schema.column(leaf).physical_type == "INT96" for leaf in leaves)
+        may_encode = leaves.start in self._texts
+        encoded = False
         for group in range(self._file.num_row_groups):
+            chunks = self._read_group(self._encoded if encoded else self._file, group, leaves, encoded)
+            first = next(chunks, None)
+            if first is None:
+                continue
+            # Neighbours are mostly alike, so that what was begun in the wrong way is begun anew only once.
+            if may_encode and encoded != self._has_short_dictionary(group, leaves.start):
+                encoded = not encoded
+                chunks = self._read_group(self._encoded if encoded else self._file, group, leaves, encoded)
+                first = next(chunks)
             position = 0
-            for array in self._read_group(self._file, group, leaves):
+            for array in chain([first], chunks):
                 if has_int96 and not is_ordinary(array):
                     check_no_overflow(array, self._millis(group, leaves, position, len(array)))
                 position += len(array)
@@ -70,7 +96,12 @@ class ParquetColumns:
         """Let go of the file."""
         self._source.close()
 
-    def _read_group(self, file: pq.ParquetFile, group: int, leaves: range) -> Iterator[pa.Array]:
+    @cached_property
+    def _encoded(self) -> pq.ParquetFile:
+        """The file once more, with its texts as dictionaries."""
+        return _open(self._source, "us", self._file.metadata, sorted(self._texts))
+
+    def _read_group(self, file: pq.ParquetFile, group: int, leaves: range, encoded: bool) -> Iterator[pa.Array]:
         # One row group at a time: the reader fetches all it is asked for at once.
         batches = file.reader.iter_batches(1, row_groups=[group], column_indices=list(leaves), use_threads=False)
         first = next(batches, None)
@@ -78,16 +109,22 @@ class ParquetColumns:
             return
         yield first.column(0)
         # What the footer says of these chunks is sound by now: asked for before, a broken one would end the process.
-        file.reader.set_batch_size(self._chunk_rows(group, leaves))
+        file.reader.set_batch_size(self._chunk_rows(group, leaves, encoded))
         for batch in batches:
             yield batch.column(0)
 
     def _millis(self, group: int, leaves: range, start: int, length: int) -> pa.Array:
         file = _open(self._source, "ms", self._file.metadata)
-        chunks = list(self._read_group(file, group, leaves))
+        chunks = list(self._read_group(file, group, leaves, False))
         return pa.concat_arrays(chunks).slice(start, length)
 
-    def _chunk_rows(self, group: int, leaves: range) -> int:
+    def _has_short_dictionary(self, group: int, leaf: int) -> bool:
+        column = self._file.metadata.row_group(group).column(leaf)
+        if not column.has_dictionary_page or column.dictionary_page_offset is None:
+            return False
+        return bool(0 < column.data_page_offset - column.dictionary_page_offset <= _SHORT_DICTIONARY)
+
+    def _chunk_rows(self, group: int, leaves: range, encoded: bool) -> int:
         metadata = self._file.metadata.row_group(group)
         most = CHUNK_ROWS
         size = 0
@@ -96,7 +133,7 @@ class ParquetColumns:
             # Runs and dictionaries take next to no space, nor do nulls, but each value does in memory.
             width = max(_VALUE_BYTES, self._file.schema.column(leaf).length)
             size += max(column.total_uncompressed_size, column.num_values * width)
-            if column.has_dictionary_page and column.physical_type == "BYTE_ARRAY":
+            if column.has_dictionary_page and column.physical_type == "BYTE_ARRAY" and not encoded:
                 # How long the repeated texts are the footer does not tell.
                 most = _DICTIONARY_ROWS
         average = max(1, size // max(1, metadata.num_rows))
@@ -135,3 +172,9 @@ def leaf_count(type_: pa.DataType) -> int:
     if pa.types.is_nested(type_):
         return sum(leaf_count(type_.field(index).type) for index in range(type_.num_fields))
     return 1
+
+
+def _is_bytes(type_: pa.DataType) -> bool:
+    return is_text(type_) or bool(
+        pa.types.is_binary(type_) or pa.types.is_large_binary(type_) or pa.types.is_binary_view(type_)
+    )

@@ -16,7 +16,7 @@ from metastore_assets.formats.apart.crumbs import reading
 from metastore_assets.formats.conform import Matcher, conform, default_of, identity
 from metastore_assets.formats.damage import DAMAGE, reason
 from metastore_assets.formats.places.object_store import OverwrittenError
-from metastore_assets.formats.readers.parquet import CHUNK_BYTES, CHUNK_ROWS
+from metastore_assets.formats.readers.dictionaries import CHUNK_BYTES, CHUNK_ROWS, decoded, joins, kept, reduces
 from metastore_assets.formats.values import Constant, repeated
 
 _CONSTANT_ROWS = 16_384
@@ -35,7 +35,8 @@ class FileColumns(Protocol):
         """Rows of the file, deleted ones included."""
 
     def read(self, index: int) -> Iterator[pa.Array]:
-        """All values of the column at that index, in file order, in chunks of bounded size."""
+        """All values of the column at that index, in file order, in chunks of bounded size; a chunk of texts or bytes
+        may be a dictionary array, of more rows than it were wise to decode at once."""
 
     def close(self) -> None:
         """Let go of the file."""
@@ -76,7 +77,7 @@ class FileFragmentReader:
         stored = {self._matcher.identity(field) for field in self._columns.fields}
         return frozenset(name for name in stored if name is not None) | frozenset(self._constants)
 
-    def read(self, field: pa.Field) -> Iterator[pa.Array]:
+    def read(self, field: pa.Field, *, encoded: bool = False) -> Iterator[pa.Array]:
         key = identity(field)
         if key in self._constants:
             yield from _repeat(self._constants[key].cast(field.type), self.row_count)
@@ -87,7 +88,7 @@ class FileFragmentReader:
             yield from _repeat(default_of(field), self.row_count)
             return
         with explained(self._path, f"column {field.name!r}"):
-            yield from _joined(self._read_live(field, index))
+            yield from _joined(_where_it_pays(_joined(self._read_live(field, index, encoded=encoded))))
             self._verify()
 
     def __enter__(self) -> FileFragmentReader:
@@ -96,12 +97,15 @@ class FileFragmentReader:
     def __exit__(self, *exception: object) -> None:
         self._columns.close()
 
-    def _read_live(self, field: pa.Field, index: int) -> Iterator[pa.Array]:
+    def _read_live(self, field: pa.Field, index: int, *, encoded: bool) -> Iterator[pa.Array]:
         start = 0
         for chunk in self._columns.read(index):
+            whole = kept(chunk, field.type, self._matcher) if encoded else None
             # Conformed first: Arrow has no filter for some of the types that files hold.
-            yield self._live(conform(chunk, field.type, self._matcher), start)
-            start += len(chunk)
+            parts = (conform(part, field.type, self._matcher) for part in decoded(chunk)) if whole is None else (whole,)
+            for part in parts:
+                yield self._live(part, start)
+                start += len(part)
         if start != self._columns.row_count:
             raise pa.ArrowInvalid(f"it has {start} rows, the file {self._columns.row_count}")
 
@@ -138,12 +142,22 @@ def explained(path: str, what: str = "the file", stored: str | None = None) -> I
         raise FragmentError(f"{path}: {what}{where} cannot be read: {reason(error)}", path=path) from error
 
 
+def _where_it_pays(pieces: Iterable[pa.Array]) -> Iterator[pa.Array]:
+    """The same rows, without dictionaries that are no shorter than what they stand for."""
+    for piece in pieces:
+        if isinstance(piece, pa.DictionaryArray) and not reduces(piece):
+            yield from decoded(piece)
+        else:
+            yield piece
+
+
 def _joined(pieces: Iterable[pa.Array]) -> Iterator[pa.Array]:
     """The same rows in fewer chunks, within the bounds of one chunk; none is empty."""
     waiting: list[pa.Array] = []
     rows = size = 0
     for piece in pieces:
-        if waiting and (rows + len(piece) > CHUNK_ROWS or size + piece.nbytes > CHUNK_BYTES):
+        full = rows + len(piece) > CHUNK_ROWS or size + piece.nbytes > CHUNK_BYTES
+        if waiting and (full or not joins(waiting[-1], piece)):
             yield pa.concat_arrays(waiting) if len(waiting) > 1 else waiting[0]
             waiting, rows, size = [], 0, 0
         if len(piece):

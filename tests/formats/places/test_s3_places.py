@@ -234,7 +234,7 @@ def test_a_metadata_folder_above_that_is_none_is_not_listed_to_its_end(
 ) -> None:
     """Nor is the metadata file of a table missed that lies behind many others."""
     requests.page = 5
-    monkeypatch.setattr("metastore_assets.formats.iceberg.metadata._PROBED", 20)
+    monkeypatch.setattr("metastore_assets.formats.iceberg.metadata_files._PROBED", 20)
     monkeypatch.setattr(object_store, "_PAGE", 5)
     bucket.put("a/b/x.parquet", _parquet(a=[1]))
     for number in range(40):

@@ -8,7 +8,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from metastore_assets.assets.picture import ColumnPicture, columns_picture, fitting_picture, markdown_image
+from metastore_assets.pictures.picture import ColumnPicture, columns_picture, fitting_picture, markdown_image
 
 COLUMN = ColumnPicture(
     "price", "decimal(15, 2)", ("50 distinct", "no nulls"), 100, (1, 0, 5), "1.00", "9.00", (("2.00", 60), ("1.00", 40))
@@ -33,7 +33,7 @@ def test_a_column_shows_its_facts_values_and_ends() -> None:
     svg = svg_of(markdown_image(columns_picture("t · 100 rows", [COLUMN]), "t"))
     assert shown(svg) == [
         *("t · 100 rows", "price", "decimal(15, 2)", "50 distinct", "no nulls", "1.00", "9.00"),
-        *("2.00", "60 · 60%", "1.00", "40 · 40%"),
+        *("2.00", "60 · 60.0%", "1.00", "40 · 40.0%"),
     ]
 
 

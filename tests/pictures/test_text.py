@@ -9,7 +9,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from metastore_assets.cli import text
+from metastore_assets.pictures import bars, text
 
 
 @given(st.text())
@@ -52,6 +52,18 @@ def test_wide_and_combining_characters_take_their_cells() -> None:
         (0.1, "0.1"),
         (1234.56789, "1,234.57"),
         (1e300, "1e+300"),
+        (0.0, "0"),
+        (-3.0, "-3"),
+        (38255.138, "38,255.1"),
+        (25.50790001, "25.5079"),
+        (0.049998, "0.049998"),
+        (-0.5, "-0.5"),
+        (0.00012345678, "0.000123457"),
+        (1234567.8, "1,234,568"),
+        (99999.999, "100,000"),
+        (1.2e17, "1.2e+17"),
+        (3e-9, "3e-09"),
+        (float("inf"), "inf"),
     ],
 )
 def test_numbers(given_value: int | float | str | None, shown: str) -> None:
@@ -64,6 +76,33 @@ def test_numbers(given_value: int | float | str | None, shown: str) -> None:
 )
 def test_values(given_value: object, shown: str) -> None:
     assert text.value(given_value) == shown
+
+
+@pytest.mark.parametrize(
+    ("given_value", "type_", "shown"),
+    [
+        ("2001-09-09T01:46:40Z", "timestamp[us, tz=UTC]", "2001-09-09 01:46:40Z"),
+        ("00ff", "large_binary", "0x00ff"),
+        ("", "fixed_size_binary[0]", "0x"),
+        ("00ff", "string", "00ff"),
+        (None, "binary", "–"),
+    ],
+)
+def test_values_of_a_type(given_value: object, type_: str, shown: str) -> None:
+    assert text.typed_value(given_value, type_) == shown
+
+
+def test_marks() -> None:
+    """What is not exact says so."""
+    assert [text.estimate("9", worth) for worth in ("estimate", "exact", "absent")] == ["~9", "9", "9"]
+    assert (text.at_least("a", False), text.at_least("a", True)) == ("≥a", "a")
+    assert (text.at_most("z", False), text.at_most("z", True)) == ("≤z", "z")
+
+
+def test_long_and_unprintable_text_is_cut_to_one_line() -> None:
+    assert text.short("a\nb", 5) == r"a\nb"
+    assert text.short("abcdef", 5) == "abcd…"
+    assert text.short("abcde", 5) == "abcde"
 
 
 @pytest.mark.parametrize(
@@ -109,8 +148,8 @@ def test_sizes(count: int, shown: str) -> None:
 @given(st.lists(st.integers(0, 10**9), min_size=1, max_size=50), st.integers(1, 20))
 def test_bars_show_what_is_there(counts: list[int], height: int) -> None:
     """A blank means zero, the greatest is full, and more never looks like less."""
-    spark = text.sparkline(counts)
-    lines = text.chart(counts, height)
+    spark = bars.sparkline(counts)
+    lines = bars.chart(counts, height)
     assert len(lines) == height
     assert {len(spark), *map(len, lines)} == {len(counts)}
     levels = [sum(" ▁▂▃▄▅▆▇█".index(line[index]) for line in lines) for index in range(len(counts))]
@@ -123,6 +162,6 @@ def test_bars_show_what_is_there(counts: list[int], height: int) -> None:
 
 @given(st.integers(0, 1000), st.integers(1, 1000), st.integers(1, 60))
 def test_a_bar_fits(part: int, whole: int, width: int) -> None:
-    bar = text.bar(min(part, whole), whole, width)
+    bar = bars.bar(min(part, whole), whole, width)
     assert len(bar) <= width
     assert (bar == "") == (part == 0)

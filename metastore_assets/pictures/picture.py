@@ -6,7 +6,7 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from xml.sax.saxutils import escape
 
-from metastore_assets.assets.text import count_text, share_text, short
+from metastore_assets.pictures.text import number, share, short
 
 MOST_BINS = 60
 """Bins of a sparkline; more would be narrower than a pixel is worth."""
@@ -137,7 +137,7 @@ def _values(column: ColumnPicture, values: Sequence[tuple[str, int]], left: int,
         length = max(1.0, 76 * frequency / max(most, 1))
         parts.append(_text(left + 118, y, label, "v e", MOST_CHARACTERS))
         parts.append(f'<rect class="o" x="{left + 124}" y="{y - 9}" width="{length:.1f}" height="11" rx="1"/>')
-        told = f"{count_text(frequency)} · {share_text(frequency, column.rows)}"
+        told = f"{number(frequency)} · {share(frequency, column.rows)}"
         parts.append(_text(left + 130 + round(length), y, told, "", 22))
     return "".join(parts)
 

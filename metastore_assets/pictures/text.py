@@ -1,15 +1,15 @@
-"""Values as a person reads them in a terminal: safe to print, compact, and cut only where that is asked for."""
+"""Numbers and values as a person reads them: safe to print, compact, and cut only where that is asked for."""
 
 from __future__ import annotations
 
+import math
 import re
 import unicodedata
-from collections.abc import Sequence
 from typing import Any
 
 ABSENT = "–"
-_BLOCKS = " ▁▂▃▄▅▆▇█"
-_EIGHTHS = " ▏▎▍▌▋▊▉█"
+ELLIPSIS = "…"
+_BINARY = re.compile(r"(?:large_|fixed_size_)?binary")
 
 
 def printable(text: str) -> str:
@@ -25,19 +25,34 @@ def one_line(text: str) -> str:
 
 
 def number(value: int | float | str | None) -> str:
-    """A count or a measure: thousands are grouped, floats have six significant digits.
+    """A count or a measure, with its thousands apart; a float to six significant digits: 38,255.1; 0.049998; 1.2e+17.
 
     A number that JSON holds as text, because it is beyond 2**53 or a decimal, is grouped likewise.
     """
     if value is None:
         return ABSENT
-    if isinstance(value, float):
-        return f"{value:,.0f}" if value.is_integer() and abs(value) < 1e9 else f"{value:,.6g}"
     if isinstance(value, int):
         return f"{value:,}"
+    if isinstance(value, float):
+        return _measure(value)
     sign, digits = ("-", value[1:]) if value.startswith("-") else ("", value)
     whole, point, fraction = digits.partition(".")
     return f"{sign}{int(whole):,}{point}{fraction}" if whole.isdigit() else value
+
+
+def estimate(shown: str, guarantee: str) -> str:
+    """A number that is shown, marked where it is an estimate."""
+    return f"~{shown}" if guarantee == "estimate" else shown
+
+
+def at_least(shown: str, exact: bool) -> str:
+    """A least value that is shown, marked where it is a bound: no value is less."""
+    return shown if exact else f"≥{shown}"
+
+
+def at_most(shown: str, exact: bool) -> str:
+    """A greatest value that is shown, marked where it is a bound: no value is greater."""
+    return shown if exact else f"≤{shown}"
 
 
 def value(given: Any, limit: int | None = None) -> str:
@@ -56,9 +71,11 @@ def value(given: Any, limit: int | None = None) -> str:
 
 
 def typed_value(given: Any, type: str, limit: int | None = None) -> str:
-    """A value like `value`, of a column of that Arrow type."""
+    """A value like `value`, of a column of that Arrow type: a blank for the T of times, and 0x before binary."""
     if isinstance(given, str) and type.startswith("timestamp"):
         given = given.replace("T", " ", 1)
+    elif isinstance(given, str) and _BINARY.match(type):
+        given = f"0x{given}"
     return value(given, limit)
 
 
@@ -77,6 +94,11 @@ def type_name(type: str) -> str:
     return printable(short.replace(", tz=", ", "))
 
 
+def short(text: str, limit: int) -> str:
+    """Any text on one line, in at most `limit` terminal cells."""
+    return cut(printable(text), limit)
+
+
 def cut(text: str, limit: int) -> str:
     """At most `limit` terminal cells of a printable text, with `…` for what is left out."""
     if cells(text) <= limit:
@@ -87,7 +109,7 @@ def cut(text: str, limit: int) -> str:
         if width > limit:
             break
         kept.append(char)
-    return "".join(kept) + "…"
+    return "".join(kept) + ELLIPSIS
 
 
 def cut_middle(text: str, limit: int) -> str:
@@ -135,30 +157,14 @@ def plural(count: int, noun: str, nouns: str | None = None) -> str:
     return f"{count:,} {noun if count == 1 else nouns or noun + 's'}"
 
 
-def bar(part: float, whole: float, width: int) -> str:
-    """A horizontal bar of at most `width` cells, to an eighth of a cell; anything above nothing shows."""
-    if part <= 0 or whole <= 0:
-        return ""
-    eighths = max(1, round(part / whole * width * 8))
-    full, rest = divmod(eighths, 8)
-    return "█" * full + (_EIGHTHS[rest] if rest else "")
-
-
-def sparkline(counts: Sequence[int]) -> str:
-    """One cell per count; a blank only for zero."""
-    most = max(counts, default=0)
-    return "".join(_BLOCKS[_eighths(count, most, 8)] for count in counts)
-
-
-def chart(counts: Sequence[int], height: int) -> list[str]:
-    """Vertical bars, one cell wide, as `height` lines from top to bottom; anything above nothing shows."""
-    most = max(counts, default=0)
-    levels = [_eighths(count, most, 8 * height) for count in counts]
-    return ["".join(_BLOCKS[min(8, max(0, level - 8 * row))] for level in levels) for row in range(height - 1, -1, -1)]
-
-
-def _eighths(count: int, most: int, whole: int) -> int:
-    return max(1, round(count / most * whole)) if count > 0 else 0
+def _measure(value: float) -> str:
+    """Without an exponent from 1e-4 to 1e9, and without zeros at the end."""
+    if not math.isfinite(value) or not (value == 0 or 1e-4 <= abs(value) < 1e9):
+        return f"{value:.6g}"
+    if value.is_integer():
+        return f"{value:,.0f}"
+    shown = f"{value:,.{max(0, 5 - math.floor(math.log10(abs(value))))}f}"
+    return shown.rstrip("0").rstrip(".") if "." in shown else shown
 
 
 def _visible(text: str) -> str:

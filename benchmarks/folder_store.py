@@ -1,0 +1,154 @@
+"""A folder served as a bucket of S3, for reading, on the loopback interface: what is asked for is counted.
+
+As much of the protocol as reading takes: listings in pages of 1,000, by prefix, delimiter and start; objects, whole and
+in ranges, on condition of their ETag.
+"""
+
+from __future__ import annotations
+
+import threading
+from bisect import bisect_right
+from collections.abc import Iterator
+from contextlib import contextmanager
+from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
+from pathlib import Path
+from urllib.parse import parse_qs, unquote, urlsplit
+from xml.sax.saxutils import escape
+
+BUCKET = "bench"
+_PAGE = 1_000
+
+
+class FolderStore:
+    """What is served, and what was asked for since the last `take`."""
+
+    def __init__(self, folder: Path) -> None:
+        self._folder = folder
+        self.options: dict[str, str] = {}
+        """Storage options that lead here."""
+        self._keys: list[str] = []
+        self._listings = self._objects = self._bytes = 0
+
+    def take(self) -> tuple[int, int, int]:
+        """Listings, other requests, and bytes of objects; looks at the folder anew."""
+        self._keys = sorted(str(path.relative_to(self._folder)) for path in self._folder.rglob("*") if path.is_file())
+        taken = self._listings, self._objects, self._bytes
+        self._listings = self._objects = self._bytes = 0
+        return taken
+
+    def list(self, prefix: str, delimiter: str, after: str) -> tuple[list[str], list[str], str]:
+        """Keys, common prefixes, and where the next page starts: empty at the end."""
+        self._listings += 1
+        keys: list[str] = []
+        prefixes: list[str] = []
+        for key in self._keys[bisect_right(self._keys, after) :]:
+            if not key.startswith(prefix) or (prefixes and key.startswith(prefixes[-1])):
+                continue
+            if len(keys) + len(prefixes) == _PAGE:
+                return keys, prefixes, after
+            head, found, _ = key[len(prefix) :].partition(delimiter) if delimiter else (key, "", "")
+            if found:
+                prefixes.append(f"{prefix}{head}{delimiter}")
+                after = f"{prefixes[-1]}\U0010ffff"
+            else:
+                keys.append(key)
+                after = key
+        return keys, prefixes, ""
+
+    def path(self, key: str) -> Path:
+        """The file of an object."""
+        self._objects += 1
+        return self._folder / key
+
+    def sent(self, size: int) -> None:
+        """Note an answer."""
+        self._bytes += size
+
+    def entry(self, key: str) -> str:
+        """An object in a listing."""
+        stat = (self._folder / key).stat()
+        return (
+            f"<Contents><Key>{escape(key)}</Key><LastModified>2024-01-01T00:00:00.000Z</LastModified>"
+            f"<ETag>&quot;{stat.st_mtime_ns:x}&quot;</ETag><Size>{stat.st_size}</Size></Contents>"
+        )
+
+
+@contextmanager
+def folder_store(folder: Path) -> Iterator[FolderStore]:
+    """Serve a folder, as the bucket `BUCKET`."""
+    store = FolderStore(folder)
+    store.take()
+
+    class Handler(BaseHTTPRequestHandler):
+        protocol_version = "HTTP/1.1"
+
+        def do_GET(self) -> None:
+            url = urlsplit(self.path)
+            query = {name: values[0] for name, values in parse_qs(url.query).items()}
+            key = unquote(url.path).removeprefix(f"/{BUCKET}").strip("/")
+            if "list-type" in query:
+                after = query.get("continuation-token") or query.get("start-after", "")
+                keys, prefixes, following = store.list(query.get("prefix", ""), query.get("delimiter", ""), after)
+                more = f"<NextContinuationToken>{escape(following)}</NextContinuationToken>" if following else ""
+                listed = "".join(map(store.entry, keys))
+                common = "".join(
+                    f"<CommonPrefixes><Prefix>{escape(prefix)}</Prefix></CommonPrefixes>" for prefix in prefixes
+                )
+                truncated = str(bool(following)).lower()
+                self._answer(
+                    200,
+                    f"<ListBucketResult><IsTruncated>{truncated}</IsTruncated>{more}{listed}{common}"
+                    "</ListBucketResult>".encode(),
+                )
+                return
+            path = store.path(key)
+            if not path.is_file():
+                self._answer(404, b"<Error><Code>NoSuchKey</Code></Error>")
+                return
+            data, tag = path.read_bytes(), f'"{path.stat().st_mtime_ns:x}"'
+            if self.headers.get("If-Match", tag) != tag:
+                self._answer(412, b"<Error><Code>PreconditionFailed</Code></Error>")
+                return
+            headers = {"ETag": tag, "Last-Modified": "Mon, 01 Jan 2024 00:00:00 GMT"}
+            status, size = 200, len(data)
+            if wanted := self.headers.get("Range"):
+                first, _, last = wanted.removeprefix("bytes=").partition("-")
+                start = int(first) if first else max(0, size - int(last))
+                data = data[start : int(last) + 1 if first and last else size]
+                headers["Content-Range"] = f"bytes {start}-{start + len(data) - 1}/{size}"
+                status = 206
+            self._answer(status, data, headers)
+
+        do_HEAD = do_GET
+
+        def _answer(self, status: int, data: bytes, headers: dict[str, str] | None = None) -> None:
+            self.send_response(status)
+            for name, value in (headers or {}).items():
+                self.send_header(name, value)
+            self.send_header("Content-Length", str(len(data)))
+            self.end_headers()
+            if self.command != "HEAD":
+                self.wfile.write(data)
+                if headers:
+                    store.sent(len(data))
+
+        def log_message(self, format: str, *args: object) -> None:
+            """Nothing: requests are counted."""
+
+    server = ThreadingHTTPServer(("127.0.0.1", 0), Handler)
+    server.daemon_threads = True
+    thread = threading.Thread(target=server.serve_forever, daemon=True)
+    thread.start()
+    store.options = {
+        "aws_endpoint": f"http://127.0.0.1:{server.server_port}",
+        "aws_allow_http": "true",
+        "aws_region": "us-east-1",
+        "aws_access_key_id": "key",
+        "aws_secret_access_key": "not-a-secret",
+    }
+    try:
+        yield store
+    finally:
+        server.shutdown()
+        server.server_close()
+        thread.join()

@@ -1,0 +1,41 @@
+"""`metastore purge`: remove what must not be told any more."""
+
+from __future__ import annotations
+
+from dataclasses import asdict
+
+import click
+
+from metastore_assets.cli.failures import Invocation
+from metastore_assets.cli.options import answering, name_argument
+from metastore_assets.cli.outputs import make_output
+from metastore_assets.cli.progress import watching
+from metastore_assets.cli.spark import LazySpark
+
+
+@click.command()
+@name_argument
+@click.option(
+    "--before", type=click.IntRange(min=1), metavar="VERSION", required=True, help="The oldest version that stays."
+)
+@answering
+@click.pass_obj
+def purge(invocation: Invocation, name: str, before: int, as_json: bool) -> None:
+    """Remove older versions at once, and all that is kept of rows that only they had.
+
+    For values that must not be told any more: refresh the table, then purge it before the newest version. A reader of
+    an older version, or a refresh that runs, is stopped by that; both may be tried again. What restoring former files
+    of the table would need goes as well: they would be read again.
+    """
+    from metastore_assets.config import load_config
+    from metastore_assets.pipeline.engine import Engine
+    from metastore_assets.pipeline.purge import purge as purge_table
+    from metastore_assets.store.objects import ObjectStore
+    from metastore_assets.store.versions import VersionStore
+
+    config = load_config(invocation.config)
+    versions = VersionStore(ObjectStore(config.root, config.storage_options), config.table(name).name)
+    with watching() as watcher, LazySpark(config.spark, watcher) as spark:
+        done = purge_table(Engine(spark, config.engine), versions, before)
+        watcher.hide()
+    make_output(as_json).purged({"table": name, **asdict(done)})

@@ -1,0 +1,71 @@
+"""One file slice of a Hudi table: what tells it from others, and how it is opened in another process."""
+
+from __future__ import annotations
+
+import hashlib
+import json
+from collections.abc import Sequence
+from contextlib import ExitStack
+from dataclasses import dataclass
+
+import pyarrow as pa
+
+from metastore_assets.formats.conform import Matcher
+from metastore_assets.formats.hudi.columns import HudiColumns
+from metastore_assets.formats.hudi.merge import Merge, merged
+from metastore_assets.formats.places.location import Location, StoredFile
+from metastore_assets.formats.readers.columns import open_columns
+from metastore_assets.formats.readers.reader import FileFragmentReader, explained
+from metastore_assets.formats.values import Constant
+
+
+@dataclass(frozen=True)
+class HudiFragmentSource:
+    """One file slice: a base file as it was listed, and the log files that change it."""
+
+    location: Location
+    base: StoredFile | None
+    kind: str
+    logs: tuple[StoredFile, ...]
+    constants: tuple[tuple[str, Constant], ...]
+    numbers: tuple[tuple[str, pa.DataType], ...]
+    """Columns that the files may hold as texts, and their types."""
+    meta_columns: bool
+    """Whether columns that Hudi adds are asked for."""
+    merge: Merge | None
+    """None when the base file alone is all there is, in a format that needs no hudi-rs."""
+
+    def open(self) -> FileFragmentReader:
+        """Read the footer, or merge the files once. Raises FragmentError."""
+        files = ((self.base,) if self.base else ()) + self.logs
+        path = self.location.full_path(files[0].path)
+        with explained(path), ExitStack() as stack:
+            if self.merge is None and self.base is not None:
+                source = stack.enter_context(self.location.open_stored(self.base))
+                columns = open_columns(self.kind, source)
+            elif self.merge is not None:
+                source = stack.enter_context(merged(self.location, self.base, self.logs, self.merge))
+                columns = open_columns("parquet", source)
+            reader = FileFragmentReader(
+                HudiColumns(columns, dict(self.numbers), meta_columns=self.meta_columns),
+                path=path,
+                matcher=Matcher(),
+                constants=dict(self.constants),
+                verify=self._verify if self.merge is None else lambda: None,
+            )
+            stack.pop_all()
+        return reader
+
+    def _verify(self) -> None:
+        if self.base is not None:
+            self.location.check(self.base)
+
+
+def fragment_id(files: Sequence[StoredFile], merge: Merge | None, has_logs: bool) -> str:
+    """The id of the fragment that those files are, base file first."""
+    parts: list[object] = [[stored.path, stored.size] for stored in files]
+    if merge is not None and has_logs:
+        rules = merge.rules
+        # Which blocks of the log files apply, and how, is not in the files' names.
+        parts += [list(merge.instants), rules.mode, list(rules.ordering), list(rules.record_key)]
+    return hashlib.sha256(json.dumps(parts).encode()).hexdigest()[:32]

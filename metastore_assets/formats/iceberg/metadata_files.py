@@ -1,0 +1,131 @@
+"""Which metadata file of an Iceberg table counts."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Mapping
+from itertools import islice
+from typing import Any
+
+from metastore_assets.errors import TableFormatError, TableNotFoundError
+from metastore_assets.formats.checked import number
+from metastore_assets.formats.damage import DAMAGE, naming, reason
+from metastore_assets.formats.metadata_json import parsed_file
+from metastore_assets.formats.places.location import Location
+
+METADATA = "metadata"
+"""The folder of a table that holds its metadata files."""
+_NAME = re.compile(r"(?P<stem>.+?)(\.gz)?\.metadata\.json(\.gz)?")
+_MARKS = frozenset({"format-version", "table-uuid", "schema", "schemas"})
+"""Keys of which a metadata file has some beside its location."""
+_NUMBER = re.compile(r"v(\d+)|(\d+)(?:-.*)?")
+_HINTS = ("version-hint.text", "version-hint.txt")
+_VERSIONED = ("v", "w")
+"""Between these sort the names `v1`, `v2`, … of tables without a catalog."""
+_PROBED = 10_000
+"""Names among which a metadata file is looked for: those that catalogs number come early among others."""
+_TRIED = 3
+"""Files that are read to find out whether they are metadata files."""
+
+
+def is_metadata_file(path: str) -> bool:
+    """Whether a path or URI names a metadata file rather than a table's folder."""
+    return _NAME.fullmatch(path.rpartition("/")[2]) is not None
+
+
+def holds_iceberg(location: Location) -> bool:
+    """Whether a location is a metadata file, or a folder with metadata files.
+
+    Files are read only where their names are not as writers make them.
+    """
+    if is_metadata_file(location.uri):
+        return True
+    names = filter(is_metadata_file, location.names(METADATA))
+    return any(_version(name) is not None or _is_metadata(location, f"{METADATA}/{name}") for name in names)
+
+
+def holds_iceberg_metadata(location: Location) -> bool:
+    """Whether a folder has metadata files, as far as a few requests tell: what is named like them may be other JSON."""
+    names = list(islice(location.names(METADATA), _PROBED))
+    if len(names) == _PROBED:
+        names += islice(location.names(METADATA, *_VERSIONED), _TRIED)
+    found = sorted(islice(filter(is_metadata_file, names), _TRIED), key=lambda name: _version(name) is None)
+    return any(_is_metadata(location, f"{METADATA}/{name}") for name in found)
+
+
+def newest_metadata(folder: Location) -> str:
+    """Path below a table's folder of the metadata file that counts.
+
+    It is the one of the highest version. Of several (two writers without a catalog, or names without a number) it is
+    the one that the version hint names, else the one that was updated last. Raises TableNotFoundError without any.
+    """
+    names = [name for name in folder.names(METADATA) if _NAME.fullmatch(name)]
+    if not names:
+        raise TableNotFoundError(f"{folder.uri} holds no Iceberg table: there is no {METADATA}/*.metadata.json")
+    numbers = {name: _version(name) for name in names}
+    highest = max((number for number in numbers.values() if number is not None), default=None)
+    candidates = sorted(name for name, number in numbers.items() if number in (None, highest))
+    if len(candidates) > 1:
+        hint = _hint(folder)
+        hinted = [name for name in candidates if hint in (_stem(name), name)]
+        candidates = hinted or sorted(candidates, key=lambda name: _age(folder, name))
+    return f"{METADATA}/{candidates[-1]}"
+
+
+def read_metadata_json(location: Location, path: str) -> Mapping[str, Any]:
+    """A metadata file as JSON. Raises TableNotFoundError, or TableFormatError when it is none."""
+    full_path = location.full_path(path)
+    raw = _json(location, path)
+    if not isinstance(raw, dict) or not isinstance(raw.get("location"), str):
+        raise TableFormatError(f"{full_path} is no metadata file of an Iceberg table")
+    return raw
+
+
+def _stem(name: str) -> str:
+    match = _NAME.fullmatch(name)
+    return match["stem"] if match else name
+
+
+def _version(name: str) -> int | None:
+    match = _NUMBER.fullmatch(_stem(name))
+    return int(match[1] or match[2]) if match else None
+
+
+def _hint(folder: Location) -> str | None:
+    for name in _HINTS:
+        try:
+            text = folder.read(f"{METADATA}/{name}").decode("utf-8", "replace").strip()
+        except FileNotFoundError:
+            continue
+        if text:
+            return f"v{text}" if text.isdecimal() else text
+    return None
+
+
+def _age(folder: Location, name: str) -> tuple[int, int, str]:
+    path = f"{METADATA}/{name}"
+    raw = read_metadata_json(folder, path)
+    with naming(folder.full_path(path)):
+        updated, sequence = (number(raw.get(key) or 0, key) for key in ("last-updated-ms", "last-sequence-number"))
+    return updated, sequence, name
+
+
+def _is_metadata(location: Location, path: str) -> bool:
+    try:
+        raw = _json(location, path)
+    except TableFormatError:
+        # Damaged: then its name decides.
+        return _version(path.rpartition("/")[2]) is not None
+    except TableNotFoundError:
+        return False
+    return isinstance(raw, dict) and "location" in raw and not _MARKS.isdisjoint(raw)
+
+
+def _json(location: Location, path: str) -> Any:
+    full_path = location.full_path(path)
+    try:
+        return parsed_file(location.read(path))
+    except FileNotFoundError as error:
+        raise TableNotFoundError(f"{full_path} does not exist") from error
+    except DAMAGE as error:
+        raise TableFormatError(f"{full_path} cannot be read as a metadata file: {reason(error)}") from error

@@ -1,0 +1,101 @@
+"""Which state of an Iceberg table is meant: the newest, or that of a branch, a tag, a snapshot or a time."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from datetime import UTC, datetime
+from typing import Any
+
+from metastore_assets.errors import TableFormatError, TableNotFoundError
+from metastore_assets.formats.iceberg.metadata import IcebergSnapshot, TableMetadata
+from metastore_assets.formats.time_travel import not_found, parse_timestamp
+
+
+@dataclass(frozen=True)
+class State:
+    """The state of a table that is meant."""
+
+    snapshot: IcebergSnapshot | None
+    """None when the table has never had rows."""
+    schema: Mapping[str, Any]
+    committed_at: datetime
+
+    @property
+    def id(self) -> str:
+        """The snapshot id as text; empty when there is no snapshot."""
+        return "" if self.snapshot is None else str(self.snapshot.id)
+
+
+def resolve_state(name: str, metadata: TableMetadata, at: str | None) -> State:
+    """The state that `at` names: a branch, a tag, a snapshot id, or a time in the history of the branch `main`.
+
+    Without `at` it is the table as it is now. `name` is of the table, for SnapshotNotFoundError.
+    """
+    if at is None:
+        return _head(name, metadata)
+    if at in metadata.refs:
+        kind, snapshot_id = metadata.refs[at]
+        return _state(name, metadata, snapshot_id, at, current_schema=kind == "branch")
+    if at.isdecimal():
+        return _state(name, metadata, int(at), at)
+    moment = parse_timestamp(at)
+    if moment is None:
+        raise _not_found(name, metadata, at)
+    before = [entry for entry in _history(metadata) if _time(entry[0]) <= moment]
+    if not before:
+        raise not_found(name, at, "its first snapshots are of", [_time(ms).isoformat() for ms, _ in _history(metadata)])
+    return _state(name, metadata, max(before, key=lambda entry: entry[0])[1], at)
+
+
+def _head(name: str, metadata: TableMetadata) -> State:
+    current = metadata.current_snapshot_id
+    snapshot = None if current is None else _snapshot(name, metadata, current, "the current one")
+    # A column that is added, renamed or dropped is a commit without a snapshot.
+    return State(snapshot, _schema(name, metadata, None), _time(metadata.last_updated_ms))
+
+
+def _state(name: str, metadata: TableMetadata, snapshot_id: int, at: str, *, current_schema: bool = False) -> State:
+    snapshot = _snapshot(name, metadata, snapshot_id, at)
+    schema = _schema(name, metadata, None if current_schema else snapshot.schema_id)
+    return State(snapshot, schema, _time(snapshot.timestamp_ms))
+
+
+def _snapshot(name: str, metadata: TableMetadata, snapshot_id: int, at: str) -> IcebergSnapshot:
+    if snapshot_id not in metadata.snapshots:
+        raise _not_found(name, metadata, at)
+    return metadata.snapshots[snapshot_id]
+
+
+def _not_found(name: str, metadata: TableMetadata, at: str) -> TableNotFoundError:
+    known = [*metadata.refs, *metadata.snapshots]
+    return not_found(name, at, "a branch, a tag, a snapshot id or a time may be named, of which there are", known)
+
+
+def _schema(name: str, metadata: TableMetadata, schema_id: int | None) -> Mapping[str, Any]:
+    wanted = metadata.current_schema_id if schema_id is None else schema_id
+    if wanted not in metadata.schemas:
+        raise TableFormatError(f"{name}: the metadata file lacks the schema {wanted} that it refers to")
+    return metadata.schemas[wanted]
+
+
+def _history(metadata: TableMetadata) -> Sequence[tuple[int, int]]:
+    if metadata.snapshot_log:
+        return metadata.snapshot_log
+    # The log is optional: the ancestors of the current snapshot say the same.
+    return [(snapshot.timestamp_ms, snapshot.id) for snapshot in _ancestors(metadata)]
+
+
+def _ancestors(metadata: TableMetadata) -> Iterator[IcebergSnapshot]:
+    current = metadata.current_snapshot_id
+    seen = set()
+    while current is not None and current in metadata.snapshots:
+        if current in seen:
+            raise ValueError(f"the snapshot {current} is its own ancestor")
+        seen.add(current)
+        yield metadata.snapshots[current]
+        current = metadata.snapshots[current].parent_id
+
+
+def _time(milliseconds: int) -> datetime:
+    return datetime.fromtimestamp(milliseconds // 1000, UTC).replace(microsecond=milliseconds % 1000 * 1000)

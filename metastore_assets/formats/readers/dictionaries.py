@@ -1,0 +1,78 @@
+"""Dictionary arrays of texts and bytes, as Parquet files store them: kept as they are, or decoded bit by bit."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from metastore_assets.formats.conform import Matcher, conform, is_text
+
+CHUNK_ROWS = 131_072
+"""Most rows in one chunk."""
+CHUNK_BYTES = 32 << 20
+"""Bytes of values aimed at in one chunk."""
+
+
+def decoded(array: pa.Array) -> Iterator[pa.Array]:
+    """The same values without a dictionary, in chunks of bounded size; other arrays as they are.
+
+    Raises ArrowInvalid for an index of no entry.
+    """
+    if not isinstance(array, pa.DictionaryArray):
+        yield array
+        return
+    _check(array)
+    if not _is_bytes(array.dictionary.type):
+        yield array.dictionary_decode()
+        return
+    sizes = pc.fill_null(pc.binary_length(array.dictionary), 0).to_numpy().astype(np.int64)
+    ends = np.cumsum(pc.fill_null(pc.take(pa.array(sizes), array.indices), 0).to_numpy())
+    start = taken = 0
+    while start < len(array):
+        stop = max(start + 1, int(np.searchsorted(ends, taken + CHUNK_BYTES, side="right")))
+        yield array.slice(start, stop - start).dictionary_decode()
+        start, taken = stop, int(ends[stop - 1])
+
+
+def kept(array: pa.Array, wanted: pa.DataType, matcher: Matcher) -> pa.DictionaryArray | None:
+    """A dictionary array as one of the type `wanted`; None for other arrays, and where entries may not be converted.
+
+    Of its entries some may occur in no row: only those of types that are never refused are touched. Raises ArrowInvalid
+    for an index of no entry.
+    """
+    if not isinstance(array, pa.DictionaryArray) or not _is_bytes(array.dictionary.type):
+        return None
+    if not (wanted == pa.string() and is_text(array.dictionary.type)) and wanted != array.dictionary.type:
+        return None
+    _check(array)
+    return pa.DictionaryArray.from_arrays(array.indices, conform(array.dictionary, wanted, matcher), safe=False)
+
+
+def reduces(array: pa.DictionaryArray) -> bool:
+    """Whether there are so few entries that it pays to keep them apart from the rows."""
+    return 2 * len(array.dictionary) < len(array)
+
+
+def joins(one: pa.Array, other: pa.Array) -> bool:
+    """Whether two arrays of one column can be one without entries being compared row by row."""
+    if not isinstance(one, pa.DictionaryArray) or not isinstance(other, pa.DictionaryArray):
+        return bool(one.type == other.type)
+    return bool(one.type == other.type and one.dictionary.equals(other.dictionary))
+
+
+def _check(array: pa.DictionaryArray) -> None:
+    """Arrow takes indices from a file on trust."""
+    extent = pc.min_max(array.indices)
+    least, greatest = extent["min"].as_py(), extent["max"].as_py()
+    if least is not None and not 0 <= least <= greatest < len(array.dictionary):
+        raise pa.ArrowInvalid(f"an index of {least if least < 0 else greatest} into {len(array.dictionary)} entries")
+
+
+def _is_bytes(type_: pa.DataType) -> bool:
+    return any(
+        matches(type_)
+        for matches in (pa.types.is_string, pa.types.is_large_string, pa.types.is_binary, pa.types.is_large_binary)
+    )

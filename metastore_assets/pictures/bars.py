@@ -1,0 +1,34 @@
+"""Bars of characters, to an eighth of a cell."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+_BLOCKS = " ▁▂▃▄▅▆▇█"
+_EIGHTHS = " ▏▎▍▌▋▊▉█"
+
+
+def bar(part: float, whole: float, width: int) -> str:
+    """A horizontal bar of at most `width` cells, to an eighth of a cell; anything above nothing shows."""
+    if part <= 0 or whole <= 0:
+        return ""
+    eighths = max(1, round(part / whole * width * 8))
+    full, rest = divmod(eighths, 8)
+    return "█" * full + (_EIGHTHS[rest] if rest else "")
+
+
+def sparkline(counts: Sequence[int]) -> str:
+    """One cell per count; a blank only for zero."""
+    most = max(counts, default=0)
+    return "".join(_BLOCKS[_eighths(count, most, 8)] for count in counts)
+
+
+def chart(counts: Sequence[int], height: int) -> list[str]:
+    """Vertical bars, one cell wide, as `height` lines from top to bottom; anything above nothing shows."""
+    most = max(counts, default=0)
+    levels = [_eighths(count, most, 8 * height) for count in counts]
+    return ["".join(_BLOCKS[min(8, max(0, level - 8 * row))] for level in levels) for row in range(height - 1, -1, -1)]
+
+
+def _eighths(count: int, most: int, whole: int) -> int:
+    return max(1, round(count / most * whole)) if count > 0 else 0

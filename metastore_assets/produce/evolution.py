@@ -1,0 +1,167 @@
+"""From one state of a dataflow to the next: all nodes in the order of the graph, each once. Publishes nothing."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from collections.abc import Set as AbstractSet
+from dataclasses import dataclass, field, replace
+from itertools import chain
+
+import polars as pl
+
+from metastore_assets.errors import StageChangedError
+from metastore_assets.produce.compaction import Work, compacted, rewritten
+from metastore_assets.produce.dataset import Dataset, State
+from metastore_assets.produce.graph import Typed
+from metastore_assets.produce.parts import Part
+from metastore_assets.produce.rows import CHANGE
+from metastore_assets.produce.run_schema import GONE, RunSchema
+from metastore_assets.produce.runs import RunWriter
+from metastore_assets.produce.stages import Delta, DeltaRoot, Root
+from metastore_assets.produce.state import FlowState, StageState
+from metastore_assets.produce.stepping import Environment, empty_state, step_root, step_stage
+from metastore_assets.produce.updates import DELETE, External, checked
+
+
+@dataclass(frozen=True)
+class Given:
+    """What one step is given from outside."""
+
+    updates: Mapping[str, Part] = field(default_factory=dict)
+    """Of roots: checked, and in the form of instructions."""
+    deltas: Mapping[str, tuple[Delta, ...]] = field(default_factory=dict)
+    """Of roots of deltas."""
+    sources: Mapping[str, int] = field(default_factory=dict)
+    """By root the version of its source that this leads to, where it is counted."""
+    loaded: Mapping[str, State] = field(default_factory=dict)
+    """By node the content that takes the place of what it has."""
+
+    def beyond(self, applied: Mapping[str, int]) -> Given:
+        """What of it has not been applied yet, where `applied` says how far the sources have been."""
+
+        def is_new(name: str) -> bool:
+            return name not in self.sources or self.sources[name] > applied.get(name, self.sources[name] - 1)
+
+        return Given(
+            {name: update for name, update in self.updates.items() if is_new(name)},
+            {name: deltas for name, deltas in self.deltas.items() if is_new(name)},
+            {name: version for name, version in self.sources.items() if is_new(name)},
+            self.loaded,
+        )
+
+    @property
+    def is_nothing(self) -> bool:
+        """Whether there is nothing to apply, and nothing to note."""
+        return not (self.updates or self.deltas or self.sources or self.loaded)
+
+
+def stepped(
+    env: Environment, graph: Mapping[str, Typed], base: FlowState, given: Given, rebuilt: AbstractSet[str]
+) -> FlowState:
+    """The state behind `base`. Whatever raises, its finished files are scratch then."""
+    check_declared(graph, base, rebuilt | given.loaded.keys(), env.storage.uri())
+    env = replace(env, deltas=given.deltas)
+    former = {name: base.stages.get(name, empty_state(typed)) for name, typed in graph.items()}
+    for name in rebuilt:
+        # Numbers go on: an id that is out in the world never comes to mean something else.
+        former[name] = replace(empty_state(graph[name]), counter=former[name].counter)
+    now: dict[str, StageState] = {}
+    try:
+        for name, typed in graph.items():
+            whole = name in rebuilt or (bool(base.stages) and name not in base.stages)
+            if name in given.loaded:
+                fresh = empty_state(typed)
+                now[name] = replace(fresh, content=given.loaded[name], reset=True, loaded=True)
+            elif isinstance(typed.node, Root | DeltaRoot):
+                now[name] = replace(former[name], update=(), reset=whole, loaded=False)
+                if name in given.updates:
+                    now[name] = step_root(env, typed, now[name], given.updates[name])
+            else:
+                if whole:
+                    _check_kept(graph, typed, base, rebuilt)
+                before = replace(former[name], loaded=False)
+                now[name] = step_stage(env, typed, graph, before, former, now, whole=whole)
+    except BaseException:
+        given_runs = {run.path for state in given.loaded.values() for run in state.runs()}
+        env.scratch.extend({path for state in now.values() for path in state.paths()} - base.paths() - given_runs)
+        raise
+    # A root that is left out of the graph is forgotten as a whole: what its source gave is not there any more.
+    kept = {name: version for name, version in base.sources.items() if name in graph and name not in rebuilt}
+    return FlowState(now, {**kept, **given.sources})
+
+
+def fed_by(graph: Mapping[str, Typed], names: AbstractSet[str]) -> set[str]:
+    """Some nodes, and all that they feed."""
+    found = set(names)
+    for name, typed in graph.items():
+        if found & set(typed.feeders):
+            found.add(name)
+    return found
+
+
+def received(env: Environment, typed: Typed, update: External, *, sort: bool) -> Part:
+    """A checked update of a root as instructions: in memory, or as a file where they are many."""
+    frames = (
+        frame.with_columns((pl.col(CHANGE) == DELETE).alias(GONE))[typed.content.file_schema.names]
+        for frame in checked(typed.name, typed.rows, update, sort=sort)
+    )
+    first = [typed.content.empty]
+    rows = 0
+    for frame in frames:
+        first.append(frame)
+        rows += frame.height
+        if rows > env.settings.small_rows:
+            break
+    else:
+        return pl.concat(first)
+    with RunWriter(env.storage, env.folder, typed.content, env.settings.row_group_rows) as writer:
+        env.scratch.append(writer.path)
+        for frame in chain(first, frames):
+            writer.write(frame)
+    return writer.run(0)
+
+
+def tidied(env: Environment, graph: Mapping[str, Typed], base: FlowState, *, full: bool) -> FlowState:
+    """A state of the same rows with all merges that are due done, or with `full` one run per shard."""
+    check_declared(graph, base, frozenset(), env.storage.uri())
+    work = Work(env.executor, env.folder, env.settings)
+
+    def merged(run_schema: RunSchema, state: State) -> State:
+        dataset = Dataset(env.storage, run_schema, state)
+        tidy = not state.level0 and all(len(shard.runs) <= 1 for shard in state.shards)
+        if full:
+            return state if tidy else rewritten(dataset, work)
+        return compacted(dataset, work, unlimited=True)
+
+    stages = dict(base.stages)
+    for name in base.stages.keys() & graph.keys():
+        typed, state = graph[name], base.stages[name]
+        content = merged(typed.content, state.content)
+        mappings = merged(typed.mappings, state.mappings) if typed.mappings and state.mappings else None
+        stages[name] = replace(state, content=content, mappings=mappings)
+    return replace(base, stages=stages)
+
+
+def check_declared(graph: Mapping[str, Typed], base: FlowState, rebuilt: AbstractSet[str], uri: str) -> None:
+    """Raise StageChangedError where a stage that is not built anew is declared otherwise than it was."""
+    for name, state in base.stages.items():
+        typed = graph.get(name)
+        if typed is not None and name not in rebuilt and typed.fingerprint != state.fingerprint:
+            raise StageChangedError(
+                f"stage {name!r} is declared otherwise than when its state in {uri} was built; "
+                f"`rebuild({name!r})` builds it, and what it feeds, anew"
+            )
+
+
+def _check_kept(graph: Mapping[str, Typed], stage: Typed, base: FlowState, rebuilt: AbstractSet[str]) -> None:
+    """Raise StageChangedError where what a stage is to be built from was never kept."""
+    lost: Sequence[str] = [
+        name
+        for name in stage.feeders
+        if isinstance(graph[name].node, DeltaRoot) and name in base.stages and name not in rebuilt
+    ]
+    if lost:
+        raise StageChangedError(
+            f"stage {stage.name!r} cannot be built anew from {lost[0]!r}, of which nothing is kept: load it, or "
+            f"`rebuild({lost[0]!r})`, which empties all that it feeds, and give all of it again"
+        )

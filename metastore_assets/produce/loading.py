@@ -1,0 +1,139 @@
+"""Content that is given whole: sorted rows become runs as they are, without instructions passing through.
+
+Any process may write such runs, one range of keys each; the one that loads them puts them together.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass, replace
+
+import polars as pl
+
+from metastore_assets.errors import CorruptionError, GraphError, UpdateError
+from metastore_assets.produce.compaction import BASE_LEVEL
+from metastore_assets.produce.dataset import Shard, State
+from metastore_assets.produce.graph import Typed
+from metastore_assets.produce.order import canonical
+from metastore_assets.produce.rows import frame_of
+from metastore_assets.produce.run_schema import RunSchema
+from metastore_assets.produce.runs import Run, RunWriter, footer_of
+from metastore_assets.produce.settings import Settings
+from metastore_assets.produce.stages import Root, SumStage
+from metastore_assets.produce.updates import External, key_text, typed_tables
+from metastore_assets.store.objects import ObjectStore
+
+
+@dataclass(frozen=True)
+class Loader:
+    """Writes runs of a root or a sum stage. Small and picklable: tasks of other processes may write what is loaded."""
+
+    name: str
+    storage: ObjectStore
+    folder: str
+    run_schema: RunSchema
+    settings: Settings
+
+    @classmethod
+    def of(cls, typed: Typed, storage: ObjectStore, folder: str, settings: Settings) -> Loader:
+        """Raises GraphError for stages with a Produce function, whose key-mappings nobody else knows."""
+        if not isinstance(typed.node, Root | SumStage):
+            raise GraphError(
+                f"{typed.name!r} cannot be loaded: only roots and sum stages can; others are built from what feeds them"
+            )
+        return cls(typed.name, storage, folder, typed.content, settings)
+
+    def write(self, rows: External) -> list[Run]:
+        """Rows (key and value columns) in key order, as runs of about the target size; none where there are no rows.
+
+        A sum has one row per key, whose amounts are not null and not all zero. Raises UpdateError where that is not so.
+        """
+        runs: list[Run] = []
+        frames = self._checked(rows)
+        frame = next(frames, None)
+        while frame is not None:
+            # A run ends where a key does.
+            with RunWriter(self.storage, self.folder, self.run_schema, self.settings.row_group_rows) as writer:
+                last = frame
+                while frame is not None and (writer.rows < self.settings.target_rows or self._goes_on(last, frame)):
+                    writer.write(frame)
+                    last, frame = frame, next(frames, None)
+            runs.append(writer.run(BASE_LEVEL))
+        return runs
+
+    def adopt(self, path: str) -> Run:
+        """A file in the storage that `write` has written, as a run: by its footer, without reading its rows.
+
+        Raises CorruptionError where it is another kind of file, or of another stage.
+        """
+        footer = footer_of(self.storage, path)
+        uri, schema = self.storage.uri(path), footer.metadata.schema.to_arrow_schema()
+        if not schema.equals(self.run_schema.file_schema):
+            raise CorruptionError(
+                f"{uri} has the columns {', '.join(schema.names)}, not those of a run of {self.name!r}: "
+                f"{', '.join(self.run_schema.file_schema.names)}; write it with the stage's loader"
+            )
+        ends = pl.concat([footer.first, footer.last]).with_row_index("_place")
+        count = footer.first.height
+        ends = ends.select(pl.exclude("_place"), place=pl.col("_place") % count * 2 + pl.col("_place") // count)
+        if not self.run_schema.group.is_sorted(ends.sort("place").drop("place")):
+            raise CorruptionError(f"{uri}: the keys of its row groups do not ascend; write it again")
+        sums = tuple(sum(one) for one in zip(*footer.sums, strict=True))
+        return Run(path, BASE_LEVEL, footer.metadata.num_rows, 0, sums)
+
+    def state(self, runs: Sequence[Run]) -> State:
+        """A dataset that is made of runs whose keys follow each other. Raises UpdateError where they do not."""
+        group = self.run_schema.group
+        splitters = self.run_schema.empty_keys
+        last: pl.DataFrame | None = None
+        for run in runs:
+            footer = footer_of(self.storage, run.path)
+            first = footer.first[:1]
+            if last is not None:
+                if first.filter(group.before(last, inclusive=True)).height:
+                    raise UpdateError(
+                        f"{self.name!r}: the run {run.path} begins with the key {key_text(first)}, but the one before "
+                        f"ends with {key_text(last)}; runs that are loaded follow each other in key order"
+                    )
+                splitters = pl.concat([splitters, last])
+            last = footer.last[-1:]
+        based = tuple(Shard((replace(run, level=BASE_LEVEL),)) for run in runs)
+        return State(splitters, based or (Shard(),))
+
+    def _checked(self, rows: External) -> Iterator[pl.DataFrame]:
+        names = self.run_schema.group.columns
+        last: pl.DataFrame | None = None
+        for table in typed_tables(self.name, self.run_schema.schema, rows):
+            frame = canonical(frame_of(table), names)
+            if frame.height:
+                self._check(frame, frame if last is None else pl.concat([last, frame]))
+                yield frame
+                last = frame[-1:]
+
+    def _check(self, frame: pl.DataFrame, following: pl.DataFrame) -> None:
+        group, amounts = self.run_schema.group, self.run_schema.amounts
+        if not group.is_sorted(following):
+            raise UpdateError(f"what is loaded into {self.name!r} is not sorted by {', '.join(group.columns)}; sort it")
+        if not amounts:
+            return
+        twice = following.filter(~group.changes())
+        if twice.height:
+            raise UpdateError(
+                f"what is loaded into {self.name!r} has the key {key_text(twice.select(group.columns)[0])} twice; "
+                "add up what belongs to one key first"
+            )
+        sound = pl.all_horizontal(
+            pl.col(*amounts).is_not_null(), *(pl.col(name) >= 0 for name in self.run_schema.unsigned)
+        )
+        wrong = frame.filter(~(sound & pl.any_horizontal(pl.col(name) != 0 for name in amounts)).fill_null(False))
+        if wrong.height:
+            totals = ", ".join(f"{name} = {wrong[name][0]}" for name in amounts)
+            raise UpdateError(
+                f"what is loaded into {self.name!r}: the key {key_text(wrong.select(group.columns)[0])} has {totals}; "
+                "totals are not null, not all zero, and below zero only where the stage is declared `signed=True`"
+            )
+
+    def _goes_on(self, before: pl.DataFrame, frame: pl.DataFrame) -> bool:
+        """Whether a frame begins with the key that the one before ends with."""
+        both = pl.concat([before[-1:], frame[:1]])
+        return self.run_schema.group.distinct(both).height == 1

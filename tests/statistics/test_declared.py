@@ -1,0 +1,61 @@
+"""Every statistic is declared once, and what is declared is told wherever statistics are."""
+
+import re
+from dataclasses import fields
+from pathlib import Path
+
+import pytest
+
+from metastore_assets.lookup.json import column_json
+from metastore_assets.statistics.column import STATISTICS, ColumnStatistics
+from metastore_assets.statistics.states import SKETCHES, states_table
+from metastore_assets.statistics.tables import statistics_table
+from metastore_assets.statistics.union import union_type
+
+FILES = Path(__file__).parents[2] / "docs" / "files.md"
+STATES = {"moments", "quantile_sketch", "distinct_sketch"}
+"""Fields of a row that are no statistics: they lie apart, in forms that merge."""
+FOLLOW = {"sum", "mean", "standard_deviation", "skewness", "kurtosis", "mean_length"}
+OF_THE_SCHEMA = {"position", "column", "type"}
+UNTOLD = {"position", "field_id", "type_class", "total_length", "fingerprint"}
+
+
+def documented() -> list[str]:
+    """The names in the first column of the table below `## statistics`."""
+    section = FILES.read_text().partition("## `statistics`")[2].partition("\n## ")[0]
+    cells = [line.split("|")[1] for line in section.splitlines() if line.startswith("| `")]
+    return [name for cell in cells for name in re.findall(r"`(\w+)`", cell)]
+
+
+def test_every_field_of_a_row_is_a_statistic_or_a_state() -> None:
+    assert {field.name for field in fields(ColumnStatistics)} == STATISTICS.keys() | STATES
+    assert not STATISTICS.keys() & STATES
+
+
+def test_the_file_has_what_is_declared_and_nothing_else() -> None:
+    assert statistics_table([]).column_names == list(STATISTICS)
+
+
+def test_the_docs_describe_the_columns_of_the_file_in_its_order() -> None:
+    assert documented() == list(STATISTICS)
+
+
+def test_json_has_all_but_what_serves_merging() -> None:
+    row = ColumnStatistics(
+        position=0, column="a", field_id="a", type="int64", type_class=None, value_count=0, null_count=0
+    )
+    assert list(column_json(row)) == [name for name in STATISTICS if name not in UNTOLD]
+
+
+def test_what_merges_is_stored_for_merging() -> None:
+    """And what follows from that, or from the schema, is not."""
+    stored = states_table([], [], union_type([])).column_names
+    assert [name for name in STATISTICS if name not in FOLLOW | OF_THE_SCHEMA] + list(SKETCHES) == stored
+
+
+@pytest.mark.parametrize("name", STATISTICS)
+def test_a_statistic_has_a_name_for_people(name: str) -> None:
+    """One that no other has, and that reads as words."""
+    label = STATISTICS[name].label
+    assert re.fullmatch(r"[A-Za-z][A-Za-z ]*", label)
+    assert [own.label for own in STATISTICS.values()].count(label) == 1
