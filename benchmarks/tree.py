@@ -24,7 +24,7 @@ from benchmarks.report import Row
 from metastore_assets.config import TableConfig
 from metastore_assets.pipeline import merging
 from metastore_assets.pipeline.files import ProfileWriter, write_states
-from metastore_assets.pipeline.plan import Layout, table_layout
+from metastore_assets.pipeline.layouts import Layout, table_layout
 from metastore_assets.pipeline.states_files import StatesFiles
 from metastore_assets.pipeline.stored import read_states
 from metastore_assets.pipeline.tree import Branch, key_position, merge_tree

@@ -11,7 +11,7 @@ import pyarrow as pa
 from metastore_assets.config import TableConfig
 from metastore_assets.lookup import TableLookup
 from metastore_assets.pipeline.files import ProfileWriter
-from metastore_assets.pipeline.plan import table_layout
+from metastore_assets.pipeline.layouts import table_layout
 from metastore_assets.statistics.profile import profile_field
 from metastore_assets.statistics.types import schema_leaves
 from metastore_assets.store.manifest import PartitionEntry, ProfileFiles, Version
