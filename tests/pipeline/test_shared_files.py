@@ -112,19 +112,19 @@ def test_histories(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, seed: int) -
     monkeypatch.setattr(bundling, "_MOST_WEIGHT", 5 << 19)
     monkeypatch.setattr(merging, "FAN_IN", 3)
     lake = SmallFiles(tmp_path, random.Random(seed))
-    for _ in range(12):
+    for _ in range(10):
         lake.append(lake.draw.randrange(2), 20)
     config = lake.config()
     versions = store_of(config)
     places: dict[str, str] = {}
     moved = 0
-    for number in range(6):
+    for number in range(4):
         refresh(config, lake.table, no_spark)
         assert_sound(versions)
         now = {own.name: own.states for own in named(latest(config)) if own.is_packed}
         moved += sum(places.get(name, path) != path for name, path in now.items())
         places |= now
-        if number in (2, 5):
+        if number in (1, 3):
             versions.expire(lake.draw.randrange(1, 4), timedelta(0))
             assert_sound(versions)
             kept = {path for own in versions.numbers() for path in versions.read(own).paths()}
