@@ -116,21 +116,42 @@ def test_histories(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, seed: int) -
         lake.append(lake.draw.randrange(2), 20)
     config = lake.config()
     versions = store_of(config)
-    places: dict[str, str] = {}
-    moved = 0
     for number in range(4):
         refresh(config, lake.table, no_spark)
         assert_sound(versions)
-        now = {own.name: own.states for own in named(latest(config)) if own.is_packed}
-        moved += sum(places.get(name, path) != path for name, path in now.items())
-        places |= now
         if number in (1, 3):
             versions.expire(lake.draw.randrange(1, 4), timedelta(0))
             assert_sound(versions)
             kept = {path for own in versions.numbers() for path in versions.read(own).paths()}
             assert {info.path for info in versions.objects.list("nodes")} <= kept
         lake.commit_some(tmp_path / "away")
-    assert moved > 0
+    refresh(config, lake.table, no_spark)
+    refresh(lake.config("scratch"), lake.table, no_spark)
+    assert_same(everything(config), everything(lake.config("scratch")))
+
+
+def test_what_is_left_of_a_file_moves(tmp_path: Path) -> None:
+    """When less than half is in use and nobody needs the rest for a restore; nothing is read or merged for it."""
+    lake = SmallFiles(tmp_path)
+    files = [lake.append(0, 20) for _ in range(5)]
+    config = lake.config()
+    refresh(config, lake.table, no_spark)
+    before = {entry.path: entry.files for entry in latest(config).fragments}
+    for path in files[2:]:
+        path.unlink()
+    refresh(config, lake.table, no_spark)
+    assert {entry.files for entry in latest(config).fragments} == set(before.values())  # for a restore
+    lake.append(1, 20)
+    result = refresh(config, lake.table, no_spark)
+    assert (result.fragments_profiled, result.partitions_changed) == (1, ("part=1",))
+    after = {entry.path: entry.files for entry in latest(config).fragments if entry.partition_key == "part=0"}
+    assert {path: own.name for path, own in after.items()} == {path: before[path].name for path in after}
+    assert {own.sections for own in after.values()} == {2}
+    assert not {own.states for own in after.values()} & {own.states for own in before.values()}
+    versions = store_of(config)
+    versions.expire(1, timedelta(0))
+    assert all(versions.objects.info(own.states) is not None for own in after.values())
+    lake.append(0, 20)
     refresh(config, lake.table, no_spark)
     refresh(lake.config("scratch"), lake.table, no_spark)
     assert_same(everything(config), everything(lake.config("scratch")))
@@ -202,6 +223,27 @@ def test_lists_go_with_the_decision(tmp_path: Path, monkeypatch: pytest.MonkeyPa
             "frequencies",
         ):
             assert told["table"]["columns"][column][statistic] == other[column][statistic], (column, statistic)
+
+
+def test_killed_before_files_with_lists_are_removed(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """What is to take their place is saved by then: the next attempt reads nothing again."""
+    monkeypatch.setattr(decisions, "NEAR_UNIQUE_FROM", 2000)
+    lake = SmallFiles(tmp_path)
+    near_unique(lake, 12)
+    config = lake.config()
+
+    def killed(self: ObjectStore, paths: list[str]) -> None:
+        raise SystemExit(f"before {paths}")
+
+    with monkeypatch.context() as patch, pytest.raises(SystemExit, match="fragments/"):
+        patch.setattr(ObjectStore, "delete", killed)
+        refresh(config, lake.table, no_spark)
+    assert store_of(config).latest() is None
+    assert refresh(config, lake.table, no_spark).fragments_profiled == 0
+    assert lists(config) == {"few": 12, "part": 12}
+    before = everything(config)
+    store_of(config).expire(1, timedelta(0))
+    assert everything(config) == before
 
 
 def test_one_that_cannot_be_read_among_others(tmp_path: Path) -> None:
