@@ -27,15 +27,8 @@ from benchmarks.report import Row
 from metastore_assets.config import TableConfig
 from metastore_assets.formats.base import Fragment, Snapshot
 from metastore_assets.pipeline import merging
-from metastore_assets.pipeline.plan import (
-    Layout,
-    Plan,
-    content_id,
-    make_plan,
-    members_id,
-    partition_content_id,
-    table_layout,
-)
+from metastore_assets.pipeline.layouts import Layout, table_layout
+from metastore_assets.pipeline.plan import Plan, content_id, make_plan, members_id, partition_content_id
 from metastore_assets.pipeline.tree import Branch, key_position, merge_tree
 from metastore_assets.store import objects
 from metastore_assets.store.backend import Backend

@@ -10,6 +10,7 @@ import os
 import shutil
 import tempfile
 import time
+import uuid
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import replace
@@ -23,7 +24,7 @@ from benchmarks.report import Row
 from metastore_assets.config import TableConfig
 from metastore_assets.pipeline import merging
 from metastore_assets.pipeline.files import ProfileWriter, write_states
-from metastore_assets.pipeline.plan import Layout, table_layout
+from metastore_assets.pipeline.layouts import Layout, table_layout
 from metastore_assets.pipeline.states_files import StatesFiles
 from metastore_assets.pipeline.stored import read_states
 from metastore_assets.pipeline.tree import Branch, key_position, merge_tree
@@ -48,7 +49,7 @@ def run() -> list[Row]:
     children = tuple(merging.Child(f"part={at}", leaf, layout.id, as_wanted=True) for at in range(partitions))
     group = merging.Group("*", "table", children, is_merged_on=False)
     tree = merge_tree([(key_position(child.key), child) for child in children], merging.FAN_IN)
-    path = _path(tree, children[0], node)
+    path = _path(store, tree, children[0], node)
     merge = replace(path, group=group)
     with _counted() as read:
         started = time.process_time()
@@ -68,15 +69,31 @@ def run() -> list[Row]:
     ]  # fmt: skip
 
 
-def _path(branch: Branch[merging.Child], changed: merging.Child, node: ProfileFiles) -> merging.Merge:
+def _path(
+    store: ObjectStore, branch: Branch[merging.Child], changed: merging.Child, node: ProfileFiles
+) -> merging.Merge:
     """The merges from the changed child up; what lies beside is stored."""
     inputs: list[ProfileFiles | merging.Merge] = []
     for part in branch.parts:
         if isinstance(part, Branch):
-            inputs.append(_path(part, changed, node) if _holds(part, changed) else node)
+            inputs.append(_path(store, part, changed, node) if _holds(part, changed) else _copied(store, node))
         else:
-            inputs.append(part.files)
+            inputs.append(_copied(store, part.files))
     return merging.Merge("*", tuple(inputs))
+
+
+def _copied(store: ObjectStore, files: ProfileFiles) -> ProfileFiles:
+    """The same profile in files of its own, for what is read twice is read once."""
+    names = {path: f"copies/{uuid.uuid4().hex}.{path.rpartition('/')[2]}" for path in files.paths()}
+    for path, name in names.items():
+        store.write(name, store.read(path))
+    return replace(
+        files,
+        statistics=names.get(files.statistics, ""),
+        histograms=names.get(files.histograms, ""),
+        frequencies=tuple(names[path] for path in files.frequencies),
+        states=names.get(files.states, ""),
+    )
 
 
 def _holds(branch: Branch[merging.Child], child: merging.Child) -> bool:

@@ -26,7 +26,7 @@ from metastore_assets.config import TableConfig, load_config
 from metastore_assets.errors import ConfigError
 from metastore_assets.formats import Memory, SnapshotReference, open_table_format
 from metastore_assets.pipeline.decisions import recorded_decisions
-from metastore_assets.pipeline.plan import table_layout
+from metastore_assets.pipeline.layouts import table_layout
 from metastore_assets.pipeline.signatures import PROFILE_VERSION
 from metastore_assets.resources.object_store import ObjectStoreResource
 from metastore_assets.sensors.decision import Cursor, Seen, decide

@@ -19,9 +19,9 @@ from metastore_assets.statistics.column import ColumnStatistics, Guarantee
 from metastore_assets.statistics.histogram import Histogram
 from metastore_assets.statistics.leaves import LeafColumn, schema_leaves
 from metastore_assets.statistics.types import class_named
-from metastore_assets.store.entries import find_partition
 from metastore_assets.store.manifest import PartitionEntry, ProfileFiles, Version
 from metastore_assets.store.objects import ObjectStore
+from metastore_assets.store.stored_entries import find_partition
 
 _OPEN_PROFILES = 32
 

@@ -10,7 +10,7 @@ from typing import Any
 
 import pyarrow as pa
 
-from metastore_assets.pipeline.plan import Layout
+from metastore_assets.pipeline.layouts import Layout
 from metastore_assets.pipeline.states_files import StatesFiles
 from metastore_assets.pipeline.stored import FrequencyReader, read_histograms, read_states, read_statistics
 from metastore_assets.statistics.column import STATISTICS, ColumnStatistics

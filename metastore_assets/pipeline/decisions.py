@@ -21,7 +21,8 @@ import pyarrow as pa
 from metastore_assets.config import FREQUENCY_LIMIT, NEAR_UNIQUE_FROM, TableConfig
 from metastore_assets.lists import ListReader, read_lists
 from metastore_assets.pipeline.engine import Engine
-from metastore_assets.pipeline.plan import Decided, Held, Layout, Plan, holds, table_layout
+from metastore_assets.pipeline.layouts import Decided, Held, Layout, table_layout
+from metastore_assets.pipeline.plan import Plan, holds
 from metastore_assets.pipeline.signatures import signature_of
 from metastore_assets.pipeline.states_files import StatesFiles
 from metastore_assets.pipeline.stored import read_sketches, read_statistics

@@ -13,6 +13,7 @@ from types import TracebackType
 
 import pyarrow as pa
 
+from metastore_assets.pipeline.layouts import Layout
 from metastore_assets.pipeline.packed import (
     ROW_COUNT,
     StatesWriter,
@@ -21,7 +22,6 @@ from metastore_assets.pipeline.packed import (
     value_encoding,
     value_encodings,
 )
-from metastore_assets.pipeline.plan import Layout
 from metastore_assets.statistics.column import ColumnStatistics
 from metastore_assets.statistics.frequencies import Frequencies
 from metastore_assets.statistics.histogram import Histogram

@@ -20,7 +20,7 @@ import pyarrow as pa
 from metastore_assets.errors import CorruptionError, MetastoreError
 from metastore_assets.pipeline.engine import Engine
 from metastore_assets.pipeline.files import FrequencyWriter
-from metastore_assets.pipeline.plan import Layout
+from metastore_assets.pipeline.layouts import Layout
 from metastore_assets.pipeline.states_files import StatesFiles
 from metastore_assets.pipeline.stored import FrequencyReader
 from metastore_assets.spark.tasks import balanced_bins, collected, failure, limit_threads, pack, results

@@ -16,7 +16,8 @@ from metastore_assets.lists import ListReader, Lists, list_flow, read_lists, wri
 from metastore_assets.lists.graph import FACTS, FREQUENCIES, VALUES, delta_name, rows_of, stage_name
 from metastore_assets.pipeline.engine import Engine
 from metastore_assets.pipeline.frequencies import FrequencySum, map_sums
-from metastore_assets.pipeline.plan import Layout, Plan
+from metastore_assets.pipeline.layouts import Layout
+from metastore_assets.pipeline.plan import Plan
 from metastore_assets.pipeline.states_files import StatesFiles
 from metastore_assets.pipeline.stored import FrequencyReader
 from metastore_assets.produce import Dataflow, Delta, FlowState

@@ -14,8 +14,8 @@ from dataclasses import dataclass, replace
 import pyarrow as pa
 
 from metastore_assets.pipeline.files import write_states
+from metastore_assets.pipeline.layouts import Held, Layout
 from metastore_assets.pipeline.packed import StatesWriter, layout_union
-from metastore_assets.pipeline.plan import Held, Layout
 from metastore_assets.pipeline.states_files import StatesFiles
 from metastore_assets.pipeline.stored import read_states
 from metastore_assets.pipeline.tree import Branch, key_position, merge_tree

@@ -12,7 +12,8 @@ from dataclasses import dataclass, replace
 from functools import partial
 
 from metastore_assets.pipeline.engine import Engine
-from metastore_assets.pipeline.plan import Held, Layout, PartitionPlan, Plan, holds, members_id
+from metastore_assets.pipeline.layouts import Held, Layout
+from metastore_assets.pipeline.plan import PartitionPlan, Plan, holds, members_id
 from metastore_assets.pipeline.states_files import StatesFiles
 from metastore_assets.pipeline.stored import read_states
 from metastore_assets.statistics.merge import merge_states

@@ -16,7 +16,7 @@ from types import TracebackType
 import numpy as np
 import pyarrow as pa
 
-from metastore_assets.pipeline.plan import Layout
+from metastore_assets.pipeline.layouts import Layout
 from metastore_assets.statistics.column import ColumnStatistics
 from metastore_assets.statistics.frequencies import Frequencies
 from metastore_assets.statistics.histogram import Histogram

@@ -2,111 +2,16 @@
 
 from __future__ import annotations
 
-import json
 from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
-from typing import Literal
 
 import pyarrow as pa
 
-from metastore_assets.config import KeptPolicy, TableConfig
-from metastore_assets.errors import ConfigError
-from metastore_assets.formats.base import FIELD_ID, INITIAL_DEFAULT, Fragment, Snapshot
+from metastore_assets.formats.base import Fragment, Snapshot
 from metastore_assets.formats.partition_choice import chosen_partitions
-from metastore_assets.messages import close_names, listed
-from metastore_assets.pipeline.signatures import Signature, digest, signature, signature_of
-from metastore_assets.statistics.leaves import LeafColumn, schema_leaves
+from metastore_assets.pipeline.layouts import Held, Layout, Layouts, field_identity
+from metastore_assets.pipeline.signatures import digest
 from metastore_assets.store.manifest import FragmentEntry, PartitionEntry, Version
-
-_MERGE_VERSION = "3"
-"""Raised when the same profiles would merge to another one, so that they are merged again, and nothing is read."""
-
-Decided = Literal["listed", "estimated"]
-Layouts = Mapping[str, Mapping[str, str]]
-"""By layout id: the signature of each profiled top-level column, by its field id."""
-
-
-@dataclass(frozen=True)
-class Layout:
-    """What is wanted of each column under a schema and a policy, and of which partitions."""
-
-    id: str
-    """Digest of everything below, names and order included."""
-    signatures: Mapping[str, str]
-    """By identity of the top-level column: its `Signature`, as text."""
-    leaves: tuple[tuple[LeafColumn, KeptPolicy], ...]
-    """The rows of `statistics`, in table order."""
-    owners: Mapping[str, str]
-    """Identity of the top-level column of each leaf, by its field id."""
-    defaulted: frozenset[str] = frozenset()
-    """Identities of the top-level columns that are not null in fragments written without them."""
-
-    @property
-    def valued(self) -> frozenset[str]:
-        """Field ids of the leaves that have values of a class."""
-        signatures = map(signature_of, self.signatures.values())
-        return frozenset(leaf for own in signatures if own is not None for leaf in own.values)
-
-    @property
-    def undecided(self) -> tuple[str, ...]:
-        """Field ids of the leaves under `auto` of which it is not decided whether they are listed."""
-        valued = self.valued
-        return tuple(
-            leaf.field_id for leaf, policy in self.leaves if policy.frequencies == "auto" and leaf.field_id in valued
-        )
-
-
-class Held:
-    """What stored profiles hold, by the ids of their layouts, of what a layout wants. Each answer is found once."""
-
-    def __init__(self, layouts: Layouts, wanted: Layout) -> None:
-        self.layouts = layouts
-        self.wanted = wanted
-        self._signatures = {column: signature_of(text) for column, text in wanted.signatures.items()}
-        self._answers: dict[tuple[str, str, tuple[str, ...]], bool] = {}
-        self._missing: dict[str, frozenset[str]] = {}
-
-    def serves(self, layout: str, unlisted: tuple[str, ...] = ()) -> bool:
-        """Whether the columns that profiles of the layout have hold what is wanted of them."""
-        return self._answer("serves", layout, unlisted)
-
-    def equals(self, layout: str, unlisted: tuple[str, ...] = ()) -> bool:
-        """Whether the columns that profiles of the layout have hold what is wanted of them and no more."""
-        return self._answer("equals", layout, unlisted)
-
-    def missing(self, layout: str) -> frozenset[str]:
-        """Identities of the columns that are wanted and that profiles of the layout do not have."""
-        if layout not in self._missing:
-            self._missing[layout] = frozenset(self._signatures) - set(self.layouts.get(layout, {}))
-        return self._missing[layout]
-
-    def lacking(self, layout: str, unlisted: tuple[str, ...] = ()) -> list[tuple[str, str]]:
-        """(Field id, output) of what is wanted of the columns that a profile has, and that it does not hold."""
-        return [found for held, wanted in self._pairs(layout) for found in held.lacking(wanted, unlisted)]
-
-    def names(self, layout: str) -> dict[str, str]:
-        """By column of a layout, a digest of the names and places that its files go by."""
-        own = {column: signature_of(text) for column, text in self.layouts.get(layout, {}).items()}
-        return {column: held.names for column, held in own.items() if held is not None}
-
-    def _answer(self, question: str, layout: str, unlisted: tuple[str, ...]) -> bool:
-        key = (question, layout, unlisted)
-        if key not in self._answers:
-            # A profile of which it is not known what it holds is of no use.
-            own = self.layouts.get(layout)
-            pairs = self._pairs(layout)
-            common = 0 if own is None else len(own.keys() & self._signatures.keys())
-            self._answers[key] = (
-                own is not None
-                and len(pairs) == common
-                and all(getattr(held, question)(wanted, unlisted) for held, wanted in pairs)
-            )
-        return self._answers[key]
-
-    def _pairs(self, layout: str) -> list[tuple[Signature, Signature]]:
-        own = self.layouts.get(layout, {})
-        found = [(signature_of(own[column]), wanted) for column, wanted in self._signatures.items() if column in own]
-        return [(held, wanted) for held, wanted in found if held is not None and wanted is not None]
 
 
 @dataclass(frozen=True)
@@ -196,40 +101,6 @@ class Plan:
         }
 
 
-def table_layout(schema: pa.Schema, table: TableConfig, decided: Mapping[str, Decided] | None = None) -> Layout:
-    """The layout of a table's schema under its configured policies. `decided`: what `auto` means, by leaf's field id.
-
-    Raises ConfigError when a policy names a column that the table does not have.
-    """
-    leaves: list[tuple[LeafColumn, KeptPolicy]] = []
-    signatures: dict[str, str] = {}
-    owners: dict[str, str] = {}
-    for own_field, field_leaves in zip(schema, schema_leaves(schema), strict=True):
-        own = [(leaf, _policy(table, leaf, decided or {})) for leaf in field_leaves]
-        signatures[field_identity(own_field)] = signature(len(leaves), own).to_text()
-        owners |= {leaf.field_id: field_identity(own_field) for leaf in field_leaves}
-        leaves += own
-    columns = [leaf.path for leaf, _ in leaves]
-    unknown = table.policies_of_unknown_columns(set(columns))
-    if unknown:
-        raise ConfigError(
-            f"table {table.name!r}: columns.{unknown[0]} is a policy for a column that the table does not have; "
-            f"its columns are: {listed(columns)}" + close_names(unknown[0], columns, "")
-        )
-    # Profiles of fragments serve under any filter; a version is only true for its own.
-    partitions = [json.dumps(table.partitions)] if table.partitions else []
-    defaulted = frozenset(field_identity(field) for field in schema if INITIAL_DEFAULT in (field.metadata or {}))
-    id_ = digest([_MERGE_VERSION, json.dumps(signatures), *partitions])
-    return Layout(id_, signatures, tuple(leaves), owners, defaulted)
-
-
-def _policy(table: TableConfig, leaf: LeafColumn, decided: Mapping[str, Decided]) -> KeptPolicy:
-    policy = table.policy(leaf.path)
-    if policy.frequencies != "auto" or leaf.field_id not in decided:
-        return policy
-    return policy.decided(decided[leaf.field_id])
-
-
 def make_plan(
     table: str,
     base: Version | None,
@@ -302,12 +173,6 @@ def _type_changes(before: pa.Schema, snapshot: Snapshot) -> tuple[TypeChange, ..
         for field in snapshot.schema
         if (old := types.get(field_identity(field), field.type)) != field.type
     )
-
-
-def field_identity(field: pa.Field) -> str:
-    """The stable identity of a top-level column."""
-    own: bytes | None = (field.metadata or {}).get(FIELD_ID)
-    return own.decode() if own is not None else str(field.name)
 
 
 def members_id(fragments: Iterable[str]) -> str:

@@ -18,6 +18,7 @@ import pyarrow as pa
 from metastore_assets.pipeline.engine import Engine
 from metastore_assets.pipeline.files import ProfileWriter, write_profile, write_states
 from metastore_assets.pipeline.frequencies import FrequencySum, SummedColumns, sum_columns
+from metastore_assets.pipeline.layouts import Held, Layout
 from metastore_assets.pipeline.merging import (
     Group,
     Merge,
@@ -28,7 +29,6 @@ from metastore_assets.pipeline.merging import (
     units,
     with_results,
 )
-from metastore_assets.pipeline.plan import Held, Layout
 from metastore_assets.pipeline.states_files import StatesFiles
 from metastore_assets.pipeline.stored import FrequencyReader, read_states
 from metastore_assets.statistics.column import ColumnStatistics

@@ -24,9 +24,10 @@ from metastore_assets.formats.base import SnapshotReference, TableFormat
 from metastore_assets.pipeline.assemble import next_version
 from metastore_assets.pipeline.decisions import planned_decisions, recorded_decisions, settled
 from metastore_assets.pipeline.engine import Engine
+from metastore_assets.pipeline.layouts import Decided, Layout, Layouts, table_layout
 from metastore_assets.pipeline.moved import without_moves
 from metastore_assets.pipeline.outcome import Progress, RefreshResult, nothing_to_do, result_of
-from metastore_assets.pipeline.plan import Decided, Layout, Layouts, Plan, make_plan, table_layout
+from metastore_assets.pipeline.plan import Plan, make_plan
 from metastore_assets.pipeline.profiling import profile_all, profile_error, save_as, saving
 from metastore_assets.pipeline.reading import TaskReader
 from metastore_assets.pipeline.rewriting import without_lists

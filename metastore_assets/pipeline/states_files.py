@@ -37,12 +37,17 @@ class StatesFiles:
     def read(self, files: ProfileFiles, names: Sequence[str]) -> tuple[int, pa.Table]:
         """The row count of a profile, and some columns of its states."""
         with sound(self.store, files.states):
-            section = self._section(files)
+            if files.sections == 1:
+                metadata = self._open(files.states).file.metadata
+                pieces = [(group, 0, metadata.row_group(group).num_rows) for group in range(metadata.num_row_groups)]
+            else:
+                pieces = self._section(files).pieces
             parts = [
-                self._group(files.states, group, tuple(names)).slice(start, count)
-                for group, start, count in section.pieces
+                self._group(files.states, group, (SECTION[1], *names)).slice(start, count)
+                for group, start, count in pieces
             ]
-            return section.row_count, pa.concat_tables(parts)
+            table = pa.concat_tables(parts)
+            return table[SECTION[1]][0].as_py(), table.drop_columns([SECTION[1]])
 
     def listed(self, files: ProfileFiles) -> frozenset[str]:
         """Field ids of the columns whose values a packed profile lists."""
@@ -81,18 +86,16 @@ class StatesFiles:
         self._bytes = 0
 
     def _section(self, files: ProfileFiles) -> _Section:
-        return self._open(files.states).sections[files.section]
+        own = self._open(files.states)
+        if not own.sections:
+            own.sections.update(_sections(own.file))
+        return own.sections[files.section]
 
     def _open(self, path: str) -> _File:
         if path not in self._files:
             if len(self._files) == _OPEN_FILES:
                 self._files.popitem(last=False)[1].file.close()
-            file = self.store.open_parquet(path)
-            try:
-                self._files[path] = _File(file, _sections(file))
-            except BaseException:
-                file.close()
-                raise
+            self._files[path] = _File(self.store.open_parquet(path), {})
         self._files.move_to_end(path)
         return self._files[path]
 
@@ -134,7 +137,6 @@ def sound(store: ObjectStore, path: str) -> Iterator[None]:
 
 @dataclass
 class _Section:
-    row_count: int
     pieces: list[tuple[int, int, int]] = field(default_factory=list)
     """Row group, first row in it, number of rows."""
     lists: dict[str, tuple[int, int]] = field(default_factory=dict)
@@ -145,26 +147,26 @@ class _Section:
 class _File:
     file: pq.ParquetFile
     sections: dict[str, _Section]
+    """By name; filled when the first of them is looked for."""
 
 
 def _sections(file: pq.ParquetFile) -> dict[str, _Section]:
     has_lists = LISTS[0] in file.schema_arrow.names
-    names = [*SECTION, *(("field_id", "frequencies") if has_lists else ())]
+    names = [SECTION[0], *(("field_id", "frequencies") if has_lists else ())]
     table = file.read(columns=names)
-    columns = [table[name].to_pylist() for name in names]
-    own, row_counts = columns[:2]
+    own, *columns = [table[name].to_pylist() for name in names]
     found: dict[str, _Section] = {}
     first = 0
     for group in range(file.metadata.num_row_groups):
         last = first + file.metadata.row_group(group).num_rows
         for row in range(first, last):
-            section = found.setdefault(own[row], _Section(row_counts[row]))
+            section = found.setdefault(own[row], _Section())
             if row > first and own[row - 1] == own[row]:
                 at, start, count = section.pieces[-1]
                 section.pieces[-1] = (at, start, count + 1)
             else:
                 section.pieces.append((group, row - first, 1))
-            if has_lists and columns[3][row] == "listed":
-                section.lists[columns[2][row]] = (group, row - first)
+            if has_lists and columns[1][row] == "listed":
+                section.lists[columns[0][row]] = (group, row - first)
         first = last
     return found

@@ -10,8 +10,8 @@ import pyarrow as pa
 
 from metastore_assets.config import KeptPolicy
 from metastore_assets.errors import CorruptionError
+from metastore_assets.pipeline.layouts import Layout
 from metastore_assets.pipeline.packed import ROW_COUNT, layout_union
-from metastore_assets.pipeline.plan import Layout
 from metastore_assets.pipeline.states_files import StatesFiles, sound
 from metastore_assets.statistics.column import ColumnStatistics
 from metastore_assets.statistics.derive import derived

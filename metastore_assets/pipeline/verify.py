@@ -19,8 +19,9 @@ from metastore_assets.pipeline.compare import Difference, differences, opened
 from metastore_assets.pipeline.decisions import recorded_decisions
 from metastore_assets.pipeline.engine import Engine
 from metastore_assets.pipeline.fragments import FragmentFailure
+from metastore_assets.pipeline.layouts import table_layout
 from metastore_assets.pipeline.outcome import Progress
-from metastore_assets.pipeline.plan import Plan, make_plan, table_layout
+from metastore_assets.pipeline.plan import Plan, make_plan
 from metastore_assets.pipeline.profiling import profile_all
 from metastore_assets.pipeline.reading import TaskReader
 from metastore_assets.pipeline.states_files import StatesFiles

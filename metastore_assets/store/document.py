@@ -12,20 +12,11 @@ from typing import Any
 import pyarrow as pa
 
 from metastore_assets.errors import CorruptionError, StoreError
-from metastore_assets.store.entries import (
-    FRAGMENTS,
-    KINDS,
-    LAYOUTS,
-    MEMORY,
-    NODES,
-    PARTITIONS,
-    StoredEntries,
-    StoredLayouts,
-    StoredMemory,
-)
+from metastore_assets.store.entries import FRAGMENTS, KINDS, LAYOUTS, MEMORY, NODES, PARTITIONS
 from metastore_assets.store.entry_files import EntryFile, EntryFiles
 from metastore_assets.store.manifest import Decision, ListFiles, ProfileFiles, Version
 from metastore_assets.store.objects import ObjectStore
+from metastore_assets.store.stored_entries import StoredEntries, StoredLayouts, StoredMemory
 
 FORMAT_VERSION = 4
 """Of everything that a version names; raised when older code could not read it correctly."""

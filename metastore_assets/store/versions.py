@@ -21,7 +21,7 @@ import pyarrow.compute as pc
 from metastore_assets.errors import CorruptionError, ObjectNotFoundError, VersionConflictError, VersionNotFoundError
 from metastore_assets.store.document import decode_version, encode_version, stored_entries
 from metastore_assets.store.documents import Documents
-from metastore_assets.store.entries import KINDS, MEMORY, StoredMemory, version_entries, write_entries
+from metastore_assets.store.entries import KINDS, MEMORY, version_entries
 from metastore_assets.store.expire import Expired, expire
 from metastore_assets.store.manifest import FragmentEntry, Version
 from metastore_assets.store.named import not_in_file, not_named
@@ -36,6 +36,7 @@ from metastore_assets.store.pending import (
     save_pending,
 )
 from metastore_assets.store.released import PORTION, drop_outdated, write_released
+from metastore_assets.store.stored_entries import StoredMemory, write_entries
 
 
 class VersionStore:

@@ -15,7 +15,7 @@ from metastore_assets.pipeline import frequencies
 from metastore_assets.pipeline.engine import Engine
 from metastore_assets.pipeline.files import FrequencyWriter
 from metastore_assets.pipeline.frequencies import FrequencySum, SummedColumns, sum_columns
-from metastore_assets.pipeline.plan import Layout, table_layout
+from metastore_assets.pipeline.layouts import Layout, table_layout
 from metastore_assets.pipeline.states_files import StatesFiles
 from metastore_assets.pipeline.stored import FrequencyReader
 from metastore_assets.statistics.frequencies import Frequencies

@@ -17,8 +17,8 @@ from metastore_assets.formats.apart.running import run_in_children
 from metastore_assets.pipeline import reading
 from metastore_assets.pipeline.reading import TaskReader
 from metastore_assets.pipeline.refresh import is_current, plan_refresh, refresh
-from metastore_assets.store.entries import StoredMemory
 from metastore_assets.store.objects import ObjectStore
+from metastore_assets.store.stored_entries import StoredMemory
 from metastore_assets.store.versions import VersionStore
 from tests.formats.apart.tasks import Stubborn
 from tests.pipeline.support import latest

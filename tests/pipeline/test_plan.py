@@ -12,15 +12,8 @@ from metastore_assets.errors import ConfigError, PartitionNotFoundError
 from metastore_assets.formats.base import FIELD_ID, Fragment, Snapshot, TypeReason
 from metastore_assets.formats.conform import with_default
 from metastore_assets.pipeline import signatures
-from metastore_assets.pipeline.plan import (
-    Layout,
-    PartitionPlan,
-    Plan,
-    make_plan,
-    members_id,
-    partition_content_id,
-    table_layout,
-)
+from metastore_assets.pipeline.layouts import Layout, table_layout
+from metastore_assets.pipeline.plan import PartitionPlan, Plan, make_plan, members_id, partition_content_id
 from metastore_assets.store.manifest import FragmentEntry, PartitionEntry, ProfileFiles, Version
 
 SCHEMA = pa.schema([("id", pa.int64()), ("name", pa.string())])

@@ -25,7 +25,7 @@ from metastore_assets.errors import MetastoreError
 from metastore_assets.formats import Fragment, open_table_format
 from metastore_assets.formats.apart.reading import read_all
 from metastore_assets.pipeline.fragments import FragmentFailure, ProfileContext, profile_bundle
-from metastore_assets.pipeline.plan import table_layout
+from metastore_assets.pipeline.layouts import table_layout
 from metastore_assets.store.objects import ObjectStore
 
 

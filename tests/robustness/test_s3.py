@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import random
 import uuid
+from collections import Counter
 from collections.abc import Iterator
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -19,6 +21,7 @@ from metastore_assets.errors import MetastoreError, StoreError
 from metastore_assets.formats import decode_partition_key
 from metastore_assets.lookup import Metastore, TableLookup
 from metastore_assets.pipeline.refresh import refresh
+from tests.formats.s3_proxy import counted
 from tests.pipeline.support import Lake, assert_same, everything, rows
 from tests.robustness.processes import Drivers
 from tests.robustness.support import assert_equals_scratch, from_scratch, no_spark, refreshed, versions
@@ -207,3 +210,28 @@ def test_a_bucket_that_is_not_there(bucket: Bucket, tmp_path: Path) -> None:
     with pytest.raises(MetastoreError, match="s3://not-there/lake") as caught:
         refresh(config, table, no_spark)
     assert len(str(caught.value).splitlines()) == 1
+
+
+def test_small_fragments_are_few_requests(bucket: Bucket) -> None:
+    """Twenty of one partition come to one file, and so does their tree; a commit of three more likewise."""
+    with counted(bucket.options["aws_endpoint"]) as requests:
+        options = {**bucket.options, "aws_endpoint": requests.endpoint}
+        config = bucket.config().model_copy(update={"storage_options": options, "engine": "auto"})
+
+        def written(start: int, count: int) -> Counter[str]:
+            """How many files of each folder a refresh writes, once there are so many fragments more."""
+            for number in range(start, start + count):
+                sink = pa.BufferOutputStream()
+                pq.write_table(rows(random.Random(number), 30), sink)
+                bucket.put(f"part=1/{number}.parquet", sink.getvalue().to_pybytes())
+            requests.take()
+            refresh(config, config.tables[0], no_spark)
+            puts = [path for path in requests.take() if path.startswith("PUT") and "/root/t/" in path]
+            return Counter(path.partition("/root/t/")[2].partition("/")[0] for path in puts)
+
+        first = written(0, 20)
+        assert (first["fragments"], first["nodes"], first["pending"]) == (1, 1, 2)
+        assert sum(first.values()) <= 20
+        again = written(20, 3)
+        assert (again["fragments"], again["nodes"]) == (1, 1)
+        assert sum(again.values()) <= 20

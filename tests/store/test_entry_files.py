@@ -16,10 +16,11 @@ from hypothesis import strategies as st
 from metastore_assets.errors import CorruptionError
 from metastore_assets.store import entry_files
 from metastore_assets.store.document import stored_entries
-from metastore_assets.store.entries import FRAGMENTS, NODES, PARTITIONS, EntryKind, StoredEntries, write_entries
+from metastore_assets.store.entries import FRAGMENTS, NODES, PARTITIONS, EntryKind
 from metastore_assets.store.entry_files import EntryFile, EntryFiles, kept_files
 from metastore_assets.store.manifest import FragmentEntry, NodeEntry, PartitionEntry, ProfileFiles
 from metastore_assets.store.objects import ObjectStore
+from metastore_assets.store.stored_entries import StoredEntries, write_entries
 from metastore_assets.store.versions import VersionStore
 from tests.store.versions import files, fragment, version
 

@@ -1,0 +1,294 @@
+"""Fragments that share files: whatever comes and goes, nothing named is lost, and little room is wasted."""
+
+from __future__ import annotations
+
+import random
+from collections import Counter
+from datetime import timedelta
+from itertools import pairwise
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.parquet as pq
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from metastore_assets.config import MetastoreConfig
+from metastore_assets.errors import ProfileError
+from metastore_assets.formats.base import Fragment
+from metastore_assets.pipeline import bundles as bundling
+from metastore_assets.pipeline import decisions, merging
+from metastore_assets.pipeline import refresh as refreshing
+from metastore_assets.pipeline.bundles import bundles, weight
+from metastore_assets.pipeline.outcome import RefreshResult
+from metastore_assets.pipeline.refresh import refresh
+from metastore_assets.store.manifest import ProfileFiles, Version
+from metastore_assets.store.objects import ObjectStore
+from metastore_assets.store.versions import VersionStore
+from tests.pipeline.support import Lake, assert_same, everything, latest
+
+if TYPE_CHECKING:
+    from pyspark.sql import SparkSession
+
+_FRAGMENTS = st.lists(st.tuples(st.sampled_from("abc"), st.integers(0, 60 << 20)), max_size=60)
+
+
+@given(_FRAGMENTS, st.integers(0, 2000), st.integers(1, 20), st.randoms(use_true_random=False))
+def test_bundles(drawn: list[tuple[str, int]], columns: int, tasks: int, draw: random.Random) -> None:
+    """Each fragment is in one bundle, of its partition; none that is alone has company; bundles are of bounded size."""
+    source: Any = None
+    fragments = [Fragment(f"{at:x}", key, f"{at}", size, 1, source) for at, (key, size) in enumerate(drawn)]
+    alone = {own.id for own in fragments if draw.random() < 0.1}
+    found = bundles(fragments, alone, columns, tasks)
+    assert Counter(own.id for bundle in found for own in bundle) == Counter(own.id for own in fragments)
+    for bundle in found:
+        assert len({own.partition_key for own in bundle}) == 1
+        assert len(bundle) == 1 or not alone & {own.id for own in bundle}
+        assert len(bundle) == 1 or (weight(bundle) <= 32 << 20 and len(bundle) * columns <= 1 << 14)
+    # Two bundles of a partition, one after the other, would be too large as one.
+    together = [own for own in found if own[0].id not in alone]
+    for one, other in pairwise(together):
+        if one[0].partition_key == other[0].partition_key:
+            most = max(4 << 20, min(32 << 20, weight(fragments) / tasks))
+            assert weight([*one, other[0]]) > most or (len(one) + 1) * columns > 1 << 14
+
+
+def no_spark() -> SparkSession:
+    raise AssertionError("Spark was started for nothing")
+
+
+class SmallFiles(Lake):
+    """Many small files in two partitions, refreshed without Spark; former fragments are soon forgotten."""
+
+    def config(self, root: str = "root") -> MetastoreConfig:
+        options = {"engine": "auto", "keep_versions": 1}
+        return super().config(root).model_copy(update=options)
+
+    def commit_some(self, away: Path) -> None:
+        """Files come, go, and come back."""
+        for _ in range(self.draw.randrange(7)):
+            self.append(self.draw.randrange(2), self.draw.randrange(30))
+        if self.draw.random() < 0.3:
+            for path in sorted(away.rglob("*.parquet")):
+                path.rename(self.uri / path.relative_to(away))
+        share = self.draw.choice([0.1, 0.6])
+        for path in self.files():
+            if len(self.files()) > 3 and self.draw.random() < share:
+                to = away / path.relative_to(self.uri)
+                to.parent.mkdir(parents=True, exist_ok=True)
+                path.rename(to)
+        while len(self.files()) > 30:
+            self.files()[0].unlink()
+
+
+def store_of(config: MetastoreConfig) -> VersionStore:
+    return VersionStore(ObjectStore(config.root), "t")
+
+
+def named(version: Version) -> list[ProfileFiles]:
+    return [entry.files for entries in (version.fragments, version.nodes) for entry in entries]
+
+
+def assert_sound(versions: VersionStore) -> None:
+    """All that the versions name is there, and the newest one has half of each file that profiles share, or more."""
+    for number in versions.numbers():
+        for path in versions.read(number).paths():
+            assert versions.objects.info(path) is not None, (number, path)
+    version = versions.read(versions.newest())
+    shared = [own for own in named(version) if own.sections > 1]
+    for path, count in Counter(own.states for own in shared).items():
+        sections = pq.read_table(Path(versions.objects.uri(path)), columns=["section"])["section"].unique()
+        (written,) = {own.sections for own in shared if own.states == path}
+        assert 2 * count >= written == len(sections)
+
+
+@pytest.mark.parametrize("seed", [1, *(pytest.param(seed, marks=pytest.mark.long) for seed in range(2, 30))])
+def test_histories(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, seed: int) -> None:
+    """Incremental equals from scratch; dropping versions and expiring at once removes nothing named, and all else."""
+    monkeypatch.setattr(refreshing, "_GRACE", timedelta(0))
+    monkeypatch.setattr(bundling, "_MOST_WEIGHT", 5 << 19)
+    monkeypatch.setattr(merging, "FAN_IN", 3)
+    lake = SmallFiles(tmp_path, random.Random(seed))
+    for _ in range(10):
+        lake.append(lake.draw.randrange(2), 20)
+    config = lake.config()
+    versions = store_of(config)
+    for number in range(4):
+        refresh(config, lake.table, no_spark)
+        assert_sound(versions)
+        if number in (1, 3):
+            versions.expire(lake.draw.randrange(1, 4), timedelta(0))
+            assert_sound(versions)
+            kept = {path for own in versions.numbers() for path in versions.read(own).paths()}
+            assert {info.path for info in versions.objects.list("nodes")} <= kept
+        lake.commit_some(tmp_path / "away")
+    refresh(config, lake.table, no_spark)
+    refresh(lake.config("scratch"), lake.table, no_spark)
+    assert_same(everything(config), everything(lake.config("scratch")))
+
+
+def test_what_is_left_of_a_file_moves(tmp_path: Path) -> None:
+    """When less than half is in use and nobody needs the rest for a restore; nothing is read or merged for it."""
+    lake = SmallFiles(tmp_path)
+    files = [lake.append(0, 20) for _ in range(5)]
+    config = lake.config()
+    refresh(config, lake.table, no_spark)
+    before = {entry.path: entry.files for entry in latest(config).fragments}
+    for path in files[2:]:
+        path.unlink()
+    refresh(config, lake.table, no_spark)
+    assert {entry.files for entry in latest(config).fragments} == set(before.values())  # for a restore
+    lake.append(1, 20)
+    result = refresh(config, lake.table, no_spark)
+    assert (result.fragments_profiled, result.partitions_changed) == (1, ("part=1",))
+    after = {entry.path: entry.files for entry in latest(config).fragments if entry.partition_key == "part=0"}
+    assert {path: own.name for path, own in after.items()} == {path: before[path].name for path in after}
+    assert {own.sections for own in after.values()} == {2}
+    assert not {own.states for own in after.values()} & {own.states for own in before.values()}
+    versions = store_of(config)
+    versions.expire(1, timedelta(0))
+    assert all(versions.objects.info(own.states) is not None for own in after.values())
+    lake.append(0, 20)
+    refresh(config, lake.table, no_spark)
+    refresh(lake.config("scratch"), lake.table, no_spark)
+    assert_same(everything(config), everything(lake.config("scratch")))
+
+
+def near_unique(lake: SmallFiles, files: int) -> None:
+    """Files of 200 rows with a column in which hardly a value repeats, and one of few values."""
+    for _ in range(files):
+        lake.written += 1
+        numbers = np.arange(lake.written * 200, (lake.written + 1) * 200)
+        texts = [f"text {number * 7919 % 100_003:06}" for number in numbers.tolist()]
+        table = pa.table({"text": texts, "number": numbers * 31 % 100_003, "few": numbers % 10})
+        (lake.uri / "part=0").mkdir(parents=True, exist_ok=True)
+        pq.write_table(table, lake.uri / "part=0" / f"{lake.written}.parquet")
+
+
+def lists(config: MetastoreConfig) -> Counter[str]:
+    """How many fragments' profiles list the values of each column."""
+    found: Counter[str] = Counter()
+    for path in {entry.files.states for entry in latest(config).fragments}:
+        table = pq.read_table(Path(config.root) / "t" / path, columns=["field_id", "listed_counts"])
+        found.update(name for name, own in zip(*(column.to_pylist() for column in table.columns), strict=True) if own)
+    return found
+
+
+def test_lists_go_with_the_decision(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A column that only the whole table shows to be near-unique is listed in no fragment from then on, old or new."""
+    monkeypatch.setattr(decisions, "NEAR_UNIQUE_FROM", 2000)
+    lake = SmallFiles(tmp_path)
+    config = lake.config()
+
+    def run() -> RefreshResult:
+        return refresh(config, lake.table, no_spark)
+
+    near_unique(lake, 8)
+    run()
+    assert lists(config) == {"text": 8, "number": 8, "few": 8, "part": 8}
+    names = {entry.id: entry.files.name for entry in latest(config).fragments}
+    near_unique(lake, 8)
+    result = run()
+    assert lists(config) == {"few": 16, "part": 16}
+    assert all(entry.unlisted == ("number", "text") for entry in latest(config).fragments)
+    assert (result.fragments_profiled, result.fragments_kept) == (8, 8)
+    assert {id_: name for id_, name in names.items() if name in {own.name for own in named(latest(config))}} == names
+    # What was written with lists and is not published, nor saved for another attempt, is gone at once.
+    versions = store_of(config)
+    paths = {path for number in versions.numbers() for path in versions.read(number).paths()}
+    assert {info.path for info in versions.objects.list("fragments")} <= paths
+    near_unique(lake, 2)
+    assert run().fragments_profiled == 2
+    lake.files()[0].unlink()
+    run()
+    told = everything(config)
+    row = told["table"]["columns"]["number"]
+    assert (row["frequencies"], row["value_count"]) == ("estimated", 17 * 200)
+    assert row["distinct_count"] == pytest.approx(17 * 200, rel=0.05)
+    scratch = lake.config("scratch")
+    refresh(scratch, lake.table, no_spark)
+    other = everything(scratch)["table"]["columns"]
+    for column in ("text", "number", "few"):
+        for statistic in (
+            "minimum",
+            "maximum",
+            "sum",
+            "fingerprint",
+            "bins",
+            "distinct_count",
+            "listed",
+            "frequencies",
+        ):
+            assert told["table"]["columns"][column][statistic] == other[column][statistic], (column, statistic)
+
+
+def test_killed_before_files_with_lists_are_removed(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """What is to take their place is saved by then: the next attempt reads nothing again."""
+    monkeypatch.setattr(decisions, "NEAR_UNIQUE_FROM", 2000)
+    lake = SmallFiles(tmp_path)
+    near_unique(lake, 12)
+    config = lake.config()
+
+    def killed(self: ObjectStore, paths: list[str]) -> None:
+        raise SystemExit(f"before {paths}")
+
+    with monkeypatch.context() as patch:
+        patch.setattr(ObjectStore, "delete", killed)
+        with pytest.raises(SystemExit, match="fragments/"):
+            refresh(config, lake.table, no_spark)
+    assert store_of(config).latest() is None
+    assert refresh(config, lake.table, no_spark).fragments_profiled == 0
+    assert lists(config) == {"few": 12, "part": 12}
+    before = everything(config)
+    store_of(config).expire(1, timedelta(0))
+    assert everything(config) == before
+
+
+def test_one_that_cannot_be_read_among_others(tmp_path: Path) -> None:
+    """The others of its file are kept for the next attempt; what was written of it is named by nothing."""
+    lake = SmallFiles(tmp_path)
+    for _ in range(6):
+        bad = lake.append(0, 40)
+    good = bad.read_bytes()
+    # Its footer is sound, and the pages of its last column are not.
+    start = pq.ParquetFile(bad).metadata.row_group(0).column(5).data_page_offset
+    bad.write_bytes(good[:start] + b"\xff" * 20 + good[start + 20 :])
+    config = lake.config()
+    with pytest.raises(ProfileError, match=f"1 of 6 .*{bad.name}"):
+        refresh(config, lake.table, no_spark)
+    entries = store_of(config).pending()
+    assert len(entries) == 5
+    assert len({entry.files.states for entry in entries}) == 1
+    assert {entry.files.sections for entry in entries} == {6}
+    bad.write_bytes(good)
+    assert refresh(config, lake.table, no_spark).fragments_profiled == 1
+    refresh(lake.config("scratch"), lake.table, no_spark)
+    assert_same(everything(config), everything(lake.config("scratch")))
+
+
+@pytest.fixture
+def opened(monkeypatch: pytest.MonkeyPatch) -> Counter[str]:
+    """How often each Parquet file of the Metastore was opened in this process."""
+    seen: Counter[str] = Counter()
+    plain = ObjectStore.open_parquet
+
+    def counting(self: ObjectStore, path: str, *arguments: Any) -> Any:
+        seen[path] += 1
+        return plain(self, path, *arguments)
+
+    monkeypatch.setattr(ObjectStore, "open_parquet", counting)
+    return seen
+
+
+def test_a_file_is_opened_once_per_step(tmp_path: Path, opened: Counter[str]) -> None:
+    """To decide (16 fragments at a time), to merge and to sum; not once per fragment."""
+    lake = SmallFiles(tmp_path)
+    for _ in range(30):
+        lake.append(0, 10)
+    refresh(lake.config(), lake.table, no_spark)
+    files = {entry.files.states for entry in latest(lake.config()).fragments}
+    assert len(files) == 1
+    assert all(opened[path] <= 4 for path in files), opened
