@@ -9,8 +9,8 @@ from importlib.metadata import version as package_version
 
 from metastore_assets.pipeline.decisions import record
 from metastore_assets.pipeline.engine import Engine
-from metastore_assets.pipeline.lists import TableLists
 from metastore_assets.pipeline.layouts import Held
+from metastore_assets.pipeline.lists import TableLists
 from metastore_assets.pipeline.merging import Child, Former, Group, node_group
 from metastore_assets.pipeline.plan import PartitionPlan, Plan, content_id, members_id, partition_content_id
 from metastore_assets.pipeline.reduce import Reduction, reduce_groups

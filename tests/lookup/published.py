@@ -13,9 +13,9 @@ from metastore_assets.lists import Lists, list_flow, write_lists
 from metastore_assets.lists.graph import delta_name, rows_of
 from metastore_assets.lookup import TableLookup
 from metastore_assets.pipeline.files import ProfileWriter
+from metastore_assets.pipeline.layouts import table_layout
 from metastore_assets.pipeline.lists import listed_classes
 from metastore_assets.produce import Delta, FlowState
-from metastore_assets.pipeline.layouts import table_layout
 from metastore_assets.statistics.profile import profile_field
 from metastore_assets.statistics.types import schema_leaves
 from metastore_assets.store.manifest import ListFiles, PartitionEntry, ProfileFiles, Version
