@@ -2,6 +2,7 @@
 
 from metastore_assets.lists.graph import FOLDER, list_flow
 from metastore_assets.lists.reading import ListReader
+from metastore_assets.lists.rewriting import rewritten
 from metastore_assets.lists.state import Lists, read_lists, write_lists
 
-__all__ = ["FOLDER", "ListReader", "Lists", "list_flow", "read_lists", "write_lists"]
+__all__ = ["FOLDER", "ListReader", "Lists", "list_flow", "read_lists", "rewritten", "write_lists"]
