@@ -22,7 +22,7 @@ from metastore_assets.store.objects import ObjectStore
 
 FOLDER = "lists"
 VALUES, FREQUENCIES, FACTS = "values", "frequencies", "facts"
-_DELTAS = "deltas"
+DELTAS = "deltas"
 SETTINGS = Settings(row_group_rows=4_096, target_rows=1_000_000)
 """Row groups are what a lookup reads at least: some tens of kilobytes. Footers, which say what
 is in each, have a thousand of them at most."""
@@ -35,7 +35,7 @@ def stage_name(kind: str, type_class: str) -> str:
 
 def delta_name(type_class: str) -> str:
     """The root that the lists of columns of one class come in by."""
-    return stage_name(_DELTAS, type_class)
+    return stage_name(DELTAS, type_class)
 
 
 def rows_of(type_class: str) -> Rows:
