@@ -28,7 +28,8 @@ from metastore_assets.cli.spark import LazySpark
 def verify(invocation: Invocation, name: str, partitions: tuple[str, ...], sample: int | None, as_json: bool) -> int:
     """Compare the newest version with what the table's files say.
 
-    They are read again; each number that differs is told. Estimates are not compared. Changes nothing. Exit status 1 when anything differs or cannot be read.
+    They are read again; each number that differs is told. Estimates are not compared. Changes nothing. Exit status 1
+    when anything differs or cannot be read.
     """
     from metastore_assets.config import load_config
     from metastore_assets.pipeline.verify import verify as verify_table

@@ -44,12 +44,10 @@ def rows_of(type_class: str) -> Rows:
     return Rows(key, pa.schema({"frequency": pa.int64()}))
 
 
-def list_flow(
-    store: ObjectStore, classes: Iterable[str], *, executor: Executor | None = None, settings: Settings = SETTINGS
-) -> Dataflow:
+def list_flow(store: ObjectStore, classes: Iterable[str], *, executor: Executor | None = None) -> Dataflow:
     """The dataflow of a table's lists, whose files lie in `FOLDER` below the table's; `classes` by name."""
     nodes = [node for name in sorted(classes) for node in _stages(name)]
-    return Dataflow(store, nodes, executor=executor, settings=settings, folder=FOLDER)
+    return Dataflow(store, nodes, executor=executor, settings=SETTINGS, folder=FOLDER)
 
 
 def _stages(type_class: str) -> list[Node]:

@@ -25,6 +25,7 @@ from metastore_assets.pipeline.assemble import next_version
 from metastore_assets.pipeline.decisions import planned_decisions, recorded_decisions, settled
 from metastore_assets.pipeline.engine import Engine
 from metastore_assets.pipeline.layouts import Decided, Layout, Layouts, table_layout
+from metastore_assets.pipeline.lists import discard_lists
 from metastore_assets.pipeline.moved import without_moves
 from metastore_assets.pipeline.outcome import Progress, RefreshResult, nothing_to_do, result_of
 from metastore_assets.pipeline.plan import Plan, make_plan
@@ -123,6 +124,7 @@ def refresh(
             try:
                 versions.publish(new, plan.base)
             except VersionConflictError:
+                discard_lists(versions.objects, new.lists, plan.base.lists if plan.base else None)
                 continue
             versions.clear_pending()
             with suppress(StoreError):  # what this leaves, the next refresh removes, or `expire`, which tells why not
