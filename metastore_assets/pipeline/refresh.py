@@ -129,7 +129,7 @@ def refresh(
             versions.clear_pending()
             with suppress(StoreError):  # what this leaves, the next refresh removes, or `expire`, which tells why not
                 versions.drop_outdated(new.number, config.keep_versions, _GRACE)
-            return result_of(plan, new, len(fresh), started)
+            return result_of(versions.objects, plan, new, len(fresh), started)
     raise MetastoreError(
         f"table {table.name!r} changed during each of {_ATTEMPTS} attempts to refresh it; what was profiled is kept, "
         "run the refresh again"
