@@ -23,7 +23,7 @@ from metastore_assets.store.objects import ObjectStore
 FOLDER = "lists"
 VALUES, FREQUENCIES, FACTS = "values", "frequencies", "facts"
 DELTAS = "deltas"
-SETTINGS = Settings(row_group_rows=4_096, target_rows=1_000_000)
+SETTINGS = Settings(row_group_rows=4_096, target_rows=1_000_000, single_run_rows=50_000)
 """Row groups are what a lookup reads at least: some tens of kilobytes. Footers, which say what
 is in each, have a thousand of them at most."""
 
@@ -61,6 +61,7 @@ def _stages(type_class: str) -> list[Node]:
             ("column", "frequency", "value"),
             count="values",
             descending=("frequency",),
+            is_followed=False,
         ),
-        SumStage(stage_name(FACTS, type_class), (values,), ("column", "frequency"), count="values"),
+        SumStage(stage_name(FACTS, type_class), (values,), ("column", "frequency"), count="values", is_followed=False),
     ]

@@ -9,6 +9,7 @@ from typing import TypeAlias
 
 from metastore_assets.errors import GraphError, UpdateError, VersionConflictError
 from metastore_assets.produce.dataset import State
+from metastore_assets.produce.environment import Environment
 from metastore_assets.produce.evolution import Given, fed_by, received, stepped, tidied
 from metastore_assets.produce.executor import Executor, LocalExecutor
 from metastore_assets.produce.graph import Typed, typed_graph
@@ -19,7 +20,6 @@ from metastore_assets.produce.runs import Run
 from metastore_assets.produce.settings import Settings
 from metastore_assets.produce.stages import Delta, DeltaRoot, Node, Root
 from metastore_assets.produce.state import FlowState
-from metastore_assets.produce.stepping import Environment
 from metastore_assets.produce.updates import External
 from metastore_assets.produce.view import View
 from metastore_assets.store.expire import Expired

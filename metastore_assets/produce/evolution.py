@@ -12,6 +12,7 @@ import polars as pl
 from metastore_assets.errors import StageChangedError
 from metastore_assets.produce.compaction import Work, compacted, rewritten
 from metastore_assets.produce.dataset import Dataset, State
+from metastore_assets.produce.environment import Environment
 from metastore_assets.produce.graph import Typed
 from metastore_assets.produce.parts import Part
 from metastore_assets.produce.rows import CHANGE
@@ -19,7 +20,7 @@ from metastore_assets.produce.run_schema import GONE, RunSchema
 from metastore_assets.produce.runs import RunWriter
 from metastore_assets.produce.stages import Delta, DeltaRoot, Root
 from metastore_assets.produce.state import FlowState, StageState
-from metastore_assets.produce.stepping import Environment, empty_state, step_root, step_stage
+from metastore_assets.produce.stepping import empty_state, step_root, step_stage
 from metastore_assets.produce.updates import DELETE, External, checked
 
 

@@ -67,6 +67,9 @@ def typed_graph(nodes: Sequence[Node]) -> dict[str, Typed]:
             for feeder in port:
                 if feeder not in by_name:
                     raise GraphError(f"stage {node.name!r} is fed by {feeder!r}, which is not declared")
+                followed = by_name[feeder]
+                if isinstance(followed, SumStage) and not followed.is_followed:
+                    raise GraphError(f"stage {node.name!r} is fed by {feeder!r}, whose updates are not kept")
             if len(set(port)) < len(port):
                 raise GraphError(f"stage {node.name!r} has the same feeder twice on one port: {', '.join(port)}")
     try:

@@ -175,6 +175,8 @@ class SumStage:
     revision: str = "1"
     signed: bool = False
     """Whether totals of amounts may be below zero, as balances are. Else that is a corruption; a count's always is."""
+    is_followed: bool = True
+    """Whether updates are kept, for stages that it feeds and for whoever follows it. May be changed at any time."""
 
     @property
     def unsigned(self) -> tuple[str, ...]:

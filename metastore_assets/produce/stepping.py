@@ -3,28 +3,27 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field, replace
-from itertools import accumulate
+from dataclasses import replace
 
 import polars as pl
 
-from metastore_assets.produce.applying import Applied, apply, count_novel
-from metastore_assets.produce.compaction import Work, assembled, compacted
+from metastore_assets.produce.carrying import DatasetStep, flat
 from metastore_assets.produce.dataset import Dataset, State
-from metastore_assets.produce.executor import Executor, LocalExecutor
+from metastore_assets.produce.environment import Environment
 from metastore_assets.produce.graph import Typed, ports
-from metastore_assets.produce.inputs import Feeder, distinct_feeders, even_ranges, task_ranges
-from metastore_assets.produce.meeting import ApplyTask
-from metastore_assets.produce.parts import Part, Sink, Spool, part_bounds, part_rows, scan_part
+from metastore_assets.produce.inputs import Feeder, distinct_feeders, task_ranges
+from metastore_assets.produce.parts import Part, Spool, part_rows
 from metastore_assets.produce.producing import Instructions, ProduceTask, produce
-from metastore_assets.produce.rows import Rows
-from metastore_assets.produce.runs import EVERYTHING, KeyRange, Run, RunWriter, run_bounds
-from metastore_assets.produce.settings import Settings
-from metastore_assets.produce.stages import Delta, DeltaRoot, Preserve, Stage, SumStage
+from metastore_assets.produce.runs import EVERYTHING, Run
+from metastore_assets.produce.stages import Delta, DeltaRoot, Stage, SumStage
 from metastore_assets.produce.state import StageState
-from metastore_assets.produce.summing import DeltaTask, SumTask, changed_amounts, delta_amounts
-from metastore_assets.produce.updates import update_schema
-from metastore_assets.store.objects import ObjectStore
+from metastore_assets.produce.summing import (
+    DeltaTask,
+    SumTask,
+    changed_amounts,
+    delta_amounts,
+    told_amounts,
+)
 
 
 def empty_state(typed: Typed) -> StageState:
@@ -32,40 +31,6 @@ def empty_state(typed: Typed) -> StageState:
     content = State(typed.content.empty_keys)
     mappings = State(typed.mappings.empty_keys) if typed.mappings else None
     return StageState(typed.fingerprint, typed.form, content, mappings, ())
-
-
-@dataclass(frozen=True)
-class Environment:
-    """What every step needs."""
-
-    storage: ObjectStore
-    folder: str
-    """Of the files that are written."""
-    executor: Executor
-    settings: Settings
-    check: bool
-    scratch: list[str]
-    """Files that tasks wrote for each other: no version names them, unless one of them became a run."""
-    updates: dict[str, Part] = field(default_factory=dict)
-    """By node: its update, where that is in memory."""
-    replaced: dict[str, pl.DataFrame] = field(default_factory=dict)
-    """By node: all rows that the keys of its update had, where they are few and were read."""
-    deltas: Mapping[str, tuple[Delta, ...]] = field(default_factory=dict)
-    """By root of deltas: what came and what went."""
-    written: list[str] = field(default_factory=list)
-    """Files of content that was given whole."""
-
-    def again(self) -> Environment:
-        """For another attempt, which knows nothing of what this one read; the scratch is common."""
-        return replace(self, updates={}, replaced={})
-
-    def spool(self, rows: int) -> Spool:
-        """Where the instructions that come of so many rows go."""
-        return Spool(self.storage, self.folder, self.settings, in_memory=rows <= self.settings.small_rows)
-
-    def executor_for(self, rows: int) -> Executor:
-        """A job for few rows costs more than the rows."""
-        return LocalExecutor() if rows <= self.settings.small_rows else self.executor
 
 
 def step_root(env: Environment, root: Typed, before: StageState, incoming: Part) -> StageState:
@@ -136,7 +101,7 @@ def _instructions(
     assert before.mappings is not None
     mappings = Dataset(env.storage, stage.mappings, before.mappings)
     made = executor.map(produce, [ProduceTask(stage, fed, mappings, own, spool, env.check) for own in ranges])
-    return Instructions(_flat([one.content for one in made]), _flat([one.mappings for one in made]))
+    return Instructions(flat([one.content for one in made]), flat([one.mappings for one in made]))
 
 
 def _amounts(env: Environment, stage: Typed, feeders: Sequence[Feeder], spool: Spool) -> list[Part]:
@@ -144,9 +109,12 @@ def _amounts(env: Environment, stage: Typed, feeders: Sequence[Feeder], spool: S
     rows = sum(feeder.update_rows for feeder in feeders)
     if not rows:
         return []
+    updates = [part for feeder in feeders for part in feeder.update if isinstance(part, pl.DataFrame)]
+    if spool.in_memory and len(updates) == len(feeders) and all(own.sums and not own.whole for own in feeders):
+        return [told_amounts(stage, feeders, updates)]
     ranges = [EVERYTHING] if spool.in_memory else task_ranges(feeders, env.settings)
     tasks = [SumTask(stage, tuple(feeders), own, spool) for own in ranges]
-    return _flat(env.executor_for(rows).map(changed_amounts, tasks))
+    return flat(env.executor_for(rows).map(changed_amounts, tasks))
 
 
 def _delta_amounts(env: Environment, stage: Typed, deltas: Sequence[Delta], spool: Spool) -> list[Part]:
@@ -160,7 +128,7 @@ def _delta_amounts(env: Environment, stage: Typed, deltas: Sequence[Delta], spoo
             tasks.append(DeltaTask(stage, tuple(taken), spool))
             taken = []
     tasks += [DeltaTask(stage, tuple(taken), spool)] if taken else []
-    return _flat(env.executor_for(rows).map(delta_amounts, tasks)) if tasks else []
+    return flat(env.executor_for(rows).map(delta_amounts, tasks)) if tasks else []
 
 
 def _apply(env: Environment, node: Typed, before: StageState, made: Instructions, spool: Spool) -> StageState:
@@ -169,143 +137,12 @@ def _apply(env: Environment, node: Typed, before: StageState, made: Instructions
     own = node.node
     suppress, preserve = (own.suppress_unchanged, own.preserve) if isinstance(own, Stage) else (False, None)
     dataset = Dataset(env.storage, node.content, before.content)
-    job = _Job(env, spool, node.name, node.rows, dataset, suppress, preserve, before.counter)
+    followed = not isinstance(own, SumStage) or own.is_followed
+    job = DatasetStep(env, spool, node.name, node.rows, dataset, suppress, preserve, before.counter, followed)
     content = job.run(made.content)
     mappings = before.mappings
     if node.mappings is not None and mappings is not None:
         pairs = Dataset(env.storage, node.mappings, mappings)
-        mappings = _Job(env, spool, node.name, None, pairs).run(made.mappings).state
+        mappings = DatasetStep(env, spool, node.name, None, pairs).run(made.mappings).state
     counter = before.counter + content.novel
     return replace(before, content=content.state, mappings=mappings, update=content.update, counter=counter)
-
-
-@dataclass(frozen=True)
-class _Result:
-    """What came of a dataset."""
-
-    state: State
-    update: tuple[Run, ...] = ()
-    novel: int = 0
-    """How many numbers were given to novel keys."""
-
-
-@dataclass(frozen=True)
-class _Job:
-    """Instructions to be applied to one dataset."""
-
-    env: Environment
-    spool: Spool
-    stage: str
-    rows: Rows | None
-    dataset: Dataset
-    suppress: bool = False
-    preserve: Preserve | None = None
-    counter: int = 0
-
-    def run(self, parts: list[Part]) -> _Result:
-        """Carry out the instructions, and the merges that are then due."""
-        rows = part_rows(parts)
-        if not rows:
-            return _Result(self.dataset.state)
-        executor = self.env.executor_for(rows)
-        settings, stored = self.env.settings, self.dataset.state.rows
-        single = rows + stored <= settings.single_run_rows
-        bulk = single or rows > settings.bulk_share * stored
-        ranges = [EVERYTHING] if single else self._ranges(parts, rows, bulk=bulk)
-        tasks = self._tasks(parts, ranges, executor, bulk=bulk)
-        done = executor.map(apply, tasks)
-        if len(done) == 1 and done[0].former is not None:
-            self.env.replaced[self.stage] = done[0].former
-        update = self._written(done)
-        new = self._rewritten(tasks, done) if bulk else self._extended(done)
-        return _Result(self._tidied(new, executor), update, sum(one.novel for one in done))
-
-    def _tasks(self, parts: list[Part], ranges: list[KeyRange], executor: Executor, *, bulk: bool) -> list[ApplyTask]:
-        """One per range, each of which knows the numbers that those before it give."""
-        tasks = [
-            ApplyTask(
-                stage=self.stage,
-                rows=self.rows,
-                dataset=self.dataset,
-                parts=tuple(parts),
-                key_range=own,
-                spool=self.spool,
-                bulk=bulk,
-                suppress=self.suppress,
-                preserve=self.preserve,
-                counter=self.counter,
-            )
-            for own in ranges
-        ]
-        if self.preserve is None or len(tasks) == 1:
-            return tasks
-        counters = accumulate(executor.map(count_novel, tasks[:-1]), initial=self.counter)
-        return [replace(task, counter=counter) for task, counter in zip(tasks, counters, strict=True)]
-
-    def _rewritten(self, tasks: Sequence[ApplyTask], done: Sequence[Applied]) -> State:
-        """The state where all was written anew."""
-        pieces = [(one.pieces, task.key_range) for task, one in zip(tasks, done, strict=True)]
-        return assembled(self.dataset.state, pieces)
-
-    def _extended(self, done: Sequence[Applied]) -> State:
-        """The state with one more run."""
-        state = self.dataset.state
-        level0 = self._level0([one.content for one in done])
-        credit = state.credit + self.env.settings.inline_budget * sum(run.rows for run in level0)
-        return replace(state, level0=(*state.level0, *level0), credit=credit)
-
-    def _tidied(self, new: State, executor: Executor) -> State:
-        """The state after the merges that it can afford; files that were written in vain are scratch."""
-        work = Work(executor, self.env.folder, self.env.settings)
-        tidy = compacted(replace(self.dataset, state=new), work, unlimited=False)
-        written = {run.path for run in new.runs()} - {run.path for run in self.dataset.state.runs()}
-        self.env.scratch.extend(written - {run.path for run in tidy.runs()})
-        return tidy
-
-    def _ranges(self, parts: Sequence[Part], rows: int, *, bulk: bool) -> list[KeyRange]:
-        state, run_schema, settings = self.dataset.state, self.dataset.run_schema, self.env.settings
-        if self.spool.in_memory:
-            return [EVERYTHING]
-        if not bulk:
-            return state.ranges()
-        count = max(-(-(rows + state.rows) // settings.target_rows), self.env.executor.slots())
-        stored = [run_bounds(self.env.storage, run) for run in state.runs()]
-        sample = pl.concat([part_bounds(self.env.storage, run_schema, parts), *stored])
-        return even_ranges(sample, run_schema.group, count)
-
-    def _written(self, done: Sequence[Applied]) -> tuple[Run, ...]:
-        """The files of the update, if any: as tasks wrote them, or one for all that is in memory."""
-        if self.rows is None:
-            return ()
-        parts = _flat([one.update for one in done])
-        if all(isinstance(part, Run) for part in parts):
-            return tuple(part for part in parts if isinstance(part, Run))
-        update = pl.concat([part for part in parts if isinstance(part, pl.DataFrame)])
-        self.env.updates[self.stage] = update
-        run_schema = update_schema(self.rows, sums=bool(self.dataset.run_schema.amounts))
-        with Sink(replace(self.spool, in_memory=False), run_schema) as sink:
-            sink.add(update)
-        return tuple(part for part in sink.parts if isinstance(part, Run))
-
-    def _level0(self, contents: Sequence[Sequence[Part]]) -> list[Run]:
-        """One run over all shards, whose row groups end where shards do."""
-        run_schema, storage = self.dataset.run_schema, self.env.storage
-        if not any(contents):
-            return []
-        with RunWriter(storage, self.env.folder, run_schema, self.env.settings.row_group_rows) as writer:
-            shard = 0
-            for part in _flat(contents):
-                if isinstance(part, Run):
-                    self.env.scratch.append(part.path)
-                for frame in scan_part(storage, run_schema, part).frames:
-                    for number, own in enumerate(self.dataset.state.split(frame, run_schema.group)):
-                        if own.height:
-                            if number != shard:
-                                writer.end_group()
-                            writer.write(own)
-                            shard = number
-        return [writer.run(0)]
-
-
-def _flat(parts: Sequence[Sequence[Part]]) -> list[Part]:
-    return [part for own in parts for part in own]

@@ -71,6 +71,14 @@ def changed_amounts(task: SumTask) -> list[Part]:
     return sorter.parts()
 
 
+def told_amounts(stage: Typed, feeders: Sequence[Feeder], updates: Sequence[pl.DataFrame]) -> pl.DataFrame:
+    """What whole updates of feeders that are sums add to the totals: such an update says what was and what is."""
+    found = [stage.content.empty]
+    for feeder, update in zip(feeders, updates, strict=True):
+        found += [_amounts(stage, values, sign) for values, sign in _was_and_is(feeder, update)]
+    return _added(stage.name, pl.concat(found), stage.content)
+
+
 @dataclass(frozen=True)
 class DeltaTask:
     """Some deltas of a sum stage."""
@@ -113,10 +121,15 @@ def _signed(feeder: Feeder, keys: pl.DataFrame) -> Sequence[tuple[pl.DataFrame, 
     if feeder.whole:
         return [(feeder.values(keys), 1)]
     news = feeder.news(keys)
+    if feeder.sums:
+        return _was_and_is(feeder, news)
     now = news.filter(pl.col(CHANGE) != DELETE)[feeder.rows.schema.names]
-    if not feeder.sums:
-        return [(now, 1), (feeder.outdated(news), -1)]
-    # The update of a sum says what was.
+    return [(now, 1), (feeder.outdated(news), -1)]
+
+
+def _was_and_is(feeder: Feeder, news: pl.DataFrame) -> Sequence[tuple[pl.DataFrame, int]]:
+    """Of the update of a sum: what is, and what was."""
+    now = news.filter(pl.col(CHANGE) != DELETE)[feeder.rows.schema.names]
     was = news.filter(pl.col(CHANGE) != ADD).with_columns(
         pl.col(f"{BEFORE}_{name}").alias(name) for name in feeder.rows.value.names
     )

@@ -105,6 +105,9 @@ class View:
     def update_batches(self, stage: str) -> Iterator[pa.RecordBatch]:
         """The same piece by piece."""
         run_schema = self._update_schema(stage)
+        node = self._graph[stage].node
+        if isinstance(node, SumStage) and not node.is_followed:
+            raise GraphError(f"{stage!r} is declared not to be followed: its updates are not kept")
         state = self._state.stages.get(stage)
         if state is not None and state.loaded:
             for batch in self._batches(stage, self._typed(stage).content, "content"):

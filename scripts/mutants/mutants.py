@@ -157,7 +157,7 @@ MUTANTS = (
     ),
     Mutant(
         "numbers start again with every range",
-        "stepping",
+        "carrying",
         "return [replace(task, counter=counter) for task, counter in zip(tasks, counters, strict=True)]",
         "return tasks",
     ),

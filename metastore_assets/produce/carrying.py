@@ -1,0 +1,175 @@
+"""Carrying out instructions: one dataset of a stage from one version to the next, and its update."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+from itertools import accumulate
+
+import polars as pl
+
+from metastore_assets.produce.applying import Applied, apply, count_novel
+from metastore_assets.produce.compaction import Work, assembled, compacted, write_pieces
+from metastore_assets.produce.dataset import Dataset, State
+from metastore_assets.produce.environment import Environment
+from metastore_assets.produce.executor import Executor
+from metastore_assets.produce.inputs import even_ranges
+from metastore_assets.produce.meeting import ApplyTask
+from metastore_assets.produce.parts import Part, Sink, Spool, part_bounds, part_rows, scan_part
+from metastore_assets.produce.rows import Rows
+from metastore_assets.produce.runs import EVERYTHING, KeyRange, Run, RunWriter, run_bounds
+from metastore_assets.produce.stages import Preserve
+from metastore_assets.produce.summing import add_amounts
+from metastore_assets.produce.updates import update_schema
+
+
+@dataclass(frozen=True)
+class DatasetResult:
+    """What came of a dataset."""
+
+    state: State
+    update: tuple[Run, ...] = ()
+    novel: int = 0
+    """How many numbers were given to novel keys."""
+
+
+@dataclass(frozen=True)
+class DatasetStep:
+    """Instructions to be applied to one dataset."""
+
+    env: Environment
+    spool: Spool
+    stage: str
+    rows: Rows | None
+    dataset: Dataset
+    suppress: bool = False
+    preserve: Preserve | None = None
+    counter: int = 0
+    is_followed: bool = True
+
+    def run(self, parts: list[Part]) -> DatasetResult:
+        """Carry out the instructions, and the merges that are then due."""
+        rows = part_rows(parts)
+        if not rows:
+            return DatasetResult(self.dataset.state)
+        executor = self.env.executor_for(rows)
+        settings, stored = self.env.settings, self.dataset.state.rows
+        single = rows + stored <= settings.single_run_rows
+        frames = [part for part in parts if isinstance(part, pl.DataFrame)]
+        if single and self.dataset.run_schema.amounts and len(frames) == len(parts):
+            return self._run_at_once(frames)
+        bulk = single or rows > settings.bulk_share * stored
+        ranges = [EVERYTHING] if single else self._ranges(parts, rows, bulk=bulk)
+        tasks = self._tasks(parts, ranges, executor, bulk=bulk)
+        done = executor.map(apply, tasks)
+        if len(done) == 1 and done[0].former is not None:
+            self.env.replaced[self.stage] = done[0].former
+        update = self._written(done)
+        new = self._rewritten(tasks, done) if bulk else self._extended(done)
+        return DatasetResult(self._tidied(new, executor), update, sum(one.novel for one in done))
+
+    def _run_at_once(self, frames: Sequence[pl.DataFrame]) -> DatasetResult:
+        """Of a sum of few rows: all of them in a few operations, where merging piece by piece takes hundreds."""
+        run_schema, env = self.dataset.run_schema, self.env
+        names = run_schema.schema.names
+        changes = pl.concat([frame[names] for frame in frames])
+        former = pl.concat([run_schema.empty[names], *self.dataset.scan().frames])
+        step = add_amounts(self.stage, run_schema, changes, former)
+        if not step.update.height:
+            return DatasetResult(self.dataset.state)
+        content = [step.content] if step.content.height else []
+        pieces = write_pieces(env.storage, env.folder, run_schema, env.settings, step.content.height, content)
+        update = self._written([Applied([step.update], [], pieces, 0, None)])
+        return DatasetResult(assembled(self.dataset.state, [(pieces, EVERYTHING)]), update)
+
+    def _tasks(self, parts: list[Part], ranges: list[KeyRange], executor: Executor, *, bulk: bool) -> list[ApplyTask]:
+        """One per range, each of which knows the numbers that those before it give."""
+        tasks = [
+            ApplyTask(
+                stage=self.stage,
+                rows=self.rows,
+                dataset=self.dataset,
+                parts=tuple(parts),
+                key_range=own,
+                spool=self.spool,
+                bulk=bulk,
+                suppress=self.suppress,
+                preserve=self.preserve,
+                counter=self.counter,
+            )
+            for own in ranges
+        ]
+        if self.preserve is None or len(tasks) == 1:
+            return tasks
+        counters = accumulate(executor.map(count_novel, tasks[:-1]), initial=self.counter)
+        return [replace(task, counter=counter) for task, counter in zip(tasks, counters, strict=True)]
+
+    def _rewritten(self, tasks: Sequence[ApplyTask], done: Sequence[Applied]) -> State:
+        """The state where all was written anew."""
+        pieces = [(one.pieces, task.key_range) for task, one in zip(tasks, done, strict=True)]
+        return assembled(self.dataset.state, pieces)
+
+    def _extended(self, done: Sequence[Applied]) -> State:
+        """The state with one more run."""
+        state = self.dataset.state
+        level0 = self._level0([one.content for one in done])
+        credit = state.credit + self.env.settings.inline_budget * sum(run.rows for run in level0)
+        return replace(state, level0=(*state.level0, *level0), credit=credit)
+
+    def _tidied(self, new: State, executor: Executor) -> State:
+        """The state after the merges that it can afford; files that were written in vain are scratch."""
+        work = Work(executor, self.env.folder, self.env.settings)
+        tidy = compacted(replace(self.dataset, state=new), work, unlimited=False)
+        written = {run.path for run in new.runs()} - {run.path for run in self.dataset.state.runs()}
+        self.env.scratch.extend(written - {run.path for run in tidy.runs()})
+        return tidy
+
+    def _ranges(self, parts: Sequence[Part], rows: int, *, bulk: bool) -> list[KeyRange]:
+        state, run_schema, settings = self.dataset.state, self.dataset.run_schema, self.env.settings
+        if self.spool.in_memory:
+            return [EVERYTHING]
+        if not bulk:
+            return state.ranges()
+        count = max(-(-(rows + state.rows) // settings.target_rows), self.env.executor.slots())
+        stored = [run_bounds(self.env.storage, run) for run in state.runs()]
+        sample = pl.concat([part_bounds(self.env.storage, run_schema, parts), *stored])
+        return even_ranges(sample, run_schema.group, count)
+
+    def _written(self, done: Sequence[Applied]) -> tuple[Run, ...]:
+        """The files of the update, if any: as tasks wrote them, or one for all that is in memory."""
+        if self.rows is None:
+            return ()
+        parts = flat([one.update for one in done])
+        if all(isinstance(part, Run) for part in parts):
+            return tuple(part for part in parts if isinstance(part, Run))
+        update = pl.concat([part for part in parts if isinstance(part, pl.DataFrame)])
+        self.env.updates[self.stage] = update
+        if not self.is_followed:
+            return ()
+        run_schema = update_schema(self.rows, sums=bool(self.dataset.run_schema.amounts))
+        with Sink(replace(self.spool, in_memory=False), run_schema) as sink:
+            sink.add(update)
+        return tuple(part for part in sink.parts if isinstance(part, Run))
+
+    def _level0(self, contents: Sequence[Sequence[Part]]) -> list[Run]:
+        """One run over all shards, whose row groups end where shards do."""
+        run_schema, storage = self.dataset.run_schema, self.env.storage
+        if not any(contents):
+            return []
+        with RunWriter(storage, self.env.folder, run_schema, self.env.settings.row_group_rows) as writer:
+            shard = 0
+            for part in flat(contents):
+                if isinstance(part, Run):
+                    self.env.scratch.append(part.path)
+                for frame in scan_part(storage, run_schema, part).frames:
+                    for number, own in enumerate(self.dataset.state.split(frame, run_schema.group)):
+                        if own.height:
+                            if number != shard:
+                                writer.end_group()
+                            writer.write(own)
+                            shard = number
+        return [writer.run(0)]
+
+
+def flat(parts: Sequence[Sequence[Part]]) -> list[Part]:
+    return [part for own in parts for part in own]
