@@ -25,7 +25,7 @@ pytestmark = pytest.mark.spark
 
 
 def test_a_compaction_leaves_other_files_alone(spark: SparkSession, tmp_path: Path) -> None:
-    """Only the file that it wrote is read."""
+    """Only the file that it wrote is read, and nothing is computed anew: the rows are the same."""
     lake = Lake(tmp_path)
     for number in range(6):
         rows = pa.table({"n": [number] * 5, "p": ["x", "x", "y", "y", "y"]})
@@ -35,7 +35,7 @@ def test_a_compaction_leaves_other_files_alone(spark: SparkSession, tmp_path: Pa
     DeltaTable(lake.uri).optimize.compact(partition_filters=[("p", "=", "x")])
     result = refreshed(lake.config(), spark)
     assert (result.fragments_added, result.fragments_removed, result.fragments_kept) == (1, 6, 6)
-    assert (result.fragments_profiled, result.partitions_changed) == (1, ("p=x",))
+    assert (result.fragments_profiled, result.partitions_changed) == (1, ())
     assert_same(everything(lake.config()), before)
 
 
