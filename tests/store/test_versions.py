@@ -222,7 +222,7 @@ def test_a_version_of_an_older_release_is_to_be_rebuilt(versions: VersionStore) 
         lambda text: text.replace(b'"schema": "', b'"schema": "eJy'),
         lambda text: text.replace(b"2024-05-06", b"yesterday!"),
         lambda text: text.replace(b'"files": {', b'"files": [], "x": {'),
-        lambda text: text.replace(b'"format_version": 4', b'"format_version": "4"'),
+        lambda text: text.replace(b'"format_version": 5', b'"format_version": "4"'),
         lambda text: b"\xff" + text,
         lambda text: text.replace(b'"rows": 3', b'"row": 3'),
     ],
