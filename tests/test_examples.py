@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import os
 import shutil
 import subprocess
@@ -11,6 +10,9 @@ from datetime import date
 from pathlib import Path
 
 import pyarrow.parquet as pq
+
+from metastore_assets import open_table
+from metastore_assets.lookup.json import column_json
 
 EXAMPLES = Path(__file__).parents[1] / "examples"
 
@@ -23,16 +25,13 @@ def test_the_user_defined_statistic(tmp_path: Path) -> None:
     environment = {**os.environ, "PATH": f"{scripts}{os.pathsep}{os.environ['PATH']}"}
     environment.pop("METASTORE_CONFIG", None)
 
-    def run(*command: str) -> str:
-        done = subprocess.run(command, cwd=folder, env=environment, capture_output=True, text=True, check=False)
-        assert done.returncode == 0, done.stdout + done.stderr
-        return done.stdout
-
-    printed = run("./run.sh")
+    done = subprocess.run("./run.sh", cwd=folder, env=environment, capture_output=True, text=True, check=False)
+    assert done.returncode == 0, done.stdout + done.stderr
+    printed = done.stdout
     assert "all laws hold" in printed
     # Looking up needs no module.
-    show = json.loads(run("metastore", "show", "orders", "--partition", "shop=Lyon", "--json"))
-    own = {row["column"]: row["user_defined"] for row in show["columns"]}
+    rows = open_table(str(folder / "metastore"), "orders").statistics(partition="shop=Lyon")
+    own = {row.column: column_json(row)["user_defined"] for row in rows}
     days: list[date] = []
     for file in (folder / "lake/orders/shop=Lyon").iterdir():
         days += pq.read_table(file, partitioning=None)["ordered"].to_pylist()

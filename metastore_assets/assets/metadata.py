@@ -94,7 +94,7 @@ def user_defined_markdown(rows: Sequence[ColumnStatistics]) -> str:
     """The user-defined statistics of all columns as a Markdown table, or of the first; empty where there are none."""
     lines = [
         f"| {_cell(row['column'])} | {_cell(name)} | {_cell(result(told), _LONG_CELL)} |"
-        for row in map(column_json, rows)
+        for row in map(column_json, (row for row in rows if row.user_defined))
         for name, told in row["user_defined"].items()
     ]
 
