@@ -10,7 +10,7 @@ from pydantic import BaseModel, BeforeValidator, ConfigDict, ValidationInfo, fie
 
 FREQUENCY_LIMIT = 131_072
 """Distinct values, about, up to which `frequencies: auto` lists a column's values; beyond, how many is estimated."""
-NEAR_UNIQUE_FROM = 65_536
+NEAR_UNIQUE_FROM = 16_384
 """Values from which on `frequencies: auto` does not list a column of which more than every second one is another."""
 _REFERENCE = re.compile(r"\w+(\.\w+)*:\w+")
 _NOT_BUILT = {"repeated", "top", "on"}
