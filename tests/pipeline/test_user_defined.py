@@ -11,6 +11,7 @@ from fractions import Fraction
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 
@@ -18,6 +19,7 @@ from metastore_assets.config import MetastoreConfig
 from metastore_assets.errors import ConfigError
 from metastore_assets.lookup import Metastore
 from metastore_assets.lookup.json import column_json
+from metastore_assets.pipeline import decisions
 from metastore_assets.pipeline.outcome import RefreshResult
 from metastore_assets.pipeline.refresh import plan_refresh, refresh
 from metastore_assets.pipeline.verify import verify
@@ -139,12 +141,18 @@ def expected(lake: Lake, place: str, column: str, is_listed: bool) -> dict[str, 
     return found
 
 
-def assert_true(lake: Lake, unlisted: Iterable[str] = ()) -> None:
+def unlisted(lake: Lake) -> list[str]:
+    """The columns whose values the newest version does not list."""
+    rows = Metastore(config_of(lake).root).table("t").statistics()
+    return [row.column for row in rows if row.frequencies == "estimated"]
+
+
+def assert_true(lake: Lake, without: Iterable[str] = ()) -> None:
     """Each number is that of the rows."""
     for place, columns in told(lake).items():
         for column in ("id", "group", "price", "ratio", "day"):
             own = {name: result["value"] for name, result in columns[column].items()}
-            wanted = expected(lake, place, column, column not in unlisted)
+            wanted = expected(lake, place, column, column not in without)
             assert close(own, wanted), (place, column, own, wanted)
 
 
@@ -304,6 +312,47 @@ def test_what_is_no_statistic_is_refused(tmp_path: Path, reference: str, problem
         refreshed(lake)
     assert reference in str(raised.value)
     assert "table 't'" in str(raised.value)
+
+
+@pytest.mark.parametrize("before", [[], ALL])
+def test_states_outlive_the_lists_that_they_follow_from(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, before: list[str]
+) -> None:
+    """A column that turns to estimated loses its lists; what was asked for before, or is from then on, stays true."""
+    lake = Lake(tmp_path)
+    lake.options = {"statistics": before}
+    for partition in (1, 1, 2):
+        lake.append(partition)
+    refreshed(lake)
+    monkeypatch.setattr(decisions, "FREQUENCY_LIMIT", 60)
+    lake.options = {"statistics": ALL}
+    for partition in (2, 1):
+        path = lake.append(partition)
+        refreshed(lake)
+        assert_true(lake, unlisted(lake))
+    path.unlink()
+    refreshed(lake)
+    assert "id" in unlisted(lake)
+    assert_true(lake, unlisted(lake))
+
+
+def test_a_column_that_came_later_has_values_of_no_rows_elsewhere(tmp_path: Path) -> None:
+    """Partitions without it are not read again, and say what there is to say of no values."""
+    lake = Lake(tmp_path)
+    lake.options = {"statistics": ALL}
+    for partition in (1, 1, 2):
+        lake.append(partition)
+    refreshed(lake)
+    path = lake.append(2)
+    wider = pq.read_table(path, partitioning=None).append_column("extra", pa.array([1, 2] * 25))
+    pq.write_table(wider, path)
+    assert refreshed(lake).fragments_profiled == 1
+    refreshed(lake, "scratch")
+    own = told(lake)
+    assert own["part=1"]["extra"]["parities"]["value"] == {"even": 0, "odd": 0}
+    assert own["part=1"]["extra"]["benford_distance"] == {"value": None, "guarantee": "absent", "reason": None}
+    assert own["*"]["extra"]["parities"]["value"] == {"even": 25, "odd": 25}
+    assert close(own, told(lake, "scratch"))
 
 
 def test_hidden_columns_have_none(tmp_path: Path) -> None:
