@@ -21,6 +21,7 @@ from metastore_assets.lookup import Metastore
 from metastore_assets.lookup.json import column_json
 from metastore_assets.pipeline import decisions
 from metastore_assets.pipeline.outcome import RefreshResult
+from metastore_assets.pipeline.packed import SHORT_LIST
 from metastore_assets.pipeline.refresh import plan_refresh, refresh
 from metastore_assets.pipeline.verify import verify
 from tests.pipeline.support import Lake, everything_on_spark
@@ -33,6 +34,9 @@ SHIPPED = "metastore_assets.statistics.user_defined.shipped"
 ALL = [f"{SHIPPED}:{name}" for name in ("Benford", "StringPatterns", "LongestCommonPrefix", "OutsideFences")] + [
     f"{OWN}:{name}" for name in ("Parities", "Letters", "MostFrequent")
 ]
+
+LONG = SHORT_LIST + 1000
+"""Rows of a file of which `id` has so many values that their states are stored beside the list."""
 
 
 def no_spark() -> SparkSession:
@@ -198,10 +202,11 @@ def test_one_more_statistic_reads_only_what_lists_do_not_tell(tmp_path: Path) ->
     """Of listed columns nothing is read again; of one that is not, all fragments, and the plan names it."""
     lake = Lake(tmp_path)
     for partition in (1, 2, 2):
-        lake.append(partition)
+        lake.append(partition, LONG)
     refreshed(lake)
-    lake.options = {"statistics": [f"{OWN}:Letters", f"{OWN}:MostFrequent"]}
+    lake.options = {"statistics": [f"{OWN}:Letters", f"{OWN}:MostFrequent", f"{OWN}:Parities"]}
     assert refreshed(lake).fragments_profiled == 0
+    assert told(lake)["*"]["id"]["parities"]["value"] == expected(lake, "*", "id", False)["parities"]
     assert told(lake)["*"]["group"]["letters"]["value"] == "".join(sorted(set("".join(values_of(lake, "*", "group")))))
 
     off: dict[str, Any] = {"columns": {"id": {"frequencies": "off"}}}
@@ -322,7 +327,7 @@ def test_states_outlive_the_lists_that_they_follow_from(
     lake = Lake(tmp_path)
     lake.options = {"statistics": before}
     for partition in (1, 1, 2):
-        lake.append(partition)
+        lake.append(partition, LONG)
     refreshed(lake)
     monkeypatch.setattr(decisions, "FREQUENCY_LIMIT", 60)
     lake.options = {"statistics": ALL}
