@@ -12,8 +12,16 @@ from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
     from metastore_assets.lookup import Metastore, open_table
+    from metastore_assets.statistics.user_defined.kinds import FrequencyStatistic, MergeableStatistic
 
-__all__ = ["Metastore", "__version__", "open_table"]
+__all__ = ["FrequencyStatistic", "MergeableStatistic", "Metastore", "__version__", "open_table"]
+
+_ROOMS = {
+    "FrequencyStatistic": "statistics.user_defined.kinds",
+    "MergeableStatistic": "statistics.user_defined.kinds",
+    "Metastore": "lookup",
+    "open_table": "lookup",
+}
 
 
 def __getattr__(name: str) -> Any:
@@ -22,8 +30,8 @@ def __getattr__(name: str) -> Any:
         from importlib.metadata import version
 
         return version("metastore-assets")
-    if name in __all__:
-        return getattr(import_module("metastore_assets.lookup"), name)
+    if name in _ROOMS:
+        return getattr(import_module(f"metastore_assets.{_ROOMS[name]}"), name)
     raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
 
 

@@ -27,6 +27,7 @@ from metastore_assets.config_policy import NEAR_UNIQUE_FROM as NEAR_UNIQUE_FROM
 from metastore_assets.config_policy import ColumnPolicy as ColumnPolicy
 from metastore_assets.config_policy import ConfigModel
 from metastore_assets.config_policy import KeptPolicy as KeptPolicy
+from metastore_assets.config_policy import References as References
 from metastore_assets.errors import ConfigError
 from metastore_assets.messages import close_names
 
@@ -91,6 +92,8 @@ class TableConfig(ConfigModel):
     as SQL (`decimal(10,2)`) or statistics (`decimal128(10, 2)`) name them."""
     columns: dict[str, ColumnPolicy] = Field(default_factory=dict)
     """Policy by column (dotted leaf path). The key `default` is the policy of every column not named."""
+    statistics: References = ()
+    """User-defined statistics of all columns of the types that they are for, where `columns` says nothing else."""
     sensor: SensorConfig = SensorConfig()
 
     @model_validator(mode="before")
@@ -140,6 +143,8 @@ class TableConfig(ConfigModel):
         Values inside a struct, list or map are hidden where its own are.
         """
         policy = self.columns.get("default", ColumnPolicy())
+        if "statistics" not in policy.model_fields_set:
+            policy = policy.model_copy(update={"statistics": self.statistics})
         own = self.columns.get(column) if column != "default" else None
         if own is not None:
             policy = policy.model_copy(update={key: getattr(own, key) for key in own.model_fields_set})
@@ -170,6 +175,8 @@ class MetastoreConfig(ConfigModel):
     """Locations that moved, for every table; see `TableConfig.relocate`, which adds to it and wins."""
     allow: tuple[str, ...] = ()
     """Prefixes that the metadata of every table may name; see `TableConfig.allow`, which adds to it."""
+    statistics: References = ()
+    """User-defined statistics of every table; see `TableConfig.statistics`, which adds to it."""
     tables: list[TableConfig] = Field(default_factory=list)
 
     @field_validator("allow", mode="before")
@@ -253,6 +260,7 @@ def _resolve(config: MetastoreConfig, folder: Path) -> MetastoreConfig:
                 "catalog": catalogs[table.catalog] if isinstance(table.catalog, str) else table.catalog,
                 "relocate": everywhere | resolved(table.relocate),
                 "allow": (*allowed, *(_absolute(prefix, folder) for prefix in table.allow)),
+                "statistics": tuple(dict.fromkeys((*config.statistics, *table.statistics))),
             }
         )
         for table in config.tables

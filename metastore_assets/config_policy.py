@@ -2,15 +2,17 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Mapping
-from typing import Any, Literal
+from typing import Annotated, Any, Literal
 
-from pydantic import BaseModel, ConfigDict, ValidationInfo, field_validator, model_validator
+from pydantic import BaseModel, BeforeValidator, ConfigDict, ValidationInfo, field_validator, model_validator
 
 FREQUENCY_LIMIT = 131_072
 """Distinct values, about, up to which `frequencies: auto` lists a column's values; beyond, how many is estimated."""
 NEAR_UNIQUE_FROM = 65_536
 """Values from which on `frequencies: auto` does not list a column of which more than every second one is another."""
+_REFERENCE = re.compile(r"\w+(\.\w+)*:\w+")
 _NOT_BUILT = {"repeated", "top", "on"}
 _BUILT: Mapping[str | None, tuple[str, ...]] = {"frequencies": ("auto", "all", "off"), "ranks": ("off",)}
 
@@ -19,6 +21,20 @@ class ConfigModel(BaseModel):
     """A part of the configuration: frozen, and without keys that nobody knows."""
 
     model_config = ConfigDict(extra="forbid", frozen=True)
+
+
+def _references(value: Any) -> Any:
+    """One alone stands for a list of one."""
+    given = (value,) if isinstance(value, str) else value
+    if not isinstance(given, list | tuple) or not all(
+        isinstance(own, str) and _REFERENCE.fullmatch(own) for own in given
+    ):
+        raise ValueError("user-defined statistics by module and class, such as my_package.my_stats:Benford")
+    return given
+
+
+References = Annotated[tuple[str, ...], BeforeValidator(_references)]
+"""Classes of user-defined statistics, each as `module:Class`."""
 
 
 class KeptPolicy(ConfigModel):
@@ -31,6 +47,9 @@ class KeptPolicy(ConfigModel):
     quantiles: Literal["sketch", "off"] = "sketch"
     values: Literal["shown", "hidden"] = "shown"
     """`hidden`: nothing is kept that tells of a value, only counts and lengths."""
+
+    statistics: References = ()
+    """User-defined statistics that the column has, where they are for its type."""
 
     @property
     def lists(self) -> bool:

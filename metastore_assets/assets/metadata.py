@@ -7,10 +7,11 @@ import pyarrow as pa
 from dagster import MetadataValue, TableColumn, TableColumnConstraints, TableSchema, serialize_value
 
 from metastore_assets.assets.names import Kind
+from metastore_assets.lookup.json import column_json
 from metastore_assets.pictures.facts import distinct_text, facts_of, maximum_text, minimum_text, range_text
 from metastore_assets.pictures.glance import Glance
 from metastore_assets.pictures.picture import ColumnPicture, fitting, fitting_picture
-from metastore_assets.pictures.text import number, short, type_name
+from metastore_assets.pictures.text import number, result, short, type_name
 from metastore_assets.statistics.column import STATISTICS, ColumnStatistics
 from metastore_assets.statistics.types import leaf_columns, type_text
 
@@ -25,9 +26,11 @@ PICTURE = "picture"
 _SCHEMA = 13_000
 _STATISTICS = 7_000
 _PICTURE = 22_000
+_USER_DEFINED = 3_000
 _MOST_FILES = 10
 _CELL = 36
 """Characters of a cell: a UUID, or a time to the nanosecond."""
+_LONG_CELL = 200
 
 
 def profile_metadata(kind: Kind, glance: Glance, title: str, uris: Sequence[str], schema: pa.Schema) -> Metadata:
@@ -69,7 +72,10 @@ def picture(kind: Kind, glance: Glance, title: str) -> str:
     """Markdown of the picture: what is in the kind of file; of statistics everything, and a table of all columns."""
     columns = [own for column in glance.columns if (own := _of_kind(kind, column)) is not None]
     drawn = fitting_picture(title, columns, f"{kind} at a glance", _PICTURE)
-    return f"{drawn}\n\n{statistics_markdown(glance.rows)}" if kind == "statistics" else drawn
+    if kind != "statistics":
+        return drawn
+    tables = [statistics_markdown(glance.rows), user_defined_markdown(glance.rows)]
+    return "\n\n".join([drawn, *(table for table in tables if table)])
 
 
 def statistics_markdown(rows: Sequence[ColumnStatistics]) -> str:
@@ -82,6 +88,27 @@ def statistics_markdown(rows: Sequence[ColumnStatistics]) -> str:
         return "\n".join([head, *lines[:count], *([f"\n{number(rest)} more columns"] if rest else [])])
 
     return fitting(build, len(lines), _STATISTICS)
+
+
+def user_defined_markdown(rows: Sequence[ColumnStatistics]) -> str:
+    """The user-defined statistics of all columns as a Markdown table, or of the first; empty where there are none."""
+    lines = [
+        f"| {_cell(row['column'])} | {_cell(name)} | {_cell(result(told), _LONG_CELL)} |"
+        for row in map(column_json, (row for row in rows if row.user_defined))
+        for name, told in row["user_defined"].items()
+    ]
+
+    def build(count: int) -> str:
+        rest = len(lines) - count
+        return "\n".join(
+            [
+                "| column | statistic | value |\n|---|---|---|",
+                *lines[:count],
+                *([f"\n{number(rest)} more"] if rest else []),
+            ]
+        )
+
+    return fitting(build, len(lines), _USER_DEFINED) if lines else ""
 
 
 def guarantee(kind: Kind, rows: Sequence[ColumnStatistics]) -> str:
@@ -157,6 +184,6 @@ _CELLS: Mapping[str, Callable[[ColumnStatistics], str]] = {
 """What the Markdown table tells of a column, by statistic."""
 
 
-def _cell(text: str) -> str:
+def _cell(text: str, most: int = _CELL) -> str:
     """The text as one Markdown cell that shows it literally."""
-    return "".join(f"\\{c}" if c in "\\`*_{}[]<>()#+-!|~&$" else c for c in short(text, _CELL))
+    return "".join(f"\\{c}" if c in "\\`*_{}[]<>()#+-!|~&$" else c for c in short(text, most))

@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING
 
 import click
 
+from metastore_assets.cli.check_statistic import check_statistic
 from metastore_assets.cli.completion import column_list
 from metastore_assets.cli.failures import Invocation, MetastoreGroup, note
 from metastore_assets.cli.options import (
@@ -51,6 +52,7 @@ cli.add_command(refresh)
 cli.add_command(profile)
 cli.add_command(verify)
 cli.add_command(purge)
+cli.add_command(check_statistic)
 
 
 @cli.command()

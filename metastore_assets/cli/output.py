@@ -63,6 +63,9 @@ class Output(Protocol):
     def verified(self, result: Answer) -> None:
         """What was compared with the table, and what differs."""
 
+    def checked(self, result: Answer) -> None:
+        """What became of trying the laws of a user-defined statistic."""
+
 
 class JsonOutput:
     """One JSON document per line."""
@@ -111,6 +114,10 @@ class JsonOutput:
         _write(result)
 
     def verified(self, result: Answer) -> None:
+        """An object."""
+        _write(result)
+
+    def checked(self, result: Answer) -> None:
         """An object."""
         _write(result)
 

@@ -159,6 +159,9 @@ def print_statistics(
         # Of a struct, list or map the rows that follow tell all there is to tell.
         if row["reason"] and not (following and following["column"].startswith(f"{row['column']}.")):
             page.line(Styled(f"  {text.printable(row['column'])}: {text.one_line(row['reason'])}", "dim"))
+    for row in rows:
+        for name, own in row["user_defined"].items():
+            page.line(Styled(f"  {text.printable(row['column'])}: {name} {text.result(own)}", "dim"))
     if left_out and page.width is not None:
         hint = f"not shown: {', '.join(left_out)} (see {elsewhere})"
         for line in textwrap.wrap(hint, max(20, page.width - 2)):

@@ -175,6 +175,22 @@ class TerminalOutput:
         for row in result["unreadable"]:
             self._page.line(Styled(f"  {text.printable(row['path'])}: {text.printable(row['message'])}", "red"))
 
+    def checked(self, result: Answer) -> None:
+        """One line, and the data on which a law does not hold."""
+        name = Styled(result["statistic"], "bold")
+        classes = ", ".join(result["type_classes"])
+        found = result["counterexample"]
+        verdict = Styled("all laws hold", "green") if found is None else Styled("a law does not hold", "red")
+        self._page.line(name, f" {result['name']}, revision {result['revision']}, by {result['route']}: ", verdict)
+        if found is None:
+            self._page.line(Styled(f"  tried on {classes}", "dim"))
+            return
+        self._page.line(f"  {found['law']}; but of {found['type_class']}")
+        for rows in found["data"]:
+            self._page.line(f"    {text.printable(rows)}")
+        self._page.line(f"  expected {text.printable(found['expected'])}")
+        self._page.line(f"  found    {text.printable(found['found'])}")
+
     def _not_shown(self, headings: Sequence[str]) -> None:
         if headings:
             self._page.line(Styled(f"  not shown: {', '.join(headings)} (see --json)", "dim"))

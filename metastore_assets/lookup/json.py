@@ -19,6 +19,7 @@ from metastore_assets.lookup.table import Bin, TopValues
 from metastore_assets.statistics.column import STATISTICS, ColumnStatistics
 from metastore_assets.statistics.declared import Kind
 from metastore_assets.statistics.frequencies import Percentiles
+from metastore_assets.statistics.user_defined.results import Result
 from metastore_assets.store.manifest import Decision, Version
 
 Json = dict[str, Any]
@@ -57,8 +58,12 @@ def _decision_json(decision: Decision | None) -> Json | None:
 
 
 def column_json(row: ColumnStatistics) -> Json:
-    """One column of `show`. null where a statistic is not known or not defined for the type."""
-    return {name: _FORMS[own.kind](getattr(row, name), row) for name, own in STATISTICS.items() if own.is_told}
+    """One column of `show`. null where a statistic is not known or not defined for the type.
+
+    User-defined statistics are under the key `user_defined`, by name.
+    """
+    told = {name: _FORMS[own.kind](getattr(row, name), row) for name, own in STATISTICS.items() if own.is_told}
+    return {**told, "user_defined": {name: _result_json(own) for name, own in row.user_defined.items()}}
 
 
 def top_json(top: TopValues) -> list[Json]:
@@ -99,6 +104,23 @@ def scalar_json(value: pa.Scalar | None) -> Any:
         # Parquet files may call bytes text that are none; they are shown, not refused.
         return data.decode("utf-8", "backslashreplace")
     return data.hex()
+
+
+def _result_json(result: Result) -> Json:
+    return {"value": value_json(result.value), "guarantee": result.guarantee, "reason": result.reason}
+
+
+def value_json(value: pa.Scalar) -> Any:
+    """A value of any type as JSON: lists and maps, whose entries are pairs, as lists; structs as objects."""
+    if not value.is_valid:
+        return None
+    if t.is_struct(value.type):
+        return {name: value_json(own) for name, own in value.items()}
+    if t.is_map(value.type):
+        return [[value_json(own) for own in entry.values()] for entry in value.values]
+    if t.is_nested(value.type):
+        return [value_json(own) for own in value.values]
+    return scalar_json(value)
 
 
 def integer_json(value: int | None) -> int | str | None:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import math
 import re
 import unicodedata
+from collections.abc import Mapping
 from typing import Any
 
 ABSENT = "–"
@@ -43,6 +44,16 @@ def number(value: int | float | str | None) -> str:
 def estimate(shown: str, guarantee: str) -> str:
     """A number that is shown, marked where it is an estimate."""
     return f"~{shown}" if guarantee == "estimate" else shown
+
+
+def result(told: Mapping[str, Any]) -> str:
+    """A user-defined statistic, as JSON has it: its value, marked as an estimate where it is one, or why there is none.
+
+    Of structs the values of their fields, in their order.
+    """
+    if told["value"] is None:
+        return ABSENT if told["reason"] is None else f"{ABSENT} ({one_line(told['reason'])})"
+    return estimate(_nested(told["value"]), told["guarantee"])
 
 
 def at_least(shown: str, exact: bool) -> str:
@@ -155,6 +166,14 @@ def seconds(amount: float) -> str:
 def plural(count: int, noun: str, nouns: str | None = None) -> str:
     """`1 partition`, `2 partitions`."""
     return f"{count:,} {noun if count == 1 else nouns or noun + 's'}"
+
+
+def _nested(given: Any) -> str:
+    if isinstance(given, Mapping):
+        return " ".join(map(_nested, given.values()))
+    if isinstance(given, list):
+        return "; ".join(map(_nested, given)) if given else "none"
+    return number(given) if isinstance(given, int | float) and not isinstance(given, bool) else value(given)
 
 
 def _measure(value: float) -> str:

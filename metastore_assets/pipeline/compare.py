@@ -22,6 +22,8 @@ from metastore_assets.statistics.profile import all_null_statistics
 from metastore_assets.statistics.states import histograms_of_states, state_rows
 from metastore_assets.statistics.told import completed
 from metastore_assets.statistics.types import type_text
+from metastore_assets.statistics.user_defined.results import Result
+from metastore_assets.statistics.user_defined.telling import with_user_defined
 from metastore_assets.store.manifest import ProfileFiles
 
 _ROUNDED = 1e-9
@@ -66,7 +68,8 @@ def opened(
         if merged:
             row_count, states = read_states(states_files, files, layout)
             labels = [(leaf.path, type_text(leaf.type)) for leaf, _ in layout.leaves]
-            rows = {row.field_id: completed(row) for row in state_rows(states, labels)}
+            told_rows = zip(state_rows(states, labels), layout.leaves, strict=True)
+            rows = {row.field_id: with_user_defined(completed(row), policy) for row, (_, policy) in told_rows}
             found = zip(rows, histograms_of_states(states), strict=True)
             histograms = {field_id: own for field_id, own in found if own is not None}
         else:
@@ -94,6 +97,7 @@ def differences(layout: Layout, stored: ProfileView, found: ProfileView) -> Iter
             left, right = getattr(own, name), getattr(other, name)
             if not _same(left, right):
                 yield Difference(leaf.path, name, _text(left), _text(right))
+        yield from _user_defined_differences(leaf.path, own, other)
         if own.frequencies == other.frequencies == "listed":
             yield from _list_differences(
                 leaf.path, stored.read_list(leaf.field_id) or EMPTY, found.read_list(leaf.field_id) or EMPTY
@@ -110,6 +114,14 @@ def _compared(own: ColumnStatistics, other: ColumnStatistics) -> list[str]:
     if "estimate" in (own.percentiles_guarantee, other.percentiles_guarantee):
         left_out |= {"percentiles"}
     return [name for name, one in STATISTICS.items() if one.merge != "named" and name not in left_out]
+
+
+def _user_defined_differences(column: str, own: ColumnStatistics, other: ColumnStatistics) -> Iterator[Difference]:
+    nothing = Result(pa.nulls(1), "absent")
+    for name in sorted(own.user_defined.keys() | other.user_defined.keys()):
+        left, right = (row.user_defined.get(name, nothing) for row in (own, other))
+        if "estimate" not in (left.guarantee, right.guarantee) and not _same(left.value.as_py(), right.value.as_py()):
+            yield Difference(column, name, _text(left.value.as_py()), _text(right.value.as_py()))
 
 
 def _same(left: Any, right: Any) -> bool:

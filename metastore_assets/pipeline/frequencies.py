@@ -31,6 +31,8 @@ from metastore_assets.statistics.frequencies import (
     frequency_facts,
     sum_frequencies,
 )
+from metastore_assets.statistics.types import type_class
+from metastore_assets.statistics.user_defined.telling import facts_with_results
 from metastore_assets.store.manifest import ProfileFiles
 from metastore_assets.store.objects import ObjectStore
 
@@ -257,8 +259,8 @@ def _write_sums(
     facts: dict[int, FrequencyFacts] = {}
     with FrequencyWriter(store, folder, layout) as writer:
         for position, whole in lists:
-            leaf, _ = layout.leaves[position]
-            facts[position] = frequency_facts(whole)
+            leaf, policy = layout.leaves[position]
+            facts[position] = facts_with_results(frequency_facts(whole), policy, type_class(leaf.type), whole)
             writer.add(leaf.path, leaf.field_id, whole)
     return _Part(total, facts, (min(facts), writer.path))
 

@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Mapping
+from collections.abc import Iterable, Iterator, Mapping
+from contextlib import contextmanager
 from dataclasses import dataclass
 from typing import Literal
 
@@ -82,6 +83,10 @@ class Held:
         """(Field id, output) of what is wanted of the columns that a profile has, and that it does not hold."""
         return [found for held, wanted in self._pairs(layout) for found in held.lacking(wanted, unlisted)]
 
+    def defines(self, columns: Iterable[str]) -> bool:
+        """Whether user-defined statistics are wanted of any of the columns, by identity."""
+        return any(own.user_defined for column in columns if (own := self._signatures[column]) is not None)
+
     def names(self, layout: str) -> dict[str, str]:
         """By column of a layout, a digest of the names and places that its files go by."""
         own = {column: signature_of(text) for column, text in self.layouts.get(layout, {}).items()}
@@ -117,7 +122,8 @@ def table_layout(schema: pa.Schema, table: TableConfig, decided: Mapping[str, De
     owners: dict[str, str] = {}
     for own_field, field_leaves in zip(schema, schema_leaves(schema), strict=True):
         own = [(leaf, _policy(table, leaf, decided or {})) for leaf in field_leaves]
-        signatures[field_identity(own_field)] = signature(len(leaves), own).to_text()
+        with _naming(table):
+            signatures[field_identity(own_field)] = signature(len(leaves), own).to_text()
         owners |= {leaf.field_id: field_identity(own_field) for leaf in field_leaves}
         leaves += own
     columns = [leaf.path for leaf, _ in leaves]
@@ -139,6 +145,15 @@ def _policy(table: TableConfig, leaf: LeafColumn, decided: Mapping[str, Decided]
     if policy.frequencies != "auto" or leaf.field_id not in decided:
         return policy
     return policy.decided(decided[leaf.field_id])
+
+
+@contextmanager
+def _naming(table: TableConfig) -> Iterator[None]:
+    """What is wrong with a user-defined statistic is told of the table that is to have it."""
+    try:
+        yield
+    except ConfigError as error:
+        raise ConfigError(f"table {table.name!r}: {error}") from error
 
 
 def field_identity(field: pa.Field) -> str:

@@ -25,7 +25,8 @@ from metastore_assets.produce.loading import Loader
 from metastore_assets.produce.runs import Run
 from metastore_assets.spark.tasks import SparkExecutor
 from metastore_assets.statistics.frequencies import EMPTY, Frequencies, FrequencyFacts, frequency_facts
-from metastore_assets.statistics.types import type_class
+from metastore_assets.statistics.types import class_named, type_class
+from metastore_assets.statistics.user_defined.telling import facts_with_results, follows_from_list
 from metastore_assets.store.manifest import FragmentEntry, ListFiles, ProfileFiles
 from metastore_assets.store.objects import ObjectStore
 
@@ -63,7 +64,12 @@ class TableLists:
             else:
                 told[position] = frequency_facts(EMPTY)
         for name, columns in by_class.items():
-            told |= {columns[field_id]: own for field_id, own in reader.facts(name, list(columns)).items()}
+            for field_id, own in reader.facts(name, list(columns)).items():
+                _, policy = self._layout.leaves[columns[field_id]]
+                cls = class_named(name)
+                if follows_from_list(policy, cls):
+                    own = facts_with_results(own, policy, cls, reader.frequencies(field_id, name))
+                told[columns[field_id]] = own
         return told
 
     def files(self, whole: Sequence[ProfileFiles]) -> ListFiles | None:

@@ -201,6 +201,8 @@ def holds(known: Held, entry: PartitionEntry, fragments: Sequence[FragmentEntry]
     missing = known.missing(entry.layout)
     if not missing:
         return True
+    if known.defines(missing):
+        return False  # which have a value of no rows, too
     # What the partition's profile does not have must be null in all its rows.
     return all(
         missing <= known.missing(fragment.layout) and not missing & set(fragment.unprofiled) for fragment in fragments

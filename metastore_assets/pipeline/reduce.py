@@ -38,6 +38,7 @@ from metastore_assets.statistics.profile import ColumnProfile
 from metastore_assets.statistics.states import histograms_of_states, state_rows
 from metastore_assets.statistics.told import apply_facts, completed
 from metastore_assets.statistics.types import type_text
+from metastore_assets.statistics.user_defined.telling import with_user_defined
 from metastore_assets.store.manifest import NodeEntry, ProfileFiles
 from metastore_assets.store.objects import ObjectStore
 
@@ -134,8 +135,11 @@ def _unpack(store: ObjectStore, layout: Layout, group: Group) -> tuple[str, Prof
     with StatesFiles(store) as opened, FrequencyReader(opened, packed) as lists:
         row_count, states = read_states(opened, packed, layout)
         with ProfileWriter(store, group.folder, layout, row_count) as writer:
-            for row, histogram in zip(_rows(layout, states), histograms_of_states(states), strict=True):
+            rows = zip(_rows(layout, states), layout.leaves, histograms_of_states(states), strict=True)
+            for row, (_, policy), histogram in rows:
                 frequencies = lists.read(row.field_id) if row.frequencies == "listed" else None
+                if policy.statistics and frequencies is not None:
+                    row = with_user_defined(row, policy, frequencies)
                 writer.add(ColumnProfile(row, frequencies, histogram))
     return group.key, writer.files
 
@@ -205,8 +209,8 @@ def _rows(layout: Layout, states: pa.Table) -> list[ColumnStatistics]:
     """The statistics that states amount to, under the names of now."""
     labels = [(leaf.path, type_text(leaf.type)) for leaf, _ in layout.leaves]
     return [
-        as_named(completed(row), position, leaf)
-        for position, (row, (leaf, _)) in enumerate(zip(state_rows(states, labels), layout.leaves, strict=True))
+        as_named(with_user_defined(completed(row), policy), position, leaf)
+        for position, (row, (leaf, policy)) in enumerate(zip(state_rows(states, labels), layout.leaves, strict=True))
     ]
 
 

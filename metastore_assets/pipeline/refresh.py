@@ -32,6 +32,7 @@ from metastore_assets.pipeline.plan import Plan, make_plan
 from metastore_assets.pipeline.profiling import profile_all, profile_error, save_as, saving
 from metastore_assets.pipeline.reading import TaskReader
 from metastore_assets.pipeline.rewriting import without_lists
+from metastore_assets.pipeline.signatures import check_sources
 from metastore_assets.pipeline.states_files import sound
 from metastore_assets.store.manifest import FragmentEntry, Version
 from metastore_assets.store.objects import ObjectStore
@@ -193,6 +194,7 @@ def _plan(
         decided = planned_decisions(base, snapshot.schema, table, versions.objects, moved_on=moved_on)
     layout = table_layout(snapshot.schema, table, decided)
     _check_hidden(table, layout, snapshot.partition_columns)
+    check_sources(table.name, base.layouts.values() if base else (), layout.signatures)
     layouts = {**made, **(base.layouts if base else {}), layout.id: layout.signatures}
     stored = [*(base.fragments if base else ()), *versions.pending()]
     return make_plan(

@@ -28,6 +28,7 @@ from metastore_assets.statistics.states import KEPT, SKETCHES, histograms_of_sta
 from metastore_assets.statistics.told import as_kept
 from metastore_assets.statistics.types import type_text
 from metastore_assets.statistics.union import as_union, union_of
+from metastore_assets.statistics.user_defined.states import states_of_list
 from metastore_assets.store.manifest import FragmentEntry, NodeEntry, ProfileFiles
 from metastore_assets.store.objects import ObjectStore
 
@@ -195,6 +196,7 @@ def _without_lists(
             one = table.select([*KEPT, *SKETCHES]).slice(at, 1).combine_chunks()
             (row,) = state_rows(one, [(leaf.path, type_text(leaf.type))])
             (histogram,) = histograms_of_states(one)
+            row = replace(row, user_states=states_of_list(policy, cls, list_at(table, at)))
         unlisted[section].append(field_id)
         order[at] = table.num_rows + len(made)
         made.append((as_kept(row, policy), histogram))

@@ -16,18 +16,22 @@ from functools import lru_cache
 from typing import Any
 
 from metastore_assets.config import KeptPolicy
-from metastore_assets.errors import UnsupportedTypeError
+from metastore_assets.errors import ConfigError, UnsupportedTypeError
 from metastore_assets.statistics.histogram import histogram_capacity
 from metastore_assets.statistics.leaves import LeafColumn
 from metastore_assets.statistics.types import signature as class_signature
 from metastore_assets.statistics.types import type_class
+from metastore_assets.statistics.user_defined.kinds import MergeableStatistic
+from metastore_assets.statistics.user_defined.loading import loaded
 
-STATISTICS_VERSION = "2"
+STATISTICS_VERSION = "3"
 FREQUENCIES_VERSION = "1"
 HISTOGRAMS_VERSION = "1"
 """Each is raised when its output would come out differently of the same rows, so that it is computed again."""
 PROFILE_VERSION = f"{STATISTICS_VERSION}.{FREQUENCIES_VERSION}.{HISTOGRAMS_VERSION}"
 
+LISTED = "="
+"""Begins the keys of user-defined statistics that follow from lists."""
 _DEFAULT = KeptPolicy()
 _CAPACITY = histogram_capacity(int(_DEFAULT.histogram))
 
@@ -47,6 +51,9 @@ class Signature:
     histograms: Mapping[str, int] = field(default_factory=dict)
     """Most bins, 0 for no histogram; leaves not named have the default."""
     without_quantiles: tuple[str, ...] = ()
+    user_defined: Mapping[str, Mapping[str, str]] = field(default_factory=dict)
+    """By leaf, the user-defined statistics that it has: digest of the source by key, `module:Class@revision`. Of those
+    that follow from lists the key begins with `=`, for nothing is held for their sake."""
     frequencies_version: str = ""
     histograms_version: str = ""
 
@@ -73,11 +80,17 @@ class Signature:
                 yield leaf, "frequencies"
             if not self._has_bins(wanted, leaf):
                 yield leaf, "histogram"
+            # States follow from lists too.
+            if self.state(leaf, unlisted) not in ("listed", "auto"):
+                own = self.user_defined.get(leaf, {})
+                lacking = (key for key in wanted.user_defined.get(leaf, {}) if key not in own)
+                yield from ((leaf, key) for key in lacking if not key.startswith(LISTED))
 
     def equals(self, wanted: Signature, unlisted: Collection[str] = ()) -> bool:
         """Whether what is held is what is wanted, no more and no less; names and order aside."""
         return (
             (self.statistics, self.without_quantiles) == (wanted.statistics, wanted.without_quantiles)
+            and self.user_defined == wanted.user_defined
             and self.serves(wanted, unlisted)
             and all(
                 self._bins(leaf) == wanted._bins(leaf) and self._resolved(leaf, unlisted) == wanted._resolved(leaf)
@@ -112,6 +125,7 @@ class Signature:
         told |= {"frequencies": self.frequencies} if self.frequencies else {}
         told |= {"histograms": self.histograms} if self.histograms else {}
         told |= {"without_quantiles": list(self.without_quantiles)} if self.without_quantiles else {}
+        told |= {"user_defined": self.user_defined} if self.user_defined else {}
         told["versions"] = [self.frequencies_version, self.histograms_version]
         return json.dumps(told, ensure_ascii=False, sort_keys=True, separators=(",", ":"))
 
@@ -129,6 +143,7 @@ def signature_of(text: str) -> Signature | None:
             told.get("frequencies", {}),
             told.get("histograms", {}),
             tuple(told.get("without_quantiles", ())),
+            told.get("user_defined", {}),
             frequencies_version,
             histograms_version,
         )
@@ -157,9 +172,43 @@ def signature(position: int, leaves: Iterable[tuple[LeafColumn, KeptPolicy]]) ->
         frequencies=states,
         histograms=bins,
         without_quantiles=tuple(leaf for leaf, policy in valued if policy.quantiles == "off"),
+        user_defined={leaf.field_id: held for leaf, policy in own if (held := _user_defined(leaf, policy))},
         frequencies_version=FREQUENCIES_VERSION,
         histograms_version=HISTOGRAMS_VERSION,
     )
+
+
+def check_sources(table: str, held: Iterable[Mapping[str, str]], wanted: Mapping[str, str]) -> None:
+    """Raise ConfigError when a user-defined statistic that is wanted has another source than the one, of the same
+    revision, that stored profiles were made with. Both are signatures by column."""
+    sources = dict(_sources(wanted))
+    if not sources:
+        return
+    for own in held:
+        for key, source in _sources(own):
+            if sources.get(key, source) != source:
+                reference, _, revision = key.removeprefix(LISTED).rpartition("@")
+                raise ConfigError(
+                    f"table {table!r}: statistics: the source of {reference!r} has changed since numbers were computed "
+                    f"by it, and its revision is still {revision!r}: "
+                    "give the class another revision, or its former source"
+                )
+
+
+def _sources(signatures: Mapping[str, str]) -> Iterator[tuple[str, str]]:
+    for text in signatures.values():
+        own = signature_of(text)
+        for sources in own.user_defined.values() if own is not None else ():
+            yield from sources.items()
+
+
+def _user_defined(leaf: LeafColumn, policy: KeptPolicy) -> dict[str, str]:
+    if not policy.statistics or policy.values == "hidden" or not _has_values(leaf):
+        return {}
+    return {
+        own.key if isinstance(own.statistic, MergeableStatistic) else f"{LISTED}{own.key}": own.source
+        for own in loaded(policy.statistics, type_class(leaf.type))
+    }
 
 
 def digest(parts: Iterable[str]) -> str:

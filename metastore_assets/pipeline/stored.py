@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence, Set
 from contextlib import ExitStack
+from dataclasses import replace
 from typing import NamedTuple
 
 import pyarrow as pa
@@ -37,6 +38,7 @@ from metastore_assets.statistics.tables import (
 from metastore_assets.statistics.told import as_kept
 from metastore_assets.statistics.types import class_named, type_text
 from metastore_assets.statistics.union import as_union
+from metastore_assets.statistics.user_defined.states import keys_of, states_of_list, wanted_keys
 from metastore_assets.store.manifest import ProfileFiles
 from metastore_assets.store.objects import ObjectStore
 from metastore_assets.store.sections import SectionReader
@@ -58,7 +60,9 @@ def read_states(opened: StatesFiles, files: ProfileFiles, layout: Layout) -> tup
         rows = {field_id: at for at, field_id in enumerate(table["field_id"].to_pylist())}
     held = [_Held(*row) for row in zip(*(table[name].to_pylist() for name in _Held._fields), strict=True)]
     wanted = [leaf.field_id for leaf, _ in layout.leaves if leaf.field_id in rows]
-    lists = _read_lists(opened, files, [field_id for field_id in wanted if held[rows[field_id]].is_implied])
+    policies = {leaf.field_id: policy for leaf, policy in layout.leaves}
+    listed = [own for own in wanted if held[rows[own]].is_implied or held[rows[own]].lacks_states(policies[own])]
+    lists = _read_lists(opened, files, listed)
     order: list[int] = []
     added: list[tuple[ColumnStatistics, Histogram | None]] = []
     for leaf, policy in layout.leaves:
@@ -82,6 +86,10 @@ def read_states(opened: StatesFiles, files: ProfileFiles, layout: Layout) -> tup
         else:
             (row,) = state_rows(table.slice(place, 1), [(leaf.path, type_text(leaf.type))])
             (histogram,) = histograms_of_states(table.slice(place, 1).combine_chunks())
+            if own.lacks_states(policy):
+                assert row.type_class is not None
+                states = states_of_list(policy, row.type_class, lists.get(leaf.field_id, EMPTY))
+                row = replace(row, user_states=states)
         added.append((as_kept(row, policy), _limited(histogram, policy)))
     if added:
         more = states_table([row for row, _ in added], [histogram for _, histogram in added], union)
@@ -112,6 +120,7 @@ class _Held(NamedTuple):
     distinct_sketch: bytes | None
     quantile_minimum: float | None
     histogram_capacity: int | None
+    user_states: bytes | None
 
     @property
     def is_implied(self) -> bool:
@@ -132,7 +141,14 @@ class _Held(NamedTuple):
             (policy.lists or self.frequencies in states)
             and (policy.quantiles != "off" or self.quantile_minimum is None)
             and (self.histogram_capacity is None or self.histogram_capacity <= _capacity(policy))
+            and keys_of(self.user_states) == wanted_keys(policy, self.type_class)
         )
+
+    def lacks_states(self, policy: KeptPolicy) -> bool:
+        """Whether states of user-defined statistics are asked for that are not stored, and follow from the list."""
+        if not policy.statistics or (self.frequencies != "listed" and self.value_count):
+            return False
+        return not wanted_keys(policy, self.type_class) <= keys_of(self.user_states)
 
 
 def _capacity(policy: KeptPolicy) -> int:

@@ -38,6 +38,12 @@ class Block:
     def __len__(self) -> int:
         return len(self.counts)
 
+    def array(self) -> pa.Array:
+        """The values, of the canonical type."""
+        if self.numbers is None or self.values.type == self.cls.arrow:
+            return self.values
+        return canonical_array(pl.Series(self.numbers), self.cls)
+
     def hashes(self) -> tuple[Words, Words]:
         """Two hashes of each value."""
         if self.numbers is not None and self.numbers.dtype != object:

@@ -2,16 +2,16 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Literal
 
 import pyarrow as pa
 
+from metastore_assets.statistics.declared import Guarantee as Guarantee
 from metastore_assets.statistics.declared import declare, declared
 from metastore_assets.statistics.frequencies import Percentiles
-
-Guarantee = Literal["exact", "bound", "estimate", "absent"]
-"""`exact`; `bound`: the true value is no further out; `estimate`; `absent`: not known, which never means zero."""
+from metastore_assets.statistics.user_defined.results import Result
 
 FrequencyState = Literal["listed", "estimated", "off", "absent"]
 """`listed`: every value with its frequency in frequencies.parquet. `estimated`: `auto` found that listing is not worth
@@ -95,6 +95,11 @@ class ColumnStatistics:
     """Mergeable state of the distinct count, a HyperLogLog: see distinct.py."""
     fingerprint: bytes | None = field(default=None, metadata=declare("bytes", "fingerprint", "together", told=False))
     """16 bytes, equal for equal multisets of values and nulls, whatever the order of rows: see distinct.py."""
+
+    user_defined: Mapping[str, Result] = field(default_factory=dict)
+    """By name, the user-defined statistics that the column's policy asks for and its type allows."""
+    user_states: bytes | None = None
+    """Mergeable states of those that have them: see user_defined/states.py."""
 
 
 STATISTICS = declared(ColumnStatistics)

@@ -8,6 +8,9 @@ from typing import Any, Literal
 
 import pyarrow as pa
 
+Guarantee = Literal["exact", "bound", "estimate", "absent"]
+"""`exact`; `bound`: the true value is no further out; `estimate`; `absent`: not known, which never means zero."""
+
 Kind = Literal["place", "count", "measure", "flag", "text", "bytes", "sum", "value", "percentiles"]
 """`count`: an integer. `measure`: a float. `sum`: an exact number as text. `value`: one of the column's own values, of
 the typed union; `percentiles`: a list of (fraction, such a value)."""

@@ -30,6 +30,7 @@ from metastore_assets.statistics.physical import order_key, storage
 from metastore_assets.statistics.quantiles import build_quantile_sketch, merge_quantile_sketches
 from metastore_assets.statistics.runs import BLOCK, SortedValues
 from metastore_assets.statistics.types import TypeClass
+from metastore_assets.statistics.user_defined.states import Accumulator
 
 State = TypeVar("State")
 _MOST = 64
@@ -91,12 +92,17 @@ class Describer:
     _moments: Fold[Moments] = field(default_factory=lambda: Fold(merge_moments))
     _digests: Fold[bytes] = field(default_factory=lambda: Fold(merge_quantile_sketches))
     _histograms: Fold[Histogram] = field(default_factory=lambda: Fold(merge_histograms))
+    _user_defined: Accumulator = field(init=False)
+
+    def __post_init__(self) -> None:
+        self._user_defined = Accumulator(self.policy.statistics, self.cls)
 
     def add(self, block: Frequencies) -> None:
         """Take the next block. Raises UnsupportedTypeError for text that is not UTF-8."""
         counts = block.counts.to_numpy()
         self._distinct += len(block)
         self._duplicates += int((counts > 1).sum())
+        self._user_defined.add(block.values, block.counts)
         described = self._without_nan(listed_block(block))
         if len(described):
             self._rank(Frequencies(block.values.slice(0, len(described)), block.counts.slice(0, len(described))))
@@ -110,6 +116,8 @@ class Describer:
         for start in range(0, len(run), BLOCK):
             block = passing_block(run.part(start, min(start + BLOCK, len(run))), self.cls)
             self.passed_by += int(block.counts.sum())
+            if self._user_defined:
+                self._user_defined.add(block.array(), pa.array(block.counts))
             block = self._without_nan(block)
             if len(block):
                 self._take(block)
@@ -132,6 +140,7 @@ class Describer:
             "true_count": self._trues if cls.kind == "boolean" else None,
             "total_bytes": self._lengths.bytes if has_lengths else row.value_count * width,
             "quantile_sketch": self._digests.total(),
+            "user_states": self._user_defined.states(),
             **self._bounds(),
         }
         if not self.passed_by:

@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
-from dataclasses import dataclass
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass, field
 
 import numpy as np
 import numpy.typing as npt
@@ -15,6 +15,7 @@ from metastore_assets.iso8601 import temporal_text
 from metastore_assets.statistics.physical import canonical_array, physical_series
 from metastore_assets.statistics.runs import Counted, sum_counts
 from metastore_assets.statistics.types import TypeClass, type_class
+from metastore_assets.statistics.user_defined.results import Result
 
 PERCENTS = (1, 5, 10, 25, 50, 75, 90, 95, 99)
 """The percentiles that are kept, as percents."""
@@ -69,6 +70,8 @@ class FrequencyFacts:
     """Distinct values that occur more than once."""
     ranked: pa.Array
     """The values of `percentiles`, as an array: scalars travel as Python values, of which some are rounded."""
+    user_defined: Mapping[str, Result] = field(default_factory=dict)
+    """By name, the user-defined statistics that follow from the list and are asked for."""
 
     @property
     def percentiles(self) -> Percentiles:

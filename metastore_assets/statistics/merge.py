@@ -32,6 +32,7 @@ from metastore_assets.statistics.sketches import (
     merged_fingerprints,
     merged_histograms,
     merged_moments,
+    merged_user_states,
 )
 from metastore_assets.statistics.states import (
     KEPT,
@@ -131,7 +132,8 @@ def _merge(
     moments = merged_moments(parts, typed)
     sketches = merged_distinct_sketches(parts, typed)
     digests = merged_digests(parts, typed, moments)
-    columns = sketch_columns(moments, digests, sketches, merged_histograms(parts, typed))
+    histograms, user_states = merged_histograms(parts, typed), merged_user_states(parts, typed)
+    columns = sketch_columns(moments, digests, sketches, histograms, user_states)
     merged |= dict(zip(SKETCHES, columns, strict=True))
     _tell_distinct(merged, parts, typed, classes, (lower, upper), sketches)
     return one_chunk(pa.table(merged))

@@ -22,6 +22,7 @@ from metastore_assets.statistics.naming import value_width
 from metastore_assets.statistics.runs import SortedValues, count_dense, mostly_distinct
 from metastore_assets.statistics.told import as_kept
 from metastore_assets.statistics.types import TypeClass, type_class, type_text
+from metastore_assets.statistics.user_defined.telling import with_user_defined
 
 HIDDEN = "its values are hidden, as its policy says"
 """The reason that is given for columns of which no value may be told."""
@@ -147,8 +148,10 @@ class _LeafProfiler:
         row = describer.finish(row, value_width(self.leaf.type))
         if kept is None:
             policy = self._policy.decided("estimated") if self._policy.lists else self._policy
-            return ColumnProfile(as_kept(row, policy), None, describer.histogram())
-        return ColumnProfile(replace(row, frequencies="listed"), _joined(kept, cls), describer.histogram())
+            return ColumnProfile(with_user_defined(as_kept(row, policy), policy), None, describer.histogram())
+        whole = _joined(kept, cls)
+        row = with_user_defined(replace(row, frequencies="listed"), self._policy, whole)
+        return ColumnProfile(row, whole, describer.histogram())
 
     def _pass_by(self, run: SortedValues) -> bool:
         """Whether these values are not to be counted, but only passed by; then they were."""

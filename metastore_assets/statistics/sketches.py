@@ -18,6 +18,7 @@ from metastore_assets.statistics.states import (
     digests_of,
     histograms_of_states,
 )
+from metastore_assets.statistics.user_defined.states import merged
 
 Numbers = npt.NDArray[np.int64]
 Flags = npt.NDArray[np.bool_]
@@ -40,6 +41,13 @@ def merged_moments(parts: Sequence[pa.Table], typed: Flags) -> list[bytes | None
         else encode_moments(merge_moments([decode_moments(cast("bytes", state)) for state in held]))
         for held in _held(parts, "moments", typed)
     ]
+
+
+def merged_user_states(parts: Sequence[pa.Table], typed: Flags) -> list[bytes | None]:
+    """By column: the states of user-defined statistics of those parts."""
+    if all(part["user_states"].null_count == len(part) for part in parts):
+        return [None] * typed.shape[1]
+    return [merged(held) for held in _held(parts, "user_states", typed)]
 
 
 def merged_distinct_sketches(parts: Sequence[pa.Table], typed: Flags) -> list[bytes | None]:

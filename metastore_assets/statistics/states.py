@@ -32,6 +32,7 @@ SKETCHES: dict[str, pa.DataType] = {
     "histogram_first": pa.string(),
     "histogram_capacity": pa.int32(),
     "histogram_counts": pa.list_(pa.int64()),
+    "user_states": pa.binary(),
 }
 """The other columns of a table of states. `histogram_first` is text, because of decimals of 38 digits."""
 
@@ -46,7 +47,11 @@ def states_table(
     digests = [None if row.quantile_sketch is None else decode_digest(row.quantile_sketch) for row in rows]
     kept = pack_columns(rows, KEPT, union)
     columns = sketch_columns(
-        [row.moments for row in rows], digests, [row.distinct_sketch for row in rows], list(histograms)
+        [row.moments for row in rows],
+        digests,
+        [row.distinct_sketch for row in rows],
+        list(histograms),
+        [row.user_states for row in rows],
     )
     return pa.Table.from_arrays([*kept.columns, *columns], names=[*KEPT, *SKETCHES])
 
@@ -56,6 +61,7 @@ def sketch_columns(
     digests: Sequence[Digest | None],
     sketches: Sequence[bytes | None],
     histograms: Sequence[Histogram | None],
+    user_states: Sequence[bytes | None],
 ) -> list[pa.Array]:
     """The arrays of the `SKETCHES`, in their order."""
     return [
@@ -69,6 +75,7 @@ def sketch_columns(
         pa.array([None if own is None else str(own.first) for own in histograms], pa.string()),
         pa.array([None if own is None else own.capacity for own in histograms], pa.int32()),
         _list_array([None if own is None else own.counts for own in histograms], np.int64),
+        pa.array(user_states, pa.binary()),
     ]
 
 
@@ -81,6 +88,7 @@ def state_rows(table: pa.Table, columns: Iterable[tuple[str, str]]) -> list[Colu
     held = unpack_columns(table, KEPT)
     held["moments"] = table["moments"].to_pylist()
     held["distinct_sketch"] = table["distinct_sketch"].to_pylist()
+    held["user_states"] = table["user_states"].to_pylist()
     held["quantile_sketch"] = [None if own is None else encode_digest(own) for own in digests_of(table)]
     rows = zip(*held.values(), strict=True)
     return [

@@ -19,6 +19,7 @@ from metastore_assets.statistics.physical import numbers, physical_series
 from metastore_assets.statistics.runs import sum_counts
 from metastore_assets.statistics.types import class_named, type_class
 from metastore_assets.statistics.union import from_union, pack_scalars, pack_values, union_type, unpack_scalars
+from metastore_assets.statistics.user_defined.results import result_columns, results_of
 
 __all__ = [
     "frequencies_of",
@@ -41,9 +42,13 @@ HISTOGRAMS = "metastore.histograms"
 
 def statistics_table(rows: Sequence[ColumnStatistics]) -> pa.Table:
     """One row per column, in the order given, without mergeable states. `minimum`, `maximum` and the values of
-    `percentiles` are of the typed union of the classes that occur in these rows."""
+    `percentiles` are of the typed union of the classes that occur in these rows. The last columns are the user-defined
+    statistics, by name: struct(value, guarantee, reason)."""
     names = {row.type_class for row in rows if row.type_class is not None}
-    return pack_columns(rows, list(STATISTICS), union_type(class_named(name) for name in names))
+    table = pack_columns(rows, list(STATISTICS), union_type(class_named(name) for name in names))
+    for name, array in result_columns([row.user_defined for row in rows]).items():
+        table = table.append_column(name, array)
+    return table
 
 
 def statistics_rows(table: pa.Table) -> list[ColumnStatistics]:
@@ -52,6 +57,7 @@ def statistics_rows(table: pa.Table) -> list[ColumnStatistics]:
     Columns it does not know are ignored.
     """
     columns = unpack_columns(table, list(STATISTICS))
+    columns["user_defined"] = list(results_of(table, list(STATISTICS)))
     names = list(columns)
     return [ColumnStatistics(**dict(zip(names, row, strict=True))) for row in zip(*columns.values(), strict=True)]
 

@@ -16,6 +16,7 @@ from metastore_assets.statistics.moments import decode_moments, moment_facts
 from metastore_assets.statistics.physical import physical_value
 from metastore_assets.statistics.quantiles import estimated_percentiles
 from metastore_assets.statistics.types import TypeClass, class_named
+from metastore_assets.statistics.user_defined.states import kept
 
 
 def completed(row: ColumnStatistics) -> ColumnStatistics:
@@ -46,6 +47,8 @@ def as_kept(row: ColumnStatistics, policy: KeptPolicy) -> ColumnStatistics:
     Where no values are listed, what followed from all of them (distinct and duplicate values, percentiles) becomes
     what the sketches estimate: no more than is known of rows whose values were never sorted.
     """
+    if row.user_states is not None:
+        row = replace(row, user_states=kept(row.user_states, policy, row.type_class))
     if policy.quantiles == "off" and row.quantile_sketch is not None:
         row = replace(row, quantile_sketch=None)
     if policy.lists or row.type_class is None:
@@ -79,6 +82,7 @@ def apply_facts(merged: ColumnStatistics, facts: FrequencyFacts) -> ColumnStatis
         duplicate_count=facts.duplicate_count,
         percentiles=facts.percentiles,
         percentiles_guarantee="exact",
+        user_defined={**merged.user_defined, **facts.user_defined},
     )
 
 

@@ -8,11 +8,12 @@ import pyarrow as pa
 import pytest
 from dagster import serialize_value
 
-from metastore_assets.assets.metadata import guarantee, profile_metadata, statistics_markdown
+from metastore_assets.assets.metadata import guarantee, profile_metadata, statistics_markdown, user_defined_markdown
 from metastore_assets.pictures.facts import scalar_text
 from metastore_assets.pictures.glance import Glance, glance_at
 from metastore_assets.pictures.interest import interesting_columns
 from metastore_assets.statistics.column import ColumnStatistics
+from metastore_assets.statistics.user_defined.results import Result
 from metastore_assets.store.objects import ObjectStore
 from tests.lookup.published import publish
 
@@ -91,6 +92,26 @@ def test_markdown_shows_names_as_they_are() -> None:
     """Nothing in a name or value is taken for markup."""
     table = statistics_markdown([row("a|b*c<d>_\n", "string", 3)])
     assert table.splitlines()[2].startswith("| a\\|b\\*c\\<d\\>\\_\\\\n | t |")
+
+
+def test_user_defined_statistics_are_told_below_the_others() -> None:
+    """With what they are worth; of too many the first; nothing where there are none."""
+    own = {
+        "share": Result(pa.array([0.25]), "estimate"),
+        "parts": Result(pa.array([[{"name": "a|b", "count": 3}]]), "exact"),
+        "broken": Result(pa.nulls(1, pa.int64()), "absent", "it raised"),
+    }
+    told = user_defined_markdown([row("flag", "string", 3, user_defined=own), row("key", "int64", 3)])
+    assert told.splitlines()[2:] == [
+        "| flag | share | \\~0.25 |",
+        "| flag | parts | a\\|b 3 |",
+        "| flag | broken | – \\(it raised\\) |",
+    ]
+    many = [row(f"c{number}", "string", 3, user_defined=own) for number in range(500)]
+    assert len(json.dumps(user_defined_markdown(many))) <= 3000
+    assert user_defined_markdown(COLUMNS) == ""
+    metadata = profile_metadata("statistics", Glance(tuple(many), ()), "t", [], pa.schema([]))
+    assert "| c0 | share |" in metadata["picture"].value
 
 
 def test_a_wide_table_has_a_part_of_its_statistics_and_a_schema_whole_or_not_at_all() -> None:

@@ -19,6 +19,7 @@ from hypothesis import strategies as st
 from metastore_assets.lookup import Bin, TopValues
 from metastore_assets.lookup.json import column_json, histogram_json, scalar_json, show_json, top_json
 from metastore_assets.statistics.column import ColumnStatistics
+from metastore_assets.statistics.user_defined.results import Result
 from metastore_assets.store.objects import ObjectStore
 from tests.lookup.published import publish
 
@@ -50,6 +51,7 @@ KEYS = [
     "percentiles_guarantee",
     "frequencies",
     "reason",
+    "user_defined",
 ]
 
 
@@ -205,6 +207,26 @@ def test_percentiles_and_large_counts() -> None:
     found = through_json(column_json(replace(BARE, percentiles=percentiles, total_bytes=2**60, mean=math.nan)))
     assert found["percentiles"] == [{"fraction": 0.5, "value": str(2**60)}, {"fraction": 0.9, "value": 1}]
     assert (found["total_bytes"], found["mean"]) == (str(2**60), "NaN")
+
+
+def test_user_defined_statistics_of_any_type() -> None:
+    """Structs are objects, lists and the entries of maps are lists; what is in them is as exact as elsewhere."""
+    nested = pa.list_(pa.struct([("name", pa.string()), ("many", pa.list_(pa.int64()))]))
+    row = replace(
+        BARE,
+        user_defined={
+            "deep": Result(pa.array([[{"name": "a", "many": [1, 2**60, None]}]], nested), "exact"),
+            "map": Result(pa.array([[("k", 0.5)]], pa.map_(pa.string(), pa.float64())), "estimate"),
+            "time": Result(pa.array([1], pa.timestamp("ns")), "bound"),
+            "none": Result(pa.nulls(1, pa.int64()), "absent", "it raised"),
+        },
+    )
+    assert through_json(column_json(row))["user_defined"] == {
+        "deep": {"value": [{"name": "a", "many": [1, str(2**60), None]}], "guarantee": "exact", "reason": None},
+        "map": {"value": [["k", 0.5]], "guarantee": "estimate", "reason": None},
+        "time": {"value": "1970-01-01T00:00:00.000000001", "guarantee": "bound", "reason": None},
+        "none": {"value": None, "guarantee": "absent", "reason": "it raised"},
+    }
 
 
 def test_top_and_histogram() -> None:

@@ -175,7 +175,7 @@ def close(own: Any, other: Any) -> bool:
 
 def numbers(told: dict[str, Any]) -> dict[str, Any]:
     """A profile without the states that serve merging only."""
-    states = {"moments", "quantile_sketch", "distinct_sketch"}
+    states = {"moments", "quantile_sketch", "distinct_sketch", "user_states", "user_defined"}
     columns = {name: {k: v for k, v in row.items() if k not in states} for name, row in told["columns"].items()}
     return {"row_count": told["row_count"], "columns": columns}
 

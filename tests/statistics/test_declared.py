@@ -13,7 +13,7 @@ from metastore_assets.statistics.tables import statistics_table
 from metastore_assets.statistics.union import union_type
 
 FILES = Path(__file__).parents[2] / "docs" / "files.md"
-STATES = {"moments", "quantile_sketch", "distinct_sketch"}
+STATES = {"moments", "quantile_sketch", "distinct_sketch", "user_states"}
 """Fields of a row that are no statistics: they lie apart, in forms that merge."""
 FOLLOW = {"sum", "mean", "standard_deviation", "skewness", "kurtosis", "mean_length"}
 OF_THE_SCHEMA = {"position", "column", "type"}
@@ -28,7 +28,7 @@ def documented() -> list[str]:
 
 
 def test_every_field_of_a_row_is_a_statistic_or_a_state() -> None:
-    assert {field.name for field in fields(ColumnStatistics)} == STATISTICS.keys() | STATES
+    assert {field.name for field in fields(ColumnStatistics)} == STATISTICS.keys() | STATES | {"user_defined"}
     assert not STATISTICS.keys() & STATES
 
 
@@ -44,7 +44,7 @@ def test_json_has_all_but_what_serves_merging() -> None:
     row = ColumnStatistics(
         position=0, column="a", field_id="a", type="int64", type_class=None, value_count=0, null_count=0
     )
-    assert list(column_json(row)) == [name for name in STATISTICS if name not in UNTOLD]
+    assert list(column_json(row)) == [*(name for name in STATISTICS if name not in UNTOLD), "user_defined"]
 
 
 def test_what_merges_is_stored_for_merging() -> None:

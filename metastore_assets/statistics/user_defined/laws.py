@@ -1,0 +1,202 @@
+"""What a user-defined statistic has to keep, so that it stays true whatever commits do; tried on random data.
+
+States are compared, floats in them up to rounding: two of the same rows have to be the same, however they came about.
+"""
+
+from __future__ import annotations
+
+import math
+import random
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from decimal import Context, Decimal
+from functools import partial
+from typing import Any
+
+import numpy as np
+import pyarrow as pa
+
+from metastore_assets.statistics.physical import canonical_array, physical_series
+from metastore_assets.statistics.runs import count
+from metastore_assets.statistics.types import TypeClass, class_named
+from metastore_assets.statistics.user_defined.kinds import FrequencyStatistic, MergeableStatistic, UserStatistic
+from metastore_assets.statistics.user_defined.states import Failed, guarded
+
+TRIES = 200
+"""Random data sets of each type class."""
+_MOST_ROWS = 30
+_CLOSE = 1e-9
+_EXACT = Context(prec=76)
+
+
+@dataclass(frozen=True)
+class Counterexample:
+    """Data on which a law does not hold."""
+
+    law: str
+    type_class: str
+    data: tuple[str, ...]
+    """The values of each of the sets of rows that it is about, as text."""
+    expected: str
+    found: str
+
+    def to_json(self) -> dict[str, object]:
+        """The shape of a counterexample of `check-statistic --json`."""
+        return {
+            "law": self.law,
+            "type_class": self.type_class,
+            "data": list(self.data),
+            "expected": self.expected,
+            "found": self.found,
+        }
+
+
+def classes_for(statistic: UserStatistic) -> list[TypeClass]:
+    """The type classes that it is tried on."""
+    classes = [class_named(name) for name in (*_VALUES, *(f"decimal_{scale}" for scale in (0, 2, 38)))]
+    others = [class_named(name) for name in statistic.types if name.startswith(("decimal_", "timestamp"))]
+    return [cls for cls in dict.fromkeys([*classes, *others]) if statistic.is_for(cls)]
+
+
+def counterexample(statistic: UserStatistic, tries: int = TRIES, seed: int = 0) -> Counterexample | None:
+    """The first law that does not hold, on as little data as was tried; None where all hold."""
+    for cls in classes_for(statistic):
+        draw = random.Random(f"{seed}:{cls.name}")
+        for number in range(tries):
+            size = number * _MOST_ROWS // tries
+            sets = [_rows(draw, cls, draw.randint(0, size)) for _ in range(3)]
+            for law, expected, found, data in _laws(statistic, cls, draw, sets):
+                if not same(expected, found):
+                    told = tuple(str([str(value) for value in rows]) for rows in data)
+                    return Counterexample(law, cls.name, told, _text(expected), _text(found))
+    return None
+
+
+def same(one: Any, other: Any) -> bool:
+    """Whether two Python values are equal, floats up to rounding; NaN is equal to itself."""
+    if isinstance(one, float) and isinstance(other, float):
+        return math.isclose(one, other, rel_tol=_CLOSE, abs_tol=_CLOSE) or (one != one and other != other)
+    if isinstance(one, Mapping) and isinstance(other, Mapping):
+        return one.keys() == other.keys() and all(same(one[key], other[key]) for key in one)
+    if isinstance(one, list | tuple) and isinstance(other, list | tuple):
+        return len(one) == len(other) and all(map(same, one, other))
+    return bool(one == other)
+
+
+_Law = tuple[str, Any, Any, Sequence[pa.Array]]
+"""Its words, both sides, and the rows that it is about."""
+
+
+def _laws(statistic: UserStatistic, cls: TypeClass, draw: random.Random, sets: Sequence[pa.Array]) -> Iterator[_Law]:
+    try:
+        if isinstance(statistic, MergeableStatistic):
+            yield from _merging(statistic, draw, sets)
+        elif isinstance(statistic, FrequencyStatistic):
+            yield from _computing(statistic, cls, sets[0])
+    except Failed as error:
+        yield "its methods raise nothing, and return values of the types that it declares", "no error", str(error), sets
+
+
+def _merging(statistic: MergeableStatistic, draw: random.Random, sets: Sequence[pa.Array]) -> Iterator[_Law]:
+    rows, others, more = sets
+
+    def state(what: str, call: Callable[[], Any]) -> Any:
+        return guarded(what, statistic.state, call)[0].as_py()
+
+    def updated(held: Any, values: pa.Array, counts: Sequence[int] | None = None) -> Any:
+        if not len(values):
+            return held
+        often = pa.array([1] * len(values) if counts is None else counts, pa.int64())
+        return state("update()", partial(statistic.update, held, values, often))
+
+    def merged(one: Any, other: Any) -> Any:
+        return state("merge()", partial(statistic.merge, one, other))
+
+    def initial() -> Any:
+        return state("initial()", statistic.initial)
+
+    a, b, c = (updated(initial(), own) for own in (rows, others, more))
+    guarded("finalize()", statistic.result, partial(statistic.finalize, a))
+    shuffled = rows.take(pa.array(draw.sample(range(len(rows)), len(rows)), pa.int64()))
+    yield "the order of rows does not matter", a, updated(initial(), shuffled), [rows, shuffled]
+    yield "merging with the initial state changes nothing", a, merged(a, initial()), [rows]
+    yield "nor does merging the initial state with it", a, merged(initial(), a), [rows]
+    yield "merging is commutative", merged(a, b), merged(b, a), [rows, others]
+    yield "merging is associative", merged(merged(a, b), c), merged(a, merged(b, c)), sets
+    whole = updated(initial(), pa.concat_arrays([rows, others]))
+    yield "the states of parts merge to that of the whole", whole, merged(a, b), [rows, others]
+    yield "rows may come in parts", whole, updated(updated(initial(), rows), others), [rows, others]
+    counts = [draw.randint(1, 3) for _ in range(len(rows))]
+    repeated = rows.take(pa.array(np.repeat(np.arange(len(rows)), counts)))
+    counted = updated(initial(), rows, counts)
+    yield (
+        "a value that is counted n times is a value that comes n times",
+        updated(initial(), repeated),
+        counted,
+        [repeated],
+    )
+    statistic = type(statistic)()
+    yield "nothing is kept in the object", a, updated(initial(), rows), [rows]
+    if statistic.route == "subtract":
+        taken = state("retract()", partial(statistic.retract, merged(a, b), b))
+        yield "what is merged can be retracted", a, taken, [rows, others]
+
+
+def _computing(statistic: FrequencyStatistic, cls: TypeClass, rows: pa.Array) -> Iterator[_Law]:
+    run = count(physical_series(rows, cls))
+    values = canonical_array(run.values, cls) if len(run) else pa.nulls(0, cls.arrow)
+    counts = pa.array(np.ones(0, np.int64) if run.counts is None else run.counts)
+
+    def computed(own: FrequencyStatistic) -> Any:
+        return guarded("compute()", own.result, partial(own.compute, values, counts))[0].as_py()
+
+    found = computed(statistic)
+    yield "the same list comes to the same", found, computed(statistic), [rows]
+    yield "nothing is kept in the object", found, computed(type(statistic)()), [rows]
+
+
+def _text(value: Any) -> str:
+    return repr(value) if not isinstance(value, str) else value
+
+
+def _rows(draw: random.Random, cls: TypeClass, size: int) -> pa.Array:
+    """Random values without nulls, of which some occur more than once."""
+    if pa.types.is_decimal(cls.arrow):
+        unscaled = [
+            draw.choice([0, 1, -1, draw.randrange(1000), draw.randrange(-(10**37), 10**37)]) for _ in range(size)
+        ]
+        return pa.array([Decimal(own).scaleb(-cls.scale, _EXACT) for own in unscaled], cls.arrow)
+    kind = cls.name.partition("_")[0]
+    pick = _VALUES[cls.name if cls.name in _VALUES else f"{kind}_us"]
+    held = [pick(draw) for _ in range(size)]
+    if cls.name == "uuid":
+        return pa.ExtensionArray.from_storage(cls.arrow, pa.array(held, pa.binary(16)))
+    if pa.types.is_temporal(cls.arrow):
+        width = pa.int32() if cls.name == "date" else pa.int64()
+        return pa.array(held, width).view(cls.arrow)
+    return pa.array(held, cls.arrow)
+
+
+def _word(draw: random.Random) -> str:
+    letters = draw.choice(["ab", "aé☃", "0123456789", "A-@.:/ \n"])
+    return draw.choice(["", "ab", "ab"]) + "".join(draw.choices(letters, k=draw.randint(0, 6)))
+
+
+def _number(draw: random.Random) -> float:
+    special = (0.0, 1.0, -1.5, math.nan, math.inf, -math.inf, 5e-324, 1.7e308)
+    return draw.choice([*special, float(draw.randrange(10)), draw.gauss(0, 1000)])
+
+
+_VALUES: Mapping[str, Callable[[random.Random], Any]] = {
+    "boolean": lambda draw: draw.random() < 0.5,
+    "int64": lambda draw: draw.choice([0, 1, -1, draw.randrange(100), -(2**63), 2**63 - 1]),
+    "uint64": lambda draw: draw.choice([0, 1, draw.randrange(100), 2**64 - 1]),
+    "float64": _number,
+    "string": _word,
+    "binary": lambda draw: draw.randbytes(draw.randint(0, 3)),
+    "uuid": lambda draw: bytes([draw.randrange(3)]) * 16,
+    "date": lambda draw: draw.randrange(-1000, 20_000),
+    "time": lambda draw: draw.randrange(86_400 * 10**9),
+    "timestamp_us": lambda draw: draw.randrange(10**15),
+    "timestamptz_us": lambda draw: draw.randrange(10**15),
+}

@@ -1,0 +1,180 @@
+"""User-defined statistics that are ready to use, and to be derived from.
+
+In a configuration: `metastore_assets.statistics.user_defined.shipped:Benford`.
+"""
+
+from __future__ import annotations
+
+import math
+from bisect import bisect_left, bisect_right
+from collections.abc import Mapping
+from fractions import Fraction
+from typing import Any, ClassVar
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from metastore_assets.statistics.frequencies import Frequencies, nan_frequency
+from metastore_assets.statistics.user_defined.kinds import FrequencyStatistic, MergeableStatistic
+
+_DIGITS = 9
+_BENFORD = tuple(math.log10(1 + 1 / digit) for digit in range(1, _DIGITS + 1))
+
+
+class _Tally(MergeableStatistic):
+    """Counts of a fixed number of cases, which add up and subtract."""
+
+    state = pa.list_(pa.int64())
+
+    def merge(self, one: list[int], other: list[int]) -> list[int]:
+        """Sums."""
+        return [a + b for a, b in zip(one, other, strict=True)]
+
+    def retract(self, whole: list[int], part: list[int]) -> list[int]:
+        """Differences."""
+        return [a - b for a, b in zip(whole, part, strict=True)]
+
+    def _tallied(self, state: list[int], cases: pa.Array, counts: pa.Int64Array) -> list[int]:
+        """The state with values more, of which each is one of the cases by number; null: none of them."""
+        known = cases.is_valid()
+        total = np.array(state, np.int64)
+        np.add.at(total, cases.filter(known).to_numpy(), counts.filter(known).to_numpy())
+        return total.tolist()
+
+
+class Benford(_Tally):
+    """How far the first digits of numbers are from Benford's law: the mean absolute deviation of the nine shares.
+
+    0 is perfect; above 0.015 first digits do not conform (Nigrini, Benford's Law, 2012). Zero, NaN and infinities have
+    no first digit; null where no value has one.
+    """
+
+    name = "benford_distance"
+    revision = "1"
+    types = ("numeric",)
+    result = pa.float64()
+
+    def initial(self) -> list[int]:
+        """No digits yet."""
+        return [0] * _DIGITS
+
+    def update(self, state: list[int], values: pa.Array, counts: pa.Int64Array) -> list[int]:
+        """As text, exactly: what is left after sign, zeros and point begins with the digit."""
+        text = pc.utf8_slice_codeunits(pc.utf8_ltrim(values.cast(pa.string()), "-0."), 0, 1)
+        cases = pc.index_in(text, pa.array([str(digit) for digit in range(1, _DIGITS + 1)]))
+        return self._tallied(state, cases, counts)
+
+    def finalize(self, state: list[int]) -> float | None:
+        """The deviation."""
+        total = sum(state)
+        if not total:
+            return None
+        return sum(abs(own / total - law) for own, law in zip(state, _BENFORD, strict=True)) / _DIGITS
+
+
+class StringPatterns(_Tally):
+    """Which share of a column's strings has which form: by decreasing share. Each counts for the first that fits."""
+
+    name = "string_patterns"
+    revision = "1"
+    types = ("string",)
+    result = pa.list_(pa.struct([("pattern", pa.string()), ("share", pa.float64())]))
+    patterns: ClassVar[Mapping[str, str]] = {
+        "empty": r"^$",
+        "blank": r"^\s+$",
+        "integer": r"^[+-]?\d+$",
+        "number": r"^[+-]?(\d+\.?\d*|\.\d+)([eE][+-]?\d+)?$",
+        "date": r"^\d{4}-\d{2}-\d{2}$",
+        "timestamp": r"^\d{4}-\d{2}-\d{2}[T ]\d{2}:\d{2}(:\d{2}(\.\d+)?)?(Z|[+-]\d{2}:?\d{2})?$",
+        "uuid": r"^[0-9a-fA-F]{8}(-[0-9a-fA-F]{4}){3}-[0-9a-fA-F]{12}$",
+        "e-mail": r"^[^@\s]+@[^@\s]+\.[^@\s]+$",
+        "url": r"^[a-zA-Z][a-zA-Z0-9+.-]*://\S+$",
+        "word": r"^\pL+$",
+    }
+    """By name, regular expressions of RE2. What fits none of them is `other`."""
+
+    def initial(self) -> list[int]:
+        """No strings yet."""
+        return [0] * (len(self.patterns) + 1)
+
+    def update(self, state: list[int], values: pa.Array, counts: pa.Int64Array) -> list[int]:
+        """The first pattern that fits each value."""
+        fits = [pc.match_substring_regex(values, pattern) for pattern in self.patterns.values()]
+        numbers = [pa.scalar(number) for number in range(len(fits) + 1)]
+        return self._tallied(state, pc.case_when(pc.make_struct(*fits), *numbers), counts)
+
+    def finalize(self, state: list[int]) -> list[dict[str, Any]] | None:
+        """Of the patterns that occur."""
+        total = sum(state)
+        shares = sorted(zip(state, [*self.patterns, "other"], strict=True), key=lambda own: -own[0])
+        return [{"pattern": name, "share": own / total} for own, name in shares if own] if total else None
+
+
+class LongestCommonPrefix(MergeableStatistic):
+    """The longest text that all strings of a column begin with; null of none."""
+
+    name = "common_prefix"
+    revision = "1"
+    types = ("string",)
+    state = pa.string()
+    result = pa.string()
+
+    def initial(self) -> None:
+        """Not a prefix, for that of no strings is as long as one likes."""
+
+    def update(self, state: str | None, values: pa.Array, counts: pa.Int64Array) -> str:
+        """What the least and the greatest have in common, all have."""
+        ends = pc.min_max(values).as_py()
+        prefix = _common(ends["min"], ends["max"])
+        return prefix if state is None else _common(state, prefix)
+
+    def merge(self, one: str | None, other: str | None) -> str | None:
+        """What both have in common."""
+        return other if one is None else one if other is None else _common(one, other)
+
+    def finalize(self, state: str | None) -> str | None:
+        """The prefix itself."""
+        return state
+
+
+class OutsideFences(FrequencyStatistic):
+    """The share of numbers outside Tukey's fences: 1.5 times the interquartile range below or above the quartiles.
+
+    Quartiles by nearest rank, as in `percentiles`; NaN counts as no number. Null where there is none, or where a
+    quartile is infinite.
+    """
+
+    name = "share_outside_fences"
+    revision = "1"
+    types = ("numeric",)
+    result = pa.float64()
+
+    def compute(self, values: pa.Array, counts: pa.Int64Array) -> float | None:
+        """Exactly: by the places of the fences among the values."""
+        if nan_frequency(Frequencies(values, counts)):
+            values, counts = values[:-1], counts[:-1]
+        ends = np.cumsum(counts.to_numpy())
+        if not len(ends):
+            return None
+        total = int(ends[-1])
+        low, high = (_exact(values[int(np.searchsorted(ends, -(-share * total // 4)))]) for share in (1, 3))
+        if math.isinf(low) or math.isinf(high):
+            return None
+        reach = (high - low) * Fraction(3, 2)
+        places = range(len(values))
+        first = bisect_left(places, low - reach, key=lambda at: _exact(values[at]))
+        last = bisect_right(places, high + reach, key=lambda at: _exact(values[at]))
+        inside = int(ends[last - 1]) - (int(ends[first - 1]) if first else 0)
+        return (total - inside) / total
+
+
+def _common(one: str, other: str) -> str:
+    """What both begin with."""
+    end = next((at for at, (a, b) in enumerate(zip(one, other, strict=False)) if a != b), min(len(one), len(other)))
+    return one[:end]
+
+
+def _exact(value: pa.Scalar) -> Fraction | float:
+    own = value.as_py()
+    return own if isinstance(own, float) and math.isinf(own) else Fraction(own)

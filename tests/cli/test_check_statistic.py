@@ -1,0 +1,36 @@
+"""`metastore check-statistic`: laws on random data, for programs and for people."""
+
+from __future__ import annotations
+
+import json
+
+from tests.cli.support import answer, error_of, run
+
+SHIPPED = "metastore_assets.statistics.user_defined.shipped:Benford"
+FIRST = "tests.pipeline.user_statistics:First"
+
+
+def test_one_that_keeps_them() -> None:
+    found = answer("check-statistic", SHIPPED, "--tries", "20")
+    assert (found["holds"], found["route"], found["counterexample"]) == (True, "subtract", None)
+    assert "decimal_2" in found["type_classes"]
+    assert "all laws hold" in run("check-statistic", SHIPPED, "--tries", "20").stdout
+
+
+def test_one_that_depends_on_the_order_of_rows() -> None:
+    """Exit status 1, and the data."""
+    result = run("check-statistic", FIRST, "--json")
+    assert result.exit_code == 1
+    found = json.loads(result.stdout)
+    assert not found["holds"]
+    assert found["counterexample"]["law"] == "merging is commutative"
+    assert found["counterexample"]["type_class"] == "int64"
+    told = run("check-statistic", FIRST)
+    assert told.exit_code == 1
+    assert "merging is commutative; but of int64" in told.stdout
+
+
+def test_one_that_is_not_there() -> None:
+    message = error_of(run("check-statistic", "no.such:Statistic"))
+    assert "the module 'no.such' cannot be imported" in message
+    assert "PYTHONPATH" in message

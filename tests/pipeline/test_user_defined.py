@@ -1,0 +1,371 @@
+"""User-defined statistics follow the table: incremental is from scratch, and what Python says of the rows."""
+
+from __future__ import annotations
+
+import math
+import random
+import sys
+from collections import Counter
+from collections.abc import Iterable
+from fractions import Fraction
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import pyarrow as pa
+import pyarrow.parquet as pq
+import pytest
+
+from metastore_assets.config import MetastoreConfig
+from metastore_assets.errors import ConfigError
+from metastore_assets.lookup import Metastore
+from metastore_assets.lookup.json import column_json
+from metastore_assets.pipeline import decisions
+from metastore_assets.pipeline.outcome import RefreshResult
+from metastore_assets.pipeline.packed import SHORT_LIST
+from metastore_assets.pipeline.refresh import plan_refresh, refresh
+from metastore_assets.pipeline.verify import verify
+from tests.pipeline.support import Lake, everything_on_spark
+
+if TYPE_CHECKING:
+    from pyspark.sql import SparkSession
+
+OWN = "tests.pipeline.user_statistics"
+SHIPPED = "metastore_assets.statistics.user_defined.shipped"
+ALL = [f"{SHIPPED}:{name}" for name in ("Benford", "StringPatterns", "LongestCommonPrefix", "OutsideFences")] + [
+    f"{OWN}:{name}" for name in ("Parities", "Letters", "MostFrequent")
+]
+
+LONG = SHORT_LIST + 1000
+"""Rows of a file of which `id` has so many values that their states are stored beside the list."""
+
+
+def no_spark() -> SparkSession:
+    raise AssertionError("Spark was started for nothing")
+
+
+def config_of(lake: Lake, root: str = "root") -> MetastoreConfig:
+    return MetastoreConfig(root=str(lake.folder / root), engine="auto", tables=[lake.table])
+
+
+def refreshed(lake: Lake, root: str = "root", **how: Any) -> RefreshResult:
+    return refresh(config_of(lake, root), lake.table, no_spark, **how)
+
+
+def told(lake: Lake, root: str = "root") -> dict[str, dict[str, Any]]:
+    """By place, `*` for the table, and column: the user-defined statistics."""
+    table = Metastore(config_of(lake, root).root).table("t")
+    places = [None, *(entry.key for entry in table.partitions())]
+    return {
+        place or "*": {row.column: column_json(row)["user_defined"] for row in table.statistics(partition=place)}
+        for place in places
+    }
+
+
+def values_of(lake: Lake, place: str, column: str) -> list[Any]:
+    """The values of a column in the table's files, without nulls."""
+    folder = lake.uri if place == "*" else lake.uri / place
+    tables = [pq.read_table(path, columns=[column], partitioning=None) for path in sorted(folder.rglob("*.parquet"))]
+    return [value for table in tables for value in table[column].to_pylist() if value is not None]
+
+
+def close(own: Any, other: Any) -> bool:
+    if isinstance(own, float) and isinstance(other, float):
+        return math.isclose(own, other, rel_tol=1e-9, abs_tol=1e-12)
+    if isinstance(own, dict) and isinstance(other, dict):
+        return own.keys() == other.keys() and all(close(own[key], other[key]) for key in own)
+    return bool(own == other)
+
+
+# What the statistics are, computed from all values at once.
+
+
+def benford(values: Iterable[Any]) -> float | None:
+    digits = Counter(
+        digit
+        for value in values
+        if math.isfinite(value)
+        for digit in [next((char for char in f"{abs(value):.400f}" if char in "123456789"), None)]
+        if digit is not None
+    )
+    total = sum(digits.values())
+    law = {str(digit): math.log10((digit + 1) / digit) for digit in range(1, 10)}
+    return sum(abs(digits[own] / total - law[own]) for own in law) / 9 if total else None
+
+
+def outside(values: Iterable[Any]) -> float | None:
+    numbers = sorted(Fraction(value) for value in values if not math.isnan(value))
+    if not numbers:
+        return None
+    low, high = (numbers[math.ceil(len(numbers) * share / 4) - 1] for share in (1, 3))
+    fences = low - (high - low) * 3 / 2, high + (high - low) * 3 / 2
+    return sum(not fences[0] <= own <= fences[1] for own in numbers) / len(numbers)
+
+
+def patterns(values: list[str]) -> list[dict[str, Any]] | None:
+    kinds = Counter("word" if value else "empty" for value in values)
+    order = {"empty": 0, "word": 1}
+    found = sorted(kinds.items(), key=lambda own: (-own[1], order[own[0]]))
+    return [{"pattern": name, "share": count / len(values)} for name, count in found] or None
+
+
+def frequent(values: list[Any]) -> int | None:
+    counts = Counter("nan" if value != value else value for value in values)
+    return max(counts.values(), default=None)
+
+
+def prefix(values: list[str]) -> str | None:
+    return (
+        max(
+            (
+                values[0][:end]
+                for end in range(len(values[0]) + 1)
+                if all(v.startswith(values[0][:end]) for v in values)
+            ),
+            key=len,
+        )
+        if values
+        else None
+    )
+
+
+def expected(lake: Lake, place: str, column: str, is_listed: bool) -> dict[str, Any]:
+    values = values_of(lake, place, column)
+    found: dict[str, Any] = {}
+    if column in ("id", "price", "ratio"):
+        found["benford_distance"] = benford(values)
+        found["share_outside_fences"] = outside(values) if is_listed else None
+    if column == "id":
+        found["parities"] = {"even": sum(v % 2 == 0 for v in values), "odd": sum(v % 2 for v in values)}
+    if column in ("group", "tags.element"):
+        if column == "group":
+            found["string_patterns"] = patterns(values)
+        found["common_prefix"] = prefix(values)
+        found["letters"] = "".join(sorted(set("".join(values))))
+    found["most_frequent"] = frequent(values) if is_listed else None
+    return found
+
+
+def unlisted(lake: Lake) -> list[str]:
+    """The columns whose values the newest version does not list."""
+    rows = Metastore(config_of(lake).root).table("t").statistics()
+    return [row.column for row in rows if row.frequencies == "estimated"]
+
+
+def assert_true(lake: Lake, without: Iterable[str] = ()) -> None:
+    """Each number is that of the rows."""
+    for place, columns in told(lake).items():
+        for column in ("id", "group", "price", "ratio", "day"):
+            own = {name: result["value"] for name, result in columns[column].items()}
+            wanted = expected(lake, place, column, column not in without)
+            assert close(own, wanted), (place, column, own, wanted)
+
+
+@pytest.mark.parametrize("seed", [2, *(pytest.param(seed, marks=pytest.mark.long) for seed in (1, *range(3, 60)))])
+def test_incremental_equals_from_scratch_and_the_rows(tmp_path: Path, seed: int) -> None:
+    """Along a random history of commits and of changes of what is asked for, by every route; and verify agrees."""
+    draw = random.Random(seed)
+    lake = Lake(tmp_path, draw)
+    off = draw.sample(["id", "group", "price"], 1)
+    columns = {column: {"frequencies": "off"} for column in off}
+    lake.options = {"statistics": ALL, "columns": columns}
+    for partition in range(3):
+        lake.append(partition)
+    for _ in range(3):
+        if draw.random() < 0.5:
+            # Another set in between: what comes back is made of what is kept, and of the rows.
+            lake.options = {"statistics": draw.sample(ALL, 3), "columns": columns}
+            refreshed(lake)
+            lake.options = {"statistics": ALL, "columns": columns}
+        refreshed(lake)
+        assert_true(lake, off)
+        lake.commit()
+    refreshed(lake)
+    refreshed(lake, "scratch")
+    assert close(told(lake), told(lake, "scratch"))
+    assert verify(config_of(lake), lake.table, no_spark).is_right
+
+
+@pytest.mark.spark
+def test_it_is_the_same_on_spark(spark: SparkSession, tmp_path: Path) -> None:
+    """Tasks import what is shipped from the package; merges and sums on Spark come to the same."""
+    lake = Lake(tmp_path)
+    lake.options = {"statistics": ALL[:4]}
+    for partition in (1, 1, 2):
+        lake.append(partition)
+    with everything_on_spark():
+        refresh(lake.config("spark"), lake.table, lambda: spark)
+    refreshed(lake)
+    assert close(told(lake), told(lake, "spark"))
+
+
+def test_one_more_statistic_reads_only_what_lists_do_not_tell(tmp_path: Path) -> None:
+    """Of listed columns nothing is read again; of one that is not, all fragments, and the plan names it."""
+    lake = Lake(tmp_path)
+    for partition in (1, 2, 2):
+        lake.append(partition, LONG)
+    refreshed(lake)
+    lake.options = {"statistics": [f"{OWN}:Letters", f"{OWN}:MostFrequent", f"{OWN}:Parities"]}
+    assert refreshed(lake).fragments_profiled == 0
+    assert told(lake)["*"]["id"]["parities"]["value"] == expected(lake, "*", "id", False)["parities"]
+    assert told(lake)["*"]["group"]["letters"]["value"] == "".join(sorted(set("".join(values_of(lake, "*", "group")))))
+
+    off: dict[str, Any] = {"columns": {"id": {"frequencies": "off"}}}
+    lake.options = off
+    refreshed(lake, full=True)
+    lake.options = {"statistics": [f"{OWN}:Parities"], **off}
+    plan = plan_refresh(config_of(lake), lake.table)
+    assert plan.to_json()["read_again"] == {"id": {f"{OWN}:Parities@1": 3}}
+    assert refreshed(lake).fragments_profiled == 3
+    assert told(lake)["*"]["id"]["parities"]["value"] == expected(lake, "*", "id", False)["parities"]
+    lake.options = off
+    assert refreshed(lake).fragments_profiled == 0
+    assert told(lake)["*"]["id"] == {}
+
+
+def test_one_that_goes_wrong_is_absent_and_says_why(tmp_path: Path) -> None:
+    """What raises, or returns something else, costs its own number."""
+    lake = Lake(tmp_path)
+    for partition in (1, 1, 2):
+        lake.append(partition)
+    columns = {"price": {"frequencies": "off"}}
+    lake.options = {
+        "statistics": [f"{OWN}:{name}" for name in ("Raises", "WrongType", "MostFrequent")],
+        "columns": columns,
+    }
+    assert refreshed(lake).published
+    for place, columns_ in told(lake).items():
+        own = columns_["id"]
+        reason = "update() raised RuntimeError: an odd number"
+        assert own["raises"] == {"value": None, "guarantee": "absent", "reason": reason}, place
+        assert own["wrong_type"]["reason"] == "compute() returned 'many' (str), which is no int64"
+        assert own["most_frequent"]["guarantee"] == "exact"
+        assert "are not listed" in columns_["price"]["most_frequent"]["reason"]
+
+
+MODULE = """
+import pyarrow as pa
+from metastore_assets import FrequencyStatistic
+
+class Distinct(FrequencyStatistic):
+    '''How many values there are.'''
+    name = "own_distinct"
+    revision = "{revision}"
+    types = ("any",)
+    result = pa.int64()
+
+    def compute(self, values, counts):
+        return len(values){more}
+"""
+
+
+def test_a_changed_class_needs_a_new_revision(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Without one the version stands, and the error says what to do; comments do not count."""
+    from metastore_assets.statistics.user_defined import loading
+
+    monkeypatch.syspath_prepend(tmp_path)
+    module = tmp_path / "changing_statistics.py"
+
+    def write(revision: str, more: str) -> None:
+        import linecache
+
+        module.write_text(MODULE.format(revision=revision, more=more))
+        sys.modules.pop("changing_statistics", None)
+        linecache.clearcache()
+        loading.load.cache_clear()
+        loading._all.cache_clear()
+
+    monkeypatch.setattr(sys, "dont_write_bytecode", True)
+    lake = Lake(tmp_path)
+    lake.append(1)
+    refreshed(lake)
+    lake.options = {"statistics": "changing_statistics:Distinct"}
+    write("1", "")
+    refreshed(lake)  # from the lists that there are: nothing is read by a process that knows another module
+    write("1", "  # of them all")
+    assert not refreshed(lake).published
+    write("1", " + 1")
+    with pytest.raises(ConfigError, match=r"table 't'.*changing_statistics:Distinct.*revision is still '1'.*another"):
+        refreshed(lake)
+    assert Metastore(config_of(lake).root).table("t").version.number == 2
+    write("2", " + 1")
+    refreshed(lake)
+    assert told(lake)["*"]["group"]["own_distinct"]["value"] == len(set(values_of(lake, "*", "group"))) + 1
+    module.unlink()
+    del sys.modules["changing_statistics"]
+    loading.load.cache_clear()
+    loading._all.cache_clear()
+    with pytest.raises(ConfigError, match=r"table 't': statistic 'changing_statistics:Distinct'.*PYTHONPATH"):
+        refreshed(lake)
+    lake.options = {}
+    assert refreshed(lake).fragments_profiled == 0
+
+
+@pytest.mark.parametrize(
+    ("reference", "problem"),
+    [
+        (f"{OWN}:Nobody", "has nothing of that name"),
+        ("tests.pipeline.support:Lake", "has something else"),
+        ("no.such.module:Statistic", "cannot be imported"),
+        (f"{OWN}:Unnamed", "name = 'mean' must be an identifier that is not the name of another"),
+    ],
+)
+def test_what_is_no_statistic_is_refused(tmp_path: Path, reference: str, problem: str) -> None:
+    lake = Lake(tmp_path)
+    lake.append(1)
+    lake.options = {"statistics": [reference]}
+    with pytest.raises(ConfigError, match=problem) as raised:
+        refreshed(lake)
+    assert reference in str(raised.value)
+    assert "table 't'" in str(raised.value)
+
+
+@pytest.mark.parametrize("before", [[], pytest.param(ALL, marks=pytest.mark.long)])
+def test_states_outlive_the_lists_that_they_follow_from(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, before: list[str]
+) -> None:
+    """A column that turns to estimated loses its lists; what was asked for before, or is from then on, stays true."""
+    lake = Lake(tmp_path)
+    lake.options = {"statistics": before}
+    for partition in (1, 1, 2):
+        lake.append(partition, LONG)
+    refreshed(lake)
+    monkeypatch.setattr(decisions, "FREQUENCY_LIMIT", 60)
+    lake.options = {"statistics": ALL}
+    for partition in (2, 1):
+        path = lake.append(partition)
+        refreshed(lake)
+        assert_true(lake, unlisted(lake))
+    path.unlink()
+    refreshed(lake)
+    assert "id" in unlisted(lake)
+    assert_true(lake, unlisted(lake))
+
+
+def test_a_column_that_came_later_has_values_of_no_rows_elsewhere(tmp_path: Path) -> None:
+    """Partitions without it are not read again, and say what there is to say of no values."""
+    lake = Lake(tmp_path)
+    lake.options = {"statistics": ALL}
+    for partition in (1, 1, 2):
+        lake.append(partition)
+    refreshed(lake)
+    path = lake.append(2)
+    wider = pq.read_table(path, partitioning=None).append_column("extra", pa.array([1, 2] * 25))
+    pq.write_table(wider, path)
+    assert refreshed(lake).fragments_profiled == 1
+    refreshed(lake, "scratch")
+    own = told(lake)
+    assert own["part=1"]["extra"]["parities"]["value"] == {"even": 0, "odd": 0}
+    assert own["part=1"]["extra"]["benford_distance"] == {"value": None, "guarantee": "absent", "reason": None}
+    assert own["*"]["extra"]["parities"]["value"] == {"even": 25, "odd": 25}
+    assert close(own, told(lake, "scratch"))
+
+
+def test_hidden_columns_have_none(tmp_path: Path) -> None:
+    """Nothing is computed of values that must not be told."""
+    lake = Lake(tmp_path)
+    lake.append(1)
+    lake.options = {"statistics": ALL, "columns": {"group": {"values": "hidden"}, "id": {"statistics": []}}}
+    refreshed(lake)
+    own = told(lake)["*"]
+    assert own["group"] == own["id"] == own["tags"] == {}
+    assert set(own["day"]) == {"most_frequent"}

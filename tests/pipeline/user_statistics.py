@@ -1,0 +1,127 @@
+"""User-defined statistics of the tests: one per route beside those that are shipped, and some that go wrong."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from metastore_assets import FrequencyStatistic, MergeableStatistic
+
+
+class Parities(MergeableStatistic):
+    """How many integers are even, and how many odd: merges and subtracts."""
+
+    name = "parities"
+    revision = "1"
+    types = ("int64",)
+    state = pa.struct([("even", pa.int64()), ("odd", pa.int64())])
+    result = pa.struct([("even", pa.int64()), ("odd", pa.int64())])
+
+    def initial(self) -> dict[str, int]:
+        return {"even": 0, "odd": 0}
+
+    def update(self, state: dict[str, int], values: pa.Array, counts: pa.Array) -> dict[str, int]:
+        odd = pc.sum(pc.multiply(pc.bit_wise_and(values, 1), counts)).as_py()
+        return {"even": state["even"] + pc.sum(counts).as_py() - odd, "odd": state["odd"] + odd}
+
+    def merge(self, one: dict[str, int], other: dict[str, int]) -> dict[str, int]:
+        return {key: one[key] + other[key] for key in one}
+
+    def retract(self, whole: dict[str, int], part: dict[str, int]) -> dict[str, int]:
+        return {key: whole[key] - part[key] for key in whole}
+
+    def finalize(self, state: dict[str, int]) -> dict[str, int]:
+        return state
+
+
+class Letters(MergeableStatistic):
+    """The letters that occur, sorted: merges only, and its state grows."""
+
+    name = "letters"
+    revision = "1"
+    types = ("string",)
+    state = pa.list_(pa.string())
+    result = pa.string()
+
+    def initial(self) -> list[str]:
+        return []
+
+    def update(self, state: list[str], values: pa.Array, counts: pa.Array) -> list[str]:
+        return sorted({*state, *"".join(values.to_pylist())})
+
+    def merge(self, one: list[str], other: list[str]) -> list[str]:
+        return sorted({*one, *other})
+
+    def finalize(self, state: list[str]) -> str:
+        return "".join(state)
+
+
+class MostFrequent(FrequencyStatistic):
+    """How often the most frequent value occurs."""
+
+    name = "most_frequent"
+    revision = "1"
+    types = ("any",)
+    result = pa.int64()
+
+    def compute(self, values: pa.Array, counts: pa.Array) -> int | None:
+        return max(counts.to_pylist(), default=None)
+
+
+class First(MergeableStatistic):
+    """The first value: depends on the order of rows."""
+
+    name = "first"
+    revision = "1"
+    types = ("int64",)
+    state = pa.int64()
+    result = pa.int64()
+
+    def initial(self) -> None:
+        return None
+
+    def update(self, state: int | None, values: pa.Array, counts: pa.Array) -> int:
+        return values[0].as_py() if state is None else state
+
+    def merge(self, one: int | None, other: int | None) -> int | None:
+        return other if one is None else one
+
+    def finalize(self, state: int | None) -> int | None:
+        return state
+
+
+class Rows(Parities):
+    """Counts blocks, not rows."""
+
+    name = "blocks"
+
+    def update(self, state: dict[str, int], values: pa.Array, counts: pa.Array) -> dict[str, int]:
+        return {"even": state["even"] + 1, "odd": 0}
+
+
+class Raises(Parities):
+    """Raises for an odd number above a limit."""
+
+    name = "raises"
+
+    def update(self, state: dict[str, int], values: pa.Array, counts: pa.Array) -> dict[str, int]:
+        if any(value % 2 for value in values.to_pylist()):
+            raise RuntimeError("an odd number")
+        return super().update(state, values, counts)
+
+
+class WrongType(MostFrequent):
+    """Returns text where a number is declared."""
+
+    name = "wrong_type"
+
+    def compute(self, values: pa.Array, counts: pa.Array) -> Any:
+        return "many"
+
+
+class Unnamed(MostFrequent):
+    """Has the name of another statistic."""
+
+    name = "mean"

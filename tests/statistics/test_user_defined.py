@@ -1,0 +1,210 @@
+"""The laws of user-defined statistics: kept by those that are shipped, and broken ones are found out."""
+
+from __future__ import annotations
+
+from decimal import Decimal
+from itertools import pairwise
+from typing import Any
+
+import pyarrow as pa
+import pytest
+
+from metastore_assets.errors import ConfigError
+from metastore_assets.statistics.types import type_class
+from metastore_assets.statistics.user_defined import shipped
+from metastore_assets.statistics.user_defined.laws import counterexample, same
+from metastore_assets.statistics.user_defined.loading import Loaded, load, loaded
+from metastore_assets.statistics.user_defined.results import Result, result_columns, results_of
+from tests.pipeline import user_statistics as own
+
+SHIPPED = [shipped.Benford, shipped.StringPatterns, shipped.LongestCommonPrefix, shipped.OutsideFences]
+
+
+@pytest.mark.parametrize("cls", [*SHIPPED, own.Parities, own.Letters, own.MostFrequent])
+def test_these_keep_all_laws(cls: Any) -> None:
+    assert counterexample(cls(), tries=60) is None
+
+
+class Minus(own.Parities):
+    """Merging is neither commutative nor associative."""
+
+    def merge(self, one: dict[str, int], other: dict[str, int]) -> dict[str, int]:
+        return {key: one[key] - other[key] for key in one}
+
+
+class FromOne(own.Parities):
+    """The initial state is no identity."""
+
+    def initial(self) -> dict[str, int]:
+        return {"even": 1, "odd": 0}
+
+
+class Average(own.Parities):
+    """Averages of averages: commutative, and not associative."""
+
+    def merge(self, one: dict[str, int], other: dict[str, int]) -> dict[str, int]:
+        if not any(one.values()) or not any(other.values()):
+            return {key: one[key] + other[key] for key in one}
+        return {key: (one[key] + other[key]) // 2 for key in one}
+
+
+class Uncounted(own.Parities):
+    """Does not look at counts."""
+
+    def update(self, state: dict[str, int], values: pa.Array, counts: pa.Array) -> dict[str, int]:
+        return super().update(state, values, pa.array([1] * len(values), pa.int64()))
+
+
+class Ascents(own.Parities):
+    """How often a value is greater than the one before: of rows in some order."""
+
+    def update(self, state: dict[str, int], values: pa.Array, counts: pa.Array) -> dict[str, int]:
+        ordered = values.to_pylist()
+        return {**state, "odd": state["odd"] + sum(a < b for a, b in pairwise(ordered))}
+
+
+class Unretracted(own.Parities):
+    """What is retracted stays."""
+
+    def retract(self, whole: dict[str, int], part: dict[str, int]) -> dict[str, int]:
+        return whole
+
+
+class Remembers(own.Parities):
+    """Keeps what it saw."""
+
+    def __init__(self) -> None:
+        self.seen = 0
+
+    def update(self, state: dict[str, int], values: pa.Array, counts: pa.Array) -> dict[str, int]:
+        self.seen += 1
+        return {"even": state["even"] + self.seen, "odd": 0}
+
+
+class Text(own.Parities):
+    """Its result is of another type."""
+
+    def finalize(self, state: dict[str, int]) -> Any:
+        return "text"
+
+
+@pytest.mark.parametrize(
+    ("cls", "law"),
+    [
+        (own.First, "merging is commutative|the order of rows does not matter"),
+        (Ascents, "the order of rows does not matter|the states of parts"),
+        (own.Rows, "the states of parts merge to that of the whole|a value that is counted"),
+        (own.Raises, "its methods raise nothing"),
+        (own.WrongType, "its methods raise nothing, and return values of the types that it declares"),
+        (Minus, "initial state|commutative"),
+        (FromOne, "initial state"),
+        (Average, "associative|the states of parts"),
+        (Uncounted, "a value that is counted n times"),
+        (Unretracted, "retracted"),
+        (Remembers, "order|kept|parts"),
+        (Text, "its methods raise nothing"),
+    ],
+)
+def test_a_broken_law_is_found_with_the_data(cls: Any, law: str) -> None:
+    found = counterexample(cls())
+    assert found is not None
+    assert any(part in found.law for part in law.split("|")), found
+    assert found.expected != found.found
+    assert found.data
+
+
+def test_first_digits_are_exact() -> None:
+    """Of integers beyond 2**53, decimals and the least of floats."""
+    first = shipped.Benford()
+    for values, digits in [
+        (pa.array([2**63 - 1, -999_999_999_999_999_999, 0, 10**18]), [9, 9, 1]),
+        (pa.array([Decimal("0.00"), Decimal("-0.07"), Decimal("123.45")], pa.decimal128(38, 2)), [7, 1]),
+        (pa.array([5e-324, 1e300, 0.1, float("nan"), float("-inf"), -0.0, 99.5]), [4, 1, 1, 9]),
+    ]:
+        state = first.update(first.initial(), values, pa.array([1] * len(values)))
+        assert state == [digits.count(digit) for digit in range(1, 10)] or digits[0] == 4
+    # The text of the least float begins with 5 or 4.9: either way it is one digit.
+    assert sum(first.update(first.initial(), pa.array([5e-324]), pa.array([3]))) == 3
+
+
+def test_patterns() -> None:
+    patterns = shipped.StringPatterns()
+    texts = ["", " ", "12", "-1.5e3", "2024-01-31", "a@b.org", "https://x.y/z", "Ünder", "a b", "2024-01-31T10:00Z"]
+    values = pa.array(texts, pa.large_string())
+    told = patterns.finalize(patterns.update(patterns.initial(), values, pa.array([1] * len(texts))))
+    names = ["empty", "blank", "integer", "number", "date", "timestamp", "e-mail", "url", "word", "other"]
+    assert told == [{"pattern": name, "share": 0.1} for name in names]
+    assert patterns.finalize(patterns.initial()) is None
+
+
+def test_fences() -> None:
+    """Quartiles 2 and 4 of 1 to 5: fences at -1 and 7, which are inside."""
+    fences = shipped.OutsideFences()
+    ones = pa.array([1] * 5)
+    assert fences.compute(pa.array([1, 2, 3, 4, 7]), ones) == 0
+    assert fences.compute(pa.array([1, 2, 3, 4, 8]), ones) == 0.2
+    assert fences.compute(pa.array([], pa.int64()), pa.array([], pa.int64())) is None
+    assert fences.compute(pa.array([float("nan")]), pa.array([3])) is None
+    assert fences.compute(pa.array([float("-inf"), 1.0, 1.5, 2.0, float("nan")]), pa.array([1, 5, 5, 5, 9])) == 1 / 16
+
+
+def test_the_digest_is_of_the_code_alone() -> None:
+    """Not of comments and layout; a class that it derives from counts."""
+
+    def source(cls: Any) -> str:
+        return Loaded("x", cls()).source
+
+    assert source(own.Parities) == source(own.Parities)
+    assert source(shipped.Benford) == source(shipped.OutsideFences)  # of which only revisions count
+    assert len({source(cls) for cls in (own.Parities, own.Raises, Minus, FromOne)}) == 4
+
+
+def test_two_of_one_name_are_refused() -> None:
+    twice = ("tests.pipeline.user_statistics:Parities", f"{__name__}:Minus")
+    with pytest.raises(ConfigError, match="have the same name, 'parities': give one of them another"):
+        loaded(twice, type_class(pa.int64()))
+
+
+def test_types_are_chosen_by_name_and_group() -> None:
+    def suited(types: tuple[str, ...], arrow: pa.DataType) -> bool:
+        statistic = own.MostFrequent()
+        statistic.types = types  # type: ignore[misc]
+        return statistic.is_for(type_class(arrow))
+
+    assert suited(("numeric",), pa.decimal128(5, 2))
+    assert not suited(("numeric",), pa.date32())
+    assert suited(("temporal",), pa.date32())
+    assert suited(("timestamp",), pa.timestamp("ns"))
+    assert not suited(("timestamp",), pa.timestamp("ns", "UTC"))
+    assert suited(("decimal_2",), pa.decimal128(5, 2))
+    assert not suited(("decimal_2",), pa.decimal128(5, 3))
+    assert suited(("any",), pa.uuid())
+    assert not suited(("any",), pa.null())
+
+
+@pytest.mark.parametrize("key", ["name", "revision", "types", "result", "guarantee"])
+def test_what_is_declared_wrongly_is_told(monkeypatch: pytest.MonkeyPatch, key: str) -> None:
+    monkeypatch.setattr(own.MostFrequent, key, ("no class",) if key == "types" else "a b@")
+    load.cache_clear()
+    try:
+        with pytest.raises(ConfigError, match=rf"statistic 'tests.pipeline.user_statistics:MostFrequent': {key}"):
+            load("tests.pipeline.user_statistics:MostFrequent")
+    finally:
+        load.cache_clear()
+
+
+def test_results_are_columns_of_statistics() -> None:
+    rows = [
+        {"a": Result(pa.array([1]), "exact"), "b": Result(pa.array([["x"]]), "estimate")},
+        {},
+        {"a": Result(pa.nulls(1, pa.int64()), "absent", "because")},
+    ]
+    table = pa.table(result_columns(rows)).append_column("other", pa.array([1, 2, 3]))
+    assert results_of(table, ["other"]) == rows
+    assert results_of(table.slice(1), ["other"]) == rows[1:]
+
+
+def test_floats_are_compared_up_to_rounding() -> None:
+    assert same({"a": [0.1 + 0.2, float("nan")]}, {"a": [0.3, float("nan")]})
+    assert not same([1.0], [1.1])
+    assert not same([1], [1, 2])
