@@ -74,6 +74,17 @@ class ListReader:
             for pair in zip(table["frequency"].to_pylist(), table["values"].to_pylist(), strict=True)
         ]
 
+    def counts_of_class(self, type_class: str) -> dict[str, list[tuple[int, int]]]:
+        """The same of every column of a class that has values, read at once."""
+        if type_class not in self._classes:
+            return {}
+        found: dict[str, list[tuple[int, int]]] = {}
+        for batch in self._view.content_batches(stage_name(FACTS, type_class)):
+            columns, *pairs = (batch[name].to_pylist() for name in ("column", "frequency", "values"))
+            for column, *pair in zip(columns, *pairs, strict=True):
+                found.setdefault(column, []).append((pair[0], pair[1]))
+        return found
+
     def facts(self, type_class: str, columns: Sequence[str]) -> dict[str, FrequencyFacts]:
         """By column, all of one class, what its full list says.
 

@@ -16,7 +16,7 @@ from metastore_assets.messages import close_names, listed
 from metastore_assets.pipeline.signatures import Signature, digest, signature, signature_of
 from metastore_assets.statistics.leaves import LeafColumn, schema_leaves
 
-_MERGE_VERSION = "3"
+_MERGE_VERSION = "4"
 """Raised when the same profiles would merge to another one, so that they are merged again, and nothing is read."""
 
 Decided = Literal["listed", "estimated"]
