@@ -95,6 +95,8 @@ def _physical(value: object, cls: TypeClass) -> Any:
 
 
 def _physical_of_arrow(value: pa.Scalar, cls: TypeClass) -> Any:
+    if isinstance(value, pa.DictionaryScalar):
+        value = value.value
     if not value.is_valid:
         raise _UnfitError("null is no value")
     if isinstance(value, pa.ExtensionScalar):

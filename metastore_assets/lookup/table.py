@@ -62,6 +62,7 @@ class TableLookup:
         self._lock = RLock()
         self._found: dict[str, PartitionEntry | None] = {}
         self._profiles: OrderedDict[str | None, ProfileReader] = OrderedDict()
+        self._columns: OrderedDict[tuple[str, str | None], ColumnValues] = OrderedDict()
         self._class_counts: dict[str, Mapping[str, list[tuple[int, int]]]] = {}
 
     @property
@@ -197,18 +198,23 @@ class TableLookup:
         return next(iter(self.top(column, 1, partition).values), None)
 
     def _values(self, column: str, partition: str | None) -> ColumnValues:
-        profile, row = self._profile(partition), self.statistics([column], partition)[0]
-        decision = self._version.decisions.get(row.field_id)
-        # The only partition of a table has no lists but the table's.
-        is_whole = partition is None or len(self._version.partitions) == 1
-        return ColumnValues(
-            row,
-            self._named(column),
-            profile,
-            (lambda: self._lists) if is_whole else None,
-            None if decision is None else decision.reason,
-            has_own_lists=partition is not None,
-        )
+        if (column, partition) not in self._columns:
+            row = self.statistics([column], partition)[0]
+            decision = self._version.decisions.get(row.field_id)
+            # The only partition of a table has no lists but the table's.
+            is_whole = partition is None or len(self._version.partitions) == 1
+            self._columns[column, partition] = ColumnValues(
+                row,
+                self._named(column),
+                self._profile(partition),
+                (lambda: self._lists) if is_whole else None,
+                None if decision is None else decision.reason,
+                has_own_lists=partition is not None,
+            )
+            if len(self._columns) > _OPEN_PROFILES:
+                self._columns.popitem(last=False)
+        self._columns.move_to_end((column, partition))
+        return self._columns[column, partition]
 
     def _counts(self, type_class: str) -> Mapping[str, list[tuple[int, int]]]:
         if type_class not in self._class_counts:

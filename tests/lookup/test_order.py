@@ -14,7 +14,7 @@ from typing import Any
 import numpy as np
 import pyarrow as pa
 import pytest
-from hypothesis import HealthCheck, given, settings
+from hypothesis import HealthCheck, Phase, given, settings
 from hypothesis import strategies as st
 
 from metastore_assets.errors import CorruptionError, LiteralError, MetastoreError, NotKeptError
@@ -27,13 +27,14 @@ from tests.statistics.columns import KINDS, TICKS
 from tests.statistics.oracle import NAN, Facts, plain
 
 STORED = {name: kind for name, kind in KINDS.items() if not name.startswith(("runs", "dictionary_"))}
-FRACTIONS = (0, 0.1, Decimal("0.25"), Fraction(1, 3), 0.5, 0.9, 1)
+FRACTIONS = (0, 0.1, Fraction(1, 3), Decimal("0.75"), 1)
 
 
 @st.composite
 def tables(draw: st.DrawFn) -> tuple[dict[str, list[Any]], int]:
-    """Values of every kind by column, all of the same length, and where to cut them into two partitions."""
+    """Values of some kinds by column, all of the same length, and where to cut them into two partitions."""
     length = draw(st.integers(2, 25))
+    kinds = draw(st.lists(st.sampled_from(sorted(STORED)), min_size=4, max_size=4, unique=True))
     few = {
         name: draw(st.lists(st.one_of(st.none(), kind.values), min_size=1, max_size=6)) for name, kind in STORED.items()
     }
@@ -57,7 +58,11 @@ def as_scalar(name: str, value: Any) -> pa.Scalar:
     return STORED[name].array([value])[0]
 
 
-@settings(max_examples=max(2, settings.default.max_examples // 20), suppress_health_check=list(HealthCheck))
+@settings(
+    max_examples=max(4, settings.default.max_examples // 10),
+    suppress_health_check=list(HealthCheck),
+    phases=[Phase.explicit, Phase.reuse, Phase.generate],
+)
 @given(drawn=tables())
 def test_answers_are_those_of_plain_python(tmp_path_factory: pytest.TempPathFactory, drawn: Any) -> None:
     columns, cut = drawn
@@ -69,8 +74,8 @@ def test_answers_are_those_of_plain_python(tmp_path_factory: pytest.TempPathFact
         cuts = {None: values, "half=0": values[:cut], "half=1": values[cut:]}
         asked = [value for value in dict.fromkeys(v for v in values if v == v) if value is not None]
         for partition, own in cuts.items():
-            assert_answers(table, name, own, asked, partition)
-        for value in asked[:2]:
+            assert_answers(table, name, own, asked[:3], partition)
+        for value in asked[:1]:
             counts = [(part, own.count(value)) for part, own in cuts.items() if part is not None]
             assert table.where_is(name, as_scalar(name, value)) == [pair for pair in counts if pair[1]], (name, value)
 
@@ -286,7 +291,7 @@ def test_estimates_of_a_column_that_is_not_listed(tmp_path: Path) -> None:
 
 
 def test_what_bounds_imply_is_exact(tmp_path: Path) -> None:
-    columns = dict.fromkeys(("flag", "one"), {"frequencies": "off"})
+    columns = {"flag": {"frequencies": "off"}, "one": {"frequencies": "off"}}
     table = published(tmp_path, columns, flag=pa.array([True, False, True]), one=pa.array(["a"] * 3))
     assert table.rank("flag", True) == Count(1, "exact")
     assert table.quantile("one", 0.5).guarantee == "exact"
