@@ -33,16 +33,11 @@ FRACTIONS = (0, 0.1, Fraction(1, 3), Decimal("0.75"), 1)
 @st.composite
 def tables(draw: st.DrawFn) -> tuple[dict[str, list[Any]], int]:
     """Values of some kinds by column, all of the same length, and where to cut them into two partitions."""
-    length = draw(st.integers(2, 25))
     kinds = draw(st.lists(st.sampled_from(sorted(STORED)), min_size=4, max_size=4, unique=True))
-    few = {
-        name: draw(st.lists(st.one_of(st.none(), kind.values), min_size=1, max_size=6)) for name, kind in STORED.items()
-    }
-    picks = draw(st.lists(st.integers(0, 5), min_size=length, max_size=length))
-    columns = {
-        name: [values[(at + place) % len(values)] for at, place in enumerate(picks)] for name, values in few.items()
-    }
-    return columns, draw(st.integers(1, length - 1))
+    few = {name: draw(st.lists(st.one_of(st.none(), STORED[name].values), min_size=1, max_size=6)) for name in kinds}
+    picks = draw(st.lists(st.integers(0, 5), min_size=2, max_size=25))
+    columns = {name: [own[(at + place) % len(own)] for at, place in enumerate(picks)] for name, own in few.items()}
+    return columns, draw(st.integers(1, len(picks) - 1))
 
 
 def in_class(name: str, value: Any) -> Any:
@@ -72,7 +67,7 @@ def test_answers_are_those_of_plain_python(tmp_path_factory: pytest.TempPathFact
     table = publish(store, rows, columns={name: {"frequencies": "all"} for name in columns}, partitions=parts)
     for name, values in columns.items():
         cuts = {None: values, "half=0": values[:cut], "half=1": values[cut:]}
-        asked = [value for value in dict.fromkeys(v for v in values if v == v) if value is not None]
+        asked = [value for value in dict.fromkeys(value for value in values if value == value) if value is not None]
         for partition, own in cuts.items():
             assert_answers(table, name, own, asked[:3], partition)
         for value in asked[:1]:
