@@ -4,7 +4,20 @@ from __future__ import annotations
 
 import sys
 
-from benchmarks import cold, full, growth, incremental, lookups, planning, produce, produce_share, scale, sizes, tree
+from benchmarks import (
+    cold,
+    full,
+    growth,
+    incremental,
+    lists,
+    lookups,
+    planning,
+    produce,
+    produce_share,
+    scale,
+    sizes,
+    tree,
+)
 from benchmarks.report import Row, show
 
 BENCHMARKS = {
@@ -13,6 +26,7 @@ BENCHMARKS = {
     "full": full.run,
     "planning": planning.run,
     "growth": growth.run,
+    "lists": lists.run,
     "lookups": lookups.run,
     "produce": produce.run,
     "shares": produce_share.run,

@@ -9,7 +9,7 @@ from pydantic import BaseModel, ConfigDict, ValidationInfo, field_validator, mod
 
 FREQUENCY_LIMIT = 131_072
 """Distinct values, about, up to which `frequencies: auto` lists a column's values; beyond, how many is estimated."""
-NEAR_UNIQUE_FROM = 65_536
+NEAR_UNIQUE_FROM = 16_384
 """Values from which on `frequencies: auto` does not list a column of which more than every second one is another."""
 _NOT_BUILT = {"repeated", "top", "on"}
 _BUILT: Mapping[str | None, tuple[str, ...]] = {"frequencies": ("auto", "all", "off"), "ranks": ("off",)}

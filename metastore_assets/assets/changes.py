@@ -1,7 +1,7 @@
 """What a version has that Dagster has not been told yet: a comparison of two published versions."""
 
 from collections.abc import Collection, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from metastore_assets.assets.names import KINDS, Kind
 from metastore_assets.store.manifest import PartitionEntry, ProfileFiles, Version
@@ -19,15 +19,17 @@ class Changes:
 
 def changes_between(told: Version | None, now: Version) -> Changes:
     """What `now` has that `told`, the version that was reported last, had not. Everything when there is none."""
-    before = {entry.key: entry.files for entry in told.partitions} if told else {}
+    before = {entry.key: shown_files(told, entry) for entry in told.partitions} if told else {}
     partitions = []
     for entry in now.partitions:
         if told is not None and entry.version <= told.number and entry.key in before:
             continue
-        kinds = changed_kinds(before.get(entry.key), entry.files)
+        files = shown_files(now, entry)
+        kinds = () if files is None else changed_kinds(before.get(entry.key), files)
         if kinds:
             partitions.append((entry, kinds))
-    table = set(changed_kinds(told.files if told else None, now.files))
+    whole = shown_files(now)
+    table: set[Kind] = set() if whole is None else set(changed_kinds(shown_files(told), whole))
     if told is None or told.number != now.number:
         table.add("statistics")
     return Changes(tuple(partitions), tuple(kind for kind in KINDS if kind in table))
@@ -49,6 +51,20 @@ def with_selected(
         ),
         tuple(kind for kind in KINDS if kind in changes.table or kind in table),
     )
+
+
+def shown_files(version: Version | None, entry: PartitionEntry | None = None) -> ProfileFiles | None:
+    """The files of a version's table, or of one of its partitions, with the lists that go for it as its frequencies.
+
+    The table's lists are kept apart from its profile; its only partition may have none but these.
+    """
+    if version is None:
+        return None
+    files = version.files if entry is None else entry.files
+    lists = () if version.lists is None else version.lists.files
+    if entry is None or (not files.frequencies and len(version.partitions) == 1):
+        return replace(files, frequencies=lists)
+    return files
 
 
 def changed_kinds(before: ProfileFiles | None, now: ProfileFiles) -> tuple[Kind, ...]:

@@ -14,14 +14,14 @@ from dagster import (
     MetadataValue,
 )
 
-from metastore_assets.assets.changes import Changes, paths_of
+from metastore_assets.assets.changes import Changes, paths_of, shown_files
 from metastore_assets.assets.metadata import COMMITTED, SNAPSHOT, VERSION, Metadata, column_schema, profile_metadata
 from metastore_assets.assets.names import Kind, asset_key, source_key
 from metastore_assets.lookup import TableLookup
 from metastore_assets.pictures.glance import glance_at
 from metastore_assets.pictures.text import plural
 from metastore_assets.pipeline.signatures import PROFILE_VERSION
-from metastore_assets.store.manifest import PartitionEntry, ProfileFiles, Version
+from metastore_assets.store.manifest import PartitionEntry, Version
 from metastore_assets.store.objects import ObjectStore
 
 TABLE_COLUMNS = 8
@@ -96,7 +96,7 @@ class Report:
         }
         for kind in kinds:
             key = asset_key(self.table, "table", kind)
-            uris = self._uris(version.files, kind)
+            uris = self._uris(None, kind)
             metadata = {
                 **self._common(),
                 **rows,
@@ -126,7 +126,7 @@ class Report:
                 metadata={
                     **self._common(),
                     **counts,
-                    **profile_metadata(kind, glance, title, self._uris(entry.files, kind), self.version.schema),
+                    **profile_metadata(kind, glance, title, self._uris(entry, kind), self.version.schema),
                 },
                 tags=tags,
             )
@@ -140,8 +140,8 @@ class Report:
             "duration_seconds": MetadataValue.float(round(self.seconds, 3)),
         }
 
-    def _uris(self, files: ProfileFiles, kind: Kind) -> list[str]:
-        return [self.objects.uri(path) for path in paths_of(files, kind)]
+    def _uris(self, entry: PartitionEntry | None, kind: Kind) -> list[str]:
+        return [self.objects.uri(path) for path in paths_of(shown_files(self.version, entry), kind)]
 
 
 def _version_tags(content_id: str) -> Mapping[str, str]:

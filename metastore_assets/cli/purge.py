@@ -21,11 +21,11 @@ from metastore_assets.cli.spark import LazySpark
 @answering
 @click.pass_obj
 def purge(invocation: Invocation, name: str, before: int, as_json: bool) -> None:
-    """Remove older versions at once, and all that is kept of rows that only they had.
+    """Remove older versions, and traces of former rows, at once.
 
-    For values that must not be told any more: refresh the table, then purge it before the newest version. A reader of
-    an older version, or a refresh that runs, is stopped by that; both may be tried again. What restoring former files
-    of the table would need goes as well: they would be read again.
+    For values that must not be told any more: refresh the table, then purge it before the newest version, which is
+    then published once more. A reader of an older version, or a refresh that runs, is stopped by that; both may be
+    tried again. What restoring former files of the table would need goes as well: they would be read again.
     """
     from metastore_assets.config import load_config
     from metastore_assets.pipeline.engine import Engine

@@ -26,9 +26,10 @@ from metastore_assets.cli.spark import LazySpark
 @answering
 @click.pass_obj
 def verify(invocation: Invocation, name: str, partitions: tuple[str, ...], sample: int | None, as_json: bool) -> int:
-    """Compute the newest version again from the table's files, and say what differs.
+    """Compare the newest version with what the table's files say.
 
-    Estimates are not compared. Changes nothing. Exit status 1 when anything differs or cannot be read.
+    They are read again; each number that differs is told. Estimates are not compared. Changes nothing. Exit status 1
+    when anything differs or cannot be read.
     """
     from metastore_assets.config import load_config
     from metastore_assets.pipeline.verify import verify as verify_table

@@ -1,7 +1,8 @@
 """The lists of a table's values, carried from version to version by the produce layer: graph, state, and answers."""
 
 from metastore_assets.lists.graph import FOLDER, list_flow
-from metastore_assets.lists.reading import ListReader
+from metastore_assets.lists.reading import ListChanges, ListReader
+from metastore_assets.lists.rewriting import rewritten
 from metastore_assets.lists.state import Lists, read_lists, write_lists
 
-__all__ = ["FOLDER", "ListReader", "Lists", "list_flow", "read_lists", "write_lists"]
+__all__ = ["FOLDER", "ListChanges", "ListReader", "Lists", "list_flow", "read_lists", "rewritten", "write_lists"]

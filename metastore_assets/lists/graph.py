@@ -22,7 +22,7 @@ from metastore_assets.store.objects import ObjectStore
 
 FOLDER = "lists"
 VALUES, FREQUENCIES, FACTS = "values", "frequencies", "facts"
-_DELTAS = "deltas"
+DELTAS = "deltas"
 SETTINGS = Settings(row_group_rows=4_096, target_rows=1_000_000)
 """Row groups are what a lookup reads at least: some tens of kilobytes. Footers, which say what
 is in each, have a thousand of them at most."""
@@ -35,7 +35,7 @@ def stage_name(kind: str, type_class: str) -> str:
 
 def delta_name(type_class: str) -> str:
     """The root that the lists of columns of one class come in by."""
-    return stage_name(_DELTAS, type_class)
+    return stage_name(DELTAS, type_class)
 
 
 def rows_of(type_class: str) -> Rows:
@@ -44,12 +44,10 @@ def rows_of(type_class: str) -> Rows:
     return Rows(key, pa.schema({"frequency": pa.int64()}))
 
 
-def list_flow(
-    store: ObjectStore, classes: Iterable[str], *, executor: Executor | None = None, settings: Settings = SETTINGS
-) -> Dataflow:
+def list_flow(store: ObjectStore, classes: Iterable[str], *, executor: Executor | None = None) -> Dataflow:
     """The dataflow of a table's lists, whose files lie in `FOLDER` below the table's; `classes` by name."""
     nodes = [node for name in sorted(classes) for node in _stages(name)]
-    return Dataflow(store, nodes, executor=executor, settings=settings, folder=FOLDER)
+    return Dataflow(store, nodes, executor=executor, settings=SETTINGS, folder=FOLDER)
 
 
 def _stages(type_class: str) -> list[Node]:

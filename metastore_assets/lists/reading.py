@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
 from itertools import groupby
 
 import numpy as np
@@ -25,6 +27,16 @@ from metastore_assets.store.objects import ObjectStore
 _SCANNED = 1_000_000
 """Listed values of a class, or of a column, that are read as a whole to pick percentiles; of more, by rank."""
 _MOST = np.iinfo(np.int64).max
+
+
+@dataclass(frozen=True)
+class ListChanges:
+    """How many values a version's lists have otherwise than the version before, over all columns."""
+
+    added: int = 0
+    removed: int = 0
+    changed: int = 0
+    """Listed before and now, with another frequency."""
 
 
 class ListReader:
@@ -98,6 +110,19 @@ class ListReader:
         lists = self._all(type_class)
         found = {column: frequency_facts(_joined(tables)) for column, tables in lists if column in columns}
         return {column: found.get(column) or frequency_facts(EMPTY) for column in columns}
+
+    def changes(self) -> ListChanges:
+        """What led to these lists. Lists that were made from scratch add all their values."""
+        found: Counter[str] = Counter()
+        for name in self._classes:
+            stage = stage_name(VALUES, name)
+            if self._view.is_reset(stage):
+                found["add"] += sum(run.rows for run in self._view.runs(stage))
+                continue
+            for batch in self._view.update_batches(stage):
+                for entry in batch.column("_change").value_counts().to_pylist():
+                    found[entry["values"]] += entry["counts"]
+        return ListChanges(found["add"], found["delete"], found["update"])
 
     def ranks(self, type_class: str) -> Ranks:
         """Ranks among the values of a column of that class; keys are `column` and `value`."""

@@ -8,10 +8,13 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 
 from metastore_assets.errors import CorruptionError, ObjectNotFoundError
-from metastore_assets.lists.graph import FOLDER
+from metastore_assets.lists.graph import DELTAS, FACTS, FOLDER, FREQUENCIES, VALUES
 from metastore_assets.produce import FlowState
 from metastore_assets.store.manifest import ListFiles
 from metastore_assets.store.objects import ObjectStore
+
+_ORDER = (FREQUENCIES, VALUES, FACTS, DELTAS)
+"""The files that people ask for come first."""
 
 
 @dataclass(frozen=True)
@@ -47,4 +50,5 @@ def write_lists(store: ObjectStore, lists: Lists) -> ListFiles | None:
     path = f"{FOLDER}/{uuid.uuid4().hex}.json"
     fields = {"columns": dict(lists.columns), "flow": lists.flow.to_json()}
     store.write(path, json.dumps(fields).encode())
-    return ListFiles(path, tuple(sorted(lists.flow.paths())))
+    stages = sorted(lists.flow.stages.items(), key=lambda stage: _ORDER.index(stage[0].partition(".")[0]))
+    return ListFiles(path, tuple(dict.fromkeys(own for _, stage in stages for own in stage.paths())))

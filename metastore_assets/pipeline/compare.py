@@ -3,13 +3,15 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass
+from functools import partial
 from typing import Any
 
 import pyarrow as pa
 
+from metastore_assets.lists import ListReader
 from metastore_assets.pipeline.layouts import Layout
 from metastore_assets.pipeline.states_files import StatesFiles
 from metastore_assets.pipeline.stored import FrequencyReader, read_histograms, read_states, read_statistics
@@ -45,12 +47,21 @@ class ProfileView:
     row_count: int
     rows: Mapping[str, ColumnStatistics]
     histograms: Mapping[str, Histogram]
-    lists: FrequencyReader
+    read_list: Callable[[str], Frequencies | None]
 
 
 @contextmanager
-def opened(states_files: StatesFiles, files: ProfileFiles, layout: Layout, *, merged: bool) -> Iterator[ProfileView]:
-    """A profile as merges read it; else as people do, for a partition or the table. Raises CorruptionError."""
+def opened(
+    states_files: StatesFiles,
+    files: ProfileFiles,
+    layout: Layout,
+    *,
+    merged: bool,
+    table: ListReader | None = None,
+) -> Iterator[ProfileView]:
+    """A profile as merges read it; else as people do, for a partition or the table. `table` are the table's lists,
+    where the profile has none but these. Raises CorruptionError.
+    """
     with FrequencyReader(states_files, files) as lists:
         if merged:
             row_count, states = read_states(states_files, files, layout)
@@ -66,7 +77,11 @@ def opened(states_files: StatesFiles, files: ProfileFiles, layout: Layout, *, me
             }
             by_path = read_histograms(states_files.store, files)
             histograms = {row.field_id: by_path[row.column] for row in told.values() if row.column in by_path}
-        yield ProfileView(row_count, rows, histograms, lists)
+        yield ProfileView(row_count, rows, histograms, lists.read if table is None else partial(_table_list, table))
+
+
+def _table_list(lists: ListReader, field_id: str) -> Frequencies | None:
+    return lists.frequencies(field_id, lists.columns[field_id]) if field_id in lists.columns else None
 
 
 def differences(layout: Layout, stored: ProfileView, found: ProfileView) -> Iterator[Difference]:
@@ -81,7 +96,7 @@ def differences(layout: Layout, stored: ProfileView, found: ProfileView) -> Iter
                 yield Difference(leaf.path, name, _text(left), _text(right))
         if own.frequencies == other.frequencies == "listed":
             yield from _list_differences(
-                leaf.path, stored.lists.read(leaf.field_id) or EMPTY, found.lists.read(leaf.field_id) or EMPTY
+                leaf.path, stored.read_list(leaf.field_id) or EMPTY, found.read_list(leaf.field_id) or EMPTY
             )
         left_bins, right_bins = stored.histograms.get(leaf.field_id), found.histograms.get(leaf.field_id)
         if not _same_bins(left_bins, right_bins):

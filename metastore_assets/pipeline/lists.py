@@ -124,16 +124,19 @@ class TableLists:
         gone = {field_id: name for field_id, name in base.columns.items() if field_id not in stay}
         deltas: dict[str, list[Delta]] = {}
         reader = ListReader(self._store, base)
-        for columns, profiles, sign in (
-            (stay, [entry.files for entry in self._came], 1),
-            (stay, [entry.files for entry in self._went], -1),
-            (new, whole, 1),
+        came, went = ([entry.files for entry in side] for side in (self._came, self._went))
+        for columns, profiles, sign, rows in (
+            (stay, came, 1, changed),
+            (stay, went, -1, changed),
+            (new, whole, 1, self._rows),
         ):
             for name, own in _by_class(columns).items():
                 for start in range(0, len(profiles), _PROFILES_PER_DELTA):
                     lot = tuple(profiles[start : start + _PROFILES_PER_DELTA])
                     read = _Profiles(self._store, lot, own, name)
-                    deltas.setdefault(name, []).append(Delta(read, gone=sign < 0, count=changed * len(own)))
+                    # No column has more values than rows.
+                    most = max(1, rows * len(own) * len(lot) // len(profiles))
+                    deltas.setdefault(name, []).append(Delta(read, gone=sign < 0, count=most))
         for field_id, name in gone.items():
             values = sum(count for _, count in reader.counts(field_id, name))
             listed = pa.Table.from_batches(reader.batches(field_id, name), rows_of(name).schema)
@@ -147,6 +150,12 @@ class TableLists:
 
     def _flow(self, classes: Iterable[str], *, many: bool = False) -> Dataflow:
         return list_flow(self._store, classes, executor=SparkExecutor(self._engine.session) if many else None)
+
+
+def discard_lists(store: ObjectStore, made: ListFiles | None, base: ListFiles | None) -> None:
+    """Remove the files of lists that lost the race to be published, but for those that they took over from `base`."""
+    if made is not None and made != base:
+        store.delete(sorted(set(made.paths()) - set(base.paths() if base else ())))
 
 
 def listed_classes(layout: Layout) -> dict[str, str]:

@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 import time
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 
+from metastore_assets.lists import ListChanges, ListReader, read_lists
 from metastore_assets.pipeline.plan import Plan, TypeChange
 from metastore_assets.store.manifest import Version
+from metastore_assets.store.objects import ObjectStore
 
 
 @dataclass(frozen=True)
@@ -47,6 +49,8 @@ class RefreshResult:
     seconds: float
     type_changes: tuple[TypeChange, ...] = ()
     """Columns that are of another type than in the version before."""
+    lists: ListChanges = field(default_factory=ListChanges)
+    """What changed in the lists of the table's values."""
 
     def to_json(self) -> dict[str, object]:
         """The shape of `refresh --json`."""
@@ -66,6 +70,7 @@ class RefreshResult:
                 "removed": len(self.partitions_removed),
                 "total": self.partitions_total,
             },
+            "lists": {"added": self.lists.added, "removed": self.lists.removed, "changed": self.lists.changed},
             "type_changes": [change.to_json() for change in self.type_changes],
             "seconds": round(self.seconds, 3),
         }
@@ -79,8 +84,9 @@ def nothing_to_do(latest: Version, profiled: int, started: float) -> RefreshResu
     )  # fmt: skip
 
 
-def result_of(plan: Plan, new: Version, profiled: int, started: float) -> RefreshResult:
+def result_of(store: ObjectStore, plan: Plan, new: Version, profiled: int, started: float) -> RefreshResult:
     """Where a version was published."""
+    same = plan.base is not None and plan.base.lists == new.lists
     return RefreshResult(
         table=plan.table,
         version=new.number,
@@ -95,4 +101,5 @@ def result_of(plan: Plan, new: Version, profiled: int, started: float) -> Refres
         partitions_total=len(plan.partitions),
         seconds=time.monotonic() - started,
         type_changes=plan.type_changes,
+        lists=ListChanges() if same else ListReader(store, read_lists(store, new.lists)).changes(),
     )

@@ -12,6 +12,7 @@ from dataclasses import dataclass, replace
 from datetime import UTC, datetime, timedelta
 
 from metastore_assets.errors import VersionConflictError, VersionNotFoundError
+from metastore_assets.lists import read_lists, rewritten, write_lists
 from metastore_assets.pipeline.engine import Engine
 from metastore_assets.pipeline.rewriting import gathered
 from metastore_assets.store.document import stored_entries
@@ -43,8 +44,10 @@ class Purged:
 def purge(engine: Engine, versions: VersionStore, before: int, now: datetime | None = None) -> Purged:
     """Remove all versions below the number `before`, and every file that nothing told from there on needs.
 
-    Of the versions from there on stays what they tell of partitions and the table; of profiles of fragments only what
-    the newest one needs to be planned from. What planning learnt goes too.
+    The newest version is published once more, from files that hold nothing but what it tells; where it is `before`
+    itself, it goes too. Of others from there on stays what they tell of partitions and the table, lists with all that
+    came and went since they were written; of profiles of fragments only what the newest one needs to be planned from.
+    What planning learnt goes too.
 
     Raises VersionNotFoundError when there is no version from `before` on, VersionConflictError when others publish
     all the time; StoreError when a version cannot be read, and then nothing has been removed.
@@ -54,6 +57,8 @@ def purge(engine: Engine, versions: VersionStore, before: int, now: datetime | N
     objects, documents = versions.objects, versions.documents
     numbers = versions.numbers()
     all_ = [versions.read(number) for number in numbers]
+    if before == published - 1:
+        before = published
     needed = {path for version in all_ if version.number >= before for path in _told_paths(version)}
     needed.update(path for version in all_ if version.number >= published for path in _all_paths(version))
     pending = list_pending(objects)
@@ -96,8 +101,10 @@ def _publish_without_former(engine: Engine, versions: VersionStore, before: int)
         fragments, nodes = gathered(
             engine, versions.objects, len(latest.schema), live, list(latest.nodes), least_share=1
         )
+        lists = write_lists(versions.objects, rewritten(versions.objects, read_lists(versions.objects, latest.lists)))
         new = replace(
             latest,
+            lists=lists,
             number=latest.number + 1,
             published_at=datetime.now(UTC),
             fragments=fragments,
@@ -109,6 +116,7 @@ def _publish_without_former(engine: Engine, versions: VersionStore, before: int)
             # Without a base all entries are written whole: files of the version before would tell of what went.
             versions.publish(new)
         except VersionConflictError:
+            versions.objects.delete([] if lists is None else list(lists.paths()))
             continue
         return new.number
     raise VersionConflictError(

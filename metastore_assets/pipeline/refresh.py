@@ -25,6 +25,7 @@ from metastore_assets.pipeline.assemble import next_version
 from metastore_assets.pipeline.decisions import planned_decisions, recorded_decisions, settled
 from metastore_assets.pipeline.engine import Engine
 from metastore_assets.pipeline.layouts import Decided, Layout, Layouts, table_layout
+from metastore_assets.pipeline.lists import discard_lists
 from metastore_assets.pipeline.moved import without_moves
 from metastore_assets.pipeline.outcome import Progress, RefreshResult, nothing_to_do, result_of
 from metastore_assets.pipeline.plan import Plan, make_plan
@@ -123,11 +124,12 @@ def refresh(
             try:
                 versions.publish(new, plan.base)
             except VersionConflictError:
+                discard_lists(versions.objects, new.lists, plan.base.lists if plan.base else None)
                 continue
             versions.clear_pending()
             with suppress(StoreError):  # what this leaves, the next refresh removes, or `expire`, which tells why not
                 versions.drop_outdated(new.number, config.keep_versions, _GRACE)
-            return result_of(plan, new, len(fresh), started)
+            return result_of(versions.objects, plan, new, len(fresh), started)
     raise MetastoreError(
         f"table {table.name!r} changed during each of {_ATTEMPTS} attempts to refresh it; what was profiled is kept, "
         "run the refresh again"

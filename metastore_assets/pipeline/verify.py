@@ -14,6 +14,7 @@ from metastore_assets.errors import CorruptionError, MetastoreError, VersionNotF
 from metastore_assets.formats import Memory, open_table_format
 from metastore_assets.formats.base import Fragment, Snapshot
 from metastore_assets.formats.partition_choice import chosen_partitions
+from metastore_assets.lists import ListReader, read_lists
 from metastore_assets.pipeline.assemble import next_version
 from metastore_assets.pipeline.compare import Difference, differences, opened
 from metastore_assets.pipeline.decisions import recorded_decisions
@@ -135,9 +136,10 @@ def verify(
             compared = len(pairs)
             if whole:
                 pairs.append(("table", table.name, version.files, anew.files))
+            lists = (_list_reader(versions.objects, version), _list_reader(again.objects, anew))
             with StatesFiles(versions.objects) as kept_files, StatesFiles(again.objects) as new_files:
                 for level, name, was, is_ in pairs:
-                    found += _differences(kept_files, was, new_files, is_, plan, level, name)
+                    found += _differences(kept_files, was, new_files, is_, plan, level, name, lists)
     return Verification(
         table.name, version.number, len(fresh), compared, whole and not failures, moved_on, tuple(found),
         tuple(failures),
@@ -166,6 +168,10 @@ def _scratch(objects: ObjectStore) -> Iterator[ObjectStore]:
         objects.delete([info.path for info in objects.list(prefix)])
 
 
+def _list_reader(store: ObjectStore, version: Version) -> ListReader:
+    return ListReader(store, read_lists(store, version.lists))
+
+
 def _fragment_differences(
     store: ObjectStore, scratch: ObjectStore, version: Version, plan: Plan, fresh: dict[str, FragmentEntry]
 ) -> Iterator[Found]:
@@ -183,12 +189,18 @@ def _differences(
     plan: Plan,
     level: str,
     name: str,
+    lists: tuple[ListReader | None, ListReader | None] = (None, None),
 ) -> Sequence[Found]:
+    """`lists` are those of both tables, which have those of their only partition as well."""
     merged = level == "fragment"
+    own_lists, other_lists = (
+        reader if level == "table" or not files.frequencies else None
+        for reader, files in zip(lists, (stored, found), strict=True)
+    )
     try:
         with (
-            opened(store, stored, plan.layout, merged=merged) as own,
-            opened(scratch, found, plan.layout, merged=merged) as other,
+            opened(store, stored, plan.layout, merged=merged, table=own_lists) as own,
+            opened(scratch, found, plan.layout, merged=merged, table=other_lists) as other,
         ):
             return [Found(level, name, difference) for difference in differences(plan.layout, own, other)]
     except CorruptionError as error:

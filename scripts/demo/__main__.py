@@ -103,7 +103,7 @@ class Demo:
         after = versions.latest()
         if not requests or after is None:
             return None
-        change = change_between(before, after)
+        change = change_between(versions.objects, before, after)
         self._report.refreshed(table, title, change, time.monotonic() - started)
         return change
 

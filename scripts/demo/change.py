@@ -5,7 +5,9 @@ from __future__ import annotations
 from collections.abc import Iterable
 from dataclasses import dataclass
 
+from metastore_assets.lists import ListChanges, ListReader, read_lists
 from metastore_assets.store.manifest import FragmentEntry, Version
+from metastore_assets.store.objects import ObjectStore
 
 
 @dataclass(frozen=True)
@@ -28,13 +30,16 @@ class Change:
     """Keys of the partitions that are gone."""
     partitions: int
     """Number of partitions after the change."""
+    lists: ListChanges
+    """Values that are listed otherwise."""
 
 
-def change_between(before: Version | None, after: Version) -> Change:
+def change_between(store: ObjectStore, before: Version | None, after: Version) -> Change:
     """What it took to get from one version (None: from nothing) to the next."""
     earlier = before.fragments if before else ()
     known = {fragment.id for fragment in earlier}
     old, new = _live(earlier), _live(after.fragments)
+    same = before is not None and before.lists == after.lists
     keys = {partition.key for partition in after.partitions}
     return Change(
         version=after.number,
@@ -47,6 +52,7 @@ def change_between(before: Version | None, after: Version) -> Change:
         recomputed=frozenset(p.key for p in after.partitions if p.version == after.number),
         dropped=frozenset({p.key for p in before.partitions} - keys if before else ()),
         partitions=len(keys),
+        lists=ListChanges() if same else ListReader(store, read_lists(store, after.lists)).changes(),
     )
 
 

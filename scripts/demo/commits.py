@@ -24,7 +24,7 @@ class Commit:
     table: str
     title: str
     changed: tuple[str, ...]
-    """Keys of the partitions that have other rows, or other files, after it."""
+    """Keys of the partitions that have other rows after it."""
     apply: Callable[[Lakehouse], object]
     removed: tuple[str, ...] = ()
     """Keys of the partitions that are gone after it."""
@@ -94,7 +94,7 @@ COMMITS = (
     Commit("lineitem", "overwrite a month", (_month(_CORRECTED_MONTH),), _overwrite),
     Commit("lineitem", "add a month", (_month(LATE_MONTH),), _add_month),
     Commit("lineitem", "drop a month", (), _drop_month, (_month(_DROPPED_MONTH),)),
-    Commit("lineitem", "compact", (_month(APPENDED_MONTH),), _compact),
+    Commit("lineitem", "compact", (), _compact),
     Commit(
         "lineitem",
         "restore the first state",

@@ -13,8 +13,8 @@ from scripts.demo.change import Change
 from scripts.demo.commits import Commit
 
 _HEAD = (
-    f"  {'':8}  {'':24}  {'':8}  {'fragments':^23}  partitions",
-    f"  {'table':8}  {'commit':24}  {'rows':>8}  {'came':>5} {'went':>5} {'kept':>5} {'read':>5}  recomputed  seconds",
+    f"  {'':8}  {'':24}  {'':8}  {'fragments':^23}  partitions  {'listed values':^23}",
+    f"  {'table':8}  {'commit':24}  {'rows':>8}  {'came':>5} {'went':>5} {'kept':>5} {'read':>5}  recomputed  {'new':>7} {'gone':>7} {'other':>7}  seconds",
 )
 
 
@@ -43,6 +43,8 @@ class Reporter:
         line = Text(f"  {table:<8}  {title:<24}  {change.rows_more:>+8,}  ")
         line.append(f"{change.added:>5} {change.removed:>5} {change.kept:>5} {change.read:>5}", style="cyan")
         line.append(f"  {f'{len(change.recomputed)} of {change.partitions}':>10}", style="green")
+        lists = change.lists
+        line.append(f"  {lists.added:>7,} {lists.removed:>7,} {lists.changed:>7,}", style="magenta")
         line.append(f"  {seconds:>7.1f}")
         self.console.print(line)
 

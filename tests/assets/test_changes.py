@@ -5,7 +5,7 @@ from datetime import UTC, datetime
 import pyarrow as pa
 
 from metastore_assets.assets.changes import changed_kinds, changes_between, with_selected
-from metastore_assets.store.manifest import PartitionEntry, ProfileFiles, Version
+from metastore_assets.store.manifest import ListFiles, PartitionEntry, ProfileFiles, Version
 
 
 def files(name: str, histograms: bool = True, parts: int = 1) -> ProfileFiles:
@@ -17,7 +17,24 @@ def version(number: int, table: str, partitions: dict[str, tuple[int, ProfileFil
     now = datetime(2024, 1, 1, tzinfo=UTC)
     empty = pa.schema([])
     return Version(
-        number, "t", "files", snapshot, None, now, empty, (), 0, 0, "c", files(table), "1", "l", {}, (), entries
+        number,
+        "t",
+        "files",
+        snapshot,
+        None,
+        now,
+        empty,
+        (),
+        0,
+        0,
+        "c",
+        files(table),
+        "1",
+        "l",
+        {},
+        (),
+        entries,
+        lists=ListFiles(f"{table}.l", (f"{table}.f0",)),
     )
 
 

@@ -177,7 +177,7 @@ def test_a_walk_across_the_threshold(walk: Walk) -> None:
 
 @pytest.mark.spark
 def test_a_near_unique_table_lists_nothing_from_the_first_on(walk: Walk) -> None:
-    """More than half of more than 65,536 values of a file differ: no list is written, and none is kept."""
+    """More than half of more than 16,384 values of a file differ: no list is written, and none is kept."""
     folder = walk.folder / "lake" / "part=0"
     folder.mkdir(parents=True)
     for number in range(3):

@@ -20,7 +20,7 @@ from metastore_assets.pipeline.refresh import refresh
 from metastore_assets.store.manifest import FragmentEntry, ProfileFiles
 from metastore_assets.store.objects import ObjectStore
 from metastore_assets.store.versions import VersionStore
-from tests.pipeline.support import Lake, assert_same, everything, latest, rows
+from tests.pipeline.support import Lake, assert_same, everything, rows
 from tests.pipeline.test_refresh import no_spark
 
 if TYPE_CHECKING:
@@ -93,17 +93,19 @@ def test_a_deleted_value_is_found_nowhere(spark: SparkSession, lake: Lake, place
     assert holding(Path(lake.config().root), PERSON)  # kept for a restore, and in version 1
     told = everything(lake.config())
     done = purge(versions(lake), 2)
-    assert (done.versions, done.published, done.unfinished) == (1, 3, 0)
+    assert (done.versions, done.published, done.unfinished) == (2, 3, 0)
     assert done.files > 3
     assert not holding(Path(lake.config().root), PERSON)
-    assert versions(lake).numbers() == [2, 3]
+    assert versions(lake).numbers() == [3]
     assert everything(lake.config()) == told
     lake.append(2)
     run()
     refresh(lake.config("scratch"), lake.table, lambda: spark)
     assert_same(everything(lake.config()), everything(lake.config("scratch")))
-    assert purge(versions(lake), latest(lake.config()).number).versions == 2
-    assert versions(lake).numbers() == [4, 5]
+    assert purge(versions(lake), 3).versions == 0
+    assert versions(lake).numbers() == [3, 4, 5]
+    assert purge(versions(lake), 5).versions == 3
+    assert versions(lake).numbers() == [6]
 
 
 def test_profiles_of_running_refreshes_stay_for_a_day(spark: SparkSession, lake: Lake) -> None:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import random
 from collections.abc import Callable
+from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -12,10 +13,13 @@ import pyarrow.parquet as pq
 import pytest
 
 from metastore_assets.errors import MetastoreError, PartitionNotFoundError, VersionNotFoundError
+from metastore_assets.lists import list_flow, read_lists, write_lists
 from metastore_assets.pipeline.refresh import refresh
 from metastore_assets.pipeline.verify import Verification, verify
+from metastore_assets.produce import Delta
 from metastore_assets.store.objects import ObjectStore
 from metastore_assets.store.sections import SectionReader, SectionWriter
+from metastore_assets.store.versions import VersionStore
 from tests.pipeline.support import Lake, latest
 
 if TYPE_CHECKING:
@@ -98,6 +102,20 @@ def test_lists_that_were_changed_are_found(spark: SparkSession, lake: Lake) -> N
     }
     assert not verified(spark, lake, partitions=["part=3"]).is_right
     assert verified(spark, lake, partitions=["part=1"]).is_right
+
+
+def test_lists_of_the_table_that_were_changed_are_found(spark: SparkSession, lake: Lake) -> None:
+    version = latest(lake.config())
+    store = ObjectStore(lake.config().root).child("t")
+    lists = read_lists(store, version.lists)
+    classes = set(lists.columns.values())
+    one = pa.table({"column": ["group"], "value": pa.array(["a"], pa.large_string()), "frequency": [1]})
+    state = list_flow(store, classes).step(lists.flow, {"deltas.string": [Delta(one)]})
+    wrong = write_lists(store, replace(lists, flow=state))
+    VersionStore(ObjectStore(lake.config().root), "t").publish(replace(version, number=3, lists=wrong), version)
+    (found,) = verified(spark, lake).differences
+    assert (found.level, found.difference.column, found.difference.statistic) == ("table", "group", "frequencies")
+    assert found.difference.stored.startswith("a: ")
 
 
 def test_a_stored_file_that_is_gone_is_told(spark: SparkSession, lake: Lake) -> None:

@@ -257,7 +257,7 @@ def _hashes(count: int, distinct: int) -> pa.Array:
 
 
 def test_values_that_hardly_repeat_are_neither_listed_nor_sorted(monkeypatch: pytest.MonkeyPatch) -> None:
-    """More than half of more than 65,536 values differ: one pass, whose numbers are those of the sorted values."""
+    """More than half of more than 16,384 values differ: one pass, whose numbers are those of the sorted values."""
     unique = _hashes(70_000, 70_000)
     exact = profile_one(unique, ColumnPolicy(frequencies="all")).statistics
 
@@ -276,7 +276,7 @@ def test_values_that_hardly_repeat_are_neither_listed_nor_sorted(monkeypatch: py
 
 def test_what_hardly_repeats_is_listed_where_it_is_decided_so_or_few() -> None:
     unique = _hashes(70_000, 70_000)
-    assert profile_one(unique.slice(0, 65_536)).statistics.frequencies == "listed"
+    assert profile_one(unique.slice(0, 16_384)).statistics.frequencies == "listed"
     assert profile_one(unique, ColumnPolicy().decided("listed")).statistics.distinct_count == 70_000
     assert profile_one(_hashes(70_000, 30_000)).statistics.distinct_count == 30_000
     # But not more than any table lists.

@@ -1,0 +1,117 @@
+"""The lists of a column with two million values: what a commit of a thousand rows writes, and quantiles after many."""
+
+from __future__ import annotations
+
+import json
+import os
+import tempfile
+import time
+from pathlib import Path
+
+import duckdb
+import numpy as np
+import pyarrow as pa
+import pyarrow.parquet as pq
+
+from benchmarks.data import FOLDER
+from benchmarks.measure import seconds
+from benchmarks.report import Row
+from metastore_assets.lists import ListReader, Lists, list_flow
+from metastore_assets.lists.graph import FACTS, FREQUENCIES, VALUES, delta_name, rows_of, stage_name
+from metastore_assets.produce import Delta, FlowState
+from metastore_assets.store.objects import ObjectStore
+
+VALUES_LISTED = int(os.environ.get("METASTORE_BENCH_LISTS", "2000000"))
+COMMITS = int(os.environ.get("METASTORE_BENCH_COMMITS", "200"))
+CHANGED = 1000
+_QUANTILES = [at / 20 for at in range(1, 20)]
+
+
+def run() -> list[Row]:
+    """Each commit brings 500 rows and takes 500 away. Ratios: bytes of the whole list to those that a commit writes;
+    rows that may be written per changed row to those that are; a second to our time for quantiles.
+    """
+    folder = Path(tempfile.mkdtemp(prefix="metastore-bench-", dir=FOLDER))
+    store = ObjectStore(str(folder))
+    draw = np.random.default_rng(5)
+    live = draw.choice(2**50, VALUES_LISTED)
+    flow = list_flow(store, ["int64"])
+    state = flow.load(FlowState(), _content(live))
+    whole = _bytes(folder, state.paths(), state)[stage_name(VALUES, "int64")]
+    rows = dict.fromkeys((VALUES, FREQUENCIES, FACTS), 0)
+    written = 0
+    times = []
+    for _ in range(COMMITS):
+        gone = draw.choice(len(live), CHANGED // 2, replace=False)
+        came = np.concatenate([draw.choice(live, CHANGED // 4), draw.choice(2**50, CHANGED // 4)])
+        deltas = [Delta(_rows(came)), Delta(_rows(live[gone]), gone=True)]
+        before, started = state, time.perf_counter()
+        state = flow.step(before, {delta_name("int64"): deltas})
+        times.append(time.perf_counter() - started)
+        live = np.concatenate([np.delete(live, gone), came])
+        new = state.paths() - before.paths()
+        written += sum((folder / path).stat().st_size for path in new)
+        for kind in rows:
+            content = state.stages[stage_name(kind, "int64")].content
+            rows[kind] += sum(one.rows for one in content.runs() if one.path in new)
+        flow.discard(before, state)
+    per_row = {kind: count / (COMMITS * CHANGED) for kind, count in rows.items()}
+    print(
+        f"{COMMITS} commits of {CHANGED:,} rows to {VALUES_LISTED:,} values: rows written per changed row: "
+        + ", ".join(f"{kind} {count:.1f}" for kind, count in per_row.items())
+        + f"; {written / COMMITS / 1000:.0f} kB a commit, updates included, of a list of {whole / 1e6:.1f} MB; "
+        f"{np.median(times):.2f} s (median), {max(times):.2f} s (most)"
+    )
+    data = folder / "rows.parquet"
+    pq.write_table(pa.table({"x": live}), data)
+    reader = ListReader(store, Lists({"x": "int64"}, FlowState.from_json(json.loads(json.dumps(state.to_json())))))
+    ranks = reader.ranks("int64")
+    prefix = pa.table({"column": ["x"]})
+    wanted = [max(0, -(-len(live) * round(q * 20) // 20) - 1) for q in _QUANTILES]
+    found: list[int] = []
+    own_time = seconds(lambda: found.extend(ranks.at_rank(prefix, rank)["value"][0].as_py() for rank in wanted))
+    query = f"select quantile_disc(x, {_QUANTILES}) from read_parquet('{data}')"
+    answer: list[list[int]] = []
+    peer_time = seconds(lambda: answer.append(duckdb.sql(query).fetchall()[0][0]))
+    if found != answer[0]:
+        raise AssertionError("the quantiles are not DuckDB's")
+    all_rows = sum(per_row.values())
+    return [
+        Row("rows written per changed row in values (at most 6)", [per_row[VALUES]], [6], 6 / per_row[VALUES], 1),
+        Row("rows written per changed row in all datasets (at most 16)", [all_rows], [16], 16 / all_rows, 1),
+        Row(
+            "bytes a commit writes, of the list (MB)",
+            [written / COMMITS / 1e6],
+            [whole / 1e6],
+            whole * COMMITS / written,
+            50,
+        ),
+        Row(f"{len(wanted)} exact quantiles, against DuckDB over the rows", [own_time], [peer_time], 1 / own_time, 1),
+    ]
+
+
+def _content(live: np.ndarray) -> dict[str, pa.Table]:
+    values, counts = np.unique(live, return_counts=True)
+    column = pa.array(["x"] * len(values))
+    table = pa.table({"column": column, "value": values, "frequency": counts.astype(np.int64)})
+    order = np.lexsort((values, -counts))
+    ranked = table.take(pa.array(order)).append_column("values", pa.array(np.ones(len(values), np.int64)))
+    often, number = np.unique(counts, return_counts=True)
+    facts = pa.table({"column": ["x"] * len(often), "frequency": often, "values": number.astype(np.int64)})
+    return {
+        stage_name(VALUES, "int64"): table.cast(rows_of("int64").schema),
+        stage_name(FREQUENCIES, "int64"): ranked.select(["column", "frequency", "value", "values"]),
+        stage_name(FACTS, "int64"): facts,
+    }
+
+
+def _rows(values: np.ndarray) -> pa.Table:
+    columns = [pa.array(["x"] * len(values)), pa.array(values), pa.array(np.ones(len(values), np.int64))]
+    return pa.Table.from_arrays(columns, schema=rows_of("int64").schema)
+
+
+def _bytes(folder: Path, paths: set[str], state: FlowState) -> dict[str, int]:
+    return {
+        name: sum((folder / one.path).stat().st_size for one in stage.content.runs() if one.path in paths)
+        for name, stage in state.stages.items()
+    }
