@@ -206,7 +206,23 @@ def test_the_configuration_is_found(published: Path, monkeypatch: pytest.MonkeyP
 
 
 @pytest.mark.parametrize(
-    "command", ["tables", "show", "top", "histogram", "versions", "expire", "refresh", "profile", "verify", "purge"]
+    "command",
+    [
+        "tables",
+        "show",
+        "top",
+        "histogram",
+        "versions",
+        "expire",
+        "refresh",
+        "profile",
+        "verify",
+        "purge",
+        "compact",
+        "quantile",
+        "rank",
+        "where",
+    ],
 )
 def test_every_command_has_help_and_json(command: str) -> None:
     shown = run(command, "--help").stdout

@@ -167,6 +167,7 @@ def test_what_is_no_fraction(tmp_path: Path, q: Any) -> None:
         table.quantile("i", [q])
 
 
+FINER = datetime(2024, 1, 1, microsecond=1)
 ODD = {
     "i": (pa.array([1], pa.int32()), ["x", 1.5, True, 2**63, date(2024, 1, 1), None, pa.scalar("1"), pa.scalar(None)]),
     "u": (pa.array([1], pa.uint64()), [-1, 2**64]),
@@ -177,7 +178,7 @@ ODD = {
     "flag": (pa.array([True]), [1, "true"]),
     "day": (pa.array([date(2024, 1, 1)]), ["2024-01-01", datetime(2024, 1, 1), 19_000]),
     "t": (pa.array([time(1)]), ["01:00:00", time(1, tzinfo=UTC)]),
-    "at": (pa.array([datetime(2024, 1, 1)], pa.timestamp("ms")), [datetime(2024, 1, 1, tzinfo=UTC), datetime(2024, 1, 1, 0, 0, 0, 1)]),
+    "at": (pa.array([datetime(2024, 1, 1)], pa.timestamp("ms")), [datetime(2024, 1, 1, tzinfo=UTC), FINER]),
     "z": (pa.array([datetime(2024, 1, 1)], pa.timestamp("us", "UTC")), [datetime(2024, 1, 1), date(2024, 1, 1)]),
     "id": (pa.array([b"0" * 16], pa.binary(16)).cast(pa.uuid()), ["0", b"0" * 16, 1]),
     "empty": (pa.nulls(1), [1, "x"]),
