@@ -45,6 +45,8 @@ class ListReader:
     def __init__(self, store: ObjectStore, lists: Lists) -> None:
         self.columns = lists.columns
         """By field id of the columns listed, the class of their values."""
+        self.cuts = lists.cuts
+        """By field id, of which columns less is to be told as most frequent values than there is."""
         self._classes = frozenset(lists.columns.values())
         self._view = list_flow(store, self._classes).view(lists.flow)
         self._ranks: dict[str, Ranks] = {}

@@ -201,15 +201,15 @@ class TableLookup:
         if (column, partition) not in self._columns:
             row = self.statistics([column], partition)[0]
             decision = self._version.decisions.get(row.field_id)
-            # The only partition of a table has no lists but the table's.
-            is_whole = partition is None or len(self._version.partitions) == 1
             self._columns[column, partition] = ColumnValues(
                 row,
                 self._named(column),
                 self._profile(partition),
-                (lambda: self._lists) if is_whole else None,
+                lambda: self._lists,
                 None if decision is None else decision.reason,
                 has_own_lists=partition is not None,
+                # The only partition of a table has no lists but the table's.
+                is_whole=partition is None or len(self._version.partitions) == 1,
             )
             if len(self._columns) > _OPEN_PROFILES:
                 self._columns.popitem(last=False)

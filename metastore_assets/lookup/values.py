@@ -12,7 +12,7 @@ import numpy as np
 import pyarrow as pa
 
 from metastore_assets.errors import CorruptionError, LiteralError, NotKeptError
-from metastore_assets.lists import ListReader
+from metastore_assets.lists import Cut, ListReader
 from metastore_assets.lookup.literals import literal, literal_of_text
 from metastore_assets.lookup.ordered import ListedValues, Method, Ordered, SketchedValues, StoredValues, quantile
 from metastore_assets.lookup.profile_files import ProfileReader
@@ -73,19 +73,22 @@ class ColumnValues:
         row: ColumnStatistics,
         subject: str,
         profile: ProfileReader,
-        lists: Callable[[], ListReader] | None,
+        lists: Callable[[], ListReader],
         reason: str | None,
         *,
         has_own_lists: bool,
+        is_whole: bool,
     ) -> None:
         """`profile`, whose row of statistics is given, may have lists of its own; else `lists`, the table's, say what
-        the values are. `reason`: why the column is not listed, where that was decided. `subject`: for messages."""
+        the values are, where the profile is of the whole table. `reason`: why the column is not listed, where that was
+        decided. `subject`: for messages."""
         self._row = row
         self._subject = subject
         self._profile = profile
         self._lists = lists
         self._reason = reason
         self._has_own_lists = has_own_lists
+        self._is_whole = is_whole
 
     def literal(self, value: object) -> pa.Scalar:
         """A value that is asked about. Raises LiteralError, NotKeptError where the column has no values of its own."""
@@ -100,12 +103,14 @@ class ColumnValues:
             raise NotKeptError(f"the values of {self._subject} are not listed: {self._why_not_listed()}")
         if not row.value_count:
             return []
+        cut = self._lists().cuts.get(row.field_id, Cut())
+        n = n if cut.most is None else min(n, cut.most)
         values = self._profile.top(row.field_id, n) if self._has_own_lists else None
-        if values is not None:
-            return values
-        name, lists = self._stored()
-        table = lists.top(row.field_id, name, n)
-        return list(zip(table["value"], table["frequency"].to_pylist(), strict=True))
+        if values is None:
+            name, lists = self._stored()
+            table = lists.top(row.field_id, name, n)
+            values = list(zip(table["value"], table["frequency"].to_pylist(), strict=True))
+        return [(value, frequency) for value, frequency in values if frequency >= cut.least_frequency]
 
     def quantiles(self, fractions: Sequence[Fraction], method: Method) -> list[Quantile]:
         """One for each fraction. Raises NotKeptError."""
@@ -189,8 +194,8 @@ class ColumnValues:
 
     def _stored(self) -> tuple[str, ListReader]:
         """The table's lists, which have the column. Raises CorruptionError where they do not."""
-        row, lists = self._row, None if self._lists is None else self._lists()
-        if lists is None or row.type_class is None or row.field_id not in lists.columns:
+        row, lists = self._row, self._lists()
+        if not self._is_whole or row.type_class is None or row.field_id not in lists.columns:
             raise CorruptionError(
                 f"the values of {self._subject} are listed in no file of its version; rebuild with "
                 "`metastore refresh --full`"
