@@ -51,6 +51,12 @@ class ListReader:
         self._view = list_flow(store, self._classes).view(lists.flow)
         self._ranks: dict[str, Ranks] = {}
 
+    def files(self, type_class: str) -> list[str]:
+        """The files, below the table's folder, whose rows add up to the values of all columns of a class."""
+        if type_class not in self._classes:
+            return []
+        return [run.path for run in self._view.runs(stage_name(VALUES, type_class))]
+
     def top(self, column: str, type_class: str, n: int) -> pa.Table:
         """The n most frequent values, by decreasing frequency, then value: `value`, `frequency`."""
         start = pa.table(

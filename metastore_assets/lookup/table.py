@@ -197,6 +197,15 @@ class TableLookup:
         """
         return next(iter(self.top(column, 1, partition).values), None)
 
+    def value_files(self, column: str) -> list[str]:
+        """The Parquet files, below the table's folder, that list the values of a column of the table, for other tools.
+
+        A row is `column` (the column's `field_id`), `value` and `frequency`; where there are several files, frequencies
+        of a value add up, and a sum of 0 says that it is gone. Raises as `top`.
+        """
+        with self._lock:
+            return self._values(column, None).files()
+
     def _values(self, column: str, partition: str | None) -> ColumnValues:
         if (column, partition) not in self._columns:
             row = self.statistics([column], partition)[0]

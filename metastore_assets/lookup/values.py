@@ -112,6 +112,15 @@ class ColumnValues:
             values = list(zip(table["value"], table["frequency"].to_pylist(), strict=True))
         return [(value, frequency) for value, frequency in values if frequency >= cut.least_frequency]
 
+    def files(self) -> list[str]:
+        """The files whose rows add up to the values. Raises NotKeptError."""
+        if self._row.frequencies != "listed":
+            raise NotKeptError(f"the values of {self._subject} are not listed: {self._why_not_listed()}")
+        if not self._row.value_count:
+            return []
+        name, lists = self._stored()
+        return lists.files(name)
+
     def quantiles(self, fractions: Sequence[Fraction], method: Method) -> list[Quantile]:
         """One for each fraction. Raises NotKeptError."""
         cls = self._class()

@@ -46,6 +46,8 @@ def assert_answers(table: TableLookup, lake: Lake, draw: random.Random) -> None:
             connection.execute(f"CREATE VIEW t AS SELECT * FROM read_parquet('{files}', hive_partitioning = false)")
             for column in COLUMNS:
                 assert_column(table, connection, column, partition, draw)
+                if partition is None:
+                    assert_files(table, connection, column, lake)
     with duckdb.connect() as connection:
         for column in ("group", "day"):
             source = f"read_parquet('{lake.uri}/*/*.parquet', hive_partitioning = true)"
@@ -53,6 +55,19 @@ def assert_answers(table: TableLookup, lake: Lake, draw: random.Random) -> None:
             value = draw.choice([row[0] for row in rows if row[0] is not None])
             held = {f"part={part}": count for own, part, count in rows if own == value}
             assert dict(table.where_is(column, value)) == held
+
+
+def assert_files(table: TableLookup, connection: duckdb.DuckDBPyConnection, column: str, lake: Lake) -> None:
+    """What the docs say of the files of lists: they add up."""
+    files = [f"{lake.config().root}/t/{path}" for path in table.value_files(column)]
+    (row,) = table.statistics([column])
+    summed = connection.execute(
+        "SELECT value, sum(frequency) FROM read_parquet(?) f WHERE f.column = ? "
+        "GROUP BY value HAVING sum(frequency) > 0 ORDER BY value",
+        [files, row.field_id],
+    ).fetchall()
+    rows = connection.execute(f'SELECT "{column}", count(*) FROM t WHERE "{column}" IS NOT NULL GROUP BY 1 ORDER BY 1')
+    assert summed == rows.fetchall()
 
 
 def assert_column(
