@@ -3,26 +3,24 @@
 from __future__ import annotations
 
 from collections import OrderedDict
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from functools import cached_property, partial
 from threading import RLock
 from typing import overload
 
-import numpy as np
 import pyarrow as pa
 
 from metastore_assets.errors import ColumnNotFoundError, NotKeptError, PartitionNotFoundError
 from metastore_assets.lists import ListReader, read_lists
+from metastore_assets.lookup.histograms import Bin, bins_of, why_no_histogram
 from metastore_assets.lookup.ordered import Method
 from metastore_assets.lookup.profile_files import ProfileReader
 from metastore_assets.lookup.values import ColumnValues, Count, Number, Quantile, fraction_of
 from metastore_assets.messages import close_names, near_names
 from metastore_assets.statistics.column import ColumnStatistics, Guarantee
-from metastore_assets.statistics.histogram import Histogram
 from metastore_assets.statistics.leaves import LeafColumn, schema_leaves
-from metastore_assets.statistics.spread import Spread
-from metastore_assets.statistics.types import class_named
+from metastore_assets.statistics.spread import Spread, spread
 from metastore_assets.store.manifest import PartitionEntry, ProfileFiles, Version
 from metastore_assets.store.objects import ObjectStore
 from metastore_assets.store.stored_entries import find_partition
@@ -41,17 +39,6 @@ class TopValues:
     """What the frequencies are worth, and that no other value is more frequent."""
 
 
-@dataclass(frozen=True)
-class Bin:
-    """One bin of a histogram."""
-
-    minimum: pa.Scalar
-    """Inclusive."""
-    maximum: pa.Scalar
-    """Exclusive; but inclusive where it is the greatest value that the type can hold."""
-    frequency: int
-
-
 class TableLookup:
     """Answers from one version of one table. Reads no more of its files than an answer needs; safe to share."""
 
@@ -63,7 +50,6 @@ class TableLookup:
         self._found: dict[str, PartitionEntry | None] = {}
         self._profiles: OrderedDict[str | None, ProfileReader] = OrderedDict()
         self._columns: OrderedDict[tuple[str, str | None], ColumnValues] = OrderedDict()
-        self._class_counts: dict[str, Mapping[str, list[tuple[int, int]]]] = {}
 
     @property
     def version(self) -> Version:
@@ -184,11 +170,11 @@ class TableLookup:
     def spreads(self) -> dict[str, Spread]:
         """The same of all listed columns of the table, by name, read at once."""
         with self._lock:
-            return {
-                row.column: self._values(row.column, None).spread(self._counts(row.type_class))
-                for row in self.statistics()
-                if row.frequencies == "listed" and row.type_class is not None
-            }
+            rows = [row for row in self.statistics() if row.frequencies == "listed" and row.type_class is not None]
+            known = [row for row in rows if not row.value_count or row.field_id in self._lists.columns]
+            classes = {row.type_class for row in known if row.type_class is not None and row.value_count}
+            counts = {name: self._lists.counts_of_class(name) for name in classes}
+        return {row.column: spread(counts.get(row.type_class or "", {}).get(row.field_id, ())) for row in known}
 
     def mode(self, column: str, partition: str | None = None) -> tuple[pa.Scalar, int] | None:
         """The most frequent value and its frequency, the least one of several; None where there is no value.
@@ -225,11 +211,6 @@ class TableLookup:
         self._columns.move_to_end((column, partition))
         return self._columns[column, partition]
 
-    def _counts(self, type_class: str) -> Mapping[str, list[tuple[int, int]]]:
-        if type_class not in self._class_counts:
-            self._class_counts[type_class] = self._lists.counts_of_class(type_class)
-        return self._class_counts[type_class]
-
     @cached_property
     def _lists(self) -> ListReader:
         return ListReader(self._objects, read_lists(self._objects, self._version.lists))
@@ -247,9 +228,9 @@ class TableLookup:
         self._check(column, profile)
         histogram = profile.histogram(column)
         if histogram is not None:
-            return _bins(histogram, len(histogram) if bins is None else bins)
+            return bins_of(histogram, len(histogram) if bins is None else bins)
         row = profile.statistics([column])[0]
-        reason = _why_no_histogram(row)
+        reason = why_no_histogram(row)
         if reason is not None:
             raise NotKeptError(f"{self._named(column)} has no histogram: {reason}")
         return []
@@ -306,30 +287,3 @@ class TableLookup:
 
     def _named(self, column: str) -> str:
         return f"column {column!r} of table {self._version.table!r}"
-
-
-def _bins(histogram: Histogram, most: int) -> list[Bin]:
-    width = max(1, -(-len(histogram) // most))
-    starts = list(range(0, len(histogram), width))
-    edges = histogram.edges().take(pa.array([*starts, len(histogram)]))
-    frequencies = np.add.reduceat(histogram.counts, starts).tolist()
-    return [Bin(edges[i], edges[i + 1], frequency) for i, frequency in enumerate(frequencies)]
-
-
-def _why_no_histogram(row: ColumnStatistics) -> str | None:
-    """None when it has one, without a bin."""
-    if row.type_class is None:
-        return row.reason or f"{row.type} has no values of its own"
-    cls = class_named(row.type_class)
-    if not cls.is_ordinal:
-        return f"{row.type} is not numeric or temporal"
-    finite = row.value_count - (row.nan_count or 0)
-    if finite == 0 or (cls.kind == "float" and _only_infinities(row)):
-        return None
-    return "its policy is `histogram: off`; change it and refresh"
-
-
-def _only_infinities(row: ColumnStatistics) -> bool:
-    held = {bound.as_py() for bound in (row.minimum, row.maximum) if bound is not None}
-    distinct = (row.distinct_count or 0) - bool(row.nan_count)
-    return held <= {float("-inf"), float("inf")} and row.distinct_count_guarantee == "exact" and distinct <= len(held)

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from decimal import Decimal
 from fractions import Fraction
@@ -152,13 +152,10 @@ class ColumnValues:
             known = values.before(value, inclusive=True) - values.before(value)
         return Count(known, "exact")
 
-    def spread(self, counts: Mapping[str, list[tuple[int, int]]] | None = None) -> Spread:
-        """How the values spread. `counts`: by column, what the table's lists tell, where it is read. Raises
-        NotKeptError."""
+    def spread(self) -> Spread:
+        """How the values spread. Raises NotKeptError."""
         self._class()
         row = self._row
-        if counts is not None:
-            return spread(counts.get(row.field_id, ()))
         own = self._listed()
         if own is not None:
             often, number = np.unique(own.counts.to_numpy(), return_counts=True)
