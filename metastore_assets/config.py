@@ -137,6 +137,18 @@ class TableConfig(ConfigModel):
     def _at_as_text(cls, value: Any) -> Any:
         return value if value is None else _text(value)
 
+    @model_validator(mode="after")
+    def _ranks_have_values(self) -> TableConfig:
+        for column in self.columns:
+            policy = self.policy(column)
+            if policy.ranks == "on" and (policy.frequencies == "off" or policy.values == "hidden"):
+                against = "frequencies: off" if policy.frequencies == "off" else "values: hidden"
+                raise ValueError(
+                    f"columns.{column}: `ranks: on` takes a list of all values, and `{against}` keeps none: "
+                    f"leave that out, or give the column `ranks: off`"
+                )
+        return self
+
     def policy(self, column: str) -> ColumnPolicy:
         """The policy of the column with this dotted leaf path: its own keys over `default`'s over the built-in ones.
 
@@ -151,6 +163,9 @@ class TableConfig(ConfigModel):
         # What is inside a column is as hidden as the column.
         if any(each.values == "hidden" and column.startswith(f"{name}.") for name, each in self.columns.items()):
             policy = policy.model_copy(update={"values": "hidden"})
+        # Every list of all values gives ranks.
+        if policy.ranks == "on" and policy.frequencies == "auto":
+            policy = policy.model_copy(update={"frequencies": "all"})
         return policy
 
     def policies_of_unknown_columns(self, known: set[str]) -> list[str]:

@@ -6,15 +6,14 @@ import re
 from collections.abc import Mapping
 from typing import Annotated, Any, Literal
 
-from pydantic import BaseModel, BeforeValidator, ConfigDict, ValidationInfo, field_validator, model_validator
+from pydantic import BaseModel, BeforeValidator, ConfigDict, field_validator, model_validator
 
 FREQUENCY_LIMIT = 131_072
 """Distinct values, about, up to which `frequencies: auto` lists a column's values; beyond, how many is estimated."""
 NEAR_UNIQUE_FROM = 65_536
 """Values from which on `frequencies: auto` does not list a column of which more than every second one is another."""
 _REFERENCE = re.compile(r"\w+(\.\w+)*:\w+")
-_NOT_BUILT = {"repeated", "top", "on"}
-_BUILT: Mapping[str | None, tuple[str, ...]] = {"frequencies": ("auto", "all", "off"), "ranks": ("off",)}
+_TOP = re.compile(r"top\(([1-9][0-9]{0,8})\)")
 
 
 class ConfigModel(BaseModel):
@@ -40,10 +39,13 @@ References = Annotated[tuple[str, ...], BeforeValidator(_references)]
 class KeptPolicy(ConfigModel):
     """What is kept of one column: a policy in which `auto` may be decided, as `listed` or `estimated`."""
 
-    frequencies: Literal["auto", "all", "off", "listed", "estimated"] = "auto"
+    frequencies: str = "auto"
+    """`auto`; `all`; `repeated` and `top(n)`, of which all is kept and less listed; `off`; `listed` and `estimated`, as
+    `auto` was decided."""
     histogram: Literal["off"] | int = 1024
     """Number of bins asked for (1,000–10,000; at least that many are kept, never more than 10,000), or `off`."""
-    ranks: Literal["off"] = "off"
+    ranks: Literal["on", "off"] = "off"
+    """`on`: exact ranks and quantiles, which every list of values gives: so `auto` means `all`."""
     quantiles: Literal["sketch", "off"] = "sketch"
     values: Literal["shown", "hidden"] = "shown"
     """`hidden`: nothing is kept that tells of a value, only counts and lengths."""
@@ -54,7 +56,28 @@ class KeptPolicy(ConfigModel):
     @property
     def lists(self) -> bool:
         """Whether values are listed, unless `auto`, where it is not decided yet, finds too many."""
-        return self.frequencies in ("auto", "all", "listed")
+        return self.frequencies not in ("off", "estimated")
+
+    @property
+    def is_whole(self) -> bool:
+        """Whether it is settled that all values are kept."""
+        return self.lists and self.frequencies != "auto"
+
+    @property
+    def is_cut(self) -> bool:
+        """Whether less is listed than is kept."""
+        return self.most_listed is not None or self.least_frequency > 1
+
+    @property
+    def most_listed(self) -> int | None:
+        """How many of the values are listed at most, the most frequent ones; None for no limit."""
+        found = _TOP.fullmatch(self.frequencies)
+        return int(found[1]) if found else None
+
+    @property
+    def least_frequency(self) -> int:
+        """How often a value occurs at least that is listed."""
+        return 2 if self.frequencies == "repeated" else 1
 
     def decided(self, frequencies: Literal["listed", "estimated"]) -> KeptPolicy:
         """The same policy with `auto` decided."""
@@ -64,8 +87,6 @@ class KeptPolicy(ConfigModel):
 class ColumnPolicy(KeptPolicy):
     """What is configured for one column. Absent keys fall back to the table's `default` policy, then to defaults."""
 
-    frequencies: Literal["auto", "all", "off"] = "auto"
-
     @model_validator(mode="before")
     @classmethod
     def _yaml_booleans(cls, value: Any) -> Any:
@@ -74,13 +95,13 @@ class ColumnPolicy(KeptPolicy):
             return value
         return {key: {True: "on", False: "off"}[v] if isinstance(v, bool) else v for key, v in value.items()}
 
-    @field_validator("frequencies", "ranks", mode="before")
+    @field_validator("frequencies", mode="before")
     @classmethod
-    def _refuse_what_is_not_built(cls, value: Any, info: ValidationInfo) -> Any:
-        if isinstance(value, str) and (value in _NOT_BUILT or value.startswith("top(")):
-            raise ValueError(
-                f"{value!r} is designed but not built yet; what there is: {', '.join(_BUILT[info.field_name])}"
-            )
+    def _frequencies(cls, value: Any) -> Any:
+        if not isinstance(value, str) or (
+            value not in ("auto", "all", "repeated", "off") and not _TOP.fullmatch(value)
+        ):
+            raise ValueError("must be auto, all, repeated, off, or top(n) with a number, such as top(100)")
         return value
 
     @field_validator("histogram")

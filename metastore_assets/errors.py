@@ -108,6 +108,10 @@ class NotKeptError(MetastoreError):
     """Raised when what is asked of a column is not kept of it: names the column, why, and what would keep it."""
 
 
+class LiteralError(MetastoreError):
+    """Raised when a value that is asked about is none of the column's type, or a quantile is not from 0 to 1."""
+
+
 class GraphError(MetastoreError):
     """Raised when stages are declared in a way that cannot run: names the stage and what is wrong."""
 

@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from metastore_assets.config import ColumnPolicy, load_config
+from metastore_assets.config import ColumnPolicy, TableConfig, load_config
 from metastore_assets.errors import ConfigError
 from tests.cli.support import BADLY_JOINED
 
@@ -146,12 +146,28 @@ def test_a_column_inherits_what_it_does_not_say(tmp_path: Path) -> None:
             r"columns.7 = 7: a key must be text: write it in quotes$",
         ),
         (
-            "root: r\ntables: [{name: a, uri: x, columns: {c: {frequencies: top(5)}}}]",
-            r"columns\.c\.frequencies = 'top\(5\)': .* not built yet; what there is: auto, all, off",
+            "root: r\ntables: [{name: a, uri: x, columns: {c: {frequencies: top(0)}}}]",
+            r"columns\.c\.frequencies = 'top\(0\)': must be auto, all, repeated, off, or top\(n\) .* top\(100\)$",
         ),
         (
-            "root: r\ntables: [{name: a, uri: x, columns: {c: {ranks: on}}}]",
-            r"columns\.c\.ranks = 'on': .*not built yet; what there is: off",
+            "root: r\ntables: [{name: a, uri: x, columns: {c: {frequencies: listed}}}]",
+            r"columns\.c\.frequencies = 'listed': must be auto, all, ",
+        ),
+        (
+            "root: r\ntables: [{name: a, uri: x, columns: {c: {frequencies: 5}}}]",
+            r"columns\.c\.frequencies = 5: must be auto, all, ",
+        ),
+        (
+            "root: r\ntables: [{name: a, uri: x, columns: {c: {frequencies: off, ranks: on}}}]",
+            r"table 'a'.*columns\.c: `ranks: on` takes a list of all values, and `frequencies: off` keeps none: leave",
+        ),
+        (
+            "root: r\ntables: [{name: a, uri: x, columns: {default: {ranks: on}, c: {values: hidden}}}]",
+            r"columns\.c: `ranks: on` takes a list of all values, and `values: hidden` keeps none: .*`ranks: off`$",
+        ),
+        (
+            "root: r\ntables: [{name: a, uri: x, columns: {c: {ranks: exact}}}]",
+            r"columns\.c\.ranks = 'exact': ",
         ),
         (
             "root: r\ntables: [{name: a, uri: x, sensor: {intrval: 1}}, {name: b, uri: x, sensor: {interval: 0}}]",
@@ -173,6 +189,17 @@ def test_what_is_wrong_is_said(tmp_path: Path, text: str, said: str) -> None:
     assert "\n" not in str(raised.value)
     assert "tables.0" not in str(raised.value)
     assert not BADLY_JOINED.search(str(raised.value))
+
+
+def test_ranks_take_all_values() -> None:
+    columns = {"default": {"ranks": True}, "a": {}, "b": {"frequencies": "top(5)"}, "c": {"ranks": "off"}}
+    table = TableConfig.model_validate({"name": "t", "uri": "x", "columns": columns})
+    assert {name: table.policy(name).frequencies for name in ("z", "a", "b", "c")} == {
+        "z": "all",
+        "a": "all",
+        "b": "top(5)",
+        "c": "auto",
+    }
 
 
 def test_a_file_that_cannot_be_read(tmp_path: Path) -> None:

@@ -9,7 +9,7 @@ from metastore_assets.cli.parallel import parallel_map
 from metastore_assets.cli.statistics_table import SHAPE_BINS
 from metastore_assets.config import MetastoreConfig, TableConfig
 from metastore_assets.errors import NotKeptError, VersionNotFoundError
-from metastore_assets.lookup import Metastore, TableLookup
+from metastore_assets.lookup import Metastore, TableLookup, TextValue
 from metastore_assets.lookup.json import integer_json, show_json
 
 if TYPE_CHECKING:
@@ -71,12 +71,48 @@ def partition_answers(table: TableLookup) -> list[Json]:
 
 
 def show_answer(
-    table: TableLookup, rows: Sequence[ColumnStatistics], current: bool | None, partition: str | None = None
+    table: TableLookup,
+    rows: Sequence[ColumnStatistics],
+    current: bool | None,
+    partition: str | None = None,
+    *,
+    chosen: bool = False,
 ) -> Json:
-    """The answer of `show`. `current` is null when the table could not be asked."""
-    count = table.row_count(partition)
-    answer = show_json(table.version, rows, current=bool(current), row_count=count, partition=partition)
+    """The answer of `show`. `current` is null when the table could not be asked.
+
+    Of a partition, singletons and entropy take the whole lists of values: they are told of columns `chosen` by name.
+    """
+    count, spreads = table.row_count(partition), {}
+    if partition is None and rows:
+        spreads = table.spreads()
+    elif chosen:
+        spreads = {row.column: table.spread(row.column, partition) for row in rows if row.frequencies == "listed"}
+    answer = show_json(
+        table.version, rows, current=bool(current), row_count=count, partition=partition, spreads=spreads
+    )
     return {**answer, "current": current, "format": table.version.format}
+
+
+def rank_answer(table: TableLookup, column: str, text: str, partition: str | None) -> Json:
+    """The answer of `rank`. `frequency` is null when it is not known."""
+    value = TextValue(text)
+    found = table.rank(column, value, partition)
+    try:
+        frequency = integer_json(table.frequency(column, value, partition).count)
+    except NotKeptError:
+        frequency = None
+    return {
+        "rank": integer_json(found.count),
+        "frequency": frequency,
+        "row_count": integer_json(table.row_count(partition)),
+        "guarantee": found.guarantee,
+    }
+
+
+def where_answers(table: TableLookup, column: str, text: str) -> list[Json]:
+    """The answers of `where`, in the order of the version's partitions."""
+    found = table.where_is(column, TextValue(text))
+    return [{"partition": key, "frequency": integer_json(frequency)} for key, frequency in found]
 
 
 def profile_answer(uri: str, table: TableLookup, rows: Sequence[ColumnStatistics]) -> Json:

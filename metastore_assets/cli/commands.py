@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 from datetime import timedelta
-from typing import TYPE_CHECKING
 
 import click
 
 from metastore_assets.cli.check_statistic import check_statistic
+from metastore_assets.cli.compact import compact
 from metastore_assets.cli.completion import column_list
 from metastore_assets.cli.failures import Invocation, MetastoreGroup, note
+from metastore_assets.cli.opening import column_answer, configured, metastore_of, newest, partition_of, published
 from metastore_assets.cli.options import (
     answering,
     column_argument,
@@ -22,13 +23,8 @@ from metastore_assets.cli.outputs import make_output
 from metastore_assets.cli.profile_command import profile
 from metastore_assets.cli.purge import purge
 from metastore_assets.cli.refresh import refresh
+from metastore_assets.cli.values import quantile, rank, where
 from metastore_assets.cli.verify import verify
-from metastore_assets.errors import VersionNotFoundError
-
-if TYPE_CHECKING:
-    from metastore_assets.cli.output import Answer
-    from metastore_assets.config import MetastoreConfig
-    from metastore_assets.lookup import Metastore, TableLookup
 
 _EPILOG = """\b
 Completion of names with Tab, in bash (docs/operations.md has other shells):
@@ -53,6 +49,10 @@ cli.add_command(profile)
 cli.add_command(verify)
 cli.add_command(purge)
 cli.add_command(check_statistic)
+cli.add_command(compact)
+cli.add_command(quantile)
+cli.add_command(rank)
+cli.add_command(where)
 
 
 @cli.command()
@@ -62,7 +62,7 @@ def tables(invocation: Invocation, as_json: bool) -> None:
     """List the configured tables and their newest versions."""
     from metastore_assets.cli.answers import table_answers
 
-    make_output(as_json).tables(table_answers(_config(invocation)))
+    make_output(as_json).tables(table_answers(configured(invocation)))
 
 
 @cli.command()
@@ -95,17 +95,17 @@ def show(
         raise click.UsageError("--partitions lists all of them: it goes with neither --partition nor --columns")
     if columns is not None and not column_names(columns):
         raise click.UsageError("--columns names no column")
-    config = _config(invocation)
+    config = configured(invocation)
     check = CurrentCheck(config, name)
-    table = _open(config, name, version)
-    partition = _partition_key(table, partition)
+    table = published(config, name, version)
+    partition = partition_of(table, partition)
     output = make_output(as_json)
     rows = [] if partitions else table.statistics(column_names(columns), partition)
     pictures = shapes(table, rows, partition) if output.draws else {}
     current, reason = check.is_current(table.version)
     if reason is not None:
         note(reason)
-    answer = show_answer(table, rows, current, partition)
+    answer = show_answer(table, rows, current, partition, chosen=columns is not None)
     if partitions:
         output.partitions(answer, partition_answers(table))
     else:
@@ -125,10 +125,10 @@ def top(invocation: Invocation, name: str, column: str, count: int, partition: s
     """Show the most frequent values of a column."""
     from metastore_assets.lookup.json import top_json
 
-    table = _table(invocation, name)
-    partition = _partition_key(table, partition)
+    table = newest(invocation, name)
+    partition = partition_of(table, partition)
     values = top_json(table.top(column, count, partition))
-    make_output(as_json).top(_column(table, column, partition), values)
+    make_output(as_json).top(column_answer(table, column, partition), values)
 
 
 @cli.command()
@@ -144,11 +144,11 @@ def histogram(
     """Show the distribution of a numeric or temporal column."""
     from metastore_assets.lookup.json import histogram_json
 
-    table = _table(invocation, name)
-    partition = _partition_key(table, partition)
+    table = newest(invocation, name)
+    partition = partition_of(table, partition)
     output = make_output(as_json)
     found = histogram_json(table.histogram(column, bins or output.default_bins, partition))
-    output.histogram(_column(table, column, partition), found)
+    output.histogram(column_answer(table, column, partition), found)
 
 
 @cli.command()
@@ -159,9 +159,9 @@ def versions(invocation: Invocation, name: str, as_json: bool) -> None:
     """List the published versions of a table, the newest first."""
     from metastore_assets.cli.answers import version_answers
 
-    config = _config(invocation)
-    newest = _open(config, name).version
-    make_output(as_json).versions(version_answers(_metastore(config), name, newest))
+    config = configured(invocation)
+    latest = published(config, name).version
+    make_output(as_json).versions(version_answers(metastore_of(config), name, latest))
 
 
 @cli.command()
@@ -185,53 +185,9 @@ def expire(invocation: Invocation, name: str, keep: int | None, grace: float, as
     from metastore_assets.store.objects import ObjectStore
     from metastore_assets.store.versions import VersionStore
 
-    config = _config(invocation)
+    config = configured(invocation)
     versions = VersionStore(ObjectStore(config.root, config.storage_options), config.table(name).name)
     removed = versions.expire(keep or config.keep_versions, timedelta(hours=grace))
     make_output(as_json).expired(
         {"table": name, "versions": removed.versions, "files": removed.files, "bytes": removed.bytes}
     )
-
-
-def _config(invocation: Invocation) -> MetastoreConfig:
-    from metastore_assets.config import load_config
-
-    return load_config(invocation.config)
-
-
-def _metastore(config: MetastoreConfig) -> Metastore:
-    from metastore_assets.lookup import Metastore
-
-    return Metastore(config.root, config.storage_options)
-
-
-def _table(invocation: Invocation, name: str) -> TableLookup:
-    return _open(_config(invocation), name)
-
-
-def _open(config: MetastoreConfig, name: str, version: int | None = None) -> TableLookup:
-    """A configured table as of a version. Raises VersionNotFoundError, ConfigError."""
-    name = config.table(name).name
-    try:
-        return _metastore(config).table(name, version)
-    except VersionNotFoundError:
-        if version is not None:
-            raise
-        # What else is published is of no interest: the name is not misspelt.
-        message = f"table {name!r} has no published version below {config.root}; run `metastore refresh {name}`"
-        raise VersionNotFoundError(message) from None
-
-
-def _partition_key(table: TableLookup, text: str | None) -> str | None:
-    """The key of the one partition that is meant; None for the whole table. Raises PartitionNotFoundError."""
-    if text is None or table.find_partition(text) is not None:
-        return text
-    from metastore_assets.formats.partition_choice import one_partition
-
-    return one_partition(table.version.table, text, [entry.key for entry in table.partitions()])
-
-
-def _column(table: TableLookup, column: str, partition: str | None) -> Answer:
-    from metastore_assets.lookup.json import column_json
-
-    return column_json(table.statistics([column], partition)[0])

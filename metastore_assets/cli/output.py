@@ -51,6 +51,18 @@ class Output(Protocol):
     def histogram(self, subject: Answer, bins: Sequence[Answer]) -> None:
         """The bins of a column. `subject` is the column's statistics in a `show`."""
 
+    def quantiles(self, subject: Answer, rows: Sequence[Answer]) -> None:
+        """Quantiles of a column, as they were asked for. `subject` is the column's statistics in a `show`."""
+
+    def rank(self, subject: Answer, answer: Answer) -> None:
+        """The rank of a value. `subject` is the column's statistics in a `show`."""
+
+    def where(self, subject: Answer, rows: Sequence[Answer]) -> None:
+        """The partitions that hold a value. `subject` is the column's statistics in a `show`."""
+
+    def compacted(self, result: Answer) -> None:
+        """What became of the files of lists."""
+
     def versions(self, rows: Sequence[Answer]) -> None:
         """The published versions of a table, the newest first."""
 
@@ -100,6 +112,22 @@ class JsonOutput:
     def histogram(self, subject: Answer, bins: Sequence[Answer]) -> None:
         """A list by increasing minimum."""
         _write(bins)
+
+    def quantiles(self, subject: Answer, rows: Sequence[Answer]) -> None:
+        """A list in the order asked for."""
+        _write(rows)
+
+    def rank(self, subject: Answer, answer: Answer) -> None:
+        """An object."""
+        _write(answer)
+
+    def where(self, subject: Answer, rows: Sequence[Answer]) -> None:
+        """A list in the order of partitions."""
+        _write(rows)
+
+    def compacted(self, result: Answer) -> None:
+        """An object."""
+        _write(result)
 
     def versions(self, rows: Sequence[Answer]) -> None:
         """A list, the newest version first."""

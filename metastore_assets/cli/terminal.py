@@ -7,6 +7,13 @@ from collections.abc import Mapping, Sequence
 from metastore_assets.cli.output import Answer
 from metastore_assets.cli.page import Column, Page, Part, Styled
 from metastore_assets.cli.statistics_table import print_statistics
+from metastore_assets.cli.values_page import (
+    print_compacted,
+    print_quantiles,
+    print_rank,
+    print_spreads,
+    print_where,
+)
 from metastore_assets.pictures import text
 from metastore_assets.pictures.bars import bar, chart
 
@@ -69,6 +76,8 @@ class TerminalOutput:
         self._heading(answer)
         elsewhere = "--columns A,B or --json" if "version" in answer else "--json"
         print_statistics(self._page, answer["columns"], shapes, chosen, elsewhere)
+        if chosen:
+            print_spreads(self._page, answer["columns"])
 
     def partitions(self, subject: Answer, rows: Sequence[Answer]) -> None:
         """One line per partition."""
@@ -122,6 +131,25 @@ class TerminalOutput:
             self._list_bins(subject["type"], bins)
         else:
             self._chart(subject["type"], bins, self.width)
+
+    def quantiles(self, subject: Answer, rows: Sequence[Answer]) -> None:
+        """One line per quantile."""
+        self._column_heading(subject)
+        print_quantiles(self._page, subject["type"], rows)
+
+    def rank(self, subject: Answer, answer: Answer) -> None:
+        """One line."""
+        self._column_heading(subject)
+        print_rank(self._page, answer)
+
+    def where(self, subject: Answer, rows: Sequence[Answer]) -> None:
+        """One line per partition."""
+        self._column_heading(subject)
+        print_where(self._page, rows)
+
+    def compacted(self, result: Answer) -> None:
+        """One line."""
+        print_compacted(self._page, result)
 
     def versions(self, rows: Sequence[Answer]) -> None:
         """One line per version, the newest first."""

@@ -3,6 +3,6 @@
 from metastore_assets.lists.graph import FOLDER, list_flow
 from metastore_assets.lists.reading import ListChanges, ListReader
 from metastore_assets.lists.rewriting import rewritten
-from metastore_assets.lists.state import Lists, read_lists, write_lists
+from metastore_assets.lists.state import Cut, Lists, read_lists, write_lists
 
-__all__ = ["FOLDER", "ListChanges", "ListReader", "Lists", "list_flow", "read_lists", "rewritten", "write_lists"]
+__all__ = ["FOLDER", "Cut", "ListChanges", "ListReader", "Lists", "list_flow", "read_lists", "rewritten", "write_lists"]

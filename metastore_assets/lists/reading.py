@@ -45,9 +45,17 @@ class ListReader:
     def __init__(self, store: ObjectStore, lists: Lists) -> None:
         self.columns = lists.columns
         """By field id of the columns listed, the class of their values."""
+        self.cuts = lists.cuts
+        """By field id, of which columns less is to be told as most frequent values than there is."""
         self._classes = frozenset(lists.columns.values())
         self._view = list_flow(store, self._classes).view(lists.flow)
         self._ranks: dict[str, Ranks] = {}
+
+    def files(self, type_class: str) -> list[str]:
+        """The files, below the table's folder, whose rows add up to the values of all columns of a class."""
+        if type_class not in self._classes:
+            return []
+        return [run.path for run in self._view.runs(stage_name(VALUES, type_class))]
 
     def top(self, column: str, type_class: str, n: int) -> pa.Table:
         """The n most frequent values, by decreasing frequency, then value: `value`, `frequency`."""
@@ -85,6 +93,17 @@ class ListReader:
             for table in self._from(FACTS, type_class, column, start)
             for pair in zip(table["frequency"].to_pylist(), table["values"].to_pylist(), strict=True)
         ]
+
+    def counts_of_class(self, type_class: str) -> dict[str, list[tuple[int, int]]]:
+        """The same of every column of a class that has values, read at once."""
+        if type_class not in self._classes:
+            return {}
+        found: dict[str, list[tuple[int, int]]] = {}
+        for batch in self._view.content_batches(stage_name(FACTS, type_class)):
+            columns, *pairs = (batch[name].to_pylist() for name in ("column", "frequency", "values"))
+            for column, *pair in zip(columns, *pairs, strict=True):
+                found.setdefault(column, []).append((pair[0], pair[1]))
+        return found
 
     def facts(self, type_class: str, columns: Sequence[str]) -> dict[str, FrequencyFacts]:
         """By column, all of one class, what its full list says.

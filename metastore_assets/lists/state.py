@@ -18,16 +18,28 @@ _ORDER = (FREQUENCIES, VALUES, FACTS, DELTAS)
 
 
 @dataclass(frozen=True)
+class Cut:
+    """Which of a column's values are told as its most frequent ones. All are kept, whatever else is asked of them."""
+
+    most: int | None = None
+    """So many at most; None for no limit."""
+    least_frequency: int = 1
+    """Those that occur so often at least."""
+
+
+@dataclass(frozen=True)
 class Lists:
     """The lists of a table at one moment."""
 
     columns: Mapping[str, str] = field(default_factory=dict)
     """By field id of the columns listed, the class of their values."""
     flow: FlowState = field(default_factory=FlowState)
+    cuts: Mapping[str, Cut] = field(default_factory=dict)
+    """By field id, of those columns of which not all is told."""
 
     def is_same(self, other: Lists) -> bool:
         """Whether these are the same files, of the same columns."""
-        return self.columns == other.columns and self.flow.paths() == other.flow.paths()
+        return (self.columns, self.cuts) == (other.columns, other.cuts) and self.flow.paths() == other.flow.paths()
 
 
 def read_lists(store: ObjectStore, files: ListFiles | None) -> Lists:
@@ -36,8 +48,9 @@ def read_lists(store: ObjectStore, files: ListFiles | None) -> Lists:
         return Lists()
     try:
         fields = json.loads(store.read(files.state))
-        return Lists(dict(fields["columns"]), FlowState.from_json(fields["flow"]))
-    except (ObjectNotFoundError, ValueError, KeyError, TypeError) as error:
+        cuts = {field_id: Cut(*own) for field_id, own in fields["cuts"].items()}
+        return Lists(dict(fields["columns"]), FlowState.from_json(fields["flow"]), cuts)
+    except (ObjectNotFoundError, ValueError, KeyError, TypeError, AttributeError) as error:
         raise CorruptionError(
             f"{store.uri(files.state)} is missing or damaged ({error}); rebuild with `metastore refresh --full`"
         ) from error
@@ -48,7 +61,8 @@ def write_lists(store: ObjectStore, lists: Lists) -> ListFiles | None:
     if not lists.columns:
         return None
     path = f"{FOLDER}/{uuid.uuid4().hex}.json"
-    fields = {"columns": dict(lists.columns), "flow": lists.flow.to_json()}
+    cuts = {field_id: [own.most, own.least_frequency] for field_id, own in lists.cuts.items()}
+    fields = {"columns": dict(lists.columns), "cuts": cuts, "flow": lists.flow.to_json()}
     store.write(path, json.dumps(fields).encode())
     stages = sorted(lists.flow.stages.items(), key=lambda stage: _ORDER.index(stage[0].partition(".")[0]))
     return ListFiles(path, tuple(dict.fromkeys(own for _, stage in stages for own in stage.paths())))

@@ -15,11 +15,14 @@ import pyarrow as pa
 from pyarrow import types as t
 
 from metastore_assets.iso8601 import temporal_text
-from metastore_assets.lookup.table import Bin, TopValues
+from metastore_assets.lookup.histograms import Bin
+from metastore_assets.lookup.table import TopValues
+from metastore_assets.lookup.values import Quantile
 from metastore_assets.statistics.column import STATISTICS, ColumnStatistics
 from metastore_assets.statistics.declared import Kind
 from metastore_assets.statistics.frequencies import Percentiles
 from metastore_assets.statistics.user_defined.results import Result
+from metastore_assets.statistics.spread import Spread
 from metastore_assets.store.manifest import Decision, Version
 
 Json = dict[str, Any]
@@ -35,8 +38,12 @@ def show_json(
     current: bool,
     row_count: int | None = None,
     partition: str | None = None,
+    spreads: Mapping[str, Spread] | None = None,
 ) -> Json:
-    """The shape of `show`. For a partition, its key and row count are given; the key `partition` is there only then."""
+    """The shape of `show`. For a partition, its key and row count are given; the key `partition` is there only then.
+
+    `spreads`: what is known of how the values of columns spread, by name.
+    """
     return {
         "table": version.table,
         "version": version.number,
@@ -45,7 +52,12 @@ def show_json(
         **({} if partition is None else {"partition": partition}),
         "row_count": integer_json(version.row_count if row_count is None else row_count),
         "columns": [
-            {**column_json(row), "decision": _decision_json(version.decisions.get(row.field_id))} for row in statistics
+            {
+                **column_json(row),
+                **_spread_json((spreads or {}).get(row.column)),
+                "decision": _decision_json(version.decisions.get(row.field_id)),
+            }
+            for row in statistics
         ],
     }
 
@@ -55,6 +67,13 @@ def _decision_json(decision: Decision | None) -> Json | None:
     if decision is None:
         return None
     return {"frequencies": decision.frequencies, "reason": decision.reason, "since": decision.since}
+
+
+def _spread_json(spread: Spread | None) -> Json:
+    return {
+        "singleton_count": None if spread is None else integer_json(spread.singleton_count),
+        "entropy": None if spread is None else float_json(spread.entropy),
+    }
 
 
 def column_json(row: ColumnStatistics) -> Json:
@@ -69,6 +88,11 @@ def column_json(row: ColumnStatistics) -> Json:
 def top_json(top: TopValues) -> list[Json]:
     """The shape of `top`: by decreasing frequency, then value."""
     return [{"value": scalar_json(value), "frequency": integer_json(frequency)} for value, frequency in top.values]
+
+
+def quantiles_json(quantiles: Sequence[Quantile]) -> list[Json]:
+    """The shape of `quantile`, in the order asked for."""
+    return [{"q": own.q, "value": scalar_json(own.value), "guarantee": own.guarantee} for own in quantiles]
 
 
 def histogram_json(bins: Sequence[Bin]) -> list[Json]:

@@ -21,10 +21,14 @@ import pyarrow.parquet as pq
 
 from metastore_assets.errors import ObjectNotFoundError
 from metastore_assets.statistics.column import ColumnStatistics
+from metastore_assets.statistics.frequencies import EMPTY, Frequencies
 from metastore_assets.statistics.histogram import Histogram
 from metastore_assets.statistics.leaves import LeafColumn
+from metastore_assets.statistics.moments import decode_moments
 from metastore_assets.statistics.naming import as_named
-from metastore_assets.statistics.tables import histograms_of, statistics_rows
+from metastore_assets.statistics.quantiles import Digest
+from metastore_assets.statistics.states import digests_of
+from metastore_assets.statistics.tables import frequencies_of, histograms_of, statistics_rows
 from metastore_assets.statistics.union import unpack_scalars
 from metastore_assets.store.manifest import ProfileFiles
 from metastore_assets.store.objects import ObjectStore
@@ -33,6 +37,7 @@ from metastore_assets.store.sections import SectionReader
 
 _COLUMNS = b"metastore.columns"
 """Metadata key of `statistics`: path and field id of each row, as JSON, deflated, in base 64."""
+_SKETCH = ("moments", "quantile_minimum", "quantile_maximum", "quantile_means", "quantile_weights")
 
 
 class ProfileReader:
@@ -99,6 +104,30 @@ class ProfileReader:
             return []
         values = unpack_scalars(table.column("value").combine_chunks())
         return list(zip(values, table.column("frequency").to_pylist(), strict=True))
+
+    def frequencies(self, field_id: str) -> Frequencies | None:
+        """All listed values of a column; None when it is not listed."""
+        if field_id not in self._positions:
+            return EMPTY
+        tables = [part.read_section(field_id) for part in self._parts_with(field_id)]
+        return frequencies_of(pa.concat_tables(tables).combine_chunks()) if tables else None
+
+    def sketch(self, field_id: str) -> tuple[Digest | None, tuple[int, int]] | None:
+        """The quantile sketch of a column, and how often -inf and +inf occur beside it; None where none is stored."""
+        if not self._files.states:
+            return None
+        with self._reading(self._files.states):
+            file = self._objects.open_parquet(self._files.states)
+            for group in range(file.metadata.num_row_groups):
+                names = file.read_row_group(group, columns=["section", "field_id"]).to_pylist()
+                wanted = {"section": self._files.section, "field_id": field_id}
+                if wanted in names:
+                    row = file.read_row_group(group, columns=list(_SKETCH)).slice(names.index(wanted), 1)
+                    (digest,) = digests_of(row.combine_chunks())
+                    moments = row["moments"][0].as_py()
+                    infinities = (0, 0) if moments is None else decode_moments(moments).infinities
+                    return None if digest is None and not any(infinities) else (digest, infinities)
+        return None
 
     def histogram(self, column: str) -> Histogram | None:
         """The histogram of a column; None when there is none."""

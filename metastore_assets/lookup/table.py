@@ -3,22 +3,24 @@
 from __future__ import annotations
 
 from collections import OrderedDict
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from functools import cached_property, partial
 from threading import RLock
+from typing import overload
 
-import numpy as np
 import pyarrow as pa
 
-from metastore_assets.errors import ColumnNotFoundError, CorruptionError, NotKeptError, PartitionNotFoundError
+from metastore_assets.errors import ColumnNotFoundError, NotKeptError, PartitionNotFoundError
 from metastore_assets.lists import ListReader, read_lists
+from metastore_assets.lookup.histograms import Bin, bins_of, why_no_histogram
+from metastore_assets.lookup.ordered import Method
 from metastore_assets.lookup.profile_files import ProfileReader
+from metastore_assets.lookup.values import ColumnValues, Count, Number, Quantile, fraction_of
 from metastore_assets.messages import close_names, near_names
 from metastore_assets.statistics.column import ColumnStatistics, Guarantee
-from metastore_assets.statistics.histogram import Histogram
 from metastore_assets.statistics.leaves import LeafColumn, schema_leaves
-from metastore_assets.statistics.types import class_named
+from metastore_assets.statistics.spread import Spread, spread
 from metastore_assets.store.manifest import PartitionEntry, ProfileFiles, Version
 from metastore_assets.store.objects import ObjectStore
 from metastore_assets.store.stored_entries import find_partition
@@ -37,17 +39,6 @@ class TopValues:
     """What the frequencies are worth, and that no other value is more frequent."""
 
 
-@dataclass(frozen=True)
-class Bin:
-    """One bin of a histogram."""
-
-    minimum: pa.Scalar
-    """Inclusive."""
-    maximum: pa.Scalar
-    """Exclusive; but inclusive where it is the greatest value that the type can hold."""
-    frequency: int
-
-
 class TableLookup:
     """Answers from one version of one table. Reads no more of its files than an answer needs; safe to share."""
 
@@ -58,6 +49,7 @@ class TableLookup:
         self._lock = RLock()
         self._found: dict[str, PartitionEntry | None] = {}
         self._profiles: OrderedDict[str | None, ProfileReader] = OrderedDict()
+        self._columns: OrderedDict[tuple[str, str | None], ColumnValues] = OrderedDict()
 
     @property
     def version(self) -> Version:
@@ -90,30 +82,134 @@ class TableLookup:
         """
         if n < 0:
             raise ValueError(f"n must not be negative, not {n}")
-        row = self.statistics([column], partition)[0]
-        if row.frequencies != "listed":
-            decision = self._version.decisions.get(row.field_id)
-            why = _why_not_listed(row, None if decision is None else decision.reason)
-            raise NotKeptError(f"the values of {self._named(column)} are not listed: {why}")
-        values = None if partition is None else self._profile(partition).top(row.field_id, n)
-        # The only partition of a table has no lists but the table's.
-        if values is None and (partition is None or len(self._version.partitions) == 1):
-            values = self._top(row, n)
-        if values is None:
-            raise CorruptionError(
-                f"the values of {self._named(column)} are listed in no file of version {self._version.number}; "
-                "rebuild with `metastore refresh --full`"
-            )
-        return TopValues(values, "exact")
-
-    def _top(self, row: ColumnStatistics, n: int) -> list[tuple[pa.Scalar, int]] | None:
-        if not row.value_count:
-            return []
         with self._lock:
-            if row.type_class is None or row.field_id not in self._lists.columns:
-                return None
-            table = self._lists.top(row.field_id, row.type_class, n)
-        return list(zip(table["value"], table["frequency"].to_pylist(), strict=True))
+            return TopValues(self._values(column, partition).top(n), "exact")
+
+    @overload
+    def quantile(
+        self, column: str, q: Number, partition: str | None = None, method: Method = "discrete"
+    ) -> Quantile: ...
+
+    @overload
+    def quantile(
+        self, column: str, q: Sequence[Number], partition: str | None = None, method: Method = "discrete"
+    ) -> list[Quantile]: ...
+
+    def quantile(
+        self, column: str, q: Number | Sequence[Number], partition: str | None = None, method: Method = "discrete"
+    ) -> Quantile | list[Quantile]:
+        """The quantile of a fraction from 0 to 1, or one for each of several, in that order. NaN is left out.
+
+        `discrete`: the least value that at least this fraction of the values does not exceed, SQL's `percentile_disc`;
+        of every type with values. `continuous`: between the two nearest values, SQL's `percentile_cont`; of numbers a
+        float64, of dates a timestamp. Exact where the values are listed, else an estimate of numbers and times.
+
+        Raises LiteralError for what is no fraction, NotKeptError, ColumnNotFoundError, PartitionNotFoundError.
+        """
+        if method not in ("discrete", "continuous"):
+            raise ValueError(f"method must be 'discrete' or 'continuous', not {method!r}")
+        fractions = [fraction_of(one) for one in (q if isinstance(q, Sequence) else [q])]
+        with self._lock:
+            found = self._values(column, partition).quantiles(fractions, method)
+        return found if isinstance(q, Sequence) else found[0]
+
+    def rank(self, column: str, value: object, partition: str | None = None) -> Count:
+        """How many values are less than one, which need not occur: 0 for the least. NaN is the greatest.
+
+        `value` is of the column's type, in Python or in Arrow; `lookup.literals` says how text is made one. Exact where
+        the values are listed, else an estimate of numbers and times.
+
+        Raises LiteralError for a value of another type, NotKeptError, ColumnNotFoundError, PartitionNotFoundError.
+        """
+        with self._lock:
+            own = self._values(column, partition)
+            return own.rank(own.literal(value))
+
+    def count_between(self, column: str, low: object, high: object, partition: str | None = None) -> Count:
+        """How many values lie from `low` to `high`, both inclusive; otherwise as `rank`."""
+        with self._lock:
+            own = self._values(column, partition)
+            return own.count_between(own.literal(low), own.literal(high))
+
+    def frequency(self, column: str, value: object, partition: str | None = None) -> Count:
+        """How often a value occurs, exactly; 0 where it does not. Errors as of `rank`.
+
+        NotKeptError where values are not listed, unless bounds tell that there is none.
+        """
+        with self._lock:
+            own = self._values(column, partition)
+            return own.frequency(own.literal(value))
+
+    def where_is(self, column: str, value: object) -> list[tuple[str, int]]:
+        """The partitions that hold a value, with its frequency in each, in the order of the version.
+
+        Reads the lists of partitions one by one, but for those whose bounds leave the value out, until all of its rows
+        are found. Errors as of `frequency`.
+        """
+        with self._lock:
+            own = self._values(column, None)
+            wanted = own.literal(value)
+            left = own.frequency(wanted).count
+            found = []
+            for entry in self._version.partitions:
+                if not left:
+                    break
+                if count := self._values(column, entry.key).frequency(wanted).count:
+                    found.append((entry.key, count))
+                    left -= count
+        return found
+
+    def spread(self, column: str, partition: str | None = None) -> Spread:
+        """Distinct values, duplicates, singletons and entropy of a column, exact.
+
+        Raises NotKeptError when its values are not listed, ColumnNotFoundError, PartitionNotFoundError.
+        """
+        with self._lock:
+            return self._values(column, partition).spread()
+
+    def spreads(self) -> dict[str, Spread]:
+        """The same of all listed columns of the table, by name, read at once."""
+        with self._lock:
+            rows = [row for row in self.statistics() if row.frequencies == "listed" and row.type_class is not None]
+            known = [row for row in rows if not row.value_count or row.field_id in self._lists.columns]
+            classes = {row.type_class for row in known if row.type_class is not None and row.value_count}
+            counts = {name: self._lists.counts_of_class(name) for name in classes}
+        return {row.column: spread(counts.get(row.type_class or "", {}).get(row.field_id, ())) for row in known}
+
+    def mode(self, column: str, partition: str | None = None) -> tuple[pa.Scalar, int] | None:
+        """The most frequent value and its frequency, the least one of several; None where there is no value.
+
+        Raises as `top`.
+        """
+        return next(iter(self.top(column, 1, partition).values), None)
+
+    def value_files(self, column: str) -> list[str]:
+        """The Parquet files, below the table's folder, that list the values of a column of the table, for other tools.
+
+        A row is `column` (the column's `field_id`), `value` and `frequency`; where there are several files, frequencies
+        of a value add up, and a sum of 0 says that it is gone. Raises as `top`.
+        """
+        with self._lock:
+            return self._values(column, None).files()
+
+    def _values(self, column: str, partition: str | None) -> ColumnValues:
+        if (column, partition) not in self._columns:
+            row = self.statistics([column], partition)[0]
+            decision = self._version.decisions.get(row.field_id)
+            self._columns[column, partition] = ColumnValues(
+                row,
+                self._named(column),
+                self._profile(partition),
+                lambda: self._lists,
+                None if decision is None else decision.reason,
+                has_own_lists=partition is not None,
+                # The only partition of a table has no lists but the table's.
+                is_whole=partition is None or len(self._version.partitions) == 1,
+            )
+            if len(self._columns) > _OPEN_PROFILES:
+                self._columns.popitem(last=False)
+        self._columns.move_to_end((column, partition))
+        return self._columns[column, partition]
 
     @cached_property
     def _lists(self) -> ListReader:
@@ -132,9 +228,9 @@ class TableLookup:
         self._check(column, profile)
         histogram = profile.histogram(column)
         if histogram is not None:
-            return _bins(histogram, len(histogram) if bins is None else bins)
+            return bins_of(histogram, len(histogram) if bins is None else bins)
         row = profile.statistics([column])[0]
-        reason = _why_no_histogram(row)
+        reason = why_no_histogram(row)
         if reason is not None:
             raise NotKeptError(f"{self._named(column)} has no histogram: {reason}")
         return []
@@ -191,40 +287,3 @@ class TableLookup:
 
     def _named(self, column: str) -> str:
         return f"column {column!r} of table {self._version.table!r}"
-
-
-def _bins(histogram: Histogram, most: int) -> list[Bin]:
-    width = max(1, -(-len(histogram) // most))
-    starts = list(range(0, len(histogram), width))
-    edges = histogram.edges().take(pa.array([*starts, len(histogram)]))
-    frequencies = np.add.reduceat(histogram.counts, starts).tolist()
-    return [Bin(edges[i], edges[i + 1], frequency) for i, frequency in enumerate(frequencies)]
-
-
-def _why_not_listed(row: ColumnStatistics, decided: str | None) -> str:
-    if row.frequencies == "off":
-        return "its policy is `frequencies: off`; change it and refresh"
-    if row.frequencies == "estimated":
-        about = "" if row.distinct_count_guarantee == "exact" else "about "
-        reason = decided or f"{about}{row.distinct_count:,} distinct values, more than `frequencies: auto` lists"
-        return f"{reason}; with `frequencies: all` a refresh lists them"
-    return row.reason or f"{row.type} has no values of its own"
-
-
-def _why_no_histogram(row: ColumnStatistics) -> str | None:
-    """None when it has one, without a bin."""
-    if row.type_class is None:
-        return row.reason or f"{row.type} has no values of its own"
-    cls = class_named(row.type_class)
-    if not cls.is_ordinal:
-        return f"{row.type} is not numeric or temporal"
-    finite = row.value_count - (row.nan_count or 0)
-    if finite == 0 or (cls.kind == "float" and _only_infinities(row)):
-        return None
-    return "its policy is `histogram: off`; change it and refresh"
-
-
-def _only_infinities(row: ColumnStatistics) -> bool:
-    held = {bound.as_py() for bound in (row.minimum, row.maximum) if bound is not None}
-    distinct = (row.distinct_count or 0) - bool(row.nan_count)
-    return held <= {float("-inf"), float("inf")} and row.distinct_count_guarantee == "exact" and distinct <= len(held)

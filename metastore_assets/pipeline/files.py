@@ -115,7 +115,10 @@ def write_profile(
     *,
     states: bool = True,
 ) -> ProfileFiles:
-    """Write the files of a profile but its frequencies, whose files are given; `states` where it is to be merged."""
+    """Write the files of a profile but its frequencies, whose files are given.
+
+    `states` where it is to be merged; else of those only the quantile sketches that estimates are made from.
+    """
     name = f"{folder}/{uuid.uuid4().hex}"
     shown = {
         row.column: _shown(histogram, row)
@@ -133,13 +136,19 @@ def write_profile(
             output.write_table(table)
     # Without lists of its own, a profile has nothing that states could follow from.
     implied = bool(frequencies)
-    nothing = ((implied and follows(row)) or not row.value_count or row.type_class is None for row in statistics)
-    if not states or all(nothing):
+    if states:
+        kept = list(zip(statistics, histograms, strict=True))
+        nothing = ((implied and follows(row)) or not row.value_count or row.type_class is None for row in statistics)
+    else:
+        estimated = (row for row in statistics if row.percentiles_guarantee == "estimate")
+        kept = [(replace(row, distinct_sketch=None), None) for row in estimated]
+        nothing = (row.quantile_sketch is None for row, _ in kept)
+    if all(nothing):
         return files
     with StatesWriter(store, folder, layout_union(layout), lists=False) as writer:
         writer.begin(row_count)
-        for row, histogram in zip(statistics, histograms, strict=True):
-            writer.add(row, histogram, None, implied=implied)
+        for row, histogram in kept:
+            writer.add(row, histogram, None, implied=implied and states)
     (packed,) = writer.files
     return replace(packed, statistics=files.statistics, histograms=files.histograms, frequencies=files.frequencies)
 

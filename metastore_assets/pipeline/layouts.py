@@ -17,7 +17,7 @@ from metastore_assets.messages import close_names, listed
 from metastore_assets.pipeline.signatures import Signature, digest, signature, signature_of
 from metastore_assets.statistics.leaves import LeafColumn, schema_leaves
 
-_MERGE_VERSION = "3"
+_MERGE_VERSION = "4"
 """Raised when the same profiles would merge to another one, so that they are merged again, and nothing is read."""
 
 Decided = Literal["listed", "estimated"]
@@ -135,8 +135,11 @@ def table_layout(schema: pa.Schema, table: TableConfig, decided: Mapping[str, De
         )
     # Profiles of fragments serve under any filter; a version is only true for its own.
     partitions = [json.dumps(table.partitions)] if table.partitions else []
+    # All is stored, and merged, whatever is listed of it; but a version says what that is.
+    shown = {leaf.field_id: policy.frequencies for leaf, policy in leaves if policy.is_cut}
+    cut = [json.dumps(shown)] if shown else []
     defaulted = frozenset(field_identity(field) for field in schema if INITIAL_DEFAULT in (field.metadata or {}))
-    id_ = digest([_MERGE_VERSION, json.dumps(signatures), *partitions])
+    id_ = digest([_MERGE_VERSION, json.dumps(signatures), *partitions, *cut])
     return Layout(id_, signatures, tuple(leaves), owners, defaulted)
 
 

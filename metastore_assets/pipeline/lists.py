@@ -12,7 +12,7 @@ from functools import cached_property, partial
 import numpy as np
 import pyarrow as pa
 
-from metastore_assets.lists import ListReader, Lists, list_flow, read_lists, write_lists
+from metastore_assets.lists import Cut, ListReader, Lists, list_flow, read_lists, write_lists
 from metastore_assets.lists.graph import FACTS, FREQUENCIES, VALUES, delta_name, rows_of, stage_name
 from metastore_assets.pipeline.engine import Engine
 from metastore_assets.pipeline.frequencies import FrequencySum, map_sums
@@ -95,9 +95,10 @@ class TableLists:
         if self._now is None:
             changed = sum(entry.row_count for entry in (*self._came, *self._went))
             if self._published is None or 2 * changed >= self._rows:
-                self._now = Lists(self._wanted, self._from_scratch(whole, values))
+                flow = self._from_scratch(whole, values)
             else:
-                self._now = Lists(self._wanted, self._step(whole, changed))
+                flow = self._step(whole, changed)
+            self._now = Lists(self._wanted, flow, _cuts(self._layout, self._wanted))
         return self._now
 
     def _from_scratch(self, whole: Sequence[ProfileFiles], values: int) -> FlowState:
@@ -173,6 +174,14 @@ def listed_classes(layout: Layout) -> dict[str, str]:
         if leaf.field_id in valued and policy.lists
     }
     return {field_id: name for field_id, name in found.items() if name != "null"}
+
+
+def _cuts(layout: Layout, wanted: Mapping[str, str]) -> dict[str, Cut]:
+    return {
+        leaf.field_id: Cut(policy.most_listed, policy.least_frequency)
+        for leaf, policy in layout.leaves
+        if leaf.field_id in wanted and policy.is_cut
+    }
 
 
 def _changes(plan: Plan, fragments: Mapping[str, FragmentEntry]) -> tuple[list[FragmentEntry], list[FragmentEntry]]:

@@ -159,7 +159,7 @@ def signature(position: int, leaves: Iterable[tuple[LeafColumn, KeptPolicy]]) ->
         f"{leaf.field_id}:{class_signature(leaf.type) if policy.values == 'shown' else policy.values}"
         for leaf, policy in own
     ]
-    states = {leaf: policy.frequencies for leaf, policy in valued if policy.frequencies not in ("all", "listed")}
+    states = {leaf: policy.frequencies for leaf, policy in valued if not policy.is_whole}
     bins = {
         leaf: 0 if policy.histogram == "off" else histogram_capacity(policy.histogram)
         for leaf, policy in valued

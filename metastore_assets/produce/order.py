@@ -47,9 +47,12 @@ class Order:
         # A frame, not a tuple: Python has no timestamps of nanoseconds.
         result = pl.lit(inclusive)
         for column, descending in reversed(list(zip(self.columns, self.descending, strict=True))):
-            value = bound[column]
-            equal = pl.col(column).eq_missing(pl.lit(value).first())
-            result = _less(pl.col(column), value, descending) | (equal & result)
+            own, value = pl.col(column), bound[column]
+            if value.dtype.is_temporal():
+                # As the integers that they are stored as: of far years there are no literals.
+                own, value = own.to_physical(), value.to_physical()
+            equal = own.eq_missing(pl.lit(value).first())
+            result = _less(own, value, descending) | (equal & result)
         return result
 
     def least(self, keys: pl.DataFrame) -> pl.DataFrame:

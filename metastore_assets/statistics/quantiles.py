@@ -77,27 +77,64 @@ def estimated_percentiles(
 
     `infinities`: how often -inf and +inf occur, which the digest does not hold.
     """
-    below, above = infinities
     digest = None if sketch is None else decode_digest(sketch)
-    finite = 0 if digest is None else int(digest.weights.sum())
-    ranks = nearest_ranks(below + finite + above)
+    ranks = nearest_ranks(ranked_values(digest, infinities))
+    values = estimated_values(digest, cls, infinities, (minimum, maximum), ranks)
+    return tuple((percent / 100, value) for percent, value in zip(PERCENTS, values, strict=True))
+
+
+def ranked_values(digest: Digest | None, infinities: tuple[int, int]) -> int:
+    """How many values a digest and the infinities beside it stand for."""
+    return sum(infinities) + (0 if digest is None else int(digest.weights.sum()))
+
+
+def estimated_values(
+    digest: Digest | None,
+    cls: TypeClass,
+    infinities: tuple[int, int],
+    bounds: tuple[pa.Scalar, pa.Scalar],
+    ranks: npt.NDArray[np.int64],
+) -> list[pa.Scalar]:
+    """The values at 1-based ranks, about, but within the bounds, which are inclusive; as `estimated_percentiles`."""
+    below, above = infinities
+    finite = ranked_values(digest, infinities) - below - above
     estimates = np.where(ranks <= below, -math.inf, math.inf)
     if digest is not None:
         inside = (ranks > below) & (ranks <= below + finite)
         estimates[inside] = _interpolated(digest, ranks[inside] - below)
-    least, greatest = physical_value(minimum), physical_value(maximum)
+    least, greatest = map(physical_value, bounds)
     values = (estimate if cls.kind == "float" else round(estimate) for estimate in estimates.tolist())
-    clamped = (scalar(max(least, min(value, greatest)), cls) for value in values)
-    return tuple((percent / 100, value) for percent, value in zip(PERCENTS, clamped, strict=True))
+    return [scalar(max(least, min(value, greatest)), cls) for value in values]
+
+
+def estimated_rank(digest: Digest | None, infinities: tuple[int, int], value: float) -> int:
+    """About how many values are less than a number, in the unit of the digest: the inverse of `estimated_values`."""
+    below, above = infinities
+    finite = ranked_values(digest, infinities) - below - above
+    if value == -math.inf:
+        return 0
+    if digest is None or value <= digest.minimum:
+        return below
+    if value > digest.maximum:
+        return below + finite
+    places, points = _curve(digest)
+    found = np.interp(value * _shrink(digest.minimum, digest.maximum), points, places)
+    return below + min(finite, round(float(found)))
 
 
 def _interpolated(digest: Digest, ranks: npt.NDArray[np.int64]) -> npt.NDArray[np.float64]:
-    """Values at 1-based ranks: a cluster's mean is at the middle of its ranks, minimum and maximum at the ends."""
-    shrink = _shrink(digest.minimum, digest.maximum)
+    """Values at 1-based ranks."""
+    places, points = _curve(digest)
+    return np.interp(ranks - 0.5, places, points) / _shrink(digest.minimum, digest.maximum)
+
+
+def _curve(digest: Digest) -> tuple[npt.NDArray[np.float64], npt.NDArray[np.float64]]:
+    """Ranks and values, shrunk, between which values are interpolated: a cluster's mean is at the middle of its ranks,
+    minimum and maximum at the ends."""
     ends = np.cumsum(digest.weights)
     places = np.concatenate([[0], ends - digest.weights / 2, ends[-1:]])
-    points = np.concatenate([[digest.minimum], digest.means, [digest.maximum]]) * shrink
-    return np.interp(ranks - 0.5, places, points) / shrink
+    points = np.concatenate([[digest.minimum], digest.means, [digest.maximum]])
+    return places, points * _shrink(digest.minimum, digest.maximum)
 
 
 def _clusters(

@@ -30,7 +30,7 @@ def completed(row: ColumnStatistics) -> ColumnStatistics:
         row = replace(row, **vars(moment_facts(moments, scale=None if cls.kind == "float" else cls.scale)))
     if row.percentiles is not None:
         return row
-    implied = _implied(row, cls)
+    implied = implied_frequencies(row)
     if implied is not None:
         percentiles = frequency_facts(implied).percentiles
         return replace(row, percentiles=percentiles, percentiles_guarantee="exact")
@@ -69,7 +69,7 @@ def as_kept(row: ColumnStatistics, policy: KeptPolicy) -> ColumnStatistics:
         percentiles_guarantee="absent",
         frequencies=state,
     )
-    implied = _implied(row, cls)
+    implied = implied_frequencies(row)
     return completed(row) if implied is None else apply_facts(row, frequency_facts(implied))
 
 
@@ -93,8 +93,11 @@ def _most_distinct(row: ColumnStatistics, cls: TypeClass) -> int:
     return min(row.value_count, int(physical_value(row.maximum) - physical_value(row.minimum)) + 1)
 
 
-def _implied(row: ColumnStatistics, cls: TypeClass) -> Frequencies | None:
-    """The frequencies that `_implied_counts` counts."""
+def implied_frequencies(row: ColumnStatistics) -> Frequencies | None:
+    """The frequencies of all values where exact numbers determine them: of booleans, a constant, nothing but NaN."""
+    if row.type_class is None:
+        return None
+    cls = class_named(row.type_class)
     n, nans = row.value_count, row.nan_count or 0
     if n == 0:
         return None

@@ -219,6 +219,10 @@ def test_the_configuration_is_found(published: Path, monkeypatch: pytest.MonkeyP
         "verify",
         "purge",
         "check-statistic",
+        "compact",
+        "quantile",
+        "rank",
+        "where",
     ],
 )
 def test_every_command_has_help_and_json(command: str) -> None:

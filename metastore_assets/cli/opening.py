@@ -1,0 +1,61 @@
+"""What commands open: the configuration, the root, a published table, and what its arguments name in it."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from metastore_assets.cli.failures import Invocation
+from metastore_assets.errors import VersionNotFoundError
+
+if TYPE_CHECKING:
+    from metastore_assets.cli.output import Answer
+    from metastore_assets.config import MetastoreConfig
+    from metastore_assets.lookup import Metastore, TableLookup
+
+
+def configured(invocation: Invocation) -> MetastoreConfig:
+    """The configuration of an invocation. Raises ConfigError."""
+    from metastore_assets.config import load_config
+
+    return load_config(invocation.config)
+
+
+def metastore_of(config: MetastoreConfig) -> Metastore:
+    """The root of a configuration."""
+    from metastore_assets.lookup import Metastore
+
+    return Metastore(config.root, config.storage_options)
+
+
+def newest(invocation: Invocation, name: str) -> TableLookup:
+    """A configured table as of its newest version. Raises VersionNotFoundError, ConfigError."""
+    return published(configured(invocation), name)
+
+
+def published(config: MetastoreConfig, name: str, version: int | None = None) -> TableLookup:
+    """A configured table as of a version. Raises VersionNotFoundError, ConfigError."""
+    name = config.table(name).name
+    try:
+        return metastore_of(config).table(name, version)
+    except VersionNotFoundError:
+        if version is not None:
+            raise
+        # What else is published is of no interest: the name is not misspelt.
+        message = f"table {name!r} has no published version below {config.root}; run `metastore refresh {name}`"
+        raise VersionNotFoundError(message) from None
+
+
+def partition_of(table: TableLookup, text: str | None) -> str | None:
+    """The key of the one partition that is meant; None for the whole table. Raises PartitionNotFoundError."""
+    if text is None or table.find_partition(text) is not None:
+        return text
+    from metastore_assets.formats.partition_choice import one_partition
+
+    return one_partition(table.version.table, text, [entry.key for entry in table.partitions()])
+
+
+def column_answer(table: TableLookup, column: str, partition: str | None) -> Answer:
+    """The statistics of a column, as `show` has them. Raises ColumnNotFoundError."""
+    from metastore_assets.lookup.json import column_json
+
+    return column_json(table.statistics([column], partition)[0])

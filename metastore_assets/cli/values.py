@@ -1,0 +1,87 @@
+"""`metastore quantile`, `rank` and `where`: questions about the values of a column."""
+
+from __future__ import annotations
+
+import click
+
+from metastore_assets.cli.failures import Invocation
+from metastore_assets.cli.opening import column_answer, newest, partition_of
+from metastore_assets.cli.options import answering, column_argument, name_argument, partition_option
+from metastore_assets.cli.outputs import make_output
+
+_VALUES = {"ignore_unknown_options": True}
+"""A negative number is a value, and no option."""
+value_argument = click.argument("value", metavar="VALUE")
+
+
+@click.command()
+@name_argument
+@column_argument
+@click.argument("fractions", metavar="Q...", nargs=-1, required=True)
+@click.option(
+    "--continuous",
+    is_flag=True,
+    help="Between the two nearest values, as percentile_cont of SQL: of numbers and times.",
+)
+@partition_option
+@answering
+@click.pass_obj
+def quantile(
+    invocation: Invocation,
+    name: str,
+    column: str,
+    fractions: tuple[str, ...],
+    continuous: bool,
+    partition: str | None,
+    as_json: bool,
+) -> None:
+    """Show quantiles of a column: 0.5 is the median.
+
+    The least value that at least this fraction of the values does not exceed. Exact where the values are listed.
+    """
+    from metastore_assets.lookup.json import quantiles_json
+    from metastore_assets.lookup.values import fraction_of
+
+    asked = [fraction_of(own) for own in fractions]
+    table = newest(invocation, name)
+    partition = partition_of(table, partition)
+    found = table.quantile(column, asked, partition, "continuous" if continuous else "discrete")
+    make_output(as_json).quantiles(column_answer(table, column, partition), quantiles_json(found))
+
+
+@click.command(context_settings=_VALUES)
+@name_argument
+@column_argument
+@value_argument
+@partition_option
+@answering
+@click.pass_obj
+def rank(invocation: Invocation, name: str, column: str, value: str, partition: str | None, as_json: bool) -> None:
+    """Show how many values of a column are less than one, and how often it occurs.
+
+    VALUE is written as `top --json` prints values. Exact where the values are listed.
+    """
+    from metastore_assets.cli.answers import rank_answer
+
+    table = newest(invocation, name)
+    partition = partition_of(table, partition)
+    answer = rank_answer(table, column, value, partition)
+    make_output(as_json).rank(column_answer(table, column, partition), answer)
+
+
+@click.command(context_settings=_VALUES)
+@name_argument
+@column_argument
+@value_argument
+@answering
+@click.pass_obj
+def where(invocation: Invocation, name: str, column: str, value: str, as_json: bool) -> None:
+    """Show which partitions hold a value, and how often.
+
+    VALUE is written as `top --json` prints values. Of listed columns only.
+    """
+    from metastore_assets.cli.answers import where_answers
+
+    table = newest(invocation, name)
+    answers = where_answers(table, column, value)
+    make_output(as_json).where(column_answer(table, column, None), answers)

@@ -1,0 +1,51 @@
+"""Bins of a column's histogram, and why a column has none."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import numpy as np
+import pyarrow as pa
+
+from metastore_assets.statistics.column import ColumnStatistics
+from metastore_assets.statistics.histogram import Histogram
+from metastore_assets.statistics.types import class_named
+
+
+@dataclass(frozen=True)
+class Bin:
+    """One bin of a histogram."""
+
+    minimum: pa.Scalar
+    """Inclusive."""
+    maximum: pa.Scalar
+    """Exclusive; but inclusive where it is the greatest value that the type can hold."""
+    frequency: int
+
+
+def bins_of(histogram: Histogram, most: int) -> list[Bin]:
+    """The bins of a histogram, without gaps; neighbouring ones added up, so that there are no more than `most`."""
+    width = max(1, -(-len(histogram) // most))
+    starts = list(range(0, len(histogram), width))
+    edges = histogram.edges().take(pa.array([*starts, len(histogram)]))
+    frequencies = np.add.reduceat(histogram.counts, starts).tolist()
+    return [Bin(edges[i], edges[i + 1], frequency) for i, frequency in enumerate(frequencies)]
+
+
+def why_no_histogram(row: ColumnStatistics) -> str | None:
+    """Why a column has none; None when it has one, without a bin."""
+    if row.type_class is None:
+        return row.reason or f"{row.type} has no values of its own"
+    cls = class_named(row.type_class)
+    if not cls.is_ordinal:
+        return f"{row.type} is not numeric or temporal"
+    finite = row.value_count - (row.nan_count or 0)
+    if finite == 0 or (cls.kind == "float" and _only_infinities(row)):
+        return None
+    return "its policy is `histogram: off`; change it and refresh"
+
+
+def _only_infinities(row: ColumnStatistics) -> bool:
+    held = {bound.as_py() for bound in (row.minimum, row.maximum) if bound is not None}
+    distinct = (row.distinct_count or 0) - bool(row.nan_count)
+    return held <= {float("-inf"), float("inf")} and row.distinct_count_guarantee == "exact" and distinct <= len(held)

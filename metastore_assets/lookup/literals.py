@@ -1,0 +1,208 @@
+"""Values that are asked about: from Python, and from the text of a command, as scalars of a column's class.
+
+Text has the forms that JSON answers have (`lookup.json`), so that what was printed can be asked about.
+"""
+
+from __future__ import annotations
+
+import math
+import uuid
+from collections.abc import Callable, Mapping
+from datetime import UTC, date, datetime, time, timedelta
+from decimal import Context, Decimal, InvalidOperation
+from typing import Any
+
+import pyarrow as pa
+from pyarrow import types as t
+
+from metastore_assets.errors import LiteralError, UnsupportedTypeError
+from metastore_assets.iso8601 import TICKS, parse_date, parse_time, parse_timestamp
+from metastore_assets.statistics.physical import integers_array, positive_zeros
+from metastore_assets.statistics.types import TypeClass, type_class
+
+_EXACT = Context(prec=400)
+_EPOCH = datetime.fromtimestamp(0, UTC)
+_FORMS = {
+    "boolean": "true or false",
+    "int64": "an integer",
+    "uint64": "an integer",
+    "float64": "a number, such as 1.5, NaN or -Infinity",
+    "string": "text",
+    "binary": "hexadecimal bytes, such as 00ff",
+    "uuid": "a UUID",
+    "date": "a date, such as 2024-01-31",
+    "time": "a time, such as 23:59:59.5",
+    "decimal": "a decimal number",
+    "timestamp": "a timestamp, such as 2024-01-31T23:59:59",
+    "timestamptz": "a timestamp, such as 2024-01-31T23:59:59Z",
+    "null": "none, for the column has no values",
+}
+
+
+def literal(value: object, cls: TypeClass, subject: str) -> pa.Scalar:
+    """A Python value, or an Arrow scalar, as a scalar of a class. `subject` is named in messages.
+
+    Integers, floats, `Decimal`, `str`, `bytes`, `bool`, `uuid.UUID`, and `date`, `time` and `datetime`, with a zone
+    where the column has one. Integers, floats and decimals go for each other where they fit. Raises LiteralError.
+    """
+    try:
+        return _scalar(_physical(value, cls), cls)
+    except (ValueError, OverflowError, InvalidOperation, pa.ArrowException, UnsupportedTypeError) as error:
+        raise LiteralError(f"{value!r} is no value of {subject}: {_why(error, cls)}") from error
+
+
+def literal_of_text(text: str, cls: TypeClass, subject: str) -> pa.Scalar:
+    """The value that a text stands for, as a scalar of a class. Raises LiteralError."""
+    try:
+        return _scalar(_parsed(text, cls), cls)
+    except (ValueError, OverflowError, InvalidOperation) as error:
+        raise LiteralError(f"{text!r} is no value of {subject}: {_why(error, cls)}") from error
+
+
+def _why(error: Exception, cls: TypeClass) -> str:
+    form = _FORMS[cls.name if cls.name in _FORMS else cls.name.partition("_")[0]]
+    told = f" ({error})" if isinstance(error, _UnfitError) else ""
+    return f"give {form}{told}"
+
+
+class _UnfitError(ValueError):
+    """Raised when a value is of the right kind, and still none of the class: says why, for people."""
+
+
+def _scalar(physical: Any, cls: TypeClass) -> pa.Scalar:
+    """The scalar of an integer (for all classes that are stored as one), a float, a boolean or bytes."""
+    if cls.kind == "integer":
+        least, greatest = cls.physical_range
+        if not least <= physical <= greatest:
+            raise _UnfitError(f"{cls.name.partition('_')[0]} does not go that far")
+        return integers_array([physical], cls)[0]
+    if cls.kind == "float":
+        return pa.array(positive_zeros(pa.array([physical], pa.float64()).to_numpy()))[0]
+    if cls.name == "uuid":
+        return pa.ExtensionArray.from_storage(cls.arrow, pa.array([physical], pa.binary(16)))[0]
+    if cls.name == "string":
+        return pa.array([physical], pa.large_binary()).view(cls.arrow)[0]
+    return pa.scalar(physical, cls.arrow)
+
+
+def _physical(value: object, cls: TypeClass) -> Any:
+    if isinstance(value, pa.Scalar):
+        return _physical_of_arrow(value, cls)
+    for kinds, convert in _CONVERSIONS[cls.name if cls.name in _CONVERSIONS else cls.name.partition("_")[0]].items():
+        if isinstance(value, kinds) and (kinds is bool or not isinstance(value, bool)):
+            return convert(value, cls)
+    raise ValueError(f"a {type(value).__name__}")
+
+
+def _physical_of_arrow(value: pa.Scalar, cls: TypeClass) -> Any:
+    if isinstance(value, pa.DictionaryScalar):
+        value = value.value
+    if not value.is_valid:
+        raise _UnfitError("null is no value")
+    if isinstance(value, pa.ExtensionScalar):
+        if cls.name != "uuid":
+            raise ValueError("a UUID")
+        return value.value.as_py()
+    own = type_class(value.type)
+    if cls.name.partition("_")[0] != own.name.partition("_")[0] and not (cls.is_numeric and own.is_numeric):
+        raise ValueError(f"a value of {own.name}")
+    if t.is_temporal(cls.arrow):
+        # A cast to a coarser unit raises where it would lose something.
+        ticks = value.cast(cls.arrow)
+        return ticks.value
+    if cls.name == "string":
+        return value.as_buffer().to_pybytes()
+    return _physical(value.as_py(), cls)
+
+
+def _integer(value: Any, cls: TypeClass) -> int:
+    """The unscaled value of an integer, decimal or whole float."""
+    scaled = Decimal(value).scaleb(cls.scale, _EXACT)
+    if not scaled.is_finite() or scaled != scaled.to_integral_value(context=_EXACT):
+        raise _UnfitError(f"it has more than {cls.scale} digits after the point" if cls.scale else "it is no integer")
+    return int(scaled)
+
+
+def _exact_float(value: Any, cls: TypeClass) -> float:
+    return float(value)
+
+
+def _date(value: Any, cls: TypeClass) -> int:
+    if isinstance(value, datetime):
+        raise ValueError("a datetime")
+    return int(value.toordinal()) - _EPOCH.toordinal()
+
+
+def _time(value: Any, cls: TypeClass) -> int:
+    if value.tzinfo is not None:
+        raise _UnfitError("the column has no time zones")
+    return (((value.hour * 60 + value.minute) * 60 + value.second) * 10**6 + int(value.microsecond)) * 1000
+
+
+def _timestamp(value: Any, cls: TypeClass) -> int:
+    _check_zone(value.tzinfo is not None, cls)
+    moment = value if value.tzinfo is not None else value.replace(tzinfo=UTC)
+    return _in_unit((moment - _EPOCH) // timedelta(microseconds=1) * 1000, cls)
+
+
+def _in_unit(nanoseconds: int, cls: TypeClass) -> int:
+    ticks, rest = divmod(nanoseconds, TICKS["ns"] // TICKS[cls.arrow.unit])
+    if rest:
+        raise _UnfitError(f"the column has no parts of a unit: {cls.arrow.unit}")
+    return ticks
+
+
+def _check_zone(has_zone: bool, cls: TypeClass) -> None:
+    if has_zone != (cls.arrow.tz is not None):
+        raise _UnfitError("with a time zone" if cls.arrow.tz else "the column has no time zones")
+
+
+_NUMBERS = {int: _integer, Decimal: _integer, float: _integer}
+_CONVERSIONS: Mapping[str, Mapping[type, Callable[[Any, TypeClass], Any]]] = {
+    "boolean": {bool: lambda value, cls: value},
+    "int64": _NUMBERS,
+    "uint64": _NUMBERS,
+    "decimal": _NUMBERS,
+    "float64": {int: _exact_float, float: _exact_float, Decimal: _exact_float},
+    "string": {str: lambda value, cls: value.encode()},
+    "binary": {bytes: lambda value, cls: value},
+    "uuid": {uuid.UUID: lambda value, cls: value.bytes},
+    "date": {date: _date},
+    "time": {time: _time},
+    "timestamp": {datetime: _timestamp},
+    "timestamptz": {datetime: _timestamp},
+    "null": {},
+}
+"""By class, or what its name begins with: how the Python types that may stand for it are made physical."""
+
+
+def _parsed(text: str, cls: TypeClass) -> Any:
+    if cls.name == "string":
+        return text.encode("utf-8", "surrogateescape")
+    text = text.strip()
+    if cls.kind == "null":
+        return _no(text)
+    if cls.name == "boolean":
+        return {"true": True, "false": False}[text.lower()] if text.lower() in ("true", "false") else _no(text)
+    if cls.name == "binary":
+        return bytes.fromhex(text)
+    if cls.name == "uuid":
+        return uuid.UUID(text).bytes
+    if cls.kind == "float":
+        return float(text)
+    if cls.name == "date":
+        return parse_date(text)
+    if cls.name == "time":
+        return parse_time(text, "ns")
+    if t.is_timestamp(cls.arrow):
+        ticks, offset = parse_timestamp(text, "ns")
+        # The answers' timestamps are in UTC; so is one that is asked about without a zone.
+        if offset is not None:
+            _check_zone(True, cls)
+        return _in_unit(ticks, cls)
+    number = Decimal(text)
+    return _integer(number, cls) if math.isfinite(number) else _no(text)
+
+
+def _no(text: str) -> Any:
+    raise ValueError(text)

@@ -1,0 +1,233 @@
+"""The values of one column, of a table or of one of its partitions: what is asked of them, and what tells it."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from decimal import Decimal
+from fractions import Fraction
+from typing import TypeAlias
+
+import numpy as np
+import pyarrow as pa
+
+from metastore_assets.errors import CorruptionError, LiteralError, NotKeptError
+from metastore_assets.lists import Cut, ListReader
+from metastore_assets.lookup.literals import literal, literal_of_text
+from metastore_assets.lookup.ordered import ListedValues, Method, Ordered, SketchedValues, StoredValues, quantile
+from metastore_assets.lookup.profile_files import ProfileReader
+from metastore_assets.statistics.column import ColumnStatistics, Guarantee
+from metastore_assets.statistics.frequencies import EMPTY, Frequencies
+from metastore_assets.statistics.physical import order_key
+from metastore_assets.statistics.spread import Spread, spread
+from metastore_assets.statistics.told import implied_frequencies
+from metastore_assets.statistics.types import TypeClass, class_named
+
+Number: TypeAlias = int | float | Decimal | Fraction
+
+
+@dataclass(frozen=True)
+class Quantile:
+    """One quantile of a column."""
+
+    q: float
+    """The fraction that was asked for."""
+    value: pa.Scalar | None
+    """None where the column has no value but NaN."""
+    guarantee: Guarantee
+
+
+@dataclass(frozen=True)
+class Count:
+    """A number of rows."""
+
+    count: int
+    guarantee: Guarantee
+
+
+@dataclass(frozen=True)
+class TextValue:
+    """A value as text, such as a command is given: of the type of whatever column it is asked about."""
+
+    text: str
+
+
+def fraction_of(q: object) -> Fraction:
+    """A fraction from 0 to 1, as it is written: 0.1 is a tenth, which no float is. Raises LiteralError."""
+    try:
+        if isinstance(q, bool) or not isinstance(q, (int, float, str, Decimal, Fraction)):
+            raise ValueError(q)
+        fraction = Fraction(str(q))
+        if not 0 <= fraction <= 1:
+            raise ValueError(q)
+    except (ValueError, ArithmeticError) as error:
+        raise LiteralError(f"{q!r} is no quantile: give a number from 0 to 1") from error
+    return fraction
+
+
+class ColumnValues:
+    """Answers about the values of one column. Reads no more than an answer needs."""
+
+    def __init__(
+        self,
+        row: ColumnStatistics,
+        subject: str,
+        profile: ProfileReader,
+        lists: Callable[[], ListReader],
+        reason: str | None,
+        *,
+        has_own_lists: bool,
+        is_whole: bool,
+    ) -> None:
+        """`profile`, whose row of statistics is given, may have lists of its own; else `lists`, the table's, say what
+        the values are, where the profile is of the whole table. `reason`: why the column is not listed, where that was
+        decided. `subject`: for messages."""
+        self._row = row
+        self._subject = subject
+        self._profile = profile
+        self._lists = lists
+        self._reason = reason
+        self._has_own_lists = has_own_lists
+        self._is_whole = is_whole
+
+    def literal(self, value: object) -> pa.Scalar:
+        """A value that is asked about. Raises LiteralError, NotKeptError where the column has no values of its own."""
+        if isinstance(value, TextValue):
+            return literal_of_text(value.text, self._class(), self._subject)
+        return literal(value, self._class(), self._subject)
+
+    def top(self, n: int) -> list[tuple[pa.Scalar, int]]:
+        """The n most frequent values with their frequencies. Raises NotKeptError, CorruptionError."""
+        row = self._row
+        if row.frequencies != "listed":
+            raise NotKeptError(f"the values of {self._subject} are not listed: {self._why_not_listed()}")
+        if not row.value_count:
+            return []
+        cut = self._lists().cuts.get(row.field_id, Cut())
+        n = n if cut.most is None else min(n, cut.most)
+        values = self._profile.top(row.field_id, n) if self._has_own_lists else None
+        if values is None:
+            name, lists = self._stored()
+            table = lists.top(row.field_id, name, n)
+            values = list(zip(table["value"], table["frequency"].to_pylist(), strict=True))
+        return [(value, frequency) for value, frequency in values if frequency >= cut.least_frequency]
+
+    def files(self) -> list[str]:
+        """The files whose rows add up to the values. Raises NotKeptError."""
+        if self._row.frequencies != "listed":
+            raise NotKeptError(f"the values of {self._subject} are not listed: {self._why_not_listed()}")
+        if not self._row.value_count:
+            return []
+        name, lists = self._stored()
+        return lists.files(name)
+
+    def quantiles(self, fractions: Sequence[Fraction], method: Method) -> list[Quantile]:
+        """One for each fraction. Raises NotKeptError."""
+        cls = self._class()
+        if method == "continuous" and not cls.is_ordinal and cls.kind != "null":
+            raise LiteralError(
+                f"{self._subject} has values of {self._row.type}, between which there are no others; ask for "
+                "discrete quantiles"
+            )
+        values = self._ordered()
+        return [Quantile(float(own), quantile(values, own, method), values.guarantee) for own in fractions]
+
+    def rank(self, value: pa.Scalar) -> Count:
+        """How many values are less. Raises NotKeptError."""
+        values = self._ordered()
+        return Count(values.before(value), values.guarantee)
+
+    def count_between(self, low: pa.Scalar, high: pa.Scalar) -> Count:
+        """How many values there are, both bounds included. Raises NotKeptError."""
+        values = self._ordered()
+        return Count(max(0, values.before(high, inclusive=True) - values.before(low)), values.guarantee)
+
+    def frequency(self, value: pa.Scalar) -> Count:
+        """How often a value occurs. Raises NotKeptError."""
+        known = self._known_frequency(value)
+        if known is None:
+            values = self._exact()
+            if values is None:
+                raise NotKeptError(f"the values of {self._subject} are not listed: {self._why_not_listed()}")
+            known = values.before(value, inclusive=True) - values.before(value)
+        return Count(known, "exact")
+
+    def spread(self) -> Spread:
+        """How the values spread. Raises NotKeptError."""
+        self._class()
+        row = self._row
+        own = self._listed()
+        if own is not None:
+            often, number = np.unique(own.counts.to_numpy(), return_counts=True)
+            return spread(zip(often.tolist(), number.tolist(), strict=True))
+        if row.frequencies != "listed":
+            raise NotKeptError(f"the values of {self._subject} are not listed: {self._why_not_listed()}")
+        name, lists = self._stored()
+        return spread(lists.counts(row.field_id, name))
+
+    def _class(self) -> TypeClass:
+        if self._row.type_class is None:
+            raise NotKeptError(f"nothing is known of values of {self._subject}: {self._why_not_listed()}")
+        return class_named(self._row.type_class)
+
+    def _listed(self) -> Frequencies | None:
+        """All values, where that needs no more than the profile."""
+        row = self._row
+        if not row.value_count:
+            return EMPTY
+        if row.frequencies == "listed":
+            return self._profile.frequencies(row.field_id) if self._has_own_lists else None
+        return implied_frequencies(row)
+
+    def _exact(self) -> Ordered | None:
+        self._class()
+        own = self._listed()
+        if own is not None:
+            return ListedValues(own)
+        if self._row.frequencies != "listed":
+            return None
+        name, lists = self._stored()
+        return StoredValues(lists, self._row.field_id, name)
+
+    def _ordered(self) -> Ordered:
+        values, row = self._exact(), self._row
+        if values is not None:
+            return values
+        sketch = self._profile.sketch(row.field_id)
+        if sketch is None or row.minimum is None or row.maximum is None:
+            raise NotKeptError(f"the order of values of {self._subject} is not kept: {self._why_not_listed()}")
+        return SketchedValues(self._class(), *sketch, (row.minimum, row.maximum), row.nan_count or 0)
+
+    def _stored(self) -> tuple[str, ListReader]:
+        """The table's lists, which have the column. Raises CorruptionError where they do not."""
+        row, lists = self._row, self._lists()
+        if not self._is_whole or row.type_class is None or row.field_id not in lists.columns:
+            raise CorruptionError(
+                f"the values of {self._subject} are listed in no file of its version; rebuild with "
+                "`metastore refresh --full`"
+            )
+        return row.type_class, lists
+
+    def _known_frequency(self, value: pa.Scalar) -> int | None:
+        """What the statistics alone tell: of NaN, and of values beyond the bounds."""
+        row = self._row
+        key = order_key(value)
+        if key != key:
+            return row.nan_count
+        if row.minimum is not None and key < order_key(row.minimum):
+            return 0
+        if row.maximum is not None and key > order_key(row.maximum):
+            return 0
+        return None
+
+    def _why_not_listed(self) -> str:
+        row = self._row
+        if row.frequencies == "off":
+            return "its policy is `frequencies: off`; change it and refresh"
+        if row.frequencies == "estimated":
+            about = "" if row.distinct_count_guarantee == "exact" else "about "
+            reason = (
+                self._reason or f"{about}{row.distinct_count:,} distinct values, more than `frequencies: auto` lists"
+            )
+            return f"{reason}; with `frequencies: all` a refresh lists them"
+        return row.reason or f"{row.type} has no values of its own"

@@ -1,0 +1,119 @@
+"""The commands that ask about values: what they print, for programs and for people."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from metastore_assets.store.objects import ObjectStore
+from metastore_assets.store.versions import VersionStore
+from tests.cli.conftest import COUNT
+from tests.cli.support import answer, error_of, run
+
+
+def test_quantile(published: Path) -> None:
+    found = answer("quantile", "orders", "day", "0", "0.5", "1", config=published)
+    assert found == [
+        {"q": 0.0, "value": "2024-01-01", "guarantee": "exact"},
+        {"q": 0.5, "value": "2024-01-14", "guarantee": "exact"},
+        {"q": 1.0, "value": "2024-01-28", "guarantee": "exact"},
+    ]
+    half = answer("quantile", "orders", "price", "1/2", "--partition", "half=2", config=published)
+    assert half == [{"q": 0.5, "value": "3.90", "guarantee": "exact"}]
+    between = answer("quantile", "orders", "price", "0.5", "--continuous", config=published)
+    assert between == [{"q": 0.5, "value": 3.95, "guarantee": "exact"}]
+    estimated = answer("quantile", "orders", "id", "0.5", config=published)
+    assert estimated[0]["guarantee"] == "estimate"
+    assert abs(estimated[0]["value"] - COUNT / 2) < 5
+    lines = run("quantile", "orders", "day", "0.25", config=published).stdout.splitlines()
+    assert lines[0].startswith("day date")
+    assert lines[2].split() == ["0.25", "2024-01-07"]
+
+
+def test_rank(published: Path) -> None:
+    assert answer("rank", "orders", "big", str(2**62 + 5), config=published) == {
+        "rank": 5,
+        "frequency": 1,
+        "row_count": COUNT,
+        "guarantee": "exact",
+    }
+    assert answer("rank", "orders", "price", "-1", config=published)["rank"] == 0, "a negative number is a value"
+    assert answer("rank", "orders", "state", "new", "--partition", "half=1", config=published) == {
+        "rank": 60,
+        "frequency": 120,
+        "row_count": 200,
+        "guarantee": "exact",
+    }
+    estimated = answer("rank", "orders", "id", "100", config=published)
+    assert (estimated["guarantee"], estimated["frequency"]) == ("estimate", None)
+    assert abs(estimated["rank"] - 100) < 5
+    assert (
+        "120 of the values in 400 rows are less; it occurs 240 times"
+        in run("rank", "orders", "state", "new", config=published).stdout
+    )
+    assert "is not kept" in run("rank", "orders", "id", "100", config=published).stdout
+
+
+def test_where(published: Path) -> None:
+    assert answer("where", "orders", "state", "new", config=published) == [
+        {"partition": "half=1", "frequency": 120},
+        {"partition": "half=2", "frequency": 120},
+    ]
+    assert answer("where", "orders", "big", str(2**62), config=published) == [{"partition": "half=1", "frequency": 1}]
+    assert answer("where", "orders", "state", "old", config=published) == []
+    assert "no partition holds it" in run("where", "orders", "state", "old", config=published).stdout
+    assert "half=2" in run("where", "orders", "state", "new", config=published).stdout
+
+
+def test_show_tells_singletons_and_entropy(published: Path) -> None:
+    """Of the table always; of a partition for columns that are named; never of what is not listed."""
+    columns = {row["column"]: row for row in answer("show", "orders", config=published)["columns"]}
+    assert (columns["big"]["singleton_count"], columns["big"]["duplicate_count"]) == (COUNT, 0)
+    assert columns["big"]["entropy"] == pytest.approx(8.6438561898)
+    assert columns["state"]["entropy"] == pytest.approx(0.9182958341)
+    assert (columns["id"]["singleton_count"], columns["id"]["entropy"]) == (None, None)
+    whole = answer("show", "orders", "--partition", "half=1", config=published)["columns"]
+    assert {row["entropy"] for row in whole} == {None}
+    (named,) = answer("show", "orders", "--partition", "half=1", "--columns", "state", config=published)["columns"]
+    assert named["singleton_count"] == 0
+    told = "state: 2 of its values occur more than once, 0 once; entropy 0.918296 bits"
+    assert told in run("show", "orders", "--columns", "state", config=published).stdout
+
+
+def test_compact(published: Path) -> None:
+    """Of lists that are a file each there is nothing to do."""
+    done = answer("compact", "orders", config=published)
+    assert (done["published"], done["version"]) == (False, 2)
+    assert done["files"] == done["files_before"]
+    assert "has compact lists at version 2" in run("compact", "orders", config=published).stdout
+    versions = VersionStore(ObjectStore(str(published.parent / "root")), "orders")
+    assert versions.newest() == 2
+
+
+@pytest.mark.parametrize(
+    ("arguments", "said"),
+    [
+        (["quantile", "orders", "day", "1.5"], ["'1.5' is no quantile", "from 0 to 1"]),
+        (["quantile", "orders", "day", "half"], ["'half' is no quantile"]),
+        (["quantile", "orders", "state", "0.5", "--continuous"], ["'state'", "discrete"]),
+        (["quantile", "orders", "tags", "0.5"], ["'tags'", "see its elements"]),
+        (["quantile", "orders", "nope", "0.5"], ["'nope'", "columns"]),
+        (["quantile", "orders", "day", "0.5", "--partition", "x"], ["'x'", "half=1"]),
+        (["rank", "orders", "day", "yesterday"], ["'yesterday' is no value of column 'day'", "2024-01-31"]),
+        (["rank", "fresh", "day", "x"], ["'fresh'", "no published version"]),
+        (["where", "orders", "id", "5"], ["'id'", "frequencies: off"]),
+        (["where", "orders", "big", "x"], ["'x' is no value of column 'big'", "an integer"]),
+        (["compact", "fresh"], ["'fresh'", "no published version"]),
+        (["compact", "nope"], ["'nope'"]),
+    ],
+)
+def test_what_cannot_be_answered(published: Path, arguments: list[str], said: list[str]) -> None:
+    for as_json in ([], ["--json"]):
+        message = error_of(run(*arguments, *as_json, config=published))
+        assert all(part in message for part in said), message
+
+
+def test_a_quantile_needs_a_fraction(published: Path) -> None:
+    result = run("quantile", "orders", "day", config=published)
+    assert result.exit_code == 2

@@ -1,0 +1,315 @@
+"""Quantiles, ranks, frequencies and where a value is, of every type, against plain Python."""
+
+from __future__ import annotations
+
+import math
+import uuid
+from collections import Counter
+from datetime import UTC, date, datetime, time
+from decimal import Decimal
+from fractions import Fraction
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pyarrow as pa
+import pytest
+from hypothesis import HealthCheck, Phase, given, settings
+from hypothesis import strategies as st
+
+from metastore_assets.errors import CorruptionError, LiteralError, MetastoreError, NotKeptError
+from metastore_assets.lookup import Count, TableLookup, TextValue
+from metastore_assets.lookup.json import scalar_json
+from metastore_assets.statistics.types import class_named
+from metastore_assets.store.objects import ObjectStore
+from tests.lookup.published import publish
+from tests.statistics.columns import KINDS, TICKS
+from tests.statistics.oracle import NAN, Facts, plain
+
+STORED = {name: kind for name, kind in KINDS.items() if not name.startswith(("runs", "dictionary_"))}
+FRACTIONS = (0, 0.1, Fraction(1, 3), Decimal("0.75"), 1)
+
+
+@st.composite
+def tables(draw: st.DrawFn) -> tuple[dict[str, list[Any]], int]:
+    """Values of some kinds by column, all of the same length, and where to cut them into two partitions."""
+    kinds = draw(st.lists(st.sampled_from(sorted(STORED)), min_size=4, max_size=4, unique=True))
+    few = {name: draw(st.lists(st.one_of(st.none(), STORED[name].values), min_size=1, max_size=6)) for name in kinds}
+    picks = draw(st.lists(st.integers(0, 5), min_size=2, max_size=25))
+    columns = {name: [own[(at + place) % len(own)] for at, place in enumerate(picks)] for name, own in few.items()}
+    return columns, draw(st.integers(1, len(picks) - 1))
+
+
+def in_class(name: str, value: Any) -> Any:
+    """A drawn value in the unit of its class."""
+    return value * TICKS.get(name, 1) if name in TICKS and value is not None else value
+
+
+def key(value: Any) -> Any:
+    return value.encode() if isinstance(value, str) else value
+
+
+def as_scalar(name: str, value: Any) -> pa.Scalar:
+    return STORED[name].array([value])[0]
+
+
+@settings(
+    max_examples=max(4, settings.default.max_examples // 10),
+    suppress_health_check=list(HealthCheck),
+    phases=[Phase.explicit, Phase.reuse, Phase.generate],
+)
+@given(drawn=tables())
+def test_answers_are_those_of_plain_python(tmp_path_factory: pytest.TempPathFactory, drawn: Any) -> None:
+    columns, cut = drawn
+    rows = pa.table({name: STORED[name].array(values) for name, values in columns.items()})
+    parts = {"half=0": rows.slice(0, cut), "half=1": rows.slice(cut)}
+    store = ObjectStore(str(tmp_path_factory.mktemp("root")))
+    table = publish(store, rows, columns={name: {"frequencies": "all"} for name in columns}, partitions=parts)
+    for name, values in columns.items():
+        cuts = {None: values, "half=0": values[:cut], "half=1": values[cut:]}
+        asked = [value for value in dict.fromkeys(value for value in values if value == value) if value is not None]
+        for partition, own in cuts.items():
+            assert_answers(table, name, own, asked[:3], partition)
+        for value in asked[:1]:
+            counts = [(part, own.count(value)) for part, own in cuts.items() if part is not None]
+            assert table.where_is(name, as_scalar(name, value)) == [pair for pair in counts if pair[1]], (name, value)
+
+
+def assert_answers(table: TableLookup, name: str, values: list[Any], asked: list[Any], partition: str | None) -> None:
+    facts = Facts([in_class(name, value) for value in values])
+    held, n = facts.numbers, len(facts.numbers)
+    for found, q in zip(table.quantile(name, FRACTIONS, partition), FRACTIONS, strict=True):
+        place = max(1, math.ceil(Fraction(str(q)) * n)) - 1
+        assert found.guarantee == "exact"
+        assert plain(found.value) == (held[place] if held else None), (name, q, partition)
+    for value in asked:
+        own, wanted = in_class(name, value), as_scalar(name, value)
+        less = sum(key(other) < key(own) for other in held)
+        same = sum(other == own for other in held)
+        assert table.rank(name, wanted, partition) == Count(less, "exact"), (name, value, partition)
+        assert table.frequency(name, wanted, partition) == Count(same, "exact"), (name, value, partition)
+        most = as_scalar(name, asked[-1])
+        between = sum(key(own) <= key(other) <= key(in_class(name, asked[-1])) for other in held)
+        assert table.count_between(name, wanted, most, partition) == Count(between, "exact"), (name, value)
+    spread = table.spread(name, partition)
+    assert (spread.distinct_count, spread.duplicate_count) == (facts.distinct_count, facts.duplicate_count)
+    assert spread.singleton_count == facts.distinct_count - facts.duplicate_count
+    shares = [count / facts.value_count for count in facts.counts.values()]
+    assert spread.entropy == pytest.approx(-sum(p * math.log2(p) for p in shares), abs=1e-9)
+    if partition is None:
+        assert table.spreads()[name] == spread
+    if STORED[name].type_class == "float64":
+        nans = facts.counts[NAN]
+        assert table.rank(name, math.nan, partition).count == n
+        assert table.frequency(name, math.nan, partition).count == nans
+        assert table.count_between(name, -math.inf, math.nan, partition).count == n + nans
+
+
+@pytest.mark.parametrize("name", [name for name in STORED if STORED[name].type_class not in ("string", "binary")])
+def test_what_json_prints_can_be_asked_about(tmp_path: Path, name: str) -> None:
+    """The text of every value stands for that value."""
+    from tests.statistics.extremes import extremes
+
+    array = STORED[name].array(extremes(STORED[name]))
+    table = publish(ObjectStore(str(tmp_path)), pa.table({"c": array}), columns={"c": {"frequencies": "all"}})
+    for value, frequency in table.top("c", 100).values:
+        text = TextValue(str(scalar_json(value)))
+        assert table.frequency("c", text).count == frequency, text
+        assert table.rank("c", text) == table.rank("c", value)
+
+
+def published(tmp_path: Path, columns: dict[str, Any] | None = None, **arrays: Any) -> TableLookup:
+    return publish(ObjectStore(str(tmp_path)), pa.table(arrays), columns=columns)
+
+
+def test_continuous_quantiles(tmp_path: Path) -> None:
+    table = published(
+        tmp_path,
+        i=pa.array([1, 2, None, 2**60]),
+        f=pa.array([-math.inf, 1.5, 2.5, math.nan]),
+        d=pa.array([Decimal("0.01"), Decimal("0.02"), None, None], pa.decimal128(9, 2)),
+        day=pa.array([date(2024, 1, 1), date(2024, 1, 2), None, None]),
+        at=pa.array([datetime(2024, 1, 1), datetime(2024, 1, 3), None, None], pa.timestamp("us")),
+        t=pa.array([time(1), time(2), None, None]),
+        s=pa.array(["a", "b", "c", "d"]),
+        empty=pa.nulls(4, pa.float64()),
+    )
+
+    def half(column: str, q: float = 0.5) -> Any:
+        value = table.quantile(column, q, method="continuous").value
+        return None if value is None else value.as_py()
+
+    assert (half("i"), half("i", 0.25), half("i", 0.75)) == (2.0, 1.5, (2 + 2**60) / 2)
+    assert (half("f"), half("f", 0.75), half("f", 0.25), half("f", 0)) == (1.5, 2.0, -math.inf, -math.inf)
+    assert half("d", 0.3) == 0.013
+    assert half("day") == datetime(2024, 1, 1, 12)
+    assert half("at", 0.75) == datetime(2024, 1, 2, 12)
+    assert half("t") == time(1, 30)
+    assert half("empty") is None
+    with pytest.raises(LiteralError, match="between which there are no others; ask for discrete"):
+        half("s")
+    with pytest.raises(ValueError, match="'median'"):
+        table.quantile("i", 0.5, method="median")  # type: ignore[call-overload]
+
+
+def test_a_float_stands_for_the_fraction_that_it_is_written_as(tmp_path: Path) -> None:
+    """0.1 of 10 values is one value, though the float is a little more than a tenth."""
+    table = published(tmp_path, i=pa.array(range(1, 11)))
+    tenths = [k / 10 for k in range(11)]
+    assert [one.value.as_py() for one in table.quantile("i", tenths) if one.value] == [1, *range(1, 11)]
+    assert table.quantile("i", 1).q == 1.0
+
+
+@pytest.mark.parametrize("q", [-0.1, 1.01, math.nan, math.inf, True, "a", "1/0", None])
+def test_what_is_no_fraction(tmp_path: Path, q: Any) -> None:
+    table = published(tmp_path, i=pa.array([1]))
+    with pytest.raises(LiteralError, match="is no quantile: give a number from 0 to 1"):
+        table.quantile("i", [q])
+
+
+FINER = datetime(2024, 1, 1, microsecond=1)
+ODD = {
+    "i": (pa.array([1], pa.int32()), ["x", 1.5, True, 2**63, date(2024, 1, 1), None, pa.scalar("1"), pa.scalar(None)]),
+    "u": (pa.array([1], pa.uint64()), [-1, 2**64]),
+    "f": (pa.array([1.0]), ["1", b"1", False, pa.scalar(True)]),
+    "d": (pa.array([Decimal("0.01")], pa.decimal128(9, 2)), ["0.01", Decimal("0.001"), Decimal("NaN"), 10**37]),
+    "s": (pa.array(["x"]), [1, b"x", None, pa.scalar(b"x")]),
+    "b": (pa.array([b"x"]), ["x", 1]),
+    "flag": (pa.array([True]), [1, "true"]),
+    "day": (pa.array([date(2024, 1, 1)]), ["2024-01-01", datetime(2024, 1, 1), 19_000]),
+    "t": (pa.array([time(1)]), ["01:00:00", time(1, tzinfo=UTC)]),
+    "at": (pa.array([datetime(2024, 1, 1)], pa.timestamp("ms")), [datetime(2024, 1, 1, tzinfo=UTC), FINER]),
+    "z": (pa.array([datetime(2024, 1, 1)], pa.timestamp("us", "UTC")), [datetime(2024, 1, 1), date(2024, 1, 1)]),
+    "id": (pa.array([b"0" * 16], pa.binary(16)).cast(pa.uuid()), ["0", b"0" * 16, 1]),
+    "empty": (pa.nulls(1), [1, "x"]),
+}  # fmt: skip
+TEXTS = {
+    "i": ["x", "1.5", "", "NaN", "9223372036854775808"],
+    "u": ["-1"],
+    "f": ["one"],
+    "d": ["0.001", "Infinity"],
+    "b": ["0"],
+    "flag": ["1", "yes"],
+    "day": ["2024-02-30", "2024-01-01T00:00:00", "1.1.2024"],
+    "t": ["25:00:00", "1"],
+    "at": ["2024-01-01T00:00:00Z", "2024-01-01T00:00:00.0001"],
+    "z": ["now"],
+    "id": ["0"],
+    "empty": ["1"],
+}
+
+
+@pytest.fixture(scope="module")
+def odd(tmp_path_factory: pytest.TempPathFactory) -> TableLookup:
+    return published(tmp_path_factory.mktemp("odd"), **{name: array for name, (array, _) in ODD.items()})
+
+
+@pytest.mark.parametrize("name", ODD)
+def test_values_of_another_type_are_refused(odd: TableLookup, name: str) -> None:
+    """With the column, the value, and what to give."""
+    asked = [*ODD[name][1], *map(TextValue, TEXTS.get(name, ()))]
+    for value in asked:
+        with pytest.raises(LiteralError, match=f" is no value of column '{name}' of table 'orders': give "):
+            odd.rank(name, value)
+        with pytest.raises(LiteralError):
+            odd.where_is(name, value)
+
+
+def test_values_in_python(odd: TableLookup) -> None:
+    values = {
+        "i": [1, Decimal(1), 1.0, np.float64(1), pa.scalar(1, pa.int8())],
+        "f": [1, 1.0, Decimal("1.0"), pa.scalar(1.0, pa.float32())],
+        "d": [Decimal("0.01"), Decimal("0.010"), pa.scalar(Decimal("0.01"))],
+        "s": ["x", pa.scalar("x"), TextValue("x")],
+        "b": [b"x", TextValue("78")],
+        "flag": [True, TextValue("True")],
+        "day": [date(2024, 1, 1), TextValue("2024-01-01")],
+        "t": [time(1), TextValue("01:00")],
+        "at": [datetime(2024, 1, 1), TextValue("2024-01-01"), TextValue("2024-01-01 00:00:00.000")],
+        "z": [datetime(2024, 1, 1, tzinfo=UTC), TextValue("2024-01-01T01:00:00+01:00"), TextValue("2024-01-01")],
+        "id": [uuid.UUID(bytes=b"0" * 16), TextValue(str(uuid.UUID(bytes=b"0" * 16)))],
+    }
+    for name, own in values.items():
+        for value in own:
+            assert odd.frequency(name, value).count == 1, (name, value)
+
+
+def test_a_column_without_values(odd: TableLookup) -> None:
+    assert odd.quantile("empty", 0.5).value is None
+    assert odd.mode("empty") is None
+    assert odd.spread("empty").entropy == 0
+
+
+def test_a_type_without_an_order(tmp_path: Path) -> None:
+    table = published(tmp_path, s=pa.array([{"a": 1}]), took=pa.array([1], pa.duration("s")))
+    for column in ("s", "took"):
+        for ask in (lambda: table.quantile(column, 0.5), lambda: table.rank(column, 1), lambda: table.spread(column)):  # noqa: B023
+            with pytest.raises(NotKeptError, match=f"values of column '{column}'"):
+                ask()
+
+
+def test_estimates_of_a_column_that_is_not_listed(tmp_path: Path) -> None:
+    """From the sketch: within half a percent of the rank. What it does not tell is no number."""
+    draw = np.random.default_rng(0)
+    numbers = np.sort(draw.lognormal(0, 2, 20_000))
+    policy = {"frequencies": "off"}
+    columns = dict.fromkeys(("f", "i", "at", "s"), policy)
+    table = published(
+        tmp_path,
+        columns,
+        f=pa.array([*numbers[2:], math.inf, math.nan]),
+        i=pa.array((numbers * 1000).astype(np.int64)),
+        at=pa.array((numbers * 10**9).astype(np.int64), pa.timestamp("us")),
+        s=pa.array([str(number) for number in numbers]),
+    )
+    for column in ("f", "i", "at"):
+        for q in (0, 0.001, 0.3, 0.5, 0.77, 0.999, 1):
+            found = table.quantile(column, q)
+            assert found.guarantee == "estimate"
+            rank = table.rank(column, found.value)
+            assert rank.guarantee == "estimate"
+            assert rank.count == pytest.approx(q * 20_000, abs=100), (column, q)
+        middle = table.quantile(column, 0.5, method="continuous")
+        assert middle.guarantee == "estimate"
+    truth = np.searchsorted(numbers, 1.0)
+    assert table.rank("f", 1).count == pytest.approx(truth, abs=100)
+    assert table.count_between("i", 500, 1500).guarantee == "estimate"
+    assert table.frequency("i", -1) == Count(0, "exact")
+    assert table.frequency("f", math.nan) == Count(1, "exact")
+    assert (table.rank("f", math.nan).count, table.rank("f", -math.inf).count) == (19_999, 0)
+    assert table.count_between("f", -math.inf, math.nan).count == 20_000
+    with pytest.raises(NotKeptError, match="'i' of table 'orders' are not listed: its policy is `frequencies: off`"):
+        table.frequency("i", 5)
+    with pytest.raises(NotKeptError, match="the order of values of column 's'"):
+        table.quantile("s", 0.5)
+    with pytest.raises(NotKeptError, match="not listed"):
+        table.spread("i")
+
+
+def test_what_bounds_imply_is_exact(tmp_path: Path) -> None:
+    columns = {"flag": {"frequencies": "off"}, "one": {"frequencies": "off"}}
+    table = published(tmp_path, columns, flag=pa.array([True, False, True]), one=pa.array(["a"] * 3))
+    assert table.rank("flag", True) == Count(1, "exact")
+    assert table.quantile("one", 0.5).guarantee == "exact"
+    assert table.spread("one").duplicate_count == 1
+
+
+def test_lists_that_are_gone(tmp_path: Path) -> None:
+    table = published(tmp_path, i=pa.array([1, 2]))
+    assert table.version.lists is not None
+    ObjectStore(str(tmp_path)).child("orders").delete([table.version.lists.state])
+    with pytest.raises(CorruptionError, match=r"missing or damaged.*refresh --full"):
+        table.quantile("i", 0.5)
+
+
+def test_the_mode_is_the_least_of_the_most_frequent(tmp_path: Path) -> None:
+    values = ["b", "a", "b", "a", None, None, None]
+    table = published(tmp_path, s=pa.array(values))
+    mode = table.mode("s")
+    assert mode is not None
+    assert (mode[0].as_py(), mode[1]) == min(Counter(v for v in values if v).items())
+
+
+def test_errors_are_errors_of_the_package() -> None:
+    assert issubclass(LiteralError, MetastoreError)
+    assert class_named("null").kind == "null"

@@ -1,0 +1,84 @@
+"""Policies of what is listed: a cut of what is kept, so that changing one reads nothing."""
+
+from __future__ import annotations
+
+from collections import Counter
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import pyarrow as pa
+import pyarrow.parquet as pq
+import pytest
+
+from metastore_assets.config import MetastoreConfig, TableConfig
+from metastore_assets.lookup import Metastore, TableLookup
+from metastore_assets.pipeline.refresh import plan_refresh, refresh
+
+if TYPE_CHECKING:
+    from pyspark.sql import SparkSession
+
+pytestmark = pytest.mark.spark
+VALUES = {"a": ["x", "y", "x", "z", None, "y", "x"], "b": ["w", "x", "v", "v"]}
+
+
+def config_of(folder: Path, **policy: Any) -> tuple[MetastoreConfig, TableConfig]:
+    fields = {"name": "t", "uri": str(folder / "lake"), "columns": {"word": policy}}
+    table = TableConfig.model_validate(fields)
+    return MetastoreConfig(root=str(folder / "root"), tables=[table]), table
+
+
+def top(table: TableLookup, partition: str | None = None) -> list[tuple[str, int]]:
+    return [(value.as_py(), count) for value, count in table.top("word", 10, partition).values]
+
+
+def counted(*parts: str) -> list[tuple[str, int]]:
+    counts = Counter(value for part in parts for value in VALUES[part] if value is not None)
+    return sorted(counts.items(), key=lambda own: (-own[1], own[0]))
+
+
+def test_policies_are_cuts_of_what_is_kept(spark: SparkSession, tmp_path: Path) -> None:
+    """A policy that lists less, or all again, reads no file, and what else is asked is answered exactly."""
+    for part, values in VALUES.items():
+        (tmp_path / "lake" / f"part={part}").mkdir(parents=True)
+        pq.write_table(pa.table({"word": values}), tmp_path / "lake" / f"part={part}" / "1.parquet")
+    every = counted("a", "b")
+    expected = {
+        "all": lambda rows: rows,
+        "top(2)": lambda rows: rows[:2],
+        "repeated": lambda rows: [row for row in rows if row[1] > 1],
+        "top(1)": lambda rows: rows[:1],
+        "auto": lambda rows: rows,
+    }
+    for number, (policy, cut) in enumerate(expected.items(), 1):
+        config, table = config_of(tmp_path, frequencies=policy)
+        done = refresh(config, table, lambda: spark)
+        assert (done.published, done.version) == (True, number)
+        assert done.fragments_profiled == (0 if number > 1 else 2)
+        own = Metastore(config.root).table("t")
+        assert top(own) == cut(every)
+        assert top(own, "part=a") == cut(counted("a"))
+        assert own.mode("word") is not None
+        assert own.frequency("word", "w").count == 1
+        assert own.rank("word", "x").count == 3
+        assert own.where_is("word", "x") == [("part=a", 3), ("part=b", 1)]
+        spread = own.spread("word")
+        assert (spread.distinct_count, spread.duplicate_count, spread.singleton_count) == (5, 3, 2)
+        (row,) = own.statistics(["word"], "part=b")
+        assert (row.frequencies, row.distinct_count, row.duplicate_count) == ("listed", 3, 1)
+        assert refresh(config, table, lambda: spark).published is False
+    pq.write_table(pa.table({"word": ["w"]}), tmp_path / "lake" / "part=b" / "2.parquet")
+    config, table = config_of(tmp_path, frequencies="repeated")
+    refresh(config, table, lambda: spark)
+    assert ("w", 2) in top(Metastore(config.root).table("t")), "the second one makes it a repeated one"
+
+
+def test_switching_lists_on_reads_what_is_not_stored(spark: SparkSession, tmp_path: Path) -> None:
+    (tmp_path / "lake").mkdir()
+    pq.write_table(pa.table({"word": VALUES["a"]}), tmp_path / "lake" / "1.parquet")
+    config, table = config_of(tmp_path, frequencies="off")
+    refresh(config, table, lambda: spark)
+    for policy in ({"frequencies": "top(2)"}, {"ranks": "on"}):
+        config, table = config_of(tmp_path, **policy)
+        assert plan_refresh(config, table).to_json()["read_again"] == {"word": {"frequencies": 1}}
+    refresh(config, table, lambda: spark)
+    assert top(Metastore(config.root).table("t")) == counted("a")

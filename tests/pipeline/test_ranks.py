@@ -1,0 +1,172 @@
+"""After any commits, quantiles, ranks and where values are, as DuckDB says of the rows."""
+
+from __future__ import annotations
+
+import random
+from datetime import date
+from decimal import Decimal
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import duckdb
+import pytest
+
+from metastore_assets.errors import VersionConflictError
+from metastore_assets.lists import graph, read_lists
+from metastore_assets.lookup import Metastore, TableLookup
+from metastore_assets.pipeline.compact import compact
+from metastore_assets.pipeline.refresh import refresh
+from metastore_assets.produce import Settings
+from metastore_assets.store.objects import ObjectStore
+from metastore_assets.store.versions import VersionStore
+from tests.pipeline.support import Lake, assert_same, everything
+
+if TYPE_CHECKING:
+    from pyspark.sql import SparkSession
+
+pytestmark = pytest.mark.spark
+RUNS = Settings(single_run_rows=0, bulk_share=1e9, base_share=1e9, max_runs=9, row_group_rows=7)
+"""Every commit adds a run of its own, however little there is."""
+FRACTIONS = (0, 0.01, 0.3, 0.5, 0.9, 1)
+COLUMNS = ("id", "group", "price", "day")
+
+
+@pytest.fixture(autouse=True)
+def _in_runs(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(graph, "SETTINGS", RUNS)
+
+
+def assert_answers(table: TableLookup, lake: Lake, draw: random.Random) -> None:
+    """Of the table and of one partition."""
+    key = draw.choice([entry.key for entry in table.partitions()])
+    for partition in (None, key):
+        folder = "*" if partition is None else partition
+        with duckdb.connect() as connection:
+            files = f"{lake.uri}/{folder}/*.parquet"
+            connection.execute(f"CREATE VIEW t AS SELECT * FROM read_parquet('{files}', hive_partitioning = false)")
+            for column in COLUMNS:
+                assert_column(table, connection, column, partition, draw)
+                if partition is None:
+                    assert_files(table, connection, column, lake)
+    with duckdb.connect() as connection:
+        for column in ("group", "day"):
+            source = f"read_parquet('{lake.uri}/*/*.parquet', hive_partitioning = true)"
+            rows = connection.execute(f'SELECT "{column}", part, count(*) FROM {source} GROUP BY ALL').fetchall()
+            value = draw.choice([row[0] for row in rows if row[0] is not None])
+            held = {f"part={part}": count for own, part, count in rows if own == value}
+            assert dict(table.where_is(column, value)) == held
+
+
+def assert_files(table: TableLookup, connection: duckdb.DuckDBPyConnection, column: str, lake: Lake) -> None:
+    """What the docs say of the files of lists: they add up."""
+    files = [f"{lake.config().root}/t/{path}" for path in table.value_files(column)]
+    (row,) = table.statistics([column])
+    summed = connection.execute(
+        "SELECT value, sum(frequency) FROM read_parquet(?) f WHERE f.column = ? "
+        "GROUP BY value HAVING sum(frequency) > 0 ORDER BY value",
+        [files, row.field_id],
+    ).fetchall()
+    rows = connection.execute(f'SELECT "{column}", count(*) FROM t WHERE "{column}" IS NOT NULL GROUP BY 1 ORDER BY 1')
+    assert summed == rows.fetchall()
+
+
+def assert_column(
+    table: TableLookup, connection: duckdb.DuckDBPyConnection, column: str, partition: str | None, draw: random.Random
+) -> None:
+    def ask(what: str, *parameters: Any) -> Any:
+        found = connection.execute(f"SELECT {what} FROM t", parameters).fetchone()
+        assert found is not None
+        return found[0] if len(found) == 1 else found
+
+    for found in table.quantile(column, FRACTIONS, partition):
+        own = None if found.value is None else found.value.as_py()
+        assert own == ask(f'quantile_disc("{column}", {found.q:f})'), (column, found, partition)
+    if column != "group":
+        # Of decimals DuckDB rounds to their scale, of dates it tells timestamps.
+        what = f'quantile_cont("{column}"::DOUBLE, ?)' if column != "day" else 'quantile_cont("day"::TIMESTAMP, ?)'
+        for found in table.quantile(column, FRACTIONS, partition, "continuous"):
+            own = None if found.value is None else found.value.as_py()
+            expected = connection.execute(f"SELECT {what.replace('?', f'{found.q:f}')} FROM t").fetchone()
+            assert expected is not None
+            if isinstance(own, float):
+                assert own == pytest.approx(expected[0], rel=1e-12)
+            else:
+                # To the millisecond, in which the answer is.
+                assert (own is None) == (expected[0] is None)
+                assert own is None or abs((own - expected[0]).total_seconds()) <= 0.001
+    values = [row[0] for row in connection.execute(f'SELECT DISTINCT "{column}" FROM t').fetchall()]
+    held = [value for value in values if value is not None]
+    odd = {"id": 500_000, "group": "b!", "price": Decimal("123456.78"), "day": date(1999, 12, 31)}[column]
+    for value in [odd, *draw.sample(held, min(2, len(held)))]:
+        assert table.rank(column, value, partition).count == ask(f'count(*) FILTER ("{column}" < ?)', value)
+        assert table.frequency(column, value, partition).count == ask(f'count(*) FILTER ("{column}" = ?)', value)
+        low, high = sorted([value, odd])
+        between = ask(f'count(*) FILTER ("{column}" BETWEEN ? AND ?)', low, high)
+        assert table.count_between(column, low, high, partition).count == between
+    spread = table.spread(column, partition)
+    often = f'SELECT count(*) AS often FROM t WHERE "{column}" IS NOT NULL GROUP BY "{column}"'
+    counts = connection.execute(f"SELECT count(*), count(*) FILTER (often > 1) FROM ({often})").fetchone()
+    assert counts == (spread.distinct_count, spread.duplicate_count)
+    assert spread.entropy == pytest.approx(ask(f'coalesce(entropy("{column}") FILTER ("{column}" IS NOT NULL), 0)'))
+
+
+@pytest.mark.parametrize("seed", [1, *(pytest.param(seed, marks=pytest.mark.long) for seed in range(2, 20))])
+def test_answers_after_any_commits(spark: SparkSession, tmp_path: Path, seed: int) -> None:
+    lake = Lake(tmp_path, random.Random(seed))
+    for partition in range(4):
+        lake.append(partition)
+    for _ in range(3):
+        refresh(lake.config(), lake.table, lambda: spark)
+        assert_answers(Metastore(lake.config().root).table("t"), lake, lake.draw)
+        lake.commit()
+
+
+def test_a_compacted_table_says_the_same(spark: SparkSession, tmp_path: Path) -> None:
+    """In fewer files, of which each row is there; a refresh goes on from there, and nothing is lost."""
+    lake = Lake(tmp_path)
+    for partition in range(3):
+        lake.append(partition, 60)
+    config = lake.config()
+    refresh(config, lake.table, lambda: spark)
+    lake.append(1, 20)
+    refresh(config, lake.table, lambda: spark)
+    versions = VersionStore(ObjectStore(config.root), "t")
+    before, latest = everything(config), versions.latest()
+    done = compact(versions)
+    assert latest is not None
+    assert (done.published, done.version) == (True, latest.number + 1)
+    assert done.files < done.files_before
+    newest = versions.latest()
+    assert newest is not None
+    assert (newest.content_id, newest.snapshot) == (latest.content_id, latest.snapshot)
+    assert_same(before, everything(config))
+    for stage in read_lists(versions.objects, newest.lists).flow.stages.values():
+        assert stage.content is not None
+        assert len(list(stage.content.runs())) <= 1
+    assert compact(versions).published is False
+    assert refresh(config, lake.table, lambda: spark).published is False, "the table is the same"
+    lake.append(1, 10)
+    refresh(config, lake.table, lambda: spark)
+    assert_answers(Metastore(config.root).table("t"), lake, lake.draw)
+
+
+def test_compacting_gives_way_to_others(spark: SparkSession, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Who loses the race leaves nothing, and begins anew; but not for ever."""
+    lake = Lake(tmp_path)
+    lake.append(1, 60)
+    config = lake.config()
+    refresh(config, lake.table, lambda: spark)
+    lake.append(1, 20)
+    refresh(config, lake.table, lambda: spark)
+    versions = VersionStore(ObjectStore(config.root), "t")
+    files = {info.path for info in versions.objects.list()}
+
+    def lose(*_: object) -> None:
+        raise VersionConflictError("another was first")
+
+    with monkeypatch.context() as patched:
+        patched.setattr(VersionStore, "publish", lose)
+        with pytest.raises(VersionConflictError, match="5 versions meanwhile"):
+            compact(versions)
+    assert {info.path for info in versions.objects.list()} == files
+    assert compact(versions).published
