@@ -21,8 +21,8 @@ from metastore_assets.lookup.values import Quantile
 from metastore_assets.statistics.column import STATISTICS, ColumnStatistics
 from metastore_assets.statistics.declared import Kind
 from metastore_assets.statistics.frequencies import Percentiles
-from metastore_assets.statistics.user_defined.results import Result
 from metastore_assets.statistics.spread import Spread
+from metastore_assets.statistics.user_defined.results import Result
 from metastore_assets.store.manifest import Decision, Version
 
 Json = dict[str, Any]
