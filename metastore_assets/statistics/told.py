@@ -4,11 +4,10 @@ from __future__ import annotations
 
 import math
 from dataclasses import replace
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import pyarrow as pa
 
-from metastore_assets.config import KeptPolicy
 from metastore_assets.statistics.column import ColumnStatistics, FrequencyState
 from metastore_assets.statistics.distinct import estimate_distinct
 from metastore_assets.statistics.frequencies import Frequencies, FrequencyFacts, frequency_facts
@@ -17,6 +16,9 @@ from metastore_assets.statistics.physical import physical_value
 from metastore_assets.statistics.quantiles import estimated_percentiles
 from metastore_assets.statistics.types import TypeClass, class_named
 from metastore_assets.statistics.user_defined.states import kept
+
+if TYPE_CHECKING:
+    from metastore_assets.config import KeptPolicy
 
 
 def completed(row: ColumnStatistics) -> ColumnStatistics:

@@ -12,14 +12,17 @@ import tokenize
 from dataclasses import dataclass
 from functools import cached_property, lru_cache
 from importlib import import_module
+from typing import TYPE_CHECKING
 
 import pyarrow as pa
 
-from metastore_assets.config import KeptPolicy
 from metastore_assets.errors import ConfigError, UnsupportedTypeError
 from metastore_assets.statistics.column import STATISTICS
 from metastore_assets.statistics.types import TypeClass, class_named
 from metastore_assets.statistics.user_defined.kinds import GROUPS, MergeableStatistic, UserStatistic
+
+if TYPE_CHECKING:
+    from metastore_assets.config import KeptPolicy
 
 _LAYOUT = {tokenize.COMMENT, tokenize.NL, tokenize.NEWLINE, tokenize.INDENT, tokenize.DEDENT, tokenize.ENDMARKER}
 

@@ -9,16 +9,18 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import partial
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import pyarrow as pa
 
-from metastore_assets.config import KeptPolicy
 from metastore_assets.errors import ConfigError
 from metastore_assets.statistics.frequencies import Frequencies
 from metastore_assets.statistics.types import TypeClass, class_named
 from metastore_assets.statistics.user_defined.kinds import MergeableStatistic
 from metastore_assets.statistics.user_defined.loading import Loaded, loaded, of_key, wanted
+
+if TYPE_CHECKING:
+    from metastore_assets.config import KeptPolicy
 
 _LONGEST = 300
 """Characters of a reason."""
