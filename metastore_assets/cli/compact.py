@@ -17,7 +17,7 @@ from metastore_assets.cli.outputs import make_output
 @answering
 @click.pass_obj
 def compact(invocation: Invocation, name: str, as_json: bool) -> None:
-    """Merge the files that a table's lists of values are made of.
+    """Merge the files of a table's lists of values.
 
     Publishes a version of the same content, of which other tools read the lists without adding anything up. Refreshes
     merge files as well, but no more than pays; nothing needs this command.

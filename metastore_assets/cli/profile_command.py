@@ -25,7 +25,7 @@ if TYPE_CHECKING:
     from metastore_assets.lookup import TableLookup
 
 
-@click.command()
+@click.command(short_help="Compute and show the statistics of any tables.")
 @click.argument(
     "uris",
     metavar="URI...",

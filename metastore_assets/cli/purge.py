@@ -13,7 +13,7 @@ from metastore_assets.cli.progress import watching
 from metastore_assets.cli.spark import LazySpark
 
 
-@click.command()
+@click.command(short_help="Remove older versions, and traces of former rows.")
 @name_argument
 @click.option(
     "--before", type=click.IntRange(min=1), metavar="VERSION", required=True, help="The oldest version that stays."

@@ -57,9 +57,10 @@ def quantile(
 @answering
 @click.pass_obj
 def rank(invocation: Invocation, name: str, column: str, value: str, partition: str | None, as_json: bool) -> None:
-    """Show how many values of a column are less than one, and how often it occurs.
+    """Show the rank of a value, and its frequency.
 
-    VALUE is written as `top --json` prints values. Exact where the values are listed.
+    The rank is how many values of the column are less. VALUE is written as `top --json` prints values. Exact where the
+    values are listed.
     """
     from metastore_assets.cli.answers import rank_answer
 
@@ -76,7 +77,7 @@ def rank(invocation: Invocation, name: str, column: str, value: str, partition: 
 @answering
 @click.pass_obj
 def where(invocation: Invocation, name: str, column: str, value: str, as_json: bool) -> None:
-    """Show which partitions hold a value, and how often.
+    """Show the partitions that hold a value, and how often.
 
     VALUE is written as `top --json` prints values. Of listed columns only.
     """

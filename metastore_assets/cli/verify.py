@@ -12,7 +12,7 @@ from metastore_assets.cli.progress import watching
 from metastore_assets.cli.spark import LazySpark
 
 
-@click.command()
+@click.command(short_help="Compare the newest version with the table's files.")
 @name_argument
 @click.option(
     "--partition",

@@ -127,16 +127,16 @@ def test_no_configuration(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> No
             ["table 'a': columns.x.histogram = 5", "1000 to 10000, or off"],
         ),
         (
-            "{root: r, tables: [{name: a, uri: u, columns: {x: {frequencies: repeated}}}]}",
-            ["table 'a': columns.x.frequencies", "'repeated'", "not built yet"],
+            "{root: r, tables: [{name: a, uri: u, columns: {x: {frequencies: repeat}}}]}",
+            ["table 'a': columns.x.frequencies", "'repeat'", "auto, all, repeated, off, or top(n)"],
         ),
         (
-            "{root: r, tables: [{name: a, uri: u, columns: {x: {frequencies: top(5)}}}]}",
-            ["table 'a': columns.x.frequencies", "'top(5)'", "not built yet"],
+            "{root: r, tables: [{name: a, uri: u, columns: {x: {frequencies: top(-5)}}}]}",
+            ["table 'a': columns.x.frequencies", "'top(-5)'", "such as top(100)"],
         ),
         (
-            "{root: r, tables: [{name: a, uri: u, columns: {x: {ranks: on}}}]}",
-            ["table 'a': columns.x.ranks", "'on'", "not built yet"],
+            "{root: r, tables: [{name: a, uri: u, columns: {x: {ranks: on, frequencies: off}}}]}",
+            ["table 'a'", "columns.x: `ranks: on`", "`frequencies: off` keeps none"],
         ),
         ("{root: r, tables: [{name: a, uri: u, sensor: {interval: 0}}]}", ["table 'a': sensor.interval = 0", "1"]),
         ("{root: r, tables: [{name: a, uri: u, shema: {x: int}}]}", ["table 'a': shema", "no such key", "'schema'"]),
