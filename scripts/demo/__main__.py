@@ -16,6 +16,7 @@ from pathlib import Path
 
 from metastore_assets.config import MetastoreConfig, config_path, load_config
 from metastore_assets.formats import open_table_format
+from metastore_assets.lookup import Metastore
 from metastore_assets.store.objects import ObjectStore
 from metastore_assets.store.versions import VersionStore
 from scripts.demo.change import Change, change_between
@@ -50,6 +51,7 @@ class Demo:
             self._first_refresh(instance)
             self._commits(instance)
             self._report.line("")
+            self._medians("lineitem", "l_shipdate")
             self._report.line(f"{instance.runs()} runs, one per commit; each told Dagster of the partitions that changed.")
         self._verify()
         self._look()
@@ -91,6 +93,17 @@ class Demo:
                 self._report.line(f"and a run of {', '.join(others)}, to which nothing was committed")
                 self._agree = False
 
+    def _medians(self, name: str, column: str) -> None:
+        """The exact median of a column in every version, as its lists tell."""
+        metastore = Metastore(self._config.root, self._config.storage_options)
+        store = ObjectStore(self._config.root, self._config.storage_options)
+        found: list[str] = []
+        for number in VersionStore(store, name).numbers():
+            median = metastore.table(name, number).quantile(column, 0.5)
+            found.append(f"{median.value} ({median.guarantee})")
+        told = [value for at, value in enumerate(found) if at == 0 or value != found[at - 1]]
+        self._report.line(f"The median of {name}.{column}, as it changed from commit to commit: {', '.join(told)}.")
+
     def _sense(self, instance: DemoInstance, table: str, title: str) -> Change | None:
         """Evaluate a sensor and execute what it asks for; what that changed, None when it asked for nothing."""
         versions = VersionStore(ObjectStore(self._config.root, self._config.storage_options), table)
@@ -128,6 +141,7 @@ class Demo:
         self._report.command(["show", "lineitem"])
         self._report.command(["histogram", "lineitem", "l_extendedprice", "--bins", "20"])
         self._report.command(["top", "lineitem", "l_shipmode", "-n", "7"])
+        self._report.command(["quantile", "lineitem", "l_quantity", "0.01", "0.5", "0.99"])
         self._report.command(["top", "orders", "o_orderpriority", "--partition", "o_orderyear=1995/o_orderpriority=5-LOW"])
 
     def _working(self, text: str, measure: Callable[[], str] = lambda: "") -> AbstractContextManager[None]:
