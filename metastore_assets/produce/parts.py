@@ -32,6 +32,8 @@ class Spool:
 
 _PART_SHARE = 8
 """A row group of sorted instructions has one of so many rows of one of a run."""
+_PART_ROWS = 12_500
+"""But where much is sorted in memory, so many: nothing is looked up in them, and small ones are slow to merge."""
 
 
 class Sink:
@@ -104,7 +106,9 @@ class Sorter:
     def _flush(self, spool: Spool) -> None:
         if self._waiting:
             # Hundreds of parts may be merged at once, of each of which a row group is held.
-            with Sink(spool, self._run_schema, max(1, spool.settings.row_group_rows // _PART_SHARE)) as sink:
+            settings = spool.settings
+            rows = max(1, settings.row_group_rows // _PART_SHARE, min(_PART_ROWS, settings.buffer_rows // 64))
+            with Sink(spool, self._run_schema, rows) as sink:
                 sink.add(self._run_schema.order.sort(pl.concat(self._waiting)))
             self._parts += sink.parts
         self._waiting, self._rows = [], 0

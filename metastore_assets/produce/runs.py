@@ -6,7 +6,7 @@ import base64
 import json
 import sys
 import uuid
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from functools import lru_cache
 from typing import Any
@@ -27,6 +27,8 @@ _LAST = "metastore.last_keys"
 """Metadata of a file: the first and the last key of each of its row groups."""
 _SUMS = "metastore.sums"
 """And what its rows add to each amount of type int64, modulo 2**64: one list per row group."""
+_READ_ROWS = 50_000
+"""Small row groups are read together up to so many rows."""
 _FOOTERS = 256
 """Files whose footers a process keeps: those of a few datasets, some 50 kB each at most."""
 
@@ -156,9 +158,24 @@ def _read(
     if not wanted:
         return
     with storage.open_parquet(run.path, footer.metadata) as file:
-        for number, inside in wanted:
-            frame = completed(frame_of(file.read_row_group(number, columns=stored_columns(run, names))), names)
-            yield frame if inside else key_range.filter(frame, run_schema.group)
+        for some in _portions(wanted, footer.metadata):
+            numbers = [number for number, _ in some]
+            frame = completed(frame_of(file.read_row_groups(numbers, columns=stored_columns(run, names))), names)
+            yield frame if all(inside for _, inside in some) else key_range.filter(frame, run_schema.group)
+
+
+def _portions(wanted: Sequence[tuple[int, bool]], metadata: pq.FileMetaData) -> Iterator[Sequence[tuple[int, bool]]]:
+    """Row groups that are read at once: one, for whoever wants but the first rows, then another, then ever more."""
+    start, size = 0, 1
+    while start < len(wanted):
+        stop = start + 1
+        rows = metadata.row_group(wanted[start][0]).num_rows
+        while stop < min(len(wanted), start + size) and rows < _READ_ROWS:
+            rows += metadata.row_group(wanted[stop][0]).num_rows
+            stop += 1
+        yield wanted[start:stop]
+        size = size if not start else 2 * size
+        start = stop
 
 
 def stored_columns(run: Run, names: list[str]) -> list[str]:
