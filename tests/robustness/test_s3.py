@@ -217,6 +217,7 @@ def test_small_fragments_are_few_requests(bucket: Bucket) -> None:
     with counted(bucket.options["aws_endpoint"]) as requests:
         options = {**bucket.options, "aws_endpoint": requests.endpoint}
         config = bucket.config().model_copy(update={"storage_options": options, "engine": "auto"})
+        folder = f"{config.root.removeprefix('s3:/')}/{config.tables[0].name}/"
 
         def written(start: int, count: int) -> Counter[str]:
             """How many files of each folder a refresh writes, once there are so many fragments more."""
@@ -226,8 +227,8 @@ def test_small_fragments_are_few_requests(bucket: Bucket) -> None:
                 bucket.put(f"part=1/{number}.parquet", sink.getvalue().to_pybytes())
             requests.take()
             refresh(config, config.tables[0], no_spark)
-            puts = [path for path in requests.take() if path.startswith("PUT") and "/root/t/" in path]
-            return Counter(path.partition("/root/t/")[2].partition("/")[0] for path in puts)
+            puts = [path for path in requests.take() if path.startswith("PUT") and folder in path]
+            return Counter(path.partition(folder)[2].partition("/")[0] for path in puts)
 
         first = written(0, 20)
         assert (first["fragments"], first["nodes"], first["pending"]) == (1, 1, 2)

@@ -6,7 +6,7 @@
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
-from typing import Any, ClassVar, Literal
+from typing import Any, ClassVar, Literal, Protocol, runtime_checkable
 
 import pyarrow as pa
 
@@ -51,6 +51,14 @@ class UserStatistic(ABC):
         return bool({cls.name, cls.name.partition("_")[0], *groups} & set(self.types))
 
 
+@runtime_checkable
+class Retracting(Protocol):
+    """What a mergeable statistic may have besides, where merging has an inverse."""
+
+    def retract(self, whole: Any, part: Any) -> Any:
+        """The state of the rows of `whole` that are not those of `part`, which are among them."""
+
+
 class MergeableStatistic(UserStatistic):
     """A statistic with a state, of which those of disjoint sets of rows make that of all of them.
 
@@ -81,14 +89,10 @@ class MergeableStatistic(UserStatistic):
     def finalize(self, state: Any) -> Any:
         """The value of the type `result`; None where it is not defined."""
 
-    def retract(self, whole: Any, part: Any) -> Any:
-        """Optional, where merging has an inverse: the state of the rows of `whole` that are not those of `part`."""
-        raise NotImplementedError
-
     @property
     def route(self) -> Route:
-        """`subtract` where `retract` is defined, else `merge`."""
-        return "merge" if type(self).retract is MergeableStatistic.retract else "subtract"
+        """`subtract` where it also has the method `retract`, else `merge`."""
+        return "subtract" if isinstance(self, Retracting) else "merge"
 
 
 class FrequencyStatistic(UserStatistic):

@@ -19,7 +19,12 @@ import pyarrow as pa
 from metastore_assets.statistics.physical import canonical_array, physical_series
 from metastore_assets.statistics.runs import count
 from metastore_assets.statistics.types import TypeClass, class_named
-from metastore_assets.statistics.user_defined.kinds import FrequencyStatistic, MergeableStatistic, UserStatistic
+from metastore_assets.statistics.user_defined.kinds import (
+    FrequencyStatistic,
+    MergeableStatistic,
+    Retracting,
+    UserStatistic,
+)
 from metastore_assets.statistics.user_defined.states import Failed, guarded
 
 TRIES = 200
@@ -137,7 +142,7 @@ def _merging(statistic: MergeableStatistic, draw: random.Random, sets: Sequence[
     )
     statistic = type(statistic)()
     yield "nothing is kept in the object", a, updated(initial(), rows), [rows]
-    if statistic.route == "subtract":
+    if isinstance(statistic, Retracting):
         taken = state("retract()", partial(statistic.retract, merged(a, b), b))
         yield "what is merged can be retracted", a, taken, [rows, others]
 
