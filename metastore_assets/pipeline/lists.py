@@ -5,11 +5,9 @@ The first time, and when most of the table is other, they are summed from all pr
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from collections.abc import Iterable, Mapping, Sequence
 from functools import cached_property, partial
 
-import numpy as np
 import pyarrow as pa
 
 from metastore_assets.lists import Cut, ListReader, Lists, list_flow, read_lists, write_lists
@@ -17,20 +15,17 @@ from metastore_assets.lists.graph import FACTS, FREQUENCIES, VALUES, delta_name,
 from metastore_assets.pipeline.engine import Engine
 from metastore_assets.pipeline.frequencies import FrequencySum, map_sums
 from metastore_assets.pipeline.layouts import Layout
+from metastore_assets.pipeline.list_deltas import deltas
+from metastore_assets.pipeline.list_runs import write_runs
 from metastore_assets.pipeline.plan import Plan
-from metastore_assets.pipeline.states_files import StatesFiles
-from metastore_assets.pipeline.stored import FrequencyReader
 from metastore_assets.produce import Dataflow, Delta, FlowState
-from metastore_assets.produce.loading import Loader
-from metastore_assets.produce.runs import Run
 from metastore_assets.spark.tasks import SparkExecutor
-from metastore_assets.statistics.frequencies import EMPTY, Frequencies, FrequencyFacts, frequency_facts
+from metastore_assets.statistics.frequencies import EMPTY, FrequencyFacts, frequency_facts
 from metastore_assets.statistics.types import class_named, type_class
 from metastore_assets.statistics.user_defined.telling import facts_with_results, follows_from_list
 from metastore_assets.store.manifest import FragmentEntry, ListFiles, ProfileFiles
 from metastore_assets.store.objects import ObjectStore
 
-_PROFILES_PER_DELTA = 16
 _MANY = 20_000_000
 """Values in changed fragments from which on Spark's tasks read and add their lists."""
 
@@ -118,7 +113,7 @@ class TableLists:
             for name in classes
             for kind in (VALUES, FREQUENCIES, FACTS)
         }
-        write = partial(_write_runs, layout, self._wanted, loaders)
+        write = partial(write_runs, layout, self._wanted, loaders)
         sums = [FrequencySum(0, tuple(range(len(leaves))), terms, values)]
         parts = sorted(map_sums(self._engine, self._store, layout, sums, write), key=lambda part: part.first)
         content = {name: [run for part in parts for run in part.runs.get(name, ())] for name in loaders}
@@ -129,31 +124,24 @@ class TableLists:
         stay = {field_id: name for field_id, name in self._wanted.items() if base.columns.get(field_id) == name}
         new = {field_id: name for field_id, name in self._wanted.items() if field_id not in stay}
         gone = {field_id: name for field_id, name in base.columns.items() if field_id not in stay}
-        deltas: dict[str, list[Delta]] = {}
         reader = ListReader(self._store, base)
+        changes: dict[str, list[Delta]] = {}
         came, went = ([entry.files for entry in side] for side in (self._came, self._went))
-        for columns, profiles, sign, rows in (
-            (stay, came, 1, changed),
-            (stay, went, -1, changed),
-            (new, whole, 1, self._rows),
+        for found in (
+            deltas(self._store, came, stay, changed, gone=False),
+            deltas(self._store, went, stay, changed, gone=True),
+            deltas(self._store, whole, new, self._rows, gone=False),
         ):
-            for name, own in _by_class(columns).items():
-                for start in range(0, len(profiles), _PROFILES_PER_DELTA):
-                    lot = tuple(profiles[start : start + _PROFILES_PER_DELTA])
-                    read = _Profiles(self._store, lot, own, name)
-                    # No column has more values than rows.
-                    most = max(1, rows * len(own) * len(lot) // len(profiles))
-                    deltas.setdefault(name, []).append(Delta(read, gone=sign < 0, count=most))
+            for name, own in found.items():
+                changes.setdefault(name, []).extend(own)
         for field_id, name in gone.items():
-            values = sum(count for _, count in reader.counts(field_id, name))
             listed = pa.Table.from_batches(reader.batches(field_id, name), rows_of(name).schema)
-            deltas.setdefault(name, []).append(Delta(listed, gone=True, count=values))
-        classes = {*self._wanted.values(), *deltas}
-        many = changed * max(1, len(stay)) + self._rows * len(new) > _MANY
-        flow = self._flow(classes, many=many)
-        if not deltas:
+            changes.setdefault(name, []).append(Delta(listed, gone=True))
+        if not changes:
             return base.flow
-        return flow.step(base.flow, {delta_name(name): own for name, own in deltas.items()})
+        values = sum(delta.row_count for own in changes.values() for delta in own)
+        flow = self._flow({*self._wanted.values(), *changes}, many=values > _MANY)
+        return flow.step(base.flow, {delta_name(name): own for name, own in changes.items()})
 
     def _flow(self, classes: Iterable[str], *, many: bool = False) -> Dataflow:
         return list_flow(self._store, classes, executor=SparkExecutor(self._engine.session) if many else None)
@@ -200,99 +188,3 @@ def _changes(plan: Plan, fragments: Mapping[str, FragmentEntry]) -> tuple[list[F
     }
     came = [now[name] for name in sorted(now.keys() - before.keys())]
     return came, [before[name] for name in sorted(before.keys() - now.keys())]
-
-
-def _by_class(columns: Mapping[str, str]) -> dict[str, tuple[str, ...]]:
-    names = sorted(set(columns.values()))
-    return {name: tuple(sorted(own for own, cls in columns.items() if cls == name)) for name in names}
-
-
-@dataclass(frozen=True)
-class _Profiles:
-    """Reads the lists of some columns of one class in some profiles. Picklable."""
-
-    store: ObjectStore
-    files: tuple[ProfileFiles, ...]
-    columns: tuple[str, ...]
-    type_class: str
-
-    def __call__(self) -> Iterator[pa.RecordBatch]:
-        schema = rows_of(self.type_class).schema
-        with StatesFiles(self.store) as opened:
-            for files in self.files:
-                with FrequencyReader(opened, files) as reader:
-                    for column in self.columns:
-                        own = reader.read(column)
-                        if own is not None and len(own):
-                            yield from _rows(column, own, schema).to_batches()
-
-
-@dataclass(frozen=True)
-class _Part:
-    """Runs that hold some neighbouring columns, by stage."""
-
-    first: int
-    runs: Mapping[str, Sequence[Run]]
-
-
-def _write_runs(
-    layout: Layout,
-    classes: Mapping[str, str],
-    loaders: Mapping[str, Loader],
-    total: int,
-    lists: Iterable[tuple[int, Frequencies]],
-) -> _Part:
-    """Write full lists as runs of all stages. May run in a worker process; holds the lists of one class at a time."""
-    runs: dict[str, list[Run]] = {}
-    first: int | None = None
-    held: list[tuple[str, Frequencies]] = []
-
-    def flush(name: str) -> None:
-        for kind, table in _tables(name, held).items():
-            stage = stage_name(kind, name)
-            runs.setdefault(stage, []).extend(loaders[stage].write(table))
-        held.clear()
-
-    before: str | None = None
-    for position, whole in lists:
-        first = position if first is None else first
-        leaf, _ = layout.leaves[position]
-        name = classes[leaf.field_id]
-        if before is not None and name != before:
-            flush(before)
-        before = name
-        if len(whole):
-            held.append((leaf.field_id, whole))
-    if before is not None:
-        flush(before)
-    return _Part(first or 0, runs)
-
-
-def _tables(type_class: str, lists: Sequence[tuple[str, Frequencies]]) -> dict[str, pa.Table]:
-    """The rows of each stage for some columns, in key order."""
-    schema = rows_of(type_class).schema
-    values, frequencies, facts = [schema.empty_table()], [], []
-    for column, own in lists:
-        rows = _rows(column, own, schema)
-        values.append(rows)
-        counts = own.counts.to_numpy()
-        order = np.argsort(-counts, kind="stable")
-        ranked = rows.take(pa.array(order)).append_column("values", pa.array(np.ones(len(own), np.int64)))
-        frequencies.append(ranked.select(["column", "frequency", "value", "values"]))
-        often, number = np.unique(counts, return_counts=True)
-        facts.append(
-            pa.table(
-                {
-                    "column": pa.array([column] * len(often)),
-                    "frequency": pa.array(often),
-                    "values": pa.array(number.astype(np.int64)),
-                }
-            )
-        )
-    tables = {VALUES: values, FREQUENCIES: frequencies, FACTS: facts}
-    return {kind: pa.concat_tables(own) for kind, own in tables.items() if own}
-
-
-def _rows(column: str, own: Frequencies, schema: pa.Schema) -> pa.Table:
-    columns = [pa.repeat(pa.scalar(column), len(own)), own.values, own.counts]
-    return pa.Table.from_arrays(columns, schema=schema)

@@ -1,0 +1,82 @@
+"""Full lists as runs of all stages of a table's lists, as they come out of summing profiles."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass
+
+import numpy as np
+import pyarrow as pa
+
+from metastore_assets.lists.graph import FACTS, FREQUENCIES, VALUES, rows_of, stage_name
+from metastore_assets.pipeline.layouts import Layout
+from metastore_assets.pipeline.list_deltas import list_rows
+from metastore_assets.produce.loading import Loader
+from metastore_assets.produce.runs import Run
+from metastore_assets.statistics.frequencies import Frequencies
+
+
+@dataclass(frozen=True)
+class ListPart:
+    """Runs that hold some neighbouring columns, by stage."""
+
+    first: int
+    runs: Mapping[str, Sequence[Run]]
+
+
+def write_runs(
+    layout: Layout,
+    classes: Mapping[str, str],
+    loaders: Mapping[str, Loader],
+    total: int,
+    lists: Iterable[tuple[int, Frequencies]],
+) -> ListPart:
+    """Write full lists as runs of all stages. May run in a worker process; holds the lists of one class at a time."""
+    runs: dict[str, list[Run]] = {}
+    first: int | None = None
+    held: list[tuple[str, Frequencies]] = []
+
+    def flush(name: str) -> None:
+        for kind, table in _tables(name, held).items():
+            stage = stage_name(kind, name)
+            runs.setdefault(stage, []).extend(loaders[stage].write(table))
+        held.clear()
+
+    before: str | None = None
+    for position, whole in lists:
+        first = position if first is None else first
+        leaf, _ = layout.leaves[position]
+        name = classes[leaf.field_id]
+        if before is not None and name != before:
+            flush(before)
+        before = name
+        if len(whole):
+            held.append((leaf.field_id, whole))
+    if before is not None:
+        flush(before)
+    return ListPart(first or 0, runs)
+
+
+def _tables(type_class: str, lists: Sequence[tuple[str, Frequencies]]) -> dict[str, pa.Table]:
+    """The rows of each stage for some columns, in key order."""
+    schema = rows_of(type_class).schema
+    values, frequencies, facts = [schema.empty_table()], [], []
+    for column, own in lists:
+        rows = list_rows(column, own, schema)
+        values.append(rows)
+        counts = own.counts.to_numpy()
+        order = np.argsort(-counts, kind="stable")
+        ranked = rows.take(pa.array(order)).append_column("values", pa.array(np.ones(len(own), np.int64)))
+        frequencies.append(ranked.select(["column", "frequency", "value", "values"]))
+        often, number = np.unique(counts, return_counts=True)
+        facts.append(
+            pa.table(
+                {
+                    "column": pa.array([column] * len(often)),
+                    "frequency": pa.array(often),
+                    "values": pa.array(number.astype(np.int64)),
+                }
+            )
+        )
+    tables = {VALUES: values, FREQUENCIES: frequencies, FACTS: facts}
+    return {kind: pa.concat_tables(own) for kind, own in tables.items() if own}
