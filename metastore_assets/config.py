@@ -26,6 +26,7 @@ from metastore_assets.config_policy import FREQUENCY_LIMIT as FREQUENCY_LIMIT
 from metastore_assets.config_policy import NEAR_UNIQUE_FROM as NEAR_UNIQUE_FROM
 from metastore_assets.config_policy import ColumnPolicy as ColumnPolicy
 from metastore_assets.config_policy import ConfigModel
+from metastore_assets.config_policy import Decided as Decided
 from metastore_assets.config_policy import KeptPolicy as KeptPolicy
 from metastore_assets.config_policy import References as References
 from metastore_assets.errors import ConfigError
@@ -147,6 +148,17 @@ class TableConfig(ConfigModel):
                     f"columns.{column}: `ranks: on` takes a list of all values, and `{against}` keeps none: "
                     f"leave that out, or give the column `ranks: off`"
                 )
+            if policy.ranks == "on" and policy.is_printed:
+                raise ValueError(
+                    f"columns.{column}: `ranks: on` takes a list of all values, and `algorithm: fingerprints` lists those "
+                    "that occur at least twice: `algorithm: lists` keeps all"
+                )
+            given = self.columns[column].model_fields_set
+            if "algorithm" in given and policy.algorithm != "auto" and policy.frequencies != "repeated":
+                raise ValueError(
+                    f"columns.{column}: `algorithm: {policy.algorithm}` is for `frequencies: repeated`, and it has "
+                    f"`frequencies: {policy.frequencies}`: leave the algorithm out, or change the frequencies"
+                )
         return self
 
     def policy(self, column: str) -> ColumnPolicy:
@@ -166,6 +178,8 @@ class TableConfig(ConfigModel):
         # Every list of all values gives ranks.
         if policy.ranks == "on" and policy.frequencies == "auto":
             policy = policy.model_copy(update={"frequencies": "all"})
+        if policy.ranks == "on" and policy.is_open:
+            policy = policy.model_copy(update={"algorithm": "lists"})
         return policy
 
     def policies_of_unknown_columns(self, known: set[str]) -> list[str]:

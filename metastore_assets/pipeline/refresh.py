@@ -9,7 +9,7 @@ from datetime import timedelta
 from functools import partial
 from typing import TYPE_CHECKING
 
-from metastore_assets.config import MetastoreConfig, TableConfig
+from metastore_assets.config import Decided, MetastoreConfig, TableConfig
 from metastore_assets.errors import (
     ConfigError,
     CorruptionError,
@@ -24,7 +24,7 @@ from metastore_assets.formats.base import SnapshotReference, TableFormat
 from metastore_assets.pipeline.assemble import next_version
 from metastore_assets.pipeline.decisions import planned_decisions, recorded_decisions, settled
 from metastore_assets.pipeline.engine import Engine
-from metastore_assets.pipeline.layouts import Decided, Layout, Layouts, table_layout
+from metastore_assets.pipeline.layouts import Layout, Layouts, table_layout
 from metastore_assets.pipeline.lists import discard_lists
 from metastore_assets.pipeline.moved import without_moves
 from metastore_assets.pipeline.outcome import Progress, RefreshResult, nothing_to_do, result_of
