@@ -150,8 +150,8 @@ class TableConfig(ConfigModel):
                 )
             if policy.ranks == "on" and policy.is_printed:
                 raise ValueError(
-                    f"columns.{column}: `ranks: on` takes a list of all values, and `algorithm: fingerprints` lists those "
-                    "that occur at least twice: `algorithm: lists` keeps all"
+                    f"columns.{column}: `ranks: on` takes a list of all values, and `algorithm: fingerprints` keeps "
+                    "those that occur at least twice: `algorithm: lists` keeps all"
                 )
             given = self.columns[column].model_fields_set
             if "algorithm" in given and policy.algorithm != "auto" and policy.frequencies != "repeated":

@@ -45,8 +45,9 @@ class KeptPolicy(ConfigModel):
     """`auto`; `all`; `top(n)`, of which all is kept and less listed; `repeated`, likewise or by fingerprints; `off`;
     `listed` and `estimated`, as `auto` was decided."""
     algorithm: Literal["auto", "lists", "fingerprints"] = "auto"
-    """How a column is kept that is `repeated`: by the lists of all its values, or by fingerprints of them and the values
-    that occur at least twice. `auto` is decided from what its values are like. Of no meaning for other columns."""
+    """How a column is kept that is `repeated`: by the lists of all its values, or by fingerprints of them and a list of
+    those that occur at least twice. `auto` is decided from what its values are like. Of no meaning for other columns.
+    """
     histogram: Literal["off"] | int = 1024
     """Number of bins asked for (1,000–10,000; at least that many are kept, never more than 10,000), or `off`."""
     ranks: Literal["on", "off"] = "off"
@@ -95,7 +96,7 @@ class KeptPolicy(ConfigModel):
         return 2 if self.frequencies == "repeated" else 1
 
     def decided(self, what: Decided) -> KeptPolicy:
-        """The same policy with what it leaves open decided. Of what is not listed, `auto` keeps estimates and `repeated`
+        """The same policy with what it leaves open decided. What is not listed, `auto` estimates, and `repeated` keeps by
         fingerprints."""
         if self.frequencies == "repeated":
             own = {"algorithm": "lists" if what == "listed" else "fingerprints"}

@@ -46,11 +46,12 @@ def rows_of(type_class: str) -> Rows:
 
 def list_flow(store: ObjectStore, classes: Iterable[str], *, executor: Executor | None = None) -> Dataflow:
     """The dataflow of a table's lists, whose files lie in `FOLDER` below the table's; `classes` by name."""
-    nodes = [node for name in sorted(classes) for node in _stages(name)]
+    nodes = [node for name in sorted(classes) for node in list_stages(name)]
     return Dataflow(store, nodes, executor=executor, settings=SETTINGS, folder=FOLDER)
 
 
-def _stages(type_class: str) -> list[Node]:
+def list_stages(type_class: str) -> list[Node]:
+    """The stages that have the columns of one class."""
     deltas, values = delta_name(type_class), stage_name(VALUES, type_class)
     return [
         DeltaRoot(deltas, rows_of(type_class)),

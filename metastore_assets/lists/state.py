@@ -9,11 +9,12 @@ from dataclasses import dataclass, field
 
 from metastore_assets.errors import CorruptionError, ObjectNotFoundError
 from metastore_assets.lists.graph import DELTAS, FACTS, FOLDER, FREQUENCIES, VALUES
+from metastore_assets.lists.printed import PRINT_DELTAS, PRINTS, PrintedLists
 from metastore_assets.produce import FlowState
 from metastore_assets.store.manifest import ListFiles
 from metastore_assets.store.objects import ObjectStore
 
-_ORDER = (FREQUENCIES, VALUES, FACTS, DELTAS)
+_ORDER = (FREQUENCIES, VALUES, FACTS, DELTAS, PRINTS, PRINT_DELTAS)
 """The files that people ask for come first."""
 
 
@@ -36,10 +37,17 @@ class Lists:
     flow: FlowState = field(default_factory=FlowState)
     cuts: Mapping[str, Cut] = field(default_factory=dict)
     """By field id, of those columns of which not all is told."""
+    printed: PrintedLists = field(default_factory=PrintedLists)
+    """The columns of which fingerprints are kept, and lists of what occurs at least twice."""
 
     def is_same(self, other: Lists) -> bool:
         """Whether these are the same files, of the same columns."""
-        return (self.columns, self.cuts) == (other.columns, other.cuts) and self.flow.paths() == other.flow.paths()
+        same = (self.columns, self.cuts) == (other.columns, other.cuts) and self.printed.is_same(other.printed)
+        return same and self.flow.paths() == other.flow.paths()
+
+    def paths(self) -> set[str]:
+        """The files of all lists."""
+        return {*self.flow.paths(), *self.printed.flow.paths()}
 
 
 def read_lists(store: ObjectStore, files: ListFiles | None) -> Lists:
@@ -49,7 +57,8 @@ def read_lists(store: ObjectStore, files: ListFiles | None) -> Lists:
     try:
         fields = json.loads(store.read(files.state))
         cuts = {field_id: Cut(*own) for field_id, own in fields["cuts"].items()}
-        return Lists(dict(fields["columns"]), FlowState.from_json(fields["flow"]), cuts)
+        printed = PrintedLists.from_json(fields["printed"]) if "printed" in fields else PrintedLists()
+        return Lists(dict(fields["columns"]), FlowState.from_json(fields["flow"]), cuts, printed)
     except (ObjectNotFoundError, ValueError, KeyError, TypeError, AttributeError) as error:
         raise CorruptionError(
             f"{store.uri(files.state)} is missing or damaged ({error}); rebuild with `metastore refresh --full`"
@@ -58,11 +67,14 @@ def read_lists(store: ObjectStore, files: ListFiles | None) -> Lists:
 
 def write_lists(store: ObjectStore, lists: Lists) -> ListFiles | None:
     """Write what the lists are, for a version to name; None where no column is listed."""
-    if not lists.columns:
+    if not lists.columns and not lists.printed.columns:
         return None
     path = f"{FOLDER}/{uuid.uuid4().hex}.json"
     cuts = {field_id: [own.most, own.least_frequency] for field_id, own in lists.cuts.items()}
     fields = {"columns": dict(lists.columns), "cuts": cuts, "flow": lists.flow.to_json()}
+    if lists.printed.columns:
+        fields["printed"] = lists.printed.to_json()
     store.write(path, json.dumps(fields).encode())
-    stages = sorted(lists.flow.stages.items(), key=lambda stage: _ORDER.index(stage[0].partition(".")[0]))
+    both = [*lists.flow.stages.items(), *lists.printed.flow.stages.items()]
+    stages = sorted(both, key=lambda stage: _ORDER.index(stage[0].partition(".")[0]))
     return ListFiles(path, tuple(dict.fromkeys(own for _, stage in stages for own in stage.paths())))

@@ -119,7 +119,7 @@ class ColumnValues:
         if not self._row.value_count:
             return []
         name, lists = self._stored()
-        return lists.files(name)
+        return lists.files(self._row.field_id, name)
 
     def quantiles(self, fractions: Sequence[Fraction], method: Method) -> list[Quantile]:
         """One for each fraction. Raises NotKeptError."""

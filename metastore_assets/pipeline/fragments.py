@@ -137,7 +137,9 @@ def profile_bundle(context: ProfileContext, bundle: Bundle) -> Results:
     if len(bundle) == 1 and (bundle[0].id in context.alone or not context.layout.leaves):
         (fragment,) = bundle
         return [_outcome(context, fragment, partial(_profile_own, context, fragment))]
-    with StatesWriter(context.store, "fragments", layout_union(context.layout), lists=True, prints=keeps_prints(context.layout)) as writer:
+    with StatesWriter(
+        context.store, "fragments", layout_union(context.layout), lists=True, prints=keeps_prints(context.layout)
+    ) as writer:
         # What is left of one that fails halfway is a section that nothing names.
         results = [
             _outcome(context, fragment, partial(_profile_section, context, fragment, writer)) for fragment in bundle

@@ -50,9 +50,7 @@ class Layout:
     def undecided(self) -> tuple[str, ...]:
         """Field ids of the leaves of which it is open, and not decided yet, whether all values are listed."""
         valued = self.valued
-        return tuple(
-            leaf.field_id for leaf, policy in self.leaves if policy.is_open and leaf.field_id in valued
-        )
+        return tuple(leaf.field_id for leaf, policy in self.leaves if policy.is_open and leaf.field_id in valued)
 
 
 class Held:

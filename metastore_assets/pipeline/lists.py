@@ -5,7 +5,7 @@ The first time, and when most of the table is other, they are summed from all pr
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from functools import cached_property, partial
 
 import pyarrow as pa
@@ -18,6 +18,7 @@ from metastore_assets.pipeline.layouts import Layout
 from metastore_assets.pipeline.list_deltas import deltas
 from metastore_assets.pipeline.list_runs import write_runs
 from metastore_assets.pipeline.plan import Plan
+from metastore_assets.pipeline.prints import TablePrints
 from metastore_assets.produce import Dataflow, Delta, FlowState
 from metastore_assets.spark.tasks import SparkExecutor
 from metastore_assets.statistics.frequencies import EMPTY, FrequencyFacts, frequency_facts
@@ -41,6 +42,7 @@ class TableLists:
         self._published = None if plan.base is None else plan.base.lists
         self._rows = sum(fragments[own].row_count for part in plan.partitions for own in part.fragments)
         self._came, self._went = _changes(plan, fragments)
+        self._prints = TablePrints(engine, store, plan, fragments, self._came, self._went)
         self._made: ListFiles | None = None
         self._now: Lists | None = None
 
@@ -54,15 +56,16 @@ class TableLists:
         told: dict[int, FrequencyFacts] = {}
         for position in listed:
             leaf, _ = self._layout.leaves[position]
-            if leaf.field_id in self._wanted:
-                by_class.setdefault(self._wanted[leaf.field_id], {})[leaf.field_id] = position
+            if leaf.field_id in now.columns or leaf.field_id in now.printed.columns:
+                name = now.columns.get(leaf.field_id) or now.printed.columns[leaf.field_id]
+                by_class.setdefault(name, {})[leaf.field_id] = position
             else:
                 told[position] = frequency_facts(EMPTY)
         for name, columns in by_class.items():
             for field_id, own in reader.facts(name, list(columns)).items():
                 _, policy = self._layout.leaves[columns[field_id]]
                 cls = class_named(name)
-                if follows_from_list(policy, cls):
+                if policy.lists and follows_from_list(policy, cls):
                     own = facts_with_results(own, policy, cls, reader.frequencies(field_id, name))
                 told[columns[field_id]] = own
         return told
@@ -79,7 +82,7 @@ class TableLists:
     def discard(self) -> None:
         """Remove what was made, and will not be published."""
         if self._now is not None:
-            named = set(self._now.flow.paths()) - self._base.flow.paths()
+            named = self._now.paths() - self._base.paths()
             self._store.delete(sorted(named | ({self._made.state} if self._made else set())))
 
     @cached_property
@@ -93,7 +96,9 @@ class TableLists:
                 flow = self._from_scratch(whole, values)
             else:
                 flow = self._step(whole, changed)
-            self._now = Lists(self._wanted, flow, _cuts(self._layout, self._wanted))
+            printed = self._prints.stepped(self._base.printed)
+            kept = {*self._wanted, *printed.columns}
+            self._now = Lists(self._wanted, flow, _cuts(self._layout, kept), printed)
         return self._now
 
     def _from_scratch(self, whole: Sequence[ProfileFiles], values: int) -> FlowState:
@@ -164,7 +169,7 @@ def listed_classes(layout: Layout) -> dict[str, str]:
     return {field_id: name for field_id, name in found.items() if name != "null"}
 
 
-def _cuts(layout: Layout, wanted: Mapping[str, str]) -> dict[str, Cut]:
+def _cuts(layout: Layout, wanted: Collection[str]) -> dict[str, Cut]:
     return {
         leaf.field_id: Cut(policy.most_listed, policy.least_frequency)
         for leaf, policy in layout.leaves

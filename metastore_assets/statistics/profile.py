@@ -164,7 +164,7 @@ class _LeafProfiler:
             return True
         cls = self.type_class
         # Of few values nothing is decided yet: what is counted now may be passed by later.
-        if cls is None or self._policy.is_whole and self._policy.frequencies != "listed":
+        if cls is None or (self._policy.is_whole and self._policy.frequencies != "listed"):
             return False
         if self._judged or self.value_count <= NEAR_UNIQUE_FROM:
             return False
