@@ -96,8 +96,8 @@ class KeptPolicy(ConfigModel):
         return 2 if self.frequencies == "repeated" else 1
 
     def decided(self, what: Decided) -> KeptPolicy:
-        """The same policy with what it leaves open decided. What is not listed, `auto` estimates, and `repeated` keeps by
-        fingerprints."""
+        """The same policy with what it leaves open decided. What is not listed, `auto` estimates, and of `repeated`
+        fingerprints are kept."""
         if self.frequencies == "repeated":
             own = {"algorithm": "lists" if what == "listed" else "fingerprints"}
         else:

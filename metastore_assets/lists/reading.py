@@ -47,7 +47,7 @@ class ListReader:
 
     def __init__(self, store: ObjectStore, lists: Lists) -> None:
         self.columns = {**lists.columns, **lists.printed.columns}
-        """By field id of the columns listed, and of those with lists of what occurs twice, the class of their values."""
+        """By field id of the columns with lists, be they of all values or of those that repeat, the values' class."""
         self.cuts = lists.cuts
         """By field id, of which columns less is to be told as most frequent values than there is."""
         self._classes = frozenset(lists.columns.values())
@@ -57,9 +57,17 @@ class ListReader:
         self._ranks: dict[str, Ranks] = {}
 
     def files(self, column: str, type_class: str) -> list[str]:
-        """The files, below the table's folder, whose rows add up to the values of a column, and of others of its class."""
+        """The files, below the table's folder, whose rows add up to the values of a column and others of its class."""
         view = self._view_of(column, type_class)
         return [] if view is None else [run.path for run in view.runs(stage_name(VALUES, type_class))]
+
+    def frequency(self, column: str, type_class: str, value: pa.Scalar) -> int:
+        """How often a value of a column is listed; 0 where it is not."""
+        view = self._view_of(column, type_class)
+        if view is None:
+            return 0
+        key = pa.table({"column": [column], "value": pa.array([value], value.type)})
+        return sum(view.groups(stage_name(VALUES, type_class), key)["frequency"].to_pylist())
 
     def print_frequency(self, column: str, value: pa.Scalar) -> int:
         """Of a column with fingerprints: how many rows have a value of the fingerprint that a value has."""

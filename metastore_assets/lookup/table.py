@@ -170,7 +170,11 @@ class TableLookup:
     def spreads(self) -> dict[str, Spread]:
         """The same of all listed columns of the table, by name, read at once."""
         with self._lock:
-            rows = [row for row in self.statistics() if row.frequencies == "listed" and row.type_class is not None]
+            rows = [
+                row
+                for row in self.statistics()
+                if row.frequencies in ("listed", "repeated") and row.type_class is not None
+            ]
             known = [row for row in rows if not row.value_count or row.field_id in self._lists.columns]
             classes = {row.type_class for row in known if row.type_class is not None and row.value_count}
             counts = {name: self._lists.counts_of_class(name) for name in classes}
@@ -274,6 +278,8 @@ class TableLookup:
         policy = KeptPolicy()
         if row.frequencies == "off":
             policy = KeptPolicy(frequencies="off")
+        elif row.frequencies == "repeated":
+            policy = KeptPolicy(frequencies="repeated", algorithm="fingerprints")
         elif row.frequencies == "estimated" or (decision is not None and decision.frequencies == "estimated"):
             policy = KeptPolicy(frequencies="estimated")
         return all_null_statistics(leaf, rows, policy)

@@ -99,7 +99,7 @@ def _otherwise(policy: KeptPolicy) -> Decided:
 
 
 def recorded_decisions(version: Version, table: TableConfig) -> dict[str, Decided]:
-    """What is decided in a version, by field id of the columns of which that is open: what it does not name is listed."""
+    """What a version has decided, by field id of the columns whose policy is open: what it does not name is listed."""
     leaves = table_layout(version.schema, table).undecided
     return {leaf: version.decisions[leaf].frequencies if leaf in version.decisions else "listed" for leaf in leaves}
 

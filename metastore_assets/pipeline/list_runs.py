@@ -79,4 +79,4 @@ def list_tables(type_class: str, lists: Sequence[tuple[str, Frequencies]]) -> di
             )
         )
     tables = {VALUES: values, FREQUENCIES: frequencies, FACTS: facts}
-    return {kind: pa.concatlist_tables(own) for kind, own in tables.items() if own}
+    return {kind: pa.concat_tables(own) for kind, own in tables.items() if own}

@@ -113,8 +113,8 @@ def find_values(
 ) -> tuple[Frequencies, int]:
     """The values in some fragments that have one of some ascending fingerprints; and how many fragments were read.
 
-    Fragments are looked for by their stored fingerprints; of those that have one, the column is read in the stored list,
-    or else in the table's file: on Spark, or in a child process where that is little. Raises FragmentError.
+    Fragments are looked for by their stored fingerprints; of those that have one, the column is read in its stored
+    list, or else in the table's file: on Spark, or in a child process where that is little. Raises FragmentError.
     """
     if not len(prints) or not sources:
         return EMPTY, 0

@@ -31,16 +31,17 @@ from metastore_assets.pipeline.list_runs import list_tables
 from metastore_assets.pipeline.plan import Plan
 from metastore_assets.pipeline.print_values import PrintedColumn, Source, find_values, sum_of_prints
 from metastore_assets.produce import Delta, FlowState, View
-from metastore_assets.statistics import prints as widths
 from metastore_assets.statistics.frequencies import EMPTY, Frequencies, frequencies_of_run, sum_frequencies
 from metastore_assets.statistics.leaves import schema_leaves
 from metastore_assets.statistics.physical import physical_series
-from metastore_assets.statistics.prints import Numbers, Prints, prints_of
+from metastore_assets.statistics.prints import BITS, Numbers, Prints, prints_of
 from metastore_assets.statistics.runs import sum_counts
 from metastore_assets.statistics.types import class_named, type_class
 from metastore_assets.store.manifest import FragmentEntry
 from metastore_assets.store.objects import ObjectStore
 
+TABLE_BITS = BITS
+"""Width of the fingerprints that a table's values are told apart by. Fewer make more work, and the same lists."""
 _ROWS = 1 << 20
 """Fingerprints in a piece of what is loaded."""
 
@@ -91,17 +92,17 @@ class TablePrints:
         self._went = list(went)
 
     def stepped(self, base: PrintedLists) -> PrintedLists:
-        """The lists after `base`, the published ones. Raises CorruptionError; FragmentError where values cannot be read."""
+        """The lists after the published ones. Raises CorruptionError, FragmentError where a file cannot be read."""
         if not self._columns:
             return PrintedLists()
         wanted = {own.field_id: own.type_class for own in self._columns}
         changed = sum(own.entry.row_count for own in self._came) + sum(own.row_count for own in self._went)
         rows = sum(own.entry.row_count for own in self._live)
-        if not base.columns or base.bits != widths.BITS or 2 * changed >= rows:
+        if not base.columns or base.bits != TABLE_BITS or 2 * changed >= rows:
             counts, flow = self._from_scratch(wanted)
         else:
             counts, flow = self._step(base, wanted)
-        return PrintedLists(wanted, counts, flow, widths.BITS)
+        return PrintedLists(wanted, counts, flow, TABLE_BITS)
 
     def _from_scratch(self, wanted: Mapping[str, str]) -> tuple[dict[str, int], FlowState]:
         columns = sorted(self._columns, key=lambda own: own.field_id.encode())
@@ -166,8 +167,8 @@ class TablePrints:
         totals = known.totals + gained - lost
         if (totals < 0).any():
             raise CorruptionError(
-                f"column {column.path!r}: more values of a fingerprint went than there were: stored profiles contradict "
-                "each other; rebuild with `metastore refresh --full`"
+                f"column {column.path!r}: more values of a fingerprint went than there were: stored profiles "
+                "contradict each other; rebuild with `metastore refresh --full`"
             )
         # How many listed values each of the changed fingerprints has.
         own = prints_of(known.values, column.bits)
@@ -231,7 +232,7 @@ def printed_columns(layout: Layout, schema: pa.Schema) -> list[PrintedColumn]:
     paths = {leaf.field_id: leaf.path for leaf, _ in layout.leaves}
     is_quiet = any(policy.values == "hidden" for policy in policies.values())
     return [
-        PrintedColumn(leaf.field_id, paths[leaf.field_id], type_class(leaf.type).name, field, at, widths.BITS, is_quiet)
+        PrintedColumn(leaf.field_id, paths[leaf.field_id], type_class(leaf.type).name, field, at, TABLE_BITS, is_quiet)
         for field, leaves in zip(schema, schema_leaves(schema), strict=True)
         for at, leaf in enumerate(leaves)
         if leaf.field_id in valued and policies[leaf.field_id].is_printed
@@ -239,7 +240,7 @@ def printed_columns(layout: Layout, schema: pa.Schema) -> list[PrintedColumn]:
 
 
 def _kept(values: Frequencies, at: Numbers, wanted: np.ndarray, single: np.ndarray, lost: Numbers) -> Frequencies:
-    """Of the listed values those of wanted fingerprints, each without what went of it, which is known where it is alone.
+    """Of the listed values those of wanted fingerprints, without what went of them, which is known where one is alone.
 
     `at`: for each value the number of its fingerprint."""
     if not len(values):

@@ -62,8 +62,8 @@ class Signature:
     histograms_version: str = ""
 
     def state(self, leaf: str, unlisted: Collection[str] = ()) -> str:
-        """`listed`, `prints`, `estimated`, `off`, `auto` or `repeated`. `unlisted`: leaves whose values were found not to
-        be worth listing."""
+        """`listed`, `prints`, `estimated`, `off`, `auto` or `repeated`. `unlisted`: leaves whose values are not worth
+        listing, as was found."""
         state = self.frequencies.get(leaf, "listed")
         return _UNLISTED.get(state, state) if leaf in unlisted else state
 

@@ -33,8 +33,8 @@ HIDDEN = "its values are hidden, as its policy says"
 class ColumnProfile:
     """What is known of one leaf column over some rows.
 
-    `frequencies` is there if and only if `statistics.frequencies == "listed"`, `prints` if and only if it is "repeated";
-    `histogram` unless the policy says off or the column has no finite number or point in time.
+    `frequencies` is there if and only if `statistics.frequencies == "listed"`, `prints` if and only if it is
+    "repeated"; `histogram` unless the policy says off or the column has no finite number or point in time.
     """
 
     statistics: ColumnStatistics
