@@ -6,6 +6,7 @@ import sys
 
 from benchmarks import (
     cold,
+    fingerprints,
     full,
     growth,
     incremental,
@@ -24,6 +25,7 @@ BENCHMARKS = {
     "cold": cold.run,
     "incremental": incremental.run,
     "full": full.run,
+    "fingerprints": fingerprints.run,
     "planning": planning.run,
     "growth": growth.run,
     "lists": lists.run,

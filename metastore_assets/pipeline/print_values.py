@@ -94,7 +94,7 @@ def read_prints(opened: StatesFiles, files: ProfileFiles, column: PrintedColumn)
     return narrowed(found, column.bits)
 
 
-def sum_of_prints(store: ObjectStore, entries: Iterable[FragmentEntry], column: PrintedColumn) -> Prints:
+def sum_of_prints(store: ObjectStore, column: PrintedColumn, entries: Iterable[FragmentEntry]) -> Prints:
     """The fingerprints of a column in some fragments. Raises CorruptionError."""
     with StatesFiles(store) as opened:
         return sum_prints(read_prints(opened, entry.files, column) for entry in entries)
@@ -155,7 +155,7 @@ def _values(store: ObjectStore, column: PrintedColumn, prints: Numbers, source: 
         return column.within(stored, prints)
     path = source.fragment.path
     try:
-        return _values_of_rows(column, prints, source.fragment)
+        return values_of_rows(column, prints, source.fragment)
     except MetastoreError:
         raise
     except (*DAMAGE, pl.exceptions.PolarsError, pl.exceptions.PanicException) as error:
@@ -164,7 +164,8 @@ def _values(store: ObjectStore, column: PrintedColumn, prints: Numbers, source: 
         raise FragmentError(f"{path}: column {column.path!r}: {told}", path=path, missing=missing) from error
 
 
-def _values_of_rows(column: PrintedColumn, prints: Numbers, fragment: Fragment) -> Frequencies:
+def values_of_rows(column: PrintedColumn, prints: Numbers, fragment: Fragment) -> Frequencies:
+    """The values of a fragment's rows that have one of some ascending fingerprints. May run in a worker process."""
     cls = class_named(column.type_class)
     found: list[pl.Series] = []
     with fragment.source.open() as reader:

@@ -15,6 +15,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
+from functools import partial
 
 import numpy as np
 import pyarrow as pa
@@ -29,8 +30,11 @@ from metastore_assets.pipeline.layouts import Layout
 from metastore_assets.pipeline.list_deltas import list_rows
 from metastore_assets.pipeline.list_runs import list_tables
 from metastore_assets.pipeline.plan import Plan
+from metastore_assets.pipeline.print_exchange import exchanged_prints
 from metastore_assets.pipeline.print_values import PrintedColumn, Source, find_values, sum_of_prints
 from metastore_assets.produce import Delta, FlowState, View
+from metastore_assets.produce.loading import Loader
+from metastore_assets.produce.runs import Run
 from metastore_assets.statistics.frequencies import EMPTY, Frequencies, frequencies_of_run, sum_frequencies
 from metastore_assets.statistics.leaves import schema_leaves
 from metastore_assets.statistics.physical import physical_series
@@ -42,6 +46,10 @@ from metastore_assets.store.objects import ObjectStore
 
 TABLE_BITS = BITS
 """Width of the fingerprints that a table's values are told apart by. Fewer make more work, and the same lists."""
+_MANY = 20_000_000
+"""Values of a column whose fingerprints Spark's tasks add up, where all are new."""
+_LEAST_ROWS = 1_000_000
+"""Values that a task sends fingerprints of, where there are so many: the more, the closer they lie."""
 _ROWS = 1 << 20
 """Fingerprints in a piece of what is loaded."""
 
@@ -67,6 +75,29 @@ class _Known:
     totals: Numbers
     values: Frequencies = field(default_factory=lambda: EMPTY)
     """The listed values that have one of them."""
+
+
+@dataclass(frozen=True)
+class _Range:
+    """The sums of a range of a column's fingerprints."""
+
+    number: int
+    runs: Sequence[Run]
+    rows: int
+    prints: Numbers
+    """Those that occur at least twice, with their sums."""
+    counts: Numbers
+
+
+@dataclass(frozen=True)
+class _Load:
+    """All of one column."""
+
+    runs: Sequence[Run]
+    values: Frequencies
+    rows: int
+    read: int
+    """How many fragments the values were read in."""
 
 
 class TablePrints:
@@ -106,19 +137,41 @@ class TablePrints:
 
     def _from_scratch(self, wanted: Mapping[str, str]) -> tuple[dict[str, int], FlowState]:
         columns = sorted(self._columns, key=lambda own: own.field_id.encode())
-        changes = {own.field_id: self._change(own, self._live, (), (), _nothing_known) for own in columns}
         flow = printed_flow(self._store, wanted.values())
-        content: dict[str, list[pa.Table]] = {}
-        for name in set(wanted.values()):
-            whole = [(own.field_id, changes[own.field_id].values) for own in columns if own.type_class == name]
-            tables = list_tables(name, [(field_id, values) for field_id, values in whole if len(values)])
-            for kind in (VALUES, FREQUENCIES, FACTS):
-                content[stage_name(kind, name)] = [tables[kind]] if kind in tables else []
-        loaded = {stage: _batches(tables) for stage, tables in content.items()}
-        loaded[PRINTS] = _batches(
-            table for own in columns for table in _print_tables(own.field_id, changes[own.field_id].prints)
-        )
-        return {field_id: own.rows for field_id, own in changes.items()}, flow.load(FlowState(), loaded)
+        loader = flow.loader(PRINTS)
+        runs: list[Run] = []
+        try:
+            loads = {}
+            for column in columns:
+                loads[column.field_id] = load = self._load(column, loader)
+                runs += load.runs
+            content: dict[str, list[Run] | Iterator[pa.RecordBatch]] = {PRINTS: runs}
+            for name in set(wanted.values()):
+                whole = [(own.field_id, loads[own.field_id].values) for own in columns if own.type_class == name]
+                tables = list_tables(name, [(field_id, values) for field_id, values in whole if len(values)])
+                for kind in (VALUES, FREQUENCIES, FACTS):
+                    content[stage_name(kind, name)] = _batches([tables[kind]] if kind in tables else [])
+            return {field_id: own.rows for field_id, own in loads.items()}, flow.load(FlowState(), content)
+        except BaseException:
+            self._store.delete([run.path for run in runs])
+            raise
+
+    def _load(self, column: PrintedColumn, loader: Loader) -> _Load:
+        """All fingerprints of a column as runs, and the values of those that occur at least twice."""
+        rows = sum(own.entry.row_count for own in self._live)
+        if rows <= _MANY:
+            total = sum_of_prints(self._store, column, [own.entry for own in self._live])
+            ranges = [_write_range(loader, column.field_id, 0, total)]
+        else:
+            entries = sorted((own.entry for own in self._live), key=lambda entry: entry.files.states)
+            lots = list(_lots(entries, max(_LEAST_ROWS, rows // (4 * self._engine.slots()))))
+            read, write = partial(sum_of_prints, self._store, column), partial(_write_range, loader, column.field_id)
+            ranges = exchanged_prints(self._engine.session, read, lots, rows, column.bits, write)
+        ranges.sort(key=lambda own: own.number)
+        several = Prints(*(np.concatenate(own) for own in zip(*((r.prints, r.counts) for r in ranges), strict=True)))
+        values, read_ = find_values(self._engine, self._store, column, self._live, several.prints)
+        _check(column, several.prints, several.counts, values)
+        return _Load([run for own in ranges for run in own.runs], values, sum(own.rows for own in ranges), read_)
 
     def _step(self, base: PrintedLists, wanted: Mapping[str, str]) -> tuple[dict[str, int], FlowState]:
         stay = {field_id for field_id, name in wanted.items() if base.columns.get(field_id) == name}
@@ -159,8 +212,8 @@ class TablePrints:
         stayed: Sequence[Source],
         known_of: Callable[[Numbers], _Known],
     ) -> Change:
-        more = sum_of_prints(self._store, [own.entry for own in came], column)
-        less = sum_of_prints(self._store, went, column)
+        more = sum_of_prints(self._store, column, [own.entry for own in came])
+        less = sum_of_prints(self._store, column, went)
         changed = np.union1d(more.prints, less.prints)
         gained, lost = more.counts_of(changed), less.counts_of(changed)
         known = known_of(changed)
@@ -179,24 +232,13 @@ class TablePrints:
         new, read_new = find_values(self._engine, self._store, column, came, changed[several & (gained > 0)])
         old, read_old = find_values(self._engine, self._store, column, stayed, changed[unknown])
         values = sum_frequencies(((kept, 1), (new, 1), (old, 1)))
-        self._check(column, changed[several], totals[several], values)
+        _check(column, changed[several], totals[several], values)
         return Change(
             _signed(changed, gained - lost),
             _difference(values, known.values, column.type_class),
             int((gained - lost).sum()),
             read_new + read_old,
         )
-
-    def _check(self, column: PrintedColumn, prints: Numbers, totals: Numbers, values: Frequencies) -> None:
-        """Whether the values are those that the fingerprints were taken of."""
-        found = np.zeros(len(prints), np.int64)
-        np.add.at(found, np.searchsorted(prints, prints_of(values, column.bits)), values.counts.to_numpy())
-        if (found != totals).any():
-            raise CorruptionError(
-                f"column {column.path!r}: the table's files have other values than the fingerprints that were taken of "
-                f"them ({int((found != totals).sum()):,} of {len(prints):,} differ): a file was changed in place, or a "
-                "profile is damaged; rebuild with `metastore refresh --full`"
-            )
 
 
 @dataclass(frozen=True)
@@ -223,6 +265,37 @@ class _KnownOf:
 
 def _nothing_known(prints: Numbers) -> _Known:
     return _Known(np.zeros(len(prints), np.int64))
+
+
+def _check(column: PrintedColumn, prints: Numbers, totals: Numbers, values: Frequencies) -> None:
+    """Whether the values are those that the fingerprints were taken of."""
+    found = np.zeros(len(prints), np.int64)
+    np.add.at(found, np.searchsorted(prints, prints_of(values, column.bits)), values.counts.to_numpy())
+    if (found != totals).any():
+        raise CorruptionError(
+            f"column {column.path!r}: the table's files have other values than the fingerprints that were taken of "
+            f"them ({int((found != totals).sum()):,} of {len(prints):,} differ): a file was changed in place, or a "
+            "profile is damaged; rebuild with `metastore refresh --full`"
+        )
+
+
+def _write_range(loader: Loader, field_id: str, number: int, total: Prints) -> _Range:
+    """Write the sums of a range of fingerprints. May run in a worker process."""
+    several = total.part(total.counts >= 2)
+    runs = loader.write(_batches(_print_tables(field_id, total)))
+    return _Range(number, runs, total.rows, several.prints, several.counts)
+
+
+def _lots(entries: Sequence[FragmentEntry], rows: int) -> Iterator[list[FragmentEntry]]:
+    """Fragments of about so many rows together."""
+    lot: list[FragmentEntry] = []
+    for entry in entries:
+        lot.append(entry)
+        if sum(own.row_count for own in lot) >= rows:
+            yield lot
+            lot = []
+    if lot:
+        yield lot
 
 
 def printed_columns(layout: Layout, schema: pa.Schema) -> list[PrintedColumn]:
