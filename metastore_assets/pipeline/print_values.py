@@ -10,7 +10,7 @@ import numpy as np
 import polars as pl
 import pyarrow as pa
 
-from metastore_assets.errors import FragmentError, MetastoreError
+from metastore_assets.errors import CorruptionError, FragmentError, MetastoreError
 from metastore_assets.formats.apart.reading import read_all
 from metastore_assets.formats.base import Fragment
 from metastore_assets.formats.damage import DAMAGE, reason
@@ -64,6 +64,10 @@ class PrintedColumn:
         """Fingerprints of values by the first of their hashes."""
         return prints_of_hashes(hashes, self.bits)
 
+    def narrowed(self, prints: Prints) -> Prints:
+        """Stored fingerprints in the column's width."""
+        return narrowed(prints, self.bits)
+
     def within(self, own: Frequencies, prints: Numbers) -> Frequencies:
         """Those values of a list that have one of some ascending fingerprints."""
         if not len(own):
@@ -81,23 +85,33 @@ def is_among(own: Numbers, prints: Numbers) -> np.ndarray:
     return found
 
 
-def read_prints(opened: StatesFiles, files: ProfileFiles, column: PrintedColumn) -> Prints:
-    """The fingerprints of a column in a profile, of the column's width; none where the profile is without the column.
-
-    Raises CorruptionError.
+def read_prints(opened: StatesFiles, files: ProfileFiles, field_id: str) -> Prints:
+    """The fingerprints of a column in a profile, be they stored or made from its list; none where the profile was made
+    without the column. Raises CorruptionError.
     """
-    found = opened.read_prints(files, column.field_id) if files.is_packed and files.states else None
-    if found is None:
-        with FrequencyReader(opened, files) as lists:
-            own = lists.read(column.field_id)
-        found = NO_PRINTS if own is None else prints_of_list(own)
-    return narrowed(found, column.bits)
+    found = opened.read_prints(files, field_id) if files.is_packed and files.states else None
+    if found is not None:
+        return found
+    with FrequencyReader(opened, files) as lists:
+        own = lists.read(field_id)
+    if own is not None:
+        return prints_of_list(own)
+    if files.states:
+        names = ("field_id", "type_class", "value_count")
+        _, states = opened.read(files, names)
+        for held, type_class, values in zip(*(states[name].to_pylist() for name in names), strict=True):
+            if held == field_id and type_class is not None and values:
+                raise CorruptionError(
+                    f"{opened.store.uri(files.states)}: column {field_id!r} has {values:,} values, and neither a list nor "
+                    "fingerprints of them; rebuild with `metastore refresh --full`"
+                )
+    return NO_PRINTS
 
 
 def sum_of_prints(store: ObjectStore, column: PrintedColumn, entries: Iterable[FragmentEntry]) -> Prints:
     """The fingerprints of a column in some fragments. Raises CorruptionError."""
     with StatesFiles(store) as opened:
-        return sum_prints(read_prints(opened, entry.files, column) for entry in entries)
+        return sum_prints(column.narrowed(read_prints(opened, entry.files, column.field_id)) for entry in entries)
 
 
 @dataclass(frozen=True)
@@ -137,9 +151,8 @@ def find_values(
 def _holding(store: ObjectStore, column: PrintedColumn, prints: Numbers, lot: Sequence[Source]) -> list[str]:
     """Ids of the fragments that have one of the fingerprints. May run in a worker process."""
     with StatesFiles(store) as opened:
-        return [
-            own.entry.id for own in lot if is_among(prints, read_prints(opened, own.entry.files, column).prints).any()
-        ]
+        found = ((own, read_prints(opened, own.entry.files, column.field_id)) for own in lot)
+        return [own.entry.id for own, held in found if is_among(prints, column.narrowed(held).prints).any()]
 
 
 def _alone(read: partial[Frequencies], source: Source) -> Frequencies:

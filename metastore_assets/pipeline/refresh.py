@@ -13,7 +13,9 @@ from metastore_assets.config import Decided, MetastoreConfig, TableConfig
 from metastore_assets.errors import (
     ConfigError,
     CorruptionError,
+    FragmentError,
     MetastoreError,
+    ProfileError,
     StoreError,
     TableNotFoundError,
     VersionConflictError,
@@ -112,15 +114,24 @@ def refresh(
                 plan = without_moves(engine, versions.objects, plan, fragments)
             changed = len(plan.changed_partitions)
             progress(Progress(table.name, "reduce", 0, changed, "partitions", changed))
-            new = next_version(
-                engine,
-                versions.objects,
-                plan,
-                fragments,
-                config.keep_versions,
-                then_the_table=partial(progress, Progress(table.name, "reduce", changed, changed, "partitions")),
-                memory=memory.kept,
-            )
+            try:
+                new = next_version(
+                    engine,
+                    versions.objects,
+                    plan,
+                    fragments,
+                    config.keep_versions,
+                    then_the_table=partial(progress, Progress(table.name, "reduce", changed, changed, "partitions")),
+                    memory=memory.kept,
+                )
+            except FragmentError as error:
+                # What fingerprints stand for is read in the table's files, which may be gone by now.
+                if error.missing and table_format.current() != plan.snapshot.reference:
+                    continue
+                raise ProfileError(
+                    f"table {table.name!r}: {error}: values that occur twice could not be read there. Mend or remove "
+                    "the file and try again"
+                ) from error
             progress(Progress(table.name, "publish"))
             try:
                 versions.publish(new, plan.base)

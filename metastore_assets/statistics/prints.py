@@ -31,6 +31,10 @@ class Prints:
     def __len__(self) -> int:
         return len(self.prints)
 
+    def equals(self, other: Prints) -> bool:
+        """Whether they are of the same values, as far as fingerprints tell."""
+        return np.array_equal(self.prints, other.prints) and np.array_equal(self.counts, other.counts)
+
     @property
     def rows(self) -> int:
         """How many values they are of."""
