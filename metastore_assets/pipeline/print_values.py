@@ -102,8 +102,8 @@ def read_prints(opened: StatesFiles, files: ProfileFiles, field_id: str) -> Prin
         for held, type_class, values in zip(*(states[name].to_pylist() for name in names), strict=True):
             if held == field_id and type_class is not None and values:
                 raise CorruptionError(
-                    f"{opened.store.uri(files.states)}: column {field_id!r} has {values:,} values, and neither a list nor "
-                    "fingerprints of them; rebuild with `metastore refresh --full`"
+                    f"{opened.store.uri(files.states)}: column {field_id!r} has {values:,} values, and neither a list "
+                    "nor fingerprints of them; rebuild with `metastore refresh --full`"
                 )
     return NO_PRINTS
 
