@@ -13,7 +13,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from metastore_assets.config import MetastoreConfig, TableConfig
+from metastore_assets.config import ColumnPolicy, MetastoreConfig, TableConfig
 from metastore_assets.errors import MetastoreError, NotKeptError
 from metastore_assets.pipeline import decisions, print_values
 from metastore_assets.pipeline.compact import compact
@@ -23,6 +23,7 @@ from metastore_assets.pipeline.purge import purge
 from metastore_assets.pipeline.refresh import plan_refresh
 from metastore_assets.pipeline.verify import verify
 from metastore_assets.statistics import profile
+from metastore_assets.statistics.profile import profile_field
 from metastore_assets.store.objects import ObjectStore
 from metastore_assets.store.versions import VersionStore
 from tests.pipeline.support import latest
@@ -96,6 +97,34 @@ def test_what_hardly_repeats_is_kept_by_fingerprints(tmp_path: Path, monkeypatch
     lake.refresh()
     assert (lake.algorithm(), latest(lake.config).decisions["word"].frequencies) == ("listed", "listed")
     assert lake.top()[:2] == [("often", 900), ("twice", 4)]
+
+
+def test_a_first_refresh_lists_nothing_that_hardly_repeats(tmp_path: Path) -> None:
+    """A long fragment is never sorted; what short ones listed gives way to fingerprints."""
+    lake = Words(tmp_path, frequencies="repeated")
+    lake.put(pa.table({"word": pa.array(np.arange(70_000)).cast(pa.string())}), 2)
+    lake.words("69999", "once", "unlisted value", *(f"short {at}" for at in range(40)))
+    lake.words("one", "more", "once", part=1)
+    lake.refresh()
+    decision = latest(lake.config).decisions["word"]
+    assert (lake.algorithm(), decision.frequencies) == ("repeated", "fingerprinted")
+    assert lake.top() == [("69999", 2), ("once", 2)]
+    assert lake.table.spread("word").distinct_count == 70_000 + 44
+    for path in (tmp_path / "root" / "t" / "fragments").rglob("*.parquet"):
+        assert "unlisted value" not in str(pq.read_table(path, columns=["listed_values"]).to_pydict())
+    assert lake.refresh().published is False
+    lake.words("short 7", part=1)
+    assert lake.refresh().fragments_profiled == 1
+    assert lake.top() == [("69999", 2), ("once", 2), ("short 7", 2)]
+
+
+@pytest.mark.parametrize("frequencies", ["top(3)", "repeated"])
+def test_cuts_of_long_lists_are_lists(frequencies: str) -> None:
+    """However many distinct values there are in one file."""
+    policy = ColumnPolicy(frequencies=frequencies, algorithm="lists" if frequencies == "repeated" else "auto")
+    (own,) = profile_field(pa.field("x", pa.int64()), [pa.array(range(0, 3_000_000, 20))], lambda path: policy)
+    assert (own.statistics.frequencies, own.statistics.distinct_count) == ("listed", 150_000)
+    assert own.frequencies is not None
 
 
 def test_fingerprints_follow_from_lists(tmp_path: Path) -> None:
