@@ -1,27 +1,19 @@
 """Columns kept by fingerprints, from the published version to the next one: which occur twice, and what they stand for.
 
-What came and what went says which fingerprints changed; the published sums, how often each occurs now. Values are read
-only for those that occur at least twice now, and only where they are not known:
-
-- of a fingerprint that came, in the fragments that came;
-- of one that occurred once before, and stays, in the fragments that hold it: nobody knew its value;
-- of one that several values share, and that went somewhere, in all fragments that hold it: nobody knows which went.
-
-A fingerprint with one known value that only went needs no reading. One that occurs less than twice has no values any
-more. From scratch is the same where all came.
+A commit is a step (`print_changes` says what it does to a column). From scratch, and when most of the table is other,
+all came: fingerprints are summed, values read for those that occur at least twice, and both are loaded.
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from functools import partial
 
 import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from metastore_assets.errors import CorruptionError
 from metastore_assets.lists import ListReader, Lists
 from metastore_assets.lists.graph import FACTS, FREQUENCIES, VALUES, delta_name, rows_of, stage_name
 from metastore_assets.lists.printed import PRINT_DELTAS, PRINT_ROWS, PRINTS, PrintedLists, printed_flow
@@ -30,17 +22,16 @@ from metastore_assets.pipeline.layouts import Layout
 from metastore_assets.pipeline.list_deltas import list_rows
 from metastore_assets.pipeline.list_runs import list_tables
 from metastore_assets.pipeline.plan import Plan
+from metastore_assets.pipeline.print_changes import Change, Known, KnownOf, change_of, check_values, nothing_known
 from metastore_assets.pipeline.print_exchange import exchanged_prints
 from metastore_assets.pipeline.print_values import PrintedColumn, Source, find_values, sum_of_prints
-from metastore_assets.produce import Delta, FlowState, View
+from metastore_assets.produce import Delta, FlowState
 from metastore_assets.produce.loading import Loader
 from metastore_assets.produce.runs import Run
-from metastore_assets.statistics.frequencies import EMPTY, Frequencies, frequencies_of_run, sum_frequencies
+from metastore_assets.statistics.frequencies import Frequencies
 from metastore_assets.statistics.leaves import schema_leaves
-from metastore_assets.statistics.physical import physical_series
-from metastore_assets.statistics.prints import BITS, Numbers, Prints, prints_of
-from metastore_assets.statistics.runs import sum_counts
-from metastore_assets.statistics.types import class_named, type_class
+from metastore_assets.statistics.prints import BITS, Numbers, Prints
+from metastore_assets.statistics.types import type_class
 from metastore_assets.store.manifest import FragmentEntry
 from metastore_assets.store.objects import ObjectStore
 
@@ -52,29 +43,6 @@ _LEAST_ROWS = 1_000_000
 """Values that a task sends fingerprints of, where there are so many: the more, the closer they lie."""
 _ROWS = 1 << 20
 """Fingerprints in a piece of what is loaded."""
-
-
-@dataclass(frozen=True)
-class Change:
-    """What becomes of one column."""
-
-    prints: Prints
-    """Ascending, with what is to be added to the sum of each; not zero."""
-    values: Frequencies
-    """What is to be added to the frequency of each value; not zero."""
-    rows: int
-    """What is to be added to the number of values."""
-    read: int
-    """How many fragments the values were read in."""
-
-
-@dataclass
-class _Known:
-    """What the published lists say of the fingerprints that changed."""
-
-    totals: Numbers
-    values: Frequencies = field(default_factory=lambda: EMPTY)
-    """The listed values that have one of them."""
 
 
 @dataclass(frozen=True)
@@ -170,7 +138,7 @@ class TablePrints:
         ranges.sort(key=lambda own: own.number)
         several = Prints(*(np.concatenate(own) for own in zip(*((r.prints, r.counts) for r in ranges), strict=True)))
         values, read_ = find_values(self._engine, self._store, column, self._live, several.prints)
-        _check(column, several.prints, several.counts, values)
+        check_values(column, several.prints, several.counts, values)
         return _Load([run for own in ranges for run in own.runs], values, sum(own.rows for own in ranges), read_)
 
     def _step(self, base: PrintedLists, wanted: Mapping[str, str]) -> tuple[dict[str, int], FlowState]:
@@ -182,10 +150,10 @@ class TablePrints:
         deltas: dict[str, list[Delta]] = {}
         for own in self._columns:
             if own.field_id in stay:
-                known = _KnownOf(view, reader, own)
+                known = KnownOf(view, reader, own)
                 change = self._change(own, self._came, self._went, self._stayed, known)
             else:
-                change = self._change(own, self._live, (), (), _nothing_known)
+                change = self._change(own, self._live, (), (), nothing_known)
             counts[own.field_id] = counts.get(own.field_id, 0) + change.rows
             for table in _print_tables(own.field_id, change.prints):
                 _add(deltas, PRINT_DELTAS, table)
@@ -210,73 +178,12 @@ class TablePrints:
         came: Sequence[Source],
         went: Sequence[FragmentEntry],
         stayed: Sequence[Source],
-        known_of: Callable[[Numbers], _Known],
+        known_of: Callable[[Numbers], Known],
     ) -> Change:
         more = sum_of_prints(self._store, column, [own.entry for own in came])
         less = sum_of_prints(self._store, column, went)
-        changed = np.union1d(more.prints, less.prints)
-        gained, lost = more.counts_of(changed), less.counts_of(changed)
-        known = known_of(changed)
-        totals = known.totals + gained - lost
-        if (totals < 0).any():
-            raise CorruptionError(
-                f"column {column.path!r}: more values of a fingerprint went than there were: stored profiles "
-                "contradict each other; rebuild with `metastore refresh --full`"
-            )
-        # How many listed values each of the changed fingerprints has.
-        own = prints_of(known.values, column.bits)
-        shared = np.bincount(np.searchsorted(changed, own), minlength=len(changed))
-        several = totals >= 2
-        unknown = several & (((known.totals == 1) & (lost == 0)) | ((shared > 1) & (lost > 0)))
-        kept = _kept(known.values, np.searchsorted(changed, own), several & ~unknown, shared == 1, lost)
-        new, read_new = find_values(self._engine, self._store, column, came, changed[several & (gained > 0)])
-        old, read_old = find_values(self._engine, self._store, column, stayed, changed[unknown])
-        values = sum_frequencies(((kept, 1), (new, 1), (old, 1)))
-        _check(column, changed[several], totals[several], values)
-        return Change(
-            _signed(changed, gained - lost),
-            _difference(values, known.values, column.type_class),
-            int((gained - lost).sum()),
-            read_new + read_old,
-        )
-
-
-@dataclass(frozen=True)
-class _KnownOf:
-    """Asks the published lists for what they say of fingerprints of a column."""
-
-    view: View
-    reader: ListReader
-    column: PrintedColumn
-
-    def __call__(self, prints: Numbers) -> _Known:
-        keys = pa.table({"column": pa.repeat(pa.scalar(self.column.field_id), len(prints)), "print": pa.array(prints)})
-        found = self.view.groups(PRINTS, keys)
-        before = Prints(found["print"].to_numpy(), found["frequency"].to_numpy())
-        totals = before.counts_of(prints)
-        listed = prints[totals >= 2]
-        if not len(listed):
-            return _Known(totals)
-        parts = []
-        for batch in self.reader.batches(self.column.field_id, self.column.type_class):
-            parts.append((self.column.within(Frequencies(batch["value"], batch["frequency"]), listed), 1))
-        return _Known(totals, sum_frequencies(parts))
-
-
-def _nothing_known(prints: Numbers) -> _Known:
-    return _Known(np.zeros(len(prints), np.int64))
-
-
-def _check(column: PrintedColumn, prints: Numbers, totals: Numbers, values: Frequencies) -> None:
-    """Whether the values are those that the fingerprints were taken of."""
-    found = np.zeros(len(prints), np.int64)
-    np.add.at(found, np.searchsorted(prints, prints_of(values, column.bits)), values.counts.to_numpy())
-    if (found != totals).any():
-        raise CorruptionError(
-            f"column {column.path!r}: the table's files have other values than the fingerprints that were taken of "
-            f"them ({int((found != totals).sum()):,} of {len(prints):,} differ): a file was changed in place, or a "
-            "profile is damaged; rebuild with `metastore refresh --full`"
-        )
+        find_new, find_old = (partial(find_values, self._engine, self._store, column, own) for own in (came, stayed))
+        return change_of(column, more, less, known_of, find_new, find_old)
 
 
 def _write_range(loader: Loader, field_id: str, number: int, total: Prints) -> _Range:
@@ -310,35 +217,6 @@ def printed_columns(layout: Layout, schema: pa.Schema) -> list[PrintedColumn]:
         for at, leaf in enumerate(leaves)
         if leaf.field_id in valued and policies[leaf.field_id].is_printed
     ]
-
-
-def _kept(values: Frequencies, at: Numbers, wanted: np.ndarray, single: np.ndarray, lost: Numbers) -> Frequencies:
-    """Of the listed values those of wanted fingerprints, without what went of them, which is known where one is alone.
-
-    `at`: for each value the number of its fingerprint."""
-    if not len(values):
-        return EMPTY
-    counts = values.counts.to_numpy() - np.where(single[at], lost[at], 0)
-    chosen = wanted[at] & (counts > 0)
-    return Frequencies(values.values.filter(pa.array(chosen)), pa.array(counts[chosen]))
-
-
-def _difference(now: Frequencies, before: Frequencies, type_class: str) -> Frequencies:
-    parts = [own for own in (now, before) if len(own)]
-    if not parts:
-        return EMPTY
-    cls = class_named(type_class)
-    signs = [1 if own is now else -1 for own in parts]
-    counts = np.concatenate([own.counts.to_numpy() * sign for own, sign in zip(parts, signs, strict=True)])
-    total = frequencies_of_run(
-        sum_counts(physical_series(pa.concat_arrays([own.values for own in parts]), cls), counts), cls
-    )
-    changed = pa.array(total.counts.to_numpy() != 0)
-    return Frequencies(total.values.filter(changed), total.counts.filter(changed))
-
-
-def _signed(prints: Numbers, counts: Numbers) -> Prints:
-    return Prints(prints, counts).part(counts != 0)
 
 
 def _print_tables(field_id: str, prints: Prints) -> Iterator[pa.Table]:

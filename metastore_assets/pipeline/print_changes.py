@@ -1,0 +1,166 @@
+"""What a step does to a column kept by fingerprints: a function of what came, what went, and what the lists know.
+
+What came and what went says which fingerprints changed; the published sums, how often each occurs now. Values are read
+only for those that occur at least twice now, and only where they are not known:
+
+- of a fingerprint that came, in the fragments that came;
+- of one that occurred once before, and stays, in the fragments that hold it: nobody knew its value;
+- of one that several values share, and that went somewhere, in all fragments that hold it: nobody knows which went.
+
+A fingerprint with one known value that only went needs no reading. One that occurs less than twice has no values any
+more.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass, field
+from typing import TypeAlias
+
+import numpy as np
+import pyarrow as pa
+
+from metastore_assets.errors import CorruptionError
+from metastore_assets.lists import ListReader
+from metastore_assets.lists.printed import PRINTS
+from metastore_assets.pipeline.print_values import PrintedColumn
+from metastore_assets.produce import View
+from metastore_assets.statistics.frequencies import EMPTY, Frequencies, frequencies_of_run, sum_frequencies
+from metastore_assets.statistics.physical import physical_series
+from metastore_assets.statistics.prints import Numbers, Prints, prints_of
+from metastore_assets.statistics.runs import sum_counts
+from metastore_assets.statistics.types import class_named
+
+Find: TypeAlias = Callable[[Numbers], tuple[Frequencies, int]]
+"""Given ascending fingerprints, the values in some fragments that have one of them; and how many were read."""
+
+
+@dataclass(frozen=True)
+class Change:
+    """What becomes of one column."""
+
+    prints: Prints
+    """Ascending, with what is to be added to the sum of each; not zero."""
+    values: Frequencies
+    """What is to be added to the frequency of each value; not zero."""
+    rows: int
+    """What is to be added to the number of values."""
+    read: int
+    """How many fragments the values were read in."""
+
+
+@dataclass
+class Known:
+    """What the published lists say of the fingerprints that changed."""
+
+    totals: Numbers
+    values: Frequencies = field(default_factory=lambda: EMPTY)
+    """The listed values that have one of them."""
+
+
+def change_of(
+    column: PrintedColumn,
+    more: Prints,
+    less: Prints,
+    known_of: Callable[[Numbers], Known],
+    find_new: Find,
+    find_old: Find,
+) -> Change:
+    """What becomes of a column of which `more` came and `less` went.
+
+    `find_new` looks in the fragments that came, `find_old` in those that stay. Raises CorruptionError where profiles,
+    lists and values contradict each other.
+    """
+    changed = np.union1d(more.prints, less.prints)
+    gained, lost = more.counts_of(changed), less.counts_of(changed)
+    known = known_of(changed)
+    totals = known.totals + gained - lost
+    if (totals < 0).any():
+        raise CorruptionError(
+            f"column {column.path!r}: more values of a fingerprint went than there were: stored profiles "
+            "contradict each other; rebuild with `metastore refresh --full`"
+        )
+    # How many listed values each of the changed fingerprints has.
+    own = prints_of(known.values, column.bits)
+    shared = np.bincount(np.searchsorted(changed, own), minlength=len(changed))
+    several = totals >= 2
+    unknown = several & (((known.totals == 1) & (lost == 0)) | ((shared > 1) & (lost > 0)))
+    kept = _kept(known.values, np.searchsorted(changed, own), several & ~unknown, shared == 1, lost)
+    new, read_new = find_new(changed[several & (gained > 0)])
+    old, read_old = find_old(changed[unknown])
+    values = sum_frequencies(((kept, 1), (new, 1), (old, 1)))
+    check_values(column, changed[several], totals[several], values)
+    return Change(
+        _signed(changed, gained - lost),
+        _difference(values, known.values, column.type_class),
+        int((gained - lost).sum()),
+        read_new + read_old,
+    )
+
+
+@dataclass(frozen=True)
+class KnownOf:
+    """Asks the published lists for what they say of fingerprints of a column."""
+
+    view: View
+    reader: ListReader
+    column: PrintedColumn
+
+    def __call__(self, prints: Numbers) -> Known:
+        keys = pa.table({"column": pa.repeat(pa.scalar(self.column.field_id), len(prints)), "print": pa.array(prints)})
+        found = self.view.groups(PRINTS, keys)
+        before = Prints(found["print"].to_numpy(), found["frequency"].to_numpy())
+        totals = before.counts_of(prints)
+        listed = prints[totals >= 2]
+        if not len(listed):
+            return Known(totals)
+        parts = []
+        for batch in self.reader.batches(self.column.field_id, self.column.type_class):
+            parts.append((self.column.within(Frequencies(batch["value"], batch["frequency"]), listed), 1))
+        return Known(totals, sum_frequencies(parts))
+
+
+def nothing_known(prints: Numbers) -> Known:
+    """Where nothing is published."""
+    return Known(np.zeros(len(prints), np.int64))
+
+
+def check_values(column: PrintedColumn, prints: Numbers, totals: Numbers, values: Frequencies) -> None:
+    """Whether the values are those that the fingerprints were taken of."""
+    found = np.zeros(len(prints), np.int64)
+    np.add.at(found, np.searchsorted(prints, prints_of(values, column.bits)), values.counts.to_numpy())
+    if (found != totals).any():
+        raise CorruptionError(
+            f"column {column.path!r}: the table's files have other values than the fingerprints that were taken of "
+            f"them ({int((found != totals).sum()):,} of {len(prints):,} differ): a file was changed in place, or a "
+            "profile is damaged; rebuild with `metastore refresh --full`"
+        )
+
+
+def _kept(values: Frequencies, at: Numbers, wanted: np.ndarray, single: np.ndarray, lost: Numbers) -> Frequencies:
+    """Of the listed values those of wanted fingerprints, without what went of them, which is known where one is alone.
+
+    `at`: for each value the number of its fingerprint."""
+    if not len(values):
+        return EMPTY
+    counts = values.counts.to_numpy() - np.where(single[at], lost[at], 0)
+    chosen = wanted[at] & (counts > 0)
+    return Frequencies(values.values.filter(pa.array(chosen)), pa.array(counts[chosen]))
+
+
+def _difference(now: Frequencies, before: Frequencies, type_class: str) -> Frequencies:
+    parts = [own for own in (now, before) if len(own)]
+    if not parts:
+        return EMPTY
+    cls = class_named(type_class)
+    signs = [1 if own is now else -1 for own in parts]
+    counts = np.concatenate([own.counts.to_numpy() * sign for own, sign in zip(parts, signs, strict=True)])
+    total = frequencies_of_run(
+        sum_counts(physical_series(pa.concat_arrays([own.values for own in parts]), cls), counts), cls
+    )
+    changed = pa.array(total.counts.to_numpy() != 0)
+    return Frequencies(total.values.filter(changed), total.counts.filter(changed))
+
+
+def _signed(prints: Numbers, counts: Numbers) -> Prints:
+    return Prints(prints, counts).part(counts != 0)
