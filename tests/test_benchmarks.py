@@ -8,7 +8,7 @@ import time
 
 import pytest
 
-from benchmarks import growth, produce, produce_share, tree
+from benchmarks import fingerprints, growth, produce, produce_share, tree
 from benchmarks.measure import CpuTime
 from benchmarks.report import Row, show
 
@@ -34,6 +34,15 @@ def test_tree(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(tree, "ROWS", 100)
     read, spent = tree.run()
     assert 0 < read.own[0] < 1
+    assert spent.own[0] > 0
+
+
+@pytest.mark.long
+def test_fingerprints(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(fingerprints, "ROWS", 40_000)
+    monkeypatch.setattr(fingerprints, "RUNS", 1)
+    moved, spent = fingerprints.run()
+    assert moved.ratio > 4
     assert spent.own[0] > 0
 
 

@@ -20,7 +20,7 @@ from metastore_assets.pipeline.compact import compact
 from metastore_assets.pipeline.decisions import why_fingerprinted, why_not_fingerprinted
 from metastore_assets.pipeline.engine import Engine
 from metastore_assets.pipeline.purge import purge
-from metastore_assets.pipeline.refresh import plan_refresh
+from metastore_assets.pipeline.refresh import plan_refresh, refresh
 from metastore_assets.pipeline.verify import verify
 from metastore_assets.statistics import profile
 from metastore_assets.statistics.profile import profile_field
@@ -308,6 +308,52 @@ def test_a_file_changed_in_place_is_found_out(tmp_path: Path) -> None:
     os.utime(path, ns=(stat.st_atime_ns, stat.st_mtime_ns))
     lake.refresh()
     assert lake.top() == [("a", 2)]
+
+
+def test_a_file_that_goes_while_its_values_are_looked_for(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The refresh plans again, from the table as it is then."""
+    lake = Words(tmp_path)
+    going = lake.words("a", "b")
+    lake.words("c", "d", part=1)
+    lake.refresh()
+    lake.words("a", "c", part=1)
+    find = print_values.find_values
+
+    def late(*arguments: Any) -> Any:
+        going.unlink(missing_ok=True)
+        return find(*arguments)
+
+    monkeypatch.setattr("metastore_assets.pipeline.prints.find_values", late)
+    lake.refresh()
+    assert lake.top() == [("c", 2)]
+
+
+def test_columns_come_go_and_change_class(tmp_path: Path) -> None:
+    lake = Lake(tmp_path)
+    lake.put(pa.table({"code": ["a", "a", "b"], "number": pa.array([1, 1, 2], pa.int64())}))
+    going = lake.put(pa.table({"code": ["b", "c"]}), 1)
+    last = lake.put(pa.table({"code": ["x", "y", "z"], "number": pa.array([7, 8, 9], pa.int64())}), 1)
+    lake.policy = PRINTED
+    own = lake.config.tables[0].model_copy(update={"columns": {"default": ColumnPolicy(**PRINTED)}})
+    config = lake.config.model_copy(update={"tables": [own]})
+
+    def top(column: str) -> dict[Any, int]:
+        refresh(config, own, _no_spark)
+        return {value.as_py(): count for value, count in lake.table.top(column, 9).values}
+
+    assert top("code") == {"a": 2, "b": 2}
+    assert top("number") == {1: 2}
+    lake.put(pa.table({"number": [2.0, 2.5]}), 2)
+    assert top("number") == {1.0: 2, 2.0: 2}
+    assert top("code") == {"a": 2, "b": 2}
+    going.unlink()
+    lake.put(pa.table({"new": ["n", "n"], "code": ["z", "q"]}), 2)
+    assert top("new") == {"n": 2}
+    assert top("code") == {"a": 2, "z": 2}
+    last.unlink()
+    lake.put(pa.table({"number": [7.0], "code": ["x"]}), 1)
+    assert top("code") == {"a": 2}
+    assert top("number") == {1.0: 2, 2.0: 2}
 
 
 def test_hidden_values_have_no_fingerprints(tmp_path: Path) -> None:
