@@ -68,6 +68,7 @@ def test_ranges_come_together(spark: SparkSession) -> None:
         exchanged_prints(spark, _failing, [1, 2], 10, 12, _keep)
 
 
+@pytest.mark.long
 @pytest.mark.spark
 def test_a_history_on_spark(spark: SparkSession, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(prints, "TABLE_BITS", 7)
