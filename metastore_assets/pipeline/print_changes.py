@@ -31,8 +31,8 @@ from metastore_assets.statistics.prints import Numbers, Prints, prints_of
 from metastore_assets.statistics.runs import sum_counts
 from metastore_assets.statistics.types import class_named
 
-Find: TypeAlias = Callable[[Numbers], tuple[Frequencies, int]]
-"""Given ascending fingerprints, the values in some fragments that have one of them; and how many were read."""
+Find: TypeAlias = Callable[[Numbers], Frequencies]
+"""Given ascending fingerprints, the values in some fragments that have one of them."""
 
 
 @dataclass(frozen=True)
@@ -45,8 +45,6 @@ class Change:
     """What is to be added to the frequency of each value; not zero."""
     rows: int
     """What is to be added to the number of values."""
-    read: int
-    """How many fragments the values were read in."""
 
 
 @dataclass
@@ -86,15 +84,13 @@ def change_of(
     several = totals >= 2
     unknown = several & (((known.totals == 1) & (lost == 0)) | ((shared > 1) & (lost > 0)))
     kept = _kept(known.values, np.searchsorted(changed, own), several & ~unknown, shared == 1, lost)
-    new, read_new = find_new(changed[several & (gained > 0)])
-    old, read_old = find_old(changed[unknown])
+    new, old = find_new(changed[several & (gained > 0)]), find_old(changed[unknown])
     values = sum_frequencies(((kept, 1), (new, 1), (old, 1)))
     check_values(column, changed[several], totals[several], values)
     return Change(
         _signed(changed, gained - lost),
         _difference(values, known.values, column.type_class),
         int((gained - lost).sum()),
-        read_new + read_old,
     )
 
 

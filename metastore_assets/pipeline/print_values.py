@@ -124,14 +124,14 @@ class Source:
 
 def find_values(
     engine: Engine, store: ObjectStore, column: PrintedColumn, sources: Sequence[Source], prints: Numbers
-) -> tuple[Frequencies, int]:
-    """The values in some fragments that have one of some ascending fingerprints; and how many fragments were read.
+) -> Frequencies:
+    """The values in some fragments that have one of some ascending fingerprints.
 
     Fragments are looked for by their stored fingerprints; of those that have one, the column is read in its stored
     list, or else in the table's file: on Spark, or in a child process where that is little. Raises FragmentError.
     """
     if not len(prints) or not sources:
-        return EMPTY, 0
+        return EMPTY
     ordered = sorted(sources, key=lambda own: own.entry.files.states)
     lots = [ordered[at : at + _AT_ONCE] for at in range(0, len(ordered), _AT_ONCE)]
     weights = [sum(own.entry.row_count for own in lot) // _ROWS_PER_WEIGHT + 1 for lot in lots]
@@ -145,7 +145,7 @@ def find_values(
                 raise outcome
     else:
         outcomes = run_tasks(engine.session, read, reading, [float(own.fragment.bytes + 1) for own in reading])
-    return sum_frequencies((own, 1) for own in outcomes), len(reading)
+    return sum_frequencies((own, 1) for own in outcomes)
 
 
 def _holding(store: ObjectStore, column: PrintedColumn, prints: Numbers, lot: Sequence[Source]) -> list[str]:

@@ -28,9 +28,11 @@ from metastore_assets.pipeline.print_values import PrintedColumn, Source, find_v
 from metastore_assets.produce import Delta, FlowState
 from metastore_assets.produce.loading import Loader
 from metastore_assets.produce.runs import Run
+from metastore_assets.spark.tasks import SparkExecutor
 from metastore_assets.statistics.frequencies import Frequencies
 from metastore_assets.statistics.leaves import schema_leaves
 from metastore_assets.statistics.prints import BITS, Numbers, Prints
+from metastore_assets.statistics.prints import EMPTY as NO_PRINTS
 from metastore_assets.statistics.types import type_class
 from metastore_assets.store.manifest import FragmentEntry
 from metastore_assets.store.objects import ObjectStore
@@ -64,8 +66,6 @@ class _Load:
     runs: Sequence[Run]
     values: Frequencies
     rows: int
-    read: int
-    """How many fragments the values were read in."""
 
 
 class TablePrints:
@@ -136,14 +136,19 @@ class TablePrints:
             read, write = partial(sum_of_prints, self._store, column), partial(_write_range, loader, column.field_id)
             ranges = exchanged_prints(self._engine.session, read, lots, rows, column.bits, write)
         ranges.sort(key=lambda own: own.number)
-        several = Prints(*(np.concatenate(own) for own in zip(*((r.prints, r.counts) for r in ranges), strict=True)))
-        values, read_ = find_values(self._engine, self._store, column, self._live, several.prints)
+        # There is no range where all values are null.
+        several = Prints(
+            np.concatenate([NO_PRINTS.prints, *(own.prints for own in ranges)]),
+            np.concatenate([NO_PRINTS.counts, *(own.counts for own in ranges)]),
+        )
+        values = find_values(self._engine, self._store, column, self._live, several.prints)
         check_values(column, several.prints, several.counts, values)
-        return _Load([run for own in ranges for run in own.runs], values, sum(own.rows for own in ranges), read_)
+        return _Load([run for own in ranges for run in own.runs], values, sum(own.rows for own in ranges))
 
     def _step(self, base: PrintedLists, wanted: Mapping[str, str]) -> tuple[dict[str, int], FlowState]:
         stay = {field_id for field_id, name in wanted.items() if base.columns.get(field_id) == name}
-        flow = printed_flow(self._store, {*wanted.values(), *base.columns.values()})
+        classes = {*wanted.values(), *base.columns.values()}
+        flow = printed_flow(self._store, classes)
         view = flow.view(base.flow)
         reader = ListReader(self._store, Lists(printed=base))
         counts = {field_id: base.value_counts[field_id] for field_id in stay}
@@ -170,7 +175,11 @@ class TablePrints:
                     deltas.setdefault(PRINT_DELTAS, []).append(Delta(table, gone=True))
                 listed = pa.Table.from_batches(reader.batches(field_id, name), rows_of(name).schema)
                 deltas.setdefault(delta_name(name), []).append(Delta(listed, gone=True))
-        return counts, flow.step(base.flow, deltas) if deltas else base.flow
+        if not deltas:
+            return counts, base.flow
+        if sum(delta.row_count for own in deltas.values() for delta in own) > _MANY:
+            flow = printed_flow(self._store, classes, executor=SparkExecutor(self._engine.session))
+        return counts, flow.step(base.flow, deltas)
 
     def _change(
         self,

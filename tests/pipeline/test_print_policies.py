@@ -159,14 +159,14 @@ def test_what_only_goes_is_not_read(tmp_path: Path, monkeypatch: pytest.MonkeyPa
     lake.refresh()
     assert lake.top() == [("a", 3), ("c", 2), ("x", 2)]
     read: list[int] = []
-    find = print_values.find_values
+    holding = print_values._holding
 
-    def counting(*arguments: Any) -> Any:
-        found = find(*arguments)
-        read.append(found[1])
+    def counting(*arguments: Any) -> list[str]:
+        found = holding(*arguments)
+        read.append(len(found))
         return found
 
-    monkeypatch.setattr("metastore_assets.pipeline.prints.find_values", counting)
+    monkeypatch.setattr(print_values, "_holding", counting)
     going.unlink()
     lake.refresh()
     assert (lake.top(), sum(read)) == ([("a", 2), ("x", 2)], 0)
