@@ -18,6 +18,7 @@ from dataclasses import dataclass, field
 from typing import TypeAlias
 
 import numpy as np
+import numpy.typing as npt
 import pyarrow as pa
 
 from metastore_assets.errors import CorruptionError
@@ -83,7 +84,7 @@ def change_of(
     shared = np.bincount(np.searchsorted(changed, own), minlength=len(changed))
     several = totals >= 2
     unknown = several & (((known.totals == 1) & (lost == 0)) | ((shared > 1) & (lost > 0)))
-    kept = _kept(known.values, np.searchsorted(changed, own), several & ~unknown, shared == 1, lost)
+    kept = _kept(known.values, np.searchsorted(changed, own), several & ~unknown, lost)
     new, old = find_new(changed[several & (gained > 0)]), find_old(changed[unknown])
     values = sum_frequencies(((kept, 1), (new, 1), (old, 1)))
     check_values(column, changed[several], totals[several], values)
@@ -133,13 +134,14 @@ def check_values(column: PrintedColumn, prints: Numbers, totals: Numbers, values
         )
 
 
-def _kept(values: Frequencies, at: Numbers, wanted: np.ndarray, single: np.ndarray, lost: Numbers) -> Frequencies:
-    """Of the listed values those of wanted fingerprints, without what went of them, which is known where one is alone.
+def _kept(values: Frequencies, at: Numbers, wanted: npt.NDArray[np.bool_], lost: Numbers) -> Frequencies:
+    """Of the listed values those of wanted fingerprints, without what went of them: where some did, one value has it.
 
-    `at`: for each value the number of its fingerprint."""
+    `at`: for each value the number of its fingerprint.
+    """
     if not len(values):
         return EMPTY
-    counts = values.counts.to_numpy() - np.where(single[at], lost[at], 0)
+    counts = values.counts.to_numpy() - lost[at]
     chosen = wanted[at] & (counts > 0)
     return Frequencies(values.values.filter(pa.array(chosen)), pa.array(counts[chosen]))
 
