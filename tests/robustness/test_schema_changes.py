@@ -130,7 +130,7 @@ def _written(root: Path) -> set[str]:
     }
 
 
-@pytest.mark.parametrize("count", [6, pytest.param(200, marks=pytest.mark.long)])
+@pytest.mark.parametrize("count", [16, pytest.param(200, marks=pytest.mark.long)])
 def test_many_partitions_and_another_schema(spark: SparkSession, tmp_path: Path, count: int) -> None:
     """A rename, an addition and a reordering: the files below the table's own stay; the data could as well be gone."""
     catalog = SqlCatalog("c", uri="sqlite://", warehouse=tmp_path.as_uri())
