@@ -96,7 +96,11 @@ class TableLists:
                 flow = self._from_scratch(whole, values)
             else:
                 flow = self._step(whole, changed)
-            printed = self._prints.stepped(self._base.printed)
+            try:
+                printed = self._prints.stepped(self._base.printed)
+            except BaseException:
+                self._store.delete(sorted(flow.paths() - self._base.flow.paths()))
+                raise
             kept = {*self._wanted, *printed.columns}
             self._now = Lists(self._wanted, flow, _cuts(self._layout, kept), printed)
         return self._now

@@ -14,7 +14,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from metastore_assets.config import ColumnPolicy, MetastoreConfig, TableConfig
-from metastore_assets.errors import MetastoreError, NotKeptError
+from metastore_assets.errors import NotKeptError, ProfileError
 from metastore_assets.pipeline import decisions, print_values
 from metastore_assets.pipeline.compact import compact
 from metastore_assets.pipeline.decisions import why_fingerprinted, why_not_fingerprinted
@@ -146,6 +146,28 @@ def test_fingerprints_follow_from_lists(tmp_path: Path) -> None:
     assert lake.refresh().fragments_profiled == 2
     assert dict(lake.top()) == {"a": 2, "d": 2, "e": 2, "c": 1}
     lake.policy = {"frequencies": "auto"}
+    assert lake.refresh().fragments_profiled == 0
+    lake.policy = PRINTED
+    assert lake.refresh().fragments_profiled == 0
+    assert lake.top() == [("a", 2), ("d", 2), ("e", 2)]
+    for policy in ({"frequencies": "off"}, {"frequencies": "auto"}):
+        lake.policy = policy
+        lake.refresh()
+    assert (lake.algorithm(), dict(lake.top())) == ("listed", {"a": 2, "d": 2, "e": 2, "c": 1})
+
+
+def test_what_was_not_kept_is_read(tmp_path: Path) -> None:
+    lake = Words(tmp_path, frequencies="off")
+    lake.words("a", "b")
+    lake.words("a", part=1)
+    lake.refresh()
+    lake.policy = PRINTED
+    assert lake.read_again() == {"word": {"frequencies": 2}}
+    lake.refresh()
+    assert lake.top() == [("a", 2)]
+    lake.policy = {"frequencies": "auto"}
+    assert lake.read_again() == {"word": {"frequencies": 2}}, "few values are worth a list, which fingerprints are not"
+    lake.policy = {"frequencies": "off"}
     assert lake.refresh().fragments_profiled == 0
 
 
@@ -302,8 +324,10 @@ def test_a_file_changed_in_place_is_found_out(tmp_path: Path) -> None:
     lake.words("a", part=1)
     path.write_bytes(b"PAR1" + bytes(len(data) - 8) + b"PAR1")
     os.utime(path, ns=(stat.st_atime_ns, stat.st_mtime_ns))
-    with pytest.raises(MetastoreError, match=r"1\.parquet"):
+    before = sorted((tmp_path / "root" / "t" / "lists").iterdir())
+    with pytest.raises(ProfileError, match=r"1\.parquet"):
         lake.refresh()
+    assert sorted((tmp_path / "root" / "t" / "lists").iterdir()) == before
     path.write_bytes(data)
     os.utime(path, ns=(stat.st_atime_ns, stat.st_mtime_ns))
     lake.refresh()

@@ -33,7 +33,7 @@ _KINDS = [DeltaMapped, IcebergCopyOnWrite, PlainFiles, DeltaCopyOnWrite]
 @pytest.mark.parametrize(
     ("kind", "seed", "length"),
     [
-        pytest.param(DeltaMapped, 0, 4),
+        pytest.param(DeltaMapped, 0, 3),
         *(pytest.param(kind, seed, 12, marks=pytest.mark.long) for kind in _KINDS for seed in range(1, 7)),
     ],
 )
