@@ -14,8 +14,8 @@ more.
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import dataclass, field
-from typing import TypeAlias
+from dataclasses import dataclass
+from typing import Protocol, TypeAlias
 
 import numpy as np
 import numpy.typing as npt
@@ -23,12 +23,13 @@ import pyarrow as pa
 
 from metastore_assets.errors import CorruptionError
 from metastore_assets.lists import ListReader
+from metastore_assets.lists.graph import VALUES, stage_name
 from metastore_assets.lists.printed import PRINTS
 from metastore_assets.pipeline.print_values import PrintedColumn
 from metastore_assets.produce import View
 from metastore_assets.statistics.frequencies import EMPTY, Frequencies, frequencies_of_run, sum_frequencies
 from metastore_assets.statistics.physical import physical_series
-from metastore_assets.statistics.prints import Numbers, Prints, prints_of
+from metastore_assets.statistics.prints import Numbers, Prints, counted_prints, prints_of
 from metastore_assets.statistics.runs import sum_counts
 from metastore_assets.statistics.types import class_named
 
@@ -48,20 +49,21 @@ class Change:
     """What is to be added to the number of values."""
 
 
-@dataclass
-class Known:
-    """What the published lists say of the fingerprints that changed."""
+class Known(Protocol):
+    """What is published of a column."""
 
-    totals: Numbers
-    values: Frequencies = field(default_factory=lambda: EMPTY)
-    """The listed values that have one of them."""
+    def totals(self, prints: Numbers) -> Numbers:
+        """How many rows have a value of each of some ascending fingerprints."""
+
+    def values(self, prints: Prints, new: Frequencies) -> Frequencies:
+        """The listed values of some fingerprints, which so many rows have: all twice at least. `new` may have some."""
 
 
 def change_of(
     column: PrintedColumn,
     more: Prints,
     less: Prints,
-    known_of: Callable[[Numbers], Known],
+    known: Known,
     find_new: Find,
     find_old: Find,
 ) -> Change:
@@ -72,54 +74,81 @@ def change_of(
     """
     changed = np.union1d(more.prints, less.prints)
     gained, lost = more.counts_of(changed), less.counts_of(changed)
-    known = known_of(changed)
-    totals = known.totals + gained - lost
+    before = known.totals(changed)
+    totals = before + gained - lost
     if (totals < 0).any():
         raise CorruptionError(
             f"column {column.path!r}: more values of a fingerprint went than there were: stored profiles "
             "contradict each other; rebuild with `metastore refresh --full`"
         )
-    # How many listed values each of the changed fingerprints has.
-    own = prints_of(known.values, column.bits)
-    shared = np.bincount(np.searchsorted(changed, own), minlength=len(changed))
     several = totals >= 2
-    unknown = several & (((known.totals == 1) & (lost == 0)) | ((shared > 1) & (lost > 0)))
-    kept = _kept(known.values, np.searchsorted(changed, own), several & ~unknown, lost)
-    new, old = find_new(changed[several & (gained > 0)]), find_old(changed[unknown])
-    values = sum_frequencies(((kept, 1), (new, 1), (old, 1)))
+    new = find_new(changed[several & (gained > 0)])
+    listed = known.values(Prints(changed, before).part(before >= 2), new)
+    # How many listed values each of the changed fingerprints has.
+    places = np.searchsorted(changed, prints_of(listed, column.bits))
+    shared = np.bincount(places, minlength=len(changed))
+    unknown = several & (((before == 1) & (lost == 0)) | ((shared > 1) & (lost > 0)))
+    kept = _kept(listed, places, several & ~unknown, lost)
+    values = sum_frequencies(((kept, 1), (new, 1), (find_old(changed[unknown]), 1)))
     check_values(column, changed[several], totals[several], values)
     return Change(
         _signed(changed, gained - lost),
-        _difference(values, known.values, column.type_class),
+        _difference(values, listed, column.type_class),
         int((gained - lost).sum()),
     )
 
 
 @dataclass(frozen=True)
-class KnownOf:
-    """Asks the published lists for what they say of fingerprints of a column."""
+class Published:
+    """What the published lists say of a column. Of long ones little is read where values come that they have."""
 
     view: View
     reader: ListReader
     column: PrintedColumn
 
-    def __call__(self, prints: Numbers) -> Known:
-        keys = pa.table({"column": pa.repeat(pa.scalar(self.column.field_id), len(prints)), "print": pa.array(prints)})
-        found = self.view.groups(PRINTS, keys)
-        before = Prints(found["print"].to_numpy(), found["frequency"].to_numpy())
-        totals = before.counts_of(prints)
-        listed = prints[totals >= 2]
-        if not len(listed):
-            return Known(totals)
-        parts = []
-        for batch in self.reader.batches(self.column.field_id, self.column.type_class):
-            parts.append((self.column.within(Frequencies(batch["value"], batch["frequency"]), listed), 1))
-        return Known(totals, sum_frequencies(parts))
+    def totals(self, prints: Numbers) -> Numbers:
+        """As of `Known`."""
+        found = self.view.groups(PRINTS, self._keys("print", pa.array(prints)))
+        return Prints(found["print"].to_numpy(), found["frequency"].to_numpy()).counts_of(prints)
+
+    def values(self, prints: Prints, new: Frequencies) -> Frequencies:
+        """As of `Known`. A fingerprint whose values are not all among the new ones is looked for in the whole list."""
+        if not len(prints):
+            return EMPTY
+        found = self._looked_up(self.column.within(new, prints.prints))
+        own = counted_prints(prints_of(found, self.column.bits), found.counts.to_numpy())
+        open_ = own.counts_of(prints.prints) != prints.counts
+        parts = [(self.column.within(found, prints.prints[~open_]), 1)]
+        if open_.any():
+            for batch in self.reader.batches(self.column.field_id, self.column.type_class):
+                listed = Frequencies(batch["value"], batch["frequency"])
+                parts.append((self.column.within(listed, prints.prints[open_]), 1))
+        return sum_frequencies(parts)
+
+    def _looked_up(self, values: Frequencies) -> Frequencies:
+        """Those of some values that are listed, as they are listed."""
+        if not len(values):
+            return EMPTY
+        stage = stage_name(VALUES, self.column.type_class)
+        table = self.view.groups(stage, self._keys("value", values.values)).combine_chunks()
+        if not table.num_rows:
+            return EMPTY
+        return Frequencies(table["value"].chunk(0), table["frequency"].chunk(0))
+
+    def _keys(self, name: str, values: pa.Array) -> pa.Table:
+        return pa.table({"column": pa.repeat(pa.scalar(self.column.field_id), len(values)), name: values})
 
 
-def nothing_known(prints: Numbers) -> Known:
+class Nothing:
     """Where nothing is published."""
-    return Known(np.zeros(len(prints), np.int64))
+
+    def totals(self, prints: Numbers) -> Numbers:
+        """As of `Known`."""
+        return np.zeros(len(prints), np.int64)
+
+    def values(self, prints: Prints, new: Frequencies) -> Frequencies:
+        """As of `Known`."""
+        return EMPTY
 
 
 def check_values(column: PrintedColumn, prints: Numbers, totals: Numbers, values: Frequencies) -> None:

@@ -6,7 +6,7 @@ all came: fingerprints are summed, values read for those that occur at least twi
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from functools import partial
 
@@ -22,7 +22,7 @@ from metastore_assets.pipeline.layouts import Layout
 from metastore_assets.pipeline.list_deltas import list_rows
 from metastore_assets.pipeline.list_runs import list_tables
 from metastore_assets.pipeline.plan import Plan
-from metastore_assets.pipeline.print_changes import Change, Known, KnownOf, change_of, check_values, nothing_known
+from metastore_assets.pipeline.print_changes import Change, Known, Nothing, Published, change_of, check_values
 from metastore_assets.pipeline.print_exchange import exchanged_prints
 from metastore_assets.pipeline.print_values import PrintedColumn, Source, find_values, sum_of_prints
 from metastore_assets.produce import Delta, FlowState
@@ -155,10 +155,10 @@ class TablePrints:
         deltas: dict[str, list[Delta]] = {}
         for own in self._columns:
             if own.field_id in stay:
-                known = KnownOf(view, reader, own)
+                known = Published(view, reader, own)
                 change = self._change(own, self._came, self._went, self._stayed, known)
             else:
-                change = self._change(own, self._live, (), (), nothing_known)
+                change = self._change(own, self._live, (), (), Nothing())
             counts[own.field_id] = counts.get(own.field_id, 0) + change.rows
             for table in _print_tables(own.field_id, change.prints):
                 _add(deltas, PRINT_DELTAS, table)
@@ -187,12 +187,12 @@ class TablePrints:
         came: Sequence[Source],
         went: Sequence[FragmentEntry],
         stayed: Sequence[Source],
-        known_of: Callable[[Numbers], Known],
+        known: Known,
     ) -> Change:
         more = sum_of_prints(self._store, column, [own.entry for own in came])
         less = sum_of_prints(self._store, column, went)
         find_new, find_old = (partial(find_values, self._engine, self._store, column, own) for own in (came, stayed))
-        return change_of(column, more, less, known_of, find_new, find_old)
+        return change_of(column, more, less, known, find_new, find_old)
 
 
 def _write_range(loader: Loader, field_id: str, number: int, total: Prints) -> _Range:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Sequence
+from dataclasses import dataclass
 from functools import partial
 
 import numpy as np
@@ -13,7 +14,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from metastore_assets.errors import CorruptionError
-from metastore_assets.pipeline.print_changes import Known, change_of
+from metastore_assets.pipeline.print_changes import change_of
 from metastore_assets.pipeline.print_values import PrintedColumn, is_among
 from metastore_assets.statistics.frequencies import EMPTY, Frequencies, sum_frequencies
 from metastore_assets.statistics.prints import Numbers, Prints, narrowed, prints_of, prints_of_list, sum_prints
@@ -37,9 +38,18 @@ def found(fragments: Sequence[Sequence[int]], wanted: Numbers) -> Frequencies:
     return sum_frequencies((COLUMN.within(listed(own), wanted), 1) for own in fragments)
 
 
-def known(total: Prints, values: Frequencies, asked: Numbers) -> Known:
-    sums = total.counts_of(asked)
-    return Known(sums, COLUMN.within(values, asked[sums >= 2]))
+@dataclass
+class Told:
+    """What the lists of some fragments would say."""
+
+    fragments: Sequence[Sequence[int]]
+
+    def totals(self, asked: Numbers) -> Numbers:
+        return prints(self.fragments).counts_of(asked)
+
+    def values(self, asked: Prints, new: Frequencies) -> Frequencies:
+        assert (asked.counts >= 2).all()
+        return COLUMN.within(candidates(self.fragments), asked.prints)
 
 
 def candidates(fragments: Sequence[Sequence[int]]) -> Frequencies:
@@ -68,7 +78,7 @@ def test_a_step_leads_to_what_there_is(stay: list[list[int]], went: list[list[in
         COLUMN,
         prints(came),
         prints(went),
-        partial(known, prints([*stay, *went]), before),
+        Told([*stay, *went]),
         partial(found, came),
         find_old,
     )
@@ -83,7 +93,7 @@ def test_a_step_leads_to_what_there_is(stay: list[list[int]], went: list[list[in
 
 
 def test_values_that_are_not_there_are_found_out() -> None:
-    nothing = partial(known, prints([]), EMPTY)
+    nothing = Told([])
     with pytest.raises(CorruptionError, match="changed in place"):
         change_of(COLUMN, prints([[1, 1]]), prints([]), nothing, lambda wanted: EMPTY, lambda wanted: EMPTY)
     with pytest.raises(CorruptionError, match="more values of a fingerprint went"):

@@ -15,6 +15,7 @@ from hypothesis import strategies as st
 
 from metastore_assets.config import ColumnPolicy, MetastoreConfig, TableConfig
 from metastore_assets.errors import NotKeptError, ProfileError
+from metastore_assets.lists import ListReader
 from metastore_assets.pipeline import decisions, print_values
 from metastore_assets.pipeline.compact import compact
 from metastore_assets.pipeline.decisions import why_fingerprinted, why_not_fingerprinted
@@ -198,6 +199,19 @@ def test_what_only_goes_is_not_read(tmp_path: Path, monkeypatch: pytest.MonkeyPa
     lake.refresh()
     assert lake.top() == [("a", 2), ("b", 2), ("other 3", 2), ("x", 2)]
     assert sum(read) == 3, "what came, and the two files with a value of it"
+
+
+def test_values_that_come_again_are_looked_up(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A long list is not read for the sake of a few of its values."""
+    lake = Words(tmp_path)
+    lake.words(*(f"{at // 2}" for at in range(400)))
+    lake.refresh()
+    lake.words("7", "8", "8", "new", part=1)
+    with monkeypatch.context() as patched:
+        patched.setattr(ListReader, "batches", None)
+        lake.refresh()
+    assert lake.top()[:3] == [("8", 4), ("7", 3), ("0", 2)]
+    assert lake.table.spread("word").distinct_count == 201
 
 
 def test_what_is_told_and_what_is_refused(tmp_path: Path) -> None:
