@@ -34,7 +34,7 @@ _KINDS = [DeltaMapped, IcebergCopyOnWrite, PlainFiles, DeltaCopyOnWrite]
     ("kind", "seed", "length"),
     [
         pytest.param(DeltaMapped, 0, 3),
-        *(pytest.param(kind, seed, 12, marks=pytest.mark.long) for kind in _KINDS for seed in range(1, 7)),
+        *(pytest.param(kind, seed, 14, marks=pytest.mark.long) for kind in _KINDS for seed in range(6)),
     ],
 )
 def test_what_repeats_is_what_is_counted(
