@@ -17,7 +17,7 @@ from metastore_assets.config import ColumnPolicy
 from metastore_assets.lookup import Metastore, TableLookup
 from metastore_assets.pipeline import prints
 from metastore_assets.pipeline.refresh import refresh
-from tests.robustness.delta_tables import DeltaCopyOnWrite, DeltaMapped
+from tests.robustness.delta_tables import DeltaMapped
 from tests.robustness.file_tables import PlainFiles
 from tests.robustness.histories import History, shuffled
 from tests.robustness.iceberg_tables import IcebergCopyOnWrite
@@ -27,7 +27,7 @@ pytestmark = [
     # Of pyiceberg, where a commit finds nothing to delete.
     pytest.mark.filterwarnings("ignore:Delete operation did not match any records"),
 ]
-_KINDS = [DeltaMapped, IcebergCopyOnWrite, PlainFiles, DeltaCopyOnWrite]
+_KINDS = [DeltaMapped, IcebergCopyOnWrite, PlainFiles]
 
 
 @pytest.mark.parametrize(
