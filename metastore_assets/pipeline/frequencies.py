@@ -23,7 +23,16 @@ from metastore_assets.pipeline.files import FrequencyWriter
 from metastore_assets.pipeline.layouts import Layout
 from metastore_assets.pipeline.states_files import StatesFiles
 from metastore_assets.pipeline.stored import FrequencyReader
-from metastore_assets.spark.tasks import balanced_bins, collected, failure, limit_threads, pack, results
+from metastore_assets.spark.tasks import (
+    balanced_bins,
+    blob_batch,
+    collected,
+    counting,
+    failure,
+    limit_threads,
+    pack,
+    results,
+)
 from metastore_assets.statistics.frequencies import (
     EMPTY,
     Frequencies,
@@ -35,6 +44,7 @@ from metastore_assets.statistics.types import type_class
 from metastore_assets.statistics.user_defined.telling import facts_with_results
 from metastore_assets.store.manifest import ProfileFiles
 from metastore_assets.store.objects import ObjectStore
+from metastore_assets.traffic import is_metered
 
 _TERMS_PER_TASK = 16
 _ROWS_PER_BUCKET = 2_000_000
@@ -153,11 +163,11 @@ def _summed_on_spark(
     bins = balanced_bins([float(len(task.terms) * len(task.buckets)) for task in tasks], slots * 4)
     packed = [pack([tasks[index] for index in group]) for group in bins]
     partials = engine.session.range(0, len(packed), 1, len(packed)).mapInArrow(
-        partial(_read_partials, store, layout, packed), _PARTIAL
+        partial(_read_partials, store, layout, packed, is_metered()), _PARTIAL
     )
     # Buckets are dealt out by number, not by hash: a bucket's file covers the columns it was planned for.
     ordered = partials.repartitionById(buckets, "bucket").sortWithinPartitions("bucket", "total", "position")
-    summed = ordered.mapInArrow(partial(_sum_partials, layout, write), "result binary")
+    summed = ordered.mapInArrow(partial(_sum_partials, layout, write, is_metered()), "result binary")
     return results(collected(summed))
 
 
@@ -186,11 +196,11 @@ def _map_tasks(sums: Sequence[FrequencySum], slots: int) -> tuple[list[_MapTask]
 
 
 def _read_partials(
-    store: ObjectStore, layout: Layout, packed: Sequence[bytes], batches: Iterable[pa.RecordBatch]
+    store: ObjectStore, layout: Layout, packed: Sequence[bytes], counted: bool, batches: Iterable[pa.RecordBatch]
 ) -> Iterator[pa.RecordBatch]:
     """Map side: the partial sum of each column over a chunk of terms, one blob or more per column and sign."""
     limit_threads()
-    with StatesFiles(store) as opened:
+    with counting(counted) as count, StatesFiles(store) as opened:
         for batch in batches:
             for index in batch.column("id").to_pylist():
                 for task in pickle.loads(packed[index]):
@@ -198,6 +208,8 @@ def _read_partials(
                         yield from _partials(opened, layout, task)
                     except MetastoreError as error:
                         yield _row(0, -1, -1, 1, failure(error))
+        if counted:
+            yield _row(0, -1, -1, 1, count())
 
 
 def _partials(opened: StatesFiles, layout: Layout, task: _MapTask) -> Iterator[pa.RecordBatch]:
@@ -223,21 +235,26 @@ def _partials(opened: StatesFiles, layout: Layout, task: _MapTask) -> Iterator[p
             reader.__exit__()
 
 
-def _sum_partials(layout: Layout, write: WriteSums[R], batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+def _sum_partials(
+    layout: Layout, write: WriteSums[R], counted: bool, batches: Iterable[pa.RecordBatch]
+) -> Iterator[pa.RecordBatch]:
     """Reduce side: rows arrive by bucket, profile and column; each column is summed and written."""
     limit_threads()
     rows = _rows(batches)
-    for (_, total), group in groupby(rows, key=lambda row: (row[0], row[1])):
-        if total < 0:
-            yield from (_blob_batch(row[4]) for row in group)
-            continue
-        try:
-            columns = groupby(group, key=lambda row: row[2])
-            lists = ((position, [(_unpacked(row[4]), row[3]) for row in own]) for position, own in columns)
-            outcome = pack(write(total, _full_sums(layout, lists)))
-        except MetastoreError as error:
-            outcome = failure(error)
-        yield _blob_batch(outcome)
+    with counting(counted) as count:
+        for (_, total), group in groupby(rows, key=lambda row: (row[0], row[1])):
+            if total < 0:
+                yield from (blob_batch(row[4]) for row in group)
+                continue
+            try:
+                columns = groupby(group, key=lambda row: row[2])
+                lists = ((position, [(_unpacked(row[4]), row[3]) for row in own]) for position, own in columns)
+                outcome = pack(write(total, _full_sums(layout, lists)))
+            except MetastoreError as error:
+                outcome = failure(error)
+            yield blob_batch(outcome)
+        if counted:
+            yield blob_batch(count())
 
 
 def _full_sums(
@@ -275,10 +292,6 @@ def _rows(batches: Iterable[pa.RecordBatch]) -> Iterator[tuple[int, int, int, in
 def _row(bucket: int, total: int, position: int, sign: int, blob: bytes) -> pa.RecordBatch:
     numbers = [pa.array([number], pa.int32()) for number in (bucket, total, position, sign)]
     return pa.record_batch([*numbers, pa.array([blob], pa.binary())], ["bucket", "total", "position", "sign", "blob"])
-
-
-def _blob_batch(blob: bytes) -> pa.RecordBatch:
-    return pa.record_batch([pa.array([blob], pa.binary())], ["result"])
 
 
 def _blobs(frequencies: Frequencies) -> Iterator[bytes]:

@@ -21,6 +21,7 @@ import pyarrow as pa
 
 from metastore_assets.errors import ObjectExistsError, ObjectNotFoundError, StoreError
 from metastore_assets.store.backend import ObjectInfo, Output
+from metastore_assets.traffic import counted_input, note_read, note_written
 
 _UNFINISHED = re.compile(r"\.[0-9a-f]{32}\.tmp")
 
@@ -48,7 +49,9 @@ class LocalFiles:
     def read(self, path: str) -> bytes:
         full = self._full(path)
         with self._explained("read", full), open(full, "rb") as file:
-            return file.read()
+            data = file.read()
+        note_read(full, len(data))
+        return data
 
     def write(self, path: str, data: bytes, *, create: bool) -> None:
         with self._temporary(path) as (temporary, file, full):
@@ -56,6 +59,7 @@ class LocalFiles:
             file.sync()
             if not create:
                 os.replace(temporary, full)
+                note_written(full, len(data))
                 return
             try:
                 os.link(temporary, full)
@@ -65,6 +69,7 @@ class LocalFiles:
                 # What Linux says of file systems without hard links; permission to write here was just shown.
                 raise OSError(errno.EOPNOTSUPP, os.strerror(errno.EOPNOTSUPP)) from error
             os.unlink(temporary)
+            note_written(full, len(data))
 
     def list(self, prefix: str) -> list[ObjectInfo]:
         found: list[ObjectInfo] = []
@@ -98,14 +103,16 @@ class LocalFiles:
     def open_input(self, path: str) -> pa.NativeFile:
         full = self._full(path)
         with self._explained("read", full):
-            return pa.OSFile(full, "r")
+            return counted_input(pa.OSFile(full, "r"), full)
 
     @contextmanager
     def create_output(self, path: str) -> Iterator[Output]:
         with self._temporary(path) as (temporary, file, full):
             yield file
+            size = file.tell()
             file.sync()
             os.replace(temporary, full)
+            note_written(full, size)
 
     def remove_unfinished(self, before: datetime) -> int:
         removed = 0
