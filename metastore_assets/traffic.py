@@ -41,7 +41,7 @@ class Count:
 @dataclass
 class _Tally:
     files: set[bytes] = field(default_factory=set)
-    bytes: int = 0
+    size: int = 0
 
     def add(self, files: frozenset[bytes], size: int) -> None:
         with _lock:
