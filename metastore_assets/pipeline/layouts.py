@@ -15,6 +15,7 @@ from metastore_assets.errors import ConfigError
 from metastore_assets.formats.base import FIELD_ID, INITIAL_DEFAULT
 from metastore_assets.messages import close_names, listed
 from metastore_assets.pipeline.signatures import Signature, digest, signature, signature_of
+from metastore_assets.statistics.keyed_hashing import column_key
 from metastore_assets.statistics.leaves import LeafColumn, schema_leaves
 
 _MERGE_VERSION = "4"
@@ -145,6 +146,8 @@ def table_layout(schema: pa.Schema, table: TableConfig, decided: Mapping[str, De
 
 def _policy(table: TableConfig, leaf: LeafColumn, decided: Mapping[str, Decided]) -> KeptPolicy:
     policy = table.policy(leaf.path)
+    if policy.values == "hidden" and table.hidden_key is not None:
+        policy = policy.keyed(column_key(table.hidden_key, table.name, leaf.field_id))
     if policy.frequencies != "auto" or leaf.field_id not in decided:
         return policy
     return policy.decided(decided[leaf.field_id])

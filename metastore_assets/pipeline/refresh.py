@@ -24,6 +24,7 @@ from metastore_assets.formats.base import SnapshotReference, TableFormat
 from metastore_assets.pipeline.assemble import next_version
 from metastore_assets.pipeline.decisions import planned_decisions, recorded_decisions, settled
 from metastore_assets.pipeline.engine import Engine
+from metastore_assets.pipeline.hidden_key import with_hidden_key
 from metastore_assets.pipeline.layouts import Decided, Layout, Layouts, table_layout
 from metastore_assets.pipeline.lists import discard_lists
 from metastore_assets.pipeline.moved import without_moves
@@ -51,14 +52,15 @@ def plan_refresh(
     config: MetastoreConfig, table: TableConfig, *, full: bool = False, partitions: Collection[str] = ()
 ) -> Plan:
     """What `refresh` would do now, without doing it. Reads metadata only."""
-    versions = _versions(config, table)
+    versions, table = _versions(config, table), with_hidden_key(config, table)
     table_format = open_table_format(table, _memory(versions, full=full))
     return _plan(versions, table_format, table, (), full=full, partitions=partitions, made={})
 
 
 def is_current(config: MetastoreConfig, table: TableConfig, version: Version) -> bool:
     """Whether a version describes the table's current snapshot under the configured policies."""
-    return _is_current(open_table_format(table, Memory(lambda: version.memory)), table, version)
+    table_format = open_table_format(table, Memory(lambda: version.memory))
+    return _is_current(table_format, with_hidden_key(config, table), version)
 
 
 def refresh(
@@ -88,6 +90,7 @@ def refresh(
     progress(Progress(table.name, "plan"))
     with metered() as meter, _telling_what_stands(versions):
         with step("plan"):
+            table = with_hidden_key(config, table, make=True)
             memory = _memory(versions, full=full)
             table_format = open_table_format(table, memory, TaskReader(spark))
         for _ in range(_ATTEMPTS):

@@ -25,6 +25,8 @@ from metastore_assets.traffic import counted_input, note_read, note_written
 
 _UNFINISHED = re.compile(r"\.[0-9a-f]{32}\.tmp")
 
+_SHARED, _PRIVATE = 0o666, 0o600
+"""Permissions of new files, of which the user's mask takes some away."""
 _ADVICE = {
     errno.ENOENT: "the folder cannot be created there; set another root",
     errno.EACCES: "no permission; give this user access, or set another root",
@@ -53,8 +55,8 @@ class LocalFiles:
         note_read(full, len(data))
         return data
 
-    def write(self, path: str, data: bytes, *, create: bool) -> None:
-        with self._temporary(path) as (temporary, file, full):
+    def write(self, path: str, data: bytes, *, create: bool, private: bool) -> None:
+        with self._temporary(path, _PRIVATE if private else _SHARED) as (temporary, file, full):
             file.write(data)
             file.sync()
             if not create:
@@ -144,14 +146,14 @@ class LocalFiles:
                     yield entry
 
     @contextmanager
-    def _temporary(self, path: str) -> Iterator[tuple[str, _Output, str]]:
+    def _temporary(self, path: str, mode: int = _SHARED) -> Iterator[tuple[str, _Output, str]]:
         """A new file beside `path`, under a name that `list` hides, gone when the block ends unless renamed."""
         full = self._full(path)
         folder = os.path.dirname(full)
         temporary = os.path.join(folder, f".{uuid.uuid4().hex}.tmp")
         with self._explained("write", full):
             _make_folders(folder)
-            file = _Output(temporary, full)
+            file = _Output(temporary, full, mode)
         try:
             yield temporary, file, full
         except OSError as error:
@@ -178,9 +180,10 @@ class LocalFiles:
 class _Output(io.RawIOBase):
     """A file being written whose failures are StoreErrors, also when pyarrow is the one that writes."""
 
-    def __init__(self, temporary: str, full: str) -> None:
+    def __init__(self, temporary: str, full: str, mode: int) -> None:
         self._full = full
-        self._file = io.BufferedWriter(io.FileIO(temporary, "x"), 1 << 20)
+        opened = io.FileIO(temporary, "x", opener=lambda name, flags: os.open(name, flags, mode))
+        self._file = io.BufferedWriter(opened, 1 << 20)
 
     def writable(self) -> bool:
         return True

@@ -52,7 +52,7 @@ class RemoteObjects:
         note_read(self.place(path), len(data))
         return data
 
-    def write(self, path: str, data: bytes, *, create: bool) -> None:
+    def write(self, path: str, data: bytes, *, create: bool, private: bool) -> None:
         with self._explained("write", path):
             obstore.put(self._store, path, data, mode="create" if create else "overwrite")
         note_written(self.place(path), len(data))
