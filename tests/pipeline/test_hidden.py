@@ -154,7 +154,9 @@ def test_sketches_are_those_from_scratch_under_the_same_key_alone(spark: SparkSe
     for anew in (same_key, other_key):
         refresh(anew, anew.table("t"), lambda: spark)
     assert sketches(same_key) == sketches(own)
-    assert all(left[1] != right[1] for left, right in zip(sketches(own).values(), sketches(other_key).values(), strict=True))
+    assert all(
+        left[1] != right[1] for left, right in zip(sketches(own).values(), sketches(other_key).values(), strict=True)
+    )
     assert [left[0] for left in sketches(own).values()] == [right[0] for right in sketches(other_key).values()]
     secret = key.read_text().strip()
     key.unlink()
