@@ -14,9 +14,11 @@ from metastore_assets.errors import (
     ConfigError,
     CorruptionError,
     MetastoreError,
+    ObjectNotFoundError,
     StoreError,
     TableNotFoundError,
     VersionConflictError,
+    VersionNotFoundError,
     WorkerEndedError,
 )
 from metastore_assets.formats import Memory, open_table_format
@@ -110,7 +112,7 @@ def refresh(
                     continue  # The table moved on while it was read; what is done already is kept.
                 raise profile_error(table, failures, len(profiled.entries))
             fragments = {**plan.reused, **{entry.id: entry for entry in profiled.entries}}
-            with step("decide"):
+            with step("decide"), _telling_what_is_missing(table):
                 with saving(versions, profiled):
                     asked, plan = plan.layout, settled(engine, versions.objects, table, plan, fragments)
                     fragments = without_lists(engine, versions.objects, asked, plan.layout, fragments)
@@ -120,7 +122,7 @@ def refresh(
                     plan = without_moves(engine, versions.objects, plan, fragments)
             changed = len(plan.changed_partitions)
             progress(Progress(table.name, "reduce", 0, changed, "partitions", changed))
-            with step("reduce"):
+            with step("reduce"), _telling_what_is_missing(table):
                 new = next_version(
                     engine,
                     versions.objects,
@@ -164,6 +166,19 @@ def _telling_what_stands(versions: VersionStore) -> Iterator[None]:
         raise TableNotFoundError(
             f"{error}; version {newest} of table {versions.table!r} stays readable, but is of a table that is "
             "gone: bring its files back, or take it out of the configuration"
+        ) from error
+
+
+@contextmanager
+def _telling_what_is_missing(table: TableConfig) -> Iterator[None]:
+    """Where only stored state is read: what the last version names must be there."""
+    try:
+        yield
+    except (ObjectNotFoundError, VersionNotFoundError) as error:
+        cause = error.__cause__ if isinstance(error.__cause__, ObjectNotFoundError) else error
+        raise CorruptionError(
+            f"table {table.name!r}: {cause}, though the last version names it; that version stands as it is, and "
+            f"`metastore refresh {table.name} --full` reads everything again"
         ) from error
 
 

@@ -25,7 +25,7 @@ from metastore_assets.statistics.told import as_kept
 from metastore_assets.statistics.types import TypeClass, type_class, type_text
 from metastore_assets.statistics.user_defined.telling import with_user_defined
 
-HIDDEN = "its values are hidden, as its policy says"
+HIDDEN = "its values are hidden by its policy `values: hidden`; with `shown` a refresh reads them"
 """The reason that is given for columns of which no value may be told."""
 
 

@@ -90,7 +90,10 @@ class History(ABC):
 
     def append(self, count: int | None = None) -> None:
         rows = self.drawn(count or self.draw.randrange(1, 40))
-        self._append(self.model.arrow(rows, self._some_columns()))
+        only = self._some_columns()
+        if only:
+            rows = {key: {name: value for name, value in row.items() if name in only} for key, row in rows.items()}
+        self._append(self.model.arrow(rows, only))
         self.model.rows |= rows
 
     def delete(self) -> None:
