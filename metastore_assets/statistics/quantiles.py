@@ -141,9 +141,9 @@ def _curve(digest: Digest) -> tuple[npt.NDArray[np.float64], npt.NDArray[np.floa
     half = digest.weights / 2
     places = np.stack([ends - np.where(single, digest.weights, half), ends - np.where(single, 0, half)], axis=1)
     means = np.repeat(digest.means, 2)
-    places = np.concatenate([[0], places.ravel(), ends[-1:]])
+    places = np.concatenate([[0.0], places.ravel(), ends[-1:]])
     points = np.concatenate([[digest.minimum], means, [digest.maximum]])
-    return places, points * _shrink(digest.minimum, digest.maximum)
+    return np.asarray(places, np.float64), points * _shrink(digest.minimum, digest.maximum)
 
 
 def _steps(ends: npt.NDArray[np.int64], counts: npt.NDArray[np.int64]) -> npt.NDArray[np.float64]:

@@ -165,3 +165,35 @@ def test_a_run_that_is_missing_is_named_and_made_anew(small: Path) -> None:
     assert [one["version"] for one in answer("versions", "t", config=small)] == [1]
     assert answer("refresh", "t", "--full", config=small)["version"] == 2
     assert [one["value"] for one in answer("quantile", "t", "kept", "0.9", config=small)] == [3]
+
+
+def test_ranks_imply_all_values(tmp_path: Path) -> None:
+    """Of a column that `auto` would not list."""
+    (tmp_path / "lake").mkdir()
+    numbers = range(70_000)
+    pq.write_table(pa.table({"ranked": numbers, "auto": numbers}), tmp_path / "lake" / "a.parquet")
+    config = tmp_path / "metastore.yaml"
+    start = "root: root\nengine: auto\ntables:\n  - name: t\n    uri: lake\n    columns:\n      ranked: {ranks: on"
+    config.write_text(f"{start}}}\n")
+    answer("refresh", "t", config=config)
+    rank = answer("rank", "t", "ranked", "123", config=config)
+    assert (rank["rank"], rank["frequency"], rank["guarantee"]) == (123, 1, "exact")
+    assert answer("rank", "t", "auto", "123", config=config)["guarantee"] == "estimate"
+    for policy in ("frequencies: 'off'", "values: hidden"):
+        config.write_text(f"{start}, {policy}}}\n")
+        message = error_of(run("refresh", "t", config=config))
+        assert "table 't'" in message
+        assert "columns.ranked: `ranks: on` takes a list of all values" in message
+
+
+def test_a_statistic_of_lists_needs_a_list(small: Path) -> None:
+    """Where a column asks for it itself; where the table does, it is absent from columns without lists."""
+    text = small.read_text()
+    shipped = "metastore_assets.statistics.user_defined.shipped:OutsideFences"
+    small.write_text(text.replace("{frequencies: 'off'}", f"{{frequencies: 'off', statistics: ['{shipped}']}}"))
+    message = error_of(run("refresh", "t", config=small))
+    assert message.startswith("table 't': columns.dropped.statistics: ")
+    assert "`frequencies: all`" in message
+    assert [one["version"] for one in answer("versions", "t", config=small)] == [1]
+    small.write_text(f"{text}    statistics: ['{shipped}']\n")
+    assert answer("refresh", "t", config=small)["version"] == 2
