@@ -25,8 +25,8 @@ _RUNS = 5
 
 
 def run() -> list[Row]:
-    """Half of the changed rows are added and half removed, by a file that comes and one that goes. The ratio is a second
-    to our time, warm; DuckDB's is beside it.
+    """Half of the changed rows are added and half removed, by a file that comes and one that goes. The ratio is a
+    second to our time, warm; DuckDB's is beside it.
     """
     lake = FOLDER / "quantiles"
     shutil.rmtree(lake, ignore_errors=True)
