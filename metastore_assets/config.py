@@ -138,14 +138,15 @@ class TableConfig(ConfigModel):
         return value if value is None else _text(value)
 
     @model_validator(mode="after")
-    def _ranks_have_values(self) -> TableConfig:
+    def _lists_have_values(self) -> TableConfig:
         for column in self.columns:
             policy = self.policy(column)
-            if policy.ranks == "on" and (policy.frequencies == "off" or policy.values == "hidden"):
+            if policy.needs_lists and (policy.frequencies == "off" or policy.values == "hidden"):
                 against = "frequencies: off" if policy.frequencies == "off" else "values: hidden"
+                key = policy.needs_lists
                 raise ValueError(
-                    f"columns.{column}: `ranks: on` takes a list of all values, and `{against}` keeps none: "
-                    f"leave that out, or give the column `ranks: off`"
+                    f"columns.{column}: `{key}: on` takes a list of all values, and `{against}` keeps none: "
+                    f"leave that out, or give the column `{key}: off`"
                 )
         return self
 
@@ -163,8 +164,8 @@ class TableConfig(ConfigModel):
         # What is inside a column is as hidden as the column.
         if any(each.values == "hidden" and column.startswith(f"{name}.") for name, each in self.columns.items()):
             policy = policy.model_copy(update={"values": "hidden"})
-        # Every list of all values gives ranks.
-        if policy.ranks == "on" and policy.frequencies == "auto":
+        # Every list of all values gives ranks; by partition it is kept beside it.
+        if policy.needs_lists and policy.frequencies == "auto":
             policy = policy.model_copy(update={"frequencies": "all"})
         return policy
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 from functools import partial
@@ -146,6 +146,37 @@ def _list_differences(column: str, stored: Frequencies, found: Frequencies) -> I
     yield Difference(
         column, "frequencies", f"{first}: {own.get(first, 0)}{more}", f"{first}: {other.get(first, 0)}{more}"
     )
+
+
+def partition_differences(layout: Layout, stored: ListReader, found: ListReader) -> Iterator[Difference]:
+    """Columns of which it is kept by partition which values there are, and that have others."""
+    for leaf, _ in layout.leaves:
+        kept = [leaf.field_id in each.by_partition for each in (stored, found)]
+        own, other = (
+            list(each.batches_by_partition(leaf.field_id)) if leaf.field_id in each.by_partition else []
+            for each in (stored, found)
+        )
+        if kept[0] != kept[1]:
+            yield Difference(leaf.path, "by_partition", *("kept" if each else "not kept" for each in kept))
+        elif own or other:
+            rows = [_rows_by_partition(batches) for batches in (own, other)]
+            wrong = sorted(key for key in rows[0].keys() | rows[1].keys() if rows[0].get(key) != rows[1].get(key))
+            if wrong:
+                more = f" (and {len(wrong) - 1:,} more)" if len(wrong) > 1 else ""
+                value, partition = wrong[0]
+                texts = (f"{value} in {partition}: {each.get(wrong[0], 0)}{more}" for each in rows)
+                yield Difference(leaf.path, "by_partition", *texts)
+
+
+def _rows_by_partition(batches: Sequence[pa.RecordBatch]) -> dict[tuple[str, str], int]:
+    """Frequencies by value, as text, and partition."""
+    return {
+        (str(value), partition): count
+        for batch in batches
+        for value, partition, count in zip(
+            batch["value"], batch["partition"].to_pylist(), batch["frequency"].to_pylist(), strict=True
+        )
+    }
 
 
 def _same_bins(left: Histogram | None, right: Histogram | None) -> bool:
