@@ -15,7 +15,6 @@ from metastore_assets.statistics.frequencies import Frequencies
 from metastore_assets.store.manifest import ProfileFiles
 from metastore_assets.store.objects import ObjectStore
 
-
 _PROFILES_PER_DELTA = 16
 _SMALL = 200_000
 """Values of lists that are read here and now; of more, how many there are is not known before they are read."""
