@@ -199,7 +199,7 @@ def test_the_list_of_a_partition_is_summed_from_what_is_less(plain: Plain, monke
         return real(engine, store, folder, layout, sums)
 
     monkeypatch.setattr(reduce, "sum_columns", told)
-    values = {"large": [*range(20_000), 3, 3], **{f"{at}": [at, at + 1, 50_000 + at] for at in range(12)}}
+    values = {"large": [*range(50_000), 3, 3], **{f"{at}": [at, at + 1, 60_000 + at] for at in range(12)}}
     for name, own in values.items():
         plain.put(f"p=1/{name}", pa.table({"x": own}))
     plain.put("p=2/one", pa.table({"x": [1]}))
