@@ -3,6 +3,7 @@
     lists of the fragments that came (+) and went (−)
       → values        sum, by (column, value): frequency            the primary order: ranks come from it
           → frequencies   by (column, frequency ↓, value)           the order that people and planners ask for
+                          of values that occur twice or more: the others follow, in the order of `values`
           → facts         sum, by (column, frequency): values       distinct, duplicates and entropy follow
 
     the same lists, with the partition that they are of, of columns with `by_partition: on`
@@ -75,6 +76,7 @@ def _stages(type_class: str) -> list[Node]:
             ("column", "frequency", "value"),
             count="values",
             descending=("frequency",),
+            least=("frequency", 2),
             is_followed=False,
         ),
         SumStage(stage_name(FACTS, type_class), (values,), ("column", "frequency"), count="values", is_followed=False),

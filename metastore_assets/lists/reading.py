@@ -6,7 +6,7 @@ import math
 from collections import Counter
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
-from itertools import groupby
+from itertools import chain, groupby
 
 import numpy as np
 import pyarrow as pa
@@ -60,8 +60,10 @@ class ListReader:
             return []
         return [run.path for run in self._view.runs(stage_name(VALUES, type_class))]
 
-    def top(self, column: str, type_class: str, n: int) -> pa.Table:
-        """The n most frequent values, by decreasing frequency, then value: `value`, `frequency`."""
+    def top(self, column: str, type_class: str, n: int, least: int = 1) -> pa.Table:
+        """The n most frequent values of those that occur `least` times or more, by decreasing frequency, then value:
+        `value`, `frequency`.
+        """
         start = pa.table(
             {
                 "column": pa.array([column]),
@@ -69,14 +71,17 @@ class ListReader:
                 "value": pa.nulls(1, rows_of(type_class).key.field("value").type),
             }
         )
-        found: list[pa.Table] = []
-        for table in self._from(FREQUENCIES, type_class, column, start) if n else ():
-            found.append(table.select(["value", "frequency"]).slice(0, n))
-            n -= found[-1].num_rows
-            if n <= 0:
-                break
+        repeated = self._from(FREQUENCIES, type_class, column, start)
+        single = (own.filter(pc.equal(own["frequency"], 1)) for own in self._values(column, type_class))
         schema = pa.schema({"value": rows_of(type_class).key.field("value").type, "frequency": pa.int64()})
-        return pa.concat_tables([schema.empty_table(), *found])
+        found = [schema.empty_table()]
+        for table in chain(repeated, single if least <= 1 else ()) if n else ():
+            own = table.select(schema.names)
+            found.append(own.filter(pc.greater_equal(own["frequency"], least)).slice(0, n))
+            n -= found[-1].num_rows
+            if n <= 0 or (own.num_rows and found[-1].num_rows < own.num_rows):
+                break
+        return pa.concat_tables(found)
 
     def frequencies(self, column: str, type_class: str) -> Frequencies:
         """All values of a column with their frequencies."""

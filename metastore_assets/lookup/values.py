@@ -108,7 +108,7 @@ class ColumnValues:
         values = self._profile.top(row.field_id, n) if self._has_own_lists else None
         if values is None:
             name, lists = self._stored()
-            table = lists.top(row.field_id, name, n)
+            table = lists.top(row.field_id, name, n, cut.least_frequency)
             values = list(zip(table["value"], table["frequency"].to_pylist(), strict=True))
         return [(value, frequency) for value, frequency in values if frequency >= cut.least_frequency]
 

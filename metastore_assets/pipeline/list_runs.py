@@ -65,8 +65,9 @@ def _tables(type_class: str, lists: Sequence[tuple[str, Frequencies]]) -> dict[s
         rows = list_rows(column, own, schema)
         values.append(rows)
         counts = own.counts.to_numpy()
-        order = np.argsort(-counts, kind="stable")
-        ranked = rows.take(pa.array(order)).append_column("values", pa.array(np.ones(len(own), np.int64)))
+        repeated = np.flatnonzero(counts > 1)
+        order = repeated[np.argsort(-counts[repeated], kind="stable")]
+        ranked = rows.take(pa.array(order)).append_column("values", pa.array(np.ones(len(order), np.int64)))
         frequencies.append(ranked.select(["column", "frequency", "value", "values"]))
         often, number = np.unique(counts, return_counts=True)
         facts.append(

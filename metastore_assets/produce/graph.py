@@ -127,6 +127,7 @@ def _digests(node: Node, rows: Rows, inputs: list[Rows]) -> tuple[str, str]:
         parts.append([node.revision, _hook(node.preserve)])
     if isinstance(node, SumStage):
         parts.append([node.revision, node.key, node.amounts, node.count, *(["signed"] if node.signed else [])])
+        parts += [["least", *node.least]] if node.least else []
     return _digest(parts), _digest(form)
 
 

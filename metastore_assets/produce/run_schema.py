@@ -63,9 +63,20 @@ class RunSchema:
         return tuple(name for name in self.amounts if self.schema.field(name).type == pa.int64())
 
     @cached_property
-    def delta_columns(self) -> tuple[str, ...]:
-        """Columns of keys whose values are stored as differences: sorted, they are small, and quick to read."""
-        return tuple(name for name in self.order.columns if _is_integral(self.schema.field(name).type))
+    def encodings(self) -> dict[str, str]:
+        """How columns of keys are stored that are small, and quick to read, because rows are sorted by them.
+
+        Of the last one hardly two rows beside each other have the same, so that it needs no dictionary: texts share how
+        they begin, and floats their first bytes.
+        """
+        *_, last = self.order.columns
+        types = {name: self.schema.field(name).type for name in self.order.columns}
+        found = {name: "DELTA_BINARY_PACKED" for name, type_ in types.items() if _is_integral(type_)}
+        if pa.types.is_floating(types[last]):
+            found[last] = "BYTE_STREAM_SPLIT"
+        elif pa.types.is_string(types[last]) or pa.types.is_binary(types[last]):
+            found[last] = "DELTA_BYTE_ARRAY"
+        return found
 
     @cached_property
     def empty(self) -> pl.DataFrame:

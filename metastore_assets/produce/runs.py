@@ -82,7 +82,7 @@ class RunWriter:
         self.gone = 0
         self._run_schema = run_schema
         self._row_group_rows = row_group_rows
-        self._context = storage.parquet_writer(self.path, run_schema.file_schema, delta=run_schema.delta_columns)
+        self._context = storage.parquet_writer(self.path, run_schema.file_schema, encodings=run_schema.encodings)
         self._waiting: list[pl.DataFrame] = []
         self._first: list[pl.DataFrame] = []
         self._last: list[pl.DataFrame] = []

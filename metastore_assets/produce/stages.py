@@ -172,6 +172,8 @@ class SumStage:
     amounts: tuple[str, ...] = ()
     count: str | None = None
     descending: tuple[str, ...] = ()
+    least: tuple[str, int] | None = None
+    """An integer column of the feeders' rows, and what it is at least in the rows that count."""
     revision: str = "1"
     signed: bool = False
     """Whether totals of amounts may be below zero, as balances are. Else that is a corruption; a count's always is."""
@@ -191,9 +193,13 @@ class SumStage:
     def target(self, feeder: Rows) -> Rows:
         """Keys and totals of the stage, whose feeders have such rows. Raises GraphError."""
         fields = {field.name: field for field in feeder.schema}
-        missing = [name for name in (*self.key, *self.amounts) if name not in fields]
+        named = (*self.key, *self.amounts, *(self.least[:1] if self.least else ()))
+        missing = [name for name in named if name not in fields]
         if missing:
             raise GraphError(f"stage {self.name!r}: its feeders have no column {missing[0]!r}, but {list(fields)}")
+        if self.least and not pa.types.is_integer(fields[self.least[0]].type):
+            type_ = fields[self.least[0]].type
+            raise GraphError(f"stage {self.name!r}: least names {self.least[0]!r}, which is {type_}, not an integer")
         totals = [pa.field(name, _total(self.name, fields[name])) for name in self.amounts]
         if self.count is not None:
             totals.append(pa.field(self.count, pa.int64()))

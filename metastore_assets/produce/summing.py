@@ -111,7 +111,7 @@ def _delta_rows(stage: Typed, delta: Delta) -> Iterator[pl.DataFrame]:
     assert isinstance(node, SumStage)
     assert stage.input is not None
     fields = {field.name: field for field in stage.input.schema}
-    schema = pa.schema([fields[name] for name in dict.fromkeys((*node.key, *node.amounts))])
+    schema = pa.schema([fields[name] for name in dict.fromkeys((*node.key, *node.amounts, *(node.least or ())[:1]))])
     for table in typed_tables(" or ".join(node.feeders), schema, delta.batches()):
         yield frame_of(table)
 
@@ -139,6 +139,9 @@ def _was_and_is(feeder: Feeder, news: pl.DataFrame) -> Sequence[tuple[pl.DataFra
 def _amounts(stage: Typed, values: pl.DataFrame, sign: int) -> pl.DataFrame:
     node, run_schema = stage.node, stage.content
     assert isinstance(node, SumStage)
+    if node.least is not None:
+        name, least = node.least
+        values = values.filter(pl.col(name) >= least)
     for name in node.amounts:
         if values[name].null_count():
             key = values.filter(pl.col(name).is_null()).select(node.key)[0]

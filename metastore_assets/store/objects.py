@@ -100,18 +100,18 @@ class ObjectStore:
         path: str,
         schema: pa.Schema,
         *,
-        delta: Sequence[str] = (),
+        encodings: Mapping[str, str] | None = None,
         bounded: Sequence[str] | None = None,
         lean: Lean | None = None,
     ) -> Iterator[ParquetTableWriter]:
         """Write one Parquet object table by table; visible when the block ends well, never when it raises.
 
-        `delta` names columns of integers, dates or times that are stored as differences, which suits sorted ones;
-        `bounded` those that get a minimum and maximum per row group, without it all of short values.
+        `encodings` of columns, by name, suit sorted rows: these columns have no dictionaries, others do. `bounded`
+        names those that get a minimum and maximum per row group, without it all of short values.
         """
         with (
             self._backend.create_output(_checked(path)) as sink,
-            parquet_writer(sink, schema, delta, bounded, lean) as writer,
+            parquet_writer(sink, schema, encodings, bounded, lean) as writer,
         ):
             yield writer
 

@@ -72,7 +72,7 @@ def nodes(kind: str) -> list[Any]:
     return [
         DeltaRoot("lists", Rows(key, pa.schema([("frequency", pa.int64())]))),
         SumStage("values", ("lists",), key=("column", "value"), amounts=("frequency",)),
-        SumStage("frequencies", ("values",), key=by_frequency, count="values", descending=("frequency",)),
+        SumStage("frequencies", ("values",), by_frequency, (), "values", ("frequency",), least=("frequency", 2)),
         SumStage("facts", ("values",), key=("column", "frequency"), count="values"),
     ]
 
@@ -144,7 +144,7 @@ class Lists:
         """Every stage holds what counting gives, in its order."""
         counted = sorted((column, value, count) for (column, value), count in self.counts.items())
         assert self.rows("values", "column", "value", "frequency") == counted
-        by_frequency = sorted((column, -count, value) for column, value, count in counted)
+        by_frequency = sorted((column, -count, value) for column, value, count in counted if count > 1)
         found = self.rows("frequencies", "column", "frequency", "value", "values")
         assert found == [(column, -count, value, 1) for column, count, value in by_frequency]
         facts = sorted(Counter((column, count) for column, _, count in counted).items())

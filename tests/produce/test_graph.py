@@ -139,6 +139,8 @@ def test_every_stage_has_ports_and_every_port_a_feeder(ports: Any) -> None:
         ({"key": ("k",), "amounts": ()}, "total"),
         ({"key": (), "amounts": ("x",)}, "total"),
         ({"key": ("k",), "amounts": ("x",), "descending": ("x",)}, "x"),
+        ({"key": ("k",), "amounts": ("x",), "least": ("z", 2)}, "'z'"),
+        ({"key": ("k",), "amounts": ("x",), "least": ("f", 2)}, "double, not an integer"),
     ],
 )
 def test_sums_that_cannot_be(store: ObjectStore, options: dict[str, Any], match: str) -> None:
