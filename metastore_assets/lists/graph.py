@@ -23,6 +23,7 @@ from collections.abc import Iterable
 import pyarrow as pa
 
 from metastore_assets.produce import Dataflow, DeltaRoot, Executor, Rows, Settings, SumStage
+from metastore_assets.produce.rows import FEW
 from metastore_assets.produce.stages import Node
 from metastore_assets.statistics.types import class_named
 from metastore_assets.store.objects import ObjectStore
@@ -49,7 +50,7 @@ def rows_of(type_class: str, *, by_partition: bool = False) -> Rows:
     """The rows that come and go: `column`, `value`, and by partition its key as `partition`; `frequency`."""
     key = pa.schema({"column": pa.string(), "value": class_named(type_class).arrow})
     if by_partition:
-        key = key.append(pa.field("partition", pa.string()))
+        key = key.append(pa.field("partition", pa.string(), metadata=FEW))
     return Rows(key, pa.schema({"frequency": pa.int64()}))
 
 
