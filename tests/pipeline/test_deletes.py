@@ -16,7 +16,7 @@ from metastore_assets.pipeline.refresh import refresh
 from tests.pipeline.support import assert_same, everything
 from tests.pipeline.test_refresh import no_spark
 
-FILES = 24
+FILES = 18
 
 
 def put(folder: Path, number: int, draw: random.Random, count: int) -> None:
