@@ -107,12 +107,12 @@ class ListReader:
                 break
         return found
 
-    def batches_by_partition(self, column: str) -> Iterator[pa.RecordBatch]:
-        """The rows of a column of `by_partition` as they came: `column`, `value`, `partition`, `frequency`."""
-        key = rows_of(self.by_partition[column], by_partition=True).key
-        first = [pa.array([column]), *(pa.nulls(1, field.type) for field in list(key)[1:])]
-        for table in self._by_partition(column, pa.table(first, names=key.names)):
-            yield from table.to_batches()
+    def table_by_partition(self, column: str) -> pa.Table:
+        """All rows of a column of `by_partition`: `column`, `value`, `partition`, `frequency`, in that order."""
+        rows = rows_of(self.by_partition[column], by_partition=True)
+        first = [pa.array([column]), *(pa.nulls(1, field.type) for field in list(rows.key)[1:])]
+        found = self._by_partition(column, pa.table(first, names=rows.key.names))
+        return pa.concat_tables([rows.schema.empty_table(), *found])
 
     def counts(self, column: str, type_class: str) -> list[tuple[int, int]]:
         """(Frequency, number of values that occur so often), by increasing frequency."""

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass
 from functools import partial
@@ -149,34 +149,28 @@ def _list_differences(column: str, stored: Frequencies, found: Frequencies) -> I
 
 
 def partition_differences(layout: Layout, stored: ListReader, found: ListReader) -> Iterator[Difference]:
-    """Columns of which it is kept by partition which values there are, and that have others."""
+    """Columns of which it is kept which partitions hold which values, and that have others: the first one of each."""
     for leaf, _ in layout.leaves:
         kept = [leaf.field_id in each.by_partition for each in (stored, found)]
-        own, other = (
-            list(each.batches_by_partition(leaf.field_id)) if leaf.field_id in each.by_partition else []
-            for each in (stored, found)
-        )
         if kept[0] != kept[1]:
             yield Difference(leaf.path, "by_partition", *("kept" if each else "not kept" for each in kept))
-        elif own or other:
-            rows = [_rows_by_partition(batches) for batches in (own, other)]
-            wrong = sorted(key for key in rows[0].keys() | rows[1].keys() if rows[0].get(key) != rows[1].get(key))
+        elif kept[0]:
+            own, other = (each.table_by_partition(leaf.field_id) for each in (stored, found))
+            if own.equals(other):
+                continue
+            left, right = _rows_by_partition(own), _rows_by_partition(other)
+            wrong = sorted(key for key in left.keys() | right.keys() if left.get(key) != right.get(key))
             if wrong:
                 more = f" (and {len(wrong) - 1:,} more)" if len(wrong) > 1 else ""
-                value, partition = wrong[0]
-                texts = (f"{value} in {partition}: {each.get(wrong[0], 0)}{more}" for each in rows)
+                place = f"{wrong[0][0]} in {wrong[0][1]}"
+                texts = (f"{place}: {each.get(wrong[0], 0)}{more}" for each in (left, right))
                 yield Difference(leaf.path, "by_partition", *texts)
 
 
-def _rows_by_partition(batches: Sequence[pa.RecordBatch]) -> dict[tuple[str, str], int]:
-    """Frequencies by value, as text, and partition."""
-    return {
-        (str(value), partition): count
-        for batch in batches
-        for value, partition, count in zip(
-            batch["value"], batch["partition"].to_pylist(), batch["frequency"].to_pylist(), strict=True
-        )
-    }
+def _rows_by_partition(table: pa.Table) -> dict[tuple[str, str], int]:
+    """Frequencies by value, as text because NaN is not equal to itself, and partition."""
+    columns = (table[name].to_pylist() for name in ("partition", "frequency"))
+    return {(str(value), partition): count for value, partition, count in zip(table["value"], *columns, strict=True)}
 
 
 def _same_bins(left: Histogram | None, right: Histogram | None) -> bool:

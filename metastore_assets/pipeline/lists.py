@@ -170,9 +170,7 @@ class TableLists:
                 ),
                 self._partitions(whole),
                 by_partition.rows,
-                lambda field_id, name: pa.Table.from_batches(
-                    reader.batches_by_partition(field_id), rows_of(name, by_partition=True).schema
-                ),
+                lambda field_id, _: reader.table_by_partition(field_id),
             )
             updates |= {delta_name(name, by_partition=True): own for name, own in found.items()}
         forgotten = set(base.by_partition.values()) - set(self._by_partition.values())

@@ -65,10 +65,10 @@ def kept(lists: ListReader) -> dict[str, Counter[tuple[str, str]]]:
     found: dict[str, Counter[tuple[str, str]]] = {}
     for column in lists.by_partition:
         own = found.setdefault(column, Counter())
-        for batch in lists.batches_by_partition(column):
-            columns = (batch[name].to_pylist() for name in ("value", "partition", "frequency"))
-            for value, partition, count in zip(*columns, strict=True):
-                own[_text(value), partition] += count
+        table = lists.table_by_partition(column)
+        columns = (table[name].to_pylist() for name in ("value", "partition", "frequency"))
+        for value, partition, count in zip(*columns, strict=True):
+            own[_text(value), partition] += count
     return found
 
 
