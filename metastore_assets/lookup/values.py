@@ -232,7 +232,7 @@ class ColumnValues:
     def _why_not_listed(self) -> str:
         row = self._row
         if row.frequencies == "off":
-            return "its policy is `frequencies: off`; change it and refresh"
+            return "its policy is `frequencies: off`; with `frequencies: all` a refresh lists them"
         if row.frequencies == "estimated":
             about = "" if row.distinct_count_guarantee == "exact" else "about "
             reason = (

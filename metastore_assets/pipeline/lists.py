@@ -28,6 +28,7 @@ from metastore_assets.statistics.types import class_named, type_class
 from metastore_assets.statistics.user_defined.telling import facts_with_results, follows_from_list
 from metastore_assets.store.manifest import FragmentEntry, ListFiles, ProfileFiles
 from metastore_assets.store.objects import ObjectStore
+from metastore_assets.traffic import step
 
 _MANY = 20_000_000
 """Values in changed fragments from which on Spark's tasks read and add their lists."""
@@ -75,6 +76,10 @@ class TableLists:
         """What the lists tell of columns, by position; `whole` are profiles whose lists add up to them, and `listed`
         is about how many values they have.
         """
+        with step("lists"):
+            return self._facts(whole, listed)
+
+    def _facts(self, whole: Sequence[ProfileFiles], listed: Mapping[int, int]) -> Mapping[int, FrequencyFacts]:
         now = self._stepped(whole, sum(listed.values()))
         reader = ListReader(self._store, now)
         by_class: dict[str, dict[str, int]] = {}
@@ -96,12 +101,13 @@ class TableLists:
 
     def files(self, whole: Sequence[ProfileFiles]) -> ListFiles | None:
         """The files for the version to name."""
-        now = self._stepped(whole, self._rows)
-        if self._published is not None and now.is_same(self._base):
-            return self._published
-        if self._made is None:
-            self._made = write_lists(self._store, now)
-        return self._made
+        with step("lists"):
+            now = self._stepped(whole, self._rows)
+            if self._published is not None and now.is_same(self._base):
+                return self._published
+            if self._made is None:
+                self._made = write_lists(self._store, now)
+            return self._made
 
     def discard(self) -> None:
         """Remove what was made, and will not be published."""

@@ -20,6 +20,7 @@ from metastore_assets.pipeline.compare import Difference, differences, opened, p
 from metastore_assets.pipeline.decisions import recorded_decisions
 from metastore_assets.pipeline.engine import Engine
 from metastore_assets.pipeline.fragments import FragmentFailure
+from metastore_assets.pipeline.hidden_key import with_hidden_key
 from metastore_assets.pipeline.layouts import table_layout
 from metastore_assets.pipeline.outcome import Progress
 from metastore_assets.pipeline.plan import Plan, make_plan
@@ -109,6 +110,7 @@ def verify(
     engine = Engine(spark, config.engine)
     progress(Progress(table.name, "plan"))
     snapshot = open_table_format(table, Memory(anew=True), TaskReader(spark)).snapshot()
+    table = with_hidden_key(config, table)
     layout = table_layout(version.schema, table, recorded_decisions(version, table))
     if layout.id != version.layout or snapshot.schema != version.schema:
         what = "policies" if layout.id != version.layout else "columns"
