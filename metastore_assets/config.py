@@ -143,19 +143,20 @@ class TableConfig(ConfigModel):
         return value if value is None else _text(value)
 
     @model_validator(mode="after")
-    def _ranks_have_values(self) -> TableConfig:
+    def _lists_have_values(self) -> TableConfig:
         for column in self.columns:
             policy = self.policy(column)
-            if policy.ranks == "on" and (policy.frequencies == "off" or policy.values == "hidden"):
+            if policy.needs_lists and (policy.frequencies == "off" or policy.values == "hidden"):
                 against = "frequencies: off" if policy.frequencies == "off" else "values: hidden"
+                key = policy.needs_lists
                 raise ValueError(
-                    f"columns.{column}: `ranks: on` takes a list of all values, and `{against}` keeps none: "
-                    f"leave that out, or give the column `ranks: off`"
+                    f"columns.{column}: `{key}: on` takes a list of all values, and `{against}` keeps none: "
+                    f"leave that out, or give the column `{key}: off`"
                 )
-            if policy.ranks == "on" and policy.is_printed:
+            if policy.needs_lists and policy.is_printed:
                 raise ValueError(
-                    f"columns.{column}: `ranks: on` takes a list of all values, and `algorithm: fingerprints` keeps "
-                    "those that occur at least twice: `algorithm: lists` keeps all"
+                    f"columns.{column}: `{policy.needs_lists}: on` takes a list of all values, and "
+                    "`algorithm: fingerprints` keeps those that occur at least twice: `algorithm: lists` keeps all"
                 )
             given = self.columns[column].model_fields_set
             if "algorithm" in given and policy.algorithm != "auto" and policy.frequencies != "repeated":
@@ -179,10 +180,10 @@ class TableConfig(ConfigModel):
         # What is inside a column is as hidden as the column.
         if any(each.values == "hidden" and column.startswith(f"{name}.") for name, each in self.columns.items()):
             policy = policy.model_copy(update={"values": "hidden"})
-        # Every list of all values gives ranks.
-        if policy.ranks == "on" and policy.frequencies == "auto":
+        # Every list of all values gives ranks; by partition it is kept beside it.
+        if policy.needs_lists and policy.frequencies == "auto":
             policy = policy.model_copy(update={"frequencies": "all"})
-        if policy.ranks == "on" and policy.is_open:
+        if policy.needs_lists and policy.is_open:
             policy = policy.model_copy(update={"algorithm": "lists"})
         return policy
 

@@ -54,6 +54,8 @@ class KeptPolicy(ConfigModel):
     """Number of bins asked for (1,000–10,000; at least that many are kept, never more than 10,000), or `off`."""
     ranks: Literal["on", "off"] = "off"
     """`on`: exact ranks and quantiles, which every list of values gives: so `auto` means `all`."""
+    by_partition: Literal["on", "off"] = "off"
+    """`on`: it is kept which partitions hold which values, and how often; so `auto` means `all`."""
     quantiles: Literal["sketch", "off"] = "sketch"
     values: Literal["shown", "hidden"] = "shown"
     """`hidden`: nothing is kept that tells of a value, only counts, lengths, and sketches of hashes under a key."""
@@ -88,6 +90,11 @@ class KeptPolicy(ConfigModel):
     def is_open(self) -> bool:
         """Whether it hangs on the values what is kept of them, and is not decided yet."""
         return self.frequencies == "auto" or (self.frequencies == "repeated" and self.algorithm == "auto")
+
+    @property
+    def needs_lists(self) -> str | None:
+        """The first of the keys that are `on` and take a list of all values."""
+        return next((key for key in ("ranks", "by_partition") if getattr(self, key) == "on"), None)
 
     @property
     def is_whole(self) -> bool:

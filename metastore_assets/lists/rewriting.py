@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from dataclasses import replace
 
-from metastore_assets.lists.graph import FACTS, FREQUENCIES, VALUES, list_flow
+from metastore_assets.lists.graph import BY_PARTITION, FACTS, FREQUENCIES, VALUES
 from metastore_assets.lists.printed import PRINTS, printed_flow
 from metastore_assets.lists.state import Lists
 from metastore_assets.produce import Dataflow, FlowState
@@ -14,12 +14,13 @@ from metastore_assets.store.objects import ObjectStore
 def rewritten(store: ObjectStore, lists: Lists) -> Lists:
     """The same lists in new files, which hold no value that went, be it as a difference, a bound or an update."""
     printed = lists.printed
-    flow = _rewritten(list_flow(store, set(lists.columns.values())), lists.flow)
+    flow = _rewritten(lists.dataflow(store), lists.flow)
     prints = _rewritten(printed_flow(store, set(printed.columns.values())), printed.flow)
     return replace(lists, flow=flow, printed=replace(printed, flow=prints))
 
 
 def _rewritten(flow: Dataflow, state: FlowState) -> FlowState:
     view = flow.view(state)
-    stages = [name for name in state.stages if name.partition(".")[0] in (VALUES, FREQUENCIES, FACTS, PRINTS)]
+    kinds = (VALUES, FREQUENCIES, FACTS, BY_PARTITION, PRINTS)
+    stages = [name for name in state.stages if name.partition(".")[0] in kinds]
     return flow.load(FlowState(), {stage: view.content_batches(stage) for stage in stages}) if stages else state

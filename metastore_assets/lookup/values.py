@@ -154,6 +154,15 @@ class ColumnValues:
             known = values.before(value, inclusive=True) - values.before(value)
         return Count(known, "exact")
 
+    def partitions_of(self, value: pa.Scalar) -> list[tuple[str, int]] | None:
+        """The keys of the table's partitions that hold a value, ascending, with its frequency in each; None where that
+        is not kept.
+        """
+        row = self._row
+        if not self._is_whole or row.frequencies != "listed" or row.field_id not in self._lists().by_partition:
+            return None
+        return [] if self._known_frequency(value) == 0 else self._lists().partitions_of(row.field_id, value)
+
     def spread(self) -> Spread:
         """How the values spread. Raises NotKeptError."""
         self._class()

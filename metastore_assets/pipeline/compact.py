@@ -6,7 +6,7 @@ from dataclasses import dataclass, replace
 from datetime import UTC, datetime
 
 from metastore_assets.errors import VersionConflictError, VersionNotFoundError
-from metastore_assets.lists import Lists, list_flow, read_lists, write_lists
+from metastore_assets.lists import Lists, read_lists, write_lists
 from metastore_assets.lists.printed import printed_flow
 from metastore_assets.pipeline.lists import discard_lists
 from metastore_assets.store.manifest import Version
@@ -57,7 +57,7 @@ def compact(versions: VersionStore) -> Compacted:
 def _compacted(store: ObjectStore, lists: Lists) -> Lists:
     printed, flow, prints = lists.printed, lists.flow, lists.printed.flow
     if lists.columns:
-        flow = list_flow(store, set(lists.columns.values())).compacted(flow, full=True)
+        flow = lists.dataflow(store).compacted(flow, full=True)
     if printed.columns:
         prints = printed_flow(store, set(printed.columns.values())).compacted(prints, full=True)
     return replace(lists, flow=flow, printed=replace(printed, flow=prints))

@@ -142,6 +142,9 @@ def table_layout(schema: pa.Schema, table: TableConfig, decided: Mapping[str, De
     # All is stored, and merged, whatever is listed of it; but a version says what that is.
     shown = {leaf.field_id: policy.frequencies for leaf, policy in leaves if policy.is_cut}
     cut = [json.dumps(shown)] if shown else []
+    # Kept beside the lists, and made of them: no profile holds anything for its sake.
+    spread = [leaf.field_id for leaf, policy in leaves if policy.by_partition == "on"]
+    cut += [json.dumps({"by_partition": spread})] if spread else []
     defaulted = frozenset(field_identity(field) for field in schema if INITIAL_DEFAULT in (field.metadata or {}))
     id_ = digest([_MERGE_VERSION, json.dumps(signatures), *partitions, *cut])
     open_ = frozenset(leaf.field_id for leaf, _ in leaves if table.policy(leaf.path).is_open)

@@ -16,7 +16,7 @@ from metastore_assets.formats.base import Fragment, Snapshot
 from metastore_assets.formats.partition_choice import chosen_partitions
 from metastore_assets.lists import ListReader, read_lists
 from metastore_assets.pipeline.assemble import next_version
-from metastore_assets.pipeline.compare import Difference, differences, opened
+from metastore_assets.pipeline.compare import Difference, differences, opened, partition_differences
 from metastore_assets.pipeline.decisions import recorded_decisions
 from metastore_assets.pipeline.engine import Engine
 from metastore_assets.pipeline.fragments import FragmentFailure
@@ -142,6 +142,8 @@ def verify(
             with StatesFiles(versions.objects) as kept_files, StatesFiles(again.objects) as new_files:
                 for level, name, was, is_ in pairs:
                     found += _differences(kept_files, was, new_files, is_, plan, level, name, lists)
+            if whole:
+                found += [Found("table", table.name, own) for own in partition_differences(plan.layout, *lists)]
     return Verification(
         table.name, version.number, len(fresh), compared, whole and not failures, moved_on, tuple(found),
         tuple(failures),

@@ -250,6 +250,7 @@ def test_what_is_told_and_what_is_refused(tmp_path: Path) -> None:
         ({"frequencies": "all", "algorithm": "fingerprints"}, "is for `frequencies: repeated`"),
         ({"algorithm": "lists"}, "is for `frequencies: repeated`"),
         ({**PRINTED, "ranks": "on"}, "`algorithm: lists` keeps all"),
+        ({**PRINTED, "by_partition": "on"}, "`by_partition: on` takes a list of all values"),
         ({"frequencies": "repeated", "algorithm": "bloom"}, "algorithm"),
     ],
 )
