@@ -85,9 +85,10 @@ def test_nothing_tells_of_a_hidden_value(spark: SparkSession, tmp_path: Path) ->
     names, mails, keys = duckdb.sql("SELECT count(DISTINCT name), count(DISTINCT person.mail), 1 FROM live").fetchall()[
         0
     ]
-    assert told["name"] == (names, "estimate")
-    assert told["person.mail"] == (mails, "estimate")
-    assert told["person.ages.element"] == (ages, "estimate")
+    # Keys are drawn at random: under some, two of thirty values share a place in the sketch.
+    assert told["name"] == (pytest.approx(names, abs=3), "estimate")
+    assert told["person.mail"] == (pytest.approx(mails, abs=3), "estimate")
+    assert told["person.ages.element"] == (pytest.approx(ages, abs=3), "estimate")
     assert told["number"] == told["amount"] == told["pairs.key"] == (keys, "estimate")
     assert rows["id"].minimum is not None
     with pytest.raises(NotKeptError, match="hidden"):
@@ -157,7 +158,8 @@ def test_sketches_are_those_from_scratch_under_the_same_key_alone(spark: SparkSe
     assert all(
         left[1] != right[1] for left, right in zip(sketches(own).values(), sketches(other_key).values(), strict=True)
     )
-    assert [left[0] for left in sketches(own).values()] == [right[0] for right in sketches(other_key).values()]
+    others = [pytest.approx(right[0], abs=3) for right in sketches(other_key).values()]
+    assert [left[0] for left in sketches(own).values()] == others
     secret = key.read_text().strip()
     key.unlink()
     assert holding(tmp_path / "root", secret) == []
