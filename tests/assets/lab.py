@@ -119,11 +119,11 @@ class Lab:
         return self.run(table, request)
 
     def by_hand(
-        self, table: str, level: str, kinds: Sequence[str] = KINDS, first: str | None = None, last: str | None = None
+        self, table: str, *assets: str, first: str | None = None, last: str | None = None
     ) -> ExecuteInProcessResult:
-        """Materialize from the UI: some kinds at one level, of a range of partitions or a single one."""
-        keys = [AssetKey([table, level, kind]) for kind in kinds]
-        job = self.definitions().resolve_implicit_global_asset_job_def().get_subset(asset_selection=set(keys))
+        """Materialize from the UI: some of the table's assets, of a range of partitions or a single one."""
+        keys = {AssetKey([table, asset]) for asset in assets}
+        job = self.definitions().resolve_implicit_global_asset_job_def().get_subset(asset_selection=keys)
         tags = {
             "dagster/asset_partition_range_start": first,
             "dagster/asset_partition_range_end": last or first,
@@ -160,12 +160,12 @@ def events(result: ExecuteInProcessResult) -> list[AssetMaterialization]:
 
 def told(result: ExecuteInProcessResult) -> Told:
     """Asset (below the table's name) and partition of each materialization of a run; none of them twice."""
-    pairs = [("/".join(event.asset_key.path[1:]), event.partition) for event in events(result)]
+    pairs = [(event.asset_key.path[1], event.partition) for event in events(result)]
     assert len(pairs) == len(set(pairs))
     return set(pairs)
 
 
-def all_kinds(*days: int, table: bool = True) -> Told:
+def all_of(*days: int, table: bool = True) -> Told:
     """What a run tells when these days changed."""
-    partitions = {(f"partition/{kind}", key_of(day)) for kind in KINDS for day in days}
-    return partitions | ({(f"table/{kind}", None) for kind in KINDS} if table else set())
+    partitions: Told = {("partitions", key_of(day)) for day in days}
+    return partitions | ({(kind, None) for kind in KINDS} if table else set())
