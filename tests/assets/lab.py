@@ -3,7 +3,7 @@
 import os
 import random
 import runpy
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
 from datetime import UTC, datetime, timedelta
@@ -12,6 +12,7 @@ from unittest.mock import patch
 
 import pyarrow as pa
 import pyarrow.parquet as pq
+import yaml
 from dagster import (
     AssetKey,
     AssetMaterialization,
@@ -38,6 +39,10 @@ tables:
   - {name: sales, uri: ./sales, sensor: {interval: 5}}
   - {name: visits-eu, uri: ./visits, sensor: {interval: 5}}
 """
+SETTINGS = yaml.safe_load((Path(__file__).parents[2] / "dagster.yaml").read_text(encoding="utf-8")) | {
+    "run_launcher": {"module": "dagster._core.launcher.sync_in_memory_run_launcher", "class": "SyncInMemoryRunLauncher"}
+}
+"""Those that are shipped; runs that are taken from the queue are executed in this process."""
 KINDS = ("frequencies", "histograms", "statistics")
 Told = set[tuple[str, str | None]]
 
@@ -141,7 +146,7 @@ def lab_in(folder: Path) -> Iterator["Lab"]:
     """A lab with three days in each table and a Dagster instance of its own."""
     (folder / "home").mkdir()
     (folder / "metastore.yaml").write_text(CONFIG, encoding="utf-8")
-    with DagsterInstance.local_temp(str(folder / "home")) as instance:
+    with DagsterInstance.local_temp(str(folder / "home"), overrides=SETTINGS) as instance:
         lab = Lab(folder, instance)
         lab.append(1, 2, 3)
         for day in (1, 2, 3):
