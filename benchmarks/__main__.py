@@ -6,6 +6,7 @@ import sys
 
 from benchmarks import (
     cold,
+    events,
     full,
     growth,
     incremental,
@@ -22,6 +23,7 @@ from benchmarks.report import Row, show
 
 BENCHMARKS = {
     "cold": cold.run,
+    "events": events.run,
     "incremental": incremental.run,
     "full": full.run,
     "planning": planning.run,

@@ -56,9 +56,14 @@ def with_selected(changes: Changes, now: Version, partitions: Collection[str], t
     )
 
 
-def without_partitions(changes: Changes, others: Collection[str]) -> Changes:
-    """The changes, but for partitions that somebody else reports."""
-    return replace(changes, partitions=tuple(entry for entry in changes.partitions if entry.key not in others))
+def changes_left_by(others: Collection[str], changes: Changes) -> Changes:
+    """What is left when other runs tell of these partitions. The last of the runs tells of the table.
+
+    A report ends with the table's statistics, and Dagster takes the table's assets for outdated by partitions that were
+    told of after them.
+    """
+    left = tuple(entry for entry in changes.partitions if entry.key not in others)
+    return changes if len(left) == len(changes.partitions) else Changes(left, ())
 
 
 def shown_files(version: Version | None, entry: PartitionEntry | None = None) -> ProfileFiles | None:

@@ -2,6 +2,7 @@
 
 from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from dataclasses import replace
+from posixpath import commonprefix
 
 import pyarrow as pa
 from dagster import MetadataValue, TableColumn, TableColumnConstraints, TableSchema, serialize_value
@@ -45,11 +46,14 @@ def partition_metadata(glance: Glance, title: str) -> Metadata:
 
 
 def files_metadata(uris: Mapping[Kind, Sequence[str]]) -> Metadata:
-    """Where the files of each kind are, for whoever reads them."""
-    told: dict[str, Sequence[str]] = {
-        kind: _first(own) if len(own) > 1 else own[0] for kind, own in uris.items() if own
-    }
-    return {"files": MetadataValue.json(told)} if told else {}
+    """Where the files of each kind are: the folder, which is told once, and names in it."""
+    folder = commonprefix([uri for own in uris.values() for uri in own]).rpartition("/")[0]
+    told: dict[str, Sequence[str]] = {"folder": folder}
+    for kind, own in uris.items():
+        names = [uri.removeprefix(f"{folder}/") for uri in _first(own)]
+        if names:
+            told[kind] = names if len(names) > 1 else names[0]
+    return {"files": MetadataValue.json(told)} if folder else {}
 
 
 def profile_metadata(

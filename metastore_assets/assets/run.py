@@ -8,9 +8,9 @@ from typing import TYPE_CHECKING, Any
 from dagster import AssetExecutionContext, Failure, MetadataValue
 
 from metastore_assets.assets.backfills import Backfill, backfill_of, is_first, version_covering
-from metastore_assets.assets.changes import changes_between, is_partitioned, with_selected, without_partitions
+from metastore_assets.assets.changes import changes_between, changes_left_by, is_partitioned, with_selected
 from metastore_assets.assets.checks import check_result
-from metastore_assets.assets.event_files import held_open
+from metastore_assets.assets.events import held_open, store_materialization
 from metastore_assets.assets.names import TABLE_TAG, asset_key, partitions_key, partitions_name
 from metastore_assets.assets.partitions import register_partitions
 from metastore_assets.assets.report import Report
@@ -60,8 +60,9 @@ def refresh_and_report(
 
     Partitions that the run was launched for are read again, as are those that `partitions` fits, keys or patterns; a
     run of the table-level assets reads what changed. The first run of a backfill does the work of all its runs.
-    Yields, in this order: an observation of a snapshot not observed before, materializations of partitions, of
-    table-level files, and check results. Raises Failure with the message of what went wrong.
+    Tells, in this order: an observation of a snapshot not observed before, materializations of partitions, of
+    table-level files, and check results. All but those of partitions, which may be very many, are yielded. Raises
+    Failure with the message of what went wrong.
     """
     if TABLE_TAG not in context.run.tags:  # The run was launched from an asset's page.
         context.instance.add_run_tags(context.run.run_id, {TABLE_TAG: table.name})
@@ -79,7 +80,7 @@ def refresh_and_report(
             )
             _log_result(context, result)
             seconds = result.seconds
-        with held_open(context.instance, context.run.run_id):
+        with held_open(context.instance, context.run):
             yield from _report(context, config, table, versions, selection, seconds)
     except MetastoreError as error:
         raise Failure(description=str(error), metadata={"error": MetadataValue.text(type(error).__name__)}) from error
@@ -147,7 +148,7 @@ def _report(
     kinds = kinds_of(table)
     selected = [kind for kind in kinds if asset_key(table.name, kind) in context.selected_asset_keys]
     changes = with_selected(
-        without_partitions(changes_between(read_told(instance, versions), version, kinds), selection.others),
+        changes_left_by(selection.others, changes_between(read_told(instance, versions), version, kinds)),
         version,
         selection.partitions if partitions_key(table.name) in context.selected_asset_keys else (),
         selected,
@@ -156,7 +157,10 @@ def _report(
     report = Report(table.name, lookup, versions.objects, seconds, ranked)
     if not is_observed(instance, version):
         yield report.observation()
-    yield from report.partitions(changes)
+    if changes.partitions:
+        context.log.info("telling of %d partitions", len(changes.partitions))
+    for materialization in report.partitions(changes):
+        store_materialization(instance, context.run, materialization)
     yield from report.tables(changes.table, selected, instance)
     for key in context.selected_asset_check_keys:
         yield check_result(key, version, lookup.statistics())

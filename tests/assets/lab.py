@@ -135,6 +135,17 @@ class Lab:
         }
         return job.execute_in_process(instance=self.instance, tags={k: v for k, v in tags.items() if v})
 
+    def events(self, run: str) -> list[AssetMaterialization]:
+        """The materializations of a run, in order."""
+        events = [entry.dagster_event for entry in self.instance.all_logs(run) if entry.dagster_event]
+        return [event.step_materialization_data.materialization for event in events if event.is_step_materialization]
+
+    def told(self, result: ExecuteInProcessResult) -> Told:
+        """Asset (below the table's name) and partition of each materialization of a run; none of them twice."""
+        pairs = [(event.asset_key.path[1], event.partition) for event in self.events(result.run_id)]
+        assert len(pairs) == len(set(pairs))
+        return set(pairs)
+
     def latest(self, table: str) -> Version:
         version = VersionStore(ObjectStore(str(self.folder / "metastore")), table).latest()
         assert version is not None
@@ -152,22 +163,6 @@ def lab_in(folder: Path) -> Iterator["Lab"]:
         for day in (1, 2, 3):
             lab.write_file(day)
         yield lab
-
-
-def events(result: ExecuteInProcessResult) -> list[AssetMaterialization]:
-    """The materializations of a run, in order."""
-    return [
-        event.step_materialization_data.materialization
-        for event in result.all_events
-        if event.event_type_value == "ASSET_MATERIALIZATION"
-    ]
-
-
-def told(result: ExecuteInProcessResult) -> Told:
-    """Asset (below the table's name) and partition of each materialization of a run; none of them twice."""
-    pairs = [(event.asset_key.path[1], event.partition) for event in events(result)]
-    assert len(pairs) == len(set(pairs))
-    return set(pairs)
 
 
 def all_of(*days: int, table: bool = True) -> Told:

@@ -9,8 +9,8 @@ from metastore_assets.assets.changes import (
     Told,
     changed_kinds,
     changes_between,
+    changes_left_by,
     with_selected,
-    without_partitions,
 )
 from metastore_assets.assets.names import KINDS
 from metastore_assets.store.manifest import ListFiles, PartitionEntry, ProfileFiles, Version
@@ -135,9 +135,10 @@ def test_what_is_selected_is_told_changed_or_not() -> None:
     now = version(2, "t1", {"a": (2, files("a2")), "b": (1, files("b1")), "c": (2, files("c2"))})
     changed = changes_between(reported(before), now)
     assert keys(changed) == ["a", "c"]
-    own = with_selected(without_partitions(changed, {"a"}), now, ["c", "b", "gone"], ["frequencies"])
+    own = with_selected(changes_left_by({"a"}, changed), now, ["c", "b", "gone"], ["frequencies"])
     assert keys(own) == ["b", "c"]
-    assert own.table == ("frequencies", "statistics")
+    assert own.table == ("frequencies",), "the last run tells of the rest"
+    assert changes_left_by({"b"}, changed) == changed
 
 
 def keys(changes: Changes) -> list[str]:
