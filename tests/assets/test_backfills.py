@@ -159,3 +159,19 @@ def test_beside_an_older_run_one_does_its_own_part(
     assert backfill_of(lab.instance, newer, "visits-eu") is None
     lab.instance.report_run_failed(older)
     assert is_first(lab.instance, newer, found)
+
+
+def test_one_run_of_a_table_at_a_time(lab: Lab, workspace: WorkspaceProcessContext) -> None:
+    """By the settings that are shipped, however the runs were launched: the others wait, and go on when the one at work
+    ends, or is found to be dead."""
+    selection = frozenset({AssetKey(["sales", "histograms"])})
+    job = lab.definitions().resolve_implicit_global_asset_job_def()
+    dead = lab.instance.create_run_for_job(job, asset_selection=selection, status=DagsterRunStatus.STARTED)
+    backfill = launch(lab, workspace, [1, 3], [PARTITIONS])
+    coordinator = QueuedRunCoordinatorDaemon(interval_seconds=1)
+    assert not any(execute_backfill_iteration(workspace, logging.getLogger("backfill")))
+    assert not any(coordinator.run_iteration(workspace))
+    assert [run.status for run in runs_of(lab, backfill)] == [DagsterRunStatus.QUEUED] * 2
+    lab.instance.report_run_failed(dead)
+    assert not any(coordinator.run_iteration(workspace))
+    assert [run.status for run in runs_of(lab, backfill)] == [DagsterRunStatus.SUCCESS, DagsterRunStatus.QUEUED]
