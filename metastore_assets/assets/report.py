@@ -111,13 +111,13 @@ class Report:
             "fragments": MetadataValue.int(version.fragment_count),
             "bytes": MetadataValue.int(version.bytes),
         }
-        # Dagster would name the partitions from before the run, and then take the result for outdated by what the run
-        # itself made.
-        tags = (
-            _tags_of_input(partitions_key(self.table), version.content_id, _newest_event(self.table, instance))
-            if is_partitioned(version)
-            else _source_tags(self.table)
-        )
+        tags = _source_tags(self.table)
+        if is_partitioned(version):
+            # Dagster would name the partitions from before the run, and then take the result for outdated by what the
+            # run itself told.
+            records = instance.fetch_materializations(partitions_key(self.table), limit=1).records
+            newest = str(records[0].storage_id) if records else _NO_EVENT
+            tags = _tags_of_input(partitions_key(self.table), version.content_id, newest)
         for kind in kinds:
             key = asset_key(self.table, kind)
             uris = self._uris(None, kind)
@@ -178,11 +178,6 @@ def _version_tags(content_id: str) -> Mapping[str, str]:
 def _source_tags(table: str) -> Mapping[str, str]:
     """That a result follows from the table itself, which has no data version."""
     return _tags_of_input(source_key(table), _NEVER_OBSERVED, _NO_EVENT)
-
-
-def _newest_event(table: str, instance: DagsterInstance) -> str:
-    records = instance.fetch_materializations(partitions_key(table), limit=1).records
-    return str(records[0].storage_id) if records else _NO_EVENT
 
 
 def _tags_of_input(key: AssetKey, data_version: str, event: str) -> Mapping[str, str]:

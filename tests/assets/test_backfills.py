@@ -7,7 +7,7 @@ from collections.abc import Iterator, Sequence
 from pathlib import Path
 
 import pytest
-from dagster import AssetKey, DagsterRun, DagsterRunStatus, RunsFilter
+from dagster import AssetKey, DagsterEvent, DagsterEventType, DagsterRun, DagsterRunStatus, RunsFilter
 from dagster._core.execution.backfill import BulkActionStatus, PartitionBackfill
 from dagster._core.remote_origin import InProcessCodeLocationOrigin
 from dagster._core.test_utils import create_run_for_test
@@ -163,15 +163,20 @@ def test_beside_an_older_run_one_does_its_own_part(
 
 def test_one_run_of_a_table_at_a_time(lab: Lab, workspace: WorkspaceProcessContext) -> None:
     """By the settings that are shipped, however the runs were launched: the others wait, and go on when the one at work
-    ends, or is found to be dead."""
-    selection = frozenset({AssetKey(["sales", "histograms"])})
-    job = lab.definitions().resolve_implicit_global_asset_job_def()
-    dead = lab.instance.create_run_for_job(job, asset_selection=selection, status=DagsterRunStatus.STARTED)
-    backfill = launch(lab, workspace, [1, 3], [PARTITIONS])
-    coordinator = QueuedRunCoordinatorDaemon(interval_seconds=1)
+    ends, or is found to be dead. Dagster sets a pool's limit when it sees the pool for the first time, and heeds it
+    from then on."""
+    iterate(lab, workspace, launch(lab, workspace, [6], [PARTITIONS]))
+    backfill = launch(lab, workspace, [1, 3, 5], [PARTITIONS])
     assert not any(execute_backfill_iteration(workspace, logging.getLogger("backfill")))
-    assert not any(coordinator.run_iteration(workspace))
-    assert [run.status for run in runs_of(lab, backfill)] == [DagsterRunStatus.QUEUED] * 2
+    dead, *_ = runs_of(lab, backfill)
+    started = DagsterEvent(DagsterEventType.RUN_START.value, job_name=dead.job_name)
+    lab.instance.report_dagster_event(started, dead.run_id)
+
+    def statuses() -> list[DagsterRunStatus]:
+        assert not any(QueuedRunCoordinatorDaemon(interval_seconds=1).run_iteration(workspace))
+        return [run.status for run in runs_of(lab, backfill)]
+
+    assert statuses() == [DagsterRunStatus.STARTED, DagsterRunStatus.QUEUED, DagsterRunStatus.QUEUED]
     lab.instance.report_run_failed(dead)
-    assert not any(coordinator.run_iteration(workspace))
-    assert [run.status for run in runs_of(lab, backfill)] == [DagsterRunStatus.SUCCESS, DagsterRunStatus.QUEUED]
+    assert statuses() == [DagsterRunStatus.FAILURE, DagsterRunStatus.SUCCESS, DagsterRunStatus.QUEUED]
+    assert statuses() == [DagsterRunStatus.FAILURE, DagsterRunStatus.SUCCESS, DagsterRunStatus.SUCCESS]

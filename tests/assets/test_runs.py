@@ -251,7 +251,7 @@ def test_the_job_takes_partitions(lab: Lab) -> None:
     lab.refresh("sales")
 
     def take(*partitions: str) -> ExecuteInProcessResult:
-        config = {"ops": {"sales_profile": {"config": {"partitions": partitions}}}}
+        config = {"ops": {"sales_profile": {"config": {"partitions": list(partitions)}}}}
         job = lab.definitions().resolve_job_def("sales_refresh")
         return job.execute_in_process(instance=lab.instance, run_config=config)
 
@@ -275,6 +275,8 @@ def test_a_table_without_partitions_has_events_of_its_own_only(lab: Lab) -> None
     graph = lab.definitions().resolve_asset_graph()
     assert not graph.has(AssetKey(["flat", "partitions"]))
     assert graph.get(AssetKey(["flat", "source"])).kinds == {"delta"}
+    write_deltalake(str(lab.folder / "flat"), rows(2, 100), mode="append")
+    assert lab.told(lab.refresh("flat")) == {("ranks", None), *((kind, None) for kind in KINDS)}
     assert stale(lab, "flat") == set()
 
 
