@@ -1,4 +1,4 @@
-"""A commit that changes one of 100 equal partitions, against the full refresh, in one warm session.
+"""A commit that changes one of 200 equal partitions of 20 columns, against the full refresh, in one warm session.
 
 Measured are Spark's task time and the CPU of all processes: this one, the JVM, Python workers and other children. What
 does not follow the change is told beside: the CPU of a Spark job with one task that does nothing, and of a look at a
@@ -7,6 +7,7 @@ table that has not changed.
 
 from __future__ import annotations
 
+import os
 import shutil
 import tempfile
 from collections.abc import Callable
@@ -14,6 +15,8 @@ from pathlib import Path
 from statistics import median
 from typing import TYPE_CHECKING
 
+import pyarrow as pa
+import pyarrow.compute as pc
 import pyarrow.parquet as pq
 
 from benchmarks.data import FOLDER, lineitem
@@ -25,13 +28,16 @@ from metastore_assets.spark.session import spark_session
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
-PARTITIONS = 100
+SCALE = float(os.environ.get("METASTORE_BENCH_INCREMENTAL", "1"))
+PARTITIONS = 200
 COMMITS = 5
 GOAL = 50.0
 
 
 def run() -> list[Row]:
-    """Lineitem at scale 1 in 100 partitions of one file each; a commit replaces the file of one partition."""
+    """Lineitem at scale 1, with four columns more, in 200 partitions of one file each; a commit replaces the file of
+    one partition.
+    """
     lake = _table()
     log = Path(tempfile.mkdtemp(prefix="metastore-bench-log-"))
     tasks, cpu = TaskTime(log), CpuTime()
@@ -83,18 +89,33 @@ def _job(spark: SparkSession) -> None:
 def _table() -> Path:
     lake = FOLDER / "lineitem-partitioned"
     shutil.rmtree(lake, ignore_errors=True)
-    files = sorted(lineitem(1, PARTITIONS).iterdir())
+    files = sorted(lineitem(SCALE, PARTITIONS).iterdir())
     for number, file in enumerate(files):
         folder = lake / f"part={number:03d}"
         folder.mkdir(parents=True)
-        shutil.copy(file, folder / "0.parquet")
+        pq.write_table(_wider(pq.ParquetFile(file).read()), folder / "0.parquet")
     return lake
 
 
+def _wider(rows: pa.Table) -> pa.Table:
+    """Lineitem with four columns more, which makes 20."""
+    price, discount = (rows[name].cast(pa.float64()) for name in ("l_extendedprice", "l_discount"))
+    more = {
+        "revenue": pc.multiply(price, pc.subtract(1.0, discount)),
+        "delay": pc.days_between(rows["l_shipdate"], rows["l_receiptdate"]),
+        "month": pc.strftime(rows["l_shipdate"], "%Y-%m"),
+        "words": pc.list_value_length(pc.split_pattern(rows["l_comment"].cast(pa.string()), " ")),
+    }
+    for name, column in more.items():
+        rows = rows.append_column(name, column)
+    assert rows.num_columns == 20
+    return rows
+
+
 def _commit(lake: Path, number: int) -> None:
-    """Replace a partition's file by one with a thousand rows fewer."""
+    """Replace a partition's file by one with a thirtieth of the rows fewer."""
     folder = lake / f"part={number * 17 % PARTITIONS:03d}"
     (old,) = folder.iterdir()
-    rows = pq.read_table(old)
+    rows = pq.ParquetFile(old).read()
     old.unlink()
-    pq.write_table(rows.slice(1000), folder / f"{number + 1}.parquet")
+    pq.write_table(rows.slice(rows.num_rows // 30), folder / f"{number + 1}.parquet")

@@ -7,11 +7,11 @@ import os
 import shutil
 import tempfile
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from pathlib import Path
 from statistics import median
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from metastore_assets.config import MetastoreConfig, TableConfig
 
@@ -41,11 +41,13 @@ def ratio(slower: list[float], faster: list[float]) -> float:
 
 
 @contextmanager
-def metastore(uri: Path, name: str = "bench") -> Iterator[tuple[MetastoreConfig, TableConfig]]:
-    """A configuration with one table and an empty root, removed afterwards."""
+def metastore(
+    uri: Path, name: str = "bench", columns: Mapping[str, Any] | None = None
+) -> Iterator[tuple[MetastoreConfig, TableConfig]]:
+    """A configuration with one table, whose columns have policies, and an empty root, removed afterwards."""
     root = tempfile.mkdtemp(prefix="metastore-bench-")
     try:
-        table = TableConfig(name=name, uri=str(uri))
+        table = TableConfig.model_validate({"name": name, "uri": str(uri), "columns": columns or {}})
         yield MetastoreConfig(root=root, tables=[table]), table
     finally:
         shutil.rmtree(root, ignore_errors=True)

@@ -13,6 +13,8 @@ from typing import Any, Literal
 from pydantic import (
     ConfigDict,
     Field,
+    PrivateAttr,
+    SecretStr,
     ValidationError,
     field_validator,
     model_validator,
@@ -23,6 +25,7 @@ from metastore_assets.config_file import CONFIG_VARIABLE as CONFIG_VARIABLE
 from metastore_assets.config_file import config_path as config_path
 from metastore_assets.config_file import read_mapping
 from metastore_assets.config_policy import FREQUENCY_LIMIT as FREQUENCY_LIMIT
+from metastore_assets.config_policy import LEAST_KEY as LEAST_KEY
 from metastore_assets.config_policy import NEAR_UNIQUE_FROM as NEAR_UNIQUE_FROM
 from metastore_assets.config_policy import ColumnPolicy as ColumnPolicy
 from metastore_assets.config_policy import ConfigModel
@@ -95,6 +98,7 @@ class TableConfig(ConfigModel):
     statistics: References = ()
     """User-defined statistics of all columns of the types that they are for, where `columns` says nothing else."""
     sensor: SensorConfig = SensorConfig()
+    _hidden_key: bytes | None = PrivateAttr(None)
 
     @model_validator(mode="before")
     @classmethod
@@ -138,14 +142,15 @@ class TableConfig(ConfigModel):
         return value if value is None else _text(value)
 
     @model_validator(mode="after")
-    def _ranks_have_values(self) -> TableConfig:
+    def _lists_have_values(self) -> TableConfig:
         for column in self.columns:
             policy = self.policy(column)
-            if policy.ranks == "on" and (policy.frequencies == "off" or policy.values == "hidden"):
+            if policy.needs_lists and (policy.frequencies == "off" or policy.values == "hidden"):
                 against = "frequencies: off" if policy.frequencies == "off" else "values: hidden"
+                key = policy.needs_lists
                 raise ValueError(
-                    f"columns.{column}: `ranks: on` takes a list of all values, and `{against}` keeps none: "
-                    f"leave that out, or give the column `ranks: off`"
+                    f"columns.{column}: `{key}: on` takes a list of all values, and `{against}` keeps none: "
+                    f"leave that out, or give the column `{key}: off`"
                 )
         return self
 
@@ -163,10 +168,26 @@ class TableConfig(ConfigModel):
         # What is inside a column is as hidden as the column.
         if any(each.values == "hidden" and column.startswith(f"{name}.") for name, each in self.columns.items()):
             policy = policy.model_copy(update={"values": "hidden"})
-        # Every list of all values gives ranks.
-        if policy.ranks == "on" and policy.frequencies == "auto":
+        # Every list of all values gives ranks; by partition it is kept beside it.
+        if policy.needs_lists and policy.frequencies == "auto":
             policy = policy.model_copy(update={"frequencies": "all"})
         return policy
+
+    @property
+    def hides_values(self) -> bool:
+        """Whether a policy hides values of some column."""
+        return any(policy.values == "hidden" for policy in self.columns.values())
+
+    @property
+    def hidden_key(self) -> bytes | None:
+        """The key that columns' keys for hidden values are made from, where it is known."""
+        return self._hidden_key
+
+    def keyed(self, key: bytes) -> TableConfig:
+        """The same table with that key."""
+        copy = self.model_copy()
+        copy._hidden_key = key
+        return copy
 
     def policies_of_unknown_columns(self, known: set[str]) -> list[str]:
         """Names under `columns` that are no column of the table: a typing error that would else be ignored."""
@@ -192,12 +213,21 @@ class MetastoreConfig(ConfigModel):
     """Prefixes that the metadata of every table may name; see `TableConfig.allow`, which adds to it."""
     statistics: References = ()
     """User-defined statistics of every table; see `TableConfig.statistics`, which adds to it."""
+    hidden_key: SecretStr | None = None
+    """What hidden values are hashed with, unless `$METASTORE_HIDDEN_KEY` is set; else a key is kept in `root`."""
     tables: list[TableConfig] = Field(default_factory=list)
 
     @field_validator("allow", mode="before")
     @classmethod
     def _prefixes(cls, value: Any) -> Any:
         return _listed(value)
+
+    @field_validator("hidden_key")
+    @classmethod
+    def _long_enough(cls, value: SecretStr | None) -> SecretStr | None:
+        if value is not None and len(value) < LEAST_KEY:
+            raise ValueError(f"at least {LEAST_KEY} characters, drawn at random, such as `openssl rand -hex 32` prints")
+        return value
 
     @model_validator(mode="after")
     def _distinct_names(self) -> MetastoreConfig:

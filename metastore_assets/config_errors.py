@@ -52,7 +52,7 @@ def _told(raw: Mapping[Any, Any], place: Place, problems: list[Problem], model: 
     if problems[0]["type"] == "missing":
         return f"{where} is missing"
     # Of a table or a whole file that contradicts itself, the reason names what is at fault; secrets are not told.
-    told = (key or problems[0]["type"] == "model_type") and "storage_options" not in place
+    told = (key or problems[0]["type"] == "model_type") and not {"storage_options", "hidden_key"} & set(place)
     value = _shown(problems[0]["input"]) if told else ""
     said = _reason(problems, place, model)
     return f"{where}{f' = {value}' if value else ''}: {said}" if where else said

@@ -4,15 +4,17 @@ from __future__ import annotations
 
 import re
 from collections.abc import Mapping
-from typing import Annotated, Any, Literal
+from typing import Annotated, Any, Literal, Self
 
-from pydantic import BaseModel, BeforeValidator, ConfigDict, field_validator, model_validator
+from pydantic import BaseModel, BeforeValidator, ConfigDict, PrivateAttr, field_validator, model_validator
 
 FREQUENCY_LIMIT = 131_072
 """Distinct values, about, up to which `frequencies: auto` lists a column's values; beyond, how many is estimated."""
 NEAR_UNIQUE_FROM = 65_536
 """Values from which on `frequencies: auto` does not list a column of which more than every second one is another."""
 _REFERENCE = re.compile(r"\w+(\.\w+)*:\w+")
+LEAST_KEY = 32
+"""Characters that a key for hidden values has at least."""
 _TOP = re.compile(r"top\(([1-9][0-9]{0,8})\)")
 
 
@@ -46,17 +48,37 @@ class KeptPolicy(ConfigModel):
     """Number of bins asked for (1,000–10,000; at least that many are kept, never more than 10,000), or `off`."""
     ranks: Literal["on", "off"] = "off"
     """`on`: exact ranks and quantiles, which every list of values gives: so `auto` means `all`."""
+    by_partition: Literal["on", "off"] = "off"
+    """`on`: it is kept which partitions hold which values, and how often; so `auto` means `all`."""
     quantiles: Literal["sketch", "off"] = "sketch"
     values: Literal["shown", "hidden"] = "shown"
-    """`hidden`: nothing is kept that tells of a value, only counts and lengths."""
+    """`hidden`: nothing is kept that tells of a value, only counts, lengths, and sketches of hashes under a key."""
 
     statistics: References = ()
     """User-defined statistics that the column has, where they are for its type."""
+    _hash_key: bytes | None = PrivateAttr(None)
+    """Of hidden values; without it there are no sketches of them."""
+
+    @property
+    def hash_key(self) -> bytes | None:
+        """The key that hidden values are hashed with, if they are."""
+        return self._hash_key
+
+    def keyed(self, key: bytes) -> Self:
+        """The same policy with the key that hidden values are hashed with."""
+        copy = self.model_copy()
+        copy._hash_key = key
+        return copy
 
     @property
     def lists(self) -> bool:
         """Whether values are listed, unless `auto`, where it is not decided yet, finds too many."""
         return self.frequencies not in ("off", "estimated")
+
+    @property
+    def needs_lists(self) -> str | None:
+        """The first of the keys that are `on` and take a list of all values."""
+        return next((key for key in ("ranks", "by_partition") if getattr(self, key) == "on"), None)
 
     @property
     def is_whole(self) -> bool:
@@ -81,7 +103,8 @@ class KeptPolicy(ConfigModel):
 
     def decided(self, frequencies: Literal["listed", "estimated"]) -> KeptPolicy:
         """The same policy with `auto` decided."""
-        return KeptPolicy(frequencies=frequencies, **self.model_dump(exclude={"frequencies"}))
+        policy = KeptPolicy(frequencies=frequencies, **self.model_dump(exclude={"frequencies"}))
+        return policy if self._hash_key is None else policy.keyed(self._hash_key)
 
 
 class ColumnPolicy(KeptPolicy):

@@ -8,7 +8,7 @@ import time
 
 import pytest
 
-from benchmarks import growth, produce, produce_share, tree
+from benchmarks import growth, produce, produce_share, quantile_errors, quantiles, tree
 from benchmarks.measure import CpuTime
 from benchmarks.report import Row, show
 
@@ -35,6 +35,21 @@ def test_tree(monkeypatch: pytest.MonkeyPatch) -> None:
     read, spent = tree.run()
     assert 0 < read.own[0] < 1
     assert spent.own[0] > 0
+
+
+def test_quantile_errors(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(quantile_errors, "VALUES", 20_000)
+    monkeypatch.setattr(quantile_errors, "PARTITIONS", (1, 30))
+    rows = quantile_errors.run()
+    assert len({row.name for row in rows}) == len(rows) == 20
+    assert all(row.ratio >= 1 for row in rows)
+
+
+@pytest.mark.long
+def test_quantiles(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(quantiles, "VALUES", 20_000)
+    (row,) = quantiles.run()
+    assert all(time > 0 for time in (*row.own, *row.peer))
 
 
 @pytest.mark.long

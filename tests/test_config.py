@@ -170,6 +170,14 @@ def test_a_column_inherits_what_it_does_not_say(tmp_path: Path) -> None:
             r"columns\.c\.ranks = 'exact': ",
         ),
         (
+            "root: r\ntables: [{name: a, uri: x, columns: {default: {by_partition: on}, c: {frequencies: off}}}]",
+            r"columns\.c: `by_partition: on` takes a list of all values, .*`frequencies: off`.*`by_partition: off`$",
+        ),
+        (
+            "root: r\ntables: [{name: a, uri: x, columns: {c: {by_partition: dense}}}]",
+            r"columns\.c\.by_partition = 'dense': ",
+        ),
+        (
             "root: r\ntables: [{name: a, uri: x, sensor: {intrval: 1}}, {name: b, uri: x, sensor: {interval: 0}}]",
             r": table 'a': sensor\.intrval = 1: .* 'interval'\? Table 'b': sensor.interval = 0: must be 1 or more$",
         ),
@@ -191,8 +199,9 @@ def test_what_is_wrong_is_said(tmp_path: Path, text: str, said: str) -> None:
     assert not BADLY_JOINED.search(str(raised.value))
 
 
-def test_ranks_take_all_values() -> None:
-    columns = {"default": {"ranks": True}, "a": {}, "b": {"frequencies": "top(5)"}, "c": {"ranks": "off"}}
+@pytest.mark.parametrize("key", ["ranks", "by_partition"])
+def test_what_takes_all_values(key: str) -> None:
+    columns = {"default": {key: True}, "a": {}, "b": {"frequencies": "top(5)"}, "c": {key: "off"}}
     table = TableConfig.model_validate({"name": "t", "uri": "x", "columns": columns})
     assert {name: table.policy(name).frequencies for name in ("z", "a", "b", "c")} == {
         "z": "all",

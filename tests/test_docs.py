@@ -45,7 +45,8 @@ def refreshed(tmp_path_factory: pytest.TempPathFactory) -> Path:
     )
     write_deltalake(folder / "lake" / "sales", rows, partition_by=["day"])
     (configuration,) = (code for language, code, _ in blocks(REPOSITORY / "README.md") if language == "yaml")
-    (folder / "metastore.yaml").write_text(configuration, encoding="utf-8")
+    # Tables of a hundred rows: without Spark wherever the pages do not ask for it.
+    (folder / "metastore.yaml").write_text(f"{configuration}\nengine: auto\n", encoding="utf-8")
     run_shell("metastore refresh sales", folder)
     return folder
 

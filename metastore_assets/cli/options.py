@@ -57,6 +57,18 @@ partition_option = click.option(
 )
 
 
+def partitions_option(what: str) -> Callable[[Command], Command]:
+    """`--partition` for any number of partitions; `what` is done with the one named."""
+    return click.option(
+        "--partition",
+        "partitions",
+        metavar="KEY",
+        multiple=True,
+        shell_complete=partition_key,
+        help=f"{what}, or those that fit a pattern such as 'day=2024-*'. May be repeated.",
+    )
+
+
 def column_names(text: str | None) -> list[str] | None:
     """The names in a list like `a,b`; one that holds a comma stands in double quotes. None for no list at all."""
     if text is None:

@@ -6,9 +6,9 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from metastore_assets.cli.completion import partition_key, table_names
+from metastore_assets.cli.completion import table_names
 from metastore_assets.cli.failures import Invocation, note, raise_interrupt, report
-from metastore_assets.cli.options import answering
+from metastore_assets.cli.options import answering, partitions_option
 from metastore_assets.cli.outputs import make_output
 from metastore_assets.cli.progress import watching
 from metastore_assets.cli.spark import LazySpark
@@ -23,14 +23,7 @@ if TYPE_CHECKING:
 @click.option("--all", "every", is_flag=True, help="Every configured table.")
 @click.option("--dry-run", is_flag=True, help="Only say what would be done.")
 @click.option("--full", is_flag=True, help="Read every fragment again.")
-@click.option(
-    "--partition",
-    "partitions",
-    metavar="KEY",
-    multiple=True,
-    shell_complete=partition_key,
-    help="Read this partition again, or those that fit a pattern such as 'day=2024-*'. May be repeated.",
-)
+@partitions_option("Read this partition again")
 @answering
 @click.pass_obj
 def refresh(

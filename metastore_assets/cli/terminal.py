@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 
+from metastore_assets.cli.bars_page import print_bins, print_top
 from metastore_assets.cli.output import Answer
 from metastore_assets.cli.page import Column, Page, Part, Styled
 from metastore_assets.cli.statistics_table import print_statistics
@@ -15,14 +16,9 @@ from metastore_assets.cli.values_page import (
     print_where,
 )
 from metastore_assets.pictures import text
-from metastore_assets.pictures.bars import bar, chart
 
-LISTED_BINS = 40
-"""Up to so many bins, each has a line with its edges and its frequency; more make a chart."""
 LISTED_PARTITIONS = 40
 """Up to so many partitions, a plan names each on a terminal."""
-CHART_HEIGHT = 12
-_BAR = 30
 _PLAIN_BINS = 20
 
 
@@ -101,36 +97,12 @@ class TerminalOutput:
     def top(self, subject: Answer, values: Sequence[Answer]) -> None:
         """One line per value with a bar, then what is not among them."""
         self._column_heading(subject)
-        total = subject["value_count"] + subject["null_count"]
-        most = max((row["frequency"] for row in values), default=0)
-        longest = _BAR if self.width is None else max(8, min(_BAR, self.width // 3))
-        limit = None if self.width is None else max(12, self.width - longest - 30)
-        lines: list[Sequence[Part]] = [
-            (
-                text.typed_value(row["value"], subject["type"], limit),
-                text.number(row["frequency"]),
-                Styled(text.share(row["frequency"], total), "dim"),
-                Styled(bar(row["frequency"], most, longest), "green"),
-            )
-            for row in values
-        ]
-        others = subject["value_count"] - sum(row["frequency"] for row in values)
-        lines += [
-            tuple(Styled(cell, "dim italic") for cell in (name, text.number(count), text.share(count, total), ""))
-            for name, count in (("other values", others), ("null", subject["null_count"]))
-            if count > 0
-        ]
-        self._page.grid([Column("value"), Column("frequency", right=True), Column("share", right=True), _BARS], lines)
+        print_top(self._page, subject, values)
 
     def histogram(self, subject: Answer, bins: Sequence[Answer]) -> None:
         """A line per bin, or a chart where there are many."""
         self._column_heading(subject)
-        if not bins:
-            self._page.line(Styled("  no finite values", "dim"))
-        elif self.width is None or len(bins) <= LISTED_BINS:
-            self._list_bins(subject["type"], bins)
-        else:
-            self._chart(subject["type"], bins, self.width)
+        print_bins(self._page, subject["type"], bins)
 
     def quantiles(self, subject: Answer, rows: Sequence[Answer]) -> None:
         """One line per quantile."""
@@ -248,36 +220,6 @@ class TerminalOutput:
             reason = change["reason"] and f", because of {text.printable(change['reason'])}"
             self._page.line(Styled(f"  {text.printable(change['column'])}: {before} → {now}", "yellow"), reason or "")
 
-    def _list_bins(self, type: str, bins: Sequence[Answer]) -> None:
-        most = max(row["frequency"] for row in bins)
-        limit = None if self.width is None else 30
-        columns = [*(Column(heading, right=True) for heading in ("from", "below", "frequency")), _BARS]
-        self._page.grid(
-            columns,
-            [
-                (
-                    text.typed_value(row["minimum"], type, limit),
-                    text.typed_value(row["maximum"], type, limit),
-                    text.number(row["frequency"]),
-                    bar(row["frequency"], most, _BAR),
-                )
-                for row in bins
-            ],
-        )
-
-    def _chart(self, type: str, bins: Sequence[Answer], width: int) -> None:
-        counts = [row["frequency"] for row in bins]
-        marks = {0: text.number(max(counts)), CHART_HEIGHT // 2: text.number(max(counts) // 2)}
-        axis = max(map(len, marks.values())) + 2
-        stretch = max(1, (width - axis) // len(counts))
-        lines = chart([count for count in counts for _ in range(stretch)], CHART_HEIGHT)
-        for row, line in enumerate(lines):
-            mark = f"{marks[row]:>{axis - 2}} ┤" if row in marks else f"{'│':>{axis}}"
-            self._page.line(Styled(mark, "dim"), Styled(line.rstrip(), "green"))
-        drawn = len(counts) * stretch
-        self._page.line(Styled(f"{'0':>{axis - 2}} └{'─' * drawn}", "dim"))
-        self._page.line(Styled(" " * axis + _scale(type, bins, drawn), "dim"))
-
     def _heading(self, answer: Answer) -> None:
         subject = answer["uri"] if "uri" in answer else answer["table"]
         partition = f" {answer['partition']}" if answer.get("partition") is not None else ""
@@ -308,7 +250,6 @@ class TerminalOutput:
         )
 
 
-_BARS = Column("", style="green")
 _CURRENT = {True: (", current", "green"), False: (", outdated", "yellow"), None: (", perhaps outdated", "yellow")}
 
 
@@ -334,18 +275,6 @@ def _changes(result: Answer) -> str:
     values = f"; listed values {', '.join(counts)}" if counts else ""
     of = f"{partitions['changed']:,} of {text.plural(partitions['total'], 'partition')} computed{removed}"
     return f"fragments {counted}{read}; {of}{values}"
-
-
-def _scale(type: str, bins: Sequence[Answer], width: int) -> str:
-    """Labels below a chart: its first edge, its middle where there is room, and its last edge."""
-    first = text.typed_value(bins[0]["minimum"], type, width // 2)
-    last = text.typed_value(bins[-1]["maximum"], type, width // 2)
-    middle = text.typed_value(bins[len(bins) // 2]["minimum"], type)
-    left = width * (len(bins) // 2) // len(bins)
-    line = first
-    if left > text.cells(first) + 2 and left + text.cells(middle) + 2 < width - text.cells(last):
-        line += " " * (left - text.cells(first)) + middle
-    return line + " " * max(2, width - text.cells(line) - text.cells(last)) + last
 
 
 def _short(snapshot: str) -> str:

@@ -4,9 +4,8 @@ from __future__ import annotations
 
 import click
 
-from metastore_assets.cli.completion import partition_key
 from metastore_assets.cli.failures import Invocation
-from metastore_assets.cli.options import answering, name_argument
+from metastore_assets.cli.options import answering, name_argument, partitions_option
 from metastore_assets.cli.outputs import make_output
 from metastore_assets.cli.progress import watching
 from metastore_assets.cli.spark import LazySpark
@@ -14,14 +13,7 @@ from metastore_assets.cli.spark import LazySpark
 
 @click.command(short_help="Compare the newest version with the table's files.")
 @name_argument
-@click.option(
-    "--partition",
-    "partitions",
-    metavar="KEY",
-    multiple=True,
-    shell_complete=partition_key,
-    help="Only this partition, or those that fit a pattern such as 'day=2024-*'. May be repeated.",
-)
+@partitions_option("Only this partition")
 @click.option("--sample", type=click.IntRange(min=1), metavar="N", help="Only N fragments, drawn at random.")
 @answering
 @click.pass_obj

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections import Counter
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
@@ -11,7 +12,7 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from metastore_assets.lists.graph import FACTS, FREQUENCIES, VALUES, list_flow, rows_of, stage_name
+from metastore_assets.lists.graph import BY_PARTITION, FACTS, FREQUENCIES, VALUES, rows_of, stage_name
 from metastore_assets.lists.state import Lists
 from metastore_assets.produce.ranks import Ranks
 from metastore_assets.statistics.frequencies import (
@@ -48,7 +49,9 @@ class ListReader:
         self.cuts = lists.cuts
         """By field id, of which columns less is to be told as most frequent values than there is."""
         self._classes = frozenset(lists.columns.values())
-        self._view = list_flow(store, self._classes).view(lists.flow)
+        self.by_partition = lists.by_partition
+        """Of `columns`, those of which it is kept which partitions hold which values."""
+        self._view = lists.dataflow(store).view(lists.flow)
         self._ranks: dict[str, Ranks] = {}
 
     def files(self, type_class: str) -> list[str]:
@@ -89,6 +92,27 @@ class ListReader:
         """The rows of a column as they came: `column`, `value`, `frequency`."""
         for table in self._values(column, type_class):
             yield from table.to_batches()
+
+    def partitions_of(self, column: str, value: pa.Scalar) -> list[tuple[str, int]]:
+        """The keys of the partitions that hold a value of a column of `by_partition`, ascending, with its frequency in
+        each: a row group or two of each run.
+        """
+        key = rows_of(self.by_partition[column], by_partition=True).key
+        given = [pa.array([column]), pa.repeat(value, 1), pa.nulls(1, pa.string())]
+        found: list[tuple[str, int]] = []
+        for table in self._by_partition(column, pa.table(given, names=key.names)):
+            own = table.filter(_equal(table["value"], value))
+            found += zip(own["partition"].to_pylist(), own["frequency"].to_pylist(), strict=True)
+            if own.num_rows < table.num_rows:
+                break
+        return found
+
+    def table_by_partition(self, column: str) -> pa.Table:
+        """All rows of a column of `by_partition`: `column`, `value`, `partition`, `frequency`, in that order."""
+        rows = rows_of(self.by_partition[column], by_partition=True)
+        first = [pa.array([column]), *(pa.nulls(1, field.type) for field in list(rows.key)[1:])]
+        found = self._by_partition(column, pa.table(first, names=rows.key.names))
+        return pa.concat_tables([rows.schema.empty_table(), *found])
 
     def counts(self, column: str, type_class: str) -> list[tuple[int, int]]:
         """(Frequency, number of values that occur so often), by increasing frequency."""
@@ -171,6 +195,9 @@ class ListReader:
         )
         return self._from(VALUES, type_class, column, start)
 
+    def _by_partition(self, column: str, start: pa.Table) -> Iterator[pa.Table]:
+        return self._from(BY_PARTITION, self.by_partition[column], column, start)
+
     def _all(self, type_class: str) -> Iterator[tuple[str, list[pa.Table]]]:
         """Every column of a class with its rows, in the order of the dataset."""
         pieces = (
@@ -192,6 +219,15 @@ class ListReader:
                 yield own
             if own.num_rows < table.num_rows:
                 return
+
+
+def _equal(values: pa.ChunkedArray, value: pa.Scalar) -> pa.ChunkedArray:
+    """Which values are equal to one; NaN is to itself."""
+    if pa.types.is_floating(value.type) and math.isnan(value.as_py()):
+        return pc.is_nan(values)
+    if isinstance(value, pa.ExtensionScalar):
+        return pc.equal(values.cast(value.type.storage_type), value.value)
+    return pc.equal(values, value)
 
 
 def _by_column(table: pa.Table) -> Iterator[tuple[str, pa.Table]]:

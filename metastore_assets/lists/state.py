@@ -8,12 +8,21 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 
 from metastore_assets.errors import CorruptionError, ObjectNotFoundError
-from metastore_assets.lists.graph import DELTAS, FACTS, FOLDER, FREQUENCIES, VALUES
-from metastore_assets.produce import FlowState
+from metastore_assets.lists.graph import (
+    BY_PARTITION,
+    DELTAS,
+    FACTS,
+    FOLDER,
+    FREQUENCIES,
+    PARTITION_DELTAS,
+    VALUES,
+    list_flow,
+)
+from metastore_assets.produce import Dataflow, FlowState
 from metastore_assets.store.manifest import ListFiles
 from metastore_assets.store.objects import ObjectStore
 
-_ORDER = (FREQUENCIES, VALUES, FACTS, DELTAS)
+_ORDER = (FREQUENCIES, VALUES, FACTS, BY_PARTITION, DELTAS, PARTITION_DELTAS)
 """The files that people ask for come first."""
 
 
@@ -36,10 +45,17 @@ class Lists:
     flow: FlowState = field(default_factory=FlowState)
     cuts: Mapping[str, Cut] = field(default_factory=dict)
     """By field id, of those columns of which not all is told."""
+    by_partition: Mapping[str, str] = field(default_factory=dict)
+    """Of `columns`, those whose values are kept by partition as well."""
 
     def is_same(self, other: Lists) -> bool:
         """Whether these are the same files, of the same columns."""
-        return (self.columns, self.cuts) == (other.columns, other.cuts) and self.flow.paths() == other.flow.paths()
+        own, theirs = ((each.columns, each.cuts, each.by_partition) for each in (self, other))
+        return own == theirs and self.flow.paths() == other.flow.paths()
+
+    def dataflow(self, store: ObjectStore) -> Dataflow:
+        """The dataflow whose state these are."""
+        return list_flow(store, set(self.columns.values()), set(self.by_partition.values()))
 
 
 def read_lists(store: ObjectStore, files: ListFiles | None) -> Lists:
@@ -49,7 +65,8 @@ def read_lists(store: ObjectStore, files: ListFiles | None) -> Lists:
     try:
         fields = json.loads(store.read(files.state))
         cuts = {field_id: Cut(*own) for field_id, own in fields["cuts"].items()}
-        return Lists(dict(fields["columns"]), FlowState.from_json(fields["flow"]), cuts)
+        by_partition = dict(fields.get("by_partition", {}))
+        return Lists(dict(fields["columns"]), FlowState.from_json(fields["flow"]), cuts, by_partition)
     except (ObjectNotFoundError, ValueError, KeyError, TypeError, AttributeError) as error:
         raise CorruptionError(
             f"{store.uri(files.state)} is missing or damaged ({error}); rebuild with `metastore refresh --full`"
@@ -63,6 +80,8 @@ def write_lists(store: ObjectStore, lists: Lists) -> ListFiles | None:
     path = f"{FOLDER}/{uuid.uuid4().hex}.json"
     cuts = {field_id: [own.most, own.least_frequency] for field_id, own in lists.cuts.items()}
     fields = {"columns": dict(lists.columns), "cuts": cuts, "flow": lists.flow.to_json()}
+    if lists.by_partition:
+        fields["by_partition"] = dict(lists.by_partition)
     store.write(path, json.dumps(fields).encode())
     stages = sorted(lists.flow.stages.items(), key=lambda stage: _ORDER.index(stage[0].partition(".")[0]))
     return ListFiles(path, tuple(dict.fromkeys(own for _, stage in stages for own in stage.paths())))

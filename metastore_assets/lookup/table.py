@@ -14,6 +14,7 @@ import pyarrow as pa
 from metastore_assets.errors import ColumnNotFoundError, NotKeptError, PartitionNotFoundError
 from metastore_assets.lists import ListReader, read_lists
 from metastore_assets.lookup.histograms import Bin, bins_of, why_no_histogram
+from metastore_assets.lookup.missing import files_there
 from metastore_assets.lookup.ordered import Method
 from metastore_assets.lookup.profile_files import ProfileReader
 from metastore_assets.lookup.values import ColumnValues, Count, Number, Quantile, fraction_of
@@ -75,6 +76,7 @@ class TableLookup:
             self._check(column, profile)
         return profile.statistics(wanted)
 
+    @files_there
     def top(self, column: str, n: int = 10, partition: str | None = None) -> TopValues:
         """The n most frequent values of a column, fewer when there are fewer.
 
@@ -95,6 +97,7 @@ class TableLookup:
         self, column: str, q: Sequence[Number], partition: str | None = None, method: Method = "discrete"
     ) -> list[Quantile]: ...
 
+    @files_there
     def quantile(
         self, column: str, q: Number | Sequence[Number], partition: str | None = None, method: Method = "discrete"
     ) -> Quantile | list[Quantile]:
@@ -113,6 +116,7 @@ class TableLookup:
             found = self._values(column, partition).quantiles(fractions, method)
         return found if isinstance(q, Sequence) else found[0]
 
+    @files_there
     def rank(self, column: str, value: object, partition: str | None = None) -> Count:
         """How many values are less than one, which need not occur: 0 for the least. NaN is the greatest.
 
@@ -125,12 +129,14 @@ class TableLookup:
             own = self._values(column, partition)
             return own.rank(own.literal(value))
 
+    @files_there
     def count_between(self, column: str, low: object, high: object, partition: str | None = None) -> Count:
         """How many values lie from `low` to `high`, both inclusive; otherwise as `rank`."""
         with self._lock:
             own = self._values(column, partition)
             return own.count_between(own.literal(low), own.literal(high))
 
+    @files_there
     def frequency(self, column: str, value: object, partition: str | None = None) -> Count:
         """How often a value occurs, exactly; 0 where it does not. Errors as of `rank`.
 
@@ -140,15 +146,19 @@ class TableLookup:
             own = self._values(column, partition)
             return own.frequency(own.literal(value))
 
+    @files_there
     def where_is(self, column: str, value: object) -> list[tuple[str, int]]:
         """The partitions that hold a value, with its frequency in each, in the order of the version.
 
-        Reads the lists of partitions one by one, but for those whose bounds leave the value out, until all of its rows
-        are found. Errors as of `frequency`.
+        One small read under the policy `by_partition: on`. Else reads the lists of partitions one by one, but for those
+        whose bounds leave the value out, until all of its rows are found. Errors as of `frequency`.
         """
         with self._lock:
             own = self._values(column, None)
             wanted = own.literal(value)
+            kept = own.partitions_of(wanted)
+            if kept is not None:
+                return kept
             left = own.frequency(wanted).count
             found = []
             for entry in self._version.partitions:
@@ -159,6 +169,7 @@ class TableLookup:
                     left -= count
         return found
 
+    @files_there
     def spread(self, column: str, partition: str | None = None) -> Spread:
         """Distinct values, duplicates, singletons and entropy of a column, exact.
 
@@ -167,6 +178,7 @@ class TableLookup:
         with self._lock:
             return self._values(column, partition).spread()
 
+    @files_there
     def spreads(self) -> dict[str, Spread]:
         """The same of all listed columns of the table, by name, read at once."""
         with self._lock:
@@ -176,6 +188,7 @@ class TableLookup:
             counts = {name: self._lists.counts_of_class(name) for name in classes}
         return {row.column: spread(counts.get(row.type_class or "", {}).get(row.field_id, ())) for row in known}
 
+    @files_there
     def mode(self, column: str, partition: str | None = None) -> tuple[pa.Scalar, int] | None:
         """The most frequent value and its frequency, the least one of several; None where there is no value.
 

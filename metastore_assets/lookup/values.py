@@ -152,6 +152,15 @@ class ColumnValues:
             known = values.before(value, inclusive=True) - values.before(value)
         return Count(known, "exact")
 
+    def partitions_of(self, value: pa.Scalar) -> list[tuple[str, int]] | None:
+        """The keys of the table's partitions that hold a value, ascending, with its frequency in each; None where that
+        is not kept.
+        """
+        row = self._row
+        if not self._is_whole or row.frequencies != "listed" or row.field_id not in self._lists().by_partition:
+            return None
+        return [] if self._known_frequency(value) == 0 else self._lists().partitions_of(row.field_id, value)
+
     def spread(self) -> Spread:
         """How the values spread. Raises NotKeptError."""
         self._class()
@@ -223,7 +232,7 @@ class ColumnValues:
     def _why_not_listed(self) -> str:
         row = self._row
         if row.frequencies == "off":
-            return "its policy is `frequencies: off`; change it and refresh"
+            return "its policy is `frequencies: off`; with `frequencies: all` a refresh lists them"
         if row.frequencies == "estimated":
             about = "" if row.distinct_count_guarantee == "exact" else "about "
             reason = (

@@ -154,7 +154,9 @@ def _reduce_table(
 ) -> tuple[ProfileFiles, Sequence[NodeEntry]]:
     base = plan.base
     # People read the table's own files: unlike partitions', these have the names and the order of now.
-    children = tuple(Child(entry.key, entry.files, entry.layout, _is_named(held, entry)) for entry in partitions)
+    children = tuple(
+        Child(entry.key, entry.files, entry.layout, _is_named(held, entry), entry.row_count) for entry in partitions
+    )
     if base is not None:
         before = [(entry.key, entry.files) for entry in base.partitions]
         if base.layout == plan.layout.id and before == [(child.key, child.files) for child in children]:
@@ -175,7 +177,7 @@ def _former(held: Held, files: ProfileFiles, layout: str, children: Sequence[Chi
 
 
 def _child(entry: FragmentEntry, held: Held) -> Child:
-    return Child(entry.id, entry.files, entry.layout, held.equals(entry.layout, entry.unlisted))
+    return Child(entry.id, entry.files, entry.layout, held.equals(entry.layout, entry.unlisted), entry.row_count)
 
 
 def _is_named(held: Held, entry: PartitionEntry) -> bool:

@@ -6,7 +6,7 @@ from dataclasses import dataclass, replace
 from datetime import UTC, datetime
 
 from metastore_assets.errors import VersionConflictError, VersionNotFoundError
-from metastore_assets.lists import Lists, list_flow, read_lists, write_lists
+from metastore_assets.lists import Lists, read_lists, write_lists
 from metastore_assets.pipeline.lists import discard_lists
 from metastore_assets.store.manifest import Version
 from metastore_assets.store.objects import ObjectStore
@@ -56,7 +56,7 @@ def compact(versions: VersionStore) -> Compacted:
 def _compacted(store: ObjectStore, lists: Lists) -> Lists:
     if not lists.columns:
         return lists
-    return replace(lists, flow=list_flow(store, set(lists.columns.values())).compacted(lists.flow, full=True))
+    return replace(lists, flow=lists.dataflow(store).compacted(lists.flow, full=True))
 
 
 def _with(store: ObjectStore, latest: Version, lists: Lists) -> Version:

@@ -148,6 +148,31 @@ def _list_differences(column: str, stored: Frequencies, found: Frequencies) -> I
     )
 
 
+def partition_differences(layout: Layout, stored: ListReader, found: ListReader) -> Iterator[Difference]:
+    """Columns of which it is kept which partitions hold which values, and that have others: the first one of each."""
+    for leaf, _ in layout.leaves:
+        kept = [leaf.field_id in each.by_partition for each in (stored, found)]
+        if kept[0] != kept[1]:
+            yield Difference(leaf.path, "by_partition", *("kept" if each else "not kept" for each in kept))
+        elif kept[0]:
+            own, other = (each.table_by_partition(leaf.field_id) for each in (stored, found))
+            if own.equals(other):
+                continue
+            left, right = _rows_by_partition(own), _rows_by_partition(other)
+            wrong = sorted(key for key in left.keys() | right.keys() if left.get(key) != right.get(key))
+            if wrong:
+                more = f" (and {len(wrong) - 1:,} more)" if len(wrong) > 1 else ""
+                place = f"{wrong[0][0]} in {wrong[0][1]}"
+                texts = (f"{place}: {each.get(wrong[0], 0)}{more}" for each in (left, right))
+                yield Difference(leaf.path, "by_partition", *texts)
+
+
+def _rows_by_partition(table: pa.Table) -> dict[tuple[str, str], int]:
+    """Frequencies by value, as text because NaN is not equal to itself, and partition."""
+    columns = (table[name].to_pylist() for name in ("partition", "frequency"))
+    return {(str(value), partition): count for value, partition, count in zip(table["value"], *columns, strict=True)}
+
+
 def _same_bins(left: Histogram | None, right: Histogram | None) -> bool:
     if left is None or right is None:
         return left is right

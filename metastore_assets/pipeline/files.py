@@ -138,7 +138,7 @@ def write_profile(
     implied = bool(frequencies)
     if states:
         kept = list(zip(statistics, histograms, strict=True))
-        nothing = ((implied and follows(row)) or not row.value_count or row.type_class is None for row in statistics)
+        nothing = ((implied and follows(row)) or not row.value_count or not _merges(row) for row in statistics)
     else:
         estimated = (row for row in statistics if row.percentiles_guarantee == "estimate")
         kept = [(replace(row, distinct_sketch=None), None) for row in estimated]
@@ -151,6 +151,11 @@ def write_profile(
             writer.add(row, histogram, None, implied=implied and states)
     (packed,) = writer.files
     return replace(packed, statistics=files.statistics, histograms=files.histograms, frequencies=files.frequencies)
+
+
+def _merges(row: ColumnStatistics) -> bool:
+    """Whether a column with values has states to be merged."""
+    return row.type_class is not None or row.distinct_sketch is not None
 
 
 def write_statistics(store: ObjectStore, path: str, row_count: int, statistics: Sequence[ColumnStatistics]) -> str:

@@ -19,11 +19,21 @@ import pyarrow as pa
 
 from metastore_assets.errors import CorruptionError, MetastoreError
 from metastore_assets.pipeline.engine import Engine
+from metastore_assets.pipeline.exchange import EXCHANGED, blobs, exchanged_row, exchanged_rows, of_blob
 from metastore_assets.pipeline.files import FrequencyWriter
 from metastore_assets.pipeline.layouts import Layout
 from metastore_assets.pipeline.states_files import StatesFiles
 from metastore_assets.pipeline.stored import FrequencyReader
-from metastore_assets.spark.tasks import balanced_bins, collected, failure, limit_threads, pack, results
+from metastore_assets.spark.tasks import (
+    balanced_bins,
+    blob_batch,
+    collected,
+    counting,
+    failure,
+    limit_threads,
+    pack,
+    results,
+)
 from metastore_assets.statistics.frequencies import (
     EMPTY,
     Frequencies,
@@ -35,16 +45,13 @@ from metastore_assets.statistics.types import type_class
 from metastore_assets.statistics.user_defined.telling import facts_with_results
 from metastore_assets.store.manifest import ProfileFiles
 from metastore_assets.store.objects import ObjectStore
+from metastore_assets.traffic import is_metered
 
 _TERMS_PER_TASK = 16
 _ROWS_PER_BUCKET = 2_000_000
-_ROWS_PER_BLOB = 262_144
-_BYTES_PER_BLOB = 4 << 20
-"""A blob is one value to Spark, which copies values and holds some of them at once."""
 R = TypeVar("R")
 WriteSums: TypeAlias = Callable[[int, Iterable[tuple[int, Frequencies]]], R]
 """Called with the number of a profile, and position and full list of some of its columns, by increasing position."""
-_PARTIAL = "bucket int, total int, position int, sign int, blob binary"
 
 
 @dataclass(frozen=True)
@@ -153,11 +160,11 @@ def _summed_on_spark(
     bins = balanced_bins([float(len(task.terms) * len(task.buckets)) for task in tasks], slots * 4)
     packed = [pack([tasks[index] for index in group]) for group in bins]
     partials = engine.session.range(0, len(packed), 1, len(packed)).mapInArrow(
-        partial(_read_partials, store, layout, packed), _PARTIAL
+        partial(_read_partials, store, layout, packed, is_metered()), EXCHANGED
     )
     # Buckets are dealt out by number, not by hash: a bucket's file covers the columns it was planned for.
     ordered = partials.repartitionById(buckets, "bucket").sortWithinPartitions("bucket", "total", "position")
-    summed = ordered.mapInArrow(partial(_sum_partials, layout, write), "result binary")
+    summed = ordered.mapInArrow(partial(_sum_partials, layout, write, is_metered()), "result binary")
     return results(collected(summed))
 
 
@@ -186,18 +193,20 @@ def _map_tasks(sums: Sequence[FrequencySum], slots: int) -> tuple[list[_MapTask]
 
 
 def _read_partials(
-    store: ObjectStore, layout: Layout, packed: Sequence[bytes], batches: Iterable[pa.RecordBatch]
+    store: ObjectStore, layout: Layout, packed: Sequence[bytes], counted: bool, batches: Iterable[pa.RecordBatch]
 ) -> Iterator[pa.RecordBatch]:
     """Map side: the partial sum of each column over a chunk of terms, one blob or more per column and sign."""
     limit_threads()
-    with StatesFiles(store) as opened:
+    with counting(counted) as count, StatesFiles(store) as opened:
         for batch in batches:
             for index in batch.column("id").to_pylist():
                 for task in pickle.loads(packed[index]):
                     try:
                         yield from _partials(opened, layout, task)
                     except MetastoreError as error:
-                        yield _row(0, -1, -1, 1, failure(error))
+                        yield exchanged_row(0, -1, -1, 1, failure(error))
+        if counted:
+            yield exchanged_row(0, -1, -1, 1, count())
 
 
 def _partials(opened: StatesFiles, layout: Layout, task: _MapTask) -> Iterator[pa.RecordBatch]:
@@ -212,32 +221,37 @@ def _partials(opened: StatesFiles, layout: Layout, task: _MapTask) -> Iterator[p
                 if not present:
                     continue
                 whole = present[0] if len(present) == 1 else sum_frequencies((found, 1) for found in present)
-                for blob in _blobs(whole):
-                    yield _row(bucket, task.total, position, sign, blob)
+                for blob in blobs(whole):
+                    yield exchanged_row(bucket, task.total, position, sign, blob)
                 silent = False
             if silent:
                 # A list that stays empty is written too: it says that the column has no values.
-                yield from (_row(bucket, task.total, position, 1, blob) for blob in _blobs(EMPTY))
+                yield from (exchanged_row(bucket, task.total, position, 1, blob) for blob in blobs(EMPTY))
     finally:
         for reader, _ in readers:
             reader.__exit__()
 
 
-def _sum_partials(layout: Layout, write: WriteSums[R], batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+def _sum_partials(
+    layout: Layout, write: WriteSums[R], counted: bool, batches: Iterable[pa.RecordBatch]
+) -> Iterator[pa.RecordBatch]:
     """Reduce side: rows arrive by bucket, profile and column; each column is summed and written."""
     limit_threads()
-    rows = _rows(batches)
-    for (_, total), group in groupby(rows, key=lambda row: (row[0], row[1])):
-        if total < 0:
-            yield from (_blob_batch(row[4]) for row in group)
-            continue
-        try:
-            columns = groupby(group, key=lambda row: row[2])
-            lists = ((position, [(_unpacked(row[4]), row[3]) for row in own]) for position, own in columns)
-            outcome = pack(write(total, _full_sums(layout, lists)))
-        except MetastoreError as error:
-            outcome = failure(error)
-        yield _blob_batch(outcome)
+    rows = exchanged_rows(batches)
+    with counting(counted) as count:
+        for (_, total), group in groupby(rows, key=lambda row: (row[0], row[1])):
+            if total < 0:
+                yield from (blob_batch(row[4]) for row in group)
+                continue
+            try:
+                columns = groupby(group, key=lambda row: row[2])
+                lists = ((position, [(of_blob(row[4]), row[3]) for row in own]) for position, own in columns)
+                outcome = pack(write(total, _full_sums(layout, lists)))
+            except MetastoreError as error:
+                outcome = failure(error)
+            yield blob_batch(outcome)
+        if counted:
+            yield blob_batch(count())
 
 
 def _full_sums(
@@ -263,48 +277,3 @@ def _write_sums(
             facts[position] = facts_with_results(frequency_facts(whole), policy, type_class(leaf.type), whole)
             writer.add(leaf.path, leaf.field_id, whole)
     return _Part(total, facts, (min(facts), writer.path))
-
-
-def _rows(batches: Iterable[pa.RecordBatch]) -> Iterator[tuple[int, int, int, int, bytes]]:
-    for batch in batches:
-        columns = [batch.column(index) for index in range(5)]
-        for index in range(batch.num_rows):
-            yield tuple(column[index].as_py() for column in columns)  # type: ignore[misc]
-
-
-def _row(bucket: int, total: int, position: int, sign: int, blob: bytes) -> pa.RecordBatch:
-    numbers = [pa.array([number], pa.int32()) for number in (bucket, total, position, sign)]
-    return pa.record_batch([*numbers, pa.array([blob], pa.binary())], ["bucket", "total", "position", "sign", "blob"])
-
-
-def _blob_batch(blob: bytes) -> pa.RecordBatch:
-    return pa.record_batch([pa.array([blob], pa.binary())], ["result"])
-
-
-def _blobs(frequencies: Frequencies) -> Iterator[bytes]:
-    """A list as compressed Arrow streams of bounded length; an empty list is one empty stream."""
-    table = pa.table({"value": frequencies.values, "frequency": frequencies.counts})
-    for piece in _pieces(table):
-        sink = pa.BufferOutputStream()
-        with pa.ipc.new_stream(sink, table.schema, options=pa.ipc.IpcWriteOptions(compression="zstd")) as stream:
-            stream.write_table(piece)
-        yield sink.getvalue().to_pybytes()
-
-
-def _pieces(table: pa.Table) -> Iterator[pa.Table]:
-    """Slices of bounded length, halved until they are; a single row may be longer."""
-    rows = table.num_rows
-    if rows <= 1 or (rows <= _ROWS_PER_BLOB and table.nbytes <= _BYTES_PER_BLOB):
-        yield table
-        return
-    yield from _pieces(table.slice(0, rows // 2))
-    yield from _pieces(table.slice(rows // 2))
-
-
-def _unpacked(blob: bytes) -> Frequencies:
-    table = pa.ipc.open_stream(blob).read_all().combine_chunks()
-    value, frequency = table.column("value"), table.column("frequency")
-    return Frequencies(
-        value.chunk(0) if value.num_chunks else pa.array([], value.type),
-        frequency.chunk(0) if frequency.num_chunks else pa.array([], pa.int64()),
-    )

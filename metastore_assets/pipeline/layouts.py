@@ -11,11 +11,15 @@ from typing import Literal
 import pyarrow as pa
 
 from metastore_assets.config import KeptPolicy, TableConfig
-from metastore_assets.errors import ConfigError
+from metastore_assets.errors import ConfigError, UnsupportedTypeError
 from metastore_assets.formats.base import FIELD_ID, INITIAL_DEFAULT
 from metastore_assets.messages import close_names, listed
 from metastore_assets.pipeline.signatures import Signature, digest, signature, signature_of
+from metastore_assets.statistics.keyed_hashing import column_key
 from metastore_assets.statistics.leaves import LeafColumn, schema_leaves
+from metastore_assets.statistics.types import type_class
+from metastore_assets.statistics.user_defined.kinds import FrequencyStatistic
+from metastore_assets.statistics.user_defined.loading import loaded
 
 _MERGE_VERSION = "4"
 """Raised when the same profiles would merge to another one, so that they are merged again, and nothing is read."""
@@ -123,6 +127,8 @@ def table_layout(schema: pa.Schema, table: TableConfig, decided: Mapping[str, De
     for own_field, field_leaves in zip(schema, schema_leaves(schema), strict=True):
         own = [(leaf, _policy(table, leaf, decided or {})) for leaf in field_leaves]
         with _naming(table):
+            for leaf, policy in own:
+                _check_statistics(table, leaf, policy)
             signatures[field_identity(own_field)] = signature(len(leaves), own).to_text()
         owners |= {leaf.field_id: field_identity(own_field) for leaf in field_leaves}
         leaves += own
@@ -138,6 +144,9 @@ def table_layout(schema: pa.Schema, table: TableConfig, decided: Mapping[str, De
     # All is stored, and merged, whatever is listed of it; but a version says what that is.
     shown = {leaf.field_id: policy.frequencies for leaf, policy in leaves if policy.is_cut}
     cut = [json.dumps(shown)] if shown else []
+    # Kept beside the lists, and made of them: no profile holds anything for its sake.
+    spread = [leaf.field_id for leaf, policy in leaves if policy.by_partition == "on"]
+    cut += [json.dumps({"by_partition": spread})] if spread else []
     defaulted = frozenset(field_identity(field) for field in schema if INITIAL_DEFAULT in (field.metadata or {}))
     id_ = digest([_MERGE_VERSION, json.dumps(signatures), *partitions, *cut])
     return Layout(id_, signatures, tuple(leaves), owners, defaulted)
@@ -145,9 +154,31 @@ def table_layout(schema: pa.Schema, table: TableConfig, decided: Mapping[str, De
 
 def _policy(table: TableConfig, leaf: LeafColumn, decided: Mapping[str, Decided]) -> KeptPolicy:
     policy = table.policy(leaf.path)
+    if policy.values == "hidden" and table.hidden_key is not None:
+        policy = policy.keyed(column_key(table.hidden_key, table.name, leaf.field_id))
     if policy.frequencies != "auto" or leaf.field_id not in decided:
         return policy
     return policy.decided(decided[leaf.field_id])
+
+
+def _check_statistics(table: TableConfig, leaf: LeafColumn, policy: KeptPolicy) -> None:
+    """Raise ConfigError for a column whose own policy asks for what follows from a list, and keeps none.
+
+    Of a statistic that is meant for many columns it is only absent there.
+    """
+    named = table.columns.get(leaf.path)
+    if named is None or "statistics" not in named.model_fields_set or policy.frequencies != "off":
+        return
+    try:
+        cls = type_class(leaf.type)
+    except UnsupportedTypeError:
+        return
+    for own in loaded(policy.statistics, cls):
+        if isinstance(own.statistic, FrequencyStatistic):
+            raise ConfigError(
+                f"columns.{leaf.path}.statistics: {own.reference} follows from the list of all values, and "
+                "`frequencies: off` keeps none: give the column `frequencies: all`, or leave the statistic out"
+            )
 
 
 @contextmanager

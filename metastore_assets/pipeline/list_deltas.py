@@ -20,10 +20,19 @@ _SMALL = 200_000
 """Values of lists that are read here and now; of more, how many there are is not known before they are read."""
 
 
+@dataclass(frozen=True)
+class Listing:
+    """A profile whose lists are taken, and which partition they are of, where that is kept."""
+
+    files: ProfileFiles
+    partition: str | None = None
+
+
 def deltas(
-    store: ObjectStore, profiles: Sequence[ProfileFiles], columns: Mapping[str, str], rows: int, *, gone: bool
+    store: ObjectStore, profiles: Sequence[Listing], columns: Mapping[str, str], rows: int, *, gone: bool
 ) -> dict[str, list[Delta]]:
-    """By type class, what the lists of some columns in some profiles, of so many rows in all, come to.
+    """By type class, what the lists of some columns in some profiles, of so many rows in all, come to: by partition
+    where the profiles say which.
 
     `columns`: by field id, the class of the values. Raises CorruptionError.
     """
@@ -46,16 +55,17 @@ def deltas(
 
 
 def _few(
-    store: ObjectStore, profiles: Sequence[ProfileFiles], by_class: Mapping[str, tuple[str, ...]]
+    store: ObjectStore, profiles: Sequence[Listing], by_class: Mapping[str, tuple[str, ...]]
 ) -> dict[str, pa.Table] | None:
     """The lists, read at once; None where they are many."""
-    found = {name: [rows_of(name).schema.empty_table()] for name in by_class}
+    by_partition = profiles[0].partition is not None
+    found = {name: [rows_of(name, by_partition=by_partition).schema.empty_table()] for name in by_class}
     values = 0
     with StatesFiles(store) as opened:
-        for files in profiles:
-            with FrequencyReader(opened, files) as reader:
+        for own in profiles:
+            with FrequencyReader(opened, own.files) as reader:
                 for name, columns in by_class.items():
-                    for table in _tables(reader, columns, name):
+                    for table in listed_rows(reader, columns, name, own.partition):
                         found[name].append(table)
                         values += table.num_rows
                         if values > _SMALL:
@@ -68,24 +78,29 @@ class _Lists:
     """Reads the lists of some columns of one class in some profiles. Picklable."""
 
     store: ObjectStore
-    files: tuple[ProfileFiles, ...]
+    profiles: tuple[Listing, ...]
     columns: tuple[str, ...]
     type_class: str
 
     def __call__(self) -> Iterator[pa.RecordBatch]:
         with StatesFiles(self.store) as opened:
-            for files in self.files:
-                with FrequencyReader(opened, files) as reader:
-                    for table in _tables(reader, self.columns, self.type_class):
+            for own in self.profiles:
+                with FrequencyReader(opened, own.files) as reader:
+                    for table in listed_rows(reader, self.columns, self.type_class, own.partition):
                         yield from table.to_batches()
 
 
-def _tables(reader: FrequencyReader, columns: Sequence[str], type_class: str) -> Iterator[pa.Table]:
+def listed_rows(
+    reader: FrequencyReader, columns: Sequence[str], type_class: str, partition: str | None
+) -> Iterator[pa.Table]:
+    """The lists of some columns of a class in one profile as rows that come and go, by partition where one is given."""
     schema = rows_of(type_class).schema
     for column in columns:
         own = reader.read(column)
-        if own is not None and len(own):
-            yield list_rows(column, own, schema)
+        if own is None or not len(own):
+            continue
+        rows = list_rows(column, own, schema)
+        yield rows if partition is None else rows.add_column(2, "partition", pa.repeat(pa.scalar(partition), len(own)))
 
 
 def list_rows(column: str, own: Frequencies, schema: pa.Schema) -> pa.Table:

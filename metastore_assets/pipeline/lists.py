@@ -5,29 +5,53 @@ The first time, and when most of the table is other, they are summed from all pr
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import dataclass
 from functools import cached_property, partial
 
 import pyarrow as pa
 
 from metastore_assets.lists import Cut, ListReader, Lists, list_flow, read_lists, write_lists
 from metastore_assets.lists.graph import FACTS, FREQUENCIES, VALUES, delta_name, rows_of, stage_name
+from metastore_assets.pipeline.by_partition import runs_by_partition
 from metastore_assets.pipeline.engine import Engine
 from metastore_assets.pipeline.frequencies import FrequencySum, map_sums
 from metastore_assets.pipeline.layouts import Layout
-from metastore_assets.pipeline.list_deltas import deltas
+from metastore_assets.pipeline.list_deltas import Listing, deltas
 from metastore_assets.pipeline.list_runs import write_runs
 from metastore_assets.pipeline.plan import Plan
 from metastore_assets.produce import Dataflow, Delta, FlowState
+from metastore_assets.produce.runs import Run
 from metastore_assets.spark.tasks import SparkExecutor
 from metastore_assets.statistics.frequencies import EMPTY, FrequencyFacts, frequency_facts
 from metastore_assets.statistics.types import class_named, type_class
 from metastore_assets.statistics.user_defined.telling import facts_with_results, follows_from_list
 from metastore_assets.store.manifest import FragmentEntry, ListFiles, ProfileFiles
 from metastore_assets.store.objects import ObjectStore
+from metastore_assets.traffic import step
 
 _MANY = 20_000_000
 """Values in changed fragments from which on Spark's tasks read and add their lists."""
+
+
+@dataclass(frozen=True)
+class _Changes:
+    """Fragments that came to partitions whose lists may be others, and that went from them."""
+
+    came: Sequence[FragmentEntry]
+    went: Sequence[FragmentEntry]
+
+    @property
+    def rows(self) -> int:
+        return sum(entry.row_count for entry in (*self.came, *self.went))
+
+    def of_the_table(self) -> _Changes:
+        """Without fragments that only went from one partition to another."""
+        came, went = ({entry.files.name for entry in side} for side in (self.came, self.went))
+        return _Changes(
+            [entry for entry in self.came if entry.files.name not in went],
+            [entry for entry in self.went if entry.files.name not in came],
+        )
 
 
 class TableLists:
@@ -39,8 +63,12 @@ class TableLists:
         self._layout = plan.layout
         self._wanted = listed_classes(plan.layout)
         self._published = None if plan.base is None else plan.base.lists
+        # A table of one partition holds all of its values there.
+        self._by_partition = _kept_by_partition(plan.layout, self._wanted) if len(plan.partitions) > 1 else {}
+        self._keys = [partition.key for partition in plan.partitions]
         self._rows = sum(fragments[own].row_count for part in plan.partitions for own in part.fragments)
-        self._came, self._went = _changes(plan, fragments)
+        self._changes_by_partition = _changes(plan, fragments)
+        self._changes = self._changes_by_partition.of_the_table()
         self._made: ListFiles | None = None
         self._now: Lists | None = None
 
@@ -48,6 +76,10 @@ class TableLists:
         """What the lists tell of columns, by position; `whole` are profiles whose lists add up to them, and `listed`
         is about how many values they have.
         """
+        with step("lists"):
+            return self._facts(whole, listed)
+
+    def _facts(self, whole: Sequence[ProfileFiles], listed: Mapping[int, int]) -> Mapping[int, FrequencyFacts]:
         now = self._stepped(whole, sum(listed.values()))
         reader = ListReader(self._store, now)
         by_class: dict[str, dict[str, int]] = {}
@@ -69,12 +101,13 @@ class TableLists:
 
     def files(self, whole: Sequence[ProfileFiles]) -> ListFiles | None:
         """The files for the version to name."""
-        now = self._stepped(whole, self._rows)
-        if self._published is not None and now.is_same(self._base):
-            return self._published
-        if self._made is None:
-            self._made = write_lists(self._store, now)
-        return self._made
+        with step("lists"):
+            now = self._stepped(whole, self._rows)
+            if self._published is not None and now.is_same(self._base):
+                return self._published
+            if self._made is None:
+                self._made = write_lists(self._store, now)
+            return self._made
 
     def discard(self) -> None:
         """Remove what was made, and will not be published."""
@@ -88,12 +121,11 @@ class TableLists:
 
     def _stepped(self, whole: Sequence[ProfileFiles], values: int) -> Lists:
         if self._now is None:
-            changed = sum(entry.row_count for entry in (*self._came, *self._went))
-            if self._published is None or 2 * changed >= self._rows:
+            if self._published is None or 2 * self._changes.rows >= self._rows:
                 flow = self._from_scratch(whole, values)
             else:
-                flow = self._step(whole, changed)
-            self._now = Lists(self._wanted, flow, _cuts(self._layout, self._wanted))
+                flow = self._step(whole)
+            self._now = Lists(self._wanted, flow, _cuts(self._layout, self._wanted), self._by_partition)
         return self._now
 
     def _from_scratch(self, whole: Sequence[ProfileFiles], values: int) -> FlowState:
@@ -117,34 +149,89 @@ class TableLists:
         sums = [FrequencySum(0, tuple(range(len(leaves))), terms, values)]
         parts = sorted(map_sums(self._engine, self._store, layout, sums, write), key=lambda part: part.first)
         content = {name: [run for part in parts for run in part.runs.get(name, ())] for name in loaders}
-        return flow.load(FlowState(), content)
+        return flow.load(FlowState(), {**content, **self._all_by_partition(flow, whole)})
 
-    def _step(self, whole: Sequence[ProfileFiles], changed: int) -> FlowState:
+    def _step(self, whole: Sequence[ProfileFiles]) -> FlowState:
         base = self._base
-        stay = {field_id: name for field_id, name in self._wanted.items() if base.columns.get(field_id) == name}
-        new = {field_id: name for field_id, name in self._wanted.items() if field_id not in stay}
-        gone = {field_id: name for field_id, name in base.columns.items() if field_id not in stay}
         reader = ListReader(self._store, base)
-        changes: dict[str, list[Delta]] = {}
-        came, went = ([entry.files for entry in side] for side in (self._came, self._went))
+        changes, by_partition = self._changes, self._changes_by_partition
+        found = self._deltas(
+            (base.columns, self._wanted),
+            ([Listing(own.files) for own in changes.came], [Listing(own.files) for own in changes.went]),
+            [Listing(files) for files in whole],
+            changes.rows,
+            lambda field_id, name: pa.Table.from_batches(reader.batches(field_id, name), rows_of(name).schema),
+        )
+        classes = {*self._wanted.values(), *found}
+        updates = {delta_name(name): own for name, own in found.items()}
+        stays = any(base.by_partition.get(field_id) == name for field_id, name in self._by_partition.items())
+        anew = bool(self._by_partition) and (not stays or 2 * by_partition.rows >= self._rows)
+        if self._by_partition and not anew:
+            held = {own: name for own, name in base.by_partition.items() if name in self._by_partition.values()}
+            found = self._deltas(
+                (held, self._by_partition),
+                (
+                    [Listing(own.files, own.partition_key) for own in by_partition.came],
+                    [Listing(own.files, own.partition_key) for own in by_partition.went],
+                ),
+                self._partitions(whole),
+                by_partition.rows,
+                lambda field_id, _: reader.table_by_partition(field_id),
+            )
+            updates |= {delta_name(name, by_partition=True): own for name, own in found.items()}
+        forgotten = set(base.by_partition.values()) - set(self._by_partition.values())
+        if not (updates or anew or forgotten):
+            return base.flow
+        values = sum(delta.row_count for own in updates.values() for delta in own)
+        flow = self._flow(classes, many=values > _MANY)
+        start = flow.load(base.flow, self._all_by_partition(flow, whole)) if anew else base.flow
+        try:
+            return flow.step(start, updates)
+        except BaseException:
+            flow.discard(start, base.flow)
+            raise
+
+    def _deltas(
+        self,
+        columns: tuple[Mapping[str, str], Mapping[str, str]],
+        changes: tuple[Sequence[Listing], Sequence[Listing]],
+        whole: Sequence[Listing],
+        changed: int,
+        held: Callable[[str, str], pa.Table],
+    ) -> dict[str, list[Delta]]:
+        """By class, what is to be added to lists and taken away: `columns` are those that are listed, and that are to
+        be; `changes` the profiles that came and that went, of so many rows; `held` reads the list of a column.
+        """
+        before, wanted = columns
+        came, went = changes
+        stay = {field_id: name for field_id, name in wanted.items() if before.get(field_id) == name}
+        new = {field_id: name for field_id, name in wanted.items() if field_id not in stay}
+        gone = {field_id: name for field_id, name in before.items() if field_id not in stay}
+        made: dict[str, list[Delta]] = {}
         for found in (
             deltas(self._store, came, stay, changed, gone=False),
             deltas(self._store, went, stay, changed, gone=True),
             deltas(self._store, whole, new, self._rows, gone=False),
         ):
             for name, own in found.items():
-                changes.setdefault(name, []).extend(own)
+                made.setdefault(name, []).extend(own)
         for field_id, name in gone.items():
-            listed = pa.Table.from_batches(reader.batches(field_id, name), rows_of(name).schema)
-            changes.setdefault(name, []).append(Delta(listed, gone=True))
-        if not changes:
-            return base.flow
-        values = sum(delta.row_count for own in changes.values() for delta in own)
-        flow = self._flow({*self._wanted.values(), *changes}, many=values > _MANY)
-        return flow.step(base.flow, {delta_name(name): own for name, own in changes.items()})
+            made.setdefault(name, []).append(Delta(held(field_id, name), gone=True))
+        return made
+
+    def _all_by_partition(self, flow: Dataflow, whole: Sequence[ProfileFiles]) -> Mapping[str, Sequence[Run]]:
+        if not self._by_partition:
+            return {}
+        partitions = self._partitions(whole)
+        return runs_by_partition(self._engine, self._store, flow, self._by_partition, partitions, self._rows)
+
+    def _partitions(self, whole: Sequence[ProfileFiles]) -> list[Listing]:
+        """The profiles of all partitions, of which there are several."""
+        return [Listing(files, key) for files, key in zip(whole, self._keys, strict=True)]
 
     def _flow(self, classes: Iterable[str], *, many: bool = False) -> Dataflow:
-        return list_flow(self._store, classes, executor=SparkExecutor(self._engine.session) if many else None)
+        executor = SparkExecutor(self._engine.session) if many else None
+        return list_flow(self._store, classes, set(self._by_partition.values()), executor=executor)
 
 
 def discard_lists(store: ObjectStore, made: ListFiles | None, base: ListFiles | None) -> None:
@@ -164,6 +251,12 @@ def listed_classes(layout: Layout) -> dict[str, str]:
     return {field_id: name for field_id, name in found.items() if name != "null"}
 
 
+def _kept_by_partition(layout: Layout, listed: Mapping[str, str]) -> dict[str, str]:
+    """Of the columns that are listed, those that are kept by partition as well."""
+    kept = {leaf.field_id for leaf, policy in layout.leaves if policy.by_partition == "on"}
+    return {field_id: name for field_id, name in listed.items() if field_id in kept}
+
+
 def _cuts(layout: Layout, wanted: Mapping[str, str]) -> dict[str, Cut]:
     return {
         leaf.field_id: Cut(policy.most_listed, policy.least_frequency)
@@ -172,19 +265,21 @@ def _cuts(layout: Layout, wanted: Mapping[str, str]) -> dict[str, Cut]:
     }
 
 
-def _changes(plan: Plan, fragments: Mapping[str, FragmentEntry]) -> tuple[list[FragmentEntry], list[FragmentEntry]]:
-    """The profiles that came, and those that went, where that may change a sum."""
+def _changes(plan: Plan, fragments: Mapping[str, FragmentEntry]) -> _Changes:
+    """The profiles that came to a partition, and those that went from one, where that may change a sum."""
     same = {partition.key for partition in plan.partitions if partition.reused is not None}
     before = {
-        entry.files.name: entry
+        (entry.files.name, entry.partition_key): entry
         for entry in (plan.base.fragments if plan.base else ())
         if entry.retired is None and entry.partition_key not in same
     }
     now = {
-        fragments[own].files.name: fragments[own]
+        (fragments[own].files.name, fragments[own].partition_key): fragments[own]
         for partition in plan.partitions
         if partition.reused is None
         for own in partition.fragments
     }
-    came = [now[name] for name in sorted(now.keys() - before.keys())]
-    return came, [before[name] for name in sorted(before.keys() - now.keys())]
+    return _Changes(
+        [now[own] for own in sorted(now.keys() - before.keys())],
+        [before[own] for own in sorted(before.keys() - now.keys())],
+    )

@@ -43,6 +43,7 @@ class Child:
     """Under which the files were made: a key of `Held.layouts`."""
     as_wanted: bool
     """Whether it is what is wanted, no more and no less: a single such child is the result, if it is not packed."""
+    row_count: int = 0
 
 
 @dataclass(frozen=True)

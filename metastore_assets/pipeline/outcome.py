@@ -3,12 +3,17 @@
 from __future__ import annotations
 
 import time
+from collections.abc import Mapping
 from dataclasses import dataclass, field
 
 from metastore_assets.lists import ListChanges, ListReader, read_lists
 from metastore_assets.pipeline.plan import Plan, TypeChange
 from metastore_assets.store.manifest import Version
 from metastore_assets.store.objects import ObjectStore
+from metastore_assets.traffic import Meter, Traffic, step
+
+STEPS = ("plan", "profile", "decide", "reduce", "lists", "publish")
+"""What a refresh does one after the other; `lists` is done within `reduce`, and counted apart."""
 
 
 @dataclass(frozen=True)
@@ -51,6 +56,8 @@ class RefreshResult:
     """Columns that are of another type than in the version before."""
     lists: ListChanges = field(default_factory=ListChanges)
     """What changed in the lists of the table's values."""
+    steps: Mapping[str, Traffic] = field(default_factory=dict)
+    """What each of the `STEPS` read and wrote, of the table's files and of the Metastore's, in whichever process."""
 
     def to_json(self) -> dict[str, object]:
         """The shape of `refresh --json`."""
@@ -72,21 +79,28 @@ class RefreshResult:
             },
             "lists": {"added": self.lists.added, "removed": self.lists.removed, "changed": self.lists.changed},
             "type_changes": [change.to_json() for change in self.type_changes],
+            "steps": {
+                name: {"read": own.read.to_json(), "written": own.written.to_json()} for name, own in self.steps.items()
+            },
             "seconds": round(self.seconds, 3),
         }
 
 
-def nothing_to_do(latest: Version, profiled: int, started: float) -> RefreshResult:
-    """Where the newest version is current. `started` is a time of the monotonic clock."""
+def nothing_to_do(latest: Version, profiled: int, started: float, meter: Meter) -> RefreshResult:
+    """Where the newest version is current. `started` is a time of the monotonic clock; `meter` counted the steps."""
     return RefreshResult(
         latest.table, latest.number, latest.snapshot, False, 0, 0, latest.fragment_count, profiled, (), (),
-        len(latest.partitions), time.monotonic() - started,
+        len(latest.partitions), time.monotonic() - started, steps=_steps(meter),
     )  # fmt: skip
 
 
-def result_of(store: ObjectStore, plan: Plan, new: Version, profiled: int, started: float) -> RefreshResult:
+def result_of(
+    store: ObjectStore, plan: Plan, new: Version, profiled: int, started: float, meter: Meter
+) -> RefreshResult:
     """Where a version was published."""
     same = plan.base is not None and plan.base.lists == new.lists
+    with step("lists"):
+        lists = ListChanges() if same else ListReader(store, read_lists(store, new.lists)).changes()
     return RefreshResult(
         table=plan.table,
         version=new.number,
@@ -101,5 +115,10 @@ def result_of(store: ObjectStore, plan: Plan, new: Version, profiled: int, start
         partitions_total=len(plan.partitions),
         seconds=time.monotonic() - started,
         type_changes=plan.type_changes,
-        lists=ListChanges() if same else ListReader(store, read_lists(store, new.lists)).changes(),
+        lists=lists,
+        steps=_steps(meter),
     )
+
+
+def _steps(meter: Meter) -> dict[str, Traffic]:
+    return {name: meter.told(name) for name in STEPS}

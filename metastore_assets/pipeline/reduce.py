@@ -13,6 +13,8 @@ from dataclasses import dataclass, field, replace
 from functools import partial
 from typing import TypeAlias
 
+import numpy as np
+import numpy.typing as npt
 import pyarrow as pa
 
 from metastore_assets.pipeline.engine import Engine
@@ -20,6 +22,7 @@ from metastore_assets.pipeline.files import ProfileWriter, write_profile, write_
 from metastore_assets.pipeline.frequencies import FrequencySum, SummedColumns, sum_columns
 from metastore_assets.pipeline.layouts import Held, Layout
 from metastore_assets.pipeline.merging import (
+    Child,
     Group,
     Merge,
     NodeFiles,
@@ -42,6 +45,8 @@ from metastore_assets.statistics.user_defined.telling import with_user_defined
 from metastore_assets.store.manifest import NodeEntry, ProfileFiles
 from metastore_assets.store.objects import ObjectStore
 
+_ONE_LIST = 2_000
+"""Listed values that are summed in the time that it takes to come by one list of a column."""
 _INPUTS_PER_TASK = 64
 """A branch of no more inputs is merged by one task, all the way up: what it merges on the way is not read again."""
 
@@ -221,12 +226,13 @@ def _sums(store: ObjectStore, layout: Layout, group: Group, wanted: Mapping[int,
     """
     # Neighbours in the same file, so that few tasks read it.
     whole = tuple((child.files, 1) for child in sorted(group.children, key=lambda child: child.files.states))
-    before = {child.files.name: child.files for child in group.former.children} if group.former else {}
-    after = {child.files.name: child.files for child in group.children}
-    change = [(after[name], 1) for name in sorted(after.keys() - before.keys())]
-    change += [(before[name], -1) for name in sorted(before.keys() - after.keys())]
-    if group.former is None or len(change) + 1 >= len(whole):
-        return (FrequencySum(0, tuple(wanted), whole, sum(wanted.values())),)
+    anew = (FrequencySum(0, tuple(wanted), whole, sum(wanted.values())),)
+    if group.former is None:
+        return anew
+    before = {child.files.name: child for child in group.former.children}
+    after = {child.files.name: child for child in group.children}
+    came = [after[name] for name in sorted(after.keys() - before.keys())]
+    went = [before[name] for name in sorted(before.keys() - after.keys())]
     with StatesFiles(store) as opened, FrequencyReader(opened, group.former.files) as reader:
         listed = {
             position: reader.row_count(field_id)
@@ -234,11 +240,23 @@ def _sums(store: ObjectStore, layout: Layout, group: Group, wanted: Mapping[int,
             if (field_id := layout.leaves[position][0].field_id) in reader.listed
             or layout.owners[field_id] in group.former.without
         }
+    # Of each list it is known that it has no more values than its profile has rows, and than there are in all.
+    most = np.array([max(wanted[position], rows) for position, rows in listed.items()])
+    changed = sum(listed.values()) + _ONE_LIST * len(listed) + _values(came, most) + _values(went, most)
+    if changed >= _values(group.children, most):
+        return anew
     others = {position: rows for position, rows in wanted.items() if position not in listed}
+    terms = ((group.former.files, 1), *((child.files, 1) for child in came), *((child.files, -1) for child in went))
     return (
-        FrequencySum(0, tuple(listed), ((group.former.files, 1), *change), sum(listed.values())),
+        FrequencySum(0, tuple(listed), terms, sum(listed.values())),
         FrequencySum(0, tuple(others), whole, sum(others.values())),
     )
+
+
+def _values(children: Sequence[Child], most: npt.NDArray[np.int64]) -> int:
+    """About how much it takes to sum the lists of some columns, in values; `most`: values of each column."""
+    rows = np.array([child.row_count for child in children], np.int64)
+    return int(np.minimum.outer(rows, most).sum()) + _ONE_LIST * len(rows) * len(most)
 
 
 def _complete(store: ObjectStore, layout: Layout, task: _Completion) -> tuple[str, ProfileFiles]:

@@ -14,9 +14,11 @@ from metastore_assets.errors import (
     ConfigError,
     CorruptionError,
     MetastoreError,
+    ObjectNotFoundError,
     StoreError,
     TableNotFoundError,
     VersionConflictError,
+    VersionNotFoundError,
     WorkerEndedError,
 )
 from metastore_assets.formats import Memory, open_table_format
@@ -24,6 +26,7 @@ from metastore_assets.formats.base import SnapshotReference, TableFormat
 from metastore_assets.pipeline.assemble import next_version
 from metastore_assets.pipeline.decisions import planned_decisions, recorded_decisions, settled
 from metastore_assets.pipeline.engine import Engine
+from metastore_assets.pipeline.hidden_key import with_hidden_key
 from metastore_assets.pipeline.layouts import Decided, Layout, Layouts, table_layout
 from metastore_assets.pipeline.lists import discard_lists
 from metastore_assets.pipeline.moved import without_moves
@@ -37,6 +40,7 @@ from metastore_assets.pipeline.states_files import sound
 from metastore_assets.store.manifest import FragmentEntry, Version
 from metastore_assets.store.objects import ObjectStore
 from metastore_assets.store.versions import VersionStore
+from metastore_assets.traffic import metered, step
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -50,14 +54,15 @@ def plan_refresh(
     config: MetastoreConfig, table: TableConfig, *, full: bool = False, partitions: Collection[str] = ()
 ) -> Plan:
     """What `refresh` would do now, without doing it. Reads metadata only."""
-    versions = _versions(config, table)
+    versions, table = _versions(config, table), with_hidden_key(config, table)
     table_format = open_table_format(table, _memory(versions, full=full))
     return _plan(versions, table_format, table, (), full=full, partitions=partitions, made={})
 
 
 def is_current(config: MetastoreConfig, table: TableConfig, version: Version) -> bool:
     """Whether a version describes the table's current snapshot under the configured policies."""
-    return _is_current(open_table_format(table, Memory(lambda: version.memory)), table, version)
+    table_format = open_table_format(table, Memory(lambda: version.memory))
+    return _is_current(table_format, with_hidden_key(config, table), version)
 
 
 def refresh(
@@ -85,52 +90,59 @@ def refresh(
     engine = Engine(spark, config.engine)
     made: dict[str, Mapping[str, str]] = {}
     progress(Progress(table.name, "plan"))
-    with _telling_what_stands(versions):
-        memory = _memory(versions, full=full)
-        table_format = open_table_format(table, memory, TaskReader(spark))
+    with metered() as meter, _telling_what_stands(versions):
+        with step("plan"):
+            table = with_hidden_key(config, table, make=True)
+            memory = _memory(versions, full=full)
+            table_format = open_table_format(table, memory, TaskReader(spark))
         for _ in range(_ATTEMPTS):
-            if not full and not partitions:
-                latest = versions.latest()
-                if latest is not None and _is_current(table_format, table, latest):
-                    return nothing_to_do(latest, len(fresh), started)
-            progress(Progress(table.name, "plan"))
-            plan = _plan(versions, table_format, table, fresh, full=full, partitions=partitions, made=made)
+            with step("plan"):
+                if not full and not partitions:
+                    latest = versions.latest()
+                    if latest is not None and _is_current(table_format, table, latest):
+                        return nothing_to_do(latest, len(fresh), started, meter)
+                progress(Progress(table.name, "plan"))
+                plan = _plan(versions, table_format, table, fresh, full=full, partitions=partitions, made=made)
             made[plan.layout.id] = plan.layout.signatures
-            profiled = profile_all(engine, versions, table, plan, progress)
+            with step("profile"):
+                profiled = profile_all(engine, versions, table, plan, progress)
             if failures := profiled.failures:
                 fresh += profiled.entries
                 if any(failure.missing for failure in failures) and table_format.current() != plan.snapshot.reference:
                     continue  # The table moved on while it was read; what is done already is kept.
                 raise profile_error(table, failures, len(profiled.entries))
             fragments = {**plan.reused, **{entry.id: entry for entry in profiled.entries}}
-            with saving(versions, profiled):
-                asked, plan = plan.layout, settled(engine, versions.objects, table, plan, fragments)
-                fragments = without_lists(engine, versions.objects, asked, plan.layout, fragments)
-            save_as(versions, profiled, fragments)
-            fresh += profiled.entries
-            if not full and not partitions:
-                plan = without_moves(engine, versions.objects, plan, fragments)
+            with step("decide"), _telling_what_is_missing(table):
+                with saving(versions, profiled):
+                    asked, plan = plan.layout, settled(engine, versions.objects, table, plan, fragments)
+                    fragments = without_lists(engine, versions.objects, asked, plan.layout, fragments)
+                save_as(versions, profiled, fragments)
+                fresh += profiled.entries
+                if not full and not partitions:
+                    plan = without_moves(engine, versions.objects, plan, fragments)
             changed = len(plan.changed_partitions)
             progress(Progress(table.name, "reduce", 0, changed, "partitions", changed))
-            new = next_version(
-                engine,
-                versions.objects,
-                plan,
-                fragments,
-                config.keep_versions,
-                then_the_table=partial(progress, Progress(table.name, "reduce", changed, changed, "partitions")),
-                memory=memory.kept,
-            )
+            with step("reduce"), _telling_what_is_missing(table):
+                new = next_version(
+                    engine,
+                    versions.objects,
+                    plan,
+                    fragments,
+                    config.keep_versions,
+                    then_the_table=partial(progress, Progress(table.name, "reduce", changed, changed, "partitions")),
+                    memory=memory.kept,
+                )
             progress(Progress(table.name, "publish"))
-            try:
-                versions.publish(new, plan.base)
-            except VersionConflictError:
-                discard_lists(versions.objects, new.lists, plan.base.lists if plan.base else None)
-                continue
-            versions.clear_pending()
-            with suppress(StoreError):  # what this leaves, the next refresh removes, or `expire`, which tells why not
-                versions.drop_outdated(new.number, config.keep_versions, _GRACE)
-            return result_of(versions.objects, plan, new, len(fresh), started)
+            with step("publish"):
+                try:
+                    versions.publish(new, plan.base)
+                except VersionConflictError:
+                    discard_lists(versions.objects, new.lists, plan.base.lists if plan.base else None)
+                    continue
+                versions.clear_pending()
+                with suppress(StoreError):  # what this leaves, the next refresh removes, or `expire`, which tells why
+                    versions.drop_outdated(new.number, config.keep_versions, _GRACE)
+            return result_of(versions.objects, plan, new, len(fresh), started, meter)
     raise MetastoreError(
         f"table {table.name!r} changed during each of {_ATTEMPTS} attempts to refresh it; what was profiled is kept, "
         "run the refresh again"
@@ -154,6 +166,19 @@ def _telling_what_stands(versions: VersionStore) -> Iterator[None]:
         raise TableNotFoundError(
             f"{error}; version {newest} of table {versions.table!r} stays readable, but is of a table that is "
             "gone: bring its files back, or take it out of the configuration"
+        ) from error
+
+
+@contextmanager
+def _telling_what_is_missing(table: TableConfig) -> Iterator[None]:
+    """Where only stored state is read: what the last version names must be there."""
+    try:
+        yield
+    except (ObjectNotFoundError, VersionNotFoundError) as error:
+        cause = error.__cause__ if isinstance(error.__cause__, ObjectNotFoundError) else error
+        raise CorruptionError(
+            f"table {table.name!r}: {cause}, though the last version names it; that version stands as it is, and "
+            f"`metastore refresh {table.name} --full` reads everything again"
         ) from error
 
 

@@ -18,6 +18,7 @@ from typing import Any
 from metastore_assets.config import KeptPolicy
 from metastore_assets.errors import ConfigError, UnsupportedTypeError
 from metastore_assets.statistics.histogram import histogram_capacity
+from metastore_assets.statistics.keyed_hashing import key_id
 from metastore_assets.statistics.leaves import LeafColumn
 from metastore_assets.statistics.types import signature as class_signature
 from metastore_assets.statistics.types import type_class
@@ -155,10 +156,7 @@ def signature(position: int, leaves: Iterable[tuple[LeafColumn, KeptPolicy]]) ->
     """What is wanted of a top-level column, whose first leaf is at that position in the table."""
     own = list(leaves)
     valued = [(leaf.field_id, policy) for leaf, policy in own if policy.values == "shown" and _has_values(leaf)]
-    kinds = [
-        f"{leaf.field_id}:{class_signature(leaf.type) if policy.values == 'shown' else policy.values}"
-        for leaf, policy in own
-    ]
+    kinds = [f"{leaf.field_id}:{class_signature(leaf.type)}{_hidden(policy)}" for leaf, policy in own]
     states = {leaf: policy.frequencies for leaf, policy in valued if not policy.is_whole}
     bins = {
         leaf: 0 if policy.histogram == "off" else histogram_capacity(policy.histogram)
@@ -209,6 +207,12 @@ def _user_defined(leaf: LeafColumn, policy: KeptPolicy) -> dict[str, str]:
         own.key if isinstance(own.statistic, MergeableStatistic) else f"{LISTED}{own.key}": own.source
         for own in loaded(policy.statistics, type_class(leaf.type))
     }
+
+
+def _hidden(policy: KeptPolicy) -> str:
+    if policy.values == "shown":
+        return ""
+    return f":hidden:{'' if policy.hash_key is None else key_id(policy.hash_key)}"
 
 
 def digest(parts: Iterable[str]) -> str:

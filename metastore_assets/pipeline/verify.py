@@ -16,10 +16,11 @@ from metastore_assets.formats.base import Fragment, Snapshot
 from metastore_assets.formats.partition_choice import chosen_partitions
 from metastore_assets.lists import ListReader, read_lists
 from metastore_assets.pipeline.assemble import next_version
-from metastore_assets.pipeline.compare import Difference, differences, opened
+from metastore_assets.pipeline.compare import Difference, differences, opened, partition_differences
 from metastore_assets.pipeline.decisions import recorded_decisions
 from metastore_assets.pipeline.engine import Engine
 from metastore_assets.pipeline.fragments import FragmentFailure
+from metastore_assets.pipeline.hidden_key import with_hidden_key
 from metastore_assets.pipeline.layouts import table_layout
 from metastore_assets.pipeline.outcome import Progress
 from metastore_assets.pipeline.plan import Plan, make_plan
@@ -109,6 +110,7 @@ def verify(
     engine = Engine(spark, config.engine)
     progress(Progress(table.name, "plan"))
     snapshot = open_table_format(table, Memory(anew=True), TaskReader(spark)).snapshot()
+    table = with_hidden_key(config, table)
     layout = table_layout(version.schema, table, recorded_decisions(version, table))
     if layout.id != version.layout or snapshot.schema != version.schema:
         what = "policies" if layout.id != version.layout else "columns"
@@ -140,6 +142,8 @@ def verify(
             with StatesFiles(versions.objects) as kept_files, StatesFiles(again.objects) as new_files:
                 for level, name, was, is_ in pairs:
                     found += _differences(kept_files, was, new_files, is_, plan, level, name, lists)
+            if whole:
+                found += [Found("table", table.name, own) for own in partition_differences(plan.layout, *lists)]
     return Verification(
         table.name, version.number, len(fresh), compared, whole and not failures, moved_on, tuple(found),
         tuple(failures),

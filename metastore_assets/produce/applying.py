@@ -14,7 +14,7 @@ from metastore_assets.produce.parts import Part, Sink, part_rows
 from metastore_assets.produce.preserving import novel_keys, preserved
 from metastore_assets.produce.rows import CHANGE, Rows
 from metastore_assets.produce.run_schema import GONE, RunSchema
-from metastore_assets.produce.summing import Step, add_amounts
+from metastore_assets.produce.summing import Step, add_amounts, added
 from metastore_assets.produce.updates import ADD, DELETE, UPDATE, update_schema
 
 
@@ -108,7 +108,9 @@ def _steps(task: ApplyTask) -> Iterator[Step]:
     for met in meetings(task):
         now = replace(task, counter=numbered)
         if task.dataset.run_schema.amounts:
-            step = add_amounts(task.stage, task.dataset.run_schema, met.instructions, met.former)
+            run_schema = task.dataset.run_schema
+            changes = added(task.stage, met.instructions, run_schema)
+            step = add_amounts(task.stage, run_schema, changes, met.former)
         elif met.crowded is None:
             step = _replaced(now, met.instructions, met.former)
         else:

@@ -19,7 +19,7 @@ from metastore_assets.produce.parts import Part, Sink, Spool, part_bounds, part_
 from metastore_assets.produce.rows import Rows
 from metastore_assets.produce.runs import EVERYTHING, KeyRange, Run, RunWriter, run_bounds
 from metastore_assets.produce.stages import Preserve
-from metastore_assets.produce.summing import add_amounts
+from metastore_assets.produce.summing import add_amounts, added
 from metastore_assets.produce.updates import update_schema
 
 
@@ -72,7 +72,9 @@ class DatasetStep:
         """Of a sum of few rows: all of them in a few operations, where merging piece by piece takes hundreds."""
         run_schema, env = self.dataset.run_schema, self.env
         names = run_schema.schema.names
-        changes = pl.concat([frame[names] for frame in frames])
+        changes = frames[0][names]
+        if len(frames) > 1:
+            changes = added(self.stage, pl.concat([frame[names] for frame in frames]), run_schema)
         former = pl.concat([run_schema.empty[names], *self.dataset.scan().frames])
         step = add_amounts(self.stage, run_schema, changes, former)
         if not step.update.height:

@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from concurrent.futures import ThreadPoolExecutor
 from typing import Protocol, TypeVar
+
+from metastore_assets.traffic import Threads
 
 T = TypeVar("T")
 R = TypeVar("R")
@@ -29,7 +30,7 @@ class LocalExecutor:
     def map(self, function: Callable[[T], R], tasks: Sequence[T]) -> list[R]:
         if self._threads == 1 or len(tasks) < 2:
             return [function(task) for task in tasks]
-        with ThreadPoolExecutor(self._threads) as pool:
+        with Threads(self._threads) as pool:
             return list(pool.map(function, tasks))
 
     def slots(self) -> int:

@@ -125,6 +125,8 @@ class Order:
 def canonical(frame: pl.DataFrame, columns: Sequence[str]) -> pl.DataFrame:
     """The frame with one form of each key: −0.0 becomes 0.0."""
     floats = [name for name in columns if frame.schema[name].is_float()]
+    if not floats:
+        return frame
     # Adding 0.0 would do, were it not simplified away.
     return frame.with_columns(
         pl.when(pl.col(name) == 0).then(0.0).otherwise(pl.col(name)).alias(name) for name in floats

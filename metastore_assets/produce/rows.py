@@ -17,6 +17,11 @@ CHANGE = "_change"
 """Column of an update: `add`, `update` or `delete`."""
 
 
+FEW = {b"metastore.values": b"few"}
+"""Metadata of the field of a key column that has few different values, whatever comes before it: it is stored with a
+dictionary."""
+
+
 @dataclass(frozen=True)
 class Rows:
     """Keys and values by Arrow schemas. Column names are distinct and do not begin with `_`."""

@@ -9,7 +9,7 @@ import polars as pl
 import pyarrow as pa
 
 from metastore_assets.produce.order import Order
-from metastore_assets.produce.rows import Rows, empty_frame, source_columns
+from metastore_assets.produce.rows import FEW, Rows, empty_frame, source_columns
 
 GONE = "_gone"
 """Column of a run: the unit has no rows any more. Such a row has null values."""
@@ -66,16 +66,16 @@ class RunSchema:
     def encodings(self) -> dict[str, str]:
         """How columns of keys are stored that are small, and quick to read, because rows are sorted by them.
 
-        Of the last one hardly two rows beside each other have the same, so that it needs no dictionary: texts share how
-        they begin, and floats their first bytes.
+        Of the last one that has not few values hardly two rows beside each other have the same, so that it needs no
+        dictionary: texts share how they begin, and floats their first bytes.
         """
-        *_, last = self.order.columns
         types = {name: self.schema.field(name).type for name in self.order.columns}
         found = {name: "DELTA_BINARY_PACKED" for name, type_ in types.items() if _is_integral(type_)}
-        if pa.types.is_floating(types[last]):
-            found[last] = "BYTE_STREAM_SPLIT"
-        elif pa.types.is_string(types[last]) or pa.types.is_binary(types[last]):
-            found[last] = "DELTA_BYTE_ARRAY"
+        for last in [name for name in types if self.schema.field(name).metadata != FEW][-1:]:
+            if pa.types.is_floating(types[last]):
+                found[last] = "BYTE_STREAM_SPLIT"
+            elif _is_text(types[last]):
+                found[last] = "DELTA_BYTE_ARRAY"
         return found
 
     @cached_property
@@ -86,7 +86,7 @@ class RunSchema:
     @cached_property
     def empty_keys(self) -> pl.DataFrame:
         """No keys."""
-        return self.empty.select(self.group.columns)
+        return self.empty[list(self.group.columns)]
 
 
 def root_schema(rows: Rows) -> RunSchema:
@@ -118,6 +118,12 @@ def source_fields(source: pa.Schema) -> list[pa.Field]:
     """Source key columns under the names that they have beside target keys."""
     names = source_columns(source.names)
     return [field.with_name(name) for field, name in zip(source, names, strict=True)]
+
+
+def _is_text(type_: pa.DataType) -> bool:
+    """Whether Parquet stores a type as byte arrays."""
+    own = pa.types
+    return any(matches(type_) for matches in (own.is_string, own.is_large_string, own.is_binary, own.is_large_binary))
 
 
 def _is_integral(type_: pa.DataType) -> bool:

@@ -67,7 +67,7 @@ def changed_amounts(task: SumTask) -> list[Part]:
                 rows += values.height
                 found.append(_amounts(task.stage, values, sign))
         chunks.told(keys.height, rows)
-        sorter.add(_added(task.stage.name, pl.concat(found), run_schema))
+        sorter.add(added(task.stage.name, pl.concat(found), run_schema))
     return sorter.parts()
 
 
@@ -76,7 +76,7 @@ def told_amounts(stage: Typed, feeders: Sequence[Feeder], updates: Sequence[pl.D
     found = [stage.content.empty]
     for feeder, update in zip(feeders, updates, strict=True):
         found += [_amounts(stage, values, sign) for values, sign in _was_and_is(feeder, update)]
-    return _added(stage.name, pl.concat(found), stage.content)
+    return added(stage.name, pl.concat(found), stage.content)
 
 
 @dataclass(frozen=True)
@@ -99,9 +99,9 @@ def delta_amounts(task: DeltaTask) -> list[Part]:
             waiting.append(_amounts(stage, frame, -1 if delta.gone else 1))
             rows += frame.height
             if rows >= task.spool.settings.batch_rows:
-                sorter.add(_added(stage.name, pl.concat(waiting), run_schema))
+                sorter.add(added(stage.name, pl.concat(waiting), run_schema))
                 waiting, rows = [run_schema.empty], 0
-    sorter.add(_added(stage.name, pl.concat(waiting), run_schema))
+    sorter.add(added(stage.name, pl.concat(waiting), run_schema))
     return sorter.parts()
 
 
@@ -162,11 +162,15 @@ def _amounts(stage: Typed, values: pl.DataFrame, sign: int) -> pl.DataFrame:
 
 
 def add_amounts(stage: str, run_schema: RunSchema, changes: pl.DataFrame, former: pl.DataFrame) -> Step:
-    """Totals after some changes. Raises CorruptionError when one falls below zero that cannot."""
-    changes = _added(stage, changes, run_schema)
-    content = _added(stage, pl.concat([former, changes]), run_schema)
-    below = content.filter(pl.any_horizontal(pl.lit(False), *(pl.col(name) < 0 for name in run_schema.unsigned)))
-    if below.height:
+    """Totals after some changes, which are `added` up. Raises CorruptionError when one falls below zero that cannot."""
+    content = added(stage, pl.concat([former, changes]), run_schema) if former.height else changes
+    _check_totals(stage, run_schema, content)
+    return Step(former, changes, content, _update(run_schema, changes, former, content))
+
+
+def _check_totals(stage: str, run_schema: RunSchema, content: pl.DataFrame) -> None:
+    if any((content[name] < 0).any() for name in run_schema.unsigned):
+        below = content.filter(pl.any_horizontal(pl.col(name) < 0 for name in run_schema.unsigned))
         key = key_text(below.select(run_schema.group.columns)[0])
         totals = ", ".join(f"{name} = {below[name][0]}" for name in run_schema.amounts)
         signed = run_schema.unsigned != run_schema.amounts
@@ -175,10 +179,9 @@ def add_amounts(stage: str, run_schema: RunSchema, changes: pl.DataFrame, former
             f"stage {stage!r}: the totals of the key {key} would be {totals}: more was taken away than was ever added; "
             f"rebuild the stage{advice}"
         )
-    return Step(former, changes, content, _update(run_schema, changes, former, content))
 
 
-def _added(stage: str, frame: pl.DataFrame, run_schema: RunSchema) -> pl.DataFrame:
+def added(stage: str, frame: pl.DataFrame, run_schema: RunSchema) -> pl.DataFrame:
     """One row per key, sorted, with the sums of its amounts, exactly; keys whose sums are all zero are left out."""
     schema = run_schema.empty.schema
     amounts = [
@@ -192,22 +195,26 @@ def _added(stage: str, frame: pl.DataFrame, run_schema: RunSchema) -> pl.DataFra
     ]
     total = frame.group_by(run_schema.group.columns, maintain_order=True).agg(*amounts, *estimates)
     total = _narrowed(stage, total, run_schema)
-    return run_schema.order.sort(total.filter(pl.any_horizontal(pl.col(name) != 0 for name in run_schema.amounts)))
+    if not all((total[name] != 0).all() for name in run_schema.amounts):
+        total = total.filter(pl.any_horizontal(pl.col(name) != 0 for name in run_schema.amounts))
+    return run_schema.order.sort(total)
 
 
 def _narrowed(stage: str, frame: pl.DataFrame, run_schema: RunSchema) -> pl.DataFrame:
     """Rows in the types of the totals. Raises UpdateError where an amount, or its opposite, does not fit."""
-    beyond = [pl.lit(False)]
+    beyond = []
     for name in run_schema.amounts:
         dtype = frame.schema[name]
         if not isinstance(dtype, pl.Decimal):
-            beyond.append(~pl.col(name).is_between(-_MOST, _MOST))
+            ends = (frame[name].min(), frame[name].max()) if frame.height else ()
+            if any(not -_MOST <= end <= _MOST for end in ends):  # type: ignore[operator]
+                raise _too_wide(stage, run_schema)
             continue
         beyond.append(~pl.col(name).to_physical().is_between(-_MOST_DIGITS, _MOST_DIGITS))
         if f"{_ESTIMATE}{name}" in frame.columns:
             # Sums of 128 bits wrap around: the true one differs by multiples of 2**128, about 3.4e38.
             beyond.append(pl.col(f"{_ESTIMATE}{name}").abs() > 1.5 * 10.0 ** (38 - dtype.scale))
-    if frame.select(pl.any_horizontal(beyond).any()).item():
+    if beyond and frame.select(pl.any_horizontal(beyond).any()).item():
         raise _too_wide(stage, run_schema)
     return frame[run_schema.schema.names].cast(dict(run_schema.empty.schema))  # type: ignore[arg-type]
 
@@ -223,11 +230,10 @@ def _too_wide(stage: str, run_schema: RunSchema) -> UpdateError:
 def _update(run_schema: RunSchema, changes: pl.DataFrame, former: pl.DataFrame, content: pl.DataFrame) -> pl.DataFrame:
     group = run_schema.group
     result = changes.select(group.columns)
-    names = {"_now": content, "_was": former}
-    for mark, frame in names.items():
-        marked = frame.with_columns(pl.lit(True).alias(mark))
-        renamed = {name: f"{BEFORE}_{name}" for name in run_schema.amounts} if mark == "_was" else {}
-        result = group.beside(result, marked.rename(renamed))
+    for mark, frame in (("_now", content), ("_was", former)):
+        prefix = f"{BEFORE}_" if mark == "_was" else ""
+        amounts = [pl.col(name).alias(f"{prefix}{name}") for name in run_schema.amounts]
+        result = group.beside(result, frame.select(*group.columns, *amounts, pl.lit(True).alias(mark)))
     change = (
         pl.when(pl.col("_now").is_null())
         .then(pl.lit(DELETE))

@@ -10,6 +10,7 @@ import heapq
 import io
 import pickle
 from collections.abc import Callable, Iterable, Iterator, Sequence
+from contextlib import contextmanager, nullcontext
 from dataclasses import dataclass
 from functools import cache, partial
 from typing import TYPE_CHECKING, Any, TypeVar
@@ -17,6 +18,7 @@ from typing import TYPE_CHECKING, Any, TypeVar
 import pyarrow as pa
 
 from metastore_assets.errors import MetastoreError, WorkerEndedError
+from metastore_assets.traffic import Meter, Traffic, is_metered, metered, note_traffic
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
@@ -28,6 +30,11 @@ R = TypeVar("R")
 @dataclass(frozen=True)
 class _Raised:
     error: MetastoreError
+
+
+@dataclass(frozen=True)
+class _Counted:
+    traffic: Traffic
 
 
 _WORKER_ENDED = "Python worker exited unexpectedly"
@@ -79,18 +86,36 @@ def run_tasks(
     bins = balanced_bins(weights or [1.0] * len(tasks), parallelism(spark) * _BINS_PER_SLOT)
     packed = [pack([tasks[index] for index in group]) for group in bins]
     frame = spark.range(0, len(packed), 1, len(packed)).mapInArrow(
-        partial(_run, pack(function), packed), "result binary"
+        partial(_run, pack(function), packed, is_metered()), "result binary"
     )
     return results(collected(frame))
 
 
-def _run(function: bytes, packed: Sequence[bytes], batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+def _run(
+    function: bytes, packed: Sequence[bytes], counted: bool, batches: Iterable[pa.RecordBatch]
+) -> Iterator[pa.RecordBatch]:
     limit_threads()
     unpacked = pickle.loads(function)
-    for batch in batches:
-        for index in batch.column("id").to_pylist():
-            for task in pickle.loads(packed[index]):
-                yield pa.record_batch([pa.array([_outcome(unpacked, task)], pa.binary())], ["result"])
+    with counting(counted) as count:
+        for batch in batches:
+            for index in batch.column("id").to_pylist():
+                for task in pickle.loads(packed[index]):
+                    yield blob_batch(_outcome(unpacked, task))
+        if counted:
+            yield blob_batch(count())
+
+
+@contextmanager
+def counting(counted: bool) -> Iterator[Callable[[], bytes]]:
+    """In a task: count what the block reads and writes, if that is wanted. What is given makes it a result, which
+    `results` adds to the driver's count, and leaves out."""
+    with metered() if counted else nullcontext(Meter()) as meter:
+        yield lambda: pack(_Counted(meter.told()))
+
+
+def blob_batch(blob: bytes) -> pa.RecordBatch:
+    """One packed result as a row of the column `result`."""
+    return pa.record_batch([pa.array([blob], pa.binary())], ["result"])
 
 
 def pack(value: object) -> bytes:
@@ -145,11 +170,14 @@ def _is_interrupt(error: Exception) -> bool:
 
 def results(table: pa.Table) -> list[Any]:
     """The values that tasks sent back in the column `result`. Raises what the first failed one raised."""
-    values = [pickle.loads(blob) for blob in table.column("result").to_pylist()]
-    for value in values:
+    sent = [pickle.loads(blob) for blob in table.column("result").to_pylist()]
+    for value in sent:
+        if isinstance(value, _Counted):
+            note_traffic(value.traffic)
+    for value in sent:
         if isinstance(value, _Raised):
             raise value.error
-    return values
+    return [value for value in sent if not isinstance(value, _Counted)]
 
 
 def failure(error: MetastoreError) -> bytes:

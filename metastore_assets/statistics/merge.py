@@ -85,7 +85,8 @@ def merge_states(parts: Sequence[pa.Table], columns: Sequence[str]) -> pa.Table:
     table = whole if whole.num_rows == len(rows) else one_chunk(whole.take(pa.array(rows)))
     nulls, _ = integers(parts, "null_count")
     table = _replaced(table, "null_count", pa.array(nulls.sum(axis=0)))
-    return _replaced(table, "fingerprint", merged_fingerprints(parts, absent))
+    # Of hidden values there are fingerprints without a class; beside values of a class they would say nothing.
+    return _replaced(table, "fingerprint", merged_fingerprints(parts, absent & (own >= 0)))
 
 
 def _merge(
@@ -111,6 +112,8 @@ def _merge(
     merged["value_count"] = pa.array(integers(parts, "value_count")[0].sum(axis=0))
     merged["type_class"] = pa.array([None if none else names[at] for none, at in zip(absent, own, strict=True)])
     lists = ~absent | classless.all(axis=0)
+    # Hidden values have no class, and sketches all the same.
+    sketched = speaking & lists
     for name in KEPT:
         match STATISTICS[name].merge:
             case "sum":
@@ -130,19 +133,19 @@ def _merge(
     merged["maximum"], merged["maximum_exact"] = upper.values, pa.array(upper.exact)
     merged["percentiles_guarantee"] = pa.array(["absent"] * len(several), pa.string())
     moments = merged_moments(parts, typed)
-    sketches = merged_distinct_sketches(parts, typed)
+    sketches = merged_distinct_sketches(parts, sketched)
     digests = merged_digests(parts, typed, moments)
     histograms, user_states = merged_histograms(parts, typed), merged_user_states(parts, typed)
     columns = sketch_columns(moments, digests, sketches, histograms, user_states)
     merged |= dict(zip(SKETCHES, columns, strict=True))
-    _tell_distinct(merged, parts, typed, classes, (lower, upper), sketches)
+    _tell_distinct(merged, parts, sketched, classes, (lower, upper), sketches)
     return one_chunk(pa.table(merged))
 
 
 def _tell_distinct(
     merged: dict[str, Any],
     parts: Sequence[pa.Table],
-    typed: Flags,
+    sketched: Flags,
     classes: Sequence[TypeClass | None],
     bounds: tuple[Bounds, Bounds],
     sketches: Sequence[bytes | None],
@@ -155,8 +158,8 @@ def _tell_distinct(
     """
     told, known = integers(parts, "distinct_count")
     values, _ = integers(parts, "value_count")
-    most = np.where(typed, np.where(known, told, values), 0).sum(axis=0).tolist()
-    least = np.where(typed, np.where(known & (told > 0), told, 1), 0).max(axis=0).tolist()
+    most = np.where(sketched, np.where(known, told, values), 0).sum(axis=0).tolist()
+    least = np.where(sketched, np.where(known & (told > 0), told, 1), 0).max(axis=0).tolist()
     spans = bounds[0].distances_to(bounds[1], classes)
     implied = _implied_counts(merged, classes, spans)
     distinct: list[int | None] = []

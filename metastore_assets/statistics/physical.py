@@ -36,12 +36,12 @@ def physical_series(array: pa.Array, cls: TypeClass) -> pl.Series:
         if t.is_decimal(array.type):
             return _decimal_series(array, cls)
         if t.is_date64(array.type):
-            return pl.Series(array.view(pa.int64())).drop_nulls() // _MILLISECONDS_OF_A_DAY
+            return _present(pl.Series(array.view(pa.int64()))) // _MILLISECONDS_OF_A_DAY
         if t.is_temporal(array.type):
-            return pl.Series(array.cast(cls.arrow).view(_integers_of(cls.arrow))).drop_nulls().cast(pl.Int64)
+            return _present(pl.Series(array.cast(cls.arrow).view(_integers_of(cls.arrow)))).cast(pl.Int64)
         target = {"boolean": pl.Boolean, "float": pl.Float64}.get(cls.kind)
         target = target or (pl.UInt64 if cls.name == "uint64" else pl.Int64)
-        return pl.Series(array).drop_nulls().cast(target)
+        return _present(pl.Series(array)).cast(target)
     except (pa.ArrowInvalid, pa.ArrowNotImplementedError) as error:
         raise UnsupportedTypeError(f"a value of {array.type} does not fit {cls.name}: {error}") from error
 
@@ -139,6 +139,10 @@ def _integers_of(type: pa.DataType) -> pa.DataType:
     return pa.int32() if type.bit_width == 32 else pa.int64()
 
 
+def _present(series: pl.Series) -> pl.Series:
+    return series.drop_nulls() if series.null_count() else series
+
+
 def _bytes_series(array: pa.Array) -> pl.Series:
     if isinstance(array.type, pa.BaseExtensionType):
         array = array.storage
@@ -151,7 +155,7 @@ def _bytes_series(array: pa.Array) -> pl.Series:
         array = array.view(pa.large_binary())
     elif t.is_string_view(array.type):
         array = array.view(pa.binary_view())
-    return pl.Series(array).drop_nulls()
+    return _present(pl.Series(array))
 
 
 def _decimal_series(array: pa.Array, cls: TypeClass) -> pl.Series:

@@ -16,6 +16,7 @@ from metastore_assets.statistics.column import ColumnStatistics
 from metastore_assets.statistics.counting import ValueCounter
 from metastore_assets.statistics.describe import Describer
 from metastore_assets.statistics.frequencies import Frequencies, frequencies_of_run
+from metastore_assets.statistics.hidden import HiddenValues
 from metastore_assets.statistics.histogram import Histogram
 from metastore_assets.statistics.leaves import LeafColumn, is_list, leaf_columns, plain_type, split_leaves
 from metastore_assets.statistics.naming import value_width
@@ -24,7 +25,7 @@ from metastore_assets.statistics.told import as_kept
 from metastore_assets.statistics.types import TypeClass, type_class, type_text
 from metastore_assets.statistics.user_defined.telling import with_user_defined
 
-HIDDEN = "its values are hidden, as its policy says"
+HIDDEN = "its values are hidden by its policy `values: hidden`; with `shown` a refresh reads them"
 """The reason that is given for columns of which no value may be told."""
 
 
@@ -55,8 +56,8 @@ def profile_field(
     which is what `auto` was decided to be, unless they are too many for any table. What is not listed is not sorted.
 
     A leaf of a type that is not profiled, with a value that has no place in its class, or whose values are hidden,
-    yields its counts, its lengths if it has any, and the reason;
-    nothing of a column's content raises. `position` is 0 for all: the caller sets it.
+    yields its counts, its lengths if it has any, and the reason; of hidden values also, where the policy has a key, how
+    many are distinct, about. Nothing of a column's content raises. `position` is 0 for all: the caller sets it.
     """
     profilers = [_LeafProfiler(leaf, policy(leaf.path)) for leaf in (leaf_columns(field) if leaves is None else leaves)]
     for chunk in chunks:
@@ -85,15 +86,21 @@ class _LeafProfiler:
         self.reason: str | None = None
         self.type_class: TypeClass | None = None
         self._is_hidden = policy.values == "hidden"
+        self._hidden: HiddenValues | None = None
         try:
-            if self._is_hidden:
-                raise UnsupportedTypeError(HIDDEN)
-            self.type_class = type_class(leaf.type)
-            self._counter = ValueCounter(self.type_class, self._pass_by)
-            if not policy.lists:
-                self._passing = Describer(self.type_class, policy)
+            cls = type_class(leaf.type)
+            if self._is_hidden and policy.hash_key is not None:
+                self._hidden = HiddenValues(cls, policy.hash_key)
+                self._counter = ValueCounter(cls, self._hidden.take)
+            elif not self._is_hidden:
+                self.type_class = cls
+                self._counter = ValueCounter(cls, self._pass_by)
+                if not policy.lists:
+                    self._passing = Describer(cls, policy)
         except UnsupportedTypeError as error:
             self.reason = str(error)
+        if self._is_hidden:
+            self.reason = HIDDEN
         kind = plain_type(leaf.type)
         self._has_lengths = t.is_map(kind) or is_list(kind) or (self._is_hidden and _is_bytes(kind))
         self._lengths: list[tuple[int, int, int]] = []
@@ -107,7 +114,13 @@ class _LeafProfiler:
                 self._counter.add(array)
             except UnsupportedTypeError as error:
                 self.reason, self.type_class = str(error), None
-        elif self._has_lengths and nulls < len(array):
+            return
+        if self._hidden is not None:
+            try:
+                self._counter.add(array)
+            except UnsupportedTypeError:
+                self._hidden = None
+        if self._has_lengths and nulls < len(array):
             lengths = _byte_string_lengths(array) if self._is_hidden else _list_lengths(array)
             self._lengths.append((int(lengths.min()), int(lengths.max()), int(lengths.sum())))
 
@@ -124,11 +137,21 @@ class _LeafProfiler:
             reason=self.reason,
         )
         if self.type_class is None:
-            return ColumnProfile(self._with_lengths(row), None, None)
+            return ColumnProfile(self._with_lengths(self._with_distinct(row)), None, None)
         try:
             return self._described(row, self.type_class)
         except UnsupportedTypeError as error:
             return ColumnProfile(replace(row, type_class=None, reason=str(error)), None, None)
+
+    def _with_distinct(self, row: ColumnStatistics) -> ColumnStatistics:
+        if self._hidden is None:
+            return row
+        try:
+            for run in self._counter.blocks():
+                self._hidden.take(run)
+            return self._hidden.finish(row)
+        except UnsupportedTypeError:
+            return row
 
     def _described(self, row: ColumnStatistics, cls: TypeClass) -> ColumnProfile:
         blocks = self._counter.blocks()
@@ -217,12 +240,14 @@ def _is_text(kind: pa.DataType) -> bool:
 
 def _byte_string_lengths(array: pa.Array) -> np.ndarray:
     """Characters of texts, bytes of binary values, of those that are not null; lists' elements below lists."""
-    if t.is_dictionary(array.type):
-        array = array.cast(array.type.value_type)
-    kind = array.type
+    kind = plain_type(array.type)
     if not _is_bytes(kind):
         return _list_lengths(array)
-    values = array.drop_null().cast(pa.large_string() if _is_text(kind) else pa.large_binary())
+    large = pa.large_string() if _is_text(kind) else pa.large_binary()
+    if t.is_dictionary(array.type):
+        values = array.dictionary.cast(large).take(array.indices.drop_null()).drop_null()
+    else:
+        values = array.cast(large).drop_null()
     return (pc.utf8_length if _is_text(kind) else pc.binary_length)(values).to_numpy()
 
 

@@ -4,7 +4,8 @@ Values that are sorted and counted are cut into clusters of neighbours, none wid
 k1 (Dunning, "Computing extremely accurate quantiles using t-digests", 2019); a cluster is kept as its mean and weight.
 A profile cuts all its values, merging cuts the clusters of the parts in the same way. So a digest is a function of the
 multiset of values, whatever the order of rows, and one merge does not depend on the order of the parts; but how merges
-are grouped shows in the last digits, so that quantiles of merged digests are estimates (rank error about 0.02 %).
+are grouped shows in the last digits, so that quantiles of merged digests are estimates: `benchmarks/quantile_errors.py`
+says how far off.
 
 DataSketches reads these digests and can merge them. Here neither is left to it: its Python package (5.2) merges to a
 rank error several times larger, and its `get_quantile` interpolates towards the wrong neighbour, so that quantiles do
@@ -27,7 +28,8 @@ from metastore_assets.statistics.physical import physical_value, scalar
 from metastore_assets.statistics.types import TypeClass
 
 COMPRESSION = 200
-"""Steps of the scale function over all ranks: the most clusters of a digest."""
+"""Steps of the scale function over all ranks. A digest has no more clusters, but for values so frequent that they go
+over more than a step, which have one to themselves."""
 _HEADER = struct.Struct("<BBBHBHIIdd")
 _CENTROID = np.dtype([("mean", "<f8"), ("weight", "<u8")])
 _HUGE = 1e288
@@ -118,7 +120,9 @@ def estimated_rank(digest: Digest | None, infinities: tuple[int, int], value: fl
     if value > digest.maximum:
         return below + finite
     places, points = _curve(digest)
-    found = np.interp(value * _shrink(digest.minimum, digest.maximum), points, places)
+    point = value * _shrink(digest.minimum, digest.maximum)
+    at = int(np.searchsorted(points, point))  # Of a frequent value, where it begins.
+    found = places[at] if points[at] == point else np.interp(point, points, places)
     return below + min(finite, round(float(found)))
 
 
@@ -130,11 +134,23 @@ def _interpolated(digest: Digest, ranks: npt.NDArray[np.int64]) -> npt.NDArray[n
 
 def _curve(digest: Digest) -> tuple[npt.NDArray[np.float64], npt.NDArray[np.float64]]:
     """Ranks and values, shrunk, between which values are interpolated: a cluster's mean is at the middle of its ranks,
-    minimum and maximum at the ends."""
+    minimum and maximum at the ends. That of a single frequent value is the value from its first rank to its last.
+    """
     ends = np.cumsum(digest.weights)
-    places = np.concatenate([[0], ends - digest.weights / 2, ends[-1:]])
-    points = np.concatenate([[digest.minimum], digest.means, [digest.maximum]])
-    return places, points * _shrink(digest.minimum, digest.maximum)
+    single = _steps(ends, digest.weights) >= 2
+    half = digest.weights / 2
+    places = np.stack([ends - np.where(single, digest.weights, half), ends - np.where(single, 0, half)], axis=1)
+    means = np.repeat(digest.means, 2)
+    places = np.concatenate([[0.0], places.ravel(), ends[-1:]])
+    points = np.concatenate([[digest.minimum], means, [digest.maximum]])
+    return np.asarray(places, np.float64), points * _shrink(digest.minimum, digest.maximum)
+
+
+def _steps(ends: npt.NDArray[np.int64], counts: npt.NDArray[np.int64]) -> npt.NDArray[np.float64]:
+    """How many steps of the scale function values or clusters go over, of which these are the last ranks and counts."""
+    sides = np.stack([ends - counts, ends]) / ends[-1]
+    scaled = COMPRESSION * (np.arcsin(np.clip(2 * sides - 1, -1, 1)) / math.pi + 0.5)
+    return scaled[1] - scaled[0]
 
 
 def _clusters(
@@ -146,7 +162,10 @@ def _clusters(
     ends = np.cumsum(counts)
     # Step j of k1 begins at this share of the weight; a value belongs to the step that its middle falls into.
     shares = (np.sin(math.pi * (np.arange(COMPRESSION) / COMPRESSION - 0.5)) + 1) / 2
-    starts = np.unique(np.searchsorted(ends - counts / 2, shares * ends[-1]))
+    starts = np.searchsorted(ends - counts / 2, shares * ends[-1])
+    # A value that goes over more than a step is a cluster by itself: others go over two at the most, about.
+    frequent = np.flatnonzero(_steps(ends, counts) > 1)
+    starts = np.unique(np.concatenate([starts, frequent, frequent + 1]))
     starts = starts[starts < len(values)]
     lasts = np.append(starts[1:], len(values)) - 1
     weights = np.add.reduceat(counts, starts)

@@ -12,6 +12,7 @@ import polars as pl
 BLOCK = 1 << 17
 """Values in a block, about: what is held and computed with at a time."""
 _SAMPLES = 4
+_SHORT = 1 << 14
 _HASHED = (pl.Binary, pl.Boolean)
 _SAMPLE = 2048
 _WORDS = (pl.Int64, pl.UInt64)
@@ -87,6 +88,9 @@ def sum_counts(values: pl.Series, counts: Counts) -> Counted:
     """The run of values, in any order, that each come with a count of either sign; counts that cancel stay, as 0."""
     if len(values) == 0:
         return Counted(values, counts)
+    if len(values) <= _SHORT:  # What a query costs, whatever it is of, is then most of the work.
+        table = pl.DataFrame({"v": values, "n": counts}).lazy().group_by("v").agg(pl.col("n").sum()).sort("v").collect()
+        return Counted(table["v"].alias(values.name), table["n"].to_numpy())
     order = values.arg_sort()
     values, counts = values.gather(order), counts[order.to_numpy()]
     lengths = values.rle().struct.field("len").cast(pl.Int64).to_numpy()

@@ -44,8 +44,11 @@ class Backend(Protocol):
     def read(self, path: str) -> bytes:
         """The whole object. Raises ObjectNotFoundError."""
 
-    def write(self, path: str, data: bytes, *, create: bool) -> None:
-        """Write the object, all or nothing. With `create`, raises ObjectExistsError when there is one."""
+    def write(self, path: str, data: bytes, *, create: bool, private: bool) -> None:
+        """Write the object, all or nothing. With `create`, raises ObjectExistsError when there is one.
+
+        `private`: for this user alone, where there are users.
+        """
 
     def list(self, prefix: str) -> list[ObjectInfo]:
         """All finished objects below the folder `prefix` (empty: the root), at any depth, in no order."""

@@ -21,9 +21,12 @@ import pyarrow as pa
 
 from metastore_assets.errors import ObjectExistsError, ObjectNotFoundError, StoreError
 from metastore_assets.store.backend import ObjectInfo, Output
+from metastore_assets.traffic import counted_input, note_read, note_written
 
 _UNFINISHED = re.compile(r"\.[0-9a-f]{32}\.tmp")
 
+_SHARED, _PRIVATE = 0o666, 0o600
+"""Permissions of new files, of which the user's mask takes some away."""
 _ADVICE = {
     errno.ENOENT: "the folder cannot be created there; set another root",
     errno.EACCES: "no permission; give this user access, or set another root",
@@ -48,14 +51,17 @@ class LocalFiles:
     def read(self, path: str) -> bytes:
         full = self._full(path)
         with self._explained("read", full), open(full, "rb") as file:
-            return file.read()
+            data = file.read()
+        note_read(full, len(data))
+        return data
 
-    def write(self, path: str, data: bytes, *, create: bool) -> None:
-        with self._temporary(path) as (temporary, file, full):
+    def write(self, path: str, data: bytes, *, create: bool, private: bool) -> None:
+        with self._temporary(path, _PRIVATE if private else _SHARED) as (temporary, file, full):
             file.write(data)
             file.sync()
             if not create:
                 os.replace(temporary, full)
+                note_written(full, len(data))
                 return
             try:
                 os.link(temporary, full)
@@ -65,6 +71,7 @@ class LocalFiles:
                 # What Linux says of file systems without hard links; permission to write here was just shown.
                 raise OSError(errno.EOPNOTSUPP, os.strerror(errno.EOPNOTSUPP)) from error
             os.unlink(temporary)
+            note_written(full, len(data))
 
     def list(self, prefix: str) -> list[ObjectInfo]:
         found: list[ObjectInfo] = []
@@ -98,14 +105,16 @@ class LocalFiles:
     def open_input(self, path: str) -> pa.NativeFile:
         full = self._full(path)
         with self._explained("read", full):
-            return pa.OSFile(full, "r")
+            return counted_input(pa.OSFile(full, "r"), full)
 
     @contextmanager
     def create_output(self, path: str) -> Iterator[Output]:
         with self._temporary(path) as (temporary, file, full):
             yield file
+            size = file.tell()
             file.sync()
             os.replace(temporary, full)
+            note_written(full, size)
 
     def remove_unfinished(self, before: datetime) -> int:
         removed = 0
@@ -137,14 +146,14 @@ class LocalFiles:
                     yield entry
 
     @contextmanager
-    def _temporary(self, path: str) -> Iterator[tuple[str, _Output, str]]:
+    def _temporary(self, path: str, mode: int = _SHARED) -> Iterator[tuple[str, _Output, str]]:
         """A new file beside `path`, under a name that `list` hides, gone when the block ends unless renamed."""
         full = self._full(path)
         folder = os.path.dirname(full)
         temporary = os.path.join(folder, f".{uuid.uuid4().hex}.tmp")
         with self._explained("write", full):
             _make_folders(folder)
-            file = _Output(temporary, full)
+            file = _Output(temporary, full, mode)
         try:
             yield temporary, file, full
         except OSError as error:
@@ -171,9 +180,10 @@ class LocalFiles:
 class _Output(io.RawIOBase):
     """A file being written whose failures are StoreErrors, also when pyarrow is the one that writes."""
 
-    def __init__(self, temporary: str, full: str) -> None:
+    def __init__(self, temporary: str, full: str, mode: int) -> None:
         self._full = full
-        self._file = io.BufferedWriter(io.FileIO(temporary, "x"), 1 << 20)
+        opened = io.FileIO(temporary, "x", opener=lambda name, flags: os.open(name, flags, mode))
+        self._file = io.BufferedWriter(opened, 1 << 20)
 
     def writable(self) -> bool:
         return True

@@ -60,9 +60,12 @@ class ObjectStore:
         """The whole object. Raises ObjectNotFoundError."""
         return self._backend.read(_checked(path))
 
-    def write(self, path: str, data: bytes, *, create: bool = False) -> None:
-        """Write one object, all or nothing. With `create`, raises ObjectExistsError when there is one already."""
-        self._backend.write(_checked(path), data, create=create)
+    def write(self, path: str, data: bytes, *, create: bool = False, private: bool = False) -> None:
+        """Write one object, all or nothing. With `create`, raises ObjectExistsError when there is one already.
+
+        `private`, on a file system only this user may read it; in an object store, whoever may read the rest.
+        """
+        self._backend.write(_checked(path), data, create=create, private=private)
 
     def list(self, prefix: str = "") -> list[ObjectInfo]:
         """The objects below a folder at any depth, sorted by path; empty when the folder does not exist."""

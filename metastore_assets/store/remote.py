@@ -19,6 +19,7 @@ from metastore_assets.errors import ObjectExistsError, ObjectNotFoundError, Stor
 from metastore_assets.ranges import RangedFile
 from metastore_assets.storage_options import obstore_arguments
 from metastore_assets.store.backend import ObjectInfo, Output
+from metastore_assets.traffic import note_read, note_written, reading
 
 _TAIL = 1 << 16
 _INSTANCE_METADATA = ("/latest/api/token", "/latest/meta-data/", "/computeMetadata/", "/metadata/identity/")
@@ -47,11 +48,14 @@ class RemoteObjects:
 
     def read(self, path: str) -> bytes:
         with self._explained("read", path):
-            return bytes(obstore.get(self._store, path).bytes())
+            data = bytes(obstore.get(self._store, path).bytes())
+        note_read(self.place(path), len(data))
+        return data
 
-    def write(self, path: str, data: bytes, *, create: bool) -> None:
+    def write(self, path: str, data: bytes, *, create: bool, private: bool) -> None:
         with self._explained("write", path):
             obstore.put(self._store, path, data, mode="create" if create else "overwrite")
+        note_written(self.place(path), len(data))
 
     def list(self, prefix: str) -> list[ObjectInfo]:
         with self._explained("list", prefix):
@@ -91,6 +95,7 @@ class RemoteObjects:
         yield output
         # Not closed when the block raises: an upload never completed is never visible.
         output.complete()
+        note_written(self.place(path), output.tell())
 
     def remove_unfinished(self, before: datetime) -> int:
         """Nothing to remove by name: a bucket's life-cycle rule aborts incomplete uploads."""
@@ -126,7 +131,11 @@ class RemoteObjects:
         try:
             yield
         except (exceptions.BaseError, OSError) as error:
-            raise _explain(verb, f"{self._uri}/{path}" if path else self._uri, error) from error
+            raise _explain(verb, self.place(path), error) from error
+
+    def place(self, path: str) -> str:
+        """The object as a person would name it."""
+        return f"{self._uri}/{path}" if path else self._uri
 
 
 class _RangedInput(RangedFile):
@@ -135,6 +144,8 @@ class _RangedInput(RangedFile):
     def __init__(self, objects: RemoteObjects, path: str) -> None:
         size, self._tail = objects.tail(path)
         super().__init__(size)
+        self._note = reading(objects.place(path))
+        self._note(len(self._tail))
         self._objects = objects
         self._path = path
 
@@ -142,6 +153,7 @@ class _RangedInput(RangedFile):
         tail_start = self.size - len(self._tail)
         if start >= tail_start:
             return self._tail[start - tail_start : end - tail_start]
+        self._note(end - start)
         return self._objects.range(self._path, start, end)
 
 

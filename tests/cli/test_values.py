@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from pathlib import Path
 
+import pyarrow as pa
+import pyarrow.parquet as pq
 import pytest
 
 from metastore_assets.store.objects import ObjectStore
@@ -117,3 +119,81 @@ def test_what_cannot_be_answered(published: Path, arguments: list[str], said: li
 def test_a_quantile_needs_a_fraction(published: Path) -> None:
     result = run("quantile", "orders", "day", config=published)
     assert result.exit_code == 2
+
+
+@pytest.fixture
+def small(tmp_path: Path) -> Path:
+    """A table of one file, refreshed without Spark: a column of each policy that keeps less."""
+    (tmp_path / "lake").mkdir()
+    columns = {name: [1, 2, 2, 3] for name in ("kept", "hidden", "dropped", "cut")}
+    pq.write_table(pa.table({**columns, "items": [[1]] * 4}), tmp_path / "lake" / "a.parquet")
+    config = tmp_path / "metastore.yaml"
+    config.write_text(
+        "root: root\nengine: auto\ntables:\n  - name: t\n    uri: lake\n    columns:\n      hidden: {values: hidden}\n"
+        "      dropped: {frequencies: 'off'}\n      cut: {frequencies: top(1)}\n"
+    )
+    assert answer("refresh", "t", config=config)["steps"]["lists"]["written"]["files"] > 0
+    return config
+
+
+def test_errors_name_the_policy_that_keeps_it(small: Path) -> None:
+    for command in (["quantile", "t", "hidden", "0.5"], ["rank", "t", "hidden", "2"], ["where", "t", "hidden", "2"]):
+        message = error_of(run(*command, config=small))
+        assert "column 'hidden' of table 't'" in message
+        assert "`values: hidden`; with `shown` a refresh reads them" in message
+    message = error_of(run("where", "t", "dropped", "2", config=small))
+    assert "column 'dropped' of table 't'" in message
+    assert "`frequencies: off`; with `frequencies: all` a refresh lists them" in message
+    assert answer("rank", "t", "cut", "3", config=small) == answer("rank", "t", "kept", "3", config=small)
+    (shown,) = answer("show", "t", "--columns", "hidden", config=small)["columns"]
+    assert (shown["distinct_count"], shown["distinct_count_guarantee"]) == (3, "estimate")
+
+
+def test_a_run_that_is_missing_is_named_and_made_anew(small: Path) -> None:
+    """Whoever needs it says so; the version stands, and what does not need it is answered."""
+    for path in (small.parent / "root" / "t" / "lists").glob("*.parquet"):
+        path.unlink()
+    for command in (["quantile", "t", "kept", "0.5"], ["rank", "t", "kept", "2"], ["top", "t", "kept"], ["show", "t"]):
+        message = error_of(run(*command, config=small))
+        assert "table 't', version 1: " in message
+        assert "refresh t --full" in message
+    pq.write_table(pa.table({"kept": [3]}), small.parent / "lake" / "b.parquet")
+    message = error_of(run("refresh", "t", config=small))
+    assert message.startswith("table 't': ")
+    assert "that version stands" in message
+    assert "`metastore refresh t --full`" in message
+    assert [one["version"] for one in answer("versions", "t", config=small)] == [1]
+    assert answer("refresh", "t", "--full", config=small)["version"] == 2
+    assert [one["value"] for one in answer("quantile", "t", "kept", "0.9", config=small)] == [3]
+
+
+def test_ranks_imply_all_values(tmp_path: Path) -> None:
+    """Of a column that `auto` would not list."""
+    (tmp_path / "lake").mkdir()
+    numbers = range(70_000)
+    pq.write_table(pa.table({"ranked": numbers, "auto": numbers}), tmp_path / "lake" / "a.parquet")
+    config = tmp_path / "metastore.yaml"
+    start = "root: root\nengine: auto\ntables:\n  - name: t\n    uri: lake\n    columns:\n      ranked: {ranks: on"
+    config.write_text(f"{start}}}\n")
+    answer("refresh", "t", config=config)
+    rank = answer("rank", "t", "ranked", "123", config=config)
+    assert (rank["rank"], rank["frequency"], rank["guarantee"]) == (123, 1, "exact")
+    assert answer("rank", "t", "auto", "123", config=config)["guarantee"] == "estimate"
+    for policy in ("frequencies: 'off'", "values: hidden"):
+        config.write_text(f"{start}, {policy}}}\n")
+        message = error_of(run("refresh", "t", config=config))
+        assert "table 't'" in message
+        assert "columns.ranked: `ranks: on` takes a list of all values" in message
+
+
+def test_a_statistic_of_lists_needs_a_list(small: Path) -> None:
+    """Where a column asks for it itself; where the table does, it is absent from columns without lists."""
+    text = small.read_text()
+    shipped = "metastore_assets.statistics.user_defined.shipped:OutsideFences"
+    small.write_text(text.replace("{frequencies: 'off'}", f"{{frequencies: 'off', statistics: ['{shipped}']}}"))
+    message = error_of(run("refresh", "t", config=small))
+    assert message.startswith("table 't': columns.dropped.statistics: ")
+    assert "`frequencies: all`" in message
+    assert [one["version"] for one in answer("versions", "t", config=small)] == [1]
+    small.write_text(f"{text}    statistics: ['{shipped}']\n")
+    assert answer("refresh", "t", config=small)["version"] == 2

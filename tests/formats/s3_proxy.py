@@ -23,6 +23,9 @@ class Requests:
         self.data_bytes = 0
         """Of objects in the answers that the last `take` was of."""
         self._bytes = 0
+        self.objects_read: dict[str, int] = {}
+        self.objects_written: dict[str, int] = {}
+        """Bytes by path, of all objects that were got and put since this was cleared."""
 
     def take(self) -> list[str]:
         """What was asked for: `list PREFIX`, or the method and the path."""
@@ -34,6 +37,14 @@ class Requests:
         """Note the size of an answer."""
         if "list-type" not in target:
             self._bytes += size
+
+    def note_object(self, method: str, target: str, status: int, sent: int, got: int) -> None:
+        """Note what went through of an object, in a request that was granted."""
+        path = urlsplit(target).path
+        if status < 300 and method == "GET" and "list-type" not in target:
+            self.objects_read[path] = self.objects_read.get(path, 0) + got
+        elif status < 300 and method == "PUT":
+            self.objects_written[path] = self.objects_written.get(path, 0) + sent
 
     def note(self, method: str, target: str) -> str:
         """Note a request; its target with the size of a page."""
@@ -63,6 +74,7 @@ def counted(endpoint: str) -> Iterator[Requests]:
             answer = connection.getresponse()
             data = answer.read()
             seen.note_answer(self.path, len(data))
+            seen.note_object(self.command, self.path, answer.status, length, len(data))
             self.send_response(answer.status)
             for name, value in answer.getheaders():
                 if name.lower() not in _HOP:

@@ -2,20 +2,22 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
+from dataclasses import replace
 from datetime import UTC, datetime
 from typing import Any
 
 import pyarrow as pa
 
 from metastore_assets.config import TableConfig
-from metastore_assets.lists import Lists, list_flow, write_lists
+from metastore_assets.lists import Lists, write_lists
 from metastore_assets.lists.graph import delta_name, rows_of
 from metastore_assets.lookup import TableLookup
 from metastore_assets.pipeline.files import ProfileWriter
 from metastore_assets.pipeline.layouts import table_layout
 from metastore_assets.pipeline.lists import listed_classes
 from metastore_assets.produce import Delta, FlowState
+from metastore_assets.statistics.frequencies import Frequencies
 from metastore_assets.statistics.profile import profile_field
 from metastore_assets.statistics.types import schema_leaves
 from metastore_assets.store.manifest import ListFiles, PartitionEntry, ProfileFiles, Version
@@ -33,19 +35,32 @@ def write_profile(store: ObjectStore, config: TableConfig, rows: pa.Table) -> Pr
     return writer.files
 
 
-def write_table_lists(store: ObjectStore, config: TableConfig, rows: pa.Table) -> ListFiles | None:
-    """Write the lists of a table."""
+def write_table_lists(
+    store: ObjectStore, config: TableConfig, rows: pa.Table, partitions: Mapping[str, pa.Table]
+) -> ListFiles | None:
+    """Write the lists of a table, and of its partitions those of columns that are to be kept by partition."""
     columns = listed_classes(table_layout(rows.schema, config))
+    by_partition = {own: name for own, name in columns.items() if config.policy(own).by_partition == "on"}
     came: dict[str, list[Delta]] = {}
+    for partition, part in [(None, rows), *partitions.items()]:
+        kept = columns if partition is None else by_partition
+        for own, listed in _lists(config, part):
+            if own in kept:
+                arrays = [pa.array([own] * len(listed)), listed.values, listed.counts]
+                if partition is not None:
+                    arrays.insert(2, pa.array([partition] * len(listed)))
+                is_one = partition is not None
+                table = pa.table(arrays, schema=rows_of(kept[own], by_partition=is_one).schema)
+                came.setdefault(delta_name(kept[own], by_partition=is_one), []).append(Delta(table))
+    lists = Lists(columns, by_partition=by_partition)
+    return write_lists(store, replace(lists, flow=lists.dataflow(store).step(FlowState(), came)))
+
+
+def _lists(config: TableConfig, rows: pa.Table) -> Iterator[tuple[str, Frequencies]]:
     for field, column, leaves in zip(rows.schema, rows.columns, schema_leaves(rows.schema), strict=True):
         for profile in profile_field(field, column.chunks, config.policy, leaves=leaves):
-            own, listed = profile.statistics.field_id, profile.frequencies
-            if listed is not None and len(listed) and own in columns:
-                names = pa.array([own] * len(listed))
-                table = pa.table([names, listed.values, listed.counts], schema=rows_of(columns[own]).schema)
-                came.setdefault(delta_name(columns[own]), []).append(Delta(table))
-    state = list_flow(store, set(columns.values())).step(FlowState(), came)
-    return write_lists(store, Lists(columns, state))
+            if profile.frequencies is not None and len(profile.frequencies):
+                yield profile.statistics.field_id, profile.frequencies
 
 
 def publish(
@@ -78,7 +93,7 @@ def publish(
         bytes=rows.nbytes,
         content_id=str(number),
         files=files,
-        lists=write_table_lists(versions.objects, config, rows),
+        lists=write_table_lists(versions.objects, config, rows, partitions or {}),
         code_version="0",
         layout="layout",
         layouts={},

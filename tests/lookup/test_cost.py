@@ -75,6 +75,29 @@ def test_one_column_of_thousands(s3_store: ObjectStore, travelled: list[int]) ->
     assert sum(travelled) <= 300_000
 
 
+@pytest.mark.s3
+def test_where_a_value_is_costs_one_small_read(
+    s3_store: ObjectStore, s3_options: dict[str, str], travelled: list[int]
+) -> None:
+    """However many partitions hold it: not their lists are read, and of what is kept two row groups at most."""
+    many = {
+        f"day={at:03}": pa.table({"word": [f"w{at * 37 + n:06}" for n in range(300)] + ["all"]}) for at in range(60)
+    }
+    asked = {"all": [(key, 1) for key in many], "w000400": [(f"day={at:03}", 1) for at in range(3, 11)], "none": []}
+    for name, kept in (("with", "on"), ("without", "off")):
+        columns = {"word": {"frequencies": "all", "by_partition": kept}}
+        publish(s3_store, pa.concat_tables(many.values()), name=name, columns=columns, partitions=many)
+        table = Metastore(s3_store.uri(), s3_options).table(name)
+        for value, held in asked.items():
+            travelled.clear()
+            assert table.where_is("word", value) == held
+            if name == "with":
+                assert len(travelled) <= 4
+                assert sum(travelled) < 60_000
+            elif held:
+                assert len(travelled) > 2 * len(held)
+
+
 def test_the_public_names_are_loaded_on_first_use() -> None:
     program = """
 import sys, metastore_assets

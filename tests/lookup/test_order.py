@@ -58,21 +58,26 @@ def as_scalar(name: str, value: Any) -> pa.Scalar:
     suppress_health_check=list(HealthCheck),
     phases=[Phase.explicit, Phase.reuse, Phase.generate],
 )
-@given(drawn=tables())
-def test_answers_are_those_of_plain_python(tmp_path_factory: pytest.TempPathFactory, drawn: Any) -> None:
+@given(drawn=tables(), kept=st.booleans())
+def test_answers_are_those_of_plain_python(tmp_path_factory: pytest.TempPathFactory, drawn: Any, kept: bool) -> None:
+    """Where a value is, whether that is kept or found in the lists of partitions."""
     columns, cut = drawn
     rows = pa.table({name: STORED[name].array(values) for name, values in columns.items()})
     parts = {"half=0": rows.slice(0, cut), "half=1": rows.slice(cut)}
     store = ObjectStore(str(tmp_path_factory.mktemp("root")))
-    table = publish(store, rows, columns={name: {"frequencies": "all"} for name in columns}, partitions=parts)
+    policy = {"frequencies": "all", "by_partition": kept}
+    table = publish(store, rows, columns=dict.fromkeys(columns, policy), partitions=parts)
     for name, values in columns.items():
         cuts = {None: values, "half=0": values[:cut], "half=1": values[cut:]}
         asked = [value for value in dict.fromkeys(value for value in values if value == value) if value is not None]
         for partition, own in cuts.items():
             assert_answers(table, name, own, asked[:3], partition)
-        for value in asked[:1]:
+        for value in asked[:3]:
             counts = [(part, own.count(value)) for part, own in cuts.items() if part is not None]
             assert table.where_is(name, as_scalar(name, value)) == [pair for pair in counts if pair[1]], (name, value)
+        if STORED[name].type_class == "float64":
+            counts = [(part, sum(x != x for x in own if x is not None)) for part, own in cuts.items() if part]
+            assert table.where_is(name, math.nan) == [pair for pair in counts if pair[1]]
 
 
 def assert_answers(table: TableLookup, name: str, values: list[Any], asked: list[Any], partition: str | None) -> None:

@@ -7,18 +7,18 @@ import random
 import pyarrow as pa
 import pytest
 
-from metastore_assets.pipeline import frequencies
+from metastore_assets.pipeline import exchange
 from metastore_assets.statistics.frequencies import Frequencies, sum_frequencies
 
 
 @pytest.mark.parametrize("length", [0, 1, 10, 100_000])
 def test_blobs_are_bounded_and_lose_nothing(monkeypatch: pytest.MonkeyPatch, length: int) -> None:
     """Whatever the values' lengths; only a single value may be longer than a blob."""
-    monkeypatch.setattr(frequencies, "_BYTES_PER_BLOB", 50_000)
+    monkeypatch.setattr(exchange, "_BYTES_PER_BLOB", 50_000)
     draw = random.Random(length)
     texts = sorted({f"{draw.random()}" + "x" * draw.choice([0, 0, length]) for _ in range(200)})
     whole = Frequencies(pa.array(texts, pa.large_string()), pa.array(range(1, len(texts) + 1)))
-    parts = [frequencies._unpacked(blob) for blob in frequencies._blobs(whole)]
+    parts = [exchange.of_blob(blob) for blob in exchange.blobs(whole)]
     assert all(len(part) == 1 or part.values.nbytes + part.counts.nbytes <= 50_000 for part in parts)
     assert sum_frequencies((part, 1) for part in parts) == whole
 
@@ -26,5 +26,5 @@ def test_blobs_are_bounded_and_lose_nothing(monkeypatch: pytest.MonkeyPatch, len
 def test_an_empty_list_is_one_blob() -> None:
     """It says that there are no values, which no blob would not."""
     empty = Frequencies(pa.array([], pa.int64()), pa.array([], pa.int64()))
-    (blob,) = frequencies._blobs(empty)
-    assert len(frequencies._unpacked(blob)) == 0
+    (blob,) = exchange.blobs(empty)
+    assert len(exchange.of_blob(blob)) == 0

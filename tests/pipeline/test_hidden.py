@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import random
+import stat
 from decimal import Decimal
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -11,14 +12,17 @@ import duckdb
 import pyarrow as pa
 import pytest
 from deltalake import DeltaTable, write_deltalake
+from pydantic import SecretStr
 
 from metastore_assets.config import MetastoreConfig, TableConfig
-from metastore_assets.errors import ConfigError, NotKeptError, ProfileError
+from metastore_assets.errors import ConfigError, CorruptionError, NotKeptError, ProfileError
 from metastore_assets.lookup import Metastore
-from metastore_assets.pipeline.refresh import refresh
+from metastore_assets.pipeline.hidden_key import KEY_FILE, KEY_VARIABLE
+from metastore_assets.pipeline.refresh import is_current, plan_refresh, refresh
 from metastore_assets.pipeline.verify import verify
 from metastore_assets.store.objects import ObjectStore
 from metastore_assets.store.versions import VersionStore
+from tests.pipeline.support import latest
 from tests.pipeline.test_purge import holding, purge
 
 if TYPE_CHECKING:
@@ -73,8 +77,19 @@ def test_nothing_tells_of_a_hidden_value(spark: SparkSession, tmp_path: Path) ->
     for column in ("name", "number", "amount", "person.mail", "person.ages.element", "pairs.key"):
         row = rows[column]
         assert (row.minimum, row.maximum, row.sum, row.mean, row.percentiles) == (None,) * 5, column
-        assert (row.distinct_count, row.fingerprint, row.true_count) == (None,) * 3, column
+        assert (row.true_count, row.frequencies) == (None, "absent"), column
+        assert row.fingerprint is not None, column
         assert "hidden" in (row.reason or ""), column
+    told = {column: (row.distinct_count, row.distinct_count_guarantee) for column, row in rows.items()}
+    ages = duckdb.sql("SELECT count(DISTINCT a) FROM (SELECT unnest(person.ages) AS a FROM live)").fetchall()[0][0]
+    names, mails, keys = duckdb.sql("SELECT count(DISTINCT name), count(DISTINCT person.mail), 1 FROM live").fetchall()[
+        0
+    ]
+    # Keys are drawn at random: under some, two of thirty values share a place in the sketch.
+    assert told["name"] == (pytest.approx(names, abs=3), "estimate")
+    assert told["person.mail"] == (pytest.approx(mails, abs=3), "estimate")
+    assert told["person.ages.element"] == (pytest.approx(ages, abs=3), "estimate")
+    assert told["number"] == told["amount"] == told["pairs.key"] == (keys, "estimate")
     assert rows["id"].minimum is not None
     with pytest.raises(NotKeptError, match="hidden"):
         lookup.top("name")
@@ -110,3 +125,78 @@ def test_a_partition_column_cannot_be_hidden(spark: SparkSession, tmp_path: Path
     own = config(tmp_path, ("day",))
     with pytest.raises(ConfigError, match=r"'t': columns\.day cannot be hidden: the table is partitioned by it"):
         refresh(own, own.table("t"), lambda: spark)
+
+
+def sketches(own: MetastoreConfig) -> dict[str, tuple[Any, ...]]:
+    """What is told of the hidden columns, by level and column."""
+    lookup = Metastore(own.root).table("t")
+    return {
+        f"{key} {row.column}": (row.distinct_count, row.fingerprint, row.value_count, row.null_count)
+        for key in (None, *(entry.key for entry in lookup.partitions()))
+        for row in lookup.statistics(partition=key)
+        if row.column in ("name", "number", "amount")
+    }
+
+
+def test_sketches_are_those_from_scratch_under_the_same_key_alone(spark: SparkSession, tmp_path: Path) -> None:
+    """At every level, after any commit; a root with a key of its own has other fingerprints of the same rows."""
+    uri, own = str(tmp_path / "lake"), config(tmp_path)
+    for seed in range(3):
+        write_deltalake(uri, table(seed), mode="append", partition_by=["day"])
+        refresh(own, own.table("t"), lambda: spark)
+    DeltaTable(uri).delete("id % 3 = 0 AND day = '2024-01-01'")
+    refresh(own, own.table("t"), lambda: spark)
+    assert is_current(own, own.table("t"), latest(own))
+    same_key, other_key = (own.model_copy(update={"root": str(tmp_path / name)}) for name in ("same", "other"))
+    (tmp_path / "same").mkdir()
+    key = tmp_path / "root" / KEY_FILE
+    assert stat.S_IMODE(key.stat().st_mode) == 0o600
+    (tmp_path / "same" / KEY_FILE).write_bytes(key.read_bytes())
+    for anew in (same_key, other_key):
+        refresh(anew, anew.table("t"), lambda: spark)
+    assert sketches(same_key) == sketches(own)
+    assert all(
+        left[1] != right[1] for left, right in zip(sketches(own).values(), sketches(other_key).values(), strict=True)
+    )
+    others = [pytest.approx(right[0], abs=3) for right in sketches(other_key).values()]
+    assert [left[0] for left in sketches(own).values()] == others
+    secret = key.read_text().strip()
+    key.unlink()
+    assert holding(tmp_path / "root", secret) == []
+    assert not is_current(own, own.table("t"), latest(own))
+    assert refresh(own, own.table("t"), lambda: spark).fragments_profiled > 0
+
+
+def test_a_configured_key_is_not_kept(spark: SparkSession, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Another key is another policy: what was hashed with the former one is read again. The environment's wins."""
+    write_deltalake(str(tmp_path / "lake"), table(1))
+    first, second = "a" * 40, "b" * 40
+    own = config(tmp_path).model_copy(update={"hidden_key": SecretStr(first)})
+    assert first not in repr(own)
+    assert refresh(own, own.table("t"), lambda: spark).fragments_profiled == 1
+    told = sketches(own)
+    monkeypatch.setenv(KEY_VARIABLE, second)
+    assert refresh(own, own.table("t"), lambda: spark).fragments_profiled == 1
+    assert told != sketches(own)
+    assert not (tmp_path / "root" / KEY_FILE).exists()
+    assert [key for key in (first, second) if holding(tmp_path / "root", key)] == []
+    monkeypatch.setenv(KEY_VARIABLE, "short")
+    with pytest.raises(ConfigError, match=r"METASTORE_HIDDEN_KEY has 5 characters: a key has at least 32"):
+        refresh(own, own.table("t"), lambda: spark)
+
+
+def test_a_plan_makes_no_key(tmp_path: Path) -> None:
+    write_deltalake(str(tmp_path / "lake"), table(1))
+    own = config(tmp_path)
+    assert len(plan_refresh(own, own.table("t")).to_profile) == 1
+    assert not (tmp_path / "root").exists()
+
+
+def test_a_file_that_holds_no_key(tmp_path: Path) -> None:
+    write_deltalake(str(tmp_path / "lake"), table(1))
+    own = config(tmp_path)
+    (tmp_path / "root").mkdir()
+    (tmp_path / "root" / KEY_FILE).write_text("secret")
+    with pytest.raises(CorruptionError, match=rf"{KEY_FILE} holds no key") as raised:
+        plan_refresh(own, own.table("t"))
+    assert "secret" not in str(raised.value)

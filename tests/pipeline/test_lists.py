@@ -16,6 +16,7 @@ from metastore_assets.config import MetastoreConfig, TableConfig
 from metastore_assets.errors import VersionConflictError
 from metastore_assets.lists import graph, read_lists
 from metastore_assets.lookup import Metastore
+from metastore_assets.pipeline import reduce
 from metastore_assets.pipeline.refresh import RefreshResult, refresh
 from metastore_assets.produce import Settings
 from metastore_assets.store.objects import ObjectStore
@@ -186,3 +187,38 @@ def test_lists_that_lose_the_race_leave_nothing(plain: Plain, monkeypatch: pytes
 def _lists(plain: Plain, number: int) -> set[str]:
     lists = VersionStore(ObjectStore(plain.config.root), "t").read(number).lists
     return set() if lists is None else set(lists.paths())
+
+
+def test_the_list_of_a_partition_is_summed_from_what_is_less(plain: Plain, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A small file that comes is added to the list there is; when the one large file goes, the others are added up."""
+    terms: list[list[int]] = []
+    real = reduce.sum_columns
+
+    def told(engine: Any, store: Any, folder: Any, layout: Any, sums: Any) -> Any:
+        terms.extend([sign for _, sign in one.terms] for one in sums)
+        return real(engine, store, folder, layout, sums)
+
+    monkeypatch.setattr(reduce, "sum_columns", told)
+    values = {"large": [*range(50_000), 3, 3], **{f"{at}": [at, at + 1, 60_000 + at] for at in range(12)}}
+    for name, own in values.items():
+        plain.put(f"p=1/{name}", pa.table({"x": own}))
+    plain.put("p=2/one", pa.table({"x": [1]}))
+    plain.refresh()
+    terms.clear()
+    values["new"] = [3, 7, 99_999]
+    plain.put("p=1/new", pa.table({"x": values["new"]}))
+    plain.refresh()
+    assert terms == [[1, 1]]
+    assert plain.top("x", "p=1") == Counter(value for own in values.values() for value in own)
+    del values["large"]
+    (plain.folder / "lake/p=1/large.parquet").unlink()
+    terms.clear()
+    plain.refresh()
+    assert terms == [[1] * 13]
+    assert plain.top("x", "p=1") == Counter(value for own in values.values() for value in own)
+    del values["new"]
+    (plain.folder / "lake/p=1/new.parquet").unlink()
+    terms.clear()
+    plain.refresh()
+    assert terms == [[1, -1]]
+    assert plain.top("x", "p=1") == Counter(value for own in values.values() for value in own)

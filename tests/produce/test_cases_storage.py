@@ -45,14 +45,17 @@ def test_T46_idempotent_commit(store: ObjectStore, after: bool) -> None:
     [
         Settings(single_run_rows=0, buffer_rows=3),
         Settings(single_run_rows=0, buffer_rows=3, batch_rows=10),
-        Settings(
-            single_run_rows=0,
-            buffer_rows=3,
-            batch_rows=20,
-            row_group_rows=20,
-            target_rows=100,
-            bulk_share=1e9,
-            small_rows=0,
+        pytest.param(
+            Settings(
+                single_run_rows=0,
+                buffer_rows=3,
+                batch_rows=20,
+                row_group_rows=20,
+                target_rows=100,
+                bulk_share=1e9,
+                small_rows=0,
+            ),
+            marks=pytest.mark.long,
         ),
     ],
 )

@@ -122,7 +122,9 @@ def plain(tmp_path_factory: pytest.TempPathFactory) -> list[Any]:
     return _everything(_published(tmp_path_factory.mktemp("plain"), LocalExecutor()))
 
 
-@pytest.mark.parametrize("executor", [LocalExecutor(3), _Twice()], ids=["threads", "twice"])
+@pytest.mark.parametrize(
+    "executor", [LocalExecutor(3), pytest.param(_Twice(), marks=pytest.mark.long)], ids=["threads", "twice"]
+)
 def test_threads_and_retries_change_nothing(executor: Executor, tmp_path: Path, plain: list[Any]) -> None:
     flow = _published(tmp_path / "own", executor)
     assert _everything(flow) == plain

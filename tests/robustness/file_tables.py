@@ -11,7 +11,7 @@ from urllib.parse import quote
 import pyarrow as pa
 import pyarrow.parquet as pq
 
-from tests.robustness.histories import PARTITIONS, History
+from tests.robustness.histories import History
 
 
 class PlainFiles(History):
@@ -36,7 +36,7 @@ class PlainFiles(History):
         self.written = 0
 
     def _append(self, rows: pa.Table) -> None:
-        for value in PARTITIONS:
+        for value in self.partitions:
             own = rows.filter(pa.array([other == value for other in rows["p"].to_pylist()], pa.bool_()))
             if len(own):
                 self.written += 1

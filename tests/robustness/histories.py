@@ -55,6 +55,8 @@ class History(ABC):
 
     steps: ClassVar[Sequence[str]]
     """Names of methods that change the table."""
+    partitions: ClassVar[Sequence[str | None]] = PARTITIONS
+    """Values of `p`."""
     restores_schema: ClassVar[bool] = True
     """Whether a restored table also has the columns that it had."""
 
@@ -88,7 +90,10 @@ class History(ABC):
 
     def append(self, count: int | None = None) -> None:
         rows = self.drawn(count or self.draw.randrange(1, 40))
-        self._append(self.model.arrow(rows, self._some_columns()))
+        only = self._some_columns()
+        if only:
+            rows = {key: {name: value for name, value in row.items() if name in only} for key, row in rows.items()}
+        self._append(self.model.arrow(rows, only))
         self.model.rows |= rows
 
     def delete(self) -> None:
@@ -103,7 +108,7 @@ class History(ABC):
         self.model.rows |= rows
 
     def overwrite_partition(self) -> None:
-        value = self.draw.choice(PARTITIONS)
+        value = self.draw.choice(self.partitions)
         rows = {key: row | {"p": value} for key, row in self.drawn(10).items()}
         gone = self.of_partition(value)
         self._overwrite_partition(value, rows, gone)
@@ -111,7 +116,7 @@ class History(ABC):
         self.model.rows |= rows
 
     def drop_partition(self) -> None:
-        value = self.draw.choice(PARTITIONS)
+        value = self.draw.choice(self.partitions)
         gone = self.of_partition(value)
         self._drop_partition(value, gone)
         self._forget(gone)
@@ -207,7 +212,7 @@ class History(ABC):
             "n": draw.choice([None, draw.randrange(-50, 50)]),
             "v": draw.choice([None, 0.0, float("nan"), draw.gauss(0, 10)]),
             "s": draw.choice([None, "", "x", "y", "🦊"]),
-            "p": draw.choice(PARTITIONS),
+            "p": draw.choice(self.partitions),
         }
         if self.model.columns["n"][1] == pa.int64() and draw.random() < 0.3:
             row["n"] = draw.choice([2**40, -(2**62)])

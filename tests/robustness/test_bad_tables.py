@@ -46,7 +46,7 @@ def lookup(config: MetastoreConfig) -> TableLookup:
     return Metastore(config.root).table("t")
 
 
-@pytest.mark.parametrize("damage", [truncate, garble, empty])
+@pytest.mark.parametrize("damage", [truncate, *(pytest.param(own, marks=pytest.mark.long) for own in (garble, empty))])
 def test_a_corrupt_fragment_is_named_and_the_others_are_kept(
     spark: SparkSession, tmp_path: Path, damage: Callable[[Path], None]
 ) -> None:
@@ -253,6 +253,7 @@ def test_a_decimal_of_negative_scale_is_refused(tmp_path: Path) -> None:
 STRANGE = ["a/b", "50%", "x,y", "k=v", "two\nlines", "🦊", " ", "..", "...", "ä", "'\"`", "a\\b", "%2F", "*?[]", "all"]
 
 
+@pytest.mark.long
 def test_strange_partition_values_of_a_delta_table(spark: SparkSession, tmp_path: Path) -> None:
     """Every value comes back through refresh and lookup as it is in the table; null and empty are what Delta says."""
     lake = Lake(tmp_path)

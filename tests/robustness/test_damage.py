@@ -117,9 +117,7 @@ UNREAD = {
 """Files that the next refresh does not read: it replaces them, or adds to the sum that there is."""
 QUICK = {
     ("fragment states", garble),
-    ("fragment states", remove),
     ("partition frequencies", cut),
-    ("entries partitions", empty),
     ("document", cut),
 }
 

@@ -65,6 +65,7 @@ def snapshot_of(folder: Path) -> Snapshot:
     return open_table_format(TableConfig(name="t", uri=str(folder))).snapshot()
 
 
+@pytest.mark.long
 @pytest.mark.spark
 def test_two_among_forty_and_one_in_a_commit(spark: SparkSession, tmp_path: Path) -> None:
     """Each is named, with how the process ended; the version before stands; nothing else is read twice."""

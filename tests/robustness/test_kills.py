@@ -41,14 +41,8 @@ STEPS = [
     ),
 ]
 QUICK = {
-    "before fragments/*.states.parquet",
-    "after fragments/*.histograms.parquet",
     "after pending/*.parquet",
-    "before partitions/*.frequencies.parquet",
-    "after lists/*.parquet",
     "after lists/*.json",
-    "after removing table/*.states.parquet",
-    "before entries/*.fragments.parquet",
     "before versions/N.json",
     "after versions/N.json",
 }

@@ -150,7 +150,11 @@ class FilesMerged:
 _KINDS = [DeltaMerged, IcebergMerged, FilesMerged]
 
 
-@pytest.mark.parametrize("kind", _KINDS, ids=lambda kind: kind.__name__)
+@pytest.mark.parametrize(
+    "kind",
+    [DeltaMerged, *(pytest.param(kind, marks=pytest.mark.long) for kind in (IcebergMerged, FilesMerged))],
+    ids=lambda kind: kind.__name__,
+)
 def test_some_revisions(spark: SparkSession, tmp_path: Path, realtables: Path, kind: type[Any]) -> None:
     """The first, the empty one, and one after, with all that changed in between as one commit."""
     stops = (0, _EMPTY, 150)

@@ -91,6 +91,7 @@ def test_a_full_refresh_that_loses_a_race_still_reads_everything_once(spark: Spa
     assert_equals_scratch(lake.config(), spark, tmp_path)
 
 
+@pytest.mark.long
 def test_hand_picked_partitions_that_lose_a_race_are_still_read_again(spark: SparkSession, tmp_path: Path) -> None:
     lake = Lake(tmp_path)
     lake.append(0)

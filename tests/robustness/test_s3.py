@@ -122,6 +122,7 @@ def test_files_and_root_in_a_bucket(spark: SparkSession, tmp_path: Path, bucket:
     assert Metastore(config.root, config.storage_options).versions("t") == [1, 2]
 
 
+@pytest.mark.long
 def test_a_delta_table_in_a_bucket(spark: SparkSession, tmp_path: Path, bucket: Bucket) -> None:
     config = bucket.config()
     draw = Lake(tmp_path).draw
@@ -150,6 +151,7 @@ def test_a_delta_table_in_a_bucket(spark: SparkSession, tmp_path: Path, bucket: 
     assert refresh(config, config.tables[0], no_spark).published is False
 
 
+@pytest.mark.long
 def test_two_processes_publish_to_a_bucket(
     spark: SparkSession, tmp_path: Path, bucket: Bucket, drivers: Drivers
 ) -> None:

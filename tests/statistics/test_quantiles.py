@@ -9,7 +9,15 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from metastore_assets.statistics.quantiles import COMPRESSION, build_quantile_sketch, merge_quantile_sketches
+from metastore_assets.statistics.quantiles import (
+    COMPRESSION,
+    build_quantile_sketch,
+    decode_digest,
+    estimated_rank,
+    estimated_values,
+    merge_quantile_sketches,
+)
+from metastore_assets.statistics.types import class_named
 from tests.statistics.columns import FINITE, merge_statistics, profile_one
 
 SHAPES = {
@@ -98,3 +106,28 @@ def test_typed_percentiles() -> None:
     found = dict(merge_statistics([profile_one(each).statistics for each in prices]).percentiles or ())
     assert found[0.25].type == pa.decimal128(38, 2)
     assert abs(float(found[0.25].as_py()) - 250) < 4
+
+
+@given(st.lists(st.integers(1, 400), min_size=1, max_size=60), st.integers(0, 3000), st.integers(1, 40))
+def test_frequent_values_do_not_blur(counts: list[int], others: int, parts: int) -> None:
+    """Whatever part of the values is equal: the rank of what is told is near what was asked for, and of a frequent
+    value it is known where it begins."""
+    frequent = np.repeat(np.arange(len(counts)) * 7.5, np.array(counts) * 10)
+    values = np.concatenate([frequent, np.random.default_rng(others).uniform(-5, 500, others)])
+    np.random.default_rng(parts).shuffle(values)
+    digests = [
+        sketch
+        for part in np.array_split(values, parts)
+        if (sketch := build_quantile_sketch(*np.unique(part, return_counts=True))) is not None
+    ]
+    digest = decode_digest(merge_quantile_sketches(digests))
+    exact, percents = np.sort(values), np.arange(1, 100) / 100
+    ranks = np.maximum(1, np.ceil(percents * len(values))).astype(np.int64)
+    bounds = pa.scalar(exact[0]), pa.scalar(exact[-1])
+    told = [own.as_py() for own in estimated_values(digest, class_named("float64"), (0, 0), bounds, ranks)]
+    first, last = np.searchsorted(exact, told, "left") + 1, np.searchsorted(exact, told, "right")
+    error = np.maximum(0, np.maximum(first - ranks, ranks - last)) / len(values)
+    assert error.max() <= 0.025 + 2 / len(values)
+    value = float(np.argmax(counts) * 7.5)
+    begins = np.searchsorted(exact, value, "left")
+    assert abs(estimated_rank(digest, (0, 0), value) - begins) <= 0.025 * len(values) + 2

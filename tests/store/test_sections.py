@@ -61,6 +61,7 @@ def test_every_section_comes_back(
             assert reader.read_section(name, limit, ["row"]).to_pydict() == {"row": expected}
 
 
+@pytest.mark.long
 @given(st.lists(SIZES, max_size=5))
 def test_large_sections_share_no_row_group(tmp_path_factory: pytest.TempPathFactory, sizes: list[int]) -> None:
     store = ObjectStore(str(tmp_path_factory.mktemp("root")))

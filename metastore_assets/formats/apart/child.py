@@ -21,6 +21,7 @@ from typing import Any, BinaryIO
 
 from metastore_assets.formats.apart.crumbs import Crumbs
 from metastore_assets.startup import hide_pandas
+from metastore_assets.traffic import Traffic, metered
 
 _LENGTH = struct.Struct("<Q")
 
@@ -73,6 +74,8 @@ class Outcomes:
 
     first: int
     values: Sequence[Any]
+    traffic: Traffic
+    """What was read and written for it."""
 
 
 @dataclass(frozen=True)
@@ -149,12 +152,13 @@ class _Worker:
     def answer(self, request: Share | Parts) -> None:
         """Answer one request. Nothing it comes to may be lost on the way: else who asked would wait for ever."""
         try:
-            if isinstance(request, Share):
-                numbered = enumerate(request.tasks, request.first)
-                values = [self._outcome(number, request.function, task) for number, task in numbered]
-                self._send(Outcomes(request.first, values))
-            else:
-                self._send(Outcomes(0, [self._outcome(0, self._send_parts, (request,))]))
+            with metered() as meter:
+                if isinstance(request, Share):
+                    first, numbered = request.first, enumerate(request.tasks, request.first)
+                    values = [self._outcome(number, request.function, task) for number, task in numbered]
+                else:
+                    first, values = 0, [self._outcome(0, self._send_parts, (request,))]
+            self._send(Outcomes(first, values, meter.told()))
         except BaseException:  # noqa: BLE001 (whatever it is, it ends this process)
             traceback.print_exc()
             os._exit(1)

@@ -13,6 +13,7 @@ from typing import Any
 from metastore_assets.errors import FatalFileError, MetastoreError, TableFormatError
 from metastore_assets.formats.apart.child import Part, Parts, Raised, Share, Start
 from metastore_assets.formats.apart.children import ChildEnded, lent
+from metastore_assets.traffic import note_traffic
 
 _MOST_DEATHS = 200
 """Times that a child may end, twice for each file at fault, before the rest of what was asked for is given up."""
@@ -49,6 +50,7 @@ def read_all(
                     child.send(Share(first, function, tasks[first:last]))
                 for _ in _shares(places, share):
                     answer = child.receive()
+                    note_traffic(answer.traffic)
                     outcomes |= enumerate(map(_restored, answer.values), answer.first)
         except ChildEnded as ended:
             deaths += 1
@@ -96,6 +98,7 @@ def read_parts(function: Callable[..., Iterator[Any]], path: str, *arguments: An
                 while isinstance(answer := child.receive(), Part):
                     silent = _MOST_SILENT  # It cannot be begun again any more.
                     yield answer.value
+                note_traffic(answer.traffic)
                 (outcome,) = map(_restored, answer.values)
         except ChildEnded as ended:
             if ended.reading:

@@ -7,7 +7,6 @@ from __future__ import annotations
 
 import os
 from collections.abc import Iterator, Mapping
-from concurrent.futures import ThreadPoolExecutor
 from functools import lru_cache
 from itertools import islice
 from typing import TypeAlias
@@ -15,6 +14,7 @@ from typing import TypeAlias
 from metastore_assets.errors import TableFormatError
 from metastore_assets.formats.places.location import Location
 from metastore_assets.formats.registration import Marks
+from metastore_assets.traffic import Threads
 
 Formats: TypeAlias = Mapping[str, Marks]
 """Marks of the formats by what people call them."""
@@ -138,7 +138,7 @@ def _nearest(folders: list[Location], formats: tuple[tuple[str, Marks], ...]) ->
     asked = [(kind, marks, folder) for folder in folders for kind, marks in formats]
     if all(folder.is_local for folder in folders):
         return next(((kind, folder) for kind, marks, folder in asked if _may_hold(marks, folder)), None)
-    with ThreadPoolExecutor(_PROBES) as pool:
+    with Threads(_PROBES) as pool:
         answers = pool.map(lambda one: _may_hold(*one[1:]), asked)
         return next(((kind, folder) for (kind, _, folder), holds in zip(asked, answers, strict=True) if holds), None)
 

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
-from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from functools import partial
 from typing import Any, cast
@@ -16,6 +15,7 @@ from metastore_assets.formats.hudi.timeline import Instant
 from metastore_assets.formats.metadata_json import parsed
 from metastore_assets.formats.places.location import Location
 from metastore_assets.formats.readers.avro import avro_records
+from metastore_assets.traffic import Threads
 
 _AVRO = b"Obj\x01"
 _THREADS = 8
@@ -63,7 +63,7 @@ def read_commits(location: Location, instants: Sequence[Instant]) -> list[Commit
     """The metadata of those instants, in their order. Raises OSError or TableFormatError."""
     if not instants:
         return []
-    with ThreadPoolExecutor(_THREADS) as pool:
+    with Threads(_THREADS) as pool:
         contents = list(pool.map(lambda instant: location.read(instant.path), instants))
     paths = [location.full_path(instant.path) for instant in instants]
     in_avro = [place for place, data in enumerate(contents) if data.startswith(_AVRO)]

@@ -25,6 +25,7 @@ from metastore_assets.formats.hudi.transcode import in_utc, needs_transcoding, t
 from metastore_assets.formats.places.location import Location, StoredFile
 from metastore_assets.formats.places.object_store import OverwrittenError
 from metastore_assets.formats.readers.spill import spilled
+from metastore_assets.traffic import note_read
 
 _BATCH_ROWS = 16_384
 _FIRST_INSTANT = "19700101000000000"
@@ -196,6 +197,7 @@ def _placed(location: Location, stored: StoredFile, folder: str) -> str:
     if location.is_local:
         location.check(stored)
         os.symlink(location.full_path(stored.path), target)
+        note_read(location.full_path(stored.path), stored.size)  # hudi-rs reads all of it, and tells nobody
     else:
         with location.open_stored(stored) as source, open(target, "wb") as file:
             shutil.copyfileobj(source, file, _COPY_BYTES)

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Sequence
-from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
 from functools import lru_cache
 
@@ -30,6 +29,7 @@ from metastore_assets.formats.partition_filter import PartitionFilter
 from metastore_assets.formats.partition_keys import encode_partition_key
 from metastore_assets.formats.places.location import Location
 from metastore_assets.formats.places.reach import own_location
+from metastore_assets.traffic import Threads
 
 _THREADS = 16
 _OPTION = "meta_columns"
@@ -146,7 +146,7 @@ class HudiFormat:
         paths: PartitionPaths,
     ) -> list[Fragment]:
         merger = Merger(timeline, state, schema, self._kept)
-        with ThreadPoolExecutor(_THREADS) as pool:
+        with Threads(_THREADS) as pool:
             merges = list(pool.map(merger.merge, slices))
         fragments = []
         for one, merge in zip(slices, merges, strict=True):

@@ -8,6 +8,7 @@ from stat import S_ISBLK, S_ISCHR, S_ISFIFO, S_ISSOCK
 import pyarrow as pa
 
 from metastore_assets.formats.limits import METADATA_BYTES
+from metastore_assets.traffic import counted_input, note_read
 
 
 def read_local(path: str) -> bytes:
@@ -15,13 +16,15 @@ def read_local(path: str) -> bytes:
     _check_file(path)
     with open(path, "rb") as file:
         check_size(path, os.fstat(file.fileno()).st_size)
-        return file.read()
+        data = file.read()
+    note_read(path, len(data))
+    return data
 
 
 def open_local(path: str) -> pa.NativeFile:
     """The file for random access. Raises OSError for what is no file."""
     _check_file(path)
-    return pa.OSFile(path, "rb")
+    return counted_input(pa.OSFile(path, "rb"), path)
 
 
 def check_size(path: str, size: int) -> None:

@@ -29,6 +29,7 @@ from metastore_assets.formats.places.object_store import (
 from metastore_assets.formats.places.stored import StoredFile as StoredFile
 from metastore_assets.formats.places.stored import checked, key_of, local_file, remote_file
 from metastore_assets.formats.places.walks import files_on_disk, objects_at_once, objects_by_folder
+from metastore_assets.traffic import note_read
 
 _SCHEME = re.compile(r"[A-Za-z][A-Za-z0-9+.-]*://")
 _FILE = re.compile(r"^file:(//[^/]*)?(?=/)", re.IGNORECASE)
@@ -164,7 +165,9 @@ class Location:
         with object_errors(self.full_path(path)):
             found = store.get(key_of(prefix, path))
             check_size(self.full_path(path), found.meta["size"])
-            return bytes(found.bytes())
+            data = bytes(found.bytes())
+        note_read(self.full_path(path), len(data))
+        return data
 
     def open(self, path: str) -> pa.NativeFile:
         """The file for random access, as it is now."""

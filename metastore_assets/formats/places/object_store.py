@@ -12,6 +12,7 @@ from obstore.store import from_url
 
 from metastore_assets.ranges import RangedFile
 from metastore_assets.storage_options import obstore_arguments
+from metastore_assets.traffic import reading
 
 _PAGE = 1000
 """Objects that one request lists."""
@@ -91,6 +92,7 @@ class ObjectFile(RangedFile):
         self._path = path
         self._uri = uri
         self._e_tag = e_tag if is_e_tag(e_tag) else None
+        self._note = reading(uri)
 
     def fetch(self, start: int, end: int) -> bytes:
         options: dict[str, Any] = {"range": (start, end)}
@@ -100,4 +102,5 @@ class ObjectFile(RangedFile):
             data = bytes(self._store.get(self._path, options=options).bytes())
         if len(data) != end - start:
             raise OSError(f"{self._uri}: {len(data)} bytes arrived of the {end - start} at {start}")
+        self._note(len(data))
         return data

@@ -1,0 +1,86 @@
+"""How far estimated quantiles are off: t-digests merged by the tree, against the exact ranks of what they tell."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Callable, Mapping, Sequence
+
+import numpy as np
+import numpy.typing as npt
+import pyarrow as pa
+
+from benchmarks.report import Row
+from metastore_assets.config import KeptPolicy
+from metastore_assets.pipeline.merging import FAN_IN
+from metastore_assets.pipeline.tree import Branch, key_position, merge_tree
+from metastore_assets.statistics.profile import profile_field
+from metastore_assets.statistics.quantiles import Digest, decode_digest, estimated_values, merge_digests
+from metastore_assets.statistics.types import type_class
+
+VALUES = int(os.environ.get("METASTORE_BENCH_QUANTILES", "1000000"))
+PARTITIONS = (1, 1000)
+MOST = 0.02
+"""Rank error that is promised of any percentile, as a share of all values: of two clusters of a digest, at most."""
+_POLICY = KeptPolicy(frequencies="off", histogram="off")
+_SHARES = np.arange(1, 100) / 100
+_SHOWN = (1, 5, 25, 50, 75, 95, 99)
+Floats = npt.NDArray[np.float64]
+
+DISTRIBUTIONS: Mapping[str, Callable[[np.random.Generator, int], Floats]] = {
+    "uniform": lambda draw, count: draw.uniform(size=count),
+    "normal": lambda draw, count: draw.normal(size=count),
+    "lognormal": lambda draw, count: draw.lognormal(0, 3, count),
+    "two peaks": lambda draw, count: draw.normal(size=count) + 1e6 * draw.integers(0, 2, count),
+    "Zipf (many equal)": lambda draw, count: draw.zipf(1.3, count).clip(max=2**50).astype(np.float64),
+}
+
+
+def run() -> list[Row]:
+    """Columns of the report are percents of all values: the greatest rank error of p1 … p99, and the promised one.
+
+    The error of a percentile is how far its share is from the ranks that the told value has among all values: nothing
+    where one of them is as it should be.
+    """
+    rows = []
+    print(f"Rank error in % of {VALUES:,} values, by percentile; `mean` and `most` are of p1 … p99")
+    print(f"{'':44}{'':>6}" + "".join(f"{f'p{percent}':>8}" for percent in _SHOWN) + f"{'mean':>8}{'most':>8}")
+    for name, drawn in DISTRIBUTIONS.items():
+        values = drawn(np.random.default_rng(11), VALUES)
+        exact = np.sort(values)
+        for order, own in (("shuffled", values), ("sorted", exact)):
+            for partitions in PARTITIONS:
+                errors = rank_errors(told(np.array_split(own, partitions)), exact)
+                label = f"{name}, {order}, {partitions:,} partition{'s' if partitions > 1 else ''}"
+                shown = "".join(f"{100 * errors[percent - 1]:8.3f}" for percent in _SHOWN)
+                print(f"{label:50}{shown}{100 * errors.mean():8.3f}{100 * errors.max():8.3f}")
+                most = float(errors.max())
+                rows.append(Row(f"rank error (%): {label}", [100 * most], [100 * MOST], MOST / max(most, 1e-9), 1))
+    return rows
+
+
+def told(parts: Sequence[Floats]) -> Floats:
+    """The percentiles 1 to 99 that are estimated of the values of some partitions."""
+    children = [(key_position(f"part={at}"), _digest(part)) for at, part in enumerate(parts)]
+    digest = _merged(merge_tree(children, FAN_IN))
+    bounds = pa.scalar(digest.minimum), pa.scalar(digest.maximum)
+    ranks = np.ceil(_SHARES * sum(map(len, parts))).astype(np.int64)
+    values = estimated_values(digest, type_class(pa.float64()), (0, 0), bounds, ranks)
+    return np.array([value.as_py() for value in values])
+
+
+def rank_errors(values: Floats, exact: Floats) -> Floats:
+    """How far the shares 1 % to 99 % are from those of the values among all, sorted."""
+    below = np.searchsorted(exact, values, "left") / len(exact)
+    up_to = np.searchsorted(exact, values, "right") / len(exact)
+    return np.maximum(0, np.maximum(below - _SHARES, _SHARES - up_to))
+
+
+def _digest(values: Floats) -> Digest:
+    (profile,) = profile_field(pa.field("x", pa.float64()), [pa.array(values)], lambda column: _POLICY)
+    sketch = profile.statistics.quantile_sketch
+    assert sketch is not None
+    return decode_digest(sketch)
+
+
+def _merged(tree: Branch[Digest]) -> Digest:
+    return merge_digests([_merged(part) if isinstance(part, Branch) else part for part in tree.parts])

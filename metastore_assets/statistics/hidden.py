@@ -1,0 +1,57 @@
+"""What is kept of values that must not be shown: how many distinct ones there are, about, and a fingerprint, keyed."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+import numpy as np
+import pyarrow as pa
+
+from metastore_assets.statistics.blocks import passing_block
+from metastore_assets.statistics.column import ColumnStatistics
+from metastore_assets.statistics.describe import Fold
+from metastore_assets.statistics.distinct import (
+    add_fingerprints,
+    distinct_sketch,
+    estimate_distinct,
+    fingerprint,
+    merge_distinct_sketches,
+)
+from metastore_assets.statistics.hashing import hash_values
+from metastore_assets.statistics.keyed_hashing import keyed
+from metastore_assets.statistics.runs import BLOCK, SortedValues
+from metastore_assets.statistics.types import TypeClass
+
+
+class HiddenValues:
+    """Takes a column's values, and keeps nothing of them that can be told without the key."""
+
+    def __init__(self, cls: TypeClass, key: bytes) -> None:
+        self._class = cls
+        self._key = key
+        self._sketches: Fold[bytes] = Fold(merge_distinct_sketches)
+        self._prints: Fold[bytes] = Fold(add_fingerprints)
+
+    def take(self, run: SortedValues) -> bool:
+        """Take values in any order, or counted ones. True: they need not be counted."""
+        for start in range(0, len(run), BLOCK):
+            block = passing_block(run.part(start, min(start + BLOCK, len(run))), self._class)
+            hashes = keyed(block.hashes(), self._key)
+            self._sketches.add(distinct_sketch(hashes[0]))
+            self._prints.add(fingerprint(hashes, block.counts, 0))
+        return True
+
+    def finish(self, row: ColumnStatistics) -> ColumnStatistics:
+        """`row`, which has the counts of values and nulls, with the number of distinct values."""
+        nothing = hash_values(pa.nulls(0, self._class.arrow), self._class)
+        self._prints.add(fingerprint(nothing, np.zeros(0, np.int64), row.null_count))
+        self._sketches.add(distinct_sketch(nothing[0]))
+        sketch = self._sketches.total()
+        assert sketch is not None
+        return replace(
+            row,
+            distinct_count=max(1, min(estimate_distinct(sketch), row.value_count)) if row.value_count else 0,
+            distinct_count_guarantee="estimate" if row.value_count else "exact",
+            distinct_sketch=sketch,
+            fingerprint=self._prints.total(),
+        )

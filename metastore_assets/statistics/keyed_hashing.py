@@ -1,0 +1,72 @@
+"""Hashes of values that only the holder of a key can compute: what is kept of values that must not be shown.
+
+SipHash-2-4 (Aumasson, Bernstein, "SipHash: a fast short-input PRF", INDOCRYPT 2012) of a value's two unkeyed hashes,
+vectorised. Without the key nobody can tell by trying values one by one which of them a sketch or a fingerprint is of.
+Part of the stored format: never change them.
+"""
+
+from __future__ import annotations
+
+import hashlib
+
+import numpy as np
+
+from metastore_assets.statistics.hashing import Words
+
+KEY_BYTES = 32
+"""Two keys of SipHash, one for each hash."""
+_START = (0x736F6D6570736575, 0x646F72616E646F6D, 0x6C7967656E657261, 0x7465646279746573)
+_LENGTH = np.uint64(16 << 56)
+_BLOCK = 1 << 14
+
+
+def column_key(key: bytes, table: str, column: str) -> bytes:
+    """The key of one column, by its identity: so sketches of two columns do not tell whether they share values."""
+    return hashlib.blake2b(f"{table}\0{column}".encode("utf-8", "surrogatepass"), key=key, digest_size=32).digest()
+
+
+def key_id(key: bytes) -> str:
+    """What tells a key from others, and nothing of the key."""
+    return hashlib.blake2b(b"id", key=key, digest_size=8).hexdigest()
+
+
+def keyed(hashes: tuple[Words, Words], key: bytes) -> tuple[Words, Words]:
+    """Two hashes of each value under a key of `KEY_BYTES`, from the value's unkeyed ones."""
+    low, high = (np.empty_like(hashes[0]), np.empty_like(hashes[0]))
+    for start in range(0, len(low), _BLOCK):  # as much as stays in the processor's cache
+        part = slice(start, start + _BLOCK)
+        message = (hashes[0][part], hashes[1][part])
+        low[part], high[part] = siphash(message, key[:16]), siphash(message, key[16:])
+    return low, high
+
+
+def siphash(message: tuple[Words, Words], key: bytes) -> Words:
+    """SipHash-2-4 of messages of two words, under a key of 16 bytes."""
+    halves = int.from_bytes(key[:8], "little"), int.from_bytes(key[8:], "little")
+    state = [np.full(len(message[0]), start ^ halves[at % 2], np.uint64) for at, start in enumerate(_START)]
+    for word in (*message, _LENGTH):
+        state[3] ^= word
+        _round(state)
+        _round(state)
+        state[0] ^= word
+    state[2] ^= np.uint64(0xFF)
+    for _ in range(4):
+        _round(state)
+    return state[0] ^ state[1] ^ state[2] ^ state[3]
+
+
+def _round(v: list[Words]) -> None:
+    v[0] += v[1]
+    v[2] += v[3]
+    v[1] = _rotated(v[1], 13) ^ v[0]
+    v[3] = _rotated(v[3], 16) ^ v[2]
+    v[0] = _rotated(v[0], 32)
+    v[2] += v[1]
+    v[0] += v[3]
+    v[1] = _rotated(v[1], 17) ^ v[2]
+    v[3] = _rotated(v[3], 21) ^ v[0]
+    v[2] = _rotated(v[2], 32)
+
+
+def _rotated(words: Words, bits: int) -> Words:
+    return (words << np.uint64(bits)) | (words >> np.uint64(64 - bits))

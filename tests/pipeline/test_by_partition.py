@@ -1,0 +1,275 @@
+"""Which partitions hold which values, carried from commit to commit: as DuckDB counts the rows, and as from scratch."""
+
+from __future__ import annotations
+
+import datetime
+import json
+import math
+import random
+import uuid
+from collections import Counter
+from dataclasses import replace
+from decimal import Decimal
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import duckdb
+import pyarrow as pa
+import pyarrow.parquet as pq
+import pytest
+from pyiceberg.catalog.sql import SqlCatalog
+from pyiceberg.partitioning import PartitionField, PartitionSpec
+from pyiceberg.schema import Schema
+from pyiceberg.transforms import IdentityTransform
+from pyiceberg.types import NestedField, StringType
+
+from metastore_assets.config import MetastoreConfig
+from metastore_assets.errors import VersionConflictError
+from metastore_assets.lists import ListReader, graph, read_lists, write_lists
+from metastore_assets.lookup import Metastore
+from metastore_assets.lookup.profile_files import ProfileReader
+from metastore_assets.pipeline.compact import compact
+from metastore_assets.pipeline.engine import Engine
+from metastore_assets.pipeline.purge import purge
+from metastore_assets.pipeline.refresh import plan_refresh, refresh
+from metastore_assets.pipeline.verify import verify
+from metastore_assets.produce import Delta
+from metastore_assets.store.objects import ObjectStore
+from metastore_assets.store.versions import VersionStore
+from tests.pipeline.support import Lake, everything_on_spark, latest
+from tests.pipeline.test_lists import RUNS, Plain
+from tests.pipeline.test_lists import plain as plain
+from tests.pipeline.test_refresh import no_spark
+
+if TYPE_CHECKING:
+    from pyspark.sql import SparkSession
+
+pytestmark = pytest.mark.spark
+COLUMNS = ("id", "group", "price", "ratio", "day")
+ON = {"by_partition": "on"}
+
+
+def config(lake: Lake, root: str = "root") -> MetastoreConfig:
+    """Little is read, and merged, without Spark."""
+    return lake.config(root).model_copy(update={"engine": "auto"})
+
+
+def reader(lake: Lake, root: str = "root") -> ListReader:
+    config = lake.config(root)
+    return ListReader(ObjectStore(config.root).child("t"), read_lists(ObjectStore(config.root).child("t"),
+                                                                      latest(config).lists))  # fmt: skip
+
+
+def kept(lists: ListReader) -> dict[str, Counter[tuple[str, str]]]:
+    """By column, how often which value, as text, is in which partition."""
+    found: dict[str, Counter[tuple[str, str]]] = {}
+    for column in lists.by_partition:
+        own = found.setdefault(column, Counter())
+        table = lists.table_by_partition(column)
+        columns = (table[name].to_pylist() for name in ("value", "partition", "frequency"))
+        for value, partition, count in zip(*columns, strict=True):
+            own[_text(value), partition] += count
+    return found
+
+
+def counted(lake: Lake, columns: Any) -> dict[str, Counter[tuple[str, str]]]:
+    """The same, as DuckDB counts the rows; of a table of one partition nothing is kept."""
+    source = f"read_parquet('{lake.uri}/*/*.parquet', hive_partitioning = true, hive_types_autocast = false)"
+    found = {}
+    for column in columns:
+        query = f'SELECT "{column}", part, count(*) FROM {source} WHERE "{column}" IS NOT NULL GROUP BY ALL'
+        own: Counter[tuple[str, str]] = Counter()
+        for value, part, count in duckdb.execute(query).fetchall():
+            own[_text(value), f"part={part}"] += count
+        found[column] = own
+    return found
+
+
+def _text(value: Any) -> str:
+    return repr(0.0 if value == 0 and isinstance(value, float) else value)
+
+
+def _value(text: str) -> Any:
+    return eval(text, {"nan": math.nan, "datetime": datetime, "Decimal": Decimal})
+
+
+@pytest.mark.parametrize("seed", [21, *(pytest.param(seed, marks=pytest.mark.long) for seed in range(22, 50))])
+def test_after_any_commits_it_is_what_duckdb_counts(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, seed: int) -> None:
+    """Columns are kept so and not any more meanwhile; lookups do without the lists of partitions."""
+    draw = random.Random(seed)
+    if seed % 2:
+        monkeypatch.setattr(graph, "SETTINGS", RUNS)
+    lake = Lake(tmp_path, draw)
+    for partition in range(4):
+        lake.append(partition, 40)
+    on: set[str] = set()
+    for number in range(4):
+        if number % 2 == 0:
+            on = set(draw.sample(COLUMNS, draw.randint(1, 4)))
+        lake.options = {"columns": dict.fromkeys(sorted(on), ON)}
+        refresh(config(lake), lake.table, no_spark)
+        several = len(latest(lake.config()).partitions) > 1
+        found, expected = kept(reader(lake)), counted(lake, on if several else ())
+        assert found == expected
+        table = Metastore(lake.config().root).table("t")
+        with monkeypatch.context() as patched:
+            if several:
+                patched.setattr(ProfileReader, "frequencies", None)
+            for column in sorted(on):
+                rows = sorted(expected.get(column, ()))
+                for value, _ in draw.sample(rows, min(3, len(rows))):
+                    held = {part: count for (own, part), count in expected[column].items() if own == value}
+                    assert table.where_is(column, _value(value)) == sorted(held.items()), (column, value)
+        lake.commit()
+    refresh(config(lake), lake.table, no_spark)
+    refresh(config(lake, "scratch"), lake.table, no_spark)
+    assert kept(reader(lake)) == kept(reader(lake, "scratch")) == counted(lake, on)
+    assert verify(config(lake), lake.table, no_spark).is_right
+    compact(VersionStore(ObjectStore(lake.config().root), "t"))
+    assert kept(reader(lake)) == counted(lake, on)
+
+
+def test_turning_it_on_reads_stored_profiles_only(plain: Plain) -> None:
+    """Also when the table gets its second partition, or keeps only one; and turning it off leaves nothing."""
+    plain.put("p=1/one", pa.table({"a": ["x", "x", None, "y"], "b": [1, 2, 3, 3]}))
+    plain.put("p=2/one", pa.table({"a": ["y", "z", "z", "z"], "b": [3, 3, None, 4]}))
+    plain.refresh()
+    plain.columns = {"a": ON}
+    assert plan_refresh(plain.config, plain.config.tables[0]).to_json()["bytes_to_read"] == 0
+    done = plain.refresh()
+    assert (done.fragments_profiled, done.partitions_changed, done.published) == (0, (), True)
+    table = Metastore(plain.config.root).table("t")
+    assert table.where_is("a", "y") == [("p=1", 1), ("p=2", 1)]
+    assert stages(plain) == {"by_partition.string"}
+    plain.columns = {"default": ON}
+    assert plain.refresh().fragments_profiled == 0
+    assert Metastore(plain.config.root).table("t").where_is("b", 3) == [("p=1", 2), ("p=2", 2)]
+    assert stages(plain) == {"by_partition.string", "by_partition.int64"}
+    (plain.folder / "lake/p=2/one.parquet").unlink()
+    plain.refresh()
+    assert stages(plain) == set(), "one partition holds all"
+    assert Metastore(plain.config.root).table("t").where_is("a", "x") == [("p=1", 2)]
+    plain.put("p=3/two", pa.table({"a": ["x"], "b": [7]}))
+    assert plain.refresh().fragments_profiled == 1
+    assert Metastore(plain.config.root).table("t").where_is("a", "x") == [("p=1", 2), ("p=3", 1)]
+    assert Metastore(plain.config.root).table("t").where_is("a", "z") == []
+    plain.columns = {}
+    assert plain.refresh().fragments_profiled == 0
+    assert stages(plain) == set()
+    assert Metastore(plain.config.root).table("t").where_is("a", "x") == [("p=1", 2), ("p=3", 1)]
+
+
+def stages(plain: Plain) -> set[str]:
+    """What is kept by partition, of the newest version."""
+    lists = read_lists(ObjectStore(plain.config.root).child("t"), latest(plain.config).lists)
+    found = {name for name in lists.flow.stages if name.startswith(graph.BY_PARTITION)}
+    assert {name.partition(".")[2] for name in found} == set(lists.by_partition.values())
+    return found
+
+
+def test_a_column_that_widens_and_partitions_that_are_called_otherwise(plain: Plain) -> None:
+    for part in (1, 2, 3):
+        plain.put(f"p={part}/one", pa.table({"a": [part, 7], "b": ["x"] * 2}))
+    plain.columns = {"a": ON, "b": ON}
+    plain.refresh()
+    plain.put("p=3/two", pa.table({"a": [7.5, 7.0], "b": ["x", "y"]}))
+    plain.refresh()
+    table = Metastore(plain.config.root).table("t")
+    assert table.where_is("a", 7) == [("p=1", 1), ("p=2", 1), ("p=3", 2)]
+    assert table.where_is("b", "x") == [("p=1", 2), ("p=2", 2), ("p=3", 3)]
+    assert stages(plain) == {"by_partition.string", "by_partition.float64"}
+    (plain.folder / "lake/p=2").rename(plain.folder / "lake/p=9")
+    plain.refresh()
+    assert Metastore(plain.config.root).table("t").where_is("a", 7) == [("p=1", 1), ("p=3", 2), ("p=9", 1)]
+
+
+@pytest.mark.parametrize("all_of_them", [True, False])
+def test_partitions_that_get_other_keys(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, all_of_them: bool) -> None:
+    """The same files in partitions of other names, as when an Iceberg spec calls its field otherwise: none is read."""
+    monkeypatch.setattr(graph, "SETTINGS", RUNS)
+    lake = tmp_path / "lake"
+    catalog = SqlCatalog("c", uri="sqlite://", warehouse=tmp_path.as_uri())
+    catalog.create_namespace("n")
+    schema = Schema(NestedField(1, "a", StringType()), NestedField(2, "p", StringType()))
+    spec = PartitionSpec(PartitionField(2, 1000, IdentityTransform(), "p"))
+    table = catalog.create_table("n.t", schema, location=lake.as_uri(), partition_spec=spec)
+
+    def put(part: str, values: list[str]) -> None:
+        table.append(pa.table({"a": values, "p": [part] * len(values)}))
+
+    def where() -> tuple[int, list[tuple[str, int]], int]:
+        fields = {"name": "t", "uri": str(lake), "columns": {"a": ON}}
+        config = MetastoreConfig.model_validate({"root": str(tmp_path / "root"), "engine": "auto", "tables": [fields]})
+        done = refresh(config, config.tables[0], no_spark)
+        found = Metastore(config.root).table("t")
+        return done.fragments_profiled, found.where_is("a", "x"), found.frequency("a", "x").count
+
+    put("k", ["x", "y"])
+    put("l", ["x", "x"])
+    if not all_of_them:
+        with table.update_spec() as update:
+            update.rename_field("p", "r")
+    put("m", ["x", *"yz" * 40])
+    last = "p=m" if all_of_them else "r=m"
+    assert where() == (3, [("p=k", 1), ("p=l", 2), (last, 1)], 4)
+    metadata = Path(table.metadata_location.removeprefix("file://"))
+    told = json.loads(metadata.read_text())
+    told["partition-specs"][0]["fields"][0]["name"] = "q"
+    renamed = metadata.with_name(f"{int(metadata.name[:5]) + 1:05d}-{uuid.uuid4()}.metadata.json")
+    renamed.write_text(json.dumps(told))
+    table = catalog.register_table("n.renamed", renamed.as_uri())
+    put("m", ["x"])
+    last = "q=m" if all_of_them else "r=m"
+    assert where() == (1, [("q=k", 1), ("q=l", 2), (last, 2)], 5)
+
+
+def test_lists_by_partition_that_were_changed_are_found(spark: SparkSession, tmp_path: Path) -> None:
+    lake = Lake(tmp_path, options={"columns": {"group": ON}})
+    for partition in range(3):
+        lake.append(partition)
+    with everything_on_spark():
+        refresh(lake.config(), lake.table, lambda: spark)
+    assert kept(reader(lake)) == counted(lake, ["group"])
+    store, version = ObjectStore(lake.config().root).child("t"), latest(lake.config())
+    lists = read_lists(store, version.lists)
+    schema = graph.rows_of("string", by_partition=True).schema
+    one = pa.table([["group"], ["a"], ["part=1"], [1]], schema=schema)
+    wrong = replace(lists, flow=lists.dataflow(store).step(lists.flow, {"partition_deltas.string": [Delta(one)]}))
+    new = replace(version, number=2, lists=write_lists(store, wrong))
+    VersionStore(ObjectStore(lake.config().root), "t").publish(new, version)
+    (found,) = verify(lake.config(), lake.table, lambda: spark).differences
+    assert (found.level, found.difference.column, found.difference.statistic) == ("table", "group", "by_partition")
+    assert found.difference.stored.startswith("a in part=1: ")
+
+
+def test_what_loses_the_race_leaves_nothing_and_a_purge_none_of_what_went(
+    plain: Plain, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    for part in (1, 2, 3):
+        plain.put(f"p={part}/one", pa.table({"a": [f"person {part}", "y"] * 5}))
+    plain.refresh()
+    before = plain.written()
+    real = VersionStore.publish
+
+    def losing(self: VersionStore, version: Any, base: Any = None) -> None:
+        raise VersionConflictError("lost")
+
+    plain.columns = {"a": ON}
+    with monkeypatch.context() as patched:
+        patched.setattr(VersionStore, "publish", losing)
+        with pytest.raises(Exception, match="changed during each"):
+            plain.refresh()
+    assert plain.written() == before
+    assert VersionStore.publish is real
+    plain.refresh()
+    (plain.folder / "lake/p=2/one.parquet").unlink()
+    plain.refresh()
+    purge(Engine(no_spark), VersionStore(ObjectStore(plain.config.root), "t"), latest(plain.config).number)
+    values = [value for path in plain.written() if path.suffix == ".parquet" for value in _values(path)]
+    assert set(values) == {"person 1", "person 3", "y", "1", "3"}, "and those of the column p"
+    assert Metastore(plain.config.root).table("t").where_is("a", "y") == [("p=1", 5), ("p=3", 5)]
+
+
+def _values(path: Path) -> list[str]:
+    table = pq.read_table(path)
+    return list(table["value"].to_pylist()) if "value" in table.column_names else []

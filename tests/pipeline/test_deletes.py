@@ -1,0 +1,61 @@
+"""What does not subtract: bounds, histograms and counts after rows went, as from scratch and as DuckDB says."""
+
+from __future__ import annotations
+
+import random
+from pathlib import Path
+from typing import Any
+
+import duckdb
+import pyarrow as pa
+import pyarrow.parquet as pq
+import pytest
+
+from metastore_assets.config import MetastoreConfig, TableConfig
+from metastore_assets.pipeline.refresh import refresh
+from tests.pipeline.support import assert_same, everything
+from tests.pipeline.test_refresh import no_spark
+
+FILES = 18
+
+
+def put(folder: Path, number: int, draw: random.Random, count: int) -> None:
+    """The lower the number, the wider its values are apart."""
+    reach = 10 ** max(1, 12 - number // 2)
+    numbers = [draw.choice([None, draw.randint(-reach, reach)]) for _ in range(count)]
+    floats = [None if own is None else draw.choice([own / 7, float("nan"), float("inf")]) for own in numbers]
+    columns = {"n": pa.array(numbers, pa.int64()), "x": pa.array(floats, pa.float64()), "s": list(map(str, numbers))}
+    pq.write_table(pa.table(columns), folder / f"{number}.parquet")
+
+
+@pytest.mark.parametrize("lists", ["all", "off"])
+@pytest.mark.parametrize("seed", [3, *(pytest.param(seed, marks=pytest.mark.long) for seed in range(4, 14))])
+def test_a_range_that_shrinks_is_told_as_from_scratch(tmp_path: Path, lists: str, seed: int) -> None:
+    """The files with the values furthest out go first, whole or in part: bins become finer, and bounds closer."""
+    draw = random.Random(seed)
+    lake = tmp_path / "lake"
+    lake.mkdir()
+    fields = {"name": "t", "uri": str(lake), "columns": {"default": {"frequencies": lists}}}
+    table = TableConfig.model_validate(fields)
+
+    def told(root: str) -> dict[str, Any]:
+        config = MetastoreConfig(root=str(tmp_path / root), tables=[table], engine="auto")
+        refresh(config, table, no_spark)
+        return everything(config)
+
+    for number in range(FILES):
+        put(lake, number, draw, 60)
+    widths = [told("root")["table"]["columns"]["n"]["bins"][0]]
+    for number, step in enumerate(range(0, FILES - 6, 6)):
+        for gone in range(step, step + 5):
+            (lake / f"{gone}.parquet").unlink()
+        kept = pq.read_table(lake / f"{step + 5}.parquet")
+        pq.write_table(kept.slice(50), lake / f"{step + 5}.parquet")
+        found = told("root")
+        assert_same(found, told(f"scratch{number}"))
+        widths.append(found["table"]["columns"]["n"]["bins"][0])
+        query = f"SELECT min(n), max(n), min(s), max(s), count(n), count(*) FROM read_parquet('{lake}/*.parquet')"
+        own = found["table"]["columns"]
+        bounds = [own[name][bound].as_py() for name in "ns" for bound in ("minimum", "maximum")]
+        assert duckdb.execute(query).fetchall() == [(*bounds, own["n"]["value_count"], found["row_count"])]
+    assert widths[1] < widths[0], "the fewer values there are, the fewer bins, which then are wider"

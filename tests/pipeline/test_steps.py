@@ -1,0 +1,130 @@
+"""What a refresh says it read and wrote is what a server of objects gave and took, whoever did the work."""
+
+from __future__ import annotations
+
+import random
+from collections.abc import Iterator
+from contextlib import nullcontext
+from pathlib import Path
+from typing import Any
+
+import boto3
+import pyarrow as pa
+import pyarrow.parquet as pq
+import pytest
+
+from metastore_assets.config import MetastoreConfig, TableConfig
+from metastore_assets.pipeline.outcome import STEPS, RefreshResult
+from metastore_assets.pipeline.refresh import refresh
+from metastore_assets.traffic import Threads, counted_input, metered, note_read, note_written, step
+from tests.formats.s3_proxy import Requests, counted
+from tests.pipeline.support import Lake, everything_on_spark, rows
+from tests.robustness.support import no_spark
+
+
+@pytest.fixture
+def requests(s3_options: dict[str, str]) -> Iterator[Requests]:
+    with counted(s3_options["aws_endpoint"]) as seen:
+        yield seen
+
+
+@pytest.mark.s3
+@pytest.mark.spark
+@pytest.mark.parametrize("engine", ["auto", "spark"])
+def test_steps_add_up_to_what_the_server_saw(
+    request: pytest.FixtureRequest, s3_options: dict[str, str], requests: Requests, tmp_path: Path, engine: Any
+) -> None:
+    """In one process with a child, and with everything that can be on Spark's workers."""
+    options = {**s3_options, "aws_endpoint": requests.endpoint}
+    prefix = f"s3://metastore/steps-{engine}-{random.randrange(10**12)}"
+    table = TableConfig(name="t", uri=f"{prefix}/lake", storage_options=options)
+    config = MetastoreConfig(root=f"{prefix}/root", storage_options=options, engine=engine, tables=[table])
+    spark = no_spark if engine == "auto" else lambda: request.getfixturevalue("spark")
+
+    def refreshed() -> RefreshResult:
+        requests.objects_read.clear()
+        requests.objects_written.clear()
+        with nullcontext() if engine == "auto" else everything_on_spark():
+            result = refresh(config, table, spark)
+        read, written = ([own[side] for own in _told(result).values()] for side in ("read", "written"))
+        assert sum(own["bytes"] for own in read) == sum(requests.objects_read.values())
+        assert sum(own["bytes"] for own in written) == sum(requests.objects_written.values())
+        # A file that two steps read counts in both.
+        assert max(own["files"] for own in read) <= len(requests.objects_read) <= sum(own["files"] for own in read)
+        # Hints are overwritten, by one step or another; all else is written once.
+        assert (
+            len(requests.objects_written) <= sum(own["files"] for own in written) <= len(requests.objects_written) + 1
+        )
+        return result
+
+    client = boto3.client(
+        "s3",
+        endpoint_url=s3_options["aws_endpoint"],
+        region_name=s3_options["aws_region"],
+        aws_access_key_id=s3_options["aws_access_key_id"],
+        aws_secret_access_key=s3_options["aws_secret_access_key"],
+    )
+    draw, sizes = random.Random(1), []
+    for number in range(3 if engine == "auto" else 2):
+        sink = pa.BufferOutputStream()
+        pq.write_table(rows(draw, 40), sink)
+        data = sink.getvalue().to_pybytes()
+        sizes.append(len(data))
+        key = f"{prefix.removeprefix('s3://metastore/')}/lake/part={number // 2}/{number}.parquet"
+        client.put_object(Bucket="metastore", Key=key, Body=data)
+        if number == 0:
+            continue
+        told = _told(refreshed())
+        assert list(told) == list(STEPS)
+        assert told["profile"]["read"]["files"] == (2 if number == 1 else 1)
+        assert told["profile"]["read"]["bytes"] >= sizes[-1] / 2
+        assert told["lists"]["written"]["files"] > 0
+        assert told["publish"]["written"]["bytes"] > 0
+    idle = _told(refreshed())
+    assert idle["plan"]["read"]["bytes"] > 0
+    assert all(own["written"] == {"files": 0, "bytes": 0} for own in idle.values())
+
+
+def test_on_local_disk_what_is_left_was_written(tmp_path: Path) -> None:
+    """Each file that a refresh leaves in the root was counted, and what is more was removed again."""
+    lake = Lake(tmp_path)
+    for partition in (0, 0, 1):
+        lake.append(partition)
+    config = lake.config().model_copy(update={"engine": "auto"})
+    told = _told(refresh(config, lake.table, no_spark))
+    left = [path.stat().st_size for path in (tmp_path / "root").rglob("*") if path.is_file()]
+    assert sum(left) <= sum(own["written"]["bytes"] for own in told.values()) <= 2 * sum(left)
+    assert len(left) <= sum(own["written"]["files"] for own in told.values())
+    data = {path: path.stat().st_size for path in lake.files()}
+    assert told["profile"]["read"]["files"] == len(data)
+    assert sum(data.values()) / 2 <= told["profile"]["read"]["bytes"] <= 2 * sum(data.values())
+
+
+def test_counts_go_to_who_asked(tmp_path: Path) -> None:
+    """By step, of any thread, and of nobody where nobody asked."""
+    path = tmp_path / "file"
+    path.write_bytes(bytes(100))
+    note_read("nobody", 5)
+    with metered() as meter:
+        with step("a"):
+            file = counted_input(pa.OSFile(str(path)), str(path))
+            with step("b"):
+                note_written("x", 7)
+                with Threads(2) as pool:
+                    list(pool.map(lambda size: note_read("y", size), [1, 2, 3]))
+            assert len(file.read(10)) == 10
+        file.seek(50)
+        assert file.read_buffer(20).size == 20
+        assert (len(file.read()), file.size()) == (30, 100)
+        with metered() as inner:
+            note_written("z", 1)
+    told = {name: meter.told(name) for name in ("", "a", "b")}
+    assert told["a"].read.to_json() == {"files": 1, "bytes": 60}
+    assert told["b"].read.to_json() == {"files": 1, "bytes": 6}
+    assert told["b"].written.to_json() == {"files": 1, "bytes": 7}
+    assert told[""].read.to_json() == told[""].written.to_json() == {"files": 0, "bytes": 0}
+    assert inner.told().written.to_json() == {"files": 1, "bytes": 1}
+
+
+def _told(result: RefreshResult) -> dict[str, dict[str, dict[str, int]]]:
+    return result.to_json()["steps"]  # type: ignore[return-value]

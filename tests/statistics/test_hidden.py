@@ -1,0 +1,141 @@
+"""What is kept of hidden values: it merges like the values' own, and says nothing without its key."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+import pyarrow as pa
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from metastore_assets.config import ColumnPolicy
+from metastore_assets.statistics.column import ColumnStatistics
+from metastore_assets.statistics.keyed_hashing import column_key, key_id, siphash
+from tests.statistics.columns import KINDS, merge_statistics, profile_one, rows, share
+from tests.statistics.test_merge import merged_in_any_order, parts_of, same
+
+KEY = column_key(b"k" * 32, "t", "c")
+POLICY = ColumnPolicy(values="hidden").keyed(KEY)
+TELLING = ("minimum", "maximum", "sum", "mean", "percentiles", "moments", "quantile_sketch", "true_count", "nan_count")
+
+
+def hidden(kind: str, values: list[Any], policy: ColumnPolicy = POLICY) -> ColumnStatistics:
+    found = profile_one(KINDS[kind].array(values), policy)
+    assert (found.frequencies, found.histogram) == (None, None)
+    return found.statistics
+
+
+def siphash_of(message: bytes, key: bytes) -> int:
+    """SipHash-2-4 with Python's integers, of any message."""
+    mask = 2**64 - 1
+    k = [int.from_bytes(key[at : at + 8], "little") for at in (0, 8)]
+    start = (0x736F6D6570736575, 0x646F72616E646F6D, 0x6C7967656E657261, 0x7465646279746573)
+    v = [own ^ k[at % 2] for at, own in enumerate(start)]
+
+    def left(word: int, bits: int) -> int:
+        return (word << bits | word >> (64 - bits)) & mask
+
+    def rounds(count: int) -> None:
+        for _ in range(count):
+            for a, b, first, c, d, second in ((0, 1, 13, 2, 3, 16), (2, 1, 17, 0, 3, 21)):
+                v[a] = v[a] + v[b] & mask
+                v[b] = left(v[b], first) ^ v[a]
+                v[c] = v[c] + v[d] & mask
+                v[d] = left(v[d], second) ^ v[c]
+                v[a] = left(v[a], 32)
+
+    padded = message + bytes(7 - len(message) % 8) + bytes([len(message) % 256])
+    for at in range(0, len(padded), 8):
+        word = int.from_bytes(padded[at : at + 8], "little")
+        v[3] ^= word
+        rounds(2)
+        v[0] ^= word
+    v[2] ^= 0xFF
+    rounds(4)
+    return v[0] ^ v[1] ^ v[2] ^ v[3]
+
+
+def test_the_vectors_of_the_paper() -> None:
+    """The oracle gives the paper's example, and both give the sixteenth vector of its authors."""
+    key = bytes(range(16))
+    assert siphash_of(bytes(range(15)), key) == 0xA129CA6149BE45E5
+    words = np.frombuffer(bytes(range(16)), "<u8")
+    (found,) = siphash((words[:1], words[1:]), key).tolist()
+    assert found == siphash_of(bytes(range(16)), key) == 0x3F2ACC7F57C29BDB
+
+
+@given(st.binary(min_size=16, max_size=16), st.lists(st.binary(min_size=16, max_size=16), max_size=5))
+def test_hashes_are_siphash(key: bytes, messages: list[bytes]) -> None:
+    words = np.frombuffer(b"".join(messages), "<u8").reshape(-1, 2)
+    low, high = np.ascontiguousarray(words[:, 0]), np.ascontiguousarray(words[:, 1])
+    assert siphash((low, high), key).tolist() == [siphash_of(own, key) for own in messages]
+
+
+@pytest.mark.parametrize("name", KINDS)
+@share(6)
+@given(data=st.data())
+def test_merged_equals_from_scratch(name: str, data: st.DataObject) -> None:
+    """Sketch and fingerprint to the last bit; the estimate is within what the parts told, and of few values right."""
+    values = data.draw(rows(KINDS[name]), label="values")
+    whole = hidden(name, values)
+    parts = [hidden(name, part) for part in parts_of(data, values)]
+    merged = merged_in_any_order(data, parts)
+    same(merged, whole, {"distinct_count", "mean_length"})
+    shown = profile_one(KINDS[name].array(values)).statistics
+    assert shown.distinct_count is not None
+    # Of up to 40 values in 4,096 registers hardly any two share one.
+    assert abs((whole.distinct_count or 0) - shown.distinct_count) <= 2
+    told = [part.distinct_count or 0 for part in parts]
+    assert max(told) <= (merged.distinct_count or 0) <= sum(told)
+    assert all(getattr(own, field) is None for own in (whole, merged) for field in TELLING)
+
+
+@pytest.mark.parametrize("name", ["int64", "string", "float64", "boolean"])
+@share(20)
+@given(data=st.data())
+def test_other_rows_have_another_fingerprint(name: str, data: st.DataObject) -> None:
+    left, right = (data.draw(rows(KINDS[name], 6)) for _ in range(2))
+    shown = [profile_one(KINDS[name].array(values)).statistics.fingerprint for values in (left, right)]
+    found = [hidden(name, values).fingerprint for values in (left, right)]
+    assert (found[0] == found[1]) == (shown[0] == shown[1])
+
+
+def test_many_values_are_estimated_to_the_guarantee() -> None:
+    draw = np.random.default_rng(5)
+    values = draw.integers(0, 10**12, 300_000)
+    row = profile_one(pa.array(np.concatenate([values, values])), POLICY).statistics
+    assert row.distinct_count_guarantee == "estimate"
+    assert row.distinct_count == pytest.approx(len(np.unique(values)), rel=4 * 0.01625)
+
+
+def test_who_lacks_the_key_learns_nothing_by_trying() -> None:
+    """Neither the unkeyed sketch of the very same values, nor that of another key or column, is like it."""
+    values = ["alice@example.org", "bob@example.org"]
+    row = hidden("string", values)
+    others = [
+        profile_one(pa.array(values)).statistics,
+        hidden("string", values, POLICY.keyed(column_key(b"l" * 32, "t", "c"))),
+        hidden("string", values, POLICY.keyed(column_key(b"k" * 32, "t", "d"))),
+        hidden("string", values, POLICY.keyed(column_key(b"k" * 32, "u", "c"))),
+    ]
+    assert hidden("string", values[::-1]) == row
+    for other in others:
+        assert other.distinct_sketch != row.distinct_sketch
+        assert other.fingerprint != row.fingerprint
+    assert key_id(KEY) != key_id(column_key(b"k" * 32, "t", "d"))
+
+
+def test_without_a_key_there_is_no_sketch() -> None:
+    row = hidden("string", ["a", "b"], ColumnPolicy(values="hidden"))
+    assert (row.distinct_count, row.distinct_sketch, row.fingerprint) == (None, None, None)
+    assert (row.value_count, row.total_length) == (2, 2)
+
+
+def test_merging_with_a_part_without_a_sketch_says_less() -> None:
+    """A part in which a value had no place in its class."""
+    known, unknown = hidden("string", ["a", "b"]), hidden("string", ["c"], ColumnPolicy(values="hidden"))
+    merged = merge_statistics([known, unknown])
+    assert (merged.distinct_count, merged.distinct_count_guarantee, merged.fingerprint) == (None, "absent", None)
+    assert merged.value_count == 3
