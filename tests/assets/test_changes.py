@@ -1,8 +1,13 @@
 """What is told of a version: a comparison of two, as data in and data out."""
 
+from collections.abc import Collection
+from dataclasses import dataclass, replace
 from datetime import UTC, datetime
+from typing import Any
 
 import pyarrow as pa
+from hypothesis import given
+from hypothesis import strategies as st
 
 from metastore_assets.assets.changes import (
     Changes,
@@ -97,6 +102,8 @@ def test_a_report_that_was_cut_goes_on() -> None:
     cut = Told(first, {"a": "c2", "b": "c2", "c": "c1"}, {"a": 2, "b": 2})
     assert told(cut, third)[0] == ["b", "d"]
     assert told(Told(None, {"a": "other"}, {"a": 9}), first)[0] == ["a", "b", "c"]
+    again = version(2, "t2", {"a": (2, files("a2"))})
+    assert told(Told(None, {"a": "c2"}, {"a": 1}), again)[0] == ["a"], "the same rows, in other files"
 
 
 def test_what_another_run_left_untold_is_told() -> None:
@@ -143,3 +150,81 @@ def test_what_is_selected_is_told_changed_or_not() -> None:
 
 def keys(changes: Changes) -> list[str]:
     return [entry.key for entry in changes.partitions]
+
+
+Event = tuple[str, int, str]
+"""Of a partition, that it was told: its key, the version's number, the content id."""
+
+
+@dataclass
+class Log:
+    """Dagster's event log, as far as it matters."""
+
+    events: list[Event | int]
+    """A number is the report of a version as a whole."""
+
+    def told(self, versions: dict[int, Version]) -> Told:
+        last = max((at for at, event in enumerate(self.events) if isinstance(event, int)), default=None)
+        number = None if last is None else self.events[last]
+        since = self.events if last is None else self.events[last + 1 :]
+        return Told(
+            versions[number] if isinstance(number, int) else None,
+            {event[0]: event[2] for event in self.events if not isinstance(event, int)},
+            {event[0]: event[1] for event in since if not isinstance(event, int)},
+        )
+
+    def report(self, versions: dict[int, Version], cut: int | None = None, others: Collection[str] = ()) -> None:
+        """What a run tells of the newest version: all, or so many partitions; or not what other runs are to tell."""
+        now = versions[max(versions)]
+        changes = changes_left_by(others, changes_between(self.told(versions), now))
+        self.events += [(entry.key, now.number, entry.content_id) for entry in changes.partitions[:cut]]
+        if cut is None and "statistics" in changes.table:
+            self.events.append(now.number)
+
+
+STEPS = st.lists(
+    st.one_of(
+        st.tuples(
+            st.just("publish"), st.dictionaries(st.sampled_from("abcd"), st.sampled_from(["same", "new", "gone"]))
+        ),
+        st.tuples(st.just("cut"), st.integers(0, 3)),
+        st.tuples(st.just("others"), st.sets(st.sampled_from("abcd"))),
+        st.tuples(st.just("report"), st.none()),
+    ),
+    max_size=12,
+)
+
+
+@given(STEPS)
+def test_after_a_whole_report_dagster_shows_the_version(steps: list[tuple[str, Any]]) -> None:
+    """Whatever was published, told, cut and left to runs that never came before: the last event of each partition names
+    the files and the content that the version has. And then there is nothing more to tell."""
+    entries: dict[str, tuple[int, str]] = {}
+    versions: dict[int, Version] = {}
+    log = Log([])
+    for what, given_with in [*steps, ("publish", {"a": "new"}), ("report", None), ("report", None)]:
+        if what == "publish":
+            number = len(versions) + 1
+            for key, how in given_with.items():
+                content = entries[key][1] if key in entries and how == "same" else f"{key}{number}"
+                entries[key] = (number, content)
+                if how == "gone":
+                    del entries[key]
+            made = version(
+                number, f"t{number}", {key: (own, files(f"{key}{own}")) for key, (own, _) in entries.items()}
+            )
+            parts = [replace(entry, content_id=entries[entry.key][1]) for entry in made.partitions]
+            versions[number] = replace(made, partitions=parts)
+        elif versions:
+            log.report(
+                versions,
+                cut=given_with if what == "cut" else None,
+                others=given_with if what == "others" else (),
+            )
+    shown = {event[0]: event[1:] for event in log.events if not isinstance(event, int)}
+    for entry in versions[max(versions)].partitions:
+        number, content = shown[entry.key]
+        assert content == entry.content_id
+        (then,) = [each for each in versions[number].partitions if each.key == entry.key]
+        assert then.files == entry.files
+    assert changes_between(log.told(versions), versions[max(versions)]) == Changes((), ())
