@@ -115,6 +115,7 @@ def test_scattered_partitions_are_read_once_and_told_by_their_runs(
     assert lab.tick("sales").run_requests == []
 
 
+@pytest.mark.long
 def test_partitions_and_table_in_one_backfill(lab: Lab, workspace: WorkspaceProcessContext) -> None:
     """The table's assets lie below. The last run tells of them too, and Dagster asks for no run of their own."""
     before = lab.latest("sales").number
