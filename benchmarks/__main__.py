@@ -7,6 +7,7 @@ import sys
 from benchmarks import (
     cold,
     events,
+    fingerprints,
     full,
     growth,
     incremental,
@@ -28,6 +29,7 @@ BENCHMARKS = {
     "events": events.run,
     "incremental": incremental.run,
     "full": full.run,
+    "fingerprints": fingerprints.run,
     "planning": planning.run,
     "growth": growth.run,
     "lists": lists.run,

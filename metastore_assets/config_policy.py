@@ -12,6 +12,8 @@ FREQUENCY_LIMIT = 131_072
 """Distinct values, about, up to which `frequencies: auto` lists a column's values; beyond, how many is estimated."""
 NEAR_UNIQUE_FROM = 65_536
 """Values from which on `frequencies: auto` does not list a column of which more than every second one is another."""
+Decided = Literal["listed", "estimated", "fingerprinted"]
+"""What is kept of a column whose policy leaves that to what its values are like."""
 _REFERENCE = re.compile(r"\w+(\.\w+)*:\w+")
 LEAST_KEY = 32
 """Characters that a key for hidden values has at least."""
@@ -42,8 +44,12 @@ class KeptPolicy(ConfigModel):
     """What is kept of one column: a policy in which `auto` may be decided, as `listed` or `estimated`."""
 
     frequencies: str = "auto"
-    """`auto`; `all`; `repeated` and `top(n)`, of which all is kept and less listed; `off`; `listed` and `estimated`, as
-    `auto` was decided."""
+    """`auto`; `all`; `top(n)`, of which all is kept and less listed; `repeated`, likewise or by fingerprints; `off`;
+    `listed` and `estimated`, as `auto` was decided."""
+    algorithm: Literal["auto", "lists", "fingerprints"] = "auto"
+    """How a column is kept that is `repeated`: by the lists of all its values, or by fingerprints of them and a list of
+    those that occur at least twice. `auto` is decided from what its values are like. Of no meaning for other columns.
+    """
     histogram: Literal["off"] | int = 1024
     """Number of bins asked for (1,000–10,000; at least that many are kept, never more than 10,000), or `off`."""
     ranks: Literal["on", "off"] = "off"
@@ -72,8 +78,18 @@ class KeptPolicy(ConfigModel):
 
     @property
     def lists(self) -> bool:
-        """Whether values are listed, unless `auto`, where it is not decided yet, finds too many."""
-        return self.frequencies not in ("off", "estimated")
+        """Whether values are listed, unless that is open and there turn out to be too many, or too few that repeat."""
+        return self.frequencies not in ("off", "estimated") and not self.is_printed
+
+    @property
+    def is_printed(self) -> bool:
+        """Whether it is settled that fingerprints are kept, and values only that occur at least twice."""
+        return self.frequencies == "repeated" and self.algorithm == "fingerprints"
+
+    @property
+    def is_open(self) -> bool:
+        """Whether it hangs on the values what is kept of them, and is not decided yet."""
+        return self.frequencies == "auto" or (self.frequencies == "repeated" and self.algorithm == "auto")
 
     @property
     def needs_lists(self) -> str | None:
@@ -83,7 +99,7 @@ class KeptPolicy(ConfigModel):
     @property
     def is_whole(self) -> bool:
         """Whether it is settled that all values are kept."""
-        return self.lists and self.frequencies != "auto"
+        return self.lists and not self.is_open
 
     @property
     def is_cut(self) -> bool:
@@ -101,9 +117,14 @@ class KeptPolicy(ConfigModel):
         """How often a value occurs at least that is listed."""
         return 2 if self.frequencies == "repeated" else 1
 
-    def decided(self, frequencies: Literal["listed", "estimated"]) -> KeptPolicy:
-        """The same policy with `auto` decided."""
-        policy = KeptPolicy(frequencies=frequencies, **self.model_dump(exclude={"frequencies"}))
+    def decided(self, what: Decided) -> KeptPolicy:
+        """The same policy with what it leaves open decided. What is not listed, `auto` estimates, and of `repeated`
+        fingerprints are kept."""
+        if self.frequencies == "repeated":
+            own = {"algorithm": "lists" if what == "listed" else "fingerprints"}
+        else:
+            own = {"frequencies": "listed" if what == "listed" else "estimated"}
+        policy = KeptPolicy(**{**self.model_dump(), **own})
         return policy if self._hash_key is None else policy.keyed(self._hash_key)
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import subprocess
 import sys
 import time
@@ -50,6 +51,15 @@ def test_quantiles(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(quantiles, "VALUES", 20_000)
     (row,) = quantiles.run()
     assert all(time > 0 for time in (*row.own, *row.peer))
+
+
+@pytest.mark.long
+def test_fingerprints() -> None:
+    """In a process of its own, for it has a Spark session of its own."""
+    environment = {**os.environ, "METASTORE_BENCH_PRINTS": "40000"}
+    command = [sys.executable, "-m", "benchmarks", "fingerprints"]
+    done = subprocess.run(command, env=environment, capture_output=True, text=True, check=False)
+    assert "fingerprints move" in done.stdout, done.stderr
 
 
 @pytest.mark.long

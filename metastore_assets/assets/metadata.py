@@ -143,6 +143,7 @@ def guarantee(kind: Kind, rows: Sequence[ColumnStatistics]) -> str:
     """What the numbers in one kind of file are worth, exceptions by name."""
     if kind == "frequencies":
         named = {
+            "repeated values are listed": _where(rows, lambda row: row.frequencies == "repeated"),
             "estimated, not listed": _where(rows, lambda row: row.frequencies == "estimated"),
             "off": _where(rows, lambda row: row.frequencies == "off"),
         }

@@ -207,6 +207,11 @@ class TerminalOutput:
         for column, outputs in plan.get("read_again", {}).items():
             reading = ", ".join(f"{output} of {text.plural(n, 'fragment')}" for output, n in outputs.items())
             self._page.line(Styled(f"  {text.printable(column)}: {reading} not stored, read again", "yellow"))
+        for column, count in plan.get("may_read_again", {}).items():
+            where = f"those of {text.plural(count, 'fragment')} that hold a value which comes to occur twice"
+            self._page.line(
+                f"  {text.printable(column)}: read again in {where}, for fingerprints do not tell values apart"
+            )
         most = None if self.width is None else LISTED_PARTITIONS
         for sign, style, keys in (("*", "green", changed), ("-", "red", removed)):
             for key in keys[:most]:

@@ -61,12 +61,13 @@ def list_flow(
 
     `classes`, by name, are those of listed columns; `by_partition` those of columns that are kept by partition as well.
     """
-    nodes = [node for name in sorted(classes) for node in _stages(name)]
+    nodes = [node for name in sorted(classes) for node in list_stages(name)]
     nodes += [node for name in sorted(by_partition) for node in _stages_by_partition(name)]
     return Dataflow(store, nodes, executor=executor, settings=SETTINGS, folder=FOLDER)
 
 
-def _stages(type_class: str) -> list[Node]:
+def list_stages(type_class: str) -> list[Node]:
+    """The stages that have the columns of one class."""
     deltas, values = delta_name(type_class), stage_name(VALUES, type_class)
     return [
         DeltaRoot(deltas, rows_of(type_class)),

@@ -13,7 +13,9 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from metastore_assets.lists.graph import BY_PARTITION, FACTS, FREQUENCIES, VALUES, rows_of, stage_name
+from metastore_assets.lists.printed import PRINTS, printed_flow, with_singletons
 from metastore_assets.lists.state import Lists
+from metastore_assets.produce import View
 from metastore_assets.produce.ranks import Ranks
 from metastore_assets.statistics.frequencies import (
     EMPTY,
@@ -23,6 +25,7 @@ from metastore_assets.statistics.frequencies import (
     frequency_facts,
     nearest_ranks,
 )
+from metastore_assets.statistics.prints import prints_of
 from metastore_assets.store.objects import ObjectStore
 
 _SCANNED = 1_000_000
@@ -44,21 +47,37 @@ class ListReader:
     """The lists of one version, by field id of the columns. Reads no more than an answer needs."""
 
     def __init__(self, store: ObjectStore, lists: Lists) -> None:
-        self.columns = lists.columns
-        """By field id of the columns listed, the class of their values."""
+        self.columns = {**lists.columns, **lists.printed.columns}
+        """By field id of the columns with lists, be they of all values or of those that repeat, the values' class."""
         self.cuts = lists.cuts
         """By field id, of which columns less is to be told as most frequent values than there is."""
         self._classes = frozenset(lists.columns.values())
         self.by_partition = lists.by_partition
         """Of `columns`, those of which it is kept which partitions hold which values."""
         self._view = lists.dataflow(store).view(lists.flow)
+        self._printed = lists.printed
+        self._printed_view = printed_flow(store, lists.printed.columns.values()).view(lists.printed.flow)
         self._ranks: dict[str, Ranks] = {}
 
-    def files(self, type_class: str) -> list[str]:
-        """The files, below the table's folder, whose rows add up to the values of all columns of a class."""
-        if type_class not in self._classes:
-            return []
-        return [run.path for run in self._view.runs(stage_name(VALUES, type_class))]
+    def files(self, column: str, type_class: str) -> list[str]:
+        """The files, below the table's folder, whose rows add up to the values of a column and others of its class."""
+        view = self._view_of(column, type_class)
+        return [] if view is None else [run.path for run in view.runs(stage_name(VALUES, type_class))]
+
+    def frequency(self, column: str, type_class: str, value: pa.Scalar) -> int:
+        """How often a value of a column is listed; 0 where it is not."""
+        view = self._view_of(column, type_class)
+        if view is None:
+            return 0
+        key = pa.table({"column": [column], "value": pa.array([value], value.type)})
+        return sum(view.groups(stage_name(VALUES, type_class), key)["frequency"].to_pylist())
+
+    def print_frequency(self, column: str, value: pa.Scalar) -> int:
+        """Of a column with fingerprints: how many rows have a value of the fingerprint that a value has."""
+        values = pa.array([value], value.type)
+        prints = prints_of(Frequencies(values, pa.array([1])), self._printed.bits)
+        found = self._printed_view.groups(PRINTS, pa.table({"column": [column], "print": prints}))
+        return sum(found["frequency"].to_pylist())
 
     def top(self, column: str, type_class: str, n: int, least: int = 1) -> pa.Table:
         """The n most frequent values of those that occur `least` times or more, by decreasing frequency, then value:
@@ -116,6 +135,10 @@ class ListReader:
 
     def counts(self, column: str, type_class: str) -> list[tuple[int, int]]:
         """(Frequency, number of values that occur so often), by increasing frequency."""
+        found = self._stored_counts(column, type_class)
+        return with_singletons(found, self._printed.value_counts[column]) if self._is_printed(column) else found
+
+    def _stored_counts(self, column: str, type_class: str) -> list[tuple[int, int]]:
         start = pa.table({"column": pa.array([column]), "frequency": pa.nulls(1, pa.int64())})
         return [
             pair
@@ -125,9 +148,10 @@ class ListReader:
 
     def counts_of_class(self, type_class: str) -> dict[str, list[tuple[int, int]]]:
         """The same of every column of a class that has values, read at once."""
+        printed = [column for column, name in self._printed.columns.items() if name == type_class]
+        found = {column: self.counts(column, type_class) for column in printed}
         if type_class not in self._classes:
-            return {}
-        found: dict[str, list[tuple[int, int]]] = {}
+            return found
         for batch in self._view.content_batches(stage_name(FACTS, type_class)):
             columns, *pairs = (batch[name].to_pylist() for name in ("column", "frequency", "values"))
             for column, *pair in zip(columns, *pairs, strict=True):
@@ -139,26 +163,25 @@ class ListReader:
 
         Where there are few values, all lists of the class are read at once; of long ones only some blocks.
         """
+        printed = {column: self._printed_facts(column, type_class) for column in columns if self._is_printed(column)}
+        columns = [column for column in columns if column not in printed]
+        if not columns:
+            return printed
         if type_class not in self._classes:
-            return dict.fromkeys(columns, frequency_facts(EMPTY))
+            return {**dict.fromkeys(columns, frequency_facts(EMPTY)), **printed}
         rows = sum(run.rows for run in self._view.runs(stage_name(VALUES, type_class)))
         if rows > _SCANNED:
-            return {column: self._facts(column, type_class) for column in columns}
+            return {**{column: self._facts(column, type_class) for column in columns}, **printed}
         lists = self._all(type_class)
         found = {column: frequency_facts(_joined(tables)) for column, tables in lists if column in columns}
-        return {column: found.get(column) or frequency_facts(EMPTY) for column in columns}
+        return {**{column: found.get(column) or frequency_facts(EMPTY) for column in columns}, **printed}
 
     def changes(self) -> ListChanges:
         """What led to these lists. Lists that were made from scratch add all their values."""
         found: Counter[str] = Counter()
-        for name in self._classes:
-            stage = stage_name(VALUES, name)
-            if self._view.is_reset(stage):
-                found["add"] += sum(run.rows for run in self._view.runs(stage))
-                continue
-            for batch in self._view.update_batches(stage):
-                for entry in batch.column("_change").value_counts().to_pylist():
-                    found[entry["values"]] += entry["counts"]
+        for view, classes in ((self._view, self._classes), (self._printed_view, {*self._printed.columns.values()})):
+            for name in classes:
+                _count_changes(view, stage_name(VALUES, name), found)
         return ListChanges(found["add"], found["delete"], found["update"])
 
     def ranks(self, type_class: str) -> Ranks:
@@ -181,6 +204,20 @@ class ListReader:
         assert len(values) in (0, len(PERCENTS))
         repeated = sum(number for frequency, number in counts if frequency > 1)
         return FrequencyFacts(distinct, repeated, values["value"].combine_chunks())
+
+    def _is_printed(self, column: str) -> bool:
+        return column in self._printed.columns
+
+    def _printed_facts(self, column: str, type_class: str) -> FrequencyFacts:
+        counts = self.counts(column, type_class)
+        repeated = sum(number for frequency, number in counts if frequency > 1)
+        return FrequencyFacts(sum(number for _, number in counts), repeated, None)
+
+    def _view_of(self, column: str, type_class: str) -> View | None:
+        """What has the lists of a column; None where there are none of its class."""
+        if self._is_printed(column):
+            return self._printed_view
+        return self._view if type_class in self._classes else None
 
     def _nans(self, column: str, type_class: str) -> int:
         """How often NaN occurs, which has no rank."""
@@ -210,15 +247,25 @@ class ListReader:
 
     def _from(self, kind: str, type_class: str, column: str, start: pa.Table) -> Iterator[pa.Table]:
         """The rows of a column, from the key `start` on."""
-        if type_class not in self._classes:
+        view = self._view_of(column, type_class)
+        if view is None:
             return
-        for batch in self._view.batches_from(stage_name(kind, type_class), start):
+        for batch in view.batches_from(stage_name(kind, type_class), start):
             table = pa.Table.from_batches([batch])
             own = table.filter(pc.equal(table["column"], column))
             if own.num_rows:
                 yield own
             if own.num_rows < table.num_rows:
                 return
+
+
+def _count_changes(view: View, stage: str, found: Counter[str]) -> None:
+    if view.is_reset(stage):
+        found["add"] += sum(run.rows for run in view.runs(stage))
+        return
+    for batch in view.update_batches(stage):
+        for entry in batch.column("_change").value_counts().to_pylist():
+            found[entry["values"]] += entry["counts"]
 
 
 def _equal(values: pa.ChunkedArray, value: pa.Scalar) -> pa.ChunkedArray:

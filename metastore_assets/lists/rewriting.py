@@ -4,18 +4,23 @@ from __future__ import annotations
 
 from dataclasses import replace
 
-from metastore_assets.lists.graph import BY_PARTITION, FACTS, FREQUENCIES, VALUES, stage_name
+from metastore_assets.lists.graph import BY_PARTITION, FACTS, FREQUENCIES, VALUES
+from metastore_assets.lists.printed import PRINTS, printed_flow
 from metastore_assets.lists.state import Lists
-from metastore_assets.produce import FlowState
+from metastore_assets.produce import Dataflow, FlowState
 from metastore_assets.store.objects import ObjectStore
 
 
 def rewritten(store: ObjectStore, lists: Lists) -> Lists:
     """The same lists in new files, which hold no value that went, be it as a difference, a bound or an update."""
-    if not lists.columns:
-        return lists
-    flow = lists.dataflow(store)
-    view = flow.view(lists.flow)
-    stages = [stage_name(kind, name) for name in set(lists.columns.values()) for kind in (VALUES, FREQUENCIES, FACTS)]
-    stages += [stage_name(BY_PARTITION, name) for name in set(lists.by_partition.values())]
-    return replace(lists, flow=flow.load(FlowState(), {stage: view.content_batches(stage) for stage in stages}))
+    printed = lists.printed
+    flow = _rewritten(lists.dataflow(store), lists.flow)
+    prints = _rewritten(printed_flow(store, set(printed.columns.values())), printed.flow)
+    return replace(lists, flow=flow, printed=replace(printed, flow=prints))
+
+
+def _rewritten(flow: Dataflow, state: FlowState) -> FlowState:
+    view = flow.view(state)
+    kinds = (VALUES, FREQUENCIES, FACTS, BY_PARTITION, PRINTS)
+    stages = [name for name in state.stages if name.partition(".")[0] in kinds]
+    return flow.load(FlowState(), {stage: view.content_batches(stage) for stage in stages}) if stages else state

@@ -18,11 +18,12 @@ from metastore_assets.lists.graph import (
     VALUES,
     list_flow,
 )
+from metastore_assets.lists.printed import PRINT_DELTAS, PRINTS, PrintedLists
 from metastore_assets.produce import Dataflow, FlowState
 from metastore_assets.store.manifest import ListFiles
 from metastore_assets.store.objects import ObjectStore
 
-_ORDER = (FREQUENCIES, VALUES, FACTS, BY_PARTITION, DELTAS, PARTITION_DELTAS)
+_ORDER = (FREQUENCIES, VALUES, FACTS, BY_PARTITION, DELTAS, PARTITION_DELTAS, PRINTS, PRINT_DELTAS)
 """The files that people ask for come first."""
 
 
@@ -47,14 +48,21 @@ class Lists:
     """By field id, of those columns of which not all is told."""
     by_partition: Mapping[str, str] = field(default_factory=dict)
     """Of `columns`, those whose values are kept by partition as well."""
+    printed: PrintedLists = field(default_factory=PrintedLists)
+    """The columns of which fingerprints are kept, and lists of what occurs at least twice."""
 
     def is_same(self, other: Lists) -> bool:
         """Whether these are the same files, of the same columns."""
         own, theirs = ((each.columns, each.cuts, each.by_partition) for each in (self, other))
-        return own == theirs and self.flow.paths() == other.flow.paths()
+        same = own == theirs and self.printed.is_same(other.printed)
+        return same and self.flow.paths() == other.flow.paths()
+
+    def paths(self) -> set[str]:
+        """The files of all lists."""
+        return {*self.flow.paths(), *self.printed.flow.paths()}
 
     def dataflow(self, store: ObjectStore) -> Dataflow:
-        """The dataflow whose state these are."""
+        """The dataflow whose state the lists of whole columns are."""
         return list_flow(store, set(self.columns.values()), set(self.by_partition.values()))
 
 
@@ -66,7 +74,8 @@ def read_lists(store: ObjectStore, files: ListFiles | None) -> Lists:
         fields = json.loads(store.read(files.state))
         cuts = {field_id: Cut(*own) for field_id, own in fields["cuts"].items()}
         by_partition = dict(fields.get("by_partition", {}))
-        return Lists(dict(fields["columns"]), FlowState.from_json(fields["flow"]), cuts, by_partition)
+        printed = PrintedLists.from_json(fields["printed"]) if "printed" in fields else PrintedLists()
+        return Lists(dict(fields["columns"]), FlowState.from_json(fields["flow"]), cuts, by_partition, printed)
     except (ObjectNotFoundError, ValueError, KeyError, TypeError, AttributeError) as error:
         raise CorruptionError(
             f"{store.uri(files.state)} is missing or damaged ({error}); rebuild with `metastore refresh --full`"
@@ -75,13 +84,16 @@ def read_lists(store: ObjectStore, files: ListFiles | None) -> Lists:
 
 def write_lists(store: ObjectStore, lists: Lists) -> ListFiles | None:
     """Write what the lists are, for a version to name; None where no column is listed."""
-    if not lists.columns:
+    if not lists.columns and not lists.printed.columns:
         return None
     path = f"{FOLDER}/{uuid.uuid4().hex}.json"
     cuts = {field_id: [own.most, own.least_frequency] for field_id, own in lists.cuts.items()}
     fields = {"columns": dict(lists.columns), "cuts": cuts, "flow": lists.flow.to_json()}
     if lists.by_partition:
         fields["by_partition"] = dict(lists.by_partition)
+    if lists.printed.columns:
+        fields["printed"] = lists.printed.to_json()
     store.write(path, json.dumps(fields).encode())
-    stages = sorted(lists.flow.stages.items(), key=lambda stage: _ORDER.index(stage[0].partition(".")[0]))
+    both = [*lists.flow.stages.items(), *lists.printed.flow.stages.items()]
+    stages = sorted(both, key=lambda stage: _ORDER.index(stage[0].partition(".")[0]))
     return ListFiles(path, tuple(dict.fromkeys(own for _, stage in stages for own in stage.paths())))

@@ -63,7 +63,7 @@ def show_json(
 
 
 def _decision_json(decision: Decision | None) -> Json | None:
-    """What `frequencies: auto` was decided to mean, and why; None for a column that it has always listed."""
+    """What is kept of a column whose policy leaves that open, and why; None for one that was always listed."""
     if decision is None:
         return None
     return {"frequencies": decision.frequencies, "reason": decision.reason, "since": decision.since}

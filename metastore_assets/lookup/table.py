@@ -182,7 +182,11 @@ class TableLookup:
     def spreads(self) -> dict[str, Spread]:
         """The same of all listed columns of the table, by name, read at once."""
         with self._lock:
-            rows = [row for row in self.statistics() if row.frequencies == "listed" and row.type_class is not None]
+            rows = [
+                row
+                for row in self.statistics()
+                if row.frequencies in ("listed", "repeated") and row.type_class is not None
+            ]
             known = [row for row in rows if not row.value_count or row.field_id in self._lists.columns]
             classes = {row.type_class for row in known if row.type_class is not None and row.value_count}
             counts = {name: self._lists.counts_of_class(name) for name in classes}
@@ -278,18 +282,10 @@ class TableLookup:
 
     def _all_null(self, rows: int, leaf: LeafColumn) -> ColumnStatistics:
         """What is known of a column in a partition whose rows were written, and profiled, before there was one."""
-        # Loaded when needed: most lookups do without.
-        from metastore_assets.config import KeptPolicy
-        from metastore_assets.statistics.profile import all_null_statistics
+        from metastore_assets.lookup.absent import row_of_nulls  # most lookups do without
 
-        row = self._profile(None).statistics([leaf.path])[0]
-        decision = self._version.decisions.get(leaf.field_id)
-        policy = KeptPolicy()
-        if row.frequencies == "off":
-            policy = KeptPolicy(frequencies="off")
-        elif row.frequencies == "estimated" or (decision is not None and decision.frequencies == "estimated"):
-            policy = KeptPolicy(frequencies="estimated")
-        return all_null_statistics(leaf, rows, policy)
+        of_table = self._profile(None).statistics([leaf.path])[0]
+        return row_of_nulls(leaf, rows, of_table, self._version.decisions.get(leaf.field_id))
 
     def _check(self, column: str, profile: ProfileReader) -> None:
         if column not in profile.columns:

@@ -99,8 +99,7 @@ class ColumnValues:
     def top(self, n: int) -> list[tuple[pa.Scalar, int]]:
         """The n most frequent values with their frequencies. Raises NotKeptError, CorruptionError."""
         row = self._row
-        if row.frequencies != "listed":
-            raise NotKeptError(f"the values of {self._subject} are not listed: {self._why_not_listed()}")
+        self._check_listed()
         if not row.value_count:
             return []
         cut = self._lists().cuts.get(row.field_id, Cut())
@@ -114,12 +113,11 @@ class ColumnValues:
 
     def files(self) -> list[str]:
         """The files whose rows add up to the values. Raises NotKeptError."""
-        if self._row.frequencies != "listed":
-            raise NotKeptError(f"the values of {self._subject} are not listed: {self._why_not_listed()}")
+        self._check_listed()
         if not self._row.value_count:
             return []
         name, lists = self._stored()
-        return lists.files(name)
+        return lists.files(self._row.field_id, name)
 
     def quantiles(self, fractions: Sequence[Fraction], method: Method) -> list[Quantile]:
         """One for each fraction. Raises NotKeptError."""
@@ -143,10 +141,14 @@ class ColumnValues:
         return Count(max(0, values.before(high, inclusive=True) - values.before(low)), values.guarantee)
 
     def frequency(self, value: pa.Scalar) -> Count:
-        """How often a value occurs. Raises NotKeptError."""
+        """How often a value occurs; an estimate where a fingerprint says once, for that may be of another value.
+
+        Raises NotKeptError."""
         known = self._known_frequency(value)
         if known is None:
             values = self._exact()
+            if values is None and self._has_prints():
+                return self._printed_frequency(value)
             if values is None:
                 raise NotKeptError(f"the values of {self._subject} are not listed: {self._why_not_listed()}")
             known = values.before(value, inclusive=True) - values.before(value)
@@ -169,10 +171,25 @@ class ColumnValues:
         if own is not None:
             often, number = np.unique(own.counts.to_numpy(), return_counts=True)
             return spread(zip(often.tolist(), number.tolist(), strict=True))
-        if row.frequencies != "listed":
-            raise NotKeptError(f"the values of {self._subject} are not listed: {self._why_not_listed()}")
+        self._check_listed()
         name, lists = self._stored()
         return spread(lists.counts(row.field_id, name))
+
+    def _check_listed(self) -> None:
+        if self._row.frequencies != "listed" and not self._has_prints():
+            raise NotKeptError(f"the values of {self._subject} are not listed: {self._why_not_listed()}")
+
+    def _has_prints(self) -> bool:
+        """Whether lists have what repeats, and fingerprints count the rest."""
+        return self._row.frequencies == "repeated" and self._is_whole
+
+    def _printed_frequency(self, value: pa.Scalar) -> Count:
+        name, lists = self._stored()
+        listed = lists.frequency(self._row.field_id, name, value)
+        if listed:
+            return Count(listed, "exact")
+        # All values of a fingerprint that occurs more than once are listed.
+        return Count(1, "estimate") if lists.print_frequency(self._row.field_id, value) == 1 else Count(0, "exact")
 
     def _class(self) -> TypeClass:
         if self._row.type_class is None:
@@ -239,4 +256,10 @@ class ColumnValues:
                 self._reason or f"{about}{row.distinct_count:,} distinct values, more than `frequencies: auto` lists"
             )
             return f"{reason}; with `frequencies: all` a refresh lists them"
+        if row.frequencies == "repeated":
+            where = "of the table" if self._is_whole else "of the whole table only"
+            return (
+                f"`frequencies: repeated` keeps those that occur at least twice, {where}; with `algorithm: lists` or "
+                "`frequencies: all` a refresh lists all"
+            )
         return row.reason or f"{row.type} has no values of its own"

@@ -13,6 +13,7 @@ from metastore_assets.statistics.column import ColumnStatistics, FrequencyState
 _FRACTIONS = {0.05: "5% up to", 0.5: "median", 0.95: "95% up to"}
 _WHY_NO_VALUES: Mapping[FrequencyState, str] = {
     "listed": "no value occurs twice",
+    "repeated": "no value is known to occur twice",
     "estimated": "too many values to list them",
     "off": "values are not listed (frequencies: off)",
     "absent": "no values",

@@ -36,7 +36,8 @@ def glance_at(table: TableLookup, partition: str | None, most_columns: int) -> G
 
 
 def _column(table: TableLookup, partition: str | None, row: ColumnStatistics) -> ColumnPicture:
-    top = table.top(row.column, MOST_BINS, partition).values if row.frequencies == "listed" else []
+    listed = row.frequencies == "listed" or (row.frequencies == "repeated" and partition is None)
+    top = table.top(row.column, MOST_BINS, partition).values if listed else []
     bins = _bins(table, partition, row, top)
     top = top[: MOST_VALUES if bins else 2 * MOST_VALUES]
     if not any(frequency > 1 for _, frequency in top):

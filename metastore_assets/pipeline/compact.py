@@ -7,6 +7,7 @@ from datetime import UTC, datetime
 
 from metastore_assets.errors import VersionConflictError, VersionNotFoundError
 from metastore_assets.lists import Lists, read_lists, write_lists
+from metastore_assets.lists.printed import printed_flow
 from metastore_assets.pipeline.lists import discard_lists
 from metastore_assets.store.manifest import Version
 from metastore_assets.store.objects import ObjectStore
@@ -38,7 +39,7 @@ def compact(versions: VersionStore) -> Compacted:
             raise VersionNotFoundError(f"table {versions.table!r} has no published version; run `refresh`")
         before = read_lists(versions.objects, latest.lists)
         after = _compacted(versions.objects, before)
-        files_before, files = len(before.flow.paths()), len(after.flow.paths())
+        files_before, files = len(before.paths()), len(after.paths())
         if after.is_same(before):
             return Compacted(latest.number, False, files_before, files)
         new = _with(versions.objects, latest, after)
@@ -54,9 +55,12 @@ def compact(versions: VersionStore) -> Compacted:
 
 
 def _compacted(store: ObjectStore, lists: Lists) -> Lists:
-    if not lists.columns:
-        return lists
-    return replace(lists, flow=lists.dataflow(store).compacted(lists.flow, full=True))
+    printed, flow, prints = lists.printed, lists.flow, lists.printed.flow
+    if lists.columns:
+        flow = lists.dataflow(store).compacted(flow, full=True)
+    if printed.columns:
+        prints = printed_flow(store, set(printed.columns.values())).compacted(prints, full=True)
+    return replace(lists, flow=flow, printed=replace(printed, flow=prints))
 
 
 def _with(store: ObjectStore, latest: Version, lists: Lists) -> Version:

@@ -13,11 +13,13 @@ import pyarrow as pa
 
 from metastore_assets.lists import ListReader
 from metastore_assets.pipeline.layouts import Layout
+from metastore_assets.pipeline.print_values import read_prints
 from metastore_assets.pipeline.states_files import StatesFiles
 from metastore_assets.pipeline.stored import FrequencyReader, read_histograms, read_states, read_statistics
 from metastore_assets.statistics.column import STATISTICS, ColumnStatistics
 from metastore_assets.statistics.frequencies import EMPTY, Frequencies
 from metastore_assets.statistics.histogram import Histogram
+from metastore_assets.statistics.prints import Prints
 from metastore_assets.statistics.profile import all_null_statistics
 from metastore_assets.statistics.states import histograms_of_states, state_rows
 from metastore_assets.statistics.told import completed
@@ -50,6 +52,10 @@ class ProfileView:
     rows: Mapping[str, ColumnStatistics]
     histograms: Mapping[str, Histogram]
     read_list: Callable[[str], Frequencies | None]
+    read_prints: Callable[[str], Prints] | None = None
+    """Of a profile as merges read it."""
+    is_table: bool = False
+    """Whether it is of the table, whose lists have what is repeated."""
 
 
 @contextmanager
@@ -60,9 +66,10 @@ def opened(
     *,
     merged: bool,
     table: ListReader | None = None,
+    is_table: bool = False,
 ) -> Iterator[ProfileView]:
-    """A profile as merges read it; else as people do, for a partition or the table. `table` are the table's lists,
-    where the profile has none but these. Raises CorruptionError.
+    """A profile as merges read it; else as people do, for a partition, or where `is_table` for the table. `table` are
+    the table's lists, where the profile has none but these. Raises CorruptionError.
     """
     with FrequencyReader(states_files, files) as lists:
         if merged:
@@ -80,7 +87,9 @@ def opened(
             }
             by_path = read_histograms(states_files.store, files)
             histograms = {row.field_id: by_path[row.column] for row in told.values() if row.column in by_path}
-        yield ProfileView(row_count, rows, histograms, lists.read if table is None else partial(_table_list, table))
+        read_list = lists.read if table is None else partial(_table_list, table)
+        read = partial(read_prints, states_files, files) if merged else None
+        yield ProfileView(row_count, rows, histograms, read_list, read, is_table)
 
 
 def _table_list(lists: ListReader, field_id: str) -> Frequencies | None:
@@ -98,7 +107,12 @@ def differences(layout: Layout, stored: ProfileView, found: ProfileView) -> Iter
             if not _same(left, right):
                 yield Difference(leaf.path, name, _text(left), _text(right))
         yield from _user_defined_differences(leaf.path, own, other)
-        if own.frequencies == other.frequencies == "listed":
+        repeated = own.frequencies == other.frequencies == "repeated"
+        if repeated and stored.read_prints and found.read_prints:
+            left_prints, right_prints = stored.read_prints(leaf.field_id), found.read_prints(leaf.field_id)
+            if not left_prints.equals(right_prints):
+                yield Difference(leaf.path, "fingerprints", _prints_text(left_prints), _prints_text(right_prints))
+        if own.frequencies == other.frequencies == "listed" or (repeated and stored.is_table and found.is_table):
             yield from _list_differences(
                 leaf.path, stored.read_list(leaf.field_id) or EMPTY, found.read_list(leaf.field_id) or EMPTY
             )
@@ -177,6 +191,10 @@ def _same_bins(left: Histogram | None, right: Histogram | None) -> bool:
     if left is None or right is None:
         return left is right
     return (left.exponent, left.first, left.counts.tolist()) == (right.exponent, right.first, right.counts.tolist())
+
+
+def _prints_text(prints: Prints) -> str:
+    return f"{len(prints):,} of {prints.rows:,} values"
 
 
 def _bins_text(histogram: Histogram | None) -> str:

@@ -1,13 +1,16 @@
-"""What `frequencies: auto` means for a column: listed, or estimated. Decided once, from how many distinct values there
-are among how many, and changed only with hysteresis.
+"""What `frequencies: auto` means for a column: listed, or estimated; and how one that is `repeated` is kept: by lists,
+or by fingerprints. Decided once, from how many distinct values there are among how many, and changed only with
+hysteresis.
 
 A column is estimated with more than FREQUENCY_LIMIT distinct values, or when more than half of more than
 NEAR_UNIQUE_FROM values are distinct. It is listed again only when there are at most half as many distinct values, and
-they repeat four times on average (or are few). So a table that hovers about a threshold stays what it is.
+they repeat four times on average (or are few). So a table that hovers about a threshold stays what it is. Fingerprints
+are for columns that hardly repeat, however many values they have: the same thresholds but for FREQUENCY_LIMIT.
 
 Distinct values are counted by merged sketches, which are functions of the sets of values: whoever publishes the same
 fragments after the same version decides the same. Turning to *estimated* takes effect at once, for that needs no
-reading; turning to *listed* with the next commit, for its plan has to say what is read again.
+reading; turning to *listed* with the next commit, for its plan has to say what is read again. Fingerprints likewise:
+they follow from lists.
 """
 
 from __future__ import annotations
@@ -18,10 +21,10 @@ from functools import partial
 
 import pyarrow as pa
 
-from metastore_assets.config import FREQUENCY_LIMIT, NEAR_UNIQUE_FROM, TableConfig
+from metastore_assets.config import FREQUENCY_LIMIT, NEAR_UNIQUE_FROM, Decided, KeptPolicy, TableConfig
 from metastore_assets.lists import ListReader, read_lists
 from metastore_assets.pipeline.engine import Engine
-from metastore_assets.pipeline.layouts import Decided, Held, Layout, table_layout
+from metastore_assets.pipeline.layouts import Held, Layout, table_layout
 from metastore_assets.pipeline.plan import Plan, holds
 from metastore_assets.pipeline.signatures import signature_of
 from metastore_assets.pipeline.states_files import StatesFiles
@@ -35,6 +38,10 @@ from metastore_assets.store.objects import ObjectStore
 
 _AT_ONCE = 16
 """Profiles that are looked at by one task."""
+
+
+_HELD_AS = {"estimated": "estimated", "fingerprinted": "prints"}
+"""What signatures call what is decided."""
 
 
 @dataclass(frozen=True)
@@ -67,8 +74,32 @@ def why_listed(distinct: int, values: int) -> str | None:
     return None
 
 
+def why_fingerprinted(distinct: int, values: int) -> str | None:
+    """Why a repeated column with so many distinct values is kept by fingerprints; None when it is not."""
+    if values > NEAR_UNIQUE_FROM and 2 * distinct > values:
+        return f"about {distinct:,} of {values:,} values are distinct: few of them can occur twice"
+    return None
+
+
+def why_not_fingerprinted(distinct: int, values: int) -> str | None:
+    """Why a column that was kept by fingerprints is listed; None when it is not."""
+    if 2 * values <= NEAR_UNIQUE_FROM or 4 * distinct <= values:
+        return f"about {distinct:,} distinct values among {values:,}: they repeat, so that lists are shorter"
+    return None
+
+
+def _why_not_listed(policy: KeptPolicy, own: Evidence) -> str | None:
+    why = why_fingerprinted if policy.frequencies == "repeated" else why_estimated
+    return why(own.distinct, own.values)
+
+
+def _otherwise(policy: KeptPolicy) -> Decided:
+    """What a column is that is not listed."""
+    return "fingerprinted" if policy.frequencies == "repeated" else "estimated"
+
+
 def recorded_decisions(version: Version, table: TableConfig) -> dict[str, Decided]:
-    """What `auto` means in a version, by field id: what the version does not name is listed."""
+    """What a version has decided, by field id of the columns whose policy is open: what it does not name is listed."""
     leaves = table_layout(version.schema, table).undecided
     return {leaf: version.decisions[leaf].frequencies if leaf in version.decisions else "listed" for leaf in leaves}
 
@@ -84,18 +115,20 @@ def planned_decisions(
     states = {leaf: own.state(leaf) for own in held if own is not None for leaf in own.values}
     decided: dict[str, Decided] = {}
     told: dict[str, ColumnStatistics] | None = None
-    for leaf in table_layout(schema, table).undecided:
-        state, decision = states.get(leaf), base.decisions.get(leaf)
+    layout = table_layout(schema, table)
+    policies = {leaf.field_id: policy for leaf, policy in layout.leaves}
+    for leaf in layout.undecided:
+        policy, state, decision = policies[leaf], states.get(leaf), base.decisions.get(leaf)
         if state == "listed":
             decided[leaf] = "listed"
-        elif state == "estimated" and decision is not None:
-            again = moved_on and why_listed(decision.distinct, decision.values) is not None
-            decided[leaf] = "listed" if again else "estimated"
-        elif state == "off":
-            # The policy has just become `auto`: what is known of the table decides what has to be read.
+        elif state == _HELD_AS[_otherwise(policy)] and decision is not None:
+            why = why_not_fingerprinted if policy.frequencies == "repeated" else why_listed
+            again = moved_on and why(decision.distinct, decision.values) is not None
+            decided[leaf] = "listed" if again else _otherwise(policy)
+        elif state is not None:
+            # The policy was another: what is known of the table decides what has to be read.
             told = read_statistics(store, base.files)[1] if told is None else told
-            own = _told(told.get(leaf))
-            decided[leaf] = "estimated" if why_estimated(own.distinct, own.values) else "listed"
+            decided[leaf] = _otherwise(policy) if _why_not_listed(policy, _told(told.get(leaf))) else "listed"
     return decided
 
 
@@ -106,9 +139,9 @@ def settled(
     plan: Plan,
     fragments: Mapping[str, FragmentEntry],
 ) -> Plan:
-    """The plan with every `auto` decided, now that each of its fragments (by id) has a profile."""
-    open_ = {leaf.field_id for leaf, policy in plan.layout.leaves if policy.frequencies in ("auto", "listed")}
-    open_ &= set(plan.layout.valued)
+    """The plan with all decided that was open, now that each of its fragments (by id) has a profile."""
+    open_ = {leaf.field_id for leaf, policy in plan.layout.leaves if policy.lists} & plan.layout.open
+    open_ &= plan.layout.valued
     if not open_:
         return plan
     before = read_statistics(store, plan.base.files)[1] if plan.base is not None else {}
@@ -119,19 +152,21 @@ def settled(
     decided: dict[str, Decided] = {}
     for leaf, policy in plan.layout.leaves:
         if leaf.field_id not in open_:
-            if policy.frequencies == "estimated":
-                decided[leaf.field_id] = "estimated"
+            if leaf.field_id in plan.layout.open:
+                decided[leaf.field_id] = _otherwise(policy)
             continue
         base, new = _told(before.get(leaf.field_id)), came.get(leaf.field_id, _NOTHING)
         if base.type_class is None or base.type_class != type_class(leaf.type).name:
             # A column that the published version does not know: what was read again for its sake counts as well.
             again = _gathered(engine, store, open_, read) if again is None else again
             new, base = _together([new, again.get(leaf.field_id, _NOTHING)]), _NOTHING
-        if not plan.removed and base.values and why_estimated(base.distinct + new.distinct, base.values + new.values):
+        both = replace(base, distinct=base.distinct + new.distinct, values=base.values + new.values)
+        if not plan.removed and base.values and _why_not_listed(policy, both):
             # Perhaps: both may have the same values.
             assert plan.base is not None
             base = _with_sketch(store, plan.base, leaf.field_id, base)
-        decided[leaf.field_id] = "estimated" if _is_estimated(base, new, bool(plan.removed)) else "listed"
+        unlisted = _is_unlisted(policy, base, new, bool(plan.removed))
+        decided[leaf.field_id] = _otherwise(policy) if unlisted else "listed"
     layout = table_layout(plan.snapshot.schema, table, decided)
     return _under(plan, layout, fragments)
 
@@ -143,17 +178,18 @@ def record(store: ObjectStore, plan: Plan, files: ProfileFiles) -> dict[str, Dec
     decisions: dict[str, Decision] = {}
     for leaf, policy in plan.layout.leaves:
         old = before.get(leaf.field_id)
-        if policy.frequencies != "estimated" and (old is None or policy.frequencies != "listed"):
+        if leaf.field_id not in plan.layout.open or (policy.lists and old is None):
             continue
         told = read_statistics(store, files)[1] if told is None else told
         own = _told(told.get(leaf.field_id))
         numbers = f"about {own.distinct:,} distinct values among {own.values:,}"
-        if policy.frequencies == "listed":
-            reason = why_listed(own.distinct, own.values) or numbers
-            state: Decided = "listed"
+        state: Decided
+        if policy.lists:
+            why_again = why_not_fingerprinted if policy.frequencies == "repeated" else why_listed
+            state, reason = "listed", why_again(own.distinct, own.values) or numbers
         else:
-            reason = why_estimated(own.distinct, own.values) or f"{numbers}, and those of a single file hardly repeat"
-            state = "estimated"
+            state = _otherwise(policy)
+            reason = _why_not_listed(policy, own) or f"{numbers}, and those of a single file hardly repeat"
         if old is not None and old.frequencies == state:
             decisions[leaf.field_id] = replace(old, distinct=own.distinct, values=own.values)
         else:
@@ -176,15 +212,16 @@ def _under(plan: Plan, layout: Layout, fragments: Mapping[str, FragmentEntry]) -
     return replace(plan, layout=layout, layouts=layouts, partitions=partitions)
 
 
-def _is_estimated(base: Evidence, came: Evidence, some_went: bool) -> bool:
+def _is_unlisted(policy: KeptPolicy, base: Evidence, came: Evidence, some_went: bool) -> bool:
     if came.unlisted:
         return True
     if not some_went:
         both = _together([base, came]) if base.values else came
-        return why_estimated(both.distinct, both.values) is not None
+        return _why_not_listed(policy, both) is not None
     # What went cannot be taken out of a sketch. Sure is what came, and what the published version held; what both
     # amount to now, the next commit will know.
-    return came.distinct > FREQUENCY_LIMIT or why_estimated(base.distinct, base.values) is not None
+    too_many = policy.frequencies != "repeated" and came.distinct > FREQUENCY_LIMIT
+    return too_many or _why_not_listed(policy, base) is not None
 
 
 def _gathered(

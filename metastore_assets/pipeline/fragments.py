@@ -23,7 +23,7 @@ from metastore_assets.pipeline.bundles import weight
 from metastore_assets.pipeline.engine import Engine
 from metastore_assets.pipeline.files import ProfileWriter
 from metastore_assets.pipeline.layouts import Layout, field_identity
-from metastore_assets.pipeline.packed import StatesWriter, layout_union
+from metastore_assets.pipeline.packed import StatesWriter, keeps_prints, layout_union
 from metastore_assets.spark.tasks import limit_threads, run_tasks
 from metastore_assets.statistics.leaves import schema_leaves
 from metastore_assets.statistics.profile import ColumnProfile, profile_field
@@ -137,7 +137,9 @@ def profile_bundle(context: ProfileContext, bundle: Bundle) -> Results:
     if len(bundle) == 1 and (bundle[0].id in context.alone or not context.layout.leaves):
         (fragment,) = bundle
         return [_outcome(context, fragment, partial(_profile_own, context, fragment))]
-    with StatesWriter(context.store, "fragments", layout_union(context.layout), lists=True) as writer:
+    with StatesWriter(
+        context.store, "fragments", layout_union(context.layout), lists=True, prints=keeps_prints(context.layout)
+    ) as writer:
         # What is left of one that fails halfway is a section that nothing names.
         results = [
             _outcome(context, fragment, partial(_profile_section, context, fragment, writer)) for fragment in bundle
@@ -184,7 +186,7 @@ def _profile_section(context: ProfileContext, fragment: Fragment, writer: States
         section = writer.begin(reader.row_count)
 
         def add(profile: ColumnProfile) -> None:
-            writer.add(profile.statistics, profile.histogram, profile.frequencies)
+            writer.add(profile.statistics, profile.histogram, profile.frequencies, profile.prints)
 
         return replace(_profile(context, fragment, reader, add), files=ProfileFiles("", "", (), section=section))
 
@@ -227,7 +229,10 @@ def _profile(
             )
         for profile in profiles:
             add(profile)
-            if policies[profile.statistics.column].lists and profile.statistics.frequencies == "estimated":
+            if policies[profile.statistics.column].lists and profile.statistics.frequencies in (
+                "estimated",
+                "repeated",
+            ):
                 unlisted.append(profile.statistics.field_id)
     profiled = {field_identity(field) for field in context.schema}
     return FragmentEntry(

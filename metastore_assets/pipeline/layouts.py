@@ -6,11 +6,10 @@ import json
 from collections.abc import Iterable, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass
-from typing import Literal
 
 import pyarrow as pa
 
-from metastore_assets.config import KeptPolicy, TableConfig
+from metastore_assets.config import Decided, KeptPolicy, TableConfig
 from metastore_assets.errors import ConfigError, UnsupportedTypeError
 from metastore_assets.formats.base import FIELD_ID, INITIAL_DEFAULT
 from metastore_assets.messages import close_names, listed
@@ -24,7 +23,6 @@ from metastore_assets.statistics.user_defined.loading import loaded
 _MERGE_VERSION = "4"
 """Raised when the same profiles would merge to another one, so that they are merged again, and nothing is read."""
 
-Decided = Literal["listed", "estimated"]
 Layouts = Mapping[str, Mapping[str, str]]
 """By layout id: the signature of each profiled top-level column, by its field id."""
 
@@ -43,6 +41,8 @@ class Layout:
     """Identity of the top-level column of each leaf, by its field id."""
     defaulted: frozenset[str] = frozenset()
     """Identities of the top-level columns that are not null in fragments written without them."""
+    open: frozenset[str] = frozenset()
+    """Field ids of the leaves of which the configuration leaves it open whether all values are listed."""
 
     @property
     def valued(self) -> frozenset[str]:
@@ -52,11 +52,9 @@ class Layout:
 
     @property
     def undecided(self) -> tuple[str, ...]:
-        """Field ids of the leaves under `auto` of which it is not decided whether they are listed."""
+        """Field ids of the leaves of which it is open, and not decided yet, whether all values are listed."""
         valued = self.valued
-        return tuple(
-            leaf.field_id for leaf, policy in self.leaves if policy.frequencies == "auto" and leaf.field_id in valued
-        )
+        return tuple(leaf.field_id for leaf, policy in self.leaves if policy.is_open and leaf.field_id in valued)
 
 
 class Held:
@@ -149,14 +147,15 @@ def table_layout(schema: pa.Schema, table: TableConfig, decided: Mapping[str, De
     cut += [json.dumps({"by_partition": spread})] if spread else []
     defaulted = frozenset(field_identity(field) for field in schema if INITIAL_DEFAULT in (field.metadata or {}))
     id_ = digest([_MERGE_VERSION, json.dumps(signatures), *partitions, *cut])
-    return Layout(id_, signatures, tuple(leaves), owners, defaulted)
+    open_ = frozenset(leaf.field_id for leaf, _ in leaves if table.policy(leaf.path).is_open)
+    return Layout(id_, signatures, tuple(leaves), owners, defaulted, open_)
 
 
 def _policy(table: TableConfig, leaf: LeafColumn, decided: Mapping[str, Decided]) -> KeptPolicy:
     policy = table.policy(leaf.path)
     if policy.values == "hidden" and table.hidden_key is not None:
         policy = policy.keyed(column_key(table.hidden_key, table.name, leaf.field_id))
-    if policy.frequencies != "auto" or leaf.field_id not in decided:
+    if not policy.is_open or leaf.field_id not in decided:
         return policy
     return policy.decided(decided[leaf.field_id])
 

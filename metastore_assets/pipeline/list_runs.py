@@ -37,7 +37,7 @@ def write_runs(
     held: list[tuple[str, Frequencies]] = []
 
     def flush(name: str) -> None:
-        for kind, table in _tables(name, held).items():
+        for kind, table in list_tables(name, held).items():
             stage = stage_name(kind, name)
             runs.setdefault(stage, []).extend(loaders[stage].write(table))
         held.clear()
@@ -57,8 +57,8 @@ def write_runs(
     return ListPart(first or 0, runs)
 
 
-def _tables(type_class: str, lists: Sequence[tuple[str, Frequencies]]) -> dict[str, pa.Table]:
-    """The rows of each stage for some columns, in key order."""
+def list_tables(type_class: str, lists: Sequence[tuple[str, Frequencies]]) -> dict[str, pa.Table]:
+    """The rows of each kind of stage for the whole lists of some columns, by increasing field id: in key order."""
     schema = rows_of(type_class).schema
     values, frequencies, facts = [schema.empty_table()], [], []
     for column, own in lists:

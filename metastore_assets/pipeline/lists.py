@@ -5,7 +5,7 @@ The first time, and when most of the table is other, they are summed from all pr
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property, partial
 
@@ -20,6 +20,7 @@ from metastore_assets.pipeline.layouts import Layout
 from metastore_assets.pipeline.list_deltas import Listing, deltas
 from metastore_assets.pipeline.list_runs import write_runs
 from metastore_assets.pipeline.plan import Plan
+from metastore_assets.pipeline.prints import TablePrints
 from metastore_assets.produce import Dataflow, Delta, FlowState
 from metastore_assets.produce.runs import Run
 from metastore_assets.spark.tasks import SparkExecutor
@@ -69,6 +70,7 @@ class TableLists:
         self._rows = sum(fragments[own].row_count for part in plan.partitions for own in part.fragments)
         self._changes_by_partition = _changes(plan, fragments)
         self._changes = self._changes_by_partition.of_the_table()
+        self._prints = TablePrints(engine, store, plan, fragments, self._changes.came, self._changes.went)
         self._made: ListFiles | None = None
         self._now: Lists | None = None
 
@@ -86,15 +88,16 @@ class TableLists:
         told: dict[int, FrequencyFacts] = {}
         for position in listed:
             leaf, _ = self._layout.leaves[position]
-            if leaf.field_id in self._wanted:
-                by_class.setdefault(self._wanted[leaf.field_id], {})[leaf.field_id] = position
+            if leaf.field_id in now.columns or leaf.field_id in now.printed.columns:
+                name = now.columns.get(leaf.field_id) or now.printed.columns[leaf.field_id]
+                by_class.setdefault(name, {})[leaf.field_id] = position
             else:
                 told[position] = frequency_facts(EMPTY)
         for name, columns in by_class.items():
             for field_id, own in reader.facts(name, list(columns)).items():
                 _, policy = self._layout.leaves[columns[field_id]]
                 cls = class_named(name)
-                if follows_from_list(policy, cls):
+                if policy.lists and follows_from_list(policy, cls):
                     own = facts_with_results(own, policy, cls, reader.frequencies(field_id, name))
                 told[columns[field_id]] = own
         return told
@@ -112,7 +115,7 @@ class TableLists:
     def discard(self) -> None:
         """Remove what was made, and will not be published."""
         if self._now is not None:
-            named = set(self._now.flow.paths()) - self._base.flow.paths()
+            named = self._now.paths() - self._base.paths()
             self._store.delete(sorted(named | ({self._made.state} if self._made else set())))
 
     @cached_property
@@ -125,7 +128,13 @@ class TableLists:
                 flow = self._from_scratch(whole, values)
             else:
                 flow = self._step(whole)
-            self._now = Lists(self._wanted, flow, _cuts(self._layout, self._wanted), self._by_partition)
+            try:
+                printed = self._prints.stepped(self._base.printed)
+            except BaseException:
+                self._store.delete(sorted(flow.paths() - self._base.flow.paths()))
+                raise
+            kept = {*self._wanted, *printed.columns}
+            self._now = Lists(self._wanted, flow, _cuts(self._layout, kept), self._by_partition, printed)
         return self._now
 
     def _from_scratch(self, whole: Sequence[ProfileFiles], values: int) -> FlowState:
@@ -257,7 +266,7 @@ def _kept_by_partition(layout: Layout, listed: Mapping[str, str]) -> dict[str, s
     return {field_id: name for field_id, name in listed.items() if field_id in kept}
 
 
-def _cuts(layout: Layout, wanted: Mapping[str, str]) -> dict[str, Cut]:
+def _cuts(layout: Layout, wanted: Collection[str]) -> dict[str, Cut]:
     return {
         leaf.field_id: Cut(policy.most_listed, policy.least_frequency)
         for leaf, policy in layout.leaves

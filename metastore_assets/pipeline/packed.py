@@ -20,6 +20,7 @@ from metastore_assets.pipeline.layouts import Layout
 from metastore_assets.statistics.column import ColumnStatistics
 from metastore_assets.statistics.frequencies import Frequencies
 from metastore_assets.statistics.histogram import Histogram
+from metastore_assets.statistics.prints import Prints
 from metastore_assets.statistics.states import states_table
 from metastore_assets.statistics.types import TypeClass, class_named, classes_of
 from metastore_assets.statistics.union import pack_values, union_type
@@ -34,6 +35,8 @@ SECTION = ("section", "row_count")
 """Columns of every row of states: the name of its section, and how many rows that describes."""
 LISTS = ("listed_values", "listed_counts")
 """Columns of packed profiles."""
+PRINTS = ("value_prints", "print_counts")
+"""Columns of those of them that have fingerprints of values: ascending, and of how many rows each."""
 _GROUP_VALUES = 1 << 14
 _GROUP_ROWS = 256
 """Where a row group ends: some 200 KB, for whoever wants one small profile reads the others of its group too."""
@@ -65,12 +68,19 @@ def layout_union(layout: Layout) -> pa.StructType:
     return union_type(classes_of(leaf.type for leaf, _ in layout.leaves))
 
 
-def states_schema(union: pa.StructType, *, lists: bool) -> pa.Schema:
+def keeps_prints(layout: Layout) -> bool:
+    """Whether profiles made under a layout may have fingerprints of values."""
+    return any(policy.frequencies == "repeated" and not policy.is_whole for _, policy in layout.leaves)
+
+
+def states_schema(union: pa.StructType, *, lists: bool, prints: bool = False) -> pa.Schema:
     """The columns of a file of states."""
     fields = [pa.field(name, type_) for name, type_ in zip(SECTION, (pa.string(), pa.int64()), strict=True)]
     fields += states_table([], [], union).schema
     if lists:
         fields += [pa.field(name, pa.list_(own)) for name, own in zip(LISTS, (union, pa.int64()), strict=True)]
+    if prints:
+        fields += [pa.field(name, pa.list_(pa.int64())) for name in PRINTS]
     return pa.schema(fields)
 
 
@@ -80,11 +90,14 @@ class StatesWriter:
     Holds no more than a row group in memory, besides what is given.
     """
 
-    def __init__(self, store: ObjectStore, folder: str, union: pa.StructType, *, lists: bool) -> None:
+    def __init__(
+        self, store: ObjectStore, folder: str, union: pa.StructType, *, lists: bool, prints: bool = False
+    ) -> None:
         self._union = union
         self.path = f"{folder}/{uuid.uuid4().hex}.states.parquet"
         self._lists = lists
-        self._schema = states_schema(union, lists=lists)
+        self._prints = prints
+        self._schema = states_schema(union, lists=lists, prints=prints)
         self._store = store
         self._stack = ExitStack()
         self._sections: list[str] = []
@@ -112,16 +125,17 @@ class StatesWriter:
         row: ColumnStatistics,
         histogram: Histogram | None,
         frequencies: Frequencies | None,
+        prints: Prints | None = None,
         *,
         implied: bool = True,
     ) -> None:
         """Append a column. Without `lists` the frequencies are left out, but what follows from them too: unless the
         profile has no lists anywhere, and nothing is `implied` by them.
         """
-        column = _Column(row, histogram, frequencies if self._lists else None)
+        column = _Column(row, histogram, frequencies if self._lists else None, prints if self._prints else None)
         if implied and follows(row):
             column = replace(column, row=bare(row), histogram=None)
-        size = 0 if column.frequencies is None else len(column.frequencies)
+        size = sum(len(own) for own in (column.frequencies, column.prints) if own is not None)
         if size > SHORT_LIST:
             self._write(self._table([column]))
             return
@@ -142,10 +156,14 @@ class StatesWriter:
     def add_rows(self, table: pa.Table) -> None:
         """Append rows in the union of the file, as they are: with the names of sections that were begun."""
         self._end_section()
+        for name in PRINTS if self._prints and PRINTS[0] not in table.column_names else ():
+            table = table.append_column(name, pa.nulls(table.num_rows, self._schema.field(name).type))
         self._tables.append(table.cast(self._schema))
         self._waiting += table.num_rows
         if self._lists:
             self._values += len(table[LISTS[1]].combine_chunks().flatten())
+        if self._prints:
+            self._values += len(table[PRINTS[0]].combine_chunks().flatten())
         if self._values >= _GROUP_VALUES or self._waiting >= _GROUP_ROWS:
             self._flush()
 
@@ -172,6 +190,9 @@ class StatesWriter:
         if self._lists:
             arrays = _list_arrays([own.frequencies for own in columns], self._union)
             for name, array in zip(LISTS, arrays, strict=True):
+                table = table.append_column(name, array)
+        if self._prints:
+            for name, array in zip(PRINTS, print_arrays([own.prints for own in columns]), strict=True):
                 table = table.append_column(name, array)
         return table.cast(self._schema)
 
@@ -221,6 +242,17 @@ class _Column:
     row: ColumnStatistics
     histogram: Histogram | None
     frequencies: Frequencies | None
+    prints: Prints | None
+
+
+def print_arrays(prints: Sequence[Prints | None]) -> list[pa.Array]:
+    """The columns `PRINTS`."""
+    offsets = pa.array(np.cumsum([0, *(0 if own is None else len(own) for own in prints)], dtype=np.int32))
+    missing = pa.array([own is None for own in prints], pa.bool_())
+    held = [own for own in prints if own is not None]
+    parts = ([own.prints for own in held], [own.counts for own in held])
+    arrays = [np.concatenate([np.zeros(0, np.int64), *own]) for own in parts]
+    return [pa.ListArray.from_arrays(offsets, pa.array(own), mask=missing) for own in arrays]
 
 
 def _list_arrays(lists: Iterable[Frequencies | None], union: pa.StructType) -> list[pa.Array]:

@@ -71,6 +71,17 @@ class Plan:
     """By column, for the sake of which outputs how many known fragments are read again: what is stored lacks these."""
 
     @property
+    def may_read_again(self) -> dict[str, int]:
+        """By column that is kept by fingerprints: of how many fragments, that stay, values may be read again.
+
+        It is read in those that hold a value which comes to occur twice: which these are, what comes decides.
+        """
+        printed = [leaf.path for leaf, policy in self.layout.leaves if policy.is_printed]
+        read = {fragment.id for fragment in self.to_profile}
+        stay = sum(entry.id not in read for entry in self.reused.values())
+        return dict.fromkeys(printed, stay) if stay and (self.added or self.removed) else {}
+
+    @property
     def changed_partitions(self) -> tuple[str, ...]:
         """Keys of the partitions that have to be computed."""
         return tuple(partition.key for partition in self.partitions if partition.reused is None)
@@ -97,6 +108,7 @@ class Plan:
             "removed_partitions": list(self.removed_partitions),
             "type_changes": [change.to_json() for change in self.type_changes],
             "read_again": {column: dict(outputs) for column, outputs in self.read_again.items()},
+            "may_read_again": self.may_read_again,
             "bytes_to_read": self.snapshot.bytes_read + sum(fragment.bytes for fragment in self.to_profile),
         }
 

@@ -97,9 +97,11 @@ def reduce_groups(
     Raises CorruptionError when stored frequencies contradict each other.
     """
     layout, columns = held.wanted, len(held.wanted.leaves)
-    files = {group.key: group.children[0].files for group in groups if _passes_through(group)}
-    unpacking = [group for group in groups if group.key not in files and _is_alone(group)]
-    merging = [group for group in groups if group.key not in files and not _is_alone(group)]
+    printed = any(policy.is_printed for _, policy in layout.leaves)
+    alone = [group for group in groups if _is_alone(group) and not (printed and not group.is_merged_on)]
+    files = {group.key: group.children[0].files for group in alone if not group.children[0].files.is_packed}
+    unpacking = [group for group in alone if group.key not in files]
+    merging = [group for group in groups if group not in alone]
     files |= engine.merge(partial(_unpack, store, layout), unpacking, [columns] * len(unpacking))
     if not merging:
         return Reduction(files, ())
@@ -128,10 +130,6 @@ def reduce_groups(
 
 def _is_alone(group: Group) -> bool:
     return len(group.children) == 1 and group.children[0].as_wanted
-
-
-def _passes_through(group: Group) -> bool:
-    return _is_alone(group) and not group.children[0].files.is_packed
 
 
 def _unpack(store: ObjectStore, layout: Layout, group: Group) -> tuple[str, ProfileFiles]:
@@ -197,7 +195,9 @@ def _run(store: ObjectStore, layout: Layout, merge: Merge) -> _Merged:
         return _Merged(merge.number, files, entries)
     entries = nodes.finish()
     rows = _rows(layout, states)
-    wanted = {position: row.distinct_count or 0 for position, row in enumerate(rows) if row.frequencies == "listed"}
+    # The table's lists alone tell what is repeated.
+    asked = ("listed",) if group.is_merged_on else ("listed", "repeated")
+    wanted = {position: row.distinct_count or 0 for position, row in enumerate(rows) if row.frequencies in asked}
     if wanted and not group.has_lists:
         files = write_states(store, group.folder, layout, row_count, states)
         return _Merged(merge.number, files, entries, listed=wanted)

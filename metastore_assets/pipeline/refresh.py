@@ -9,12 +9,14 @@ from datetime import timedelta
 from functools import partial
 from typing import TYPE_CHECKING
 
-from metastore_assets.config import MetastoreConfig, TableConfig
+from metastore_assets.config import Decided, MetastoreConfig, TableConfig
 from metastore_assets.errors import (
     ConfigError,
     CorruptionError,
+    FragmentError,
     MetastoreError,
     ObjectNotFoundError,
+    ProfileError,
     StoreError,
     TableNotFoundError,
     VersionConflictError,
@@ -27,7 +29,7 @@ from metastore_assets.pipeline.assemble import next_version
 from metastore_assets.pipeline.decisions import planned_decisions, recorded_decisions, settled
 from metastore_assets.pipeline.engine import Engine
 from metastore_assets.pipeline.hidden_key import with_hidden_key
-from metastore_assets.pipeline.layouts import Decided, Layout, Layouts, table_layout
+from metastore_assets.pipeline.layouts import Layout, Layouts, table_layout
 from metastore_assets.pipeline.lists import discard_lists
 from metastore_assets.pipeline.moved import without_moves
 from metastore_assets.pipeline.outcome import Progress, RefreshResult, nothing_to_do, result_of
@@ -122,16 +124,26 @@ def refresh(
                     plan = without_moves(engine, versions.objects, plan, fragments)
             changed = len(plan.changed_partitions)
             progress(Progress(table.name, "reduce", 0, changed, "partitions", changed))
-            with step("reduce"), _telling_what_is_missing(table):
-                new = next_version(
-                    engine,
-                    versions.objects,
-                    plan,
-                    fragments,
-                    config.keep_versions,
-                    then_the_table=partial(progress, Progress(table.name, "reduce", changed, changed, "partitions")),
-                    memory=memory.kept,
-                )
+            then_the_table = partial(progress, Progress(table.name, "reduce", changed, changed, "partitions"))
+            try:
+                with step("reduce"), _telling_what_is_missing(table):
+                    new = next_version(
+                        engine,
+                        versions.objects,
+                        plan,
+                        fragments,
+                        config.keep_versions,
+                        then_the_table=then_the_table,
+                        memory=memory.kept,
+                    )
+            except FragmentError as error:
+                # What fingerprints stand for is read in the table's files, which may be gone by now.
+                if error.missing and table_format.current() != plan.snapshot.reference:
+                    continue
+                raise ProfileError(
+                    f"table {table.name!r}: {error}: values that occur twice could not be read there. Mend or remove "
+                    "the file and try again"
+                ) from error
             progress(Progress(table.name, "publish"))
             with step("publish"):
                 try:

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from functools import partial
 from typing import TypeVar
 
@@ -18,12 +18,13 @@ from metastore_assets.config import KeptPolicy
 from metastore_assets.pipeline.engine import Engine
 from metastore_assets.pipeline.layouts import Layout
 from metastore_assets.pipeline.merging import node_group
-from metastore_assets.pipeline.packed import LISTS, SECTION, StatesWriter
+from metastore_assets.pipeline.packed import LISTS, PRINTS, SECTION, StatesWriter, print_arrays
 from metastore_assets.pipeline.states_files import StatesFiles, list_at, sound
 from metastore_assets.statistics.column import ColumnStatistics
 from metastore_assets.statistics.derive import derived
 from metastore_assets.statistics.histogram import Histogram
 from metastore_assets.statistics.leaves import LeafColumn
+from metastore_assets.statistics.prints import Prints, prints_of_list
 from metastore_assets.statistics.states import KEPT, SKETCHES, histograms_of_states, state_rows, states_table
 from metastore_assets.statistics.told import as_kept
 from metastore_assets.statistics.types import type_text
@@ -47,6 +48,8 @@ class _Task:
     folder: str
     files: tuple[ProfileFiles, ...]
     """Where they are; all of one partition, or nodes of one group."""
+    turned: Mapping[str, tuple[LeafColumn, KeptPolicy]] = field(default_factory=dict)
+    """By field id, columns whose lists are left out."""
 
 
 @dataclass(frozen=True)
@@ -76,7 +79,7 @@ def gathered(
     ]
     if not tasks:
         return list(fragments), list(nodes)
-    outcomes = engine.merge(partial(_rewrite, store, {}), tasks, [columns * len(task.files) for task in tasks])
+    outcomes = engine.merge(partial(_rewrite, store), tasks, [columns * len(task.files) for task in tasks])
     moved = {files.name: files for outcome in outcomes for files in outcome.files}
     return _moved(fragments, moved), _moved(nodes, moved)
 
@@ -84,24 +87,34 @@ def gathered(
 def without_lists(
     engine: Engine, store: ObjectStore, asked: Layout, decided: Layout, fragments: Mapping[str, FragmentEntry]
 ) -> dict[str, FragmentEntry]:
-    """The fragments, by id, without the lists of the columns that it was just decided to estimate.
+    """The fragments, by id, without the lists of the columns that it was just decided to estimate, or to keep
+    fingerprints of.
 
     `asked` is the layout before that, `decided` the one after. Lists are what takes most room of small fragments, of
-    which only the whole table shows that their values hardly repeat. Raises CorruptionError.
+    which only the whole table shows that their values hardly repeat. Fingerprints follow from lists: where the former
+    layout had decided for these, they stay. Raises CorruptionError.
     """
     before = {leaf.field_id: policy for leaf, policy in asked.leaves}
     turned = {
         leaf.field_id: (leaf, policy)
         for leaf, policy in decided.leaves
-        if policy.frequencies == "estimated" and before[leaf.field_id].frequencies != "estimated"
+        if (policy.frequencies == "estimated" and before[leaf.field_id].frequencies != "estimated")
+        or (policy.is_printed and before[leaf.field_id].is_open)
     }
     by_path: dict[str, list[ProfileFiles]] = {}
+    settled: set[str] = set()
     for entry in fragments.values() if turned else ():
         if entry.files.is_packed and not turned.keys() <= set(entry.unlisted):
             by_path.setdefault(entry.files.states, []).append(entry.files)
-    tasks = [_Task("fragments", tuple(own)) for own in by_path.values()]
+            settled |= {entry.files.states} if entry.layout != asked.id else set()
+    estimated = {field_id: own for field_id, own in turned.items() if not own[1].is_printed}
+    tasks = [
+        _Task("fragments", tuple(own), estimated if path in settled else turned)
+        for path, own in by_path.items()
+        if estimated or path not in settled
+    ]
     weights = [len(decided.leaves) * len(task.files) for task in tasks]
-    outcomes = engine.merge(partial(_rewrite, store, turned), tasks, weights)
+    outcomes = engine.merge(partial(_rewrite, store), tasks, weights)
     moved = {files.name: files for outcome in outcomes for files in outcome.files}
     unlisted = {name: leaves for outcome in outcomes for name, leaves in outcome.unlisted.items()}
     return {
@@ -134,8 +147,9 @@ def _moved(entries: Sequence[Entry], moved: Mapping[str, ProfileFiles]) -> list[
     return [replace(entry, files=moved[entry.files.name]) if entry.files.name in moved else entry for entry in entries]
 
 
-def _rewrite(store: ObjectStore, turned: Mapping[str, tuple[LeafColumn, KeptPolicy]], task: _Task) -> _Outcome:
+def _rewrite(store: ObjectStore, task: _Task) -> _Outcome:
     """Copy sections to a new file, without the lists of some columns. May run in a worker process."""
+    turned = task.turned
     wanted: dict[str, set[str]] = {}
     for files in task.files:
         wanted.setdefault(files.states, set()).add(files.section)
@@ -144,7 +158,8 @@ def _rewrite(store: ObjectStore, turned: Mapping[str, tuple[LeafColumn, KeptPoli
         schemas = [opened.schema(path) for path in wanted]
         union = union_of(schema.field("minimum").type for schema in schemas)
         lists = LISTS[0] in schemas[0].names
-        with StatesWriter(store, task.folder, union, lists=lists) as writer:
+        prints = any(PRINTS[0] in schema.names for schema in schemas)
+        with StatesWriter(store, task.folder, union, lists=lists, prints=prints) as writer:
             for files in task.files:
                 writer.begin(0, files.name)  # each row tells the number of rows of its profile
             for path, sections in wanted.items():
@@ -181,6 +196,7 @@ def _without_lists(
 ) -> pa.Table:
     """The rows, of which those of some columns have states in place of lists; notes which in `unlisted`."""
     made: list[tuple[ColumnStatistics, Histogram | None]] = []
+    prints: list[Prints | None] = []
     order = list(range(table.num_rows))
     names = [*SECTION, "field_id", "frequencies", "type_class", "null_count", "distinct_sketch"]
     rows = zip(*(table[name].to_pylist() for name in names), strict=True)
@@ -200,6 +216,7 @@ def _without_lists(
         unlisted[section].append(field_id)
         order[at] = table.num_rows + len(made)
         made.append((as_kept(row, policy), histogram))
+        prints.append(prints_of_list(list_at(table, at)) if policy.is_printed else None)
         marks.append((section, row_count))
     if not made:
         return table
@@ -208,4 +225,7 @@ def _without_lists(
         own = own.add_column(at, name, pa.array(values))
     for name in LISTS:
         own = own.append_column(name, pa.nulls(len(made), table[name].type))
+    if PRINTS[0] in table.column_names:
+        for name, array in zip(PRINTS, print_arrays(prints), strict=True):
+            own = own.append_column(name, array)
     return pa.concat_tables([table, own.cast(table.schema)]).take(pa.array(order, pa.int64())).combine_chunks()

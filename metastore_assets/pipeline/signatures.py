@@ -31,6 +31,10 @@ HISTOGRAMS_VERSION = "1"
 """Each is raised when its output would come out differently of the same rows, so that it is computed again."""
 PROFILE_VERSION = f"{STATISTICS_VERSION}.{FREQUENCIES_VERSION}.{HISTOGRAMS_VERSION}"
 
+_UNLISTED = {"auto": "estimated", "listed": "estimated", "repeated": "prints"}
+"""What is held instead of lists of values that were not worth listing."""
+_LISTING = ("listed", "auto", "repeated")
+"""States in which there are lists, of leaves that are not `unlisted`."""
 LISTED = "="
 """Begins the keys of user-defined statistics that follow from lists."""
 _DEFAULT = KeptPolicy()
@@ -48,7 +52,7 @@ class Signature:
     values: tuple[str, ...]
     """The leaves that have values of a class: those below stand for them."""
     frequencies: Mapping[str, str] = field(default_factory=dict)
-    """`auto` (not decided), `estimated` or `off`; leaves not named are listed."""
+    """`auto` and `repeated` (not decided), `prints`, `estimated` or `off`; leaves not named are listed."""
     histograms: Mapping[str, int] = field(default_factory=dict)
     """Most bins, 0 for no histogram; leaves not named have the default."""
     without_quantiles: tuple[str, ...] = ()
@@ -59,9 +63,10 @@ class Signature:
     histograms_version: str = ""
 
     def state(self, leaf: str, unlisted: Collection[str] = ()) -> str:
-        """`listed`, `estimated`, `off`, or `auto`. `unlisted`: leaves of which too many values were found to list."""
+        """`listed`, `prints`, `estimated`, `off`, `auto` or `repeated`. `unlisted`: leaves whose values are not worth
+        listing, as was found."""
         state = self.frequencies.get(leaf, "listed")
-        return "estimated" if leaf in unlisted and state in ("auto", "listed") else state
+        return _UNLISTED.get(state, state) if leaf in unlisted else state
 
     def serves(self, wanted: Signature, unlisted: Collection[str] = ()) -> bool:
         """Whether all that is wanted is held, or follows from what is held."""
@@ -82,7 +87,7 @@ class Signature:
             if not self._has_bins(wanted, leaf):
                 yield leaf, "histogram"
             # States follow from lists too.
-            if self.state(leaf, unlisted) not in ("listed", "auto"):
+            if self.state(leaf, unlisted) not in _LISTING:
                 own = self.user_defined.get(leaf, {})
                 lacking = (key for key in wanted.user_defined.get(leaf, {}) if key not in own)
                 yield from ((leaf, key) for key in lacking if not key.startswith(LISTED))
@@ -104,9 +109,14 @@ class Signature:
             return True
         if self.frequencies_version != wanted.frequencies_version:
             return False
-        held = self.state(leaf, unlisted)
-        # Where nothing is decided, what was found not to be worth listing is as good as a list.
-        return held in ("listed", "auto") or (held == "estimated" and leaf in unlisted and wanted.state(leaf) == "auto")
+        held, asked = self.state(leaf, unlisted), wanted.state(leaf)
+        # Fingerprints follow from lists. Where nothing is decided, what was found not to be worth listing is as good as
+        # a list.
+        return (
+            held in _LISTING
+            or (held == "prints" and asked in ("prints", "repeated"))
+            or (held == "estimated" and leaf in unlisted and asked == "auto")
+        )
 
     def _has_bins(self, wanted: Signature, leaf: str) -> bool:
         most = wanted._bins(leaf)
@@ -117,7 +127,7 @@ class Signature:
 
     def _resolved(self, leaf: str, unlisted: Collection[str] = ()) -> str:
         state = self.state(leaf, unlisted)
-        return "listed" if state == "auto" else state
+        return "listed" if state in _LISTING else state
 
     def to_text(self) -> str:
         """The signature as it is stored."""
@@ -157,7 +167,9 @@ def signature(position: int, leaves: Iterable[tuple[LeafColumn, KeptPolicy]]) ->
     own = list(leaves)
     valued = [(leaf.field_id, policy) for leaf, policy in own if policy.values == "shown" and _has_values(leaf)]
     kinds = [f"{leaf.field_id}:{class_signature(leaf.type)}{_hidden(policy)}" for leaf, policy in own]
-    states = {leaf: policy.frequencies for leaf, policy in valued if not policy.is_whole}
+    states = {
+        leaf: "prints" if policy.is_printed else policy.frequencies for leaf, policy in valued if not policy.is_whole
+    }
     bins = {
         leaf: 0 if policy.histogram == "off" else histogram_capacity(policy.histogram)
         for leaf, policy in valued

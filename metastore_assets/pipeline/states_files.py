@@ -11,8 +11,9 @@ from typing import TYPE_CHECKING
 import pyarrow as pa
 
 from metastore_assets.errors import CorruptionError, ObjectNotFoundError, UnsupportedTypeError
-from metastore_assets.pipeline.packed import LISTS, SECTION
+from metastore_assets.pipeline.packed import LISTS, PRINTS, SECTION
 from metastore_assets.statistics.frequencies import EMPTY, Frequencies
+from metastore_assets.statistics.prints import Prints
 from metastore_assets.statistics.union import from_union
 from metastore_assets.store.manifest import ProfileFiles
 from metastore_assets.store.objects import ObjectStore
@@ -62,6 +63,17 @@ class StatesFiles:
                 return None
             group, at = place
             return list_at(self._group(files.states, group, LISTS), at)
+
+    def read_prints(self, files: ProfileFiles, field_id: str) -> Prints | None:
+        """The fingerprints of one column of a packed profile; None when it has none."""
+        with sound(self.store, files.states):
+            place = self._section(files).prints.get(field_id)
+            if place is None:
+                return None
+            group, at = place
+            columns = (self._group(files.states, group, PRINTS)[name].chunk(0) for name in PRINTS)
+            prints, counts = (own.values.slice(own.offsets[at].as_py(), len(own[at])).to_numpy() for own in columns)
+            return Prints(prints, counts)
 
     def schema(self, path: str) -> pa.Schema:
         """The columns of a file."""
@@ -141,6 +153,8 @@ class _Section:
     """Row group, first row in it, number of rows."""
     lists: dict[str, tuple[int, int]] = field(default_factory=dict)
     """Row group and row in it of the columns listed, by field id."""
+    prints: dict[str, tuple[int, int]] = field(default_factory=dict)
+    """Likewise of columns with fingerprints."""
 
 
 @dataclass(frozen=True)
@@ -151,7 +165,7 @@ class _File:
 
 
 def _sections(file: pq.ParquetFile) -> dict[str, _Section]:
-    has_lists = LISTS[0] in file.schema_arrow.names
+    has_lists, has_prints = (names[0] in file.schema_arrow.names for names in (LISTS, PRINTS))
     names = [SECTION[0], *(("field_id", "frequencies") if has_lists else ())]
     table = file.read(columns=names)
     own, *columns = [table[name].to_pylist() for name in names]
@@ -168,5 +182,7 @@ def _sections(file: pq.ParquetFile) -> dict[str, _Section]:
                 section.pieces.append((group, row - first, 1))
             if has_lists and columns[1][row] == "listed":
                 section.lists[columns[0][row]] = (group, row - first)
+            if has_prints and columns[1][row] == "repeated":
+                section.prints[columns[0][row]] = (group, row - first)
         first = last
     return found

@@ -35,7 +35,7 @@ from metastore_assets.statistics.tables import (
     histograms_of,
     statistics_rows,
 )
-from metastore_assets.statistics.told import as_kept
+from metastore_assets.statistics.told import as_kept, unlisted_state
 from metastore_assets.statistics.types import class_named, type_text
 from metastore_assets.statistics.union import as_union
 from metastore_assets.statistics.user_defined.states import keys_of, states_of_list, wanted_keys
@@ -136,9 +136,8 @@ class _Held(NamedTuple):
         """Whether a policy keeps all that there is."""
         if self.type_class is None:
             return True
-        states = ("listed",) if policy.lists else ("off" if policy.frequencies == "off" else "estimated",)
         return (
-            (policy.lists or self.frequencies in states)
+            (policy.lists or self.frequencies == unlisted_state(policy))
             and (policy.quantiles != "off" or self.quantile_minimum is None)
             and (self.histogram_capacity is None or self.histogram_capacity <= _capacity(policy))
             and keys_of(self.user_states) == wanted_keys(policy, self.type_class)

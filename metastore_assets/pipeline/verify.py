@@ -203,8 +203,8 @@ def _differences(
     )
     try:
         with (
-            opened(store, stored, plan.layout, merged=merged, table=own_lists) as own,
-            opened(scratch, found, plan.layout, merged=merged, table=other_lists) as other,
+            opened(store, stored, plan.layout, merged=merged, table=own_lists, is_table=level == "table") as own,
+            opened(scratch, found, plan.layout, merged=merged, table=other_lists, is_table=level == "table") as other,
         ):
             return [Found(level, name, difference) for difference in differences(plan.layout, own, other)]
     except CorruptionError as error:

@@ -96,7 +96,7 @@ def _told(task: ApplyTask, update: Sink, tally: _Tally) -> Iterator[Step]:
     """The steps, once their part of the update is written and they are counted."""
     for step in _steps(task):
         tally.add(step)
-        if task.rows is not None:
+        if task.rows is not None and task.is_followed:
             update.add(step.update)
         yield step
 
@@ -110,7 +110,7 @@ def _steps(task: ApplyTask) -> Iterator[Step]:
         if task.dataset.run_schema.amounts:
             run_schema = task.dataset.run_schema
             changes = added(task.stage, met.instructions, run_schema)
-            step = add_amounts(task.stage, run_schema, changes, met.former)
+            step = add_amounts(task.stage, run_schema, changes, met.former, told=task.is_followed)
         elif met.crowded is None:
             step = _replaced(now, met.instructions, met.former)
         else:

@@ -76,8 +76,8 @@ class DatasetStep:
         if len(frames) > 1:
             changes = added(self.stage, pl.concat([frame[names] for frame in frames]), run_schema)
         former = pl.concat([run_schema.empty[names], *self.dataset.scan().frames])
-        step = add_amounts(self.stage, run_schema, changes, former)
-        if not step.update.height:
+        step = add_amounts(self.stage, run_schema, changes, former, told=self.is_followed)
+        if not changes.height:
             return DatasetResult(self.dataset.state)
         content = [step.content] if step.content.height else []
         pieces = write_pieces(env.storage, env.folder, run_schema, env.settings, step.content.height, content)
@@ -98,6 +98,7 @@ class DatasetStep:
                 suppress=self.suppress,
                 preserve=self.preserve,
                 counter=self.counter,
+                is_followed=self.is_followed,
             )
             for own in ranges
         ]
@@ -139,15 +140,13 @@ class DatasetStep:
 
     def _written(self, done: Sequence[Applied]) -> tuple[Run, ...]:
         """The files of the update, if any: as tasks wrote them, or one for all that is in memory."""
-        if self.rows is None:
+        if self.rows is None or not self.is_followed:
             return ()
         parts = flat([one.update for one in done])
         if all(isinstance(part, Run) for part in parts):
             return tuple(part for part in parts if isinstance(part, Run))
         update = pl.concat([part for part in parts if isinstance(part, pl.DataFrame)])
         self.env.updates[self.stage] = update
-        if not self.is_followed:
-            return ()
         run_schema = update_schema(self.rows, sums=bool(self.dataset.run_schema.amounts))
         with Sink(replace(self.spool, in_memory=False), run_schema) as sink:
             sink.add(update)

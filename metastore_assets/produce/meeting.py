@@ -37,6 +37,8 @@ class ApplyTask:
     preserve: Preserve | None = None
     counter: int = 0
     """The last number that was given to a novel key."""
+    is_followed: bool = True
+    """Whether somebody wants the update."""
 
 
 @dataclass(frozen=True)

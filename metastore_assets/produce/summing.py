@@ -161,11 +161,17 @@ def _amounts(stage: Typed, values: pl.DataFrame, sign: int) -> pl.DataFrame:
     return _narrowed(stage.name, keyed, run_schema)
 
 
-def add_amounts(stage: str, run_schema: RunSchema, changes: pl.DataFrame, former: pl.DataFrame) -> Step:
-    """Totals after some changes, which are `added` up. Raises CorruptionError when one falls below zero that cannot."""
+def add_amounts(
+    stage: str, run_schema: RunSchema, changes: pl.DataFrame, former: pl.DataFrame, *, told: bool = True
+) -> Step:
+    """Totals after some changes, which are `added` up, with an update where changes are to be `told`.
+
+    Raises CorruptionError when one falls below zero that cannot.
+    """
     content = added(stage, pl.concat([former, changes]), run_schema) if former.height else changes
     _check_totals(stage, run_schema, content)
-    return Step(former, changes, content, _update(run_schema, changes, former, content))
+    update = _update(run_schema, changes, former, content) if told else changes.clear()
+    return Step(former, changes, content, update)
 
 
 def _check_totals(stage: str, run_schema: RunSchema, content: pl.DataFrame) -> None:

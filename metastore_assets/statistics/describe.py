@@ -27,6 +27,7 @@ from metastore_assets.statistics.hashing import hash_values
 from metastore_assets.statistics.histogram import Histogram, histogram_capacity, histogram_of, merge_histograms
 from metastore_assets.statistics.moments import Moments, encode_moments, merge_moments, moment_facts, moments_of
 from metastore_assets.statistics.physical import order_key, storage
+from metastore_assets.statistics.prints import EMPTY, PrintCounter, Prints
 from metastore_assets.statistics.quantiles import build_quantile_sketch, merge_quantile_sketches
 from metastore_assets.statistics.runs import BLOCK, SortedValues
 from metastore_assets.statistics.types import TypeClass
@@ -92,6 +93,8 @@ class Describer:
     _moments: Fold[Moments] = field(default_factory=lambda: Fold(merge_moments))
     _digests: Fold[bytes] = field(default_factory=lambda: Fold(merge_quantile_sketches))
     _histograms: Fold[Histogram] = field(default_factory=lambda: Fold(merge_histograms))
+    _printed: PrintCounter | None = None
+    """Of values in passing, where fingerprints are kept of them."""
     _user_defined: Accumulator = field(init=False)
 
     def __post_init__(self) -> None:
@@ -113,6 +116,8 @@ class Describer:
 
         Numbers are put in order a block at a time, which moments and digests are made of; nothing else is.
         """
+        if self._printed is None and self.policy.frequencies == "repeated":
+            self._printed = PrintCounter()
         for start in range(0, len(run), BLOCK):
             block = passing_block(run.part(start, min(start + BLOCK, len(run))), self.cls)
             self.passed_by += int(block.counts.sum())
@@ -121,6 +126,10 @@ class Describer:
             block = self._without_nan(block)
             if len(block):
                 self._take(block)
+
+    def prints(self) -> Prints:
+        """The fingerprints of values that were passed by, where the policy keeps them."""
+        return EMPTY if self._printed is None else self._printed.total()
 
     def estimated_distinct(self) -> int:
         """About how many distinct values were taken."""
@@ -173,6 +182,8 @@ class Describer:
         hashes = block.hashes()
         self._sketches.add(distinct_sketch(hashes[0]))
         self._prints.add(fingerprint(hashes, block.counts, 0))
+        if self._printed is not None:
+            self._printed.add(hashes[0], block.counts)
         block, nans = block.without_nan()
         self._nans += nans
         return block

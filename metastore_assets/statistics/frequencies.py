@@ -68,15 +68,18 @@ class FrequencyFacts:
     distinct_count: int
     duplicate_count: int
     """Distinct values that occur more than once."""
-    ranked: pa.Array
-    """The values of `percentiles`, as an array: scalars travel as Python values, of which some are rounded."""
+    ranked: pa.Array | None
+    """The values of `percentiles`, as an array: scalars travel as Python values, of which some are rounded. None where
+    values that occur once are not known."""
     user_defined: Mapping[str, Result] = field(default_factory=dict)
     """By name, the user-defined statistics that follow from the list and are asked for."""
 
     @property
-    def percentiles(self) -> Percentiles:
+    def percentiles(self) -> Percentiles | None:
         """Nearest rank: the smallest value whose cumulative frequency is at least fraction * n, NaN left out. Empty
-        when there is no value but NaN."""
+        when there is no value but NaN, None when they are not known."""
+        if self.ranked is None:
+            return None
         percents = PERCENTS if len(self.ranked) else ()
         return tuple((percent / 100, value) for percent, value in zip(percents, self.ranked, strict=True))
 

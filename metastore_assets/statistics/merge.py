@@ -45,7 +45,7 @@ from metastore_assets.statistics.tables import statistic_type
 from metastore_assets.statistics.types import TypeClass, class_named
 from metastore_assets.statistics.union import as_union, union_of
 
-_STATES: tuple[FrequencyState, ...] = ("listed", "estimated", "off", "absent")
+_STATES: tuple[FrequencyState, ...] = ("listed", "repeated", "estimated", "off", "absent")
 
 
 def merge_states(parts: Sequence[pa.Table], columns: Sequence[str]) -> pa.Table:

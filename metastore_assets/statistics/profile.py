@@ -20,6 +20,7 @@ from metastore_assets.statistics.hidden import HiddenValues
 from metastore_assets.statistics.histogram import Histogram
 from metastore_assets.statistics.leaves import LeafColumn, is_list, leaf_columns, plain_type, split_leaves
 from metastore_assets.statistics.naming import value_width
+from metastore_assets.statistics.prints import Prints
 from metastore_assets.statistics.runs import SortedValues, count_dense, mostly_distinct
 from metastore_assets.statistics.told import as_kept
 from metastore_assets.statistics.types import TypeClass, type_class, type_text
@@ -33,13 +34,14 @@ HIDDEN = "its values are hidden by its policy `values: hidden`; with `shown` a r
 class ColumnProfile:
     """What is known of one leaf column over some rows.
 
-    `frequencies` is there if and only if `statistics.frequencies == "listed"`; `histogram` unless the policy says off
-    or the column has no finite number or point in time.
+    `frequencies` is there if and only if `statistics.frequencies == "listed"`, `prints` if and only if it is
+    "repeated"; `histogram` unless the policy says off or the column has no finite number or point in time.
     """
 
     statistics: ColumnStatistics
     frequencies: Frequencies | None
     histogram: Histogram | None
+    prints: Prints | None = None
 
 
 def profile_field(
@@ -53,7 +55,8 @@ def profile_field(
 
     `policy` is asked by leaf path. `leaves` replaces `leaf_columns(field)` where paths were made distinct in the whole
     table. Values are listed as the policy says: of `auto`, unless they hardly repeat or are too many; of `listed`,
-    which is what `auto` was decided to be, unless they are too many for any table. What is not listed is not sorted.
+    which is what `auto` was decided to be, unless they are too many for any table; of `repeated` fingerprints are taken
+    where they hardly repeat, unless the policy says which. What is not listed is not sorted.
 
     A leaf of a type that is not profiled, with a value that has no place in its class, or whose values are hidden,
     yields its counts, its lengths if it has any, and the reason; of hidden values also, where the policy has a key, how
@@ -159,19 +162,20 @@ class _LeafProfiler:
         kept: list[Frequencies] | None = None
         if describer is None:
             describer, kept = Describer(cls, self._policy, self.value_count - self._counter.nan_count), []
-            distinct = 0
+            distinct, limited = 0, self._policy.frequencies in ("auto", "listed")
             for run in blocks:
                 block = frequencies_of_run(run, cls)
                 describer.add(block)
                 distinct += len(block)
-                if self._policy.frequencies != "all" and distinct > FREQUENCY_LIMIT:
+                if limited and distinct > FREQUENCY_LIMIT:
                     kept = None
                 if kept is not None:
                     kept.append(block)
         row = describer.finish(row, value_width(self.leaf.type))
         if kept is None:
             policy = self._policy.decided("estimated") if self._policy.lists else self._policy
-            return ColumnProfile(with_user_defined(as_kept(row, policy), policy), None, describer.histogram())
+            prints = describer.prints() if policy.is_printed else None
+            return ColumnProfile(with_user_defined(as_kept(row, policy), policy), None, describer.histogram(), prints)
         whole = _joined(kept, cls)
         row = with_user_defined(replace(row, frequencies="listed"), self._policy, whole)
         return ColumnProfile(row, whole, describer.histogram())
@@ -183,7 +187,9 @@ class _LeafProfiler:
             return True
         cls = self.type_class
         # Of few values nothing is decided yet: what is counted now may be passed by later.
-        if cls is None or self._policy.frequencies == "all" or self._judged or self.value_count <= NEAR_UNIQUE_FROM:
+        if cls is None or (self._policy.is_whole and self._policy.frequencies != "listed"):
+            return False
+        if self._judged or self.value_count <= NEAR_UNIQUE_FROM:
             return False
         if run.counts is not None:
             return False
@@ -195,8 +201,8 @@ class _LeafProfiler:
         if counted is None:
             tried.pass_by(run)
         distinct = tried.estimated_distinct() if counted is None else len(counted)
-        hardly_repeat = self._policy.frequencies == "auto" and 2 * distinct > len(run)
-        if not hardly_repeat and distinct <= FREQUENCY_LIMIT:
+        hardly_repeat = self._policy.is_open and 2 * distinct > len(run)
+        if not hardly_repeat and (distinct <= FREQUENCY_LIMIT or self._policy.frequencies == "repeated"):
             return False
         if counted is not None:
             tried.pass_by(run)

@@ -55,7 +55,7 @@ def as_kept(row: ColumnStatistics, policy: KeptPolicy) -> ColumnStatistics:
         row = replace(row, quantile_sketch=None)
     if policy.lists or row.type_class is None:
         return row
-    state: FrequencyState = "off" if policy.frequencies == "off" else "estimated"
+    state: FrequencyState = unlisted_state(policy)
     if not row.value_count:
         return replace(row, frequencies=state)
     cls = class_named(row.type_class)
@@ -75,15 +75,26 @@ def as_kept(row: ColumnStatistics, policy: KeptPolicy) -> ColumnStatistics:
     return completed(row) if implied is None else apply_facts(row, frequency_facts(implied))
 
 
+def unlisted_state(policy: KeptPolicy) -> FrequencyState:
+    """What `frequencies` is of a column whose values its policy does not list."""
+    if policy.is_printed:
+        return "repeated"
+    return "off" if policy.frequencies == "off" else "estimated"
+
+
 def apply_facts(merged: ColumnStatistics, facts: FrequencyFacts) -> ColumnStatistics:
-    """`merged` with what the full list of frequencies says, which makes distinct, duplicates and percentiles exact."""
+    """`merged` with what the full list of frequencies says, which makes distinct, duplicates and percentiles exact.
+
+    Percentiles stay what they are where the facts have none.
+    """
+    percentiles = facts.percentiles
+    if percentiles is not None:
+        merged = replace(merged, percentiles=percentiles, percentiles_guarantee="exact")
     return replace(
         merged,
         distinct_count=facts.distinct_count,
         distinct_count_guarantee="exact",
         duplicate_count=facts.duplicate_count,
-        percentiles=facts.percentiles,
-        percentiles_guarantee="exact",
         user_defined={**merged.user_defined, **facts.user_defined},
     )
 

@@ -119,9 +119,9 @@ class NodeEntry:
 
 @dataclass(frozen=True)
 class Decision:
-    """What `frequencies: auto` was decided to mean for one column."""
+    """What was decided to be kept of one column whose policy leaves that open."""
 
-    frequencies: Literal["listed", "estimated"]
+    frequencies: Literal["listed", "estimated", "fingerprinted"]
     reason: str
     """Why, for people."""
     since: int
@@ -183,7 +183,7 @@ class Version:
     partitions: Sequence[PartitionEntry]
     nodes: Sequence[NodeEntry] = ()
     decisions: Mapping[str, Decision] = field(default_factory=dict)
-    """By field id, columns under `frequencies: auto` that are estimated, or were once; all others are listed."""
+    """By field id, columns whose policy leaves it open whether they are listed, that are not, or were not once."""
     lists: ListFiles | None = None
     """The lists of the table's values; None where no column is listed."""
     memory: Learnt = field(default_factory=dict, compare=False, repr=False)

@@ -1,0 +1,155 @@
+"""What repeats in a near-unique column of long texts: fingerprints against grouping by value, in bytes moved and time.
+
+`METASTORE_BENCH_PRINTS=6000000` is the number of rows. Both begin at the table's own files, and end at the list of all
+values that occur at least twice.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import shutil
+import sys
+import tempfile
+import time
+from functools import partial
+from pathlib import Path
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.parquet as pq
+
+from benchmarks.data import FOLDER
+from benchmarks.measure import TaskTime, paired, ratio, stop
+from benchmarks.report import Row
+from metastore_assets.config import TableConfig
+from metastore_assets.formats import Memory, open_table_format
+from metastore_assets.formats.base import Fragment
+from metastore_assets.pipeline.print_exchange import exchanged_prints
+from metastore_assets.pipeline.print_values import PrintedColumn, values_of_rows
+from metastore_assets.spark.session import spark_session
+from metastore_assets.spark.tasks import run_tasks
+from metastore_assets.statistics.frequencies import sum_frequencies
+from metastore_assets.statistics.hashing import hash_values
+from metastore_assets.statistics.physical import canonical_array, physical_series
+from metastore_assets.statistics.prints import BITS, PrintCounter, Prints
+from metastore_assets.statistics.types import class_named
+
+ROWS = int(os.environ.get("METASTORE_BENCH_PRINTS", "1000000"))
+FILES = 4
+RUNS = 3
+REPEATED = 2000
+"""One value of so many rows occurs twice."""
+LEAST_SHARE = 8.0
+
+
+def run() -> list[Row]:
+    """Ratios: bytes that grouping shuffles to those that fingerprints do, candidates included; times likewise."""
+    from pyspark import cloudpickle
+
+    cloudpickle.register_pickle_by_value(sys.modules[__name__])  # workers need not have the benchmarks
+    FOLDER.mkdir(parents=True, exist_ok=True)
+    folder = Path(tempfile.mkdtemp(prefix="metastore-bench-", dir=FOLDER))
+    log = folder / "log"
+    log.mkdir()
+    expected = _write(folder / "rows")
+    spark = spark_session(
+        {
+            "spark.master": "local[2]",
+            "spark.driver.memory": "3g",
+            # Spark's own work deserves its optimizing compiler, which the Metastore's defaults trade for a fast start.
+            "spark.driver.extraJavaOptions": "-XX:TieredStopAtLevel=4",
+            **TaskTime(log).settings(),
+        }
+    )
+    table = TableConfig(name="bench", uri=str(folder / "rows"))
+    snapshot = open_table_format(table, Memory()).snapshot()
+    (field,) = snapshot.schema
+    column = PrintedColumn("code", "code", "string", field, 0, BITS, False)
+    found: dict[str, tuple[int, int]] = {}
+    moved: list[int] = []
+
+    def group() -> None:
+        frame = spark.read.parquet(str(folder / "rows")).groupBy("code").count().where("count > 1")
+        counts = frame.toArrow()["count"].to_numpy()
+        found["group"] = len(counts), int(counts.sum())
+
+    def fingerprints() -> None:
+        read, write = partial(_prints, column), _several
+        parts = exchanged_prints(spark, read, list(snapshot.fragments), ROWS, BITS, write)
+        candidates = np.sort(np.concatenate([own.prints for own in parts]))
+        lists = run_tasks(spark, partial(values_of_rows, column, candidates), list(snapshot.fragments))
+        whole = sum_frequencies((own, 1) for own in lists)
+        counts = whole.counts.to_numpy()
+        found["prints"] = int((counts > 1).sum()), int(counts[counts > 1].sum())
+        moved.append(candidates.nbytes * len(snapshot.fragments) + sum(own.values.nbytes for own in lists))
+
+    try:
+        for action in (group, fingerprints):
+            action()
+        if found["group"] != expected or found["prints"] != expected:
+            raise AssertionError(f"{expected} values and rows repeat, not {found}")
+        grouped_bytes, own_bytes = _shuffled(log, group), _shuffled(log, fingerprints)
+        own, peer = paired(RUNS, fingerprints, group)
+    finally:
+        stop(spark)
+        shutil.rmtree(folder)
+    own_bytes += moved[-1]
+    print(
+        f"{ROWS:,} texts of 32 characters: grouping shuffles {grouped_bytes / 1e6:.1f} MB, fingerprints move "
+        f"{own_bytes / 1e6:.1f} MB ({own_bytes / ROWS:.2f} bytes a value)"
+    )
+    return [
+        Row(f"bytes moved to find what repeats of {ROWS:,} texts (MB)", [own_bytes / 1e6], [grouped_bytes / 1e6],
+            grouped_bytes / own_bytes, LEAST_SHARE),
+        Row("time of that", own, peer, ratio(peer, own), 1.0),
+    ]  # fmt: skip
+
+
+def _write(folder: Path) -> tuple[int, int]:
+    """Hexadecimal texts in several files; how many values repeat, and in how many rows."""
+    draw = np.random.default_rng(8)
+    folder.mkdir()
+    repeated = draw.bytes(16 * (ROWS // REPEATED))
+    size = ROWS // FILES
+    for at in range(FILES):
+        own = repeated if at < 2 else b""
+        data = (own + draw.bytes(16 * size - len(own))).hex()
+        offsets = pa.py_buffer(np.arange(size + 1, dtype=np.int32) * 32)
+        texts = pa.StringArray.from_buffers(size, offsets, pa.py_buffer(data.encode()))
+        pq.write_table(pa.table({"code": texts}), folder / f"{at}.parquet", use_dictionary=False)
+    return ROWS // REPEATED, 2 * (ROWS // REPEATED)
+
+
+def _prints(column: PrintedColumn, fragment: Fragment) -> Prints:
+    """The fingerprints of a file's rows, as profiling takes them."""
+    cls, counter = class_named(column.type_class), PrintCounter()
+    with fragment.source.open() as reader:
+        for chunk in reader.read(column.field):
+            values = physical_series(chunk, cls)
+            hashes, _ = hash_values(canonical_array(values, cls), cls)
+            counter.add(hashes, np.ones(len(values), np.int64))
+    return counter.total()
+
+
+def _several(_range: int, total: Prints) -> Prints:
+    return total.part(total.counts > 1)
+
+
+def _shuffled(log: Path, action: object) -> int:
+    """Bytes that an action's tasks write for others to read."""
+    before = _written(log)
+    assert callable(action)
+    action()
+    return _written(log) - before
+
+
+def _written(log: Path) -> int:
+    time.sleep(1.5)  # The listener writes behind the job.
+    total = 0
+    for path in log.iterdir():
+        with path.open(encoding="utf-8") as lines:
+            for line in lines:
+                if '"SparkListenerTaskEnd"' in line:
+                    total += json.loads(line)["Task Metrics"]["Shuffle Write Metrics"]["Shuffle Bytes Written"]
+    return total

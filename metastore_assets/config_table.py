@@ -1,0 +1,203 @@
+"""What `metastore.yaml` says of one table, as pydantic models."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Mapping
+from datetime import date, datetime
+from typing import Any, Literal
+
+from pydantic import (
+    ConfigDict,
+    Field,
+    PrivateAttr,
+    field_validator,
+    model_validator,
+)
+
+from metastore_assets.config_policy import ColumnPolicy, ConfigModel, References
+
+_NAME = re.compile(r"[A-Za-z][A-Za-z0-9_-]{0,99}")
+
+
+class SensorConfig(ConfigModel):
+    """How often the table's commit sensor looks, in seconds."""
+
+    interval: int = Field(default=30, ge=1)
+
+
+class CatalogConfig(ConfigModel):
+    """An Iceberg catalog: its kind, and whatever properties pyiceberg takes for it (`uri`, `warehouse`, `token`, …)."""
+
+    model_config = ConfigDict(extra="allow", frozen=True)
+
+    type: Literal["sql", "rest", "glue", "hive"]
+    name: str = ""
+    """Its key under `catalogs`, which catalogs in SQL databases have their tables under."""
+
+    @property
+    def properties(self) -> dict[str, str]:
+        """All keys but the kind and the name, as pyiceberg takes them."""
+        return {key: str(_text(value)) for key, value in (self.model_extra or {}).items()}
+
+
+class TableConfig(ConfigModel):
+    """One table to keep statistics of: at a `uri`, or under its `identifier` in a `catalog`."""
+
+    name: str
+    uri: str = Field(min_length=1)
+    """`catalog://<catalog>/<identifier>` for a table in a catalog."""
+    catalog: str | CatalogConfig | None = None
+    """A name under `catalogs` (or `default`); its settings once the configuration is loaded."""
+    identifier: str | None = None
+    """Namespace and name in the catalog, with dots between: `db.sales`."""
+    format: Literal["delta", "files", "iceberg", "hudi"] | None = None
+    """Detected from what lies at `uri` when absent."""
+    storage_options: dict[str, str] = Field(default_factory=dict)
+    """Object-store settings for the table itself, as the format's library names them (`aws_region`, …)."""
+    at: str | None = None
+    """The state that is meant: a version (Delta), a branch, tag or snapshot id (Iceberg), an instant (Hudi), or a time
+    in ISO 8601, for the newest state committed up to then. Absent: the newest."""
+    partitions: dict[str, tuple[str, ...]] = Field(default_factory=dict)
+    """By partition column, patterns (`2024-*`) of which a value must fit one: other partitions are left out."""
+    relocate: dict[str, str] = Field(default_factory=dict)
+    """Of a moved table: recorded location prefixes and where the files lie now. The longest one that fits counts."""
+    allow: tuple[str, ...] = ()
+    """Prefixes of locations outside of the table's own store that its metadata may name."""
+    confine: bool = False
+    """Whether only what is below the table's own location is read, whatever `allow` and `relocate` say."""
+    options: dict[str, Any] = Field(default_factory=dict)
+    """Reader options of the format. Files: `template` (`{year:int}/{month}`); of CSV files also `header`, `delimiter`,
+    `quote`, `escape`, `escape_unquoted`, `encoding`, `null_values`, `skip_initial_space`, `skip_blank_lines`."""
+    declared: dict[str, str] = Field(default_factory=dict, alias="schema")
+    """Of plain files: types by column (dotted path) that count instead of those that the files say or are found to fit,
+    as SQL (`decimal(10,2)`) or statistics (`decimal128(10, 2)`) name them."""
+    columns: dict[str, ColumnPolicy] = Field(default_factory=dict)
+    """Policy by column (dotted leaf path). The key `default` is the policy of every column not named."""
+    statistics: References = ()
+    """User-defined statistics of all columns of the types that they are for, where `columns` says nothing else."""
+    sensor: SensorConfig = SensorConfig()
+    _hidden_key: bytes | None = PrivateAttr(None)
+
+    @model_validator(mode="before")
+    @classmethod
+    def _one_place(cls, value: Any) -> Any:
+        if not isinstance(value, Mapping) or (value.get("catalog") is None and value.get("identifier") is None):
+            return value
+        if value.get("catalog") is None or value.get("identifier") is None:
+            raise ValueError("catalog and identifier go together: the one says where the other is a table")
+        name = getattr(value["catalog"], "name", value["catalog"])
+        uri = f"catalog://{name}/{value['identifier']}"
+        if value.get("uri") not in (None, uri):
+            raise ValueError("a table has either a uri, or a catalog and an identifier")
+        if value.get("format") not in (None, "iceberg"):
+            raise ValueError(f"tables in catalogs are Iceberg tables, not {value['format']}")
+        return {**value, "uri": uri, "format": "iceberg"}
+
+    @field_validator("name")
+    @classmethod
+    def _name(cls, value: str) -> str:
+        if not _NAME.fullmatch(value):
+            raise ValueError("a letter, then up to 99 letters, digits, `_` or `-`")
+        return value
+
+    @field_validator("partitions", mode="before")
+    @classmethod
+    def _one_or_more(cls, value: Any) -> Any:
+        """A pattern alone stands for a list of one. YAML reads a bare 2024 or date as something else than text."""
+        if not isinstance(value, Mapping):
+            return value
+        lists = {column: given if isinstance(given, list | tuple) else [given] for column, given in value.items()}
+        return {column: tuple(map(_text, given)) for column, given in lists.items()}
+
+    @field_validator("allow", mode="before")
+    @classmethod
+    def _prefixes(cls, value: Any) -> Any:
+        return listed(value)
+
+    @field_validator("at", mode="before")
+    @classmethod
+    def _at_as_text(cls, value: Any) -> Any:
+        return value if value is None else _text(value)
+
+    @model_validator(mode="after")
+    def _lists_have_values(self) -> TableConfig:
+        for column in self.columns:
+            policy = self.policy(column)
+            if policy.needs_lists and (policy.frequencies == "off" or policy.values == "hidden"):
+                against = "frequencies: off" if policy.frequencies == "off" else "values: hidden"
+                key = policy.needs_lists
+                raise ValueError(
+                    f"columns.{column}: `{key}: on` takes a list of all values, and `{against}` keeps none: "
+                    f"leave that out, or give the column `{key}: off`"
+                )
+            if policy.needs_lists and policy.is_printed:
+                raise ValueError(
+                    f"columns.{column}: `{policy.needs_lists}: on` takes a list of all values, and "
+                    "`algorithm: fingerprints` keeps those that occur at least twice: `algorithm: lists` keeps all"
+                )
+            given = self.columns[column].model_fields_set
+            if "algorithm" in given and policy.algorithm != "auto" and policy.frequencies != "repeated":
+                raise ValueError(
+                    f"columns.{column}: `algorithm: {policy.algorithm}` is for `frequencies: repeated`, and it has "
+                    f"`frequencies: {policy.frequencies}`: leave the algorithm out, or change the frequencies"
+                )
+        return self
+
+    def policy(self, column: str) -> ColumnPolicy:
+        """The policy of the column with this dotted leaf path: its own keys over `default`'s over the built-in ones.
+
+        Values inside a struct, list or map are hidden where its own are.
+        """
+        policy = self.columns.get("default", ColumnPolicy())
+        if "statistics" not in policy.model_fields_set:
+            policy = policy.model_copy(update={"statistics": self.statistics})
+        own = self.columns.get(column) if column != "default" else None
+        if own is not None:
+            policy = policy.model_copy(update={key: getattr(own, key) for key in own.model_fields_set})
+        # What is inside a column is as hidden as the column.
+        if any(each.values == "hidden" and column.startswith(f"{name}.") for name, each in self.columns.items()):
+            policy = policy.model_copy(update={"values": "hidden"})
+        # Every list of all values gives ranks; by partition it is kept beside it.
+        if policy.needs_lists and policy.frequencies == "auto":
+            policy = policy.model_copy(update={"frequencies": "all"})
+        if policy.needs_lists and policy.is_open:
+            policy = policy.model_copy(update={"algorithm": "lists"})
+        return policy
+
+    @property
+    def hides_values(self) -> bool:
+        """Whether a policy hides values of some column."""
+        return any(policy.values == "hidden" for policy in self.columns.values())
+
+    @property
+    def hidden_key(self) -> bytes | None:
+        """The key that columns' keys for hidden values are made from, where it is known."""
+        return self._hidden_key
+
+    def keyed(self, key: bytes) -> TableConfig:
+        """The same table with that key."""
+        copy = self.model_copy()
+        copy._hidden_key = key
+        return copy
+
+    def policies_of_unknown_columns(self, known: set[str]) -> list[str]:
+        """Names under `columns` that are no column of the table: a typing error that would else be ignored."""
+        return sorted(set(self.columns) - known - {"default"})
+
+
+def listed(value: Any) -> Any:
+    """Prefixes of locations; one alone stands for a list of one. An empty one would be the current folder."""
+    given = [value] if isinstance(value, str) else value
+    if isinstance(given, list | tuple) and not all(isinstance(prefix, str) and prefix.strip() for prefix in given):
+        raise ValueError("prefixes of locations, such as s3://bucket/folder/")
+    return given
+
+
+def _text(value: Any) -> Any:
+    """What was written without quotes in YAML, as text again."""
+    if isinstance(value, bool):
+        return "true" if value else "false"
+    if isinstance(value, datetime):
+        return value.isoformat(sep=" ")
+    return str(value) if isinstance(value, int | float | date) else value

@@ -1,0 +1,74 @@
+"""Columns that are kept by fingerprints: the dataflow of their lists, which have the values that may occur twice.
+
+    fingerprints of the fragments that came (+) and went (−)
+      → prints       sum, by (column, print): frequency        of every value; two values may share one
+    values that were read for the fingerprints that occur at least twice
+      → values       sum, by (column, value): frequency        and so on, as of listed columns
+
+`values` has exactly the values whose fingerprint occurs at least twice in the table: so every value that does, and now
+and then one that shares its fingerprint with another. All others occur once, and are counted by what is left.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass, field
+from typing import Any
+
+import pyarrow as pa
+
+from metastore_assets.lists import graph
+from metastore_assets.lists.graph import FOLDER, list_stages
+from metastore_assets.produce import Dataflow, DeltaRoot, Executor, FlowState, Rows, SumStage
+from metastore_assets.statistics.prints import BITS
+from metastore_assets.store.objects import ObjectStore
+
+PRINTS, PRINT_DELTAS = "prints", "print_deltas"
+PRINT_ROWS = Rows(pa.schema({"column": pa.string(), "print": pa.int64()}), pa.schema({"frequency": pa.int64()}))
+
+
+@dataclass(frozen=True)
+class PrintedLists:
+    """The columns of a table that are kept by fingerprints, at one moment."""
+
+    columns: Mapping[str, str] = field(default_factory=dict)
+    """By field id, the class of their values."""
+    value_counts: Mapping[str, int] = field(default_factory=dict)
+    """By field id, how many values they have, each as often as it occurs."""
+    flow: FlowState = field(default_factory=FlowState)
+    bits: int = BITS
+    """Width of the fingerprints."""
+
+    def is_same(self, other: PrintedLists) -> bool:
+        """Whether these are the same files, of the same columns."""
+        return (self.columns, self.bits) == (other.columns, other.bits) and self.flow.paths() == other.flow.paths()
+
+    def to_json(self) -> dict[str, Any]:
+        """As it is stored."""
+        counts = dict(self.value_counts)
+        return {"columns": dict(self.columns), "value_counts": counts, "flow": self.flow.to_json(), "bits": self.bits}
+
+    @classmethod
+    def from_json(cls, fields: Mapping[str, Any]) -> PrintedLists:
+        """The inverse."""
+        return cls(
+            dict(fields["columns"]), dict(fields["value_counts"]), FlowState.from_json(fields["flow"]), fields["bits"]
+        )
+
+
+def printed_flow(store: ObjectStore, classes: Iterable[str], *, executor: Executor | None = None) -> Dataflow:
+    """The dataflow of the columns of some classes, by name, whose files lie beside those of listed columns."""
+    nodes = [
+        DeltaRoot(PRINT_DELTAS, PRINT_ROWS),
+        SumStage(PRINTS, (PRINT_DELTAS,), ("column", "print"), ("frequency",), is_followed=False),
+        *(node for name in sorted(set(classes)) for node in list_stages(name)),
+    ]
+    return Dataflow(store, nodes, executor=executor, settings=graph.SETTINGS, folder=FOLDER)
+
+
+def with_singletons(counts: list[tuple[int, int]], values: int) -> list[tuple[int, int]]:
+    """(Frequency, number of values that occur so often) of a column of so many values in all, of which `counts` are of
+    those that are in its list."""
+    repeated = [(frequency, number) for frequency, number in counts if frequency > 1]
+    singletons = values - sum(frequency * number for frequency, number in repeated)
+    return [(1, singletons), *repeated] if singletons else repeated

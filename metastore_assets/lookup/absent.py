@@ -1,0 +1,23 @@
+"""What is known of a column in a partition that was profiled before there was one."""
+
+from __future__ import annotations
+
+from metastore_assets.config import KeptPolicy
+from metastore_assets.statistics.column import ColumnStatistics
+from metastore_assets.statistics.leaves import LeafColumn
+from metastore_assets.statistics.profile import all_null_statistics
+from metastore_assets.store.manifest import Decision
+
+
+def row_of_nulls(
+    leaf: LeafColumn, rows: int, of_table: ColumnStatistics, decision: Decision | None
+) -> ColumnStatistics:
+    """The statistics of a column that is null in so many rows, kept as the table's of that column are."""
+    policy = KeptPolicy()
+    if of_table.frequencies == "off":
+        policy = KeptPolicy(frequencies="off")
+    elif of_table.frequencies == "repeated":
+        policy = KeptPolicy(frequencies="repeated", algorithm="fingerprints")
+    elif of_table.frequencies == "estimated" or (decision is not None and decision.frequencies == "estimated"):
+        policy = KeptPolicy(frequencies="estimated")
+    return all_null_statistics(leaf, rows, policy)

@@ -1,0 +1,100 @@
+"""A step of a column kept by fingerprints is the difference of two counts, whatever shares a fingerprint."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Sequence
+from dataclasses import dataclass
+from functools import partial
+
+import numpy as np
+import pyarrow as pa
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from metastore_assets.errors import CorruptionError
+from metastore_assets.pipeline.print_changes import change_of
+from metastore_assets.pipeline.print_values import PrintedColumn, is_among
+from metastore_assets.statistics.frequencies import EMPTY, Frequencies, sum_frequencies
+from metastore_assets.statistics.prints import Numbers, Prints, narrowed, prints_of, prints_of_list, sum_prints
+
+BITS = 3
+"""Of thirty values, every fingerprint is of four."""
+COLUMN = PrintedColumn("x", "x", "int64", pa.field("x", pa.int64()), 0, BITS, False)
+FRAGMENT = st.lists(st.integers(0, 30), max_size=8)
+
+
+def listed(values: Sequence[int]) -> Frequencies:
+    counts = sorted(Counter(values).items())
+    return Frequencies(pa.array([own for own, _ in counts], pa.int64()), pa.array([n for _, n in counts], pa.int64()))
+
+
+def prints(fragments: Sequence[Sequence[int]]) -> Prints:
+    return sum_prints(narrowed(prints_of_list(listed(own)), BITS) for own in fragments)
+
+
+def found(fragments: Sequence[Sequence[int]], wanted: Numbers) -> Frequencies:
+    return sum_frequencies((COLUMN.within(listed(own), wanted), 1) for own in fragments)
+
+
+@dataclass
+class Told:
+    """What the lists of some fragments would say."""
+
+    fragments: Sequence[Sequence[int]]
+
+    def totals(self, asked: Numbers) -> Numbers:
+        return prints(self.fragments).counts_of(asked)
+
+    def values(self, asked: Prints, new: Frequencies) -> Frequencies:
+        assert (asked.counts >= 2).all()
+        return COLUMN.within(candidates(self.fragments), asked.prints)
+
+
+def candidates(fragments: Sequence[Sequence[int]]) -> Frequencies:
+    """What the list has to hold: the values whose fingerprint occurs at least twice."""
+    whole, total = listed([value for own in fragments for value in own]), prints(fragments)
+    if not len(whole):
+        return EMPTY
+    chosen = pa.array(is_among(prints_of(whole, BITS), total.prints[total.counts >= 2]))
+    return Frequencies(whole.values.filter(chosen), whole.counts.filter(chosen))
+
+
+def told(values: Frequencies) -> dict[int, int]:
+    return dict(zip(values.values.to_pylist(), values.counts.to_pylist(), strict=True))
+
+
+@given(st.lists(FRAGMENT, max_size=5), st.lists(FRAGMENT, max_size=3), st.lists(FRAGMENT, max_size=3))
+def test_a_step_leads_to_what_there_is(stay: list[list[int]], went: list[list[int]], came: list[list[int]]) -> None:
+    before = candidates([*stay, *went])
+    asked_for: list[int] = []
+
+    def find_old(wanted: Numbers) -> Frequencies:
+        asked_for.extend(wanted)
+        return found(stay, wanted)
+
+    change = change_of(
+        COLUMN,
+        prints(came),
+        prints(went),
+        Told([*stay, *went]),
+        partial(found, came),
+        find_old,
+    )
+    assert told(sum_frequencies([(before, 1), (change.values, 1)])) == told(candidates([*stay, *came]))
+    after, sums = prints([*stay, *came]), prints([*stay, *went])
+    asked = np.arange(2**BITS)
+    assert (sums.counts_of(asked) + change.prints.counts_of(asked)).tolist() == after.counts_of(asked).tolist()
+    assert change.rows == sum(map(len, came)) - sum(map(len, went))
+    assert (change.prints.counts != 0).all()
+    if not came and len(set(prints_of(before, BITS).tolist())) == len(before):
+        assert not asked_for, "what only goes, and shares no fingerprint, is not read"
+
+
+def test_values_that_are_not_there_are_found_out() -> None:
+    nothing = Told([])
+    with pytest.raises(CorruptionError, match="changed in place"):
+        change_of(COLUMN, prints([[1, 1]]), prints([]), nothing, lambda wanted: EMPTY, lambda wanted: EMPTY)
+    with pytest.raises(CorruptionError, match="more values of a fingerprint went"):
+        change_of(COLUMN, prints([]), prints([[1]]), nothing, partial(found, []), partial(found, []))

@@ -1,0 +1,89 @@
+"""Fingerprints of many values are summed, and their values read, by Spark's tasks."""
+
+from __future__ import annotations
+
+import random
+from functools import partial
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import numpy as np
+import pyarrow as pa
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from metastore_assets.errors import CorruptionError
+from metastore_assets.pipeline import prints
+from metastore_assets.pipeline.print_exchange import decoded, encoded, exchanged_prints
+from metastore_assets.pipeline.refresh import refresh
+from metastore_assets.statistics.prints import BITS, Prints, counted_prints, sum_prints
+from tests.pipeline.support import everything_on_spark
+from tests.pipeline.test_prints import Lake, change, check, rows
+
+if TYPE_CHECKING:
+    from pyspark.sql import SparkSession
+
+PRINTS = st.dictionaries(st.integers(0, 2**BITS - 1), st.integers(1, 2**40)).map(
+    lambda own: counted_prints(np.array(list(own), np.int64), np.array(list(own.values()), np.int64))
+)
+
+
+@given(PRINTS)
+def test_what_is_sent_arrives(own: Prints) -> None:
+    assert decoded(pa.py_buffer(encoded(own))).equals(own)
+
+
+@given(st.lists(PRINTS, max_size=4))
+def test_sums_are_those_of_each_fingerprint(parts: list[Prints]) -> None:
+    expected: dict[int, int] = {}
+    for part in parts:
+        for value, count in zip(part.prints.tolist(), part.counts.tolist(), strict=True):
+            expected[value] = expected.get(value, 0) + count
+    total = sum_prints(parts)
+    assert dict(zip(total.prints.tolist(), total.counts.tolist(), strict=True)) == expected
+    assert total.prints.tolist() == sorted(expected)
+
+
+def _read(seed: int) -> Prints:
+    return counted_prints(np.random.default_rng(seed).integers(0, 2**12, 3_000), None)
+
+
+def _failing(seed: int) -> Prints:
+    raise CorruptionError(f"profile {seed} is damaged")
+
+
+def _keep(number: int, total: Prints) -> tuple[int, Prints]:
+    return number, total
+
+
+@pytest.mark.spark
+def test_ranges_come_together(spark: SparkSession) -> None:
+    found = exchanged_prints(spark, _read, [1, 2, 3], 20_000_000, 12, _keep)
+    assert len(found) > 2
+    ordered = [own for _, own in sorted(found, key=lambda one: one[0])]
+    whole = Prints(*(np.concatenate(own) for own in zip(*((o.prints, o.counts) for o in ordered), strict=True)))
+    assert whole.equals(sum_prints(map(_read, [1, 2, 3])))
+    with pytest.raises(CorruptionError, match="is damaged"):
+        exchanged_prints(spark, _failing, [1, 2], 10, 12, _keep)
+
+
+@pytest.mark.long
+@pytest.mark.spark
+def test_a_history_on_spark(spark: SparkSession, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(prints, "TABLE_BITS", 7)
+    monkeypatch.setattr(prints, "_MANY", 100)
+    monkeypatch.setattr(prints, "_LEAST_ROWS", 150)
+    draw, gone = random.Random(3), []
+    lake = Lake(tmp_path)
+    config = lake.config.model_copy(update={"engine": "spark"})
+    run = partial(refresh, config, config.tables[0], lambda: spark)
+    for part in range(4):
+        lake.put(rows(draw, 60), part % 2)
+    with everything_on_spark():
+        for number in range(2):
+            run(full=number == 1)
+            check(lake)
+            change(lake, draw, gone)
+        run()
+    check(lake)

@@ -1,0 +1,167 @@
+"""Columns kept by fingerprints: what occurs twice is listed exactly, whatever came and went, however much collides."""
+
+from __future__ import annotations
+
+import math
+import random
+from collections import Counter
+from pathlib import Path
+from typing import Any
+
+import duckdb
+import pyarrow as pa
+import pyarrow.parquet as pq
+import pytest
+
+from metastore_assets.config import MetastoreConfig, TableConfig
+from metastore_assets.lists import graph
+from metastore_assets.lookup import Metastore, TableLookup
+from metastore_assets.pipeline import prints
+from metastore_assets.pipeline.refresh import RefreshResult, refresh
+from metastore_assets.produce import Settings
+
+RUNS = Settings(single_run_rows=0, bulk_share=1e9, base_share=1e9, fan_in=3, max_runs=9, row_group_rows=40)
+COLUMNS = {"code": pa.string(), "number": pa.float64(), "parts": pa.list_(pa.int64())}
+LEAVES = {"code": "code", "number": "number", "parts.element": "unnest(parts)"}
+PRINTED = {"frequencies": "repeated", "algorithm": "fingerprints"}
+
+
+class Lake:
+    """Files of rows in partitions, whose columns are kept by fingerprints; no Spark is needed for so few."""
+
+    def __init__(self, folder: Path, policy: dict[str, Any] | None = None) -> None:
+        self.folder = folder
+        self.policy = PRINTED if policy is None else policy
+        self.written = 0
+
+    @property
+    def config(self) -> MetastoreConfig:
+        own = TableConfig.model_validate(
+            {"name": "t", "uri": str(self.folder / "lake"), "columns": dict.fromkeys(LEAVES, self.policy)}
+        )
+        return MetastoreConfig(root=str(self.folder / "root"), engine="auto", tables=[own])
+
+    @property
+    def files(self) -> list[Path]:
+        return sorted((self.folder / "lake").rglob("*.parquet"))
+
+    def put(self, table: pa.Table, part: int = 0) -> Path:
+        self.written += 1
+        path = self.folder / "lake" / f"p={part}" / f"{self.written}.parquet"
+        path.parent.mkdir(parents=True, exist_ok=True)
+        pq.write_table(table, path)
+        return path
+
+    def refresh(self, **how: Any) -> RefreshResult:
+        return refresh(self.config, self.config.tables[0], _no_spark, **how)
+
+    @property
+    def table(self) -> TableLookup:
+        return Metastore(self.config.root).table("t")
+
+
+def _no_spark() -> Any:
+    raise AssertionError("so little needs no Spark")
+
+
+def rows(draw: random.Random, count: int) -> pa.Table:
+    """Values of which some repeat, in a file and across files."""
+
+    def code() -> str | None:
+        return draw.choice([None, f"{draw.randrange(150):03}", f"x{draw.randrange(10**6)}", ""])
+
+    def number() -> float | None:
+        return draw.choice([None, 0.0, -0.0, math.nan, draw.randrange(40) / 4, draw.random()])
+
+    columns = {
+        "code": [code() for _ in range(count)],
+        "number": [number() for _ in range(count)],
+        "parts": [[draw.randrange(60) for _ in range(draw.randrange(3))] for _ in range(count)],
+    }
+    return pa.table({name: pa.array(values, COLUMNS[name]) for name, values in columns.items()})
+
+
+def expected(lake: Lake, leaf: str) -> Counter[Any]:
+    """What DuckDB counts in the live files."""
+    if not lake.files:
+        return Counter()
+    query = f"""
+        select value, count(*) from (select {LEAVES[leaf]} as value from read_parquet(?, hive_partitioning = false))
+        where value is not null group by value
+    """
+    found = duckdb.execute(query, [[str(path) for path in lake.files]]).fetchall()
+    return Counter({repr(_plain(value)): count for value, count in found})
+
+
+def _plain(value: Any) -> Any:
+    return 0.0 if value == 0 and isinstance(value, float) else value
+
+
+def check(lake: Lake) -> None:
+    table = lake.table
+    for leaf in LEAVES:
+        counted = expected(lake, leaf)
+        repeated = {value: count for value, count in counted.items() if count > 1}
+        found = table.top(leaf, 10**9).values
+        assert {repr(_plain(value.as_py())): count for value, count in found} == repeated
+        assert len(found) == len(repeated)
+        spread = table.spread(leaf)
+        assert spread.distinct_count == len(counted)
+        assert spread.duplicate_count == len(repeated)
+        assert spread.singleton_count == len(counted) - len(repeated)
+        n = sum(counted.values())
+        entropy = -sum(count / n * math.log2(count / n) for count in counted.values())
+        assert spread.entropy == pytest.approx(entropy, abs=1e-9)
+        (row,) = table.statistics([leaf])
+        assert (row.frequencies, row.distinct_count_guarantee) == ("repeated", "exact")
+        assert (row.distinct_count, row.duplicate_count) == (len(counted), len(repeated))
+
+
+def change(lake: Lake, draw: random.Random, gone: list[tuple[Path, bytes]]) -> str:
+    """A random commit; what it was."""
+    kind = draw.choice(["append", "append", "delete", "overwrite", "rewrite", "restore", "compact"])
+    if kind == "append" or (len(lake.files) < 3 and kind != "restore"):
+        lake.put(rows(draw, draw.randrange(60)), draw.randrange(3))
+    elif kind == "restore":
+        for path, data in gone[-2:]:
+            path.parent.mkdir(exist_ok=True)
+            path.write_bytes(data)
+    elif kind == "compact":
+        own = lake.files[:2]
+        lake.put(pa.concat_tables([pq.read_table(path, partitioning=None) for path in own]))
+        for path in own:
+            path.unlink()
+    else:
+        path = draw.choice(lake.files)
+        gone.append((path, path.read_bytes()))
+        table = pq.read_table(path, partitioning=None)
+        path.unlink()
+        if kind == "rewrite":
+            lake.put(table.slice(len(table) // 2), 1)
+        elif kind == "overwrite":
+            lake.put(rows(draw, len(table)), 2)
+    return kind
+
+
+@pytest.mark.parametrize(
+    ("seed", "bits", "commits"),
+    [(1, 5, 2), *(pytest.param(seed, (5, 12, 48)[seed % 3], 12, marks=pytest.mark.long) for seed in range(2, 60))],
+)
+def test_what_occurs_twice_is_what_duckdb_counts(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, seed: int, bits: int, commits: int
+) -> None:
+    """After every commit of a random history; with five bits every fingerprint is of several values."""
+    monkeypatch.setattr(prints, "TABLE_BITS", bits)
+    monkeypatch.setattr(graph, "SETTINGS", RUNS)
+    draw = random.Random(1000 * bits + seed)
+    lake, gone = Lake(tmp_path), []
+    for part in range(5):
+        lake.put(rows(draw, 80), part % 3)
+    lake.refresh()
+    check(lake)
+    for _ in range(commits):
+        change(lake, draw, gone)
+        lake.refresh()
+        check(lake)
+    lake.refresh(full=True)
+    check(lake)
