@@ -6,6 +6,7 @@ import sys
 
 from benchmarks import (
     cold,
+    events,
     fingerprints,
     full,
     growth,
@@ -25,6 +26,7 @@ from benchmarks.report import Row, show
 
 BENCHMARKS = {
     "cold": cold.run,
+    "events": events.run,
     "incremental": incremental.run,
     "full": full.run,
     "fingerprints": fingerprints.run,

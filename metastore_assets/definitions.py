@@ -3,6 +3,7 @@
 from dagster import Definitions, in_process_executor
 
 from metastore_assets.assets.factory import refresh_job, table_assets
+from metastore_assets.assets.newest import newest_versions
 from metastore_assets.config import config_path, load_config
 from metastore_assets.resources.object_store import ObjectStoreResource
 from metastore_assets.resources.spark import SparkResource
@@ -11,10 +12,11 @@ from metastore_assets.sensors.commits import commit_sensor
 # A ConfigError here is what Dagster shows of a code location that cannot be loaded: file, key, value, what is allowed.
 _FILE = config_path()
 _METASTORE = load_config(_FILE)
+_NEWEST = newest_versions(_METASTORE)
 _JOBS = [refresh_job(table) for table in _METASTORE.tables]
 
 defs = Definitions(
-    assets=[asset for table in _METASTORE.tables for asset in table_assets(_METASTORE, table)],
+    assets=[asset for table in _METASTORE.tables for asset in table_assets(_METASTORE, table, _NEWEST.get(table.name))],
     jobs=_JOBS,
     sensors=[commit_sensor(table, job) for table, job in zip(_METASTORE.tables, _JOBS, strict=True)],
     resources={

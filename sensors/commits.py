@@ -20,7 +20,14 @@ from dagster import (
     sensor,
 )
 
-from metastore_assets.assets.names import KINDS, LEVELS, TABLE_TAG, TARGET_TAG, asset_key, job_name, sensor_name
+from metastore_assets.assets.names import (
+    KINDS,
+    TABLE_TAG,
+    TARGET_TAG,
+    asset_key,
+    partitions_key,
+    sensor_name,
+)
 from metastore_assets.assets.told import told_version
 from metastore_assets.config import TableConfig, load_config
 from metastore_assets.errors import ConfigError
@@ -43,7 +50,8 @@ _UNFINISHED = [
 ]
 _FINISHED = [DagsterRunStatus.SUCCESS, DagsterRunStatus.FAILURE, DagsterRunStatus.CANCELED]
 _SILENCE = 3600.0
-"""Seconds without an event after which a started run is taken for dead: its machine may have gone down with it."""
+"""Seconds without an event after which a started run is taken for dead: its machine may have gone down with it, and all
+who could say so. It is reported as failed: where runs are limited, others wait for those that seem to be at work."""
 
 
 def commit_sensor(table: TableConfig, job: "UnresolvedAssetJobDefinition") -> SensorDefinition:
@@ -125,17 +133,26 @@ def _has_layout(table: TableConfig, version: Version) -> bool:
 
 
 def _active_run(instance: DagsterInstance, table: str) -> str | None:
-    """An unfinished run that works on the table, however it was launched."""
+    """An unfinished run that works on the table, however it was launched. Runs that fell silent are ended here."""
     now = time.time()
-    for run in instance.get_runs(RunsFilter(statuses=_UNFINISHED)):
-        if _works_on(run, table) and not _is_dead(instance, run, now):
+    for run in _unfinished_runs(instance, table):
+        if not _is_dead(instance, run, now):
             return run.run_id
+        minutes = _SILENCE / 60
+        instance.report_run_failed(run, f"The run has said nothing for {minutes:.0f} minutes: it is taken for dead.")
     return None
 
 
-def _works_on(run: DagsterRun, table: str) -> bool:
-    keys = {asset_key(table, level, kind) for level in LEVELS for kind in KINDS}
-    return run.job_name == job_name(table) or bool(keys & set(run.asset_selection or ()))
+def _unfinished_runs(instance: DagsterInstance, table: str) -> list[DagsterRun]:
+    """Runs with the table's tag or job, which all get that start, and those launched last for one of its assets, which
+    may be waiting still. Two queries, however many runs of others there are."""
+    keys = [partitions_key(table), *(asset_key(table, kind) for kind in KINDS)]
+    launched = {record.asset_entry.last_run_id for record in instance.get_asset_records(keys)} - {None}
+    filters = [RunsFilter(tags={TABLE_TAG: table}, statuses=_UNFINISHED)]
+    if launched:
+        filters.append(RunsFilter(run_ids=sorted(filter(None, launched)), statuses=_UNFINISHED))
+    runs = {run.run_id: run for each in filters for run in instance.get_runs(each)}
+    return list(runs.values())
 
 
 def _is_dead(instance: DagsterInstance, run: DagsterRun, now: float) -> bool:

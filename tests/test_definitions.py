@@ -4,14 +4,23 @@ import os
 import runpy
 import subprocess
 import sys
+import threading
+import time
+from dataclasses import replace
 from pathlib import Path
 
+import pyarrow as pa
 import pytest
-from dagster import DefaultSensorStatus, Definitions, DynamicPartitionsDefinition
+from dagster import AssetKey, DefaultSensorStatus, Definitions, DynamicPartitionsDefinition
 
-from metastore_assets.config import CONFIG_VARIABLE
+from metastore_assets.assets import newest
+from metastore_assets.config import CONFIG_VARIABLE, MetastoreConfig
 from metastore_assets.errors import ConfigError
+from metastore_assets.store.objects import ObjectStore
+from metastore_assets.store.versions import VersionStore
+from tests.lookup.published import publish
 
+FILES = ("statistics", "frequencies", "histograms")
 REPOSITORY = Path(__file__).parents[1]
 CONFIG = """
 root: ./metastore
@@ -46,11 +55,59 @@ def test_every_table_has_the_same_assets(tmp_path: Path, monkeypatch: pytest.Mon
     expected: dict[str, object] = {}
     for table, group, kind in (("sales", "sales", "delta"), ("visits-eu", "visits_eu", "table")):
         expected[f"{table}/source"] = ([], group, [kind], None, True)
-        for file in ("statistics", "frequencies", "histograms"):
-            made = ["parquet", "spark"]
-            expected[f"{table}/partition/{file}"] = ([f"{table}/source"], group, made, f"{table}_partitions", False)
-            expected[f"{table}/table/{file}"] = ([f"{table}/partition/{file}"], group, made, None, False)
+        made = ["parquet", "spark"]
+        expected[f"{table}/partitions"] = ([f"{table}/source"], group, made, f"{table}_partitions", False)
+        for file in FILES:
+            expected[f"{table}/{file}"] = ([f"{table}/partitions"], group, made, None, False)
     assert found == expected
+
+
+def keys_of(definitions: Definitions, table: str = "sales") -> dict[str, list[str]]:
+    """By asset of the table, what it depends on."""
+    nodes = [node for node in definitions.resolve_asset_graph().asset_nodes if node.key.path[0] == table]
+    return {node.key.path[1]: sorted(key.path[1] for key in node.parent_keys) for node in nodes}
+
+
+@pytest.mark.parametrize("column", ["default", "price"])
+def test_ranks_have_an_asset_where_a_column_has_them(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, column: str
+) -> None:
+    text = CONFIG.replace("format: delta,", f"format: delta, columns: {{{column}: {{ranks: on}}}},")
+    definitions = load(tmp_path, monkeypatch, text)
+    assert keys_of(definitions)["ranks"] == ["partitions"]
+    assert "ranks" not in keys_of(definitions, "visits-eu")
+    assert AssetKey(["sales", "ranks"]) in definitions.resolve_job_def("sales_refresh").asset_layer.selected_asset_keys
+
+
+def test_what_the_newest_version_says_is_what_there_is(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """No asset of partitions where a table has none, and the format that was detected."""
+    text = "root: ./metastore\ntables: [{name: sales, uri: ./sales}, {name: flat, uri: ./flat}, {name: odd, uri: ./o}]"
+    base = publish(ObjectStore(str(tmp_path / "metastore")), pa.table({"x": [1, 2]})).version
+    for name, columns in (("sales", ("day",)), ("flat", ())):
+        versions = VersionStore(ObjectStore(str(tmp_path / "metastore")), name)
+        versions.publish(
+            replace(base, table=name, number=1, format="files", partition_columns=columns, lists=None, memory={})
+        )
+    odd = tmp_path / "metastore" / "odd" / "versions" / "1.json"
+    odd.parent.mkdir(parents=True)
+    odd.write_text("not JSON")
+    definitions = load(tmp_path, monkeypatch, text)
+    assert keys_of(definitions, "flat") == {"source": [], **{file: ["source"] for file in FILES}}
+    assert "partitions" in keys_of(definitions, "sales")
+    assert "partitions" in keys_of(definitions, "odd"), "what cannot be read is as good as unknown"
+    nodes = {node.key.to_user_string(): node for node in definitions.resolve_asset_graph().asset_nodes}
+    assert nodes["flat/source"].kinds == {"file"}
+
+
+def test_a_root_that_does_not_answer_holds_nothing_up(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A code location is loaded at every start of a run."""
+    stop = threading.Event()
+    monkeypatch.setattr(newest.VersionStore, "latest", lambda self: stop.wait(60))
+    started = time.monotonic()
+    config = MetastoreConfig.model_validate({"root": "r", "tables": [{"name": "a", "uri": "u"}]})
+    assert newest.newest_versions(config, 0.1) == {}
+    assert time.monotonic() - started < 30
+    stop.set()
 
 
 def test_every_table_has_one_job_and_one_sensor_that_runs(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -65,7 +122,7 @@ def test_every_table_has_one_job_and_one_sensor_that_runs(tmp_path: Path, monkey
     job = repository.get_job("sales_refresh")
     assert [node.name for node in job.nodes] == ["sales_profile"]
     assert sorted(key.to_user_string() for key in job.asset_layer.selected_asset_keys) == [
-        *(f"sales/table/{kind}" for kind in ("frequencies", "histograms", "statistics"))
+        *(f"sales/{kind}" for kind in ("frequencies", "histograms", "statistics"))
     ]
 
 
@@ -75,7 +132,7 @@ def test_names_that_dagster_reserves_are_no_problem(tmp_path: Path, monkeypatch:
     text = f"root: r\ntables: [{', '.join(f'{{name: {name}, uri: u}}' for name in names)}]"
     repository = load(tmp_path, monkeypatch, text).get_repository_def()
     assert len({sensor.name for sensor in repository.sensor_defs}) == len(names)
-    assert len(repository.asset_graph.materializable_asset_keys) == 6 * len(names)
+    assert len(repository.asset_graph.materializable_asset_keys) == 4 * len(names)
 
 
 def test_no_tables_are_no_error(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -1,56 +1,69 @@
-"""What a version has that Dagster has not been told yet: a comparison of two published versions."""
+"""What a version has that Dagster has not been told yet: a comparison of it with what Dagster knows."""
 
 from collections.abc import Collection, Mapping
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 
-from metastore_assets.assets.names import KINDS, Kind
+from metastore_assets.assets.names import KINDS, PARTITION_KINDS, Kind
 from metastore_assets.store.manifest import PartitionEntry, ProfileFiles, Version
 
 
 @dataclass(frozen=True)
-class Changes:
-    """What to report of a version. Keys in the order of the version, kinds in the order of reporting."""
+class Told:
+    """What Dagster was told of a table. Nothing, as it is made without arguments."""
 
-    partitions: tuple[tuple[PartitionEntry, tuple[Kind, ...]], ...]
-    """Partitions of which files changed, with the kinds of those files."""
+    version: Version | None = None
+    """The version that was reported last as a whole; None as well where that is not there any more."""
+    contents: Mapping[str, str] = field(default_factory=dict)
+    """By partition, the content id that it was reported with last."""
+    since: Mapping[str, int] = field(default_factory=dict)
+    """By partition, the number of the version that it was reported of last: of those that were reported since that
+    version, by runs that were killed or that told of no more."""
+
+
+@dataclass(frozen=True)
+class Changes:
+    """What to report of a version. Partitions in its order, kinds in the order of reporting."""
+
+    partitions: tuple[PartitionEntry, ...]
+    """Partitions of which files changed, or which Dagster shows as something else."""
     table: tuple[Kind, ...]
     """Kinds of table-level files that changed. Statistics always, when the version is new."""
 
 
-def changes_between(told: Version | None, now: Version) -> Changes:
-    """What `now` has that `told`, the version that was reported last, had not. Everything when there is none."""
-    before = {entry.key: shown_files(told, entry) for entry in told.partitions} if told else {}
-    partitions = []
-    for entry in now.partitions:
-        if told is not None and entry.version <= told.number and entry.key in before:
-            continue
-        files = shown_files(now, entry)
-        kinds = () if files is None else changed_kinds(before.get(entry.key), files)
-        if kinds:
-            partitions.append((entry, kinds))
+def changes_between(told: Told, now: Version, kinds: Collection[Kind] = KINDS) -> Changes:
+    """What `now` has that Dagster was not told: of the partitions, where the table has any, and of these kinds."""
+    before = {entry.key: entry for entry in told.version.partitions} if told.version else {}
+    entries = now.partitions if is_partitioned(now) else ()
+    partitions = tuple(entry for entry in entries if not _is_told(told, before.get(entry.key), now, entry))
     whole = shown_files(now)
-    table: set[Kind] = set() if whole is None else set(changed_kinds(shown_files(told), whole))
-    if told is None or told.number != now.number:
+    table: set[Kind] = set() if whole is None else set(changed_kinds(shown_files(told.version), whole))
+    if told.version is None or told.version.number != now.number:
         table.add("statistics")
-    return Changes(tuple(partitions), tuple(kind for kind in KINDS if kind in table))
+    return Changes(partitions, tuple(kind for kind in KINDS if kind in table and kind in kinds))
 
 
-def with_selected(
-    changes: Changes, now: Version, partitions: Mapping[Kind, Collection[str]], table: Collection[Kind]
-) -> Changes:
+def is_partitioned(version: Version) -> bool:
+    """Whether the table had partition columns when the version was published; else it is a partition of its own."""
+    return bool(version.partition_columns)
+
+
+def with_selected(changes: Changes, now: Version, partitions: Collection[str], table: Collection[Kind]) -> Changes:
     """The changes, and what was selected to be materialized: reported whether it changed or not."""
-    own = {entry.key: set(kinds) for entry, kinds in changes.partitions}
-    for kind, keys in partitions.items():
-        for key in keys:
-            own.setdefault(key, set()).add(kind)
+    wanted = {entry.key for entry in changes.partitions} | set(partitions)
     return Changes(
-        tuple(
-            (entry, tuple(kind for kind in KINDS if kind in own[entry.key]))
-            for entry in now.partitions
-            if entry.key in own
-        ),
+        tuple(entry for entry in now.partitions if entry.key in wanted),
         tuple(kind for kind in KINDS if kind in changes.table or kind in table),
     )
+
+
+def changes_left_by(others: Collection[str], changes: Changes) -> Changes:
+    """What is left when other runs tell of these partitions. The last of the runs tells of the table.
+
+    A report ends with the table's statistics, and Dagster takes the table's assets for outdated by partitions that were
+    told of after them.
+    """
+    left = tuple(entry for entry in changes.partitions if entry.key not in others)
+    return changes if len(left) == len(changes.partitions) else Changes(left, ())
 
 
 def shown_files(version: Version | None, entry: PartitionEntry | None = None) -> ProfileFiles | None:
@@ -73,8 +86,21 @@ def changed_kinds(before: ProfileFiles | None, now: ProfileFiles) -> tuple[Kind,
 
 
 def paths_of(files: ProfileFiles | None, kind: Kind) -> tuple[str, ...]:
-    """The files of one kind: none, one, or several parts."""
+    """The files of one kind: none, one, or several parts. Ranks are looked up in the lists of values."""
     if files is None:
         return ()
-    paths = getattr(files, kind)
+    paths = files.frequencies if kind == "ranks" else getattr(files, kind)
     return paths if isinstance(paths, tuple) else (paths,) if paths else ()
+
+
+def _is_told(told: Told, before: PartitionEntry | None, version: Version, entry: PartitionEntry) -> bool:
+    if told.contents.get(entry.key) != entry.content_id:
+        return False
+    if told.since.get(entry.key, 0) >= entry.version:
+        return True
+    if told.version is None or before is None:
+        return False  # Dagster forgot the partition when it had gone.
+    if entry.version <= told.version.number:
+        return True
+    files, shown = shown_files(version, entry), shown_files(told.version, before)
+    return all(paths_of(files, kind) == paths_of(shown, kind) for kind in PARTITION_KINDS)

@@ -14,12 +14,13 @@ from dagster import (
 )
 from pydantic import Field
 
-from metastore_assets.assets.names import KINDS, TABLE_TAG, asset_key, job_name, op_name
+from metastore_assets.assets.names import TABLE_TAG, asset_key, job_name, op_name, pool_name
 from metastore_assets.assets.run import refresh_and_report
-from metastore_assets.assets.specs import check_specs, profile_specs, source_spec
+from metastore_assets.assets.specs import check_specs, kinds_of, profile_specs, source_spec
 from metastore_assets.config import MetastoreConfig, TableConfig
 from metastore_assets.resources.object_store import ObjectStoreResource
 from metastore_assets.resources.spark import SparkResource
+from metastore_assets.store.manifest import Version
 
 if TYPE_CHECKING:
     from dagster._core.definitions.unresolved_asset_job_definition import UnresolvedAssetJobDefinition
@@ -28,27 +29,35 @@ if TYPE_CHECKING:
 class RefreshOptions(Config):
     """What can be chosen when a run is launched by hand."""
 
+    partitions: list[str] = Field(
+        default_factory=list,
+        description="Partitions to read again, whatever is stored of them: keys, or patterns (`day=2024-01-*`)",
+    )
     full: bool = Field(default=False, description="Read every file of the table again, whatever is stored of it")
 
 
-def table_assets(metastore: MetastoreConfig, table: TableConfig) -> list[AssetSpec | AssetsDefinition]:
+def table_assets(
+    metastore: MetastoreConfig, table: TableConfig, newest: Version | None
+) -> list[AssetSpec | AssetsDefinition]:
     """The source table and the one op that makes all its profiles.
 
     One op, because a refresh makes one version: partitions and table, all kinds of files. What of it is selected
     decides what is read again and what is a result of the run; everything that changed is reported in any case.
+    What there is depends on the newest version, if there is one.
 
-    The op is in no pool. Two runs of one table end well, and a pool that has a limit would keep the slot of a run that
-    was killed, so that the table was never refreshed again.
+    The op is in a pool of the table's own, because runs that people launch from an asset's page have no tag that a
+    limit could go by. Two runs of one table end well, but the second is of no use while the first works.
     """
 
     @multi_asset(
         name=op_name(table.name),
-        specs=profile_specs(table),
+        specs=profile_specs(table, newest),
         check_specs=check_specs(table),
         can_subset=True,
         # A range is one run, so one Spark application and one version.
         backfill_policy=BackfillPolicy.single_run(),
         op_tags={TABLE_TAG: table.name},
+        pool=pool_name(table.name),
     )
     def profile(
         context: AssetExecutionContext,
@@ -57,17 +66,23 @@ def table_assets(metastore: MetastoreConfig, table: TableConfig) -> list[AssetSp
         object_store: ObjectStoreResource,
     ) -> Iterator[Any]:
         yield from refresh_and_report(
-            context, metastore, table, spark.session, object_store.versions(table.name), full=config.full
+            context,
+            metastore,
+            table,
+            spark.session,
+            object_store.versions(table.name),
+            partitions=config.partitions,
+            full=config.full,
         )
 
-    return [source_spec(table), profile]
+    return [source_spec(table, newest), profile]
 
 
 def refresh_job(table: TableConfig) -> "UnresolvedAssetJobDefinition":
     """The job that brings one table up to its current snapshot: what the sensor runs for a commit."""
     return define_asset_job(
         job_name(table.name),
-        selection=[asset_key(table.name, "table", kind) for kind in KINDS],
+        selection=[asset_key(table.name, kind) for kind in kinds_of(table)],
         description=f"Bring the profiles of `{table.name}` up to the table's current snapshot: in one run, with one "
         "Spark application, whatever the number of changed partitions.",
         tags={TABLE_TAG: table.name},

@@ -1,7 +1,8 @@
 """What Dagster shows of one materialization, small enough for its event log."""
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from dataclasses import replace
+from posixpath import commonprefix
 
 import pyarrow as pa
 from dagster import MetadataValue, TableColumn, TableColumnConstraints, TableSchema, serialize_value
@@ -33,16 +34,43 @@ _CELL = 36
 _LONG_CELL = 200
 
 
-def profile_metadata(kind: Kind, glance: Glance, title: str, uris: Sequence[str], schema: pa.Schema) -> Metadata:
-    """Of one kind of file: where it is, what it is worth, and a look at it."""
-    metadata: dict[str, MetadataValue] = {  # type: ignore[type-arg]
-        "guarantee": MetadataValue.text(guarantee(kind, glance.rows)),
-        PICTURE: MetadataValue.md(picture(kind, glance, title)),
+def partition_metadata(glance: Glance, title: str) -> Metadata:
+    """Of a partition: what its numbers are worth, and a look at it.
+
+    Not its columns: an asset's page shows those of its newest event as if they were the table's.
+    """
+    return {
+        "guarantee": MetadataValue.text(guarantee("statistics", glance.rows)),
+        PICTURE: MetadataValue.md(picture("statistics", glance, title)),
     }
+
+
+def files_metadata(uris: Mapping[Kind, Sequence[str]]) -> Metadata:
+    """Where the files of each kind are: the folder, which is told once, and names in it."""
+    folder = commonprefix([uri for own in uris.values() for uri in own]).rpartition("/")[0]
+    told: dict[str, Sequence[str]] = {"folder": folder}
+    for kind, own in uris.items():
+        names = [uri.removeprefix(f"{folder}/") for uri in _first(own)]
+        if names:
+            told[kind] = names if len(names) > 1 else names[0]
+    return {"files": MetadataValue.json(told)} if folder else {}
+
+
+def profile_metadata(
+    kind: Kind, glance: Glance, title: str, uris: Sequence[str], schema: pa.Schema, ranked: Collection[str] = ()
+) -> Metadata:
+    """Of one kind of file: where it is, what it is worth, and a look at it. `ranked` are the columns with ranks."""
+    metadata: dict[str, MetadataValue] = {}  # type: ignore[type-arg]
+    if kind == "ranks":
+        names = _columns_told(row.column for row in glance.rows if row.column in ranked)
+        metadata["guarantee"] = MetadataValue.text(f"exact ranks and quantiles: {names}" if names else "no column")
+    else:
+        metadata["guarantee"] = MetadataValue.text(guarantee(kind, glance.rows))
+        metadata[PICTURE] = MetadataValue.md(picture(kind, glance, title))
     if uris:
         metadata["dagster/uri"] = MetadataValue.text(uris[0])
     if len(uris) > 1:
-        metadata["files"] = MetadataValue.json([*uris[:_MOST_FILES], *(["…"] if len(uris) > _MOST_FILES else [])])
+        metadata["files"] = MetadataValue.json(_first(uris))
     # Part of a schema would be shown as if columns had been dropped: all of it, if need be without facts, or none.
     for rows in (glance.rows if kind == "statistics" else (), ()):
         columns = column_schema(schema, rows)
@@ -156,9 +184,17 @@ def _with_exceptions(word: str, exceptions: Mapping[str, Sequence[str]]) -> str:
     told = []
     for what, columns in exceptions.items():
         if columns:
-            more = f" and {len(columns) - 4} more" if len(columns) > 4 else ""
-            told.append(f"{what}: {', '.join(short(column, 60) for column in columns[:4])}{more}")
+            told.append(f"{what}: {_columns_told(columns)}")
     return "; ".join([word, *told])
+
+
+def _columns_told(columns: Iterable[str]) -> str:
+    first, rest = (named := list(columns))[:4], len(named) - 4
+    return ", ".join(short(column, 60) for column in first) + (f" and {rest} more" if rest > 0 else "")
+
+
+def _first(uris: Sequence[str]) -> list[str]:
+    return [*uris[:_MOST_FILES], *(["…"] if len(uris) > _MOST_FILES else [])]
 
 
 def _of_kind(kind: Kind, column: ColumnPicture) -> ColumnPicture | None:

@@ -5,12 +5,13 @@ from typing import Literal, get_args
 
 from dagster import AssetKey, DynamicPartitionsDefinition
 
-Level = Literal["partition", "table"]
-Kind = Literal["histograms", "frequencies", "statistics"]
+Kind = Literal["histograms", "frequencies", "ranks", "statistics"]
 
-LEVELS: tuple[Level, ...] = get_args(Level)
 KINDS: tuple[Kind, ...] = get_args(Kind)
-"""In the order of reporting: the table's statistics come last and say that all the rest has been reported."""
+"""What a table has assets of, in the order of reporting: the statistics come last and say that all the rest has been
+reported."""
+PARTITION_KINDS: tuple[Kind, ...] = ("statistics", "frequencies", "histograms")
+"""What a partition has files of."""
 
 TABLE_TAG = "metastore/table"
 """Tag of runs and assets: the table's name."""
@@ -24,9 +25,14 @@ def source_key(table: str) -> AssetKey:
     return AssetKey([table, "source"])
 
 
-def asset_key(table: str, level: Level, kind: Kind) -> AssetKey:
-    """One kind of file at one level."""
-    return AssetKey([table, level, kind])
+def partitions_key(table: str) -> AssetKey:
+    """The profiles of the table's partitions, all kinds of files of a partition in one."""
+    return AssetKey([table, "partitions"])
+
+
+def asset_key(table: str, kind: Kind) -> AssetKey:
+    """One kind of file of the whole table."""
+    return AssetKey([table, kind])
 
 
 def identifier(table: str) -> str:
@@ -37,6 +43,11 @@ def identifier(table: str) -> str:
 def op_name(table: str) -> str:
     """The one op that refreshes a table."""
     return f"{identifier(table)}_profile"
+
+
+def pool_name(table: str) -> str:
+    """The pool of Dagster that the op is in: where pools have a limit, that many runs work on the table at once."""
+    return f"metastore_{identifier(table)}"
 
 
 def job_name(table: str) -> str:

@@ -7,16 +7,19 @@ from dagster import DagsterInstance
 _CHUNK = 1000
 
 
-def register_partitions(instance: DagsterInstance, name: str, keys: Sequence[str]) -> tuple[list[str], list[str]]:
+def register_partitions(
+    instance: DagsterInstance, name: str, keys: Sequence[str], *, remove: bool = True
+) -> tuple[list[str], list[str]]:
     """Make the keys registered under `name` those given. Returns the keys added, sorted, and those removed.
 
-    Ranges in Dagster follow the order of registration, so new keys are registered sorted.
+    Ranges in Dagster follow the order of registration, so new keys are registered sorted. Without `remove` keys that
+    are gone stay: Dagster tells ranges by their ends, and cannot read a range of which one is gone.
     """
     known = set(instance.get_dynamic_partitions(name))
     added = sorted(set(keys) - known)
-    removed = sorted(known - set(keys))
+    removed = sorted(known - set(keys)) if remove else []
     for start in range(0, len(added), _CHUNK):
         instance.add_dynamic_partitions(name, added[start : start + _CHUNK])
-    for key in removed:
+    for key in removed:  # Dagster removes one at a time.
         instance.delete_dynamic_partition(name, key)
     return added, removed

@@ -14,9 +14,18 @@ from dagster import (
     MetadataValue,
 )
 
-from metastore_assets.assets.changes import Changes, paths_of, shown_files
-from metastore_assets.assets.metadata import COMMITTED, SNAPSHOT, VERSION, Metadata, column_schema, profile_metadata
-from metastore_assets.assets.names import Kind, asset_key, source_key
+from metastore_assets.assets.changes import Changes, is_partitioned, paths_of, shown_files
+from metastore_assets.assets.metadata import (
+    COMMITTED,
+    SNAPSHOT,
+    VERSION,
+    Metadata,
+    column_schema,
+    files_metadata,
+    partition_metadata,
+    profile_metadata,
+)
+from metastore_assets.assets.names import PARTITION_KINDS, Kind, asset_key, partitions_key, source_key
 from metastore_assets.lookup import TableLookup
 from metastore_assets.pictures.glance import glance_at
 from metastore_assets.pictures.text import plural
@@ -27,7 +36,11 @@ from metastore_assets.store.objects import ObjectStore
 TABLE_COLUMNS = 8
 """Columns in a table's picture."""
 PARTITION_COLUMNS = 5
-"""Columns in a partition's picture: there may be thousands of these pictures in the event log."""
+"""Columns in a partition's picture."""
+MOST_PICTURES = 200
+"""Changed partitions up to which each is told with a picture: of more nobody looks at all, each takes reading several
+files and some 20 kB of the event log, and Dagster's SQLite keeps every event twice. Without, an event is below 1.9 kB:
+two of these fit into a page of SQLite, and one that is larger has a page to itself."""
 
 _CHUNK = 64
 _READERS = 8
@@ -47,6 +60,8 @@ class Report:
     """The table's folder in the root."""
     seconds: float
     """Of the refresh that the run made."""
+    ranked: frozenset[str] = frozenset()
+    """Columns that the configuration asks for ranks of."""
 
     @property
     def version(self) -> Version:
@@ -73,13 +88,15 @@ class Report:
         return AssetObservation(source_key(self.table), metadata=metadata)
 
     def partitions(self, changes: Changes) -> Iterator[AssetMaterialization]:
-        """One event for each changed kind of file of each changed partition."""
+        """One event for each changed partition."""
+        if len(changes.partitions) > MOST_PICTURES:
+            yield from (self._partition(entry, {}) for entry in changes.partitions)
+            return
         # Remote reads take turns waiting; local ones are held up by the interpreter's lock, not by the disk.
         with ThreadPoolExecutor(_READERS if self.objects.is_remote else 1) as readers:
             for start in range(0, len(changes.partitions), _CHUNK):
                 chunk = changes.partitions[start : start + _CHUNK]
-                for events in readers.map(lambda change: self._partition(*change), chunk):
-                    yield from events
+                yield from readers.map(lambda entry: self._partition(entry, self._look(entry)), chunk)
 
     def tables(
         self, kinds: Collection[Kind], selected: Collection[Kind], instance: DagsterInstance
@@ -94,44 +111,49 @@ class Report:
             "fragments": MetadataValue.int(version.fragment_count),
             "bytes": MetadataValue.int(version.bytes),
         }
+        tags = _source_tags(self.table)
+        if is_partitioned(version):
+            # Dagster would name the partitions from before the run, and then take the result for outdated by what the
+            # run itself told.
+            records = instance.fetch_materializations(partitions_key(self.table), limit=1).records
+            newest = str(records[0].storage_id) if records else _NO_EVENT
+            tags = _tags_of_input(partitions_key(self.table), version.content_id, newest)
         for kind in kinds:
-            key = asset_key(self.table, "table", kind)
+            key = asset_key(self.table, kind)
             uris = self._uris(None, kind)
             metadata = {
                 **self._common(),
                 **rows,
                 **counts,
-                **profile_metadata(kind, glance, title, uris, version.schema),
+                **profile_metadata(kind, glance, title, uris, version.schema, self.ranked),
             }
-            tags = _input_tags(asset_key(self.table, "partition", kind), version.content_id, instance)
             if kind in selected:
                 yield MaterializeResult(key, metadata=metadata, data_version=DataVersion(version.content_id), tags=tags)
             else:
                 yield AssetMaterialization(key, metadata=metadata, tags={**_version_tags(version.content_id), **tags})
 
-    def _partition(self, entry: PartitionEntry, kinds: Collection[Kind]) -> list[AssetMaterialization]:
-        glance = glance_at(self.lookup, entry.key, PARTITION_COLUMNS)
+    def _partition(self, entry: PartitionEntry, look: Metadata) -> AssetMaterialization:
+        files = {kind: self._uris(entry, kind) for kind in PARTITION_KINDS}
+        return AssetMaterialization(
+            partitions_key(self.table),
+            partition=entry.key,
+            metadata={
+                VERSION: MetadataValue.int(self.version.number),
+                "dagster/partition_row_count": MetadataValue.int(entry.row_count),
+                **files_metadata(files),
+                **look,
+            },
+            # What the partition is made of is in its content id: the source as a whole changes far more often.
+            tags={**_version_tags(entry.content_id), **_source_tags(self.table)},
+        )
+
+    def _look(self, entry: PartitionEntry) -> Metadata:
         title = f"{self.table} · {entry.key} · {plural(entry.row_count, 'row')} · version {self.version.number}"
-        counts = {
-            "dagster/partition_row_count": MetadataValue.int(entry.row_count),
+        return {
             "fragments": MetadataValue.int(entry.fragments),
             "bytes": MetadataValue.int(entry.bytes),
+            **partition_metadata(glance_at(self.lookup, entry.key, PARTITION_COLUMNS), title),
         }
-        # What the partition is made of is in its content id: the source as a whole changes far more often.
-        tags = {**_version_tags(entry.content_id), **_tags_of_input(source_key(self.table), _NEVER_OBSERVED, _NO_EVENT)}
-        return [
-            AssetMaterialization(
-                asset_key(self.table, "partition", kind),
-                partition=entry.key,
-                metadata={
-                    **self._common(),
-                    **counts,
-                    **profile_metadata(kind, glance, title, self._uris(entry, kind), self.version.schema),
-                },
-                tags=tags,
-            )
-            for kind in kinds
-        ]
 
     def _common(self) -> Metadata:
         return {
@@ -153,13 +175,9 @@ def _version_tags(content_id: str) -> Mapping[str, str]:
     }
 
 
-def _input_tags(key: AssetKey, data_version: str, instance: DagsterInstance) -> Mapping[str, str]:
-    """That the newest materializations of `key` went into a result.
-
-    Dagster would name those from before the run, and then take the result for outdated by what the run itself made.
-    """
-    records = instance.fetch_materializations(key, limit=1).records
-    return _tags_of_input(key, data_version, str(records[0].storage_id) if records else _NO_EVENT)
+def _source_tags(table: str) -> Mapping[str, str]:
+    """That a result follows from the table itself, which has no data version."""
+    return _tags_of_input(source_key(table), _NEVER_OBSERVED, _NO_EVENT)
 
 
 def _tags_of_input(key: AssetKey, data_version: str, event: str) -> Mapping[str, str]:

@@ -1,17 +1,21 @@
 """One run: refresh a table, then tell Dagster what changed."""
 
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Collection, Iterator, Sequence
+from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 from dagster import AssetExecutionContext, Failure, MetadataValue
 
-from metastore_assets.assets.changes import changes_between, with_selected
+from metastore_assets.assets.backfills import Backfill, backfill_of, is_first, version_covering
+from metastore_assets.assets.changes import changes_between, changes_left_by, is_partitioned, with_selected
 from metastore_assets.assets.checks import check_result
-from metastore_assets.assets.names import KINDS, asset_key, partitions_name
+from metastore_assets.assets.events import held_open, store_materialization
+from metastore_assets.assets.names import TABLE_TAG, asset_key, partitions_key, partitions_name
 from metastore_assets.assets.partitions import register_partitions
 from metastore_assets.assets.report import Report
-from metastore_assets.assets.told import is_observed, read_told_version
+from metastore_assets.assets.specs import kinds_of
+from metastore_assets.assets.told import is_observed, read_told
 from metastore_assets.config import MetastoreConfig, TableConfig
 from metastore_assets.errors import MetastoreError, PartitionNotFoundError
 from metastore_assets.formats import Memory, open_table_format
@@ -27,6 +31,21 @@ if TYPE_CHECKING:
 _SECONDS_BETWEEN_LOGS = 10.0
 
 
+@dataclass(frozen=True)
+class _Selection:
+    """What the run was launched for."""
+
+    partitions: tuple[str, ...] = ()
+    """Keys of the partitions that it is to materialize."""
+    backfill: Backfill | None = None
+    """That it is part of."""
+
+    @property
+    def others(self) -> frozenset[str]:
+        """Partitions that other runs of the backfill are to materialize."""
+        return self.backfill.keys - set(self.partitions) if self.backfill else frozenset()
+
+
 def refresh_and_report(
     context: AssetExecutionContext,
     config: MetastoreConfig,
@@ -34,21 +53,78 @@ def refresh_and_report(
     spark: Callable[[], "SparkSession"],
     versions: VersionStore,
     *,
+    partitions: Sequence[str],
     full: bool,
 ) -> Iterator[Any]:
     """Refresh the table and yield the events of the run.
 
-    Partitions that the run was launched for are read again; a run of the table-level assets reads what changed.
-    Yields, in this order: an observation of a snapshot not observed before, materializations of partition-level
-    files, of table-level files, and check results. Raises Failure with the message of what went wrong.
+    Partitions that the run was launched for are read again, as are those that `partitions` fits, keys or patterns; a
+    run of the table-level assets reads what changed. The first run of a backfill does the work of all its runs.
+    Tells, in this order: an observation of a snapshot not observed before, materializations of partitions, of
+    table-level files, and check results. All but those of partitions, which may be very many, are yielded. Raises
+    Failure with the message of what went wrong.
     """
+    if TABLE_TAG not in context.run.tags:  # The run was launched from an asset's page.
+        context.instance.add_run_tags(context.run.run_id, {TABLE_TAG: table.name})
     try:
-        wanted = _wanted_partitions(context, table, versions, spark)
-        result = refresh(config, table, spark, full=full, partitions=wanted, progress=_log_progress(context))
-        _log_result(context, result)
-        yield from _report(context, config, table, versions, result, wanted)
+        selection = _selection(context, table)
+        seconds = 0.0
+        covering = version_covering(versions, selection.backfill) if selection.backfill else None
+        if covering is not None:
+            _still_there(context, table, selection.partitions, {entry.key for entry in covering.partitions})
+            context.log.info("version %d has what the backfill is for", covering.number)
+        else:
+            wanted = _wanted(context, table, versions, spark, selection)
+            result = refresh(
+                config, table, spark, full=full, partitions=(*wanted, *partitions), progress=_log_progress(context)
+            )
+            _log_result(context, result)
+            seconds = result.seconds
+        with held_open(context.instance, context.run):
+            yield from _report(context, config, table, versions, selection, seconds)
     except MetastoreError as error:
         raise Failure(description=str(error), metadata={"error": MetadataValue.text(type(error).__name__)}) from error
+
+
+def _selection(context: AssetExecutionContext, table: TableConfig) -> _Selection:
+    if not (context.has_partition_key or context.has_partition_key_range):
+        return _Selection()
+    return _Selection(tuple(context.partition_keys), backfill_of(context.instance, context.run, table.name))
+
+
+def _wanted(
+    context: AssetExecutionContext,
+    table: TableConfig,
+    versions: VersionStore,
+    spark: Callable[[], "SparkSession"],
+    selection: _Selection,
+) -> tuple[str, ...]:
+    """The partitions to read again, of those that the table still has: the run's own, or all of its backfill's."""
+    if not selection.partitions:
+        return ()
+    snapshot = open_table_format(table, Memory(versions.memory), TaskReader(spark)).snapshot()
+    there = {fragment.partition_key for fragment in snapshot.fragments}
+    own = _still_there(context, table, selection.partitions, there)
+    backfill = selection.backfill
+    if backfill is None or not selection.others or not is_first(context.instance, context.run, backfill):
+        return own
+    context.log.info("reading all %d partitions of backfill %s", len(backfill.keys), backfill.id)
+    return tuple(sorted(backfill.keys & there))
+
+
+def _still_there(
+    context: AssetExecutionContext, table: TableConfig, asked: Sequence[str], there: Collection[str]
+) -> tuple[str, ...]:
+    gone = [key for key in asked if key not in there]
+    if len(gone) == len(asked):
+        raise PartitionNotFoundError(
+            f"table {table.name!r} no longer has partition {gone[0]!r}"
+            + (f" nor the {len(gone) - 1} others asked for" if len(gone) > 1 else "")
+            + f"; materialize `{asset_key(table.name, 'statistics').to_user_string()}` to see what it has"
+        )
+    if gone:
+        context.log.warning("no longer in the table: %d of %d partitions: %s", len(gone), len(asked), gone[:5])
+    return tuple(key for key in asked if key in there)
 
 
 def _report(
@@ -56,58 +132,38 @@ def _report(
     config: MetastoreConfig,
     table: TableConfig,
     versions: VersionStore,
-    result: RefreshResult,
-    wanted: tuple[str, ...],
+    selection: _Selection,
+    seconds: float,
 ) -> Iterator[Any]:
     instance = context.instance
     lookup = Metastore(config.root, config.storage_options).table(
         table.name
     )  # The newest: another run may have published since.
     version = lookup.version
-    added, removed = register_partitions(
-        instance, partitions_name(table.name), [entry.key for entry in version.partitions]
-    )
+    keys = [entry.key for entry in version.partitions] if is_partitioned(version) else []
+    # Runs of the backfill that are still to come name ranges of keys.
+    added, removed = register_partitions(instance, partitions_name(table.name), keys, remove=selection.backfill is None)
     if added or removed:
-        context.log.info("partitions: %d new, %d gone, %d in all", len(added), len(removed), len(version.partitions))
-    selected = context.selected_asset_keys
-    by_level = {
-        level: [kind for kind in KINDS if asset_key(table.name, level, kind) in selected]
-        for level in ("partition", "table")
-    }
+        context.log.info("partitions: %d new, %d gone, %d in all", len(added), len(removed), len(keys))
+    kinds = kinds_of(table)
+    selected = [kind for kind in kinds if asset_key(table.name, kind) in context.selected_asset_keys]
     changes = with_selected(
-        changes_between(read_told_version(instance, versions), version),
+        changes_left_by(selection.others, changes_between(read_told(instance, versions), version, kinds)),
         version,
-        dict.fromkeys(by_level["partition"], wanted),
-        by_level["table"],
+        selection.partitions if partitions_key(table.name) in context.selected_asset_keys else (),
+        selected,
     )
-    report = Report(table.name, lookup, versions.objects, result.seconds)
+    ranked = frozenset(row.column for row in lookup.statistics() if table.policy(row.column).ranks == "on")
+    report = Report(table.name, lookup, versions.objects, seconds, ranked)
     if not is_observed(instance, version):
         yield report.observation()
-    yield from report.partitions(changes)
-    yield from report.tables(changes.table, by_level["table"], instance)
+    if changes.partitions:
+        context.log.info("telling of %d partitions", len(changes.partitions))
+    for materialization in report.partitions(changes):
+        store_materialization(instance, context.run, materialization)
+    yield from report.tables(changes.table, selected, instance)
     for key in context.selected_asset_check_keys:
         yield check_result(key, version, lookup.statistics())
-
-
-def _wanted_partitions(
-    context: AssetExecutionContext, table: TableConfig, versions: VersionStore, spark: Callable[[], "SparkSession"]
-) -> tuple[str, ...]:
-    """The partitions that the run was launched for and that the table still has."""
-    if not (context.has_partition_key or context.has_partition_key_range):
-        return ()
-    asked = context.partition_keys
-    snapshot = open_table_format(table, Memory(versions.memory), TaskReader(spark)).snapshot()
-    there = {fragment.partition_key for fragment in snapshot.fragments}
-    gone = [key for key in asked if key not in there]
-    if len(gone) == len(asked):
-        raise PartitionNotFoundError(
-            f"table {table.name!r} no longer has partition {gone[0]!r}"
-            + (f" nor the {len(gone) - 1} others asked for" if len(gone) > 1 else "")
-            + f"; materialize `{'/'.join(asset_key(table.name, 'table', 'statistics').path)}` to see what it has"
-        )
-    if gone:
-        context.log.warning("no longer in the table: %d of %d partitions: %s", len(gone), len(asked), gone[:5])
-    return tuple(key for key in asked if key in there)
 
 
 def _log_progress(context: AssetExecutionContext) -> Callable[[Progress], None]:

@@ -1,41 +1,43 @@
-"""What Dagster was told last: its own event log says, so nothing is kept that could disagree with it."""
+"""What Dagster has been told of a table: read from its event log, which is the only place where that is written."""
 
-from dagster import AssetMaterialization, DagsterInstance
+from collections.abc import Mapping
 
+from dagster import (
+    AssetRecordsFilter,
+    DagsterEventType,
+    DagsterInstance,
+    EventLogRecord,
+)
+from dagster._core.definitions.data_version import DATA_VERSION_TAG
+
+from metastore_assets.assets.changes import Told
 from metastore_assets.assets.metadata import COMMITTED, SNAPSHOT, VERSION
-from metastore_assets.assets.names import asset_key, source_key
+from metastore_assets.assets.names import asset_key, partitions_key, source_key
 from metastore_assets.errors import StoreError
 from metastore_assets.store.manifest import Version
 from metastore_assets.store.versions import VersionStore
 
+_PAGE = 1000
+"""Events in memory at a time, and the most that Dagster gives at once."""
+
 
 def told_version(instance: DagsterInstance, table: str) -> tuple[int, str] | None:
-    """Number and content id of the version that was reported last; None when none was.
+    """Number and content id of the version that was reported last as a whole; None when none was.
 
     A report ends with the statistics of the table: a run that died before that has not reported its version.
     """
-    materialization = _latest(instance, table)
-    if materialization is None:
-        return None
-    number = materialization.metadata.get(VERSION)
-    content = (materialization.tags or {}).get("dagster/data_version")
-    if number is None or not isinstance(number.value, int) or content is None:
-        return None
-    return number.value, content
+    record = _last_report(instance, table)
+    return _version_of(record) if record else None
 
 
-def read_told_version(instance: DagsterInstance, versions: VersionStore) -> Version | None:
-    """The version that was reported last, if it is still there and still the same: a root may have been replaced."""
-    told = told_version(instance, versions.table)
-    if told is None:
-        return None
-    number, content = told
-    try:
-        version = versions.read(number)
-        tuple(version.partitions)  # Read now: a version whose entries have expired is nothing to compare with.
-    except StoreError:
-        return None
-    return version if version.content_id == content else None
+def read_told(instance: DagsterInstance, versions: VersionStore) -> Told:
+    """What was told of the table, up to the last event. Costs two queries, and what was told since the last report."""
+    last = _last_report(instance, versions.table)
+    return Told(
+        _read_version(versions, _version_of(last) if last else None),
+        _contents(instance, versions.table),
+        _since(instance, versions.table, last.storage_id if last else None),
+    )
 
 
 def is_observed(instance: DagsterInstance, version: Version) -> bool:
@@ -50,6 +52,52 @@ def is_observed(instance: DagsterInstance, version: Version) -> bool:
     return (snapshot and snapshot.value, committed and committed.value) == (version.snapshot, when)
 
 
-def _latest(instance: DagsterInstance, table: str) -> AssetMaterialization | None:
-    event = instance.get_latest_materialization_event(asset_key(table, "table", "statistics"))
-    return event.asset_materialization if event else None
+def _last_report(instance: DagsterInstance, table: str) -> EventLogRecord | None:
+    records = instance.fetch_materializations(asset_key(table, "statistics"), limit=1).records
+    return records[0] if records else None
+
+
+def _version_of(record: EventLogRecord) -> tuple[int, str] | None:
+    materialization = record.asset_materialization
+    if materialization is None:
+        return None
+    number = materialization.metadata.get(VERSION)
+    content = (materialization.tags or {}).get(DATA_VERSION_TAG)
+    if number is None or not isinstance(number.value, int) or content is None:
+        return None
+    return number.value, content
+
+
+def _read_version(versions: VersionStore, told: tuple[int, str] | None) -> Version | None:
+    """The version, if it is still there and still the same: a root may have been replaced."""
+    if told is None:
+        return None
+    number, content = told
+    try:
+        version = versions.read(number)
+        tuple(version.partitions)  # Read now: a version whose entries have expired is nothing to compare with.
+    except StoreError:
+        return None
+    return version if version.content_id == content else None
+
+
+def _contents(instance: DagsterInstance, table: str) -> Mapping[str, str]:
+    tags = instance.event_log_storage.get_latest_tags_by_partition(
+        partitions_key(table), DagsterEventType.ASSET_MATERIALIZATION, [DATA_VERSION_TAG]
+    )
+    return {partition: own[DATA_VERSION_TAG] for partition, own in tags.items()}
+
+
+def _since(instance: DagsterInstance, table: str, last: int | None) -> Mapping[str, int]:
+    """By partition, the version of its latest event after the one with that id. None of a whole report is left."""
+    found: dict[str, int] = {}
+    events = AssetRecordsFilter(partitions_key(table), after_storage_id=last)
+    cursor, more = None, True
+    while more:
+        page = instance.fetch_materializations(events, limit=_PAGE, cursor=cursor, ascending=True)
+        for event in (record.asset_materialization for record in page.records):
+            number = event.metadata.get(VERSION) if event else None
+            if event and event.partition and number is not None and isinstance(number.value, int):
+                found[event.partition] = number.value
+        cursor, more = page.cursor, page.has_more
+    return found

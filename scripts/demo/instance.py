@@ -21,12 +21,8 @@ from metastore_assets.assets.names import job_name, sensor_name
 from metastore_assets.config import load_config
 from metastore_assets.spark.session import spark_session
 
-_SETTINGS = """\
-telemetry: {enabled: false}
-nux: {enabled: false}
-# A run has a Spark of its own: on a small machine, one after the other is fastest.
-concurrency: {runs: {max_concurrent_runs: 1}}
-"""
+_SETTINGS = Path(__file__).parents[2] / "dagster.yaml"
+_QUIET_SETTINGS = "telemetry: {enabled: false}\nnux: {enabled: false}\n"
 _QUIET = {"loggers": {"console": {"config": {"log_level": "CRITICAL"}}}}
 
 
@@ -74,7 +70,7 @@ def demo_instance(home: Path) -> Iterator[DemoInstance]:
     The runs share one Spark session, because they share a process. Those that a daemon launches start their own.
     """
     home.mkdir(parents=True)
-    (home / "dagster.yaml").write_text(_SETTINGS, encoding="utf-8")
+    (home / "dagster.yaml").write_text(_QUIET_SETTINGS + _SETTINGS.read_text(encoding="utf-8"), encoding="utf-8")
     os.environ["DAGSTER_HOME"] = str(home)
     session = spark_session(load_config().spark, log=home / "spark.log")
     try:

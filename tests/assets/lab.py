@@ -3,7 +3,7 @@
 import os
 import random
 import runpy
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
 from datetime import UTC, datetime, timedelta
@@ -12,6 +12,7 @@ from unittest.mock import patch
 
 import pyarrow as pa
 import pyarrow.parquet as pq
+import yaml
 from dagster import (
     AssetKey,
     AssetMaterialization,
@@ -38,6 +39,10 @@ tables:
   - {name: sales, uri: ./sales, sensor: {interval: 5}}
   - {name: visits-eu, uri: ./visits, sensor: {interval: 5}}
 """
+SETTINGS = yaml.safe_load((Path(__file__).parents[2] / "dagster.yaml").read_text(encoding="utf-8")) | {
+    "run_launcher": {"module": "dagster._core.launcher.sync_in_memory_run_launcher", "class": "SyncInMemoryRunLauncher"}
+}
+"""Those that are shipped; runs that are taken from the queue are executed in this process."""
 KINDS = ("frequencies", "histograms", "statistics")
 Told = set[tuple[str, str | None]]
 
@@ -119,16 +124,27 @@ class Lab:
         return self.run(table, request)
 
     def by_hand(
-        self, table: str, level: str, kinds: Sequence[str] = KINDS, first: str | None = None, last: str | None = None
+        self, table: str, *assets: str, first: str | None = None, last: str | None = None
     ) -> ExecuteInProcessResult:
-        """Materialize from the UI: some kinds at one level, of a range of partitions or a single one."""
-        keys = [AssetKey([table, level, kind]) for kind in kinds]
-        job = self.definitions().resolve_implicit_global_asset_job_def().get_subset(asset_selection=set(keys))
+        """Materialize from the UI: some of the table's assets, of a range of partitions or a single one."""
+        keys = {AssetKey([table, asset]) for asset in assets}
+        job = self.definitions().resolve_implicit_global_asset_job_def().get_subset(asset_selection=keys)
         tags = {
             "dagster/asset_partition_range_start": first,
             "dagster/asset_partition_range_end": last or first,
         }
         return job.execute_in_process(instance=self.instance, tags={k: v for k, v in tags.items() if v})
+
+    def events(self, run: str) -> list[AssetMaterialization]:
+        """The materializations of a run, in order."""
+        events = [entry.dagster_event for entry in self.instance.all_logs(run) if entry.dagster_event]
+        return [event.step_materialization_data.materialization for event in events if event.is_step_materialization]
+
+    def told(self, result: ExecuteInProcessResult) -> Told:
+        """Asset (below the table's name) and partition of each materialization of a run; none of them twice."""
+        pairs = [(event.asset_key.path[1], event.partition) for event in self.events(result.run_id)]
+        assert len(pairs) == len(set(pairs))
+        return set(pairs)
 
     def latest(self, table: str) -> Version:
         version = VersionStore(ObjectStore(str(self.folder / "metastore")), table).latest()
@@ -141,7 +157,7 @@ def lab_in(folder: Path) -> Iterator["Lab"]:
     """A lab with three days in each table and a Dagster instance of its own."""
     (folder / "home").mkdir()
     (folder / "metastore.yaml").write_text(CONFIG, encoding="utf-8")
-    with DagsterInstance.local_temp(str(folder / "home")) as instance:
+    with DagsterInstance.local_temp(str(folder / "home"), overrides=SETTINGS) as instance:
         lab = Lab(folder, instance)
         lab.append(1, 2, 3)
         for day in (1, 2, 3):
@@ -149,23 +165,7 @@ def lab_in(folder: Path) -> Iterator["Lab"]:
         yield lab
 
 
-def events(result: ExecuteInProcessResult) -> list[AssetMaterialization]:
-    """The materializations of a run, in order."""
-    return [
-        event.step_materialization_data.materialization
-        for event in result.all_events
-        if event.event_type_value == "ASSET_MATERIALIZATION"
-    ]
-
-
-def told(result: ExecuteInProcessResult) -> Told:
-    """Asset (below the table's name) and partition of each materialization of a run; none of them twice."""
-    pairs = [("/".join(event.asset_key.path[1:]), event.partition) for event in events(result)]
-    assert len(pairs) == len(set(pairs))
-    return set(pairs)
-
-
-def all_kinds(*days: int, table: bool = True) -> Told:
+def all_of(*days: int, table: bool = True) -> Told:
     """What a run tells when these days changed."""
-    partitions = {(f"partition/{kind}", key_of(day)) for kind in KINDS for day in days}
-    return partitions | ({(f"table/{kind}", None) for kind in KINDS} if table else set())
+    partitions: Told = {("partitions", key_of(day)) for day in days}
+    return partitions | ({(kind, None) for kind in KINDS} if table else set())

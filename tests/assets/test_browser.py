@@ -106,7 +106,7 @@ def page() -> Iterator[Any]:
 
 
 def told_version(lab: Lab, table: str) -> int:
-    event = lab.instance.get_latest_materialization_event(AssetKey([table, "table", "statistics"]))
+    event = lab.instance.get_latest_materialization_event(AssetKey([table, "statistics"]))
     materialization = event.asset_materialization if event else None
     return int(str(materialization.metadata["version"].value)) if materialization else 0
 
@@ -141,9 +141,9 @@ def test_what_a_person_sees(lab: Lab, page: Any) -> None:
                 wait_for(f"the first version of {table}", 180, lambda table=table: told_version(lab, table) == 1)
         wait_for("the webserver", 60, lambda: answers(f"http://127.0.0.1:{port}/server_info"))
         assets = f"http://127.0.0.1:{port}/assets/sales"
-        partition = f"{assets}/partition/statistics?view=partitions&partition={key_of(2)}"
+        partition = f"{assets}/partitions?view=partitions&partition={key_of(2)}"
         look(page, lab, partition, "partition", "2000")
-        look(page, lab, f"{assets}/table/statistics", "table", "6000")
+        look(page, lab, f"{assets}/statistics", "table", "6000")
 
         lab.append(2, 5, seed=1, count=500)
         runs = lab.instance.get_runs_count()

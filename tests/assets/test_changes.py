@@ -1,10 +1,23 @@
 """What is told of a version: a comparison of two, as data in and data out."""
 
+from collections.abc import Collection
+from dataclasses import dataclass, replace
 from datetime import UTC, datetime
+from typing import Any
 
 import pyarrow as pa
+from hypothesis import given
+from hypothesis import strategies as st
 
-from metastore_assets.assets.changes import changed_kinds, changes_between, with_selected
+from metastore_assets.assets.changes import (
+    Changes,
+    Told,
+    changed_kinds,
+    changes_between,
+    changes_left_by,
+    with_selected,
+)
+from metastore_assets.assets.names import KINDS
 from metastore_assets.store.manifest import ListFiles, PartitionEntry, ProfileFiles, Version
 
 
@@ -12,8 +25,15 @@ def files(name: str, histograms: bool = True, parts: int = 1) -> ProfileFiles:
     return ProfileFiles(f"{name}.s", f"{name}.h" if histograms else "", tuple(f"{name}.f{i}" for i in range(parts)))
 
 
-def version(number: int, table: str, partitions: dict[str, tuple[int, ProfileFiles]], snapshot: str = "s") -> Version:
-    entries = [PartitionEntry(key, "c", 1, 1, 1, own, made) for key, (made, own) in partitions.items()]
+def version(
+    number: int,
+    table: str,
+    partitions: dict[str, tuple[int, ProfileFiles]],
+    snapshot: str = "s",
+    columns: tuple[str, ...] = ("day",),
+) -> Version:
+    """Every partition has other rows in each version that it was computed in."""
+    entries = [PartitionEntry(key, f"c{made}", 1, 1, 1, own, made) for key, (made, own) in partitions.items()]
     now = datetime(2024, 1, 1, tzinfo=UTC)
     empty = pa.schema([])
     return Version(
@@ -24,7 +44,7 @@ def version(number: int, table: str, partitions: dict[str, tuple[int, ProfileFil
         None,
         now,
         empty,
-        (),
+        columns,
         0,
         0,
         "c",
@@ -38,50 +58,173 @@ def version(number: int, table: str, partitions: dict[str, tuple[int, ProfileFil
     )
 
 
-def told(before: Version | None, now: Version) -> tuple[dict[str, tuple[str, ...]], tuple[str, ...]]:
+def reported(version: Version | None, since: dict[str, int] | None = None) -> Told:
+    """What Dagster was told by whole reports up to a version."""
+    return Told(version, {entry.key: entry.content_id for entry in version.partitions} if version else {}, since or {})
+
+
+def told(before: Told, now: Version) -> tuple[list[str], tuple[str, ...]]:
     changes = changes_between(before, now)
-    return {entry.key: kinds for entry, kinds in changes.partitions}, changes.table
-
-
-ALL = ("histograms", "frequencies", "statistics")
+    return [entry.key for entry in changes.partitions], changes.table
 
 
 def test_everything_is_told_the_first_time() -> None:
-    assert told(None, version(1, "t1", {"a": (1, files("a1")), "b": (1, files("b1"))})) == ({"a": ALL, "b": ALL}, ALL)
+    assert told(Told(), version(1, "t1", {"a": (1, files("a1")), "b": (1, files("b1"))})) == (["a", "b"], KINDS)
 
 
 def test_only_partitions_computed_since_are_told() -> None:
     before = version(1, "t1", {"a": (1, files("a1")), "b": (1, files("b1"))})
     now = version(3, "t3", {"a": (1, files("a1")), "b": (2, files("b2")), "c": (3, files("c3"))})
-    assert told(before, now) == ({"b": ALL, "c": ALL}, ALL)
+    assert told(reported(before), now) == (["b", "c"], KINDS)
 
 
 def test_a_partition_that_came_back_is_told() -> None:
-    """Gone in the version that was told last, so Dagster has forgotten it."""
-    before = version(2, "t2", {})
+    """Gone in the version that was told last, so Dagster has forgotten it, but not the events."""
     now = version(3, "t3", {"a": (1, files("a1"))})
-    assert told(before, now)[0] == {"a": ALL}
+    assert told(Told(version(2, "t2", {}), {"a": "c1"}), now)[0] == ["a"]
+
+
+def test_files_that_say_the_same_are_told_when_they_are_others() -> None:
+    """After `full`: what Dagster shows would else name files that expire."""
+    before = version(1, "t1", {"a": (1, files("a1")), "b": (1, files("b1"))})
+    now = version(2, "t2", {"a": (2, files("a2")), "b": (2, files("b1"))})
+    assert told(Told(before, {"a": "c2", "b": "c2"}), now)[0] == ["a"]
+
+
+def test_a_report_that_was_cut_goes_on() -> None:
+    """Those that it told are not told again, unless they were computed anew since: for a later version, or in a root
+    that was replaced."""
+    first = version(1, "t1", {key: (1, files(f"{key}1")) for key in "abc"})
+    assert told(Told(None, {"a": "c1", "b": "c1"}, {"a": 1, "b": 1}), first) == (["c"], KINDS)
+    third = version(
+        3, "t3", {"a": (2, files("a2")), "b": (3, files("b3")), "c": (1, files("c1")), "d": (2, files("d2"))}
+    )
+    cut = Told(first, {"a": "c2", "b": "c2", "c": "c1"}, {"a": 2, "b": 2})
+    assert told(cut, third)[0] == ["b", "d"]
+    assert told(Told(None, {"a": "other"}, {"a": 9}), first)[0] == ["a", "b", "c"]
+    again = version(2, "t2", {"a": (2, files("a2"))})
+    assert told(Told(None, {"a": "c2"}, {"a": 1}), again)[0] == ["a"], "the same rows, in other files"
+
+
+def test_what_another_run_left_untold_is_told() -> None:
+    """The runs of a backfill tell their own partitions; of one that never came Dagster shows what was before."""
+    now = version(2, "t2", {"a": (2, files("a2")), "b": (2, files("b2"))})
+    assert told(Told(now, {"a": "c2", "b": "c1"}), now) == (["b"], ())
+
+
+def test_a_table_without_partitions_has_none_to_tell() -> None:
+    assert told(Told(), version(1, "t1", {"all": (1, files("a1"))}, columns=())) == ([], KINDS)
+
+
+def test_kinds_without_an_asset_are_not_told() -> None:
+    changes = changes_between(Told(), version(1, "t1", {"a": (1, files("a1"))}), ("histograms", "statistics"))
+    assert changes.table == ("histograms", "statistics")
 
 
 def test_only_kinds_with_other_files_are_told() -> None:
-    """A kind without a file, and one whose files were taken over, did not change."""
+    """A kind without a file, and one whose files were taken over, did not change. Ranks are in the lists."""
     before = files("a1")
     assert changed_kinds(before, ProfileFiles("a2.s", "", ("a1.f0",))) == ("statistics",)
-    assert changed_kinds(before, ProfileFiles("a1.s", "a1.h", ("a2.f0", "a2.f1"))) == ("frequencies",)
-    assert changed_kinds(None, files("a", histograms=False)) == ("frequencies", "statistics")
+    assert changed_kinds(before, ProfileFiles("a1.s", "a1.h", ("a2.f0", "a2.f1"))) == ("frequencies", "ranks")
+    assert changed_kinds(None, files("a", histograms=False)) == ("frequencies", "ranks", "statistics")
 
 
 def test_a_version_is_told_even_when_no_file_changed() -> None:
     """Its snapshot did: the table's statistics are what says so."""
     before = version(1, "t1", {"a": (1, files("a1"))})
-    assert told(before, version(2, "t1", {"a": (1, files("a1"))}, "s2")) == ({}, ("statistics",))
-    assert told(before, before) == ({}, ())
+    assert told(reported(before), version(2, "t1", {"a": (1, files("a1"))}, "s2")) == ([], ("statistics",))
+    assert told(reported(before), before) == ([], ())
 
 
 def test_what_is_selected_is_told_changed_or_not() -> None:
-    """In the order of the version, without doubles."""
+    """In the order of the version, without doubles; and what others tell is left to them."""
     before = version(1, "t1", {"a": (1, files("a1")), "b": (1, files("b1")), "c": (1, files("c1"))})
-    now = version(2, "t1", {"a": (1, files("a1")), "b": (1, files("b1")), "c": (2, files("c2"))})
-    changes = with_selected(changes_between(before, now), now, {"statistics": ["c", "b"]}, ["frequencies"])
-    assert [(entry.key, kinds) for entry, kinds in changes.partitions] == [("b", ("statistics",)), ("c", ALL)]
-    assert changes.table == ("frequencies", "statistics")
+    now = version(2, "t1", {"a": (2, files("a2")), "b": (1, files("b1")), "c": (2, files("c2"))})
+    changed = changes_between(reported(before), now)
+    assert keys(changed) == ["a", "c"]
+    own = with_selected(changes_left_by({"a"}, changed), now, ["c", "b", "gone"], ["frequencies"])
+    assert keys(own) == ["b", "c"]
+    assert own.table == ("frequencies",), "the last run tells of the rest"
+    assert changes_left_by({"b"}, changed) == changed
+
+
+def keys(changes: Changes) -> list[str]:
+    return [entry.key for entry in changes.partitions]
+
+
+Event = tuple[str, int, str]
+"""Of a partition, that it was told: its key, the version's number, the content id."""
+
+
+@dataclass
+class Log:
+    """Dagster's event log, as far as it matters."""
+
+    events: list[Event | int]
+    """A number is the report of a version as a whole."""
+
+    def told(self, versions: dict[int, Version]) -> Told:
+        last = max((at for at, event in enumerate(self.events) if isinstance(event, int)), default=None)
+        number = None if last is None else self.events[last]
+        since = self.events if last is None else self.events[last + 1 :]
+        return Told(
+            versions[number] if isinstance(number, int) else None,
+            {event[0]: event[2] for event in self.events if not isinstance(event, int)},
+            {event[0]: event[1] for event in since if not isinstance(event, int)},
+        )
+
+    def report(self, versions: dict[int, Version], cut: int | None = None, others: Collection[str] = ()) -> None:
+        """What a run tells of the newest version: all, or so many partitions; or not what other runs are to tell."""
+        now = versions[max(versions)]
+        changes = changes_left_by(others, changes_between(self.told(versions), now))
+        self.events += [(entry.key, now.number, entry.content_id) for entry in changes.partitions[:cut]]
+        if cut is None and "statistics" in changes.table:
+            self.events.append(now.number)
+
+
+STEPS = st.lists(
+    st.one_of(
+        st.tuples(
+            st.just("publish"), st.dictionaries(st.sampled_from("abcd"), st.sampled_from(["same", "new", "gone"]))
+        ),
+        st.tuples(st.just("cut"), st.integers(0, 3)),
+        st.tuples(st.just("others"), st.sets(st.sampled_from("abcd"))),
+        st.tuples(st.just("report"), st.none()),
+    ),
+    max_size=12,
+)
+
+
+@given(STEPS)
+def test_after_a_whole_report_dagster_shows_the_version(steps: list[tuple[str, Any]]) -> None:
+    """Whatever was published, told, cut and left to runs that never came before: the last event of each partition names
+    the files and the content that the version has. And then there is nothing more to tell."""
+    entries: dict[str, tuple[int, str]] = {}
+    versions: dict[int, Version] = {}
+    log = Log([])
+    for what, given_with in [*steps, ("publish", {"a": "new"}), ("report", None), ("report", None)]:
+        if what == "publish":
+            number = len(versions) + 1
+            for key, how in given_with.items():
+                content = entries[key][1] if key in entries and how == "same" else f"{key}{number}"
+                entries[key] = (number, content)
+                if how == "gone":
+                    del entries[key]
+            made = version(
+                number, f"t{number}", {key: (own, files(f"{key}{own}")) for key, (own, _) in entries.items()}
+            )
+            parts = [replace(entry, content_id=entries[entry.key][1]) for entry in made.partitions]
+            versions[number] = replace(made, partitions=parts)
+        elif versions:
+            log.report(
+                versions,
+                cut=given_with if what == "cut" else None,
+                others=given_with if what == "others" else (),
+            )
+    shown = {event[0]: event[1:] for event in log.events if not isinstance(event, int)}
+    for entry in versions[max(versions)].partitions:
+        number, content = shown[entry.key]
+        assert content == entry.content_id
+        (then,) = [each for each in versions[number].partitions if each.key == entry.key]
+        assert then.files == entry.files
+    assert changes_between(log.told(versions), versions[max(versions)]) == Changes((), ())

@@ -1,20 +1,30 @@
 """One commit is one run, which publishes one version and tells Dagster of exactly what changed."""
 
+from pathlib import Path
 from shutil import rmtree
 from typing import TYPE_CHECKING, Any
 
 import pyarrow as pa
 import pyarrow.orc as orc
 import pytest
-from dagster import AssetKey, DagsterInstance, ExecuteInProcessResult, serialize_value
+from dagster import (
+    AssetKey,
+    AssetMaterialization,
+    DagsterInstance,
+    DagsterRun,
+    ExecuteInProcessResult,
+    serialize_value,
+)
 from dagster._core.definitions.data_version import CachingStaleStatusResolver, StaleStatus
 from dagster._core.loader import LoadingContextForTest
 from deltalake import write_deltalake
 
+from metastore_assets.assets import run
+from metastore_assets.assets.events import store_materialization
 from metastore_assets.config import load_config
 from metastore_assets.pipeline.refresh import refresh
 from metastore_assets.pipeline.signatures import PROFILE_VERSION
-from tests.assets.lab import KINDS, Lab, all_kinds, events, key_of, told
+from tests.assets.lab import KINDS, Lab, all_of, key_of, rows
 from tests.robustness.killers import negative_lengths
 
 if TYPE_CHECKING:
@@ -33,9 +43,9 @@ def stale(lab: Lab, table: str) -> set[str]:
     resolver = CachingStaleStatusResolver(lab.instance, graph, LoadingContextForTest(lab.instance))
     found = {}
     for kind in KINDS:
-        found[f"table/{kind}"] = resolver.get_status(AssetKey([table, "table", kind]))
-        for key in partitions(lab.instance, table):
-            found[f"partition/{kind}/{key}"] = resolver.get_status(AssetKey([table, "partition", kind]), key)
+        found[kind] = resolver.get_status(AssetKey([table, kind]))
+    for key in partitions(lab.instance, table):
+        found[f"partitions/{key}"] = resolver.get_status(AssetKey([table, "partitions"]), key)
     return {name for name, status in found.items() if status != StaleStatus.FRESH}
 
 
@@ -52,7 +62,7 @@ def observed(result: ExecuteInProcessResult) -> list[tuple[Any, Any]]:
 def test_scattered_changes_of_a_commit_are_one_run(lab: Lab) -> None:
     """Appended, added, partly deleted, dropped, untouched: each partition is told of once, or not at all."""
     first = lab.refresh("sales")
-    assert told(first) == all_kinds(1, 2, 3)
+    assert lab.told(first) == all_of(1, 2, 3)
     assert partitions(lab.instance, "sales") == [key_of(1), key_of(2), key_of(3)]
     assert observed(first) == [("0", 600)]
 
@@ -61,7 +71,7 @@ def test_scattered_changes_of_a_commit_are_one_run(lab: Lab) -> None:
     result = lab.refresh("sales")
 
     assert observed(result) == [("2", 1000)]
-    assert told(result) == all_kinds(1, 5, 7)
+    assert lab.told(result) == all_of(1, 5, 7)
     assert partitions(lab.instance, "sales") == [key_of(1), key_of(2), key_of(5), key_of(7)]
     assert lab.latest("sales").number == 2
     assert [step.step_key for step in result.get_step_success_events()] == ["sales_profile"]
@@ -70,32 +80,41 @@ def test_scattered_changes_of_a_commit_are_one_run(lab: Lab) -> None:
 
 
 def test_files_in_folders_go_the_same_way(lab: Lab) -> None:
-    assert told(lab.refresh("visits-eu")) == all_kinds(1, 2, 3)
+    assert lab.told(lab.refresh("visits-eu")) == all_of(1, 2, 3)
     lab.write_file(2, seed=1)
-    assert told(lab.refresh("visits-eu")) == all_kinds(2)
+    assert lab.told(lab.refresh("visits-eu")) == all_of(2)
     assert stale(lab, "visits-eu") == set()
 
 
 def test_metadata_says_what_it_is_worth(lab: Lab) -> None:
-    """Row counts, schema, file, guarantee, snapshot, duration, and a picture."""
-    by_key = {(event.asset_key.path[1], event.asset_key.path[2]): event for event in events(lab.refresh("sales"))}
+    """Row counts, schema, files, guarantee, snapshot, duration, and a picture."""
+    told_of = {event.asset_key.path[1]: event for event in lab.events(lab.refresh("sales").run_id)}
     version = lab.latest("sales")
-    for (level, kind), event in by_key.items():
+    for asset, event in told_of.items():
         values = {name: value.value for name, value in event.metadata.items()}
-        assert values["snapshot"] == version.snapshot == "0"
         assert values["version"] == 1
-        assert values["duration_seconds"] > 0
         assert values["guarantee"].startswith("exact")
-        lists = (level, kind) == ("table", "frequencies")
-        assert values["dagster/uri"].endswith(".parquet" if lists else f".{kind}.parquet")
-        assert values["dagster/uri"].startswith(str(lab.folder))
-        assert values["picture"].startswith(f"![{kind} at a glance](data:image/svg+xml;base64,")
-        assert [column.name for column in values["dagster/column_schema"].columns] == version.schema.names
-        expected = ("dagster/partition_row_count", 200) if level == "partition" else ("dagster/row_count", 600)
-        assert values[expected[0]] == expected[1]
         assert event.tags is not None
         assert event.tags["dagster/code_version"] == PROFILE_VERSION
-    table = by_key["table", "statistics"]
+        kind = "statistics" if asset == "partitions" else asset
+        assert values["picture"].startswith(f"![{kind} at a glance](data:image/svg+xml;base64,")
+        if asset == "partitions":
+            assert values["dagster/partition_row_count"] == 200
+            assert "dagster/column_schema" not in values  # Dagster would show it as the table's.
+            folder = Path(values["files"].pop("folder"))
+            assert folder.is_relative_to(lab.folder)
+            assert {kind: name.partition(".")[2] for kind, name in values["files"].items()} == {
+                kind: f"{kind}.parquet" for kind in KINDS
+            }
+            assert all((folder / name).is_file() for name in values["files"].values())
+            continue
+        assert values["snapshot"] == version.snapshot == "0"
+        assert values["duration_seconds"] > 0
+        assert values["dagster/row_count"] == 600
+        assert values["dagster/uri"].startswith(str(lab.folder))
+        assert values["dagster/uri"].endswith(".parquet" if asset == "frequencies" else f".{asset}.parquet")
+        assert [column.name for column in values["dagster/column_schema"].columns] == version.schema.names
+    table = told_of["statistics"]
     assert table.tags is not None
     assert table.tags["dagster/data_version"] == version.content_id
     described = {c.name: c.description for c in table.metadata["dagster/column_schema"].value.columns}
@@ -105,42 +124,42 @@ def test_metadata_says_what_it_is_worth(lab: Lab) -> None:
 def test_partitions_by_hand_are_read_again_and_published(lab: Lab) -> None:
     """One partition, a range, two that lie apart: each run is one version, and tells of no other partition."""
     lab.refresh("sales")
-    assert told(lab.by_hand("sales", "partition", first=key_of(2), last=key_of(3))) == all_kinds(2, 3)
-    assert told(lab.by_hand("sales", "partition", first=key_of(1))) == all_kinds(1)
-    assert told(lab.by_hand("sales", "partition", first=key_of(3))) == all_kinds(3)
+    assert lab.told(lab.by_hand("sales", "partitions", first=key_of(2), last=key_of(3))) == all_of(2, 3)
+    assert lab.told(lab.by_hand("sales", "partitions", first=key_of(1))) == all_of(1)
+    assert lab.told(lab.by_hand("sales", "partitions", first=key_of(3))) == all_of(3)
     assert lab.latest("sales").number == 4
     assert stale(lab, "sales") == set()
 
 
 def test_by_hand_before_the_first_sensor_tick(lab: Lab) -> None:
     """The table-level assets bring up everything, partitions included."""
-    assert told(lab.by_hand("sales", "table")) == all_kinds(1, 2, 3)
+    assert lab.told(lab.by_hand("sales", *KINDS)) == all_of(1, 2, 3)
     assert lab.tick("sales").run_requests == []
 
 
 def test_a_kind_by_hand_tells_of_the_others_that_changed(lab: Lab) -> None:
     """A version is published whole, whatever of it was selected."""
-    lab.by_hand("sales", "table")
+    lab.by_hand("sales", *KINDS)
     lab.append(2, seed=1)
-    result = lab.by_hand("sales", "table", kinds=["histograms"])
-    assert told(result) == all_kinds(2)
+    result = lab.by_hand("sales", "histograms")
+    assert lab.told(result) == all_of(2)
     assert {output.step_output_data.output_name for output in result.all_events if output.is_successful_output} == {
-        "sales__table__histograms"
+        "sales__histograms"
     }
     # Nothing changed: what is selected is told, and nothing else; the snapshot was observed already.
-    again = lab.by_hand("sales", "table", kinds=["histograms"])
-    assert told(again) == {("table/histograms", None)}
+    again = lab.by_hand("sales", "histograms")
+    assert lab.told(again) == {("histograms", None)}
     assert observed(again) == []
     assert lab.latest("sales").number == 2
 
 
 def test_a_partition_that_is_gone_is_said_to_be(lab: Lab) -> None:
     """By hand: the others of the range are done; a run of nothing but gone partitions fails, and says why."""
-    lab.by_hand("sales", "table")
+    lab.by_hand("sales", *KINDS)
     lab.delete("day = '2024-01-02'")
     with pytest.raises(Exception, match="no longer has partition 'day=2024-01-02'"):
-        lab.by_hand("sales", "partition", first=key_of(2))
-    assert told(lab.by_hand("sales", "partition", first=key_of(1), last=key_of(3))) == all_kinds(1, 3)
+        lab.by_hand("sales", "partitions", first=key_of(2))
+    assert lab.told(lab.by_hand("sales", "partitions", first=key_of(1), last=key_of(3))) == all_of(1, 3)
     assert partitions(lab.instance, "sales") == [key_of(1), key_of(3)]
 
 
@@ -152,7 +171,7 @@ def test_a_version_published_elsewhere_is_told_by_the_next_run(lab: Lab, spark: 
     refresh(config, config.table("sales"), lambda: spark)
     tick = lab.tick("sales")
     (request,) = tick.run_requests or []
-    assert told(lab.run("sales", request)) == all_kinds(3, 4)
+    assert lab.told(lab.run("sales", request)) == all_of(3, 4)
     assert lab.latest("sales").number == 2
     assert lab.tick("sales", tick.cursor).run_requests == []
 
@@ -169,14 +188,14 @@ def test_a_failed_run_is_retried_on_the_next_tick(lab: Lab) -> None:
     (failure,) = result.get_step_failure_events()
     assert failure.step_failure_data.user_failure_data is not None
     assert file.name in str(failure.step_failure_data.user_failure_data.description)
-    assert told(result) == set()
+    assert lab.told(result) == set()
 
     second = lab.tick("sales", first.cursor)
     (again,) = second.run_requests or []
     assert again.run_key != request.run_key
     assert again.tags["metastore/attempt"] == "2"
     hidden.rename(file)
-    assert told(lab.run("sales", again)) == all_kinds(1, 2, 3)
+    assert lab.told(lab.run("sales", again)) == all_of(1, 2, 3)
     assert lab.tick("sales", second.cursor).run_requests == []
 
 
@@ -202,9 +221,63 @@ def test_a_file_that_ends_its_reader_fails_the_run_by_name(lab: Lab) -> None:
 def test_a_run_that_died_before_it_told_everything_is_made_up_for(lab: Lab) -> None:
     """Published, but not shown: Dagster's own log says so, and the next tick asks for a run that shows it."""
     lab.refresh("sales")
-    lab.instance.wipe_assets([AssetKey(["sales", "table", "statistics"])])
-    assert told(lab.refresh("sales")) == all_kinds(1, 2, 3)
+    lab.instance.wipe_assets([AssetKey(["sales", "statistics"])])
+    assert lab.told(lab.refresh("sales")) == all_of()
     assert lab.latest("sales").number == 1
+
+
+def test_a_report_that_was_cut_goes_on(lab: Lab, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The run died with two of four partitions told: the next tells the others, and the table."""
+    stored: list[AssetMaterialization] = []
+
+    def dying(instance: DagsterInstance, by: DagsterRun, event: AssetMaterialization) -> None:
+        if len(stored) == 2:
+            raise KeyboardInterrupt
+        stored.append(event)
+        store_materialization(instance, by, event)
+
+    lab.append(4)
+    (request,) = lab.tick("sales").run_requests or []
+    with monkeypatch.context() as patched:
+        patched.setattr(run, "store_materialization", dying)
+        with pytest.raises(KeyboardInterrupt):
+            lab.run("sales", request)
+    assert lab.told(lab.refresh("sales")) == all_of(3, 4)
+    assert lab.latest("sales").number == 1
+
+
+def test_the_job_takes_partitions(lab: Lab) -> None:
+    """Keys and patterns, of which no run by hand could name several that lie apart."""
+    lab.refresh("sales")
+
+    def take(*partitions: str) -> ExecuteInProcessResult:
+        config = {"ops": {"sales_profile": {"config": {"partitions": list(partitions)}}}}
+        job = lab.definitions().resolve_job_def("sales_refresh")
+        return job.execute_in_process(instance=lab.instance, run_config=config)
+
+    assert lab.told(take(key_of(1), "day=*-03")) == all_of(1, 3)
+    assert lab.latest("sales").number == 2
+    with pytest.raises(Exception, match=r"2024-02"):
+        take("day=2024-02-*")
+
+
+def test_a_table_without_partitions_has_events_of_its_own_only(lab: Lab) -> None:
+    """And, with a column under `ranks: on`, one of ranks."""
+    with lab.config_file.open("a") as file:
+        file.write("  - {name: flat, uri: ./flat, columns: {shop: {ranks: on}}}\n")
+    write_deltalake(str(lab.folder / "flat"), rows(1, 100))
+    result = lab.refresh("flat")
+    assert lab.told(result) == {("ranks", None), *((kind, None) for kind in KINDS)}
+    assert partitions(lab.instance, "flat") == []
+    ranks = next(event for event in lab.events(result.run_id) if event.asset_key.path[1] == "ranks")
+    assert ranks.metadata["guarantee"].value == "exact ranks and quantiles: shop"
+    assert str(ranks.metadata["dagster/uri"].value).startswith(str(lab.folder))
+    graph = lab.definitions().resolve_asset_graph()
+    assert not graph.has(AssetKey(["flat", "partitions"]))
+    assert graph.get(AssetKey(["flat", "source"])).kinds == {"delta"}
+    write_deltalake(str(lab.folder / "flat"), rows(2, 100), mode="append")
+    assert lab.told(lab.refresh("flat")) == {("ranks", None), *((kind, None) for kind in KINDS)}
+    assert stale(lab, "flat") == set()
 
 
 def test_a_root_that_was_replaced_is_told_anew(lab: Lab) -> None:
@@ -213,7 +286,7 @@ def test_a_root_that_was_replaced_is_told_anew(lab: Lab) -> None:
     lab.append(1, seed=1)
     lab.refresh("sales")
     (lab.folder / "metastore").rename(lab.folder / "old")
-    assert told(lab.refresh("sales")) == all_kinds(1, 2, 3)
+    assert lab.told(lab.refresh("sales")) == all_of(1, 2, 3)
 
 
 def test_a_table_that_was_made_again_is_observed_anew(lab: Lab) -> None:
@@ -222,7 +295,7 @@ def test_a_table_that_was_made_again_is_observed_anew(lab: Lab) -> None:
     rmtree(lab.folder / "sales")
     lab.append(2, 9, seed=1)
     result = lab.refresh("sales")
-    assert told(result) == all_kinds(2, 9)
+    assert lab.told(result) == all_of(2, 9)
     assert observed(result) == [("0", 400)]
     assert partitions(lab.instance, "sales") == [key_of(2), key_of(9)]
 
@@ -235,9 +308,11 @@ def test_a_mended_policy_needs_no_commit(lab: Lab) -> None:
         text.replace("uri: ./sales,", "uri: ./sales, columns: {note: {frequencies: off}},"), encoding="utf-8"
     )
     result = lab.refresh("sales")
-    assert told(result) == all_kinds(1, 2, 3)
+    assert lab.told(result) == all_of(1, 2, 3)
     guarantees = {
-        event.metadata["guarantee"].value for event in events(result) if event.asset_key.path[2] == "frequencies"
+        event.metadata["guarantee"].value
+        for event in lab.events(result.run_id)
+        if event.asset_key.path[1] == "frequencies"
     }
     assert guarantees == {"exact: 6 of 7 columns are listed; off: note"}
 
@@ -255,6 +330,8 @@ def test_events_stay_small(lab: Lab) -> None:
         schema_mode="overwrite",
     )
     result = lab.refresh("sales")
-    sizes = [len(serialize_value(e)) for e in result.all_events if e.event_type_value.startswith("ASSET_")]
-    assert len(sizes) == 8
+    events = [entry.dagster_event for entry in lab.instance.all_logs(result.run_id) if entry.dagster_event]
+    shown = {"ASSET_OBSERVATION", "ASSET_MATERIALIZATION", "ASSET_CHECK_EVALUATION"}
+    sizes = [len(serialize_value(e)) for e in events if e.event_type_value in shown]
+    assert len(sizes) == 6
     assert max(sizes) < 50_000

@@ -1,11 +1,12 @@
 """Ticks of a commit sensor on a Dagster instance: what it sees, without Spark."""
 
 import time
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from pathlib import Path
+from typing import Any
 
 import pytest
-from dagster import AssetKey, DagsterInstance, DagsterRunStatus, RunRequest
+from dagster import AssetKey, DagsterInstance, DagsterRun, DagsterRunStatus, RunRequest
 from dagster._core.definitions.sensor_definition import SensorExecutionData
 from dagster._core.test_utils import create_run_for_test
 
@@ -30,9 +31,8 @@ def requested(tick: SensorExecutionData) -> RunRequest:
 
 def run_of(instance: DagsterInstance, status: DagsterRunStatus, request: RunRequest | None = None) -> str:
     """A run of the refresh of `sales`, as another process would have left it."""
-    run = create_run_for_test(
-        instance, job_name="sales_refresh", status=status, tags=dict(request.tags) if request else {}
-    )
+    tags = {"metastore/table": "sales", **(request.tags if request else {})}
+    run = create_run_for_test(instance, job_name="sales_refresh", status=status, tags=tags)
     return run.run_id
 
 
@@ -74,22 +74,45 @@ def test_one_run_at_a_time(lab: Lab, status: DagsterRunStatus) -> None:
 
 
 def test_a_run_by_hand_counts_too(lab: Lab) -> None:
-    """Launched from an asset's page, it has no job of ours and none of our tags."""
-    selection = frozenset({AssetKey(["sales", "partition", "histograms"])})
-    create_run_for_test(
-        lab.instance, job_name="__ASSET_JOB", status=DagsterRunStatus.STARTED, asset_selection=selection
-    )
+    """Launched from an asset's page, it has no job of ours, and none of our tags before it has started."""
+    keys = frozenset({AssetKey(["sales", "histograms"])})
+    job = lab.definitions().resolve_implicit_global_asset_job_def()
+    run = lab.instance.create_run_for_job(job, asset_selection=keys, status=DagsterRunStatus.STARTING)
+    assert run.tags.get("metastore/table") is None
+    assert (lab.tick("sales").skip_message or "").startswith(f"run {run.run_id} works on the table")
+    assert requested(lab.tick("visits-eu"))
+
+
+def test_runs_of_others_are_not_read(lab: Lab, monkeypatch: pytest.MonkeyPatch) -> None:
+    """An instance may have thousands that wait: a tick reads those of its table."""
+    for _ in range(20):
+        create_run_for_test(lab.instance, job_name="another", status=DagsterRunStatus.STARTED)
+    own = run_of(lab.instance, DagsterRunStatus.STARTED)
+    read: list[str] = []
+    get_runs = lab.instance.get_runs
+
+    def counted(*given: Any, **named: Any) -> Sequence[DagsterRun]:
+        found = get_runs(*given, **named)
+        read.extend(run.run_id for run in found)
+        return found
+
+    monkeypatch.setattr(lab.instance, "get_runs", counted)
     assert lab.tick("sales").run_requests == []
+    assert set(read) == {own}
 
 
 def test_a_run_that_fell_silent_is_taken_for_dead(lab: Lab, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Its machine went down, and nobody was left to say so: not before an hour has passed."""
+    """Its machine went down, and nobody was left to say so: not before an hour has passed. It is reported as failed,
+    so that Dagster counts it no longer where it limits runs."""
     run = run_of(lab.instance, DagsterRunStatus.STARTED)
     lab.instance.report_engine_event("alive", lab.instance.get_run_by_id(run))
     assert lab.tick("sales").run_requests == []
     later = time.time() + 3700
     monkeypatch.setattr(commits.time, "time", lambda: later)
     assert requested(lab.tick("sales"))
+    ended = lab.instance.get_run_by_id(run)
+    assert ended is not None
+    assert ended.status == DagsterRunStatus.FAILURE
 
 
 def test_failures_are_counted_without_the_cursor(lab: Lab) -> None:

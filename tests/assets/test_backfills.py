@@ -1,0 +1,183 @@
+"""A backfill of scattered partitions, launched and driven as the daemon of Dagster does it: its runs are one work."""
+
+import logging
+import sys
+import time
+from collections.abc import Iterator, Sequence
+from pathlib import Path
+
+import pytest
+from dagster import AssetKey, DagsterEvent, DagsterEventType, DagsterRun, DagsterRunStatus, RunsFilter
+from dagster._core.execution.backfill import BulkActionStatus, PartitionBackfill
+from dagster._core.remote_origin import InProcessCodeLocationOrigin
+from dagster._core.test_utils import create_run_for_test
+from dagster._core.types.loadable_target_origin import LoadableTargetOrigin
+from dagster._core.workspace.context import WorkspaceProcessContext
+from dagster._core.workspace.load_target import InProcessWorkspaceLoadTarget
+from dagster._daemon.backfill import execute_backfill_iteration
+from dagster._daemon.run_coordinator import QueuedRunCoordinatorDaemon
+
+from metastore_assets.assets.backfills import backfill_of, is_first
+from metastore_assets.config import CONFIG_VARIABLE
+from tests.assets.lab import KINDS, Lab, Told, key_of
+from tests.assets.test_runs import stale
+
+pytestmark = [
+    pytest.mark.spark,
+    pytest.mark.usefixtures("spark"),
+    # Dagster warns of what it does itself when it starts an in-process workspace.
+    pytest.mark.filterwarnings("ignore::DeprecationWarning:dagster"),
+    pytest.mark.filterwarnings("ignore:.*AssetSelection.sources:DeprecationWarning"),
+    # The lab loads the definitions anew, although the workspace has imported them.
+    pytest.mark.filterwarnings("ignore:.*found in sys.modules after import:RuntimeWarning"),
+]
+
+DEFINITIONS = "metastore_assets.definitions"
+PARTITIONS = AssetKey(["sales", "partitions"])
+
+
+@pytest.fixture
+def workspace(lab: Lab, monkeypatch: pytest.MonkeyPatch) -> Iterator[WorkspaceProcessContext]:
+    """The code location as a daemon sees it, whose runs are executed in this process when they are submitted."""
+    monkeypatch.setenv(CONFIG_VARIABLE, str(lab.config_file))
+    lab.append(4, 5, 6)
+    lab.refresh("sales")
+    monkeypatch.delitem(sys.modules, DEFINITIONS, raising=False)  # Of another test, with its configuration.
+    origin = InProcessCodeLocationOrigin(LoadableTargetOrigin(module_name=DEFINITIONS))
+    with WorkspaceProcessContext(lab.instance, InProcessWorkspaceLoadTarget(origin)) as context:
+        yield context
+    sys.modules.pop(DEFINITIONS, None)
+
+
+def launch(lab: Lab, workspace: WorkspaceProcessContext, days: Sequence[int], assets: Sequence[AssetKey]) -> str:
+    """What the button in the UI does with these days chosen."""
+    backfill = PartitionBackfill.from_asset_partitions(
+        backfill_id=f"fill{time.monotonic_ns()}",
+        asset_graph=workspace.create_request_context().asset_graph,
+        partition_names=[key_of(day) for day in days],
+        asset_selection=assets,
+        backfill_timestamp=time.time(),
+        tags={},
+        dynamic_partitions_store=lab.instance,
+        all_partitions=False,
+        title=None,
+        description=None,
+        run_config=None,
+    )
+    lab.instance.add_backfill(backfill)
+    return backfill.backfill_id
+
+
+def iterate(lab: Lab, workspace: WorkspaceProcessContext, backfill: str) -> BulkActionStatus:
+    """Let the daemons look after the backfill and its runs until it is done; what Dagster says of it in the end."""
+    for _ in range(12):
+        assert not any(execute_backfill_iteration(workspace, logging.getLogger("backfill")))
+        assert not any(QueuedRunCoordinatorDaemon(interval_seconds=1).run_iteration(workspace))
+        record = lab.instance.get_backfill(backfill)
+        assert record is not None
+        if record.status != BulkActionStatus.REQUESTED:
+            return record.status
+    raise AssertionError("the backfill does not come to an end")
+
+
+def runs_of(lab: Lab, backfill: str) -> list[DagsterRun]:
+    return list(lab.instance.get_runs(RunsFilter(tags={"dagster/backfill": backfill}), ascending=True))
+
+
+def told_by(lab: Lab, run: DagsterRun) -> Told:
+    return {(event.asset_key.path[1], event.partition) for event in lab.events(run.run_id)}
+
+
+def test_scattered_partitions_are_read_once_and_told_by_their_runs(
+    lab: Lab, workspace: WorkspaceProcessContext
+) -> None:
+    """Days 1, 3, 4 and 6 are three stretches, so three runs: one version, of which each tells its own partitions."""
+    before = lab.latest("sales").number
+    backfill = launch(lab, workspace, [1, 3, 4, 6], [PARTITIONS])
+    assert iterate(lab, workspace, backfill) == BulkActionStatus.COMPLETED_SUCCESS
+    runs = runs_of(lab, backfill)
+    assert {run.status for run in runs} == {DagsterRunStatus.SUCCESS}
+    told = [told_by(lab, run) for run in runs]
+    assert sorted(sorted(key for asset, key in own if asset == "partitions") for own in told) == [
+        [key_of(1)],
+        [key_of(3), key_of(4)],
+        [key_of(6)],
+    ]
+    assert [{asset for asset, _ in own} for own in told] == [{"partitions"}, {"partitions"}, {"partitions", *KINDS}]
+
+    version = lab.latest("sales")
+    assert version.number == before + 1
+    assert {entry.key for entry in version.partitions if entry.version == version.number} == {
+        key_of(day) for day in (1, 3, 4, 6)
+    }
+    assert {run.tags["metastore/table"] for run in runs} == {"sales"}
+    assert stale(lab, "sales") == set()
+    assert lab.tick("sales").run_requests == []
+
+
+@pytest.mark.long
+def test_partitions_and_table_in_one_backfill(lab: Lab, workspace: WorkspaceProcessContext) -> None:
+    """The table's assets lie below. The last run tells of them too, and Dagster asks for no run of their own."""
+    before = lab.latest("sales").number
+    assets = [PARTITIONS, *(AssetKey(["sales", kind]) for kind in KINDS)]
+    backfill = launch(lab, workspace, [2, 5], assets)
+    assert iterate(lab, workspace, backfill) == BulkActionStatus.COMPLETED_SUCCESS
+    assert lab.latest("sales").number == before + 1
+    first, second = runs_of(lab, backfill)
+    assert told_by(lab, first) == {("partitions", key_of(2))}
+    assert told_by(lab, second) == {("partitions", key_of(5)), *((kind, None) for kind in KINDS)}
+    assert stale(lab, "sales") == set()
+
+
+def test_partitions_that_are_gone_fail_their_run_alone(lab: Lab, workspace: WorkspaceProcessContext) -> None:
+    """The others of the backfill are done, and Dagster can still read the ranges of the runs that are to come."""
+    lab.delete("day = '2024-01-03'")
+    backfill = launch(lab, workspace, [1, 3, 5], [PARTITIONS])
+    assert iterate(lab, workspace, backfill) == BulkActionStatus.COMPLETED_FAILED
+    runs = {run.tags["dagster/asset_partition_range_start"]: run for run in runs_of(lab, backfill)}
+    assert {key: run.status == DagsterRunStatus.SUCCESS for key, run in runs.items()} == {
+        key_of(1): True,
+        key_of(3): False,
+        key_of(5): True,
+    }
+    assert ("partitions", key_of(5)) in told_by(lab, runs[key_of(5)])
+
+
+def test_beside_an_older_run_one_does_its_own_part(
+    lab: Lab, workspace: WorkspaceProcessContext, tmp_path: Path
+) -> None:
+    """Where nothing limits runs, they start together: the oldest of those at work is the first."""
+    backfill = launch(lab, workspace, [1, 3], [PARTITIONS])
+    older, newer = (
+        create_run_for_test(lab.instance, status=DagsterRunStatus.STARTED, tags={"dagster/backfill": backfill})
+        for _ in range(2)
+    )
+    found = backfill_of(lab.instance, newer, "sales")
+    assert found is not None
+    assert found.keys == {key_of(1), key_of(3)}
+    assert is_first(lab.instance, older, found)
+    assert not is_first(lab.instance, newer, found)
+    assert backfill_of(lab.instance, newer, "visits-eu") is None
+    lab.instance.report_run_failed(older)
+    assert is_first(lab.instance, newer, found)
+
+
+def test_one_run_of_a_table_at_a_time(lab: Lab, workspace: WorkspaceProcessContext) -> None:
+    """By the settings that are shipped, however the runs were launched: the others wait, and go on when the one at work
+    ends, or is found to be dead. Dagster sets a pool's limit when it sees the pool for the first time, and heeds it
+    from then on."""
+    iterate(lab, workspace, launch(lab, workspace, [6], [PARTITIONS]))
+    backfill = launch(lab, workspace, [1, 3, 5], [PARTITIONS])
+    assert not any(execute_backfill_iteration(workspace, logging.getLogger("backfill")))
+    dead, *_ = runs_of(lab, backfill)
+    started = DagsterEvent(DagsterEventType.RUN_START.value, job_name=dead.job_name)
+    lab.instance.report_dagster_event(started, dead.run_id)
+
+    def statuses() -> list[DagsterRunStatus]:
+        assert not any(QueuedRunCoordinatorDaemon(interval_seconds=1).run_iteration(workspace))
+        return [run.status for run in runs_of(lab, backfill)]
+
+    assert statuses() == [DagsterRunStatus.STARTED, DagsterRunStatus.QUEUED, DagsterRunStatus.QUEUED]
+    lab.instance.report_run_failed(dead)
+    assert statuses() == [DagsterRunStatus.FAILURE, DagsterRunStatus.SUCCESS, DagsterRunStatus.QUEUED]
+    assert statuses() == [DagsterRunStatus.FAILURE, DagsterRunStatus.SUCCESS, DagsterRunStatus.SUCCESS]
