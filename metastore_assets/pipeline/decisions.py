@@ -152,7 +152,7 @@ def settled(
     decided: dict[str, Decided] = {}
     for leaf, policy in plan.layout.leaves:
         if leaf.field_id not in open_:
-            if leaf.field_id in plan.layout.open:
+            if leaf.field_id in plan.layout.open and not policy.lists:
                 decided[leaf.field_id] = _otherwise(policy)
             continue
         base, new = _told(before.get(leaf.field_id)), came.get(leaf.field_id, _NOTHING)

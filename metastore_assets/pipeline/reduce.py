@@ -233,6 +233,8 @@ def _sums(store: ObjectStore, layout: Layout, group: Group, wanted: Mapping[int,
     after = {child.files.name: child for child in group.children}
     came = [after[name] for name in sorted(after.keys() - before.keys())]
     went = [before[name] for name in sorted(before.keys() - after.keys())]
+    if not before.keys() & after.keys():
+        return anew  # whatever the former files are like: they may be damaged, and all be read again for that
     with StatesFiles(store) as opened, FrequencyReader(opened, group.former.files) as reader:
         listed = {
             position: reader.row_count(field_id)
