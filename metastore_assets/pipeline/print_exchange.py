@@ -17,8 +17,18 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 
 from metastore_assets.errors import MetastoreError
-from metastore_assets.spark.tasks import collected, failure, limit_threads, pack, parallelism, results
+from metastore_assets.spark.tasks import (
+    blob_batch,
+    collected,
+    counting,
+    failure,
+    limit_threads,
+    pack,
+    parallelism,
+    results,
+)
 from metastore_assets.statistics.prints import Prints, sum_prints
+from metastore_assets.traffic import is_metered
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -49,34 +59,39 @@ def exchanged_prints(
     ranges = min(_MOST_RANGES, max(parallelism(spark), values // _ROWS_PER_RANGE + 1))
     packed = [pack(task) for task in tasks]
     sent = spark.range(0, len(packed), 1, max(1, len(packed))).mapInArrow(
-        partial(_send, pack(read), packed, bits, ranges), _BLOB
+        partial(_send, pack(read), packed, bits, ranges, is_metered()), _BLOB
     )
-    summed = sent.repartitionById(ranges, "range").mapInArrow(partial(_receive, pack(write)), "result binary")
+    summed = sent.repartitionById(ranges, "range").mapInArrow(
+        partial(_receive, pack(write), is_metered()), "result binary"
+    )
     return results(collected(summed))
 
 
 def _send(
-    read: bytes, packed: Sequence[bytes], bits: int, ranges: int, batches: Iterable[pa.RecordBatch]
+    read: bytes, packed: Sequence[bytes], bits: int, ranges: int, counted: bool, batches: Iterable[pa.RecordBatch]
 ) -> Iterator[pa.RecordBatch]:
     """Map side: the fingerprints of a task, cut into ranges."""
     limit_threads()
     function = pickle.loads(read)
     bounds = np.array([(at << bits) // ranges for at in range(1, ranges)], np.int64)
-    for batch in batches:
-        for index in batch.column("id").to_pylist():
-            try:
-                own: Prints = function(pickle.loads(packed[index]))
-            except MetastoreError as error:
-                yield _row(0, failure(error))
-                continue
-            ends = [0, *np.searchsorted(own.prints, bounds).tolist(), len(own)]
-            for number, (start, stop) in enumerate(pairwise(ends)):
-                if start < stop:
-                    yield _row(number, encoded(Prints(own.prints[start:stop], own.counts[start:stop])))
+    with counting(counted) as count:
+        for batch in batches:
+            for index in batch.column("id").to_pylist():
+                try:
+                    own: Prints = function(pickle.loads(packed[index]))
+                except MetastoreError as error:
+                    yield _row(0, failure(error))
+                    continue
+                ends = [0, *np.searchsorted(own.prints, bounds).tolist(), len(own)]
+                for number, (start, stop) in enumerate(pairwise(ends)):
+                    if start < stop:
+                        yield _row(number, encoded(Prints(own.prints[start:stop], own.counts[start:stop])))
+        if counted:
+            yield _row(0, count())
 
 
-def _receive(write: bytes, batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
-    """Reduce side: the sums of each range that arrives."""
+def _receive(write: bytes, counted: bool, batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+    """Reduce side: the sums of each range that arrives; what is no fingerprints is a result as it is."""
     limit_threads()
     function = pickle.loads(write)
     found: dict[int, list[Prints]] = {}
@@ -86,13 +101,16 @@ def _receive(write: bytes, batches: Iterable[pa.RecordBatch]) -> Iterator[pa.Rec
             if data.slice(0, len(_MAGIC)).to_pybytes() == _MAGIC:
                 found.setdefault(number, []).append(decoded(data))
             else:
-                yield pa.record_batch([pa.array([data.to_pybytes()], pa.binary())], ["result"])
-    for number in sorted(found):
-        try:
-            outcome = pack(function(number, sum_prints(found.pop(number))))
-        except MetastoreError as error:
-            outcome = failure(error)
-        yield pa.record_batch([pa.array([outcome], pa.binary())], ["result"])
+                yield blob_batch(data.to_pybytes())
+    with counting(counted) as count:
+        for number in sorted(found):
+            try:
+                outcome = pack(function(number, sum_prints(found.pop(number))))
+            except MetastoreError as error:
+                outcome = failure(error)
+            yield blob_batch(outcome)
+        if counted:
+            yield blob_batch(count())
 
 
 def _row(number: int, blob: bytes) -> pa.RecordBatch:
