@@ -205,11 +205,13 @@ def _write_range(loader: Loader, field_id: str, number: int, total: Prints) -> _
 def _lots(entries: Sequence[FragmentEntry], rows: int) -> Iterator[list[FragmentEntry]]:
     """Fragments of about so many rows together."""
     lot: list[FragmentEntry] = []
+    held = 0
     for entry in entries:
         lot.append(entry)
-        if sum(own.row_count for own in lot) >= rows:
+        held += entry.row_count
+        if held >= rows:
             yield lot
-            lot = []
+            lot, held = [], 0
     if lot:
         yield lot
 

@@ -54,10 +54,6 @@ class PendingFiles:
         """Paths of the marks of some files."""
         return [self.marks[path].path for path in paths]
 
-    def all_paths(self) -> set[str]:
-        """Files and marks."""
-        return {info.path for info in (*self.files, *self.marks.values())}
-
 
 def list_pending(objects: ObjectStore) -> PendingFiles:
     """The pending files there are."""
