@@ -64,9 +64,10 @@ def decode_version(data: bytes, objects: ObjectStore, path: str) -> Version:
                 f"{FORMAT_VERSION}: upgrade it"
             )
         if format_version < FORMAT_VERSION:
-            raise CorruptionError(
-                f"{objects.uri(path)} was written by an earlier release of metastore-assets; read the table again with "
-                "`metastore refresh --full`"
+            # Not as if it were damaged: beside files that nobody reads any more, nothing can be compared or expired.
+            raise StoreError(
+                f"{objects.uri(path)} was written by an earlier release of metastore-assets, whose files this one does "
+                f"not read: remove {objects.uri()} and refresh the table"
             )
         entries = {kind: StoredEntries(kind, objects, _files(fields["entries"][kind.name])) for kind in KINDS}
         return Version(

@@ -204,12 +204,16 @@ def test_a_version_of_a_newer_release_is_refused(versions: VersionStore) -> None
     assert versions.read(1) == version(1)
 
 
-def test_a_version_of_an_older_release_is_to_be_rebuilt(versions: VersionStore) -> None:
+def test_a_table_of_an_older_release_is_refused(versions: VersionStore) -> None:
     versions.publish(version(1))
     document = json.loads(versions.objects.read("versions/1.json"))
     versions.objects.write("versions/2.json", json.dumps({**document, "format_version": 1, "number": 2}).encode())
-    with pytest.raises(CorruptionError, match=r"2\.json was written by an earlier release .*refresh --full"):
+    with pytest.raises(
+        StoreError, match=r"2\.json was written by an earlier release .*: remove .+ and refresh"
+    ) as caught:
         versions.latest()
+    assert not isinstance(caught.value, CorruptionError)  # which `refresh --full` goes on from, beside the old files
+    assert versions.objects.uri() in str(caught.value)
 
 
 @pytest.mark.parametrize(
