@@ -275,7 +275,7 @@ def _changes(result: Answer) -> str:
     counted = ", ".join(f"{fragments[key]:,} {key}" for key in ("added", "removed", "kept"))
     read = f", {fragments['profiled']:,} read" if fragments["profiled"] != fragments["added"] else ""
     removed = f", {partitions['removed']:,} removed" if partitions["removed"] else ""
-    lists = result.get("lists", {})
+    lists = result.get("lists") or {}
     counts = [f"{lists[key]:,} {key}" for key in ("added", "removed", "changed") if lists.get(key)]
     values = f"; listed values {', '.join(counts)}" if counts else ""
     of = f"{partitions['changed']:,} of {text.plural(partitions['total'], 'partition')} computed{removed}"

@@ -1,8 +1,19 @@
 """The lists of a table's values, carried from version to version by the produce layer: graph, state, and answers."""
 
 from metastore_assets.lists.graph import FOLDER, list_flow
-from metastore_assets.lists.reading import ListChanges, ListReader
+from metastore_assets.lists.reading import ListChanges, ListReader, list_changes
 from metastore_assets.lists.rewriting import rewritten
 from metastore_assets.lists.state import Cut, Lists, read_lists, write_lists
 
-__all__ = ["FOLDER", "Cut", "ListChanges", "ListReader", "Lists", "list_flow", "read_lists", "rewritten", "write_lists"]
+__all__ = [
+    "FOLDER",
+    "Cut",
+    "ListChanges",
+    "ListReader",
+    "Lists",
+    "list_changes",
+    "list_flow",
+    "read_lists",
+    "rewritten",
+    "write_lists",
+]

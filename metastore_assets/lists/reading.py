@@ -14,7 +14,7 @@ import pyarrow.compute as pc
 
 from metastore_assets.lists.graph import BY_PARTITION, FACTS, FREQUENCIES, VALUES, rows_of, stage_name
 from metastore_assets.lists.printed import PRINTS, printed_flow, with_singletons
-from metastore_assets.lists.state import Lists
+from metastore_assets.lists.state import Lists, read_lists
 from metastore_assets.produce import View
 from metastore_assets.produce.ranks import Ranks
 from metastore_assets.statistics.frequencies import (
@@ -26,6 +26,7 @@ from metastore_assets.statistics.frequencies import (
     nearest_ranks,
 )
 from metastore_assets.statistics.prints import prints_of
+from metastore_assets.store.manifest import ListFiles
 from metastore_assets.store.objects import ObjectStore
 
 _SCANNED = 1_000_000
@@ -176,12 +177,20 @@ class ListReader:
         found = {column: frequency_facts(_joined(tables)) for column, tables in lists if column in columns}
         return {**{column: found.get(column) or frequency_facts(EMPTY) for column in columns}, **printed}
 
-    def changes(self) -> ListChanges:
-        """What led to these lists. Lists that were made from scratch add all their values."""
+    def changes(self, before: Lists) -> ListChanges | None:
+        """What led to these lists from the version before. None where lists that there were are made from scratch: that
+        does not tell which of their values are other ones.
+        """
         found: Counter[str] = Counter()
-        for view, classes in ((self._view, self._classes), (self._printed_view, {*self._printed.columns.values()})):
+        for view, classes, former in (
+            (self._view, self._classes, before.columns),
+            (self._printed_view, {*self._printed.columns.values()}, before.printed.columns),
+        ):
             for name in classes:
-                _count_changes(view, stage_name(VALUES, name), found)
+                stage = stage_name(VALUES, name)
+                if view.is_reset(stage) and name in former.values():
+                    return None
+                _count_changes(view, stage, found)
         return ListChanges(found["add"], found["delete"], found["update"])
 
     def ranks(self, type_class: str) -> Ranks:
@@ -257,6 +266,13 @@ class ListReader:
                 yield own
             if own.num_rows < table.num_rows:
                 return
+
+
+def list_changes(store: ObjectStore, before: ListFiles | None, after: ListFiles | None) -> ListChanges | None:
+    """What changed between the lists that a version names and those of the next one; None where that is not known."""
+    if before == after:
+        return ListChanges()
+    return ListReader(store, read_lists(store, after)).changes(read_lists(store, before))
 
 
 def _count_changes(view: View, stage: str, found: Counter[str]) -> None:

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import time
 from collections.abc import Mapping
-from dataclasses import dataclass, field
+from dataclasses import asdict, dataclass, field
 
-from metastore_assets.lists import ListChanges, ListReader, read_lists
+from metastore_assets.lists import ListChanges, list_changes
 from metastore_assets.pipeline.plan import Plan, TypeChange
 from metastore_assets.store.manifest import Version
 from metastore_assets.store.objects import ObjectStore
@@ -54,8 +54,8 @@ class RefreshResult:
     seconds: float
     type_changes: tuple[TypeChange, ...] = ()
     """Columns that are of another type than in the version before."""
-    lists: ListChanges = field(default_factory=ListChanges)
-    """What changed in the lists of the table's values."""
+    lists: ListChanges | None = field(default_factory=ListChanges)
+    """What changed in the lists of the table's values; None where they were made anew, and that is not known."""
     steps: Mapping[str, Traffic] = field(default_factory=dict)
     """What each of the `STEPS` read and wrote, of the table's files and of the Metastore's, in whichever process."""
 
@@ -77,7 +77,7 @@ class RefreshResult:
                 "removed": len(self.partitions_removed),
                 "total": self.partitions_total,
             },
-            "lists": {"added": self.lists.added, "removed": self.lists.removed, "changed": self.lists.changed},
+            "lists": asdict(self.lists) if self.lists else None,
             "type_changes": [change.to_json() for change in self.type_changes],
             "steps": {
                 name: {"read": own.read.to_json(), "written": own.written.to_json()} for name, own in self.steps.items()
@@ -98,9 +98,8 @@ def result_of(
     store: ObjectStore, plan: Plan, new: Version, profiled: int, started: float, meter: Meter
 ) -> RefreshResult:
     """Where a version was published."""
-    same = plan.base is not None and plan.base.lists == new.lists
     with step("lists"):
-        lists = ListChanges() if same else ListReader(store, read_lists(store, new.lists)).changes()
+        lists = list_changes(store, plan.base.lists if plan.base else None, new.lists)
     return RefreshResult(
         table=plan.table,
         version=new.number,

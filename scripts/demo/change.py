@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable
 from dataclasses import dataclass
 
-from metastore_assets.lists import ListChanges, ListReader, read_lists
+from metastore_assets.lists import ListChanges, list_changes
 from metastore_assets.store.manifest import FragmentEntry, Version
 from metastore_assets.store.objects import ObjectStore
 
@@ -30,7 +30,7 @@ class Change:
     """Keys of the partitions that are gone."""
     partitions: int
     """Number of partitions after the change."""
-    lists: ListChanges
+    lists: ListChanges | None
     """Values that are listed otherwise."""
 
 
@@ -39,7 +39,6 @@ def change_between(store: ObjectStore, before: Version | None, after: Version) -
     earlier = before.fragments if before else ()
     known = {fragment.id for fragment in earlier}
     old, new = _live(earlier), _live(after.fragments)
-    same = before is not None and before.lists == after.lists
     keys = {partition.key for partition in after.partitions}
     return Change(
         version=after.number,
@@ -52,7 +51,7 @@ def change_between(store: ObjectStore, before: Version | None, after: Version) -
         recomputed=frozenset(p.key for p in after.partitions if p.version == after.number),
         dropped=frozenset({p.key for p in before.partitions} - keys if before else ()),
         partitions=len(keys),
-        lists=ListChanges() if same else ListReader(store, read_lists(store, after.lists)).changes(),
+        lists=list_changes(store, before.lists if before else None, after.lists),
     )
 
 

@@ -44,7 +44,8 @@ class Reporter:
         line.append(f"{change.added:>5} {change.removed:>5} {change.kept:>5} {change.read:>5}", style="cyan")
         line.append(f"  {f'{len(change.recomputed)} of {change.partitions}':>10}", style="green")
         lists = change.lists
-        line.append(f"  {lists.added:>7,} {lists.removed:>7,} {lists.changed:>7,}", style="magenta")
+        numbers = [f"{n:,}" for n in (lists.added, lists.removed, lists.changed)] if lists else ["–"] * 3
+        line.append("  " + " ".join(f"{number:>7}" for number in numbers), style="magenta")
         line.append(f"  {seconds:>7.1f}")
         self.console.print(line)
 

@@ -165,3 +165,32 @@ def test_what_occurs_twice_is_what_duckdb_counts(
         check(lake)
     lake.refresh(full=True)
     check(lake)
+
+
+@pytest.mark.parametrize("policy", [PRINTED, {"frequencies": "all"}], ids=["fingerprints", "lists"])
+def test_a_refresh_tells_what_changed_in_the_lists_or_that_it_is_not_known(
+    tmp_path: Path, policy: dict[str, Any]
+) -> None:
+    lake = Lake(tmp_path, policy)
+    path = lake.put(codes("aabb" * 5))
+    lake.put(codes("ab" * 15))
+    small = codes("ccb")
+    lists = [lake.refresh().lists]
+    kept = lake.put(small)
+    lists.append(lake.refresh().lists)
+    kept.unlink()
+    lists.append(lake.refresh().lists)
+    partitions = 1  # the key of the only partition, in a column of its own, is listed too
+    told = [own and (own.added, own.removed, own.changed) for own in lists]
+    assert told == [(2 + partitions, 0, 0), (1, 0, 1 + partitions), (0, 1, 1 + partitions)]
+    path.unlink()
+    lake.put(codes("x" * 80))
+    result = lake.refresh()
+    assert result.lists is None  # most of the table is other: the lists are made anew
+    assert result.to_json()["lists"] is None
+
+
+def codes(texts: str) -> pa.Table:
+    """A code in each row; all else is null."""
+    nulls = {name: pa.nulls(len(texts), COLUMNS[name]) for name in ("number", "parts")}
+    return pa.table({"code": list(texts), **nulls})
