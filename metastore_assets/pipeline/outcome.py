@@ -6,11 +6,10 @@ import time
 from collections.abc import Mapping
 from dataclasses import asdict, dataclass, field
 
-from metastore_assets.lists import ListChanges, list_changes
+from metastore_assets.lists import ListChanges
 from metastore_assets.pipeline.plan import Plan, TypeChange
 from metastore_assets.store.manifest import Version
-from metastore_assets.store.objects import ObjectStore
-from metastore_assets.traffic import Meter, Traffic, step
+from metastore_assets.traffic import Meter, Traffic
 
 STEPS = ("plan", "profile", "decide", "reduce", "lists", "publish")
 """What a refresh does one after the other; `lists` is done within `reduce`, and counted apart."""
@@ -95,11 +94,9 @@ def nothing_to_do(latest: Version, profiled: int, started: float, meter: Meter) 
 
 
 def result_of(
-    store: ObjectStore, plan: Plan, new: Version, profiled: int, started: float, meter: Meter
+    plan: Plan, new: Version, lists: ListChanges | None, profiled: int, started: float, meter: Meter
 ) -> RefreshResult:
     """Where a version was published."""
-    with step("lists"):
-        lists = list_changes(store, plan.base.lists if plan.base else None, new.lists)
     return RefreshResult(
         table=plan.table,
         version=new.number,

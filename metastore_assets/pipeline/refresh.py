@@ -25,6 +25,7 @@ from metastore_assets.errors import (
 )
 from metastore_assets.formats import Memory, open_table_format
 from metastore_assets.formats.base import SnapshotReference, TableFormat
+from metastore_assets.lists import list_changes
 from metastore_assets.pipeline.assemble import next_version
 from metastore_assets.pipeline.decisions import planned_decisions, recorded_decisions, settled
 from metastore_assets.pipeline.engine import Engine
@@ -144,6 +145,8 @@ def refresh(
                     f"table {table.name!r}: {error}: values that occur twice could not be read there. Mend or remove "
                     "the file and try again"
                 ) from error
+            with step("lists"):  # before the former version may go
+                lists = list_changes(versions.objects, plan.base.lists if plan.base else None, new.lists)
             progress(Progress(table.name, "publish"))
             with step("publish"):
                 try:
@@ -154,7 +157,7 @@ def refresh(
                 versions.clear_pending()
                 with suppress(StoreError):  # what this leaves, the next refresh removes, or `expire`, which tells why
                     versions.drop_outdated(new.number, config.keep_versions, _GRACE)
-            return result_of(versions.objects, plan, new, len(fresh), started, meter)
+            return result_of(plan, new, lists, len(fresh), started, meter)
     raise MetastoreError(
         f"table {table.name!r} changed during each of {_ATTEMPTS} attempts to refresh it; what was profiled is kept, "
         "run the refresh again"
