@@ -15,9 +15,8 @@ import pyarrow as pa
 from pyarrow import types as t
 
 from metastore_assets.iso8601 import temporal_text
+from metastore_assets.lookup.answers import Quantile, TopValues
 from metastore_assets.lookup.histograms import Bin
-from metastore_assets.lookup.table import TopValues
-from metastore_assets.lookup.values import Quantile
 from metastore_assets.statistics.column import STATISTICS, ColumnStatistics
 from metastore_assets.statistics.declared import Kind
 from metastore_assets.statistics.frequencies import Percentiles

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections import OrderedDict
 from collections.abc import Iterable, Sequence
-from dataclasses import dataclass
 from functools import cached_property, partial
 from threading import RLock
 from typing import overload
@@ -13,31 +12,22 @@ import pyarrow as pa
 
 from metastore_assets.errors import ColumnNotFoundError, NotKeptError, PartitionNotFoundError
 from metastore_assets.lists import ListReader, read_lists
-from metastore_assets.lookup.histograms import Bin, bins_of, why_no_histogram
+from metastore_assets.lookup.answers import Answers, AsOf, Count, Quantile, Statistics, TopValues
+from metastore_assets.lookup.histograms import Bin, between, bins_of, why_no_histogram
 from metastore_assets.lookup.missing import files_there
 from metastore_assets.lookup.ordered import Method
 from metastore_assets.lookup.profile_files import ProfileReader
-from metastore_assets.lookup.values import ColumnValues, Count, Number, Quantile, fraction_of
+from metastore_assets.lookup.values import ColumnValues, Number, fraction_of
 from metastore_assets.messages import close_names, near_names
-from metastore_assets.statistics.column import ColumnStatistics, Guarantee
+from metastore_assets.statistics.column import ColumnStatistics
 from metastore_assets.statistics.leaves import LeafColumn, schema_leaves
 from metastore_assets.statistics.spread import Spread, spread
+from metastore_assets.store.documents import Documents
 from metastore_assets.store.manifest import PartitionEntry, ProfileFiles, Version
 from metastore_assets.store.objects import ObjectStore
 from metastore_assets.store.stored_entries import find_partition
 
 _OPEN_PROFILES = 32
-
-
-@dataclass(frozen=True)
-class TopValues:
-    """The most frequent values of a column."""
-
-    values: list[tuple[pa.Scalar, int]]
-    """(value, frequency) by decreasing frequency, then increasing value; null is no value. Values are of the
-    canonical Arrow type of their class; `lookup.json.scalar_json` writes them as text."""
-    guarantee: Guarantee
-    """What the frequencies are worth, and that no other value is more frequent."""
 
 
 class TableLookup:
@@ -57,6 +47,16 @@ class TableLookup:
         """The version that all answers are of, and so the snapshot that they are true for."""
         return self._version
 
+    @property
+    def as_of(self) -> AsOf:
+        """The same, as every answer carries it."""
+        return AsOf(self._version.number, self._version.snapshot)
+
+    def newer_version(self) -> int | None:
+        """The number of the newest version, where one was published after this one; else None. Asks the store."""
+        newest = Documents(self._objects).newest()
+        return newest if newest > self._version.number else None
+
     def partitions(self) -> list[PartitionEntry]:
         """The table's partitions, in the order of the version. Empty for a table without rows."""
         return list(self._version.partitions)
@@ -65,16 +65,44 @@ class TableLookup:
         """Live rows of the table or of one partition. Raises PartitionNotFoundError."""
         return self._version.row_count if partition is None else self._partition(partition).row_count
 
-    def statistics(self, columns: Iterable[str] | None = None, partition: str | None = None) -> list[ColumnStatistics]:
+    def statistics(
+        self,
+        columns: Iterable[str] | None = None,
+        partition: str | None = None,
+        *,
+        partitions: Iterable[str] | str | None = None,
+    ) -> Statistics:
         """Statistics of all leaf columns in table order, or of those named in the order given.
 
-        The mergeable states are left out (None). Raises ColumnNotFoundError, PartitionNotFoundError.
+        Of the table, of one `partition`, or of several `partitions`, one after the other; `"*"` are all. The mergeable
+        states are left out (None); `to_arrow()` of the answer is a table.
+
+        Raises ColumnNotFoundError, PartitionNotFoundError.
         """
-        profile = self._profile(partition)
         wanted = None if columns is None else list(columns)
         for column in wanted or ():
-            self._check(column, profile)
-        return profile.statistics(wanted)
+            self._check(column)
+        if partitions is None:
+            rows = self._profile(partition).statistics(wanted)
+            return Statistics(rows, None if partition is None else [partition] * len(rows), self.as_of)
+        if partition is not None:
+            raise ValueError("either one partition or several partitions, not both")
+        return self._statistics_of(wanted, partitions)
+
+    def _statistics_of(self, columns: list[str] | None, partitions: Iterable[str] | str) -> Statistics:
+        if partitions == "*":
+            entries = list(self._version.partitions)
+        else:
+            keys = [partitions] if isinstance(partitions, str) else partitions
+            entries = [self._partition(key) for key in keys]
+        rows: list[ColumnStatistics] = []
+        of: list[str] = []
+        for entry in entries:
+            # Not among those kept open: many would drive out what is asked for again.
+            own = self._reader(entry.files, entry.row_count).statistics(columns)
+            rows += own
+            of += [entry.key] * len(own)
+        return Statistics(rows, of, self.as_of)
 
     @files_there
     def top(self, column: str, n: int = 10, partition: str | None = None) -> TopValues:
@@ -85,7 +113,7 @@ class TableLookup:
         if n < 0:
             raise ValueError(f"n must not be negative, not {n}")
         with self._lock:
-            return TopValues(self._values(column, partition).top(n), "exact")
+            return TopValues(self._values(column, partition).top(n), "exact", self.as_of)
 
     @overload
     def quantile(
@@ -147,7 +175,7 @@ class TableLookup:
             return own.frequency(own.literal(value))
 
     @files_there
-    def where_is(self, column: str, value: object) -> list[tuple[str, int]]:
+    def where_is(self, column: str, value: object) -> Answers[tuple[str, int]]:
         """The partitions that hold a value, with its frequency in each, in the order of the version.
 
         One small read under the policy `by_partition: on`. Else reads the lists of partitions one by one, but for those
@@ -158,7 +186,7 @@ class TableLookup:
             wanted = own.literal(value)
             kept = own.partitions_of(wanted)
             if kept is not None:
-                return kept
+                return Answers(kept, "exact", self.as_of)
             left = own.frequency(wanted).count
             found = []
             for entry in self._version.partitions:
@@ -167,7 +195,7 @@ class TableLookup:
                 if count := self._values(column, entry.key).frequency(wanted).count:
                     found.append((entry.key, count))
                     left -= count
-        return found
+        return Answers(found, "exact", self.as_of)
 
     @files_there
     def spread(self, column: str, partition: str | None = None) -> Spread:
@@ -222,6 +250,7 @@ class TableLookup:
                 has_own_lists=partition is not None,
                 # The only partition of a table has no lists but the table's.
                 is_whole=partition is None or len(self._version.partitions) == 1,
+                as_of=self.as_of,
             )
             if len(self._columns) > _OPEN_PROFILES:
                 self._columns.popitem(last=False)
@@ -232,25 +261,42 @@ class TableLookup:
     def _lists(self) -> ListReader:
         return ListReader(self._objects, read_lists(self._objects, self._version.lists))
 
-    def histogram(self, column: str, bins: int | None = None, partition: str | None = None) -> list[Bin]:
+    def histogram(
+        self,
+        column: str,
+        bins: int | None = None,
+        partition: str | None = None,
+        *,
+        lower: object = None,
+        upper: object = None,
+    ) -> Answers[Bin]:
         """The column's histogram, by increasing minimum, without gaps. NaN and infinities are in no bin.
 
-        With `bins`, at most so many: neighbouring bins are added up, the last one over fewer where it does not come
-        out even. Empty for a column without a finite value. Raises NotKeptError when there is no histogram,
-        ColumnNotFoundError, PartitionNotFoundError.
+        With `lower` or `upper`, which are values of the column, both inclusive, only the bins that have room for values
+        between them: what is kept is not cut, so that the first and the last may reach further. With `bins`, at most so
+        many: neighbouring bins are added up, the last one over fewer where it does not come out even. Empty for a
+        column without a finite value.
+
+        Raises NotKeptError when there is no histogram, LiteralError, ColumnNotFoundError, PartitionNotFoundError.
         """
         if bins is not None and bins < 1:
             raise ValueError(f"bins must be at least 1, not {bins}")
         profile = self._profile(partition)
-        self._check(column, profile)
+        self._check(column)
         histogram = profile.histogram(column)
         if histogram is not None:
-            return bins_of(histogram, len(histogram) if bins is None else bins)
+            if lower is not None or upper is not None:
+                own = self._values(column, partition)
+                limits = [None if value is None else own.literal(value) for value in (lower, upper)]
+                histogram = between(histogram, *limits)
+            if histogram is not None:
+                return Answers(bins_of(histogram, len(histogram) if bins is None else bins), "exact", self.as_of)
+            return Answers([], "exact", self.as_of)
         row = profile.statistics([column])[0]
         reason = why_no_histogram(row)
         if reason is not None:
             raise NotKeptError(f"{self._named(column)} has no histogram: {reason}")
-        return []
+        return Answers([], "exact", self.as_of)
 
     def find_partition(self, key: str) -> PartitionEntry | None:
         """The partition with that key, if there is one. Reads little of a table that has many."""
@@ -273,12 +319,14 @@ class TableLookup:
         files: ProfileFiles = self._version.files if partition is None else self._partition(partition).files
         with self._lock:
             if partition not in self._profiles:
-                missing = partial(self._all_null, self.row_count(partition))
-                self._profiles[partition] = ProfileReader(self._objects, files, self._leaves, missing)
+                self._profiles[partition] = self._reader(files, self.row_count(partition))
                 if len(self._profiles) > _OPEN_PROFILES:
                     self._profiles.popitem(last=False)
             self._profiles.move_to_end(partition)
             return self._profiles[partition]
+
+    def _reader(self, files: ProfileFiles, rows: int) -> ProfileReader:
+        return ProfileReader(self._objects, files, self._leaves, partial(self._all_null, rows))
 
     def _all_null(self, rows: int, leaf: LeafColumn) -> ColumnStatistics:
         """What is known of a column in a partition whose rows were written, and profiled, before there was one."""
@@ -287,11 +335,12 @@ class TableLookup:
         of_table = self._profile(None).statistics([leaf.path])[0]
         return row_of_nulls(leaf, rows, of_table, self._version.decisions.get(leaf.field_id))
 
-    def _check(self, column: str, profile: ProfileReader) -> None:
-        if column not in profile.columns:
+    def _check(self, column: str) -> None:
+        names = [leaf.path for leaf in self._leaves]
+        if column not in names:
             raise ColumnNotFoundError(
                 f"table {self._version.table!r} has no column {column!r}"
-                + close_names(column, list(profile.columns), "; its columns are: {}")
+                + close_names(column, names, "; its columns are: {}")
             )
 
     def _named(self, column: str) -> str:
