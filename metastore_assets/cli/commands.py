@@ -182,11 +182,16 @@ def expire(invocation: Invocation, name: str, keep: int | None, grace: float, as
 
     And whatever else no version names, such as files of a refresh that was killed.
     """
+    from importlib.util import find_spec
+
+    from metastore_assets.history import gather
     from metastore_assets.store.objects import ObjectStore
     from metastore_assets.store.versions import VersionStore
 
     config = configured(invocation)
     versions = VersionStore(ObjectStore(config.root, config.storage_options), config.table(name).name)
+    if find_spec("deltalake") is not None:
+        gather(versions)
     removed = versions.expire(keep or config.keep_versions, timedelta(hours=grace))
     make_output(as_json).expired(
         {"table": name, "versions": removed.versions, "files": removed.files, "bytes": removed.bytes}

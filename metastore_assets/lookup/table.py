@@ -6,9 +6,10 @@ from collections import OrderedDict
 from collections.abc import Iterable, Sequence
 from functools import cached_property, partial
 from threading import RLock
-from typing import overload
+from typing import TYPE_CHECKING, overload
 
 import pyarrow as pa
+import pyarrow.compute as pc
 
 from metastore_assets.errors import ColumnNotFoundError, NotKeptError, PartitionNotFoundError
 from metastore_assets.lists import ListReader, read_lists
@@ -26,6 +27,10 @@ from metastore_assets.store.documents import Documents
 from metastore_assets.store.manifest import PartitionEntry, ProfileFiles, Version
 from metastore_assets.store.objects import ObjectStore
 from metastore_assets.store.stored_entries import find_partition
+from metastore_assets.store.versions import VersionStore
+
+if TYPE_CHECKING:
+    from metastore_assets.history import HistoryPoint
 
 _OPEN_PROFILES = 32
 
@@ -297,6 +302,35 @@ class TableLookup:
         if reason is not None:
             raise NotKeptError(f"{self._named(column)} has no histogram: {reason}")
         return Answers([], "exact", self.as_of)
+
+    @overload
+    def history(self, column: str | None = None) -> pa.Table: ...
+
+    @overload
+    def history(self, column: str | None, statistic: str) -> list[HistoryPoint]: ...
+
+    def history(self, column: str | None = None, statistic: str | None = None) -> pa.Table | list[HistoryPoint]:
+        """What was known in every version up to this one, those that expired included.
+
+        Of a `statistic` one point per version, the oldest first. It is a name of those in `metastore show --json`, such
+        as `null_count`, a percentile (`p50`) or a user-defined one; without a column, `row_count`, `bytes`,
+        `partitions` or `fragments`. Without it a table: a row per version and column, `docs/files.md` says of what. A
+        column is followed through renames, by its `field_id`.
+
+        Raises ColumnNotFoundError, ValueError for an unknown statistic, StoreError, MissingPackageError.
+        """
+        from metastore_assets.history import points, points_of_versions, read_history
+
+        if column is not None:
+            self._check(column)
+        versions = VersionStore.of_folder(self._version.table, self._objects)
+        rows = read_history(versions, self._version.number)
+        if column is not None:
+            (field_id,) = (leaf.field_id for leaf in self._leaves if leaf.path == column)
+            rows = rows.filter(pc.equal(rows["field_id"], field_id))
+        if statistic is None:
+            return rows
+        return points(rows, statistic) if column is not None else points_of_versions(rows, statistic)
 
     def find_partition(self, key: str) -> PartitionEntry | None:
         """The partition with that key, if there is one. Reads little of a table that has many."""
