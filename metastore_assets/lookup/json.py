@@ -11,7 +11,17 @@ from metastore_assets.statistics.json import Json, column_json, float_json, inte
 from metastore_assets.statistics.spread import Spread
 from metastore_assets.store.manifest import Decision, Version
 
-__all__ = ["column_json", "histogram_json", "quantiles_json", "scalar_json", "show_json", "top_json"]
+__all__ = [
+    "Json",
+    "column_json",
+    "float_json",
+    "histogram_json",
+    "integer_json",
+    "quantiles_json",
+    "scalar_json",
+    "show_json",
+    "top_json",
+]
 
 
 def show_json(
