@@ -10,7 +10,9 @@ from metastore_assets.cli.check import check
 from metastore_assets.cli.check_statistic import check_statistic
 from metastore_assets.cli.compact import compact
 from metastore_assets.cli.completion import column_list
+from metastore_assets.cli.diff import diff
 from metastore_assets.cli.failures import Invocation, MetastoreGroup, note
+from metastore_assets.cli.history import history
 from metastore_assets.cli.opening import column_answer, configured, metastore_of, newest, partition_of, published
 from metastore_assets.cli.options import (
     answering,
@@ -52,6 +54,8 @@ cli.add_command(purge)
 cli.add_command(check)
 cli.add_command(check_statistic)
 cli.add_command(compact)
+cli.add_command(diff)
+cli.add_command(history)
 cli.add_command(quantile)
 cli.add_command(rank)
 cli.add_command(where)

@@ -14,6 +14,7 @@ import pyarrow.compute as pc
 from metastore_assets.errors import ColumnNotFoundError, NotKeptError, PartitionNotFoundError
 from metastore_assets.lists import ListReader, read_lists
 from metastore_assets.lookup.answers import Answers, AsOf, Count, Quantile, Statistics, TopValues
+from metastore_assets.lookup.as_of import VersionChoice, find_version
 from metastore_assets.lookup.histograms import Bin, between, bins_of, why_no_histogram
 from metastore_assets.lookup.missing import files_there
 from metastore_assets.lookup.ordered import Method
@@ -25,7 +26,6 @@ from metastore_assets.statistics.frequencies import Frequencies
 from metastore_assets.statistics.histogram import Histogram
 from metastore_assets.statistics.leaves import LeafColumn, schema_leaves
 from metastore_assets.statistics.spread import Spread, spread
-from metastore_assets.store.documents import Documents
 from metastore_assets.store.manifest import PartitionEntry, ProfileFiles, Version
 from metastore_assets.store.objects import ObjectStore
 from metastore_assets.store.stored_entries import find_partition
@@ -33,6 +33,7 @@ from metastore_assets.store.versions import VersionStore
 
 if TYPE_CHECKING:
     from metastore_assets.history import HistoryPoint
+    from metastore_assets.lookup.diff import TableDiff
 
 _OPEN_PROFILES = 32
 
@@ -59,9 +60,19 @@ class TableLookup:
         """The same, as every answer carries it."""
         return AsOf(self._version.number, self._version.snapshot)
 
+    @property
+    def location(self) -> str:
+        """Where the versions of the table are: its folder below the root."""
+        return self._objects.uri()
+
+    @property
+    def versions(self) -> VersionStore:
+        """The versions of the table, this one among them."""
+        return VersionStore.of_folder(self._version.table, self._objects)
+
     def newer_version(self) -> int | None:
         """The number of the newest version, where one was published after this one; else None. Asks the store."""
-        newest = Documents(self._objects).newest()
+        newest = self.versions.newest()
         return newest if newest > self._version.number else None
 
     def partitions(self) -> list[PartitionEntry]:
@@ -344,14 +355,31 @@ class TableLookup:
 
         if column is not None:
             self._check(column)
-        versions = VersionStore.of_folder(self._version.table, self._objects)
-        rows = read_history(versions, self._version.number)
+        rows = read_history(self.versions, self._version.number)
         if column is not None:
             (field_id,) = (leaf.field_id for leaf in self._leaves if leaf.path == column)
             rows = rows.filter(pc.equal(rows["field_id"], field_id))
         if statistic is None:
             return rows
         return points(rows, statistic) if column is not None else points_of_versions(rows, statistic)
+
+    def diff(self, before: VersionChoice | TableLookup, after: VersionChoice | TableLookup | None = None) -> TableDiff:
+        """What is different between two versions of the table: `orders.diff(41, 57)`; without the second, this one.
+
+        Either may be a version, a snapshot or a time, as `open_table` takes them, or another table as it was opened.
+        Columns of one table are paired through renames, those of two by name. Distances lie between histograms or lists.
+
+        Raises VersionNotFoundError, StoreError.
+        """
+        from metastore_assets.lookup.diff import diff
+
+        return diff(self.at(before), self if after is None else self.at(after))
+
+    def at(self, version: VersionChoice | TableLookup) -> TableLookup:
+        """The same table as of another version; a table that was opened is that one. Raises VersionNotFoundError."""
+        if isinstance(version, TableLookup):
+            return version
+        return TableLookup(self._objects, find_version(self.versions, version))
 
     def find_partition(self, key: str) -> PartitionEntry | None:
         """The partition with that key, if there is one. Reads little of a table that has many."""
