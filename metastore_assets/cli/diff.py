@@ -16,9 +16,7 @@ _VERSION = "its number, `snapshot:ID`, or a time in ISO 8601"
 
 @click.command(short_help="Show what is different between two versions.")
 @name_argument
-@click.option(
-    "--from", "before", metavar="VERSION", help=f"The earlier version: {_VERSION}.  [default: the one before]"
-)
+@click.option("--from", "before", metavar="VERSION", help=f"The earlier one: {_VERSION}.  [default: the one before]")
 @click.option("--to", "after", metavar="VERSION", help="The later version.  [default: the newest]")
 @click.option(
     "--baseline",
@@ -56,8 +54,8 @@ def diff(
         numbers = [number for number in table.versions.numbers() if number < table.version.number]
         if not numbers:
             raise VersionNotFoundError(
-                f"table {name!r} has no version before {table.version.number} to compare with: give one with --from, or "
-                "another table with --baseline"
+                f"table {name!r} has no version before {table.version.number} to compare with: give another "
+                "table with --baseline"
             )
         other = table.at(numbers[-1])
     found = table.diff(other)

@@ -45,9 +45,8 @@ def history(
             points = table.history(column, statistic)
         except ValueError as error:
             raise click.UsageError(str(error)) from error
-        output.answer(
-            [_point(own) for own in points], lambda page: print_statistic(page, name, column, statistic, points)
-        )
+        subject = " ".join(filter(None, (name, column, statistic)))
+        output.answer([_point(own) for own in points], lambda page: print_statistic(page, subject, points))
         return
     rows = table.history(column)
     if column is None:

@@ -33,7 +33,7 @@ class Distances:
     """Between two distributions; NaN, infinities and null have no part in those of numbers and times."""
 
     stability_index: float
-    """The population stability index, of about ten groups: by custom less than 0.1 is stable, more than 0.25 shifted."""
+    """The population stability index, of ten groups: by custom less than 0.1 is stable, more than 0.25 has shifted."""
     kolmogorov_smirnov: float
     """From 0 to 1."""
     jensen_shannon: float
@@ -91,7 +91,7 @@ def _over_values(before: TableLookup, old: ColumnStatistics, after: TableLookup,
 
     cls = class_named(new.type_class or "null")
     sides = []
-    for name, table, row in (("before", before, old), ("after", after, new)):
+    for name, other, table, row in (("before", "after", before, old), ("after", "before", after, new)):
         if (row.distinct_count or 0) > MOST_VALUES:
             raise NotKeptError(f"{row.distinct_count:,} distinct values are more than are compared")
         pieces = [
@@ -102,12 +102,16 @@ def _over_values(before: TableLookup, old: ColumnStatistics, after: TableLookup,
         listed = pl.concat(pieces)
         if listed[name].sum() != row.value_count:
             raise NotKeptError("only values that occur at least twice are listed")
-        sides.append(listed)
-    both = sides[0].join(sides[1], on="value", how="full", coalesce=True).fill_null(0).sort("value")
-    over = f"{both.height:,} values" if both.height > 1 else "1 value"
-    return _measured(
-        both["before"].to_numpy(), both["after"].to_numpy(), over, "exact", by_frequency=not cls.is_ordinal
-    )
+        sides.append(listed.with_columns(pl.lit(0, pl.Int64).alias(other)).select("value", "before", "after"))
+    # Grouped, not joined: Polars joins sorted floats by merging, which takes NaN for unequal to NaN.
+    both = pl.concat(sides).group_by("value").sum().sort("value")
+    if cls.kind == "float":
+        both = both.filter(pl.col("value").is_finite())
+    over = f"{both.height:,} values" if both.height != 1 else "1 value"
+    frequencies = both["before"].to_numpy(), both["after"].to_numpy()
+    if not all(own.any() for own in frequencies):
+        raise NotKeptError("one of the two has no values but NaN and infinities")
+    return _measured(*frequencies, over, "exact", by_frequency=not cls.is_ordinal)
 
 
 def _measured(

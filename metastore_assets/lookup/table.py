@@ -33,6 +33,7 @@ from metastore_assets.store.versions import VersionStore
 
 if TYPE_CHECKING:
     from metastore_assets.history import HistoryPoint
+    from metastore_assets.lookup.changes import Changes
     from metastore_assets.lookup.diff import TableDiff
 
 _OPEN_PROFILES = 32
@@ -367,13 +368,24 @@ class TableLookup:
         """What is different between two versions of the table: `orders.diff(41, 57)`; without the second, this one.
 
         Either may be a version, a snapshot or a time, as `open_table` takes them, or another table as it was opened.
-        Columns of one table are paired through renames, those of two by name. Distances lie between histograms or lists.
+        Columns of one table are paired through renames, those of two by name. Distances are those of histograms, or of
+        lists.
 
         Raises VersionNotFoundError, StoreError.
         """
         from metastore_assets.lookup.diff import diff
 
         return diff(self.at(before), self if after is None else self.at(after))
+
+    def changes(self, since: VersionChoice, columns: Iterable[str] | None = None) -> Changes:
+        """What changed value by value since an earlier version: of each listed column, or of those named, a table of
+        values that were added, deleted, or occur otherwise often. Of other columns a reason why that is not known.
+
+        Raises VersionNotFoundError, ColumnNotFoundError, StoreError.
+        """
+        from metastore_assets.lookup.changes import changes
+
+        return changes(self.at(since), self, columns)
 
     def at(self, version: VersionChoice | TableLookup) -> TableLookup:
         """The same table as of another version; a table that was opened is that one. Raises VersionNotFoundError."""
