@@ -112,6 +112,10 @@ class LiteralError(MetastoreError):
     """Raised when a value that is asked about is none of the column's type, or a quantile is not from 0 to 1."""
 
 
+class QueryError(MetastoreError):
+    """Raised when a text is no query, or none over the views that there are: says what the engine says."""
+
+
 class GraphError(MetastoreError):
     """Raised when stages are declared in a way that cannot run: names the stage and what is wrong."""
 
