@@ -19,7 +19,9 @@ def no_table() -> Snapshot:
     raise AssertionError("the table's metadata were asked for")
 
 
-def around(store: ObjectStore, snapshot: Callable[[], Snapshot] = no_table, now: datetime | None = None) -> Surroundings:
+def around(
+    store: ObjectStore, snapshot: Callable[[], Snapshot] = no_table, now: datetime | None = None
+) -> Surroundings:
     return Surroundings(Metastore(store.uri()), snapshot, now or datetime.now(UTC))
 
 
