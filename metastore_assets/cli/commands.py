@@ -6,6 +6,7 @@ from datetime import timedelta
 
 import click
 
+from metastore_assets.cli.check import check
 from metastore_assets.cli.check_statistic import check_statistic
 from metastore_assets.cli.compact import compact
 from metastore_assets.cli.completion import column_list
@@ -48,6 +49,7 @@ cli.add_command(refresh)
 cli.add_command(profile)
 cli.add_command(verify)
 cli.add_command(purge)
+cli.add_command(check)
 cli.add_command(check_statistic)
 cli.add_command(compact)
 cli.add_command(quantile)

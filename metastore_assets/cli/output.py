@@ -78,6 +78,12 @@ class Output(Protocol):
     def checked(self, result: Answer) -> None:
         """What became of trying the laws of a user-defined statistic."""
 
+    def checks(self, answer: Answer) -> None:
+        """What the checks of a table found."""
+
+    def suggested(self, answer: Answer) -> None:
+        """Checks that could be configured."""
+
 
 class JsonOutput:
     """One JSON document per line."""
@@ -148,6 +154,14 @@ class JsonOutput:
     def checked(self, result: Answer) -> None:
         """An object."""
         _write(result)
+
+    def checks(self, answer: Answer) -> None:
+        """An object."""
+        _write(answer)
+
+    def suggested(self, answer: Answer) -> None:
+        """An object."""
+        _write(answer)
 
 
 def _write(document: object) -> None:

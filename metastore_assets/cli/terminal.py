@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 
 from metastore_assets.cli.bars_page import print_bins, print_top
+from metastore_assets.cli.checks_page import print_checks, print_suggestions
 from metastore_assets.cli.output import Answer
 from metastore_assets.cli.page import Column, Page, Part, Styled
 from metastore_assets.cli.statistics_table import print_statistics
@@ -190,6 +191,14 @@ class TerminalOutput:
             self._page.line(f"    {text.printable(rows)}")
         self._page.line(f"  expected {text.printable(found['expected'])}")
         self._page.line(f"  found    {text.printable(found['found'])}")
+
+    def checks(self, answer: Answer) -> None:
+        """A heading, and a line for each check."""
+        print_checks(self._page, answer)
+
+    def suggested(self, answer: Answer) -> None:
+        """YAML."""
+        print_suggestions(self._page, answer)
 
     def _not_shown(self, headings: Sequence[str]) -> None:
         if headings:

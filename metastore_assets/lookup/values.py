@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from decimal import Decimal
 from fractions import Fraction
@@ -174,6 +174,21 @@ class ColumnValues:
         self._check_listed()
         name, lists = self._stored()
         return spread(lists.counts(row.field_id, name))
+
+    def pieces(self) -> Iterator[Frequencies]:
+        """All values that are listed with their frequencies, in order, in pieces of bounded size where they are many.
+
+        Where only values are listed that repeat, these. Raises NotKeptError.
+        """
+        self._class()
+        own = self._listed()
+        if own is not None:
+            yield own
+            return
+        self._check_listed()
+        name, lists = self._stored()
+        for batch in lists.batches(self._row.field_id, name):
+            yield Frequencies(batch.column("value"), batch.column("frequency"))
 
     def _check_listed(self) -> None:
         if self._row.frequencies != "listed" and not self._has_prints():

@@ -87,7 +87,11 @@ class Histogram:
         """
         if n < 2:
             raise ValueError(f"a histogram has at least 2 bins, not {n}")
-        return _coarsen(self, _merged_exponent([self], n), self.capacity)
+        return self.coarsened(_merged_exponent([self], n))
+
+    def coarsened(self, exponent: int) -> Histogram:
+        """The same frequencies in bins of width 2**exponent, which is no less than the width they have."""
+        return _coarsen(self, exponent, self.capacity)
 
 
 def limited(histogram: Histogram, capacity: int) -> Histogram:
