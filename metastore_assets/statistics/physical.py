@@ -46,6 +46,27 @@ def physical_series(array: pa.Array, cls: TypeClass) -> pl.Series:
         raise UnsupportedTypeError(f"a value of {array.type} does not fit {cls.name}: {error}") from error
 
 
+def canonical(array: pa.Array, cls: TypeClass) -> pa.Array:
+    """A column chunk of any type of a class as an array of its canonical type, row by row, nulls included.
+
+    Texts stay as they are, bytes that are none included. Raises UnsupportedTypeError as `physical_series` does.
+    """
+    array = plain_array(array)
+    if array.type == cls.arrow:
+        return array
+    try:
+        if t.is_date64(array.type):
+            days = pl.Series(array.view(pa.int64())) // _MILLISECONDS_OF_A_DAY
+            return _plain(days.to_arrow()).cast(pa.int32()).view(cls.arrow)
+        if t.is_string(array.type):
+            return array.view(pa.binary()).cast(pa.large_binary()).view(cls.arrow)
+        if t.is_string_view(array.type):
+            return array.view(pa.binary_view()).cast(pa.large_binary()).view(cls.arrow)
+        return (array.cast(pa.binary()) if t.is_fixed_size_binary(array.type) else array).cast(cls.arrow)
+    except (pa.ArrowInvalid, pa.ArrowNotImplementedError) as error:
+        raise UnsupportedTypeError(f"a value of {array.type} does not fit {cls.name}: {error}") from error
+
+
 def canonical_array(series: pl.Series, cls: TypeClass) -> pa.Array:
     """The inverse of `physical_series`, for ascending values: a compact array of `cls.arrow`."""
     if cls.kind == "null":
