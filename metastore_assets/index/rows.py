@@ -68,12 +68,13 @@ def gathered(fragments: pa.Table, place: pa.Array, field_id: pa.Array, bounds: p
     ids = field_id.dictionary_encode()
     numbers, places = ids.indices.to_numpy(), place.to_numpy()
     order = np.lexsort((places, numbers))
-    ends = np.searchsorted(numbers[order], np.arange(len(ids.dictionary) + 1))
+    ends = np.searchsorted(numbers[order], np.arange(len(ids.dictionary) + 1)).tolist()
+    bounds, places = bounds.take(pa.array(order)).combine_chunks(), places[order]
     columns = {}
     for number, own in enumerate(ids.dictionary.to_pylist()):
-        rows = order[ends[number] : ends[number + 1]]
-        table = bounds.take(pa.array(rows))
-        columns[own] = table if len(rows) == len(fragments) else _spread(table, places[rows], fragments)
+        start, end = ends[number], ends[number + 1]
+        table = bounds.slice(start, end - start)
+        columns[own] = table if end - start == len(fragments) else _spread(table, places[start:end], fragments)
     return IndexRows(fragments, columns)
 
 
@@ -96,6 +97,8 @@ def joined(parts: Sequence[IndexRows]) -> Iterator[tuple[str | None, pa.Table]]:
 def in_union(table: pa.Table, union: pa.StructType) -> pa.Table:
     """The same rows with values of a union that has their classes."""
     schema = column_schema(union)
+    if table.schema.equals(schema):
+        return table
     arrays = [
         as_union(table[name].combine_chunks(), union) if name in ("minimum", "maximum") else table[name]
         for name in schema.names

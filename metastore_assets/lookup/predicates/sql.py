@@ -1,4 +1,4 @@
-"""SQL text taken apart. The parser is sqlglot's: it needs no other package, says where text does not parse, and is kept.
+"""SQL text taken apart. The parser is sqlglot's: it needs no other package, and says where text does not parse.
 
 Of its trees only what is known here is taken; all else is refused with words, and never passed over.
 """

@@ -187,7 +187,8 @@ class _Typing:
             return _of_number(own.value, cls) if cls.is_numeric else wrong()
         if own.kind is not None and not t.is_temporal(cls.arrow):
             return wrong()
-        return self._text_value(column, cls, own) or wrong()
+        found = self._text_value(column, cls, own)
+        return wrong() if found is None else found
 
     def _text_value(self, column: Column, cls: TypeClass, own: Text) -> pa.Scalar | Fraction | None:
         text = own.text.strip()
