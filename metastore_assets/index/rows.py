@@ -20,13 +20,14 @@ LONGEST = 64
 FRAGMENTS = pa.schema(
     [
         ("name", pa.string()),
+        ("id", pa.string()),
         ("path", pa.string()),
         ("partition_key", pa.string()),
         ("bytes", pa.int64()),
         ("row_count", pa.int64()),
     ]
 )
-"""`name` is that of the fragment's profile: what was profiled anew has another row."""
+"""`name` is that of the fragment's profile: what was profiled anew has another row. `id` is that of the fragment."""
 
 
 def column_schema(union: pa.StructType) -> pa.Schema:

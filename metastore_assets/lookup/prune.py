@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Collection, Iterator
 from dataclasses import dataclass
 from functools import cached_property
 
@@ -69,7 +69,10 @@ class Cost:
 class Pruning:
     """What a predicate leaves of the fragments of a version. Paths are read when they are asked for."""
 
-    def __init__(self, version: Version, index: IndexReader, predicate: Predicate) -> None:
+    def __init__(
+        self, version: Version, index: IndexReader, predicate: Predicate, unknown: Collection[str] = ()
+    ) -> None:
+        """`unknown` are field ids of columns that the version does not have as the predicate means them."""
         self.version = version
         self.predicate = predicate
         self._index = index
@@ -78,7 +81,9 @@ class Pruning:
             self._row_counts: Integers = self._fragments["row_count"].to_numpy()
             self._sizes: Integers = self._fragments["bytes"].to_numpy()
             self._columns = {
-                column.field_id: column_bounds(index.column(column.field_id, column.cls), column, self._row_counts)
+                column.field_id: unknown_bounds(column, self._row_counts)
+                if column.field_id in unknown
+                else column_bounds(index.column(column.field_id, column.cls), column, self._row_counts)
                 for column in columns_of(predicate)
             }
             self._parts = [true_rows(part, self._row_counts, self._columns) for part in conjuncts(predicate)]
@@ -117,10 +122,19 @@ class Pruning:
         """Of all data files."""
         return int(self._sizes.sum())
 
+    def known(self) -> dict[str, tuple[int, int, int]]:
+        """By fragment's id: its rows, and at least and at most how many of them the predicate is true of."""
+        ids = self._index.fragments(("id",))["id"].to_pylist()
+        columns = (self._row_counts, self.bounds.least, self.bounds.most)
+        return dict(zip(ids, zip(*(own.tolist() for own in columns), strict=True), strict=True))
+
     @cached_property
     def paths(self) -> list[str]:
         """Of the data files that have to be read, in the order of partition keys, then of paths."""
-        return [fragment.path for fragment in self.fragments]
+        columns = ("partition_key", "path")
+        kept = self._index.fragments(columns).filter(pa.array(self.kept))
+        found: list[str] = kept.sort_by([(name, "ascending") for name in columns])["path"].to_pylist()
+        return found
 
     @cached_property
     def fragments(self) -> list[PrunedFragment]:
@@ -186,6 +200,17 @@ def column_bounds(own: IndexColumn, column: Column, rows: Integers) -> ColumnBou
     else:
         nans = RowBounds(np.zeros_like(rows), np.zeros_like(rows))
     return ColumnBounds(rows, nulls, nans, _one(own.minimum), _one(own.maximum))
+
+
+def unknown_bounds(column: Column, rows: Integers) -> ColumnBounds:
+    """Of a column that nothing is known of."""
+    anything, nothing = RowBounds(np.zeros_like(rows), rows), pa.nulls(len(rows), _arrow(column))
+    nans = anything if column.cls is not None and column.cls.kind == "float" else RowBounds(*(np.zeros_like(rows),) * 2)
+    return ColumnBounds(rows, anything, nans, nothing, nothing)
+
+
+def _arrow(column: Column) -> pa.DataType:
+    return pa.null() if column.cls is None else column.cls.arrow
 
 
 def _known(counts: pa.ChunkedArray, most: Integers) -> RowBounds:

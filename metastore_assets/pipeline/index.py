@@ -78,7 +78,7 @@ def read_rows(engine: Engine, store: ObjectStore, fragments: Sequence[FragmentEn
 
 
 def _row(entry: FragmentEntry) -> tuple[object, ...]:
-    return entry.path, entry.partition_key, entry.bytes, entry.row_count
+    return entry.id, entry.path, entry.partition_key, entry.bytes, entry.row_count
 
 
 def _fragments(entries: Sequence[FragmentEntry]) -> pa.Table:

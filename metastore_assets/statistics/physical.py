@@ -9,6 +9,7 @@ import numpy as np
 import numpy.typing as npt
 import polars as pl
 import pyarrow as pa
+import pyarrow.compute as pc
 from pyarrow import types as t
 
 from metastore_assets.errors import UnsupportedTypeError
@@ -52,6 +53,8 @@ def canonical(array: pa.Array, cls: TypeClass) -> pa.Array:
     Texts stay as they are, bytes that are none included. Raises UnsupportedTypeError as `physical_series` does.
     """
     array = plain_array(array)
+    if cls.kind == "float":
+        return pc.add(array.cast(cls.arrow), 0.0)  # -0.0 becomes 0.0
     if array.type == cls.arrow:
         return array
     try:

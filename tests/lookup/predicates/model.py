@@ -37,7 +37,24 @@ FIELDS: dict[str, pa.DataType] = {
 
 _EPOCH = datetime(1970, 1, 1)
 _LONG = "ä" * 40 + "x" * 30
-_TEXTS = ["", "a", "ab", "abc", "b", "ä", "zz", "a%b", "a_b", "a\\b", "it's", 'a"b', "😀", _LONG, _LONG + "y", "\U0010ffff" * 30]
+_TEXTS = [
+    "",
+    "a",
+    "ab",
+    "abc",
+    "b",
+    "ä",
+    "zz",
+    "a%b",
+    "a_b",
+    "a\\b",
+    "it's",
+    'a"b',
+    "😀",
+    _LONG,
+    _LONG + "y",
+    "\U0010ffff" * 30,
+]
 _VALUES: dict[str, list[Any]] = {
     "small": [-128, -1, 0, 1, 2, 3, 127],
     "big": [0, 1, 2**53 + 1, 2**63, 2**64 - 1],
@@ -97,9 +114,7 @@ def predicates(depth: int = 3) -> st.SearchStrategy[tuple[Any, ...]]:
     """Trees."""
     leaf = st.one_of(
         st.sampled_from(PATHS).flatmap(
-            lambda name: st.tuples(
-                st.sampled_from(["=", "!=", "<", "<=", ">", ">="]), st.just(name), literals(name)
-            )
+            lambda name: st.tuples(st.sampled_from(["=", "!=", "<", "<=", ">", ">="]), st.just(name), literals(name))
         ),
         st.sampled_from(PATHS).flatmap(
             lambda name: st.tuples(st.just("in"), st.just(name), st.lists(literals(name), min_size=1, max_size=4))
@@ -112,7 +127,9 @@ def predicates(depth: int = 3) -> st.SearchStrategy[tuple[Any, ...]]:
         st.tuples(
             st.just("like"),
             st.sampled_from(["word", "view", "code", "in.word"]),
-            st.sampled_from(["a%", "%", "a_b", "a\\%b%", "a\\\\b", "ab", "", "_", "%b", "ä%", _LONG + "%", "\U0010ffff%", "a%b"]),
+            st.sampled_from(
+                ["a%", "%", "a_b", "a\\%b%", "a\\\\b", "ab", "", "_", "%b", "ä%", _LONG + "%", "\U0010ffff%", "a%b"]
+            ),
         ),
     )
     return st.recursive(
@@ -230,7 +247,13 @@ def rows_of(draw: st.DrawFn, least: int = 0, most: int = 12) -> list[dict[str, A
     for name in PATHS:
         values = _VALUES[name]
         shape = draw(st.sampled_from(["mixed", "few", "null", "mixed"]))
-        pool = [None] if shape == "null" or not values else draw(st.lists(st.sampled_from(values), min_size=1, max_size=2)) if shape == "few" else [*values, None]
+        pool = (
+            [None]
+            if shape == "null" or not values
+            else draw(st.lists(st.sampled_from(values), min_size=1, max_size=2))
+            if shape == "few"
+            else [*values, None]
+        )
         columns[name] = [draw(st.sampled_from(pool)) for _ in range(count)]
     absent = [draw(st.booleans()) if draw(st.booleans()) else False for _ in range(count)]
     return [
