@@ -6,9 +6,10 @@ table; the index bounds the whole predicate fragment by fragment. Both hold, so 
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
-from typing import Protocol
+from typing import Any, Protocol
 
 import numpy as np
 import pyarrow as pa
@@ -166,11 +167,23 @@ def _before(value: pa.Scalar, inclusive: bool, known: ColumnKnowledge) -> _Rows:
 
 def _by_bounds(value: pa.Scalar, inclusive: bool, row: ColumnStatistics, numbers: int) -> _Rows:
     key = order_key(value)
-    if row.maximum is not None and (order_key(row.maximum) < key or (inclusive and order_key(row.maximum) == key)):
+    low, high = (None if own is None else order_key(own) for own in (row.minimum, row.maximum))
+    if high is not None and (high < key or (inclusive and high == key)):
         return _Rows(numbers, numbers, numbers)
-    if row.minimum is not None and (order_key(row.minimum) > key or (not inclusive and order_key(row.minimum) == key)):
+    if low is not None and (low > key or (not inclusive and low == key)):
         return _Rows(0, 0, 0)
-    return _Rows(0, numbers, numbers / 2)
+    share = 0.5 if low is None or high is None else _share(key, low, high)
+    return _Rows(0, numbers, share * numbers)
+
+
+def _share(key: Any, low: Any, high: Any) -> float:
+    """About how far a value lies between two others, as if all between them were as frequent."""
+    if isinstance(key, bytes):
+        common = next((at for at, (one, other) in enumerate(zip(low, high, strict=False)) if one != other), len(low))
+        key, low, high = (int.from_bytes(own[common : common + 8].ljust(8, b"\0"), "big") for own in (key, low, high))
+    span = float(high) - float(low)
+    share = (float(key) - float(low)) / span if span else 0.5
+    return min(max(share, 0.0), 1.0) if math.isfinite(share) else 0.5
 
 
 def _by_histogram(value: pa.Scalar, histogram: Histogram, numbers: int) -> _Rows:

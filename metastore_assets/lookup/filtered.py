@@ -88,7 +88,7 @@ class FilteredAnswers:
         return self.pruned(self.predicate(where))
 
     def pruned(self, predicate: Predicate, unknown: Collection[str] = ()) -> Pruning:
-        """The same of a predicate for columns of now; of those with the field ids `unknown` the version knows nothing."""
+        """The same of a typed predicate. Of columns with the field ids `unknown` the version knows nothing."""
         return Pruning(self._version, index_of(self._version, lambda: self._index), predicate, unknown)
 
     @files_there

@@ -13,12 +13,14 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
+from metastore_assets.errors import UnsupportedTypeError
 from metastore_assets.index import IndexRows, next_index
 from metastore_assets.index.rows import FRAGMENTS, column_schema, gathered, in_union, shortened
 from metastore_assets.pipeline.engine import Engine
 from metastore_assets.pipeline.packed import LISTS, SECTION
 from metastore_assets.pipeline.states_files import sound
-from metastore_assets.statistics.union import union_of
+from metastore_assets.statistics.types import TypeClass, type_class
+from metastore_assets.statistics.union import class_values, union_of
 from metastore_assets.store.entry_files import EntryFiles
 from metastore_assets.store.manifest import FragmentEntry, Version
 from metastore_assets.store.objects import ObjectStore
@@ -75,6 +77,25 @@ def read_rows(engine: Engine, store: ObjectStore, fragments: Sequence[FragmentEn
     return gathered(
         _fragments(fragments), table["at"].combine_chunks(), table["field_id"].combine_chunks(), table.select(names)
     )
+
+
+def class_or_none(type: pa.DataType) -> TypeClass | None:
+    """The class that values of a type widen into, if there is one."""
+    try:
+        return type_class(type)
+    except UnsupportedTypeError:
+        return None
+
+
+def index_table(rows: pa.Table, type: pa.DataType) -> pa.Table:
+    """Rows of a column of a type as `IndexColumn` has them."""
+    cls = class_or_none(type)
+    sides = [
+        pa.nulls(len(rows)) if cls is None or cls.kind == "null" else class_values(rows[name].combine_chunks(), cls)
+        for name in ("minimum", "maximum")
+    ]
+    names = ["null_count", "nan_count", "minimum", "maximum"]
+    return pa.table([rows["null_count"], rows["nan_count"], *sides], names=names)
 
 
 def _row(entry: FragmentEntry) -> tuple[object, ...]:
