@@ -11,6 +11,7 @@ from metastore_assets.cli.check_statistic import check_statistic
 from metastore_assets.cli.compact import compact
 from metastore_assets.cli.completion import column_list
 from metastore_assets.cli.failures import Invocation, MetastoreGroup, note
+from metastore_assets.cli.filtering import count, estimate, prune
 from metastore_assets.cli.opening import column_answer, configured, metastore_of, newest, partition_of, published
 from metastore_assets.cli.options import (
     answering,
@@ -55,6 +56,9 @@ cli.add_command(compact)
 cli.add_command(quantile)
 cli.add_command(rank)
 cli.add_command(where)
+cli.add_command(prune)
+cli.add_command(estimate)
+cli.add_command(count)
 
 
 @cli.command()

@@ -60,6 +60,15 @@ class Output(Protocol):
     def where(self, subject: Answer, rows: Sequence[Answer]) -> None:
         """The partitions that hold a value. `subject` is the column's statistics in a `show`."""
 
+    def pruned(self, answer: Answer) -> None:
+        """What a predicate leaves of a table's files."""
+
+    def estimated(self, answer: Answer) -> None:
+        """About how many rows a predicate is true of."""
+
+    def counted(self, answer: Answer) -> None:
+        """How many rows a predicate is true of."""
+
     def compacted(self, result: Answer) -> None:
         """What became of the files of lists."""
 
@@ -130,6 +139,18 @@ class JsonOutput:
     def where(self, subject: Answer, rows: Sequence[Answer]) -> None:
         """A list in the order of partitions."""
         _write(rows)
+
+    def pruned(self, answer: Answer) -> None:
+        """An object."""
+        _write(answer)
+
+    def estimated(self, answer: Answer) -> None:
+        """An object."""
+        _write(answer)
+
+    def counted(self, answer: Answer) -> None:
+        """An object."""
+        _write(answer)
 
     def compacted(self, result: Answer) -> None:
         """An object."""

@@ -13,6 +13,7 @@ import pyarrow as pa
 
 from metastore_assets.errors import ColumnNotFoundError, NotKeptError, PartitionNotFoundError
 from metastore_assets.lists import ListReader, read_lists
+from metastore_assets.lookup.filtered import FilteredAnswers
 from metastore_assets.lookup.histograms import Bin, bins_of, why_no_histogram
 from metastore_assets.lookup.missing import files_there
 from metastore_assets.lookup.ordered import Method
@@ -42,7 +43,7 @@ class TopValues:
     """What the frequencies are worth, and that no other value is more frequent."""
 
 
-class TableLookup:
+class TableLookup(FilteredAnswers):
     """Answers from one version of one table. Reads no more of its files than an answer needs; safe to share."""
 
     def __init__(self, objects: ObjectStore, version: Version) -> None:
