@@ -6,6 +6,7 @@ from datetime import timedelta
 
 import click
 
+from metastore_assets.cli.backfill import backfill
 from metastore_assets.cli.check_statistic import check_statistic
 from metastore_assets.cli.compact import compact
 from metastore_assets.cli.completion import column_list
@@ -45,6 +46,7 @@ def cli() -> None:
 
 
 cli.add_command(refresh)
+cli.add_command(backfill)
 cli.add_command(profile)
 cli.add_command(verify)
 cli.add_command(purge)
