@@ -6,6 +6,7 @@ from datetime import timedelta
 
 import click
 
+from metastore_assets.cli.backfill import backfill
 from metastore_assets.cli.check import check
 from metastore_assets.cli.check_statistic import check_statistic
 from metastore_assets.cli.compact import compact
@@ -47,6 +48,7 @@ def cli() -> None:
 
 
 cli.add_command(refresh)
+cli.add_command(backfill)
 cli.add_command(profile)
 cli.add_command(verify)
 cli.add_command(purge)

@@ -33,6 +33,9 @@ class Output(Protocol):
     def refreshed(self, result: Answer) -> None:
         """What a refresh did, or would do."""
 
+    def backfill(self, result: Answer) -> None:
+        """What a backfill did, or would do."""
+
     def failed(self, subject: Answer, message: str) -> None:
         """One of several subjects failed; the message is on stderr already."""
 
@@ -106,6 +109,10 @@ class JsonOutput:
 
     def refreshed(self, result: Answer) -> None:
         """An object per table."""
+        _write(result)
+
+    def backfill(self, result: Answer) -> None:
+        """An object."""
         _write(result)
 
     def failed(self, subject: Answer, message: str) -> None:

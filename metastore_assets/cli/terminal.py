@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 
+from metastore_assets.cli.backfill_page import print_backfill
 from metastore_assets.cli.bars_page import print_bins, print_top
 from metastore_assets.cli.checks_page import print_checks, print_suggestions
 from metastore_assets.cli.filter_page import print_count, print_estimate, print_pruned
@@ -65,6 +66,11 @@ class TerminalOutput:
         news = Styled(f" version {result['version']}", "green")
         self._page.line(name, news, f" of snapshot {snapshot} in {time}: {_changes(result)}")
         self._retyped(result)
+
+    def backfill(self, result: Answer) -> None:
+        """One line of what was done; of a plan nothing, for its lines are written already."""
+        if not result.get("dry_run"):
+            print_backfill(self._page, result)
 
     def failed(self, subject: Answer, message: str) -> None:
         """Nothing more than the line on stderr."""
