@@ -17,7 +17,7 @@ from pydantic import Field
 
 from metastore_assets.assets.names import TABLE_TAG, TableNames
 from metastore_assets.assets.run import refresh_and_report
-from metastore_assets.assets.specs import check_specs, kinds_of, profile_specs, source_spec
+from metastore_assets.assets.specs import check_specs, profile_specs, source_spec
 from metastore_assets.assets.translator import MetastoreTranslator, names_of
 from metastore_assets.config import TableConfig
 from metastore_assets.resources.configuration import Configuration
@@ -71,7 +71,7 @@ def refresh_job(table: TableConfig, names: TableNames) -> "UnresolvedAssetJobDef
     """The job that brings one table up to its current snapshot: what the sensor runs for a commit."""
     return define_asset_job(
         names.job,
-        selection=[names.whole[kind] for kind in kinds_of(table)],
+        selection=list(names.whole.values()),
         description=f"Bring the profiles of `{table.name}` up to the table's current snapshot: in one run, with one "
         "Spark application, whatever the number of changed partitions.",
         tags={TABLE_TAG: names.tag},

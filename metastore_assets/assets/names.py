@@ -8,6 +8,7 @@ from typing import Literal, get_args
 from dagster import AssetKey, DagsterInstance, DynamicPartitionsDefinition, PartitionsDefinition
 
 from metastore_assets.assets.partition_mapping import Correspondence, TablePartitions
+from metastore_assets.config import TableConfig
 
 Kind = Literal["histograms", "frequencies", "ranks", "statistics"]
 AssetKind = Literal["source", "partitions", "histograms", "frequencies", "ranks", "statistics"]
@@ -36,7 +37,7 @@ class TableNames:
     partitions: AssetKey
     """The profiles of the table's partitions, all kinds of files of a partition in one."""
     whole: Mapping[Kind, AssetKey]
-    """One kind of file of the whole table; those kinds that there may be."""
+    """One kind of file of the whole table, for each kind that it had when the definitions were loaded."""
     prefix: Sequence[str] = ()
     has_writer: bool = False
     """Whether `source` is an asset of the project, which writes the table."""
@@ -84,6 +85,12 @@ class TableNames:
         return (
             self.mapping.partitions_def if self.mapping else DynamicPartitionsDefinition(name=self.dynamic_partitions)
         )
+
+
+def kinds_of(table: TableConfig) -> tuple[Kind, ...]:
+    """The kinds of files that the table has an asset of. Ranks where the configuration asks for them."""
+    ranked = any(table.policy(column).ranks == "on" for column in ("default", *table.columns))
+    return tuple(kind for kind in KINDS if kind != "ranks" or ranked)
 
 
 def correspondence_of(names: TableNames, keys: Iterable[str], instance: DagsterInstance) -> Correspondence:

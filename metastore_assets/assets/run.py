@@ -12,12 +12,11 @@ from metastore_assets.assets.backfills import Backfill, backfill_of, is_first, v
 from metastore_assets.assets.changes import changes_between, changes_left_by, is_partitioned, with_selected
 from metastore_assets.assets.checks import check_result
 from metastore_assets.assets.events import held_open, store_materialization
-from metastore_assets.assets.names import TABLE_TAG, TableNames, correspondence_of
+from metastore_assets.assets.names import TABLE_TAG, TableNames, correspondence_of, kinds_of
 from metastore_assets.assets.partition_mapping import Correspondence
 from metastore_assets.assets.partitions import register_partitions
 from metastore_assets.assets.report import Report, source_tags
 from metastore_assets.assets.secrets import telling_no_secrets
-from metastore_assets.assets.specs import kinds_of
 from metastore_assets.assets.told import is_observed, read_told
 from metastore_assets.config import MetastoreConfig, TableConfig
 from metastore_assets.errors import MetastoreError, PartitionNotFoundError
@@ -120,7 +119,8 @@ def _wanted(
     selection: _Selection,
 ) -> tuple[str, ...]:
     """The partitions to read again, of those that the table still has: the run's own, or all of its backfill's."""
-    if not selection.partitions:
+    if not selection.partitions or names.source in (context.run.asset_selection or ()):
+        # What the run itself has just written is new, and read for that.
         return ()
     snapshot = open_table_format(table, Memory(versions.memory), TaskReader(spark)).snapshot()
     there = _correspondence(context, names, {fragment.partition_key for fragment in snapshot.fragments})
@@ -181,7 +181,7 @@ def _report(
             len(keys),
             there.left[:5],
         )
-    kinds = [kind for kind in kinds_of(table) if names.whole[kind] in context.assets_def.keys]
+    kinds = [kind for kind in kinds_of(table) if kind in names.whole]
     told = read_told(instance, versions, names, there)
     selected = [kind for kind in kinds if names.whole[kind] in context.selected_asset_keys]
     changes = with_selected(

@@ -3,16 +3,10 @@
 from dagster import AllPartitionMapping, AssetCheckSpec, AssetDep, AssetSpec
 
 from metastore_assets.assets.changes import is_partitioned
-from metastore_assets.assets.names import CHECK, KINDS, AssetKind, Kind, TableNames
+from metastore_assets.assets.names import CHECK, AssetKind, TableNames, kinds_of
 from metastore_assets.assets.translator import MetastoreAsset, MetastoreTranslator
 from metastore_assets.config import TableConfig
 from metastore_assets.store.manifest import Version
-
-
-def kinds_of(table: TableConfig) -> tuple[Kind, ...]:
-    """The kinds of files that the table has an asset of. Ranks where the configuration asks for them."""
-    ranked = any(table.policy(column).ranks == "on" for column in ("default", *table.columns))
-    return tuple(kind for kind in KINDS if kind != "ranks" or ranked)
 
 
 def source_spec(table: TableConfig, translator: MetastoreTranslator, newest: Version | None) -> AssetSpec:

@@ -6,7 +6,7 @@ from typing import Any
 
 from dagster import AssetKey, AssetSpec, AutomationCondition, PartitionMapping
 
-from metastore_assets.assets.names import KINDS, TABLE_TAG, AssetKind, Kind, TableNames, identifier
+from metastore_assets.assets.names import TABLE_TAG, AssetKind, Kind, TableNames, identifier, kinds_of
 from metastore_assets.assets.partition_mapping import TablePartitions
 from metastore_assets.config import TableConfig
 from metastore_assets.errors import ConfigError
@@ -130,7 +130,7 @@ class MetastoreTranslator:
 
 def names_of(table: TableConfig, translator: MetastoreTranslator) -> TableNames:
     """What Dagster calls everything of a table. Raises ConfigError where two of its assets have the same key."""
-    kinds: tuple[AssetKind, ...] = ("partitions", *KINDS)
+    kinds: tuple[AssetKind, ...] = ("partitions", *kinds_of(table))
     keys = {kind: translator.get_asset_spec(MetastoreAsset(table, kind)).key for kind in kinds}
     upstream = translator.get_upstream(table)
     if upstream is None:
@@ -145,7 +145,7 @@ def names_of(table: TableConfig, translator: MetastoreTranslator) -> TableNames:
                 "get_asset_key has to give each kind a key of its own"
             )
         seen[key] = kind
-    whole: dict[Kind, AssetKey] = {kind: keys[kind] for kind in KINDS}
+    whole: dict[Kind, AssetKey] = {kind: keys[kind] for kind in kinds_of(table)}
     return TableNames(
         table.name,
         source,
