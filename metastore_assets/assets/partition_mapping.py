@@ -5,9 +5,10 @@ partitions have the definition of the asset above them, and it is the keys that 
 """
 
 import string
-from collections.abc import Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, field
 from datetime import datetime
+from functools import partial
 
 from dagster import (
     DagsterInstance,
@@ -57,8 +58,9 @@ class TablePartitions:
         left: list[str] = []
         taken: dict[str, str] = {}
         with partition_loading_context(dynamic_partitions_store=store):
+            there = {name: _there(definition) for name, definition in _dimensions(self.partitions_def).items()}
             for key in keys:
-                told = self._told(key)
+                told = self._told(key, there)
                 if told is None:
                     left.append(key)
                     continue
@@ -80,7 +82,7 @@ class TablePartitions:
     def _definition(self) -> str:
         return f"{type(self.partitions_def).__name__} ({self.partitions_def})"
 
-    def _told(self, key: str) -> str | None:
+    def _told(self, key: str, there: Mapping[str, "_Keys"]) -> str | None:
         """The partition of the definition that a partition of the table is; None where it is none."""
         values = dict(decode_partition_key(key))
         columns = self._columns if self._columns is not None else self._by_name(values)
@@ -89,10 +91,9 @@ class TablePartitions:
         parts: dict[str, list[tuple[str, str]]] = {}
         for column, (dimension, times) in columns.items():
             parts.setdefault(dimension, []).append((values[column] or "", times))
-        definitions = _dimensions(self.partitions_def)
-        keys = {name: _key_in(definitions[name], own) for name, own in parts.items()}
+        keys = {name: there[name](own) for name, own in parts.items() if name in there}
         told = {name: own for name, own in keys.items() if own is not None}
-        if len(told) < len(definitions):
+        if len(told) < len(there):
             return None
         return MultiPartitionKey(told) if isinstance(self.partitions_def, MultiPartitionsDefinition) else told[""]
 
@@ -151,11 +152,24 @@ def _dimensions(definition: PartitionsDefinition) -> Mapping[str, PartitionsDefi
     return {"": definition}
 
 
-def _key_in(definition: PartitionsDefinition, parts: list[tuple[str, str]]) -> str | None:
-    """The key that these values, each with a format of times, are of the definition; None where it has none."""
+_Keys = Callable[[list[tuple[str, str]]], str | None]
+"""The key that values, each with a format of times, are of a definition; None where it has none."""
+
+
+def _there(definition: PartitionsDefinition) -> _Keys:
+    if isinstance(definition, TimeWindowPartitionsDefinition):
+        return partial(_window, definition)
+    keys = frozenset(definition.get_partition_keys())
+
+    def named(parts: list[tuple[str, str]]) -> str | None:
+        ((value, _),) = parts
+        return value if value in keys else None
+
+    return named
+
+
+def _window(definition: TimeWindowPartitionsDefinition, parts: list[tuple[str, str]]) -> str | None:
     text = " ".join(value for value, _ in parts)
-    if not isinstance(definition, TimeWindowPartitionsDefinition):
-        return text if definition.has_partition_key(text) else None
     given = " ".join(times for _, times in parts)
     for times in (given,) if given else (definition.fmt, *_FORMATS):
         time = _time(text, times)

@@ -49,5 +49,6 @@ def numbers_are_unique() -> AssetCheckResult:
     config = load_config(CONFIG)
     number = open_table(config.root, "orders").statistics(["number"])[0]
     return AssetCheckResult(
-        passed=number.duplicate_count == 0, metadata={"duplicates": number.duplicate_count or 0, "rows": number.value_count}
+        passed=number.duplicate_count == 0,
+        metadata={"duplicates": number.duplicate_count or 0, "rows": number.value_count},
     )
