@@ -24,6 +24,9 @@ class Told:
     version, by runs that were killed or that told of no more."""
     gone: tuple[str, ...] = ()
     """Partitions, as Dagster calls them, that were told with rows and that the table does not have."""
+    written: frozenset[str] = frozenset()
+    """Partitions that the asset which writes the table told of since: Dagster takes what follows from them for
+    outdated, whether they hold something else or not."""
 
 
 @dataclass(frozen=True)
@@ -121,7 +124,7 @@ def paths_of(files: ProfileFiles | None, kind: Kind) -> tuple[str, ...]:
 
 
 def _is_told(told: Told, before: PartitionEntry | None, version: Version, entry: PartitionEntry) -> bool:
-    if told.contents.get(entry.key) != entry.content_id:
+    if told.contents.get(entry.key) != entry.content_id or entry.key in told.written:
         return False
     if told.since.get(entry.key, 0) >= entry.version:
         return True

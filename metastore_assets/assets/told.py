@@ -1,8 +1,10 @@
 """What Dagster has been told of a table: read from its event log, which is the only place where that is written."""
 
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 
 from dagster import (
+    AssetKey,
+    AssetMaterialization,
     AssetRecordsFilter,
     DagsterEventType,
     DagsterInstance,
@@ -36,6 +38,7 @@ def read_told(instance: DagsterInstance, versions: VersionStore, names: TableNam
     last = _last_report(instance, names)
     contents = _contents(instance, names)
     since = _since(instance, names, last.storage_id if last else None)
+    written = _written(instance, names, last.storage_id) if last and names.mapping and names.has_writer else ()
     return Told(
         _read_version(versions, _version_of(last) if last else None),
         {there.key[partition]: content for partition, content in contents.items() if partition in there.key},
@@ -44,6 +47,7 @@ def read_told(instance: DagsterInstance, versions: VersionStore, names: TableNam
         tuple(key for key, content in contents.items() if key not in there.key and content != NO_CONTENT)
         if names.mapping
         else (),
+        frozenset(there.key[key] for key in written if key in there.key),
     )
 
 
@@ -98,13 +102,25 @@ def _contents(instance: DagsterInstance, names: TableNames) -> Mapping[str, str]
 def _since(instance: DagsterInstance, names: TableNames, last: int | None) -> Mapping[str, int]:
     """By partition, the version of its latest event after the one with that id. None of a whole report is left."""
     found: dict[str, int] = {}
-    events = AssetRecordsFilter(names.partitions, after_storage_id=last)
+    for event in _events(instance, names.partitions, last):
+        number = event.metadata.get(VERSION)
+        if event.partition and number is not None and isinstance(number.value, int):
+            found[event.partition] = number.value
+    return found
+
+
+def _written(instance: DagsterInstance, names: TableNames, last: int) -> set[str]:
+    """Partitions that the asset which writes the table told of after the event with that id."""
+    return {event.partition for event in _events(instance, names.source, last) if event.partition}
+
+
+def _events(instance: DagsterInstance, key: AssetKey, last: int | None) -> Iterator[AssetMaterialization]:
+    """The materializations of an asset after the event with that id, in order."""
+    events = AssetRecordsFilter(key, after_storage_id=last)
     cursor, more = None, True
     while more:
         page = instance.fetch_materializations(events, limit=_PAGE, cursor=cursor, ascending=True)
-        for event in (record.asset_materialization for record in page.records):
-            number = event.metadata.get(VERSION) if event else None
-            if event and event.partition and number is not None and isinstance(number.value, int):
-                found[event.partition] = number.value
+        for record in page.records:
+            if record.asset_materialization is not None:
+                yield record.asset_materialization
         cursor, more = page.cursor, page.has_more
-    return found
