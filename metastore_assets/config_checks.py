@@ -45,7 +45,8 @@ class Check(BaseModel):
     partitions: Patterns = ()
     """Keys of partitions, and patterns of them, that are looked at each by itself; empty: the table as a whole."""
     blocking: bool = False
-    """Whether Dagster runs nothing in the same run that is below the statistics when it fails with `error`."""
+    """Whether, when it fails with `error`, Dagster's run fails, and with it what is below the statistics in that run.
+    The version is published all the same."""
 
 
 class Fresh(Check):

@@ -116,6 +116,10 @@ class QueryError(MetastoreError):
     """Raised when a text is no query, or none over the views that there are: says what the engine says."""
 
 
+class PredicateError(MetastoreError):
+    """Raised when a predicate on rows does not parse, and says where; or when it asks what no predicate can be of."""
+
+
 class GraphError(MetastoreError):
     """Raised when stages are declared in a way that cannot run: names the stage and what is wrong."""
 

@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping, Sequence
-from dataclasses import replace
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, replace
 from fnmatch import fnmatchcase
 from typing import Any, TypeAlias
 
@@ -21,7 +21,6 @@ from metastore_assets.errors import (
     LiteralError,
     NotKeptError,
     ObjectNotFoundError,
-    PartitionNotFoundError,
     VersionNotFoundError,
 )
 from metastore_assets.lookup import TableLookup
@@ -54,22 +53,41 @@ def evaluate_checks(checks: Sequence[NamedCheck], table: TableLookup, around: Su
     """The results of checks of a table, in their order. Never reads the table's files.
 
     Partitions are gone through once, whatever the number of checks of them. Raises ConfigError where a check does not
-    fit the table: it names a column or partitions that there are not, or a value of another type.
+    fit the table: it names a column that there is not, or a value of another type.
     """
-    by_partition: dict[str, list[PartitionFinding]] = {own.name: [] for own in checks if own.check.partitions}
-    keys = {own.name: _partitions_of(own, table) for own in checks if own.check.partitions}
-    wanted = {key for chosen in keys.values() for key in chosen}
-    for entry in table.partitions() if wanted else ():
+    chosen = {own.name: _Partitions.of(own, table) for own in checks if own.check.partitions}
+    found: dict[str, list[PartitionFinding]] = {name: [] for name in chosen}
+    for entry in table.partitions() if any(own.keys for own in chosen.values()) else ():
         for own in checks:
-            if entry.key in keys.get(own.name, ()):
+            if own.name in chosen and entry.key in chosen[own.name].keys:
                 finding = evaluate(own, Subject(table, around, entry.key, own.column))
-                by_partition[own.name].append(PartitionFinding(entry.key, finding))
+                found[own.name].append(PartitionFinding(entry.key, finding))
     return [
-        _result(own, table, of_all(by_partition[own.name]), by_partition[own.name])
-        if own.check.partitions
+        _result(own, table, of_all(found[own.name], chosen[own.name].missing), found[own.name])
+        if own.name in chosen
         else _result(own, table, evaluate(own, Subject(table, around, None, own.column)))
         for own in checks
     ]
+
+
+@dataclass(frozen=True)
+class _Partitions:
+    """The partitions that a check is to look at."""
+
+    keys: frozenset[str]
+    missing: str | None
+    """What there is none of, for people."""
+
+    @classmethod
+    def of(cls, own: NamedCheck, table: TableLookup) -> _Partitions:
+        every = [entry.key for entry in table.partitions()]
+        known, found, missing = set(every), set(), None
+        for pattern in own.check.partitions:
+            fitting = {pattern} & known or {key for key in every if fnmatchcase(key, pattern)}
+            if not fitting and pattern != "*":
+                missing = f"no partition fits {pattern!r} in version {table.version.number}{near_names(pattern, every)}"
+            found |= fitting
+        return cls(frozenset(found), missing)
 
 
 def chosen_checks(table: TableConfig, names: Sequence[str] = ()) -> list[NamedCheck]:
@@ -98,8 +116,10 @@ def evaluate(own: NamedCheck, subject: Subject) -> Finding:
         ) from error
 
 
-def of_all(found: Sequence[PartitionFinding]) -> Finding:
-    """What is found of all partitions together: failed if one has, else unknown if one is."""
+def of_all(found: Sequence[PartitionFinding], missing: str | None = None) -> Finding:
+    """What is found of all partitions together: failed if one has, else unknown if one is, or is `missing`."""
+    if missing is not None and not any(own.finding.status == "failed" for own in found):
+        return Finding("unknown", missing, "absent")
     if not found:
         return Finding("passed", "no partitions")
     counts = {status: [own for own in found if own.finding.status == status] for status in ("failed", "unknown")}
@@ -130,20 +150,3 @@ def _result(
         finding,
         partitions,
     )
-
-
-def _partitions_of(own: NamedCheck, table: TableLookup) -> frozenset[str]:
-    keys = [entry.key for entry in table.partitions()]
-    return frozenset(_chosen(own, keys, table))
-
-
-def _chosen(own: NamedCheck, keys: Sequence[str], table: TableLookup) -> Iterator[str]:
-    known = set(keys)
-    for pattern in own.check.partitions:
-        fitting = [pattern] if pattern in known else [key for key in keys if fnmatchcase(key, pattern)]
-        if not fitting and pattern != "*":
-            raise PartitionNotFoundError(
-                f"table {table.version.table!r}, check {own.name!r}: no partition fits {pattern!r} in version "
-                f"{table.version.number}" + near_names(pattern, keys)
-            )
-        yield from fitting

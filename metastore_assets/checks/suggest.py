@@ -145,7 +145,7 @@ def _of_column(subject: Subject, history: Sequence[TableLookup]) -> Iterator[Ent
     if not row.value_count:
         return
     is_unique = row.distinct_count == row.value_count and row.distinct_count_guarantee == "exact"
-    if is_unique and row.value_count >= _ENOUGH:
+    if is_unique and row.value_count >= _ENOUGH and _may_be_key(row):
         yield "unique"
     # Of partitions there come more.
     accepted = None if row.column in subject.table.version.partition_columns else _accepted(row, subject.table)
@@ -169,6 +169,11 @@ def _of_values(subject: Subject, *, is_unique: bool, history: Sequence[TableLook
     # What only grows is distributed otherwise by its nature.
     if len(history) >= 3 and not is_unique and cls.is_numeric and _is_steady(row, history):
         yield {"drift": _SHIFTED, "severity": "warn"}
+
+
+def _may_be_key(row: ColumnStatistics) -> bool:
+    """Times and measures are distinct by chance."""
+    return row.type_class in ("int64", "uint64", "string", "binary", "uuid")
 
 
 def _accepted(row: ColumnStatistics, table: TableLookup) -> list[Any] | None:

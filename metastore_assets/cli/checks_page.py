@@ -15,7 +15,7 @@ def print_checks(page: Page, answer: Answer) -> None:
     verdict = _verdict(answer)
     page.line(Styled(text.printable(answer["table"]), "bold"), f" version {answer['version']}: ", verdict)
     if not checks:
-        note = "no checks are configured: `metastore check NAME --suggest` prints some to begin with"
+        note = f"no checks are configured: `metastore check {answer['table']} --suggest` prints some to begin with"
         page.line(Styled(f"  {note}", "dim"))
         return
     columns = [Column(""), Column("check", style="bold"), Column("expected"), Column("found")]

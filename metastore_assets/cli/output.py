@@ -36,6 +36,9 @@ class Output(Protocol):
     def refreshed(self, result: Answer) -> None:
         """What a refresh did, or would do."""
 
+    def backfill(self, result: Answer) -> None:
+        """What a backfill did, or would do."""
+
     def failed(self, subject: Answer, message: str) -> None:
         """One of several subjects failed; the message is on stderr already."""
 
@@ -62,6 +65,15 @@ class Output(Protocol):
 
     def where(self, subject: Answer, rows: Sequence[Answer]) -> None:
         """The partitions that hold a value. `subject` is the column's statistics in a `show`."""
+
+    def pruned(self, answer: Answer) -> None:
+        """What a predicate leaves of a table's files."""
+
+    def estimated(self, answer: Answer) -> None:
+        """About how many rows a predicate is true of."""
+
+    def counted(self, answer: Answer) -> None:
+        """How many rows a predicate is true of."""
 
     def compacted(self, result: Answer) -> None:
         """What became of the files of lists."""
@@ -105,6 +117,10 @@ class JsonOutput:
         """An object per table."""
         _write(result)
 
+    def backfill(self, result: Answer) -> None:
+        """An object."""
+        _write(result)
+
     def failed(self, subject: Answer, message: str) -> None:
         """The subject and the error as an object."""
         _write({**subject, "error": message})
@@ -136,6 +152,18 @@ class JsonOutput:
     def where(self, subject: Answer, rows: Sequence[Answer]) -> None:
         """A list in the order of partitions."""
         _write(rows)
+
+    def pruned(self, answer: Answer) -> None:
+        """An object."""
+        _write(answer)
+
+    def estimated(self, answer: Answer) -> None:
+        """An object."""
+        _write(answer)
+
+    def counted(self, answer: Answer) -> None:
+        """An object."""
+        _write(answer)
 
     def compacted(self, result: Answer) -> None:
         """An object."""

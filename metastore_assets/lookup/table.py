@@ -15,6 +15,7 @@ from metastore_assets.errors import ColumnNotFoundError, NotKeptError, Partition
 from metastore_assets.lists import ListReader, read_lists
 from metastore_assets.lookup.answers import Answers, AsOf, Count, Quantile, Statistics, TopValues
 from metastore_assets.lookup.as_of import VersionChoice, find_version
+from metastore_assets.lookup.filtered import FilteredAnswers
 from metastore_assets.lookup.histograms import Bin, between, bins_of, why_no_histogram
 from metastore_assets.lookup.missing import files_there
 from metastore_assets.lookup.ordered import Method
@@ -39,7 +40,7 @@ if TYPE_CHECKING:
 _OPEN_PROFILES = 32
 
 
-class TableLookup:
+class TableLookup(FilteredAnswers):
     """Answers from one version of one table. Reads no more of its files than an answer needs; safe to share."""
 
     def __init__(self, objects: ObjectStore, version: Version) -> None:

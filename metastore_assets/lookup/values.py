@@ -119,6 +119,14 @@ class ColumnValues:
         values = self._ordered()
         return Count(values.before(value), values.guarantee, self._as_of)
 
+    def before(self, value: pa.Scalar, *, inclusive: bool) -> Count | None:
+        """How many values are less, or equal and `inclusive`; None where nothing tells."""
+        try:
+            values = self._ordered()
+        except NotKeptError:
+            return None
+        return Count(values.before(value, inclusive=inclusive), values.guarantee, self._as_of)
+
     def count_between(self, low: pa.Scalar, high: pa.Scalar) -> Count:
         """How many values there are, both bounds included. Raises NotKeptError."""
         values = self._ordered()

@@ -12,13 +12,13 @@ from fractions import Fraction
 from typing import Any
 
 import pyarrow as pa
-import pytest
-from hypothesis import event, given
+from hypothesis import given
 from hypothesis import strategies as st
 
 from metastore_assets.store.objects import ObjectStore
-from tests.checks.support import finding
+from tests.checks.support import results
 from tests.lookup.published import publish
+from tests.statistics.columns import share
 
 LONG = "x" * 100
 TYPES: dict[str, tuple[pa.DataType, st.SearchStrategy[Any]]] = {
@@ -104,21 +104,37 @@ def in_yaml(settings: Any) -> Any:
     return list(map(written, settings)) if isinstance(settings, list) else settings
 
 
-@pytest.mark.parametrize("policy", POLICIES)
-@pytest.mark.parametrize("name", TYPES)
-@given(data=st.data())
-def test_what_is_told_is_true(name: str, policy: str, data: st.DataObject) -> None:
-    type, domain = TYPES[name]
-    few = data.draw(st.lists(domain, min_size=1, max_size=5))
-    rows = data.draw(st.lists(st.none() | st.sampled_from(few) | domain, max_size=8))
-    kind, settings = data.draw(checks(name, st.sampled_from(few) | domain))
+@st.composite
+def cases(draw: st.DrawFn, name: str) -> tuple[list[Any], list[tuple[str, Any]]]:
+    """Values of a column, of which some occur often, and checks that are about them."""
+    domain = TYPES[name][1]
+    few = draw(st.lists(domain, min_size=1, max_size=4))
+    rows = draw(st.lists(st.none() | st.sampled_from(few) | domain, min_size=6, max_size=6))
+    if draw(st.booleans()):
+        rows = [few[0] if value is None else value for value in rows]
+    return rows, draw(st.lists(checks(name, st.sampled_from(few) | domain), min_size=3, max_size=3))
+
+
+@share(12)
+@given(st.fixed_dictionaries({name: cases(name) for name in TYPES}))
+def test_what_is_told_is_true(drawn: dict[str, tuple[list[Any], list[tuple[str, Any]]]]) -> None:
+    columns = {f"{name} {policy}": (name, policy) for name in TYPES for policy in POLICIES}
+    rows = pa.table({column: pa.array(drawn[name][0], TYPES[name][0]) for column, (name, _) in columns.items()})
     with tempfile.TemporaryDirectory() as folder:
         store = ObjectStore(folder)
-        table = publish(store, pa.table({"c": pa.array(rows, type)}), columns={"c": POLICIES[policy]})
-        found = finding(store, table, c=[{kind: in_yaml(settings)}])
-    event(f"{kind} {found.status}")
-    if found.status == "unknown":
-        assert policy == "off"
-        assert found.advice
-    else:
-        assert (found.status == "passed") == holds(kind, settings, rows), found
+        table = publish(store, rows, columns={column: POLICIES[policy] for column, (_, policy) in columns.items()})
+        asked = {
+            column: [{kind: in_yaml(own)} for kind, own in drawn[name][1]] for column, (name, _) in columns.items()
+        }
+        found = results(store, table, **asked)
+    assert len(found) == 3 * len(columns)
+    for at, result in enumerate(found):
+        name, policy = columns[result.column or ""]
+        values, wanted = drawn[name]
+        kind, settings = wanted[at % 3]
+        assert kind == result.kind
+        if result.status == "unknown":
+            assert policy == "off", result
+            assert result.finding.advice
+        else:
+            assert (result.status == "passed") == holds(kind, settings, values), (result, values)
