@@ -205,9 +205,10 @@ def expire(invocation: Invocation, name: str, keep: int | None, grace: float, as
 
     config = configured(invocation)
     versions = VersionStore(ObjectStore(config.root, config.storage_options), config.table(name).name)
-    if is_installed("history"):
+    most = keep or config.keep_versions
+    if len(versions.numbers()) > most and is_installed("history"):
         gather(versions)
-    removed = versions.expire(keep or config.keep_versions, timedelta(hours=grace))
+    removed = versions.expire(most, timedelta(hours=grace))
     make_output(as_json).expired(
         {"table": name, "versions": removed.versions, "files": removed.files, "bytes": removed.bytes}
     )
