@@ -124,7 +124,7 @@ def test_200_columns_are_less_than_a_megabyte(local_store: ObjectStore) -> None:
     draw = random.Random(1)
     columns: dict[str, Any] = {}
     for number in range(0, 200, 2):
-        words = [f"some value of forty characters, number {draw.randrange(20)}" for _ in range(200)]
+        words = [f"some value of forty characters, number {draw.randrange(20)}" for _ in range(100)]
         columns[f"text_{number}"] = words
         columns[f"a_rather_long_name_of_column_{number}"] = [draw.gauss(0, 1) for _ in words]
     page = report_page(publish(local_store, pa.table(columns)))
