@@ -38,6 +38,8 @@ if TYPE_CHECKING:
     from metastore_assets.lookup.diff import TableDiff
 
 _OPEN_PROFILES = 32
+_KEPT_ROWS = 20_000
+"""Rows of statistics of all partitions that are kept for who asks again."""
 
 
 class TableLookup(FilteredAnswers):
@@ -50,6 +52,7 @@ class TableLookup(FilteredAnswers):
         self._lock = RLock()
         self._found: dict[str, PartitionEntry | None] = {}
         self._profiles: OrderedDict[str | None, ProfileReader] = OrderedDict()
+        self._everywhere: OrderedDict[tuple[str, ...] | None, Statistics] = OrderedDict()
         self._columns: OrderedDict[tuple[str, str | None], ColumnValues] = OrderedDict()
 
     @property
@@ -111,10 +114,20 @@ class TableLookup(FilteredAnswers):
 
     def _statistics_of(self, columns: list[str] | None, partitions: Iterable[str] | str) -> Statistics:
         if partitions == "*":
-            entries = list(self._version.partitions)
-        else:
-            keys = [partitions] if isinstance(partitions, str) else partitions
-            entries = [self._partition(key) for key in keys]
+            asked = None if columns is None else tuple(columns)
+            if asked not in self._everywhere:
+                found = self._statistics_at(columns, self._version.partitions)
+                if len(found) > _KEPT_ROWS:
+                    return found
+                self._everywhere[asked] = found
+                if len(self._everywhere) > _OPEN_PROFILES:
+                    self._everywhere.popitem(last=False)
+            kept = self._everywhere[asked]
+            return Statistics(kept, kept.partitions, self.as_of)
+        keys = [partitions] if isinstance(partitions, str) else partitions
+        return self._statistics_at(columns, [self._partition(key) for key in keys])
+
+    def _statistics_at(self, columns: list[str] | None, entries: Iterable[PartitionEntry]) -> Statistics:
         rows: list[ColumnStatistics] = []
         of: list[str] = []
         for entry in entries:
