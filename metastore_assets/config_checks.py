@@ -59,6 +59,14 @@ class Fresh(Check):
     within: Duration
 
 
+class Current(Check):
+    """The newest version describes the snapshot that the table is in."""
+
+    kind = "current"
+    level = "table"
+    by_partition = False
+
+
 class Complete(Check):
     """The newest version has all files of the table, each with as many rows as the format's own metadata say."""
 
@@ -205,6 +213,7 @@ KINDS: Mapping[str, type[Check]] = {
     one.kind: one
     for one in (
         Fresh,
+        Current,
         Complete,
         Consistent,
         RowCount,

@@ -31,6 +31,7 @@ Evaluation: TypeAlias = Callable[[Any, Subject], Finding]
 
 EVALUATIONS: Mapping[str, Evaluation] = {
     "fresh": of_tables.fresh,
+    "current": of_tables.current,
     "complete": of_tables.complete,
     "consistent": of_tables.consistent,
     "row_count": of_tables.row_count,

@@ -95,8 +95,11 @@ def test_complete_of_a_table_that_moved_on_is_not_known(local_store: ObjectStore
     def silent() -> Snapshot:
         raise StoreError("it does not answer")
 
-    assert found_of(local_store, table, "complete", gone).status == "failed"
-    assert found_of(local_store, table, "complete", silent).status == "unknown"
+    for kind in ("complete", "current"):
+        assert found_of(local_store, table, kind, gone).status == "failed"
+        assert found_of(local_store, table, kind, silent).status == "unknown"
+    assert found_of(local_store, table, "current", lambda: later).status == "failed"
+    assert found_of(local_store, table, "current", lambda: _snapshot(table.version)).status == "passed"
 
 
 def test_consistent(local_store: ObjectStore) -> None:
