@@ -7,10 +7,13 @@ from __future__ import annotations
 
 import json
 import sys
-from collections.abc import Mapping, Sequence
-from typing import Any, Protocol
+from collections.abc import Callable, Mapping, Sequence
+from typing import TYPE_CHECKING, Any, Protocol
 
 import click
+
+if TYPE_CHECKING:
+    from metastore_assets.cli.page import Page
 
 Answer = Mapping[str, Any]
 """A JSON object."""
@@ -32,6 +35,9 @@ class Output(Protocol):
 
     def refreshed(self, result: Answer) -> None:
         """What a refresh did, or would do."""
+
+    def backfill(self, result: Answer) -> None:
+        """What a backfill did, or would do."""
 
     def failed(self, subject: Answer, message: str) -> None:
         """One of several subjects failed; the message is on stderr already."""
@@ -60,6 +66,15 @@ class Output(Protocol):
     def where(self, subject: Answer, rows: Sequence[Answer]) -> None:
         """The partitions that hold a value. `subject` is the column's statistics in a `show`."""
 
+    def pruned(self, answer: Answer) -> None:
+        """What a predicate leaves of a table's files."""
+
+    def estimated(self, answer: Answer) -> None:
+        """About how many rows a predicate is true of."""
+
+    def counted(self, answer: Answer) -> None:
+        """How many rows a predicate is true of."""
+
     def compacted(self, result: Answer) -> None:
         """What became of the files of lists."""
 
@@ -74,6 +89,9 @@ class Output(Protocol):
 
     def verified(self, result: Answer) -> None:
         """What was compared with the table, and what differs."""
+
+    def answer(self, document: object, draw: Callable[[Page], None]) -> None:
+        """A document for programs, which people see as `draw` prints it."""
 
     def checked(self, result: Answer) -> None:
         """What became of trying the laws of a user-defined statistic."""
@@ -97,6 +115,10 @@ class JsonOutput:
 
     def refreshed(self, result: Answer) -> None:
         """An object per table."""
+        _write(result)
+
+    def backfill(self, result: Answer) -> None:
+        """An object."""
         _write(result)
 
     def failed(self, subject: Answer, message: str) -> None:
@@ -131,6 +153,18 @@ class JsonOutput:
         """A list in the order of partitions."""
         _write(rows)
 
+    def pruned(self, answer: Answer) -> None:
+        """An object."""
+        _write(answer)
+
+    def estimated(self, answer: Answer) -> None:
+        """An object."""
+        _write(answer)
+
+    def counted(self, answer: Answer) -> None:
+        """An object."""
+        _write(answer)
+
     def compacted(self, result: Answer) -> None:
         """An object."""
         _write(result)
@@ -150,6 +184,10 @@ class JsonOutput:
     def verified(self, result: Answer) -> None:
         """An object."""
         _write(result)
+
+    def answer(self, document: object, draw: Callable[[Page], None]) -> None:
+        """The document."""
+        _write(document)
 
     def checked(self, result: Answer) -> None:
         """An object."""

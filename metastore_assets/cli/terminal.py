@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 
+from metastore_assets.cli.backfill_page import print_backfill
 from metastore_assets.cli.bars_page import print_bins, print_top
 from metastore_assets.cli.checks_page import print_checks, print_suggestions
+from metastore_assets.cli.filter_page import print_count, print_estimate, print_pruned
 from metastore_assets.cli.output import Answer
 from metastore_assets.cli.page import Column, Page, Part, Styled
 from metastore_assets.cli.statistics_table import print_statistics
@@ -65,6 +67,11 @@ class TerminalOutput:
         self._page.line(name, news, f" of snapshot {snapshot} in {time}: {_changes(result)}")
         self._retyped(result)
 
+    def backfill(self, result: Answer) -> None:
+        """One line of what was done; of a plan nothing, for its lines are written already."""
+        if not result.get("dry_run"):
+            print_backfill(self._page, result)
+
     def failed(self, subject: Answer, message: str) -> None:
         """Nothing more than the line on stderr."""
 
@@ -119,6 +126,18 @@ class TerminalOutput:
         """One line per partition."""
         self._column_heading(subject)
         print_where(self._page, rows)
+
+    def pruned(self, answer: Answer) -> None:
+        """What is left, what it saves, and what has eliminated the rest."""
+        print_pruned(self._page, answer)
+
+    def estimated(self, answer: Answer) -> None:
+        """One line."""
+        print_estimate(self._page, answer)
+
+    def counted(self, answer: Answer) -> None:
+        """One line."""
+        print_count(self._page, answer)
 
     def compacted(self, result: Answer) -> None:
         """One line."""
@@ -175,6 +194,10 @@ class TerminalOutput:
             self._page.line(Styled(f"{place}: {row['statistic']}: {numbers}", "red"))
         for row in result["unreadable"]:
             self._page.line(Styled(f"  {text.printable(row['path'])}: {text.printable(row['message'])}", "red"))
+
+    def answer(self, document: object, draw: Callable[[Page], None]) -> None:
+        """Whatever is drawn."""
+        draw(self._page)
 
     def checked(self, result: Answer) -> None:
         """One line, and the data on which a law does not hold."""
