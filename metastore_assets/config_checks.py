@@ -205,8 +205,8 @@ class Drift(Check):
     measure: Measure = "stability_index"
     against: Against = "previous"
     groups: Annotated[int, Field(ge=2, le=1000, strict=True)] = 10
-    """How many groups, but of `kolmogorov_smirnov`, which takes all bins or values: of bins, groups of about equal
-    parts of the earlier version's values; of texts and the like, its most frequent values, and all others."""
+    """Of the stability index: how many groups of about equal parts of the earlier version's values; of texts and the
+    like its most frequent values, and all others in one."""
 
 
 KINDS: Mapping[str, type[Check]] = {
