@@ -70,6 +70,7 @@ def test_a_run_makes_the_checks_of_what_it_published(checked: Lab) -> None:
     assert "frequencies: repeated" in str(first["note_unique"].description)
     assert "'x' is no value of column 'price' of table 'sales': give a number" in str(first["price_range"].description)
     assert first["price_null_share"].metadata["null_share"].value == pytest.approx(0.03, abs=0.03)
+    first_version = checked.latest("sales")
     checked.append(4, count=20)
     again = run(checked)
     assert not again.success, "a blocking check has failed"
@@ -80,6 +81,18 @@ def test_a_run_makes_the_checks_of_what_it_published(checked: Lab) -> None:
     table = second["enough_rows"].metadata["partitions"].value
     assert [record.data["partition"] for record in table.records] == [key_of(4)]  # type: ignore[union-attr]
 
+    told = {event.asset_key.path[-1]: event.metadata for event in checked.events(again.run_id)}["statistics"]
+    assert told["price/null_share"].value == pytest.approx(second["price_null_share"].metadata["null_share"].value)
+    assert told["shop/distinct_count"].value == 5
+    lineage = told["dagster/column_lineage"].value.deps_by_column  # type: ignore[union-attr]
+    assert lineage["price"][0].asset_key == AssetKey(["sales", "source"])
+    changes = {record.data["what"]: record.data for record in told["changes"].value.records}  # type: ignore[union-attr]
+    assert changes["rows"] == {"what": "rows", "before": "600", "now": "620", "change": "+20"}
+    assert changes["files"]["change"] == "+1"
+    assert (changes["partitions"]["now"], changes["partitions"]["change"]) == ("4", "1 new")
+    assert "new" in str(changes["listed values"]["change"])
+    assert changes["version"]["before"] == str(first_version.number)
+    assert told["rows_changed"].value == 20
     # The version is there and has been told: there is no use in another run.
     assert not checked.tick("sales").run_requests
 
