@@ -4,9 +4,12 @@ import hashlib
 import json
 import time
 from collections.abc import Iterable
+from dataclasses import replace
 from typing import TYPE_CHECKING
 
 from dagster import (
+    AssetCheckEvaluation,
+    AssetCheckSeverity,
     DagsterInstance,
     DagsterRun,
     DagsterRunStatus,
@@ -20,11 +23,12 @@ from dagster import (
     sensor,
 )
 
+from metastore_assets.assets.checks import name_of_current
 from metastore_assets.assets.names import TABLE_TAG, TARGET_TAG, TableNames
 from metastore_assets.assets.secrets import telling_no_secrets
 from metastore_assets.assets.told import told_version
 from metastore_assets.config import TableConfig
-from metastore_assets.errors import ConfigError
+from metastore_assets.errors import ConfigError, TableNotFoundError
 from metastore_assets.formats import Memory, SnapshotReference, open_table_format
 from metastore_assets.pipeline.decisions import recorded_decisions
 from metastore_assets.pipeline.layouts import table_layout
@@ -66,20 +70,54 @@ def commit_sensor(
         "run is asked for again on the next tick, then less and less often.",
     )
     def commits(context: SensorEvaluationContext) -> SensorResult:
+        remembered = Cursor.from_json(context.cursor)
         with telling_no_secrets():
             # As it is now, not as it was when this process loaded it: so is what runs do.
             config = configuration.now()
             now = config.table(table.name)
             said = configuration.shown().table(table.name).model_dump_json()
-            seen = look(context.instance, now, said, names, versions_of(config, table.name).latest())
-        decision = decide(Cursor.from_json(context.cursor), seen, now.sensor.interval, time.time())
+            latest = versions_of(config, table.name).latest()
+            try:
+                seen = look(context.instance, now, said, names, latest)
+            except TableNotFoundError as error:
+                if latest is None:
+                    raise  # It never was there: whoever wrote the configuration has to look at it.
+                gone = [] if remembered.gone else [told_gone(now, names, latest, str(error))]
+                cursor = replace(remembered, gone=True).to_json()
+                reason = f"version {latest.number} is of a table that is not there any more: {error}"
+                return SensorResult(skip_reason=SkipReason(reason), cursor=cursor, asset_events=gone)
+        decision = decide(replace(remembered, gone=False), seen, now.sensor.interval, time.time())
         cursor = decision.cursor.to_json()
         if decision.attempt is None:
-            return SensorResult(skip_reason=SkipReason(decision.reason), cursor=cursor)
+            back = [told_back(now, names, seen)] if remembered.gone and seen.current else []
+            return SensorResult(skip_reason=SkipReason(decision.reason), cursor=cursor, asset_events=back)
         context.log.info(decision.reason)
         return SensorResult(run_requests=[run_request(names, seen, decision.attempt)], cursor=cursor)
 
     return commits
+
+
+def told_gone(table: TableConfig, names: TableNames, latest: Version, reason: str) -> AssetCheckEvaluation:
+    """That what is kept is of a table that is not there: a failed check, which the asset shows from now on."""
+    return AssetCheckEvaluation(
+        names.whole["statistics"],
+        name_of_current(table),
+        passed=False,
+        severity=AssetCheckSeverity.ERROR,
+        description=f"the table is not there any more: {reason}",
+        metadata={"status": "failed", "version": latest.number, "snapshot": latest.snapshot},
+    )
+
+
+def told_back(table: TableConfig, names: TableNames, seen: Seen) -> AssetCheckEvaluation:
+    """That the table is there again, in the snapshot that is described; else the run that follows says so."""
+    return AssetCheckEvaluation(
+        names.whole["statistics"],
+        name_of_current(table),
+        passed=True,
+        description=f"the table is there again, in snapshot {seen.snapshot}",
+        metadata={"status": "passed", "version": seen.published, "snapshot": seen.snapshot},
+    )
 
 
 def look(instance: DagsterInstance, table: TableConfig, said: str, names: TableNames, latest: Version | None) -> Seen:

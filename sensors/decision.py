@@ -15,10 +15,13 @@ class Cursor:
     """What the last run was asked to bring the table up to; empty before the first."""
     attempt: int = 0
     """How many runs have been asked for with that target."""
+    gone: bool = False
+    """Whether it has been told that the table is not there."""
 
     def to_json(self) -> str:
         """The text that Dagster stores."""
-        return json.dumps({"format": CURSOR_FORMAT, "target": self.target, "attempt": self.attempt})
+        fields = {"format": CURSOR_FORMAT, "target": self.target, "attempt": self.attempt}
+        return json.dumps(fields | ({"gone": True} if self.gone else {}))
 
     @classmethod
     def from_json(cls, text: str | None) -> "Cursor":
@@ -27,7 +30,7 @@ class Cursor:
         try:
             fields = json.loads(text or "")
             if fields["format"] == CURSOR_FORMAT:
-                return cls(str(fields["target"]), int(fields["attempt"]))
+                return cls(str(fields["target"]), int(fields["attempt"]), bool(fields.get("gone")))
         except (ValueError, KeyError, TypeError):
             pass
         return cls()

@@ -34,6 +34,11 @@ def table_checks(table: TableConfig) -> list[NamedCheck]:
     return named_checks((*table.checks, *implied), {column: policy.checks for column, policy in table.columns.items()})
 
 
+def name_of_current(table: TableConfig) -> str:
+    """The name of the check that the newest version is of the table's snapshot, which every table has."""
+    return next(own.name for own in table_checks(table) if isinstance(own.check, Current))
+
+
 def specs_of_checks(table: TableConfig, asset: AssetKey) -> list[AssetCheckSpec]:
     """What Dagster knows of the checks beforehand. They are checks of `asset`."""
     return [

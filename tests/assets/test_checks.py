@@ -95,6 +95,27 @@ def test_a_run_makes_the_checks_of_what_it_published(checked: Lab) -> None:
     assert told["rows_changed"].value == 20
     # The version is there and has been told: there is no use in another run.
     assert not checked.tick("sales").run_requests
+    _goes_and_comes_back(checked)
+
+
+def _goes_and_comes_back(lab: Lab) -> None:
+    """A table that is removed shows as a failed check with the next tick, once, until it is there again."""
+    table, away = lab.folder / "sales", lab.folder / "away"
+    table.rename(away)
+    gone = lab.tick("sales")
+    assert not gone.run_requests
+    assert "version 2 is of a table that is not there any more" in str(gone.skip_message)
+    (told,) = gone.asset_events
+    assert isinstance(told, AssetCheckEvaluation)
+    assert (told.check_name, told.passed, told.severity.value) == ("current", False, "ERROR")
+    assert told.asset_key == AssetKey(["sales", "statistics"])
+    assert lab.tick("sales", gone.cursor).asset_events == []
+    away.rename(table)
+    back = lab.tick("sales", gone.cursor)
+    (told,) = back.asset_events
+    assert isinstance(told, AssetCheckEvaluation)
+    assert (told.check_name, told.passed) == ("current", True)
+    assert lab.tick("sales", back.cursor).asset_events == []
 
 
 def test_what_dagster_knows_beforehand() -> None:

@@ -137,7 +137,7 @@ def test_a_mended_configuration_need_not_wait(lab: Lab) -> None:
     assert requested(lab.tick("sales")).tags["metastore/attempt"] == "1"
 
 
-def test_a_table_that_is_gone_fails_the_tick(lab: Lab) -> None:
+def test_a_table_that_never_was_there_fails_the_tick(lab: Lab) -> None:
     """With its location, and without a run; the cursor stays as it was."""
     (lab.folder / "sales").rename(lab.folder / "elsewhere")
     with pytest.raises(TableNotFoundError, match="sales"):
