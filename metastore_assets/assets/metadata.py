@@ -265,7 +265,7 @@ def _of_kind(kind: Kind, column: ColumnPicture) -> ColumnPicture | None:
         return column
     if kind == "histograms":
         return replace(column, top=()) if column.bins else None
-    return replace(column, bins=()) if column.top else None
+    return replace(column, bins=(), percentiles=()) if column.top else None
 
 
 def _markdown_row(row: ColumnStatistics) -> str:
