@@ -42,7 +42,9 @@ def _nulls(status: Status, row: ColumnStatistics) -> Finding:
     count = row.null_count + row.value_count
     if not count:
         return Finding(status, "no rows")
-    told = f"{plural(row.null_count, 'null')} in {plural(count, 'row')} ({share(row.null_count, count)})"
+    told = f"no nulls in {plural(count, 'row')}"
+    if row.null_count:
+        told = f"{plural(row.null_count, 'null')} in {plural(count, 'row')} ({share(row.null_count, count)})"
     return Finding(status, told, measures={"nulls": row.null_count, "null_share": row.null_count / count})
 
 
@@ -52,7 +54,7 @@ def unique(check: Unique, subject: Subject) -> Finding:
     if row.value_count <= 1:
         return Finding("passed", plural(row.value_count, "value"))
     if row.type_class is None:
-        return Finding("unknown", _no_values(row), "absent", "nothing")
+        return Finding("unknown", no_values(row), "absent")
     distinct, guarantee = row.distinct_count, row.distinct_count_guarantee
     if distinct is not None and guarantee == "exact":
         told = f"{number(distinct)} distinct of {plural(row.value_count, 'value')}"
@@ -176,5 +178,6 @@ def lengths(check: Lengths, subject: Subject) -> Finding:
     return Finding(verdict(is_within), told, measures=measures)
 
 
-def _no_values(row: ColumnStatistics) -> str:
+def no_values(row: ColumnStatistics) -> str:
+    """Why nothing is known of a column's values: they are hidden, or of a type that has none of its own."""
     return row.reason or f"{row.type} has no values of its own"

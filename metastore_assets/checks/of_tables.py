@@ -76,7 +76,7 @@ def complete(check: Complete, subject: Subject) -> Finding:
     untold = sum(fragment.row_count is None for fragment in snapshot.fragments)
     told = f"{plural(len(live), 'file')}, {plural(version.row_count, 'row')}"
     if untold:
-        found = f"{told}; the table's metadata do not say how many rows {plural(untold, 'file')} of these have"
+        found = f"{told}; the table's metadata do not tell the rows of {plural(untold, 'file')}"
         return Finding("unknown", found, "absent", f"metastore verify {version.table}, which reads the files")
     return Finding("passed", told, measures={"files": len(live), "rows": version.row_count})
 

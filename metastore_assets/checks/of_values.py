@@ -9,6 +9,7 @@ from fractions import Fraction
 import pyarrow as pa
 import pyarrow.compute as pc
 
+from metastore_assets.checks.of_columns import no_values
 from metastore_assets.checks.result import Finding, verdict
 from metastore_assets.checks.subject import Subject
 from metastore_assets.config_checks import AcceptedValues, Matches
@@ -41,8 +42,9 @@ def accepted_values(check: AcceptedValues, subject: Subject) -> Finding:
     keys = {_key(value) for value in accepted}
     if row.distinct_count_guarantee == "exact" and (row.distinct_count or 0) > len(keys):
         others = _most_frequent_others(subject, keys)
-        named = f", such as {_named(others)}" if others else ""
-        told = f"{number(row.distinct_count)} distinct values, and {plural(len(keys), 'one is', 'are')} accepted{named}"
+        named = f"; not {_named(others)}" if others else ""
+        accepted_count = "1 is" if len(keys) == 1 else f"{len(keys):,} are"
+        told = f"{number(row.distinct_count)} distinct values, and {accepted_count} accepted{named}"
         return Finding("failed", told)
     outside = [
         bound
@@ -75,7 +77,9 @@ def matches(check: Matches, subject: Subject) -> Finding:
     """Whether so many values are what a pattern describes."""
     row = subject.row
     like = _like(check.pattern)
-    if row.type_class != "string" and row.value_count:
+    if row.type_class is None:
+        return Finding("unknown", no_values(row), "absent")
+    if row.type_class not in ("string", "null"):
         raise ConfigError(f"{subject.named} has values of {row.type}: patterns are of texts")
     if not row.value_count:
         return Finding("passed", "no values")

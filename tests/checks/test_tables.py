@@ -70,7 +70,7 @@ def _snapshot(version: Version, **rows: int | None) -> Snapshot:
         ({"a": 2}, "failed", "b.parquet is no file of the table"),
         ({"a": 2, "b": 3, "c": 0}, "failed", "c.parquet is not described"),
         ({"a": 2, "b": 4}, "failed", "b.parquet has 4 rows, of which 3 are described"),
-        ({"a": 2, "b": None}, "unknown", "do not say how many rows 1 file of these have"),
+        ({"a": 2, "b": None}, "unknown", "do not tell the rows of 1 file"),
         ({"a": 1, "b": None}, "failed", "a.parquet has 1 rows, of which 2 are described"),
     ],
 )
