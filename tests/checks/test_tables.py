@@ -196,6 +196,25 @@ def test_partitions_one_by_one(local_store: ObjectStore) -> None:
     assert change.finding.found.startswith("failed in 1 of 3 partitions: day=2: +200.0%: 10 → 30 rows")
 
 
+def test_what_holds_of_the_table_holds_of_its_partitions(local_store: ObjectStore) -> None:
+    """Without a look at them; of what does not, each is looked at; a share of the whole says nothing of a part."""
+    parts = {f"day={n}": pa.table({"n": [n], "t": ["a" if n else "b"]}) for n in range(3)}
+    table = publish(local_store, pa.concat_tables(parts.values()), partitions=parts)
+    every = {"partitions": "all"}
+    found = results(
+        local_store,
+        table,
+        n=[{"unique": None} | every, {"range": {"maximum": 1}} | every],
+        t=[{"matches": "a|b"} | every, {"matches": "a", "least": 0.5} | every],
+    )
+    assert [[own.finding.status for own in result.partitions or ()] for result in found] == [
+        ["passed"] * 3,
+        ["passed", "passed", "failed"],
+        ["passed"] * 3,
+        ["failed", "passed", "passed"],
+    ]
+
+
 def test_partitions_that_there_are_not(local_store: ObjectStore) -> None:
     """They may have gone, or come yet: that is no mistake of the configuration, and nothing is known."""
     table = publish(local_store, numbers(1), partitions={"day=1": numbers(1)})
