@@ -24,7 +24,7 @@ _ADVICE = "`frequencies: all`"
 
 
 @dataclass(frozen=True)
-class _Counted:
+class Counted:
     """How many rows have values that are as a check wants them, of those that are listed."""
 
     fit: int
@@ -62,7 +62,7 @@ def accepted_values(check: AcceptedValues, subject: Subject) -> Finding:
         counted = _count(subject, lambda values: _among(values, keys))
     except NotKeptError as error:
         return Finding("unknown", str(error), "absent", _ADVICE)
-    return _decided(counted, row.value_count, Fraction(1), "accepted")
+    return decided(counted, row.value_count, Fraction(1), "accepted")
 
 
 def _most_frequent_others(subject: Subject, keys: Collection[object]) -> list[pa.Scalar]:
@@ -87,7 +87,7 @@ def matches(check: Matches, subject: Subject) -> Finding:
         counted = _count(subject, like)
     except NotKeptError as error:
         return Finding("unknown", str(error), "absent", _ADVICE)
-    return _decided(counted, row.value_count, Fraction(check.least), "as described")
+    return decided(counted, row.value_count, Fraction(check.least), "as described")
 
 
 def _like(pattern: str) -> Callable[[pa.Array], pa.Array]:
@@ -100,8 +100,8 @@ def _like(pattern: str) -> Callable[[pa.Array], pa.Array]:
     return lambda values: pc.match_substring_regex(values, whole)
 
 
-def _decided(counted: _Counted, values: int, least: Fraction, what: str) -> Finding:
-    """Values that are not listed may fit or not."""
+def decided(counted: Counted, values: int, least: Fraction, what: str) -> Finding:
+    """What is found where so many of `values` rows fit; those that are not listed may or may not."""
     unlisted = values - counted.listed
     others = f"; not {_named(counted.others)}" if counted.others else ""
     told = f"{share(counted.fit, values)} of {plural(values, 'value')} {what}{others}"
@@ -117,7 +117,7 @@ def _decided(counted: _Counted, values: int, least: Fraction, what: str) -> Find
     return Finding("unknown", told, "bound", _ADVICE)
 
 
-def _count(subject: Subject, fits: Callable[[pa.Array], pa.Array]) -> _Counted:
+def _count(subject: Subject, fits: Callable[[pa.Array], pa.Array]) -> Counted:
     fit, listed = 0, 0
     others: list[pa.Scalar] = []
     for own in subject.table.values(subject.column, subject.partition):
@@ -126,7 +126,7 @@ def _count(subject: Subject, fits: Callable[[pa.Array], pa.Array]) -> _Counted:
         listed += pc.sum(own.counts, min_count=0).as_py()
         if len(others) < _MOST_NAMED:
             others += list(own.values.filter(pc.invert(mask))[:_MOST_NAMED])
-    return _Counted(fit, listed, others[:_MOST_NAMED])
+    return Counted(fit, listed, others[:_MOST_NAMED])
 
 
 def _among(values: pa.Array, keys: Collection[object]) -> pa.Array:
