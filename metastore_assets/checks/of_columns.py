@@ -10,12 +10,13 @@ from metastore_assets.checks.result import Finding, Status, verdict
 from metastore_assets.checks.subject import Subject
 from metastore_assets.config_checks import Lengths, NotNull, NullShare, Range, Unique
 from metastore_assets.errors import ConfigError, NotKeptError
-from metastore_assets.pictures.facts import range_text
-from metastore_assets.pictures.text import number, plural, share
+from metastore_assets.pictures.facts import maximum_text, minimum_text
+from metastore_assets.pictures.text import number, plural, share, short
 from metastore_assets.statistics.column import ColumnStatistics
 from metastore_assets.statistics.physical import order_key, physical_value
 from metastore_assets.statistics.types import class_named
 
+_CELL = 40
 _ALL_LISTED = "`frequencies: all`"
 _REPEATED = "`frequencies: repeated` or `frequencies: all`"
 
@@ -96,7 +97,7 @@ def value_range(check: Range, subject: Subject) -> Finding:
     if row.nan_count:
         return Finding("failed", f"{number(row.nan_count)} of {plural(row.value_count, 'value')} are NaN")
     sides = [_side(row, low, least=True), _side(row, high, least=False)]
-    told = range_text(row) or "least and greatest value are not kept"
+    told = shown_range(row) or "least and greatest value are not kept"
     measures = _bounds(row)
     if "failed" in sides:
         return Finding("failed", told + _outside(subject, low, high), measures=measures)
@@ -142,6 +143,13 @@ def _outside(subject: Subject, low: pa.Scalar | None, high: pa.Scalar | None) ->
     except NotKeptError:
         return ""
     return f"; {plural(outside, 'value')} outside"
+
+
+def shown_range(row: ColumnStatistics) -> str:
+    """Least and greatest value, each no longer than a line has room for."""
+    if row.minimum is None or row.maximum is None:
+        return ""
+    return f"{short(minimum_text(row), _CELL)} to {short(maximum_text(row), _CELL)}"
 
 
 def _why_inexact(row: ColumnStatistics) -> str:

@@ -9,12 +9,12 @@ from fractions import Fraction
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from metastore_assets.checks.of_columns import no_values
+from metastore_assets.checks.of_columns import no_values, shown_range
 from metastore_assets.checks.result import Finding, verdict
 from metastore_assets.checks.subject import Subject
 from metastore_assets.config_checks import AcceptedValues, Matches
 from metastore_assets.errors import ConfigError, NotKeptError
-from metastore_assets.pictures.facts import range_text, scalar_text
+from metastore_assets.pictures.facts import scalar_text
 from metastore_assets.pictures.text import number, plural, share, short
 from metastore_assets.statistics.physical import order_key
 
@@ -52,11 +52,11 @@ def accepted_values(check: AcceptedValues, subject: Subject) -> Finding:
         if bound is not None and is_exact and _key(bound) not in keys
     ]
     if outside:
-        return Finding("failed", f"{_named(outside)} not accepted; {range_text(row)}")
+        return Finding("failed", f"{_named(outside)} not accepted; {shown_range(row)}")
     if row.nan_count and "NaN" not in keys:
         return Finding("failed", f"{number(row.nan_count)} NaN")
     if _is_beyond(subject, accepted):
-        return Finding("failed", f"no value is accepted; {range_text(row)}", "bound")
+        return Finding("failed", f"no value is accepted; {shown_range(row)}", "bound")
     try:
         # No more than are accepted.
         counted = _count(subject, lambda values: _among(values, keys))

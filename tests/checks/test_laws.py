@@ -21,7 +21,7 @@ from tests.checks.support import results
 from tests.lookup.published import publish
 from tests.statistics.columns import share
 
-LONG = "x" * 100
+LONG = "x" * 5000
 TYPES: dict[str, tuple[pa.DataType, st.SearchStrategy[Any]]] = {
     "int64": (pa.int64(), st.integers(-3, 3) | st.integers(-(2**63), 2**63 - 1)),
     "uint64": (pa.uint64(), st.integers(0, 3) | st.integers(0, 2**64 - 1)),
@@ -92,7 +92,7 @@ def checks(draw: st.DrawFn, name: str, domain: st.SearchStrategy[Any]) -> tuple[
         low, high = sorted(draw(st.tuples(domain, domain).filter(lambda pair: not any(map(is_nan, pair)))))
         return kind, draw(st.sampled_from([{"minimum": low}, {"maximum": high}, {"minimum": low, "maximum": high}]))
     if kind == "lengths":
-        low, high = sorted(draw(st.tuples(st.integers(0, 3), st.sampled_from([0, 2, 100, 101]))))
+        low, high = sorted(draw(st.tuples(st.integers(0, 3), st.sampled_from([0, 2, 5000, 5001]))))
         return kind, {"minimum": low, "maximum": high}
     if kind == "matches":
         pattern = draw(st.sampled_from(["a.*", "[a-z]*", "x+", "", r"(?s).*", "a|b"]))
