@@ -27,6 +27,7 @@ from metastore_assets.assets.checks import name_of_current
 from metastore_assets.assets.names import TABLE_TAG, TARGET_TAG, TableNames
 from metastore_assets.assets.secrets import telling_no_secrets
 from metastore_assets.assets.told import told_version
+from metastore_assets.checks.of_tables import absence
 from metastore_assets.config import TableConfig
 from metastore_assets.errors import ConfigError, TableNotFoundError
 from metastore_assets.formats import Memory, SnapshotReference, open_table_format
@@ -34,7 +35,7 @@ from metastore_assets.pipeline.decisions import recorded_decisions
 from metastore_assets.pipeline.layouts import table_layout
 from metastore_assets.pipeline.signatures import PROFILE_VERSION
 from metastore_assets.resources.configuration import Configuration, versions_of
-from metastore_assets.sensors.decision import Cursor, Seen, decide
+from metastore_assets.sensors.decision import Cursor, Seen, Turn, decide
 from metastore_assets.store.manifest import Version
 
 if TYPE_CHECKING:
@@ -82,9 +83,9 @@ def commit_sensor(
             except TableNotFoundError as error:
                 if latest is None:
                     raise  # It never was there: whoever wrote the configuration has to look at it.
-                gone = [] if remembered.gone else [told_gone(now, names, latest, str(error))]
+                gone = [] if remembered.gone else [told_gone(now, names, latest, absence(error))]
                 cursor = replace(remembered, gone=True).to_json()
-                reason = f"version {latest.number} is of a table that is not there any more: {error}"
+                reason = f"version {latest.number} stays as it is: {absence(error)}"
                 return SensorResult(skip_reason=SkipReason(reason), cursor=cursor, asset_events=gone)
         decision = decide(replace(remembered, gone=False), seen, now.sensor.interval, time.time())
         cursor = decision.cursor.to_json()
@@ -104,7 +105,7 @@ def told_gone(table: TableConfig, names: TableNames, latest: Version, reason: st
         name_of_current(table),
         passed=False,
         severity=AssetCheckSeverity.ERROR,
-        description=f"the table is not there any more: {reason}",
+        description=reason,
         metadata={"status": "failed", "version": latest.number, "snapshot": latest.snapshot},
     )
 
@@ -131,6 +132,7 @@ def look(instance: DagsterInstance, table: TableConfig, said: str, names: TableN
     ended = _ended_runs(instance, target)
     return Seen(
         snapshot=now.id,
+        turn=_turn(now, latest),
         current=latest is not None
         and now == SnapshotReference(latest.snapshot, latest.committed_at)
         and _has_layout(table, latest),
@@ -141,6 +143,15 @@ def look(instance: DagsterInstance, table: TableConfig, said: str, names: TableN
         attempts=len(ended),
         last_ended=max(ended, default=0.0),
     )
+
+
+def _turn(now: SnapshotReference, latest: Version | None) -> Turn:
+    """How the table came to what it holds now, where that is not by another commit."""
+    if latest is None or now.committed_at is None or latest.committed_at is None:
+        return None
+    if now.id == latest.snapshot and now.committed_at != latest.committed_at:
+        return "made anew"
+    return "rolled back" if now.committed_at < latest.committed_at else None
 
 
 def run_request(names: TableNames, seen: Seen, attempt: int) -> RunRequest:

@@ -2,9 +2,18 @@
 
 import json
 from dataclasses import dataclass
+from typing import Literal
 
 CURSOR_FORMAT = 1
 _LONGEST_WAIT = 3600.0
+
+Turn = Literal["made anew", "rolled back"] | None
+"""`made anew`: dropped and created again, and so another table. `rolled back`: to a state of before, or replaced."""
+_TURNS = {
+    None: "follows version {}",
+    "made anew": "is another one than that of version {}: the table was made anew",
+    "rolled back": "was committed before that of version {}: the table was rolled back",
+}
 
 
 @dataclass(frozen=True)
@@ -56,6 +65,8 @@ class Seen:
     """Runs with this target that the instance knows of."""
     last_ended: float
     """When the last of them ended, in seconds; 0 without any."""
+    turn: Turn = None
+    """How the table came to be in that snapshot, where it was not by another commit."""
 
 
 @dataclass(frozen=True)
@@ -88,7 +99,7 @@ def decide(cursor: Cursor, seen: Seen, interval: float, now: float) -> Decision:
     what = (
         f"version {seen.published} is to be shown"
         if seen.current
-        else f"snapshot {seen.snapshot} follows version {seen.published}"
+        else f"snapshot {seen.snapshot} {_TURNS[seen.turn].format(seen.published)}"
         if seen.published
         else f"snapshot {seen.snapshot} is the first"
     )

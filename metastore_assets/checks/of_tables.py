@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING
 from metastore_assets.checks.result import Finding, verdict
 from metastore_assets.checks.subject import Subject
 from metastore_assets.config_checks import Complete, Consistent, Current, Fresh, RowCount, RowCountChange
-from metastore_assets.errors import MetastoreError, TableNotFoundError
+from metastore_assets.errors import MetastoreError, SnapshotNotFoundError, TableNotFoundError
 from metastore_assets.pictures.text import number, plural
 from metastore_assets.statistics.column import ColumnStatistics
 from metastore_assets.statistics.leaves import schema_leaves
@@ -55,8 +55,14 @@ def current(check: Current, subject: Subject) -> Finding:
 def unreachable(error: MetastoreError) -> Finding:
     """What is found where a table's metadata cannot be read: that it has gone, or nothing."""
     if isinstance(error, TableNotFoundError):
-        return Finding("failed", f"the table is not there any more: {error}")
+        return Finding("failed", absence(error))
     return Finding("unknown", f"the table's metadata cannot be read: {error}", "absent", "check again")
+
+
+def absence(error: TableNotFoundError) -> str:
+    """What is not there any more of a table: itself, or the state that its configuration's `at` names."""
+    what = "the state that is meant" if isinstance(error, SnapshotNotFoundError) else "the table"
+    return f"{what} is not there any more: {error}"
 
 
 def complete(check: Complete, subject: Subject) -> Finding:
