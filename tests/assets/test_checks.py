@@ -2,7 +2,8 @@
 
 import pytest
 import yaml
-from dagster import AssetCheckEvaluation, AssetKey, ExecuteInProcessResult
+from dagster import AssetCheckEvaluation, AssetCheckKey, AssetKey, ExecuteInProcessResult
+from dagster._core.storage.asset_check_execution_record import AssetCheckExecutionRecordStatus
 
 from metastore_assets.assets.checks import specs_of_checks
 from metastore_assets.config import MetastoreConfig
@@ -109,6 +110,11 @@ def _goes_and_comes_back(lab: Lab) -> None:
     assert isinstance(told, AssetCheckEvaluation)
     assert (told.check_name, told.passed, told.severity.value) == ("current", False, "ERROR")
     assert told.asset_key == AssetKey(["sales", "statistics"])
+    # As the daemon does with what a tick tells.
+    lab.instance.report_runless_asset_event(told)
+    key = AssetCheckKey(told.asset_key, told.check_name)
+    (shown,) = lab.instance.event_log_storage.get_latest_asset_check_execution_by_key([key]).values()
+    assert shown.status == AssetCheckExecutionRecordStatus.FAILED
     assert lab.tick("sales", gone.cursor).asset_events == []
     away.rename(table)
     back = lab.tick("sales", gone.cursor)
