@@ -16,22 +16,27 @@ from metastore_assets.checks import CheckResult, evaluate_checks
 from metastore_assets.checks.expectations import expectation
 from metastore_assets.checks.subject import Surroundings
 from metastore_assets.config_check_entries import NamedCheck, named_checks
-from metastore_assets.config_checks import Consistent
+from metastore_assets.config_checks import Consistent, Current
 from metastore_assets.config_table import TableConfig
 from metastore_assets.errors import ConfigError
 from metastore_assets.lookup import TableLookup
 from metastore_assets.pictures.text import short
 
+_IMPLIED = (Current(severity="warn"), Consistent())
 _MOST_PARTITIONS = 20
 _TEXT = 1000
 
 
 def table_checks(table: TableConfig) -> list[NamedCheck]:
-    """The checks that are configured; and, whatever is, that the numbers agree with each other."""
-    own = (
-        table.checks if any(isinstance(check, Consistent) for check in table.checks) else (*table.checks, Consistent())
-    )
-    return named_checks(own, {column: policy.checks for column, policy in table.columns.items()})
+    """The checks that are configured; and, whatever is, those that every table has."""
+    there = {type(check) for check in table.checks}
+    implied = tuple(own for own in _IMPLIED if type(own) not in there)
+    return named_checks((*table.checks, *implied), {column: policy.checks for column, policy in table.columns.items()})
+
+
+def name_of_current(table: TableConfig) -> str:
+    """The name of the check that the newest version is of the table's snapshot, which every table has."""
+    return next(own.name for own in table_checks(table) if isinstance(own.check, Current))
 
 
 def specs_of_checks(table: TableConfig, asset: AssetKey) -> list[AssetCheckSpec]:

@@ -17,7 +17,7 @@ from metastore_assets.statistics.column import ColumnStatistics
 if TYPE_CHECKING:
     from metastore_assets.config_check_values import Against, Literally
     from metastore_assets.config_table import TableConfig
-    from metastore_assets.formats.base import Snapshot
+    from metastore_assets.formats.base import Snapshot, SnapshotReference, TableFormat
 
 _TEXTS = ("string", "binary", "uuid")
 
@@ -30,6 +30,8 @@ class Surroundings:
     """For earlier versions."""
     snapshot: Callable[[], Snapshot]
     """What the table's own metadata say of it now. Raises MetastoreError."""
+    reference: Callable[[], SnapshotReference]
+    """Which snapshot that is, at the least cost. Raises MetastoreError."""
     now: datetime = field(default_factory=lambda: datetime.now(UTC))
     _earlier: dict[object, TableLookup] = field(default_factory=dict)
 
@@ -44,12 +46,12 @@ class Surroundings:
 def surroundings_of(metastore: Metastore, config: TableConfig, table: TableLookup) -> Surroundings:
     """Those of a table that is configured, as of a version, which planning its metadata is made shorter by."""
 
-    def snapshot() -> Snapshot:
+    def table_format() -> TableFormat:
         from metastore_assets.formats import Memory, open_table_format
 
-        return open_table_format(config, Memory(lambda: table.version.memory)).snapshot()
+        return open_table_format(config, Memory(lambda: table.version.memory))
 
-    return Surroundings(metastore, snapshot)
+    return Surroundings(metastore, lambda: table_format().snapshot(), lambda: table_format().current())
 
 
 @dataclass(frozen=True)

@@ -50,6 +50,7 @@ def imported(*arguments: str, folder: Path, environment: Mapping[str, str] | Non
         ["rank", "orders", "state", "new"],
         ["where", "orders", "state", "new"],
         ["compact", "orders"],
+        ["check", "orders"],
         ["versions", "orders"],
         ["expire", "orders"],
         ["refresh", "fresh", "--dry-run"],
