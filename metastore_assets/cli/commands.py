@@ -121,7 +121,7 @@ def show(
     current, reason = check.is_current(table.version)
     if reason is not None:
         note(reason)
-    answer = show_answer(table, rows, current, partition, chosen=columns is not None)
+    answer = show_answer(table, rows, current, partition, chosen=columns is not None, complete=as_json)
     if partitions:
         output.partitions(answer, partition_answers(table))
     else:

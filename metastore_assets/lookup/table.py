@@ -12,7 +12,6 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from metastore_assets.errors import ColumnNotFoundError, NotKeptError, PartitionNotFoundError
-from metastore_assets.lists import ListReader, read_lists
 from metastore_assets.lookup.answers import Answers, AsOf, Count, Quantile, Statistics, TopValues
 from metastore_assets.lookup.as_of import VersionChoice, find_version
 from metastore_assets.lookup.filtered import FilteredAnswers
@@ -34,6 +33,7 @@ from metastore_assets.store.versions import VersionStore
 
 if TYPE_CHECKING:
     from metastore_assets.history import HistoryPoint
+    from metastore_assets.lists import ListReader
     from metastore_assets.lookup.changes import Changes
     from metastore_assets.lookup.diff import TableDiff
 
@@ -311,6 +311,8 @@ class TableLookup(FilteredAnswers):
 
     @cached_property
     def _lists(self) -> ListReader:
+        from metastore_assets.lists import ListReader, read_lists  # the statistics of columns do without
+
         return ListReader(self._objects, read_lists(self._objects, self._version.lists))
 
     def histogram(
