@@ -72,13 +72,13 @@ def _define(
         raise QueryError(f"there is no published table {schema!r}{there}")
     if name not in VIEWS or (schema and not chosen):
         return
-    quoted = f'"{schema}".' if schema else ""
+    quoted = '"{}"'.format(schema.replace('"', '""'))
     if schema:
-        connection.execute(f'create schema if not exists "{schema}"').fetchall()
+        connection.execute(f"create schema if not exists {quoted}").fetchall()
     rows = view_batches(name, metastore, chosen if schema else tables)
     connection.register("_rows", rows)
     # Held by the engine, for a stream of rows is there once, and a query may ask for them twice.
-    connection.execute(f"create table {quoted}{name} as select * from _rows").fetchall()
+    connection.execute(f"create table {quoted + '.' if schema else ''}{name} as select * from _rows").fetchall()
     connection.unregister("_rows")
 
 

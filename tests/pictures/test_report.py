@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import os
 import random
 import re
@@ -15,7 +16,7 @@ import pyarrow as pa
 import pytest
 
 from metastore_assets.lookup import TableLookup
-from metastore_assets.pictures.report import report_page
+from metastore_assets.pictures.report import charts, report_page
 from metastore_assets.store.objects import ObjectStore
 from tests.lookup.published import publish
 
@@ -130,6 +131,15 @@ def test_200_columns_are_less_than_a_megabyte(local_store: ObjectStore) -> None:
     page = report_page(publish(local_store, pa.table(columns)))
     assert 100_000 < len(page.encode()) < 1_000_000
     assert page.count('class="column"') == 200
+
+
+def test_the_course_of_many_versions_is_short() -> None:
+    """200 columns with three of them each leave room for the rest in a megabyte."""
+    course = charts.line([50 + 40 * math.sin(at) for at in range(50)], "nulls over versions").html
+    assert len(course) < 600
+    assert charts.line([None, 1.0, math.inf, 2.0, 3.0], "x").html.count("M") == 2
+    assert charts.line([None, math.nan], "x").html == ""
+    assert charts.line([1e308, -1e308], "x").html.endswith('d="M0 5h0L0 5 1 95"/></svg>')
 
 
 @pytest.fixture

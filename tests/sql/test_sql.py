@@ -134,6 +134,14 @@ def test_bad_queries(metastore: Metastore, text: str, told: str) -> None:
     assert "\n" not in str(raised.value)
 
 
+def test_any_name_of_a_folder(tmp_path: Path) -> None:
+    name = 'a"; drop table x; --'
+    publish(ObjectStore(str(tmp_path)), ROWS.select(["i"]))
+    (tmp_path / "orders").rename(tmp_path / name)
+    text = 'select count(*) as n from "a""; drop table x; --".statistics'
+    assert query(Metastore(str(tmp_path)), text).to_pylist() == [{"n": 1}]
+
+
 def test_an_empty_root(tmp_path: Path) -> None:
     empty = Metastore(str(tmp_path / "none"))
     assert query(empty, "select count(*) as n from statistics").to_pylist() == [{"n": 0}]

@@ -35,7 +35,8 @@ def line(values: Sequence[float | None], label: str) -> Markup:
             is_down = False
             continue
         y = 50 if not span else 95 - round(90 * ((own / 2 - low / 2) / span))
-        path.append(f"{'L' if is_down else 'M'}{at} {y}" if is_down else f"M{at} {y}h.01")
+        # A point by itself shows as well; what follows it needs no letter to be a line.
+        path.append(f" {at} {y}" if is_down else f"M{at} {y}h0L{at} {y}")
         is_down = True
     return _svg(max(1, len(values) - 1), f'<path d="{"".join(path)}"/>', label, "line")
 

@@ -22,7 +22,7 @@ from metastore_assets.store.manifest import PartitionEntry
 _LISTED_PARTITIONS = 200
 _LISTED_VERSIONS = 50
 _BARS = 240
-_TRENDED = 100
+_TRENDED = 50
 """Versions whose course is drawn of each column."""
 
 
