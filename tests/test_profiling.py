@@ -43,7 +43,7 @@ def test_anything_with_rows(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> 
         frame.lazy(),
         tmp_path / "rows.parquet",
         f"from '{tmp_path / 'rows.parquet'}' select a, b",
-        duckdb.sql(f"from '{tmp_path / 'rows.parquet'}'"),
+        duckdb.connect().sql(f"from '{tmp_path / 'rows.parquet'}'"),
     ]
     for data in every:
         assert told(data) == [("a", 1, 1), ("b", 0, 2)], type(data)
