@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import sys
+from contextlib import AbstractContextManager, ExitStack
 from dataclasses import asdict
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -13,11 +14,12 @@ from metastore_assets.cli.failures import FAILED, Invocation, raise_interrupt, r
 from metastore_assets.cli.opening import configured
 from metastore_assets.cli.options import answering, name_argument, partitions_option
 from metastore_assets.cli.outputs import make_output
-from metastore_assets.cli.progress import watching
+from metastore_assets.cli.progress import Watcher, watching
 from metastore_assets.cli.spark import LazySpark
 
 if TYPE_CHECKING:
     from metastore_assets.config import MetastoreConfig, TableConfig
+    from metastore_assets.pipeline.backfill import Work
     from metastore_assets.pipeline.backfill_plan import BackfillPlan
 
 _STDIN = "-"
@@ -113,9 +115,12 @@ def _carry_out(
     from metastore_assets.pipeline.backfill import backfill as do_backfill
 
     output, result = make_output(as_json), BackfillResult(table.name)
-    with watching() as watcher, LazySpark(config.spark, watcher) as spark:
+    with watching() as watcher, LazySpark(config.spark, watcher) as spark, ExitStack() as stack:
         try:
-            work = local_work(config, table, spark, plan, watcher)
+            if via == "dagster":
+                work = stack.enter_context(_launching(config, table, plan, watcher))
+            else:
+                work = local_work(config, table, spark, plan, watcher)
             do_backfill(config, table, plan, work, result)
         except Exception as error:  # noqa: BLE001 (what was done until then is told all the same)
             raise_interrupt(error)
@@ -127,6 +132,18 @@ def _carry_out(
         watcher.hide()
     output.backfill(result.to_json())
     return 0
+
+
+def _launching(
+    config: MetastoreConfig, table: TableConfig, plan: BackfillPlan, watcher: Watcher
+) -> AbstractContextManager[Work]:
+    from metastore_assets.extras import extra
+
+    with extra("dagster", "--via dagster"):
+        from metastore_assets.assets.launch import launching
+    from metastore_assets.pipeline.planning import version_store
+
+    return launching(version_store(config, table), plan.choice.id, watcher)
 
 
 def _keys(file: str) -> tuple[str, ...]:
