@@ -62,7 +62,9 @@ def own(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Lab]:
 @pytest.fixture
 def workspace(own: Lab, monkeypatch: pytest.MonkeyPatch) -> Iterator[BaseWorkspaceRequestContext]:
     monkeypatch.delitem(sys.modules, DEFINITIONS, raising=False)  # Of another test, with its configuration.
-    origin = InProcessCodeLocationOrigin(LoadableTargetOrigin(module_name=DEFINITIONS, working_directory=str(own.folder)))
+    origin = InProcessCodeLocationOrigin(
+        LoadableTargetOrigin(module_name=DEFINITIONS, working_directory=str(own.folder))
+    )
     with WorkspaceProcessContext(own.instance, InProcessWorkspaceLoadTarget(origin)) as context:
         yield context.create_request_context()
     sys.modules.pop(DEFINITIONS, None)
