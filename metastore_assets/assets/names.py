@@ -17,7 +17,6 @@ TABLE_TAG = "metastore/table"
 """Tag of runs and assets: the table's name."""
 TARGET_TAG = "metastore/target"
 """Tag of runs that a sensor asked for: digest of what they are to bring the table up to."""
-CHECK = "rows_add_up"
 
 
 def source_key(table: str) -> AssetKey:

@@ -5,8 +5,8 @@ from collections.abc import Mapping
 from dagster import AssetCheckSpec, AssetKey, AssetSpec
 
 from metastore_assets.assets.changes import is_partitioned
+from metastore_assets.assets.checks import specs_of_checks
 from metastore_assets.assets.names import (
-    CHECK,
     KINDS,
     TABLE_TAG,
     Kind,
@@ -82,14 +82,7 @@ def profile_specs(table: TableConfig, newest: Version | None) -> list[AssetSpec]
 
 def check_specs(table: TableConfig) -> list[AssetCheckSpec]:
     """Checks that the run makes of what it published."""
-    return [
-        AssetCheckSpec(
-            CHECK,
-            asset=asset_key(table.name, "statistics"),
-            description="The rows of the partitions add up to the table's, and the values and nulls of every "
-            "top-level column add up to its rows.",
-        )
-    ]
+    return specs_of_checks(table, asset_key(table.name, "statistics"))
 
 
 def _spec(table: TableConfig, key: AssetKey, description: str, kind: str) -> AssetSpec:

@@ -63,6 +63,15 @@ class Output(Protocol):
     def where(self, subject: Answer, rows: Sequence[Answer]) -> None:
         """The partitions that hold a value. `subject` is the column's statistics in a `show`."""
 
+    def pruned(self, answer: Answer) -> None:
+        """What a predicate leaves of a table's files."""
+
+    def estimated(self, answer: Answer) -> None:
+        """About how many rows a predicate is true of."""
+
+    def counted(self, answer: Answer) -> None:
+        """How many rows a predicate is true of."""
+
     def compacted(self, result: Answer) -> None:
         """What became of the files of lists."""
 
@@ -80,6 +89,12 @@ class Output(Protocol):
 
     def checked(self, result: Answer) -> None:
         """What became of trying the laws of a user-defined statistic."""
+
+    def checks(self, answer: Answer) -> None:
+        """What the checks of a table found."""
+
+    def suggested(self, answer: Answer) -> None:
+        """Checks that could be configured."""
 
 
 class JsonOutput:
@@ -132,6 +147,18 @@ class JsonOutput:
         """A list in the order of partitions."""
         _write(rows)
 
+    def pruned(self, answer: Answer) -> None:
+        """An object."""
+        _write(answer)
+
+    def estimated(self, answer: Answer) -> None:
+        """An object."""
+        _write(answer)
+
+    def counted(self, answer: Answer) -> None:
+        """An object."""
+        _write(answer)
+
     def compacted(self, result: Answer) -> None:
         """An object."""
         _write(result)
@@ -155,6 +182,14 @@ class JsonOutput:
     def checked(self, result: Answer) -> None:
         """An object."""
         _write(result)
+
+    def checks(self, answer: Answer) -> None:
+        """An object."""
+        _write(answer)
+
+    def suggested(self, answer: Answer) -> None:
+        """An object."""
+        _write(answer)
 
 
 def _write(document: object) -> None:

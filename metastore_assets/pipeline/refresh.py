@@ -29,6 +29,7 @@ from metastore_assets.pipeline.assemble import next_version
 from metastore_assets.pipeline.decisions import settled
 from metastore_assets.pipeline.engine import Engine
 from metastore_assets.pipeline.hidden_key import with_hidden_key
+from metastore_assets.pipeline.index import discard_index
 from metastore_assets.pipeline.lists import discard_lists
 from metastore_assets.pipeline.moved import without_moves
 from metastore_assets.pipeline.outcome import Progress, RefreshResult, nothing_to_do, result_of
@@ -155,6 +156,7 @@ def refresh(
                     versions.publish(new, plan.base)
                 except VersionConflictError:
                     discard_lists(versions.objects, new.lists, plan.base.lists if plan.base else None)
+                    discard_index(versions.objects, new.index, plan.base.index if plan.base else None)
                     continue
                 versions.clear_pending()
                 with suppress(StoreError):  # what this leaves, the next refresh removes, or `expire`, which tells why

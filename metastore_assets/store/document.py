@@ -18,7 +18,7 @@ from metastore_assets.store.manifest import Decision, Effort, ListFiles, Profile
 from metastore_assets.store.objects import ObjectStore
 from metastore_assets.store.stored_entries import StoredEntries, StoredLayouts, StoredMemory
 
-FORMAT_VERSION = 7
+FORMAT_VERSION = 8
 """Of everything that a version names; raised when older code could not read it correctly."""
 
 
@@ -47,6 +47,7 @@ def encode_version(version: Version, entries: Mapping[str, EntryFiles], released
         "entries": {kind: _files_json(files) for kind, files in entries.items()},
         "released": released,
         **({"lists": {"state": version.lists.state, "files": list(version.lists.files)}} if version.lists else {}),
+        **({"index": _files_json(version.index)} if version.index else {}),
         **({"decisions": {key: vars(own) for key, own in version.decisions.items()}} if version.decisions else {}),
         **({"effort": vars(version.effort)} if version.effort else {}),
         "schema": base64.b64encode(zlib.compress(version.schema.serialize().to_pybytes())).decode(),
@@ -93,6 +94,7 @@ def decode_version(data: bytes, objects: ObjectStore, path: str) -> Version:
             memory=StoredMemory(entries[MEMORY]),
             released=fields["released"],
             lists=ListFiles(lists["state"], tuple(lists["files"])) if (lists := fields.get("lists")) else None,
+            index=_files(index) if (index := fields.get("index")) else None,
             decisions={key: Decision(**own) for key, own in fields.get("decisions", {}).items()},
             effort=Effort(**effort) if (effort := fields.get("effort")) else None,
             recorded_fragment_count=fields.get("fragment_count"),
