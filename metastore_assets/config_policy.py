@@ -9,6 +9,7 @@ from typing import Annotated, Any, Literal, Self
 from pydantic import BaseModel, BeforeValidator, ConfigDict, PrivateAttr, field_validator, model_validator
 
 from metastore_assets.config_check_entries import ColumnChecks
+from metastore_assets.config_variables import as_written
 
 FREQUENCY_LIMIT = 131_072
 """Distinct values, about, up to which `frequencies: auto` lists a column's values; beyond, how many is estimated."""
@@ -25,7 +26,13 @@ _TOP = re.compile(r"top\(([1-9][0-9]{0,8})\)")
 class ConfigModel(BaseModel):
     """A part of the configuration: frozen, and without keys that nobody knows."""
 
-    model_config = ConfigDict(extra="forbid", frozen=True)
+    # What was put in may be a secret.
+    model_config = ConfigDict(extra="forbid", frozen=True, hide_input_in_errors=True)
+
+    @model_validator(mode="before")
+    @classmethod
+    def _references_as_written(cls, value: Any) -> Any:
+        return as_written(value)
 
 
 def _references(value: Any) -> Any:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from datetime import date, datetime
 from typing import Any, Literal
 
@@ -30,7 +30,7 @@ class SensorConfig(ConfigModel):
 class CatalogConfig(ConfigModel):
     """An Iceberg catalog: its kind, and whatever properties pyiceberg takes for it (`uri`, `warehouse`, `token`, …)."""
 
-    model_config = ConfigDict(extra="allow", frozen=True)
+    model_config = ConfigDict(extra="allow", frozen=True, hide_input_in_errors=True)
 
     type: Literal["sql", "rest", "glue", "hive"]
     name: str = ""
@@ -40,6 +40,10 @@ class CatalogConfig(ConfigModel):
     def properties(self) -> dict[str, str]:
         """All keys but the kind and the name, as pyiceberg takes them."""
         return {key: str(_text(value)) for key, value in (self.model_extra or {}).items()}
+
+    def __repr_args__(self) -> Iterable[tuple[str | None, Any]]:
+        """Kind and name: properties may be secrets."""
+        return [("type", self.type), ("name", self.name)]
 
 
 class TableConfig(ConfigModel):
@@ -54,7 +58,7 @@ class TableConfig(ConfigModel):
     """Namespace and name in the catalog, with dots between: `db.sales`."""
     format: Literal["delta", "files", "iceberg", "hudi"] | None = None
     """Detected from what lies at `uri` when absent."""
-    storage_options: dict[str, str] = Field(default_factory=dict)
+    storage_options: dict[str, str] = Field(default_factory=dict, repr=False)
     """Object-store settings for the table itself, as the format's library names them (`aws_region`, …)."""
     at: str | None = None
     """The state that is meant: a version (Delta), a branch, tag or snapshot id (Iceberg), an instant (Hudi), or a time
