@@ -3,19 +3,20 @@
 import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
+from dataclasses import dataclass
 
 import click
 from dagster import DagsterEventType, DagsterInstance, DagsterRun, DagsterRunStatus, __version__
 from dagster._cli.job import _create_run
 from dagster._cli.workspace.cli_target import get_workspace_from_cli_opts
 from dagster._core.errors import DagsterHomeNotSetError
-from dagster._core.remote_representation.external import RemoteRepository
+from dagster._core.remote_representation.external import RemoteJob, RemoteRepository
 from dagster._core.run_coordinator import QueuedRunCoordinator
 from dagster._core.workspace.context import BaseWorkspaceRequestContext
 from dagster._daemon.run_coordinator import QueuedRunCoordinatorDaemon
 from dagster_shared.cli import WorkspaceOpts
 
-from metastore_assets.assets.names import TABLE_TAG, job_name, op_name
+from metastore_assets.assets.names import TABLE_TAG
 from metastore_assets.errors import ConfigError, MetastoreError
 from metastore_assets.pipeline.backfill import Done, Work
 from metastore_assets.pipeline.backfill_plan import Chunk
@@ -25,6 +26,8 @@ from metastore_assets.store.versions import VersionStore
 
 BACKFILL_TAG = "metastore/backfill"
 """Tag of the runs of a backfill that the command launched: the digest of what was chosen."""
+_JOB = "_refresh"
+"""What the names of the tables' jobs end with."""
 _SECONDS_BETWEEN_LOOKS = 1.0
 _HEARTBEAT = 180.0
 """Seconds since its last sign of life after which a daemon is taken for one that does not run; it gives one each 30."""
@@ -66,17 +69,17 @@ def work_in(
 ) -> Work:
     """The same with an instance and code locations at hand."""
     table = versions.table
-    location, repository = _place_of(workspace, table)
+    place = _place_of(workspace, table)
 
     def do(chunk: Chunk, part: str) -> Done:
         before = versions.newest()
         run = _create_run(
             instance=instance,
-            code_location=workspace.get_code_location(location),
-            remote_repo=repository,
-            remote_job=repository.get_full_job(job_name(table)),
-            run_config={"ops": {op_name(table): {"config": {"partitions": list(chunk.again)}}}},
-            tags={TABLE_TAG: table, BACKFILL_TAG: backfill, **({f"{BACKFILL_TAG}_chunk": part} if part else {})},
+            code_location=workspace.get_code_location(place.location),
+            remote_repo=place.repository,
+            remote_job=place.job,
+            run_config={"ops": {_op_of(place.job): {"config": {"partitions": list(chunk.again)}}}},
+            tags={BACKFILL_TAG: backfill, **({f"{BACKFILL_TAG}_chunk": part} if part else {})},
             op_selection=None,
             run_id=None,
         )
@@ -135,20 +138,42 @@ def _reason(instance: DagsterInstance, run: str) -> str:
     return ""
 
 
-def _place_of(workspace: BaseWorkspaceRequestContext, table: str) -> tuple[str, RemoteRepository]:
-    """The code location and repository that have the table's job."""
-    job = job_name(table)
-    for location in workspace.code_locations:
-        for repository in location.get_repositories().values():
-            if repository.has_job(job):
-                return location.name, repository
+@dataclass(frozen=True)
+class _Place:
+    """Where the job is that refreshes a table."""
+
+    location: str
+    repository: RemoteRepository
+    job: RemoteJob
+
+
+def _place_of(workspace: BaseWorkspaceRequestContext, table: str) -> _Place:
+    """The table's job: of a Metastore without a prefix, else the only one of a table of that name."""
+    found = {
+        (job.tags.get(TABLE_TAG) != table, location.name, job.name): _Place(location.name, repository, job)
+        for location in workspace.code_locations
+        for repository in location.get_repositories().values()
+        for job in repository.get_all_jobs()
+        if job.name.endswith(_JOB) and (tag := job.tags.get(TABLE_TAG, "")) and tag.rpartition(".")[2] == table
+    }
+    own = [place for (other, *_), place in sorted(found.items()) if not other] or list(found.values())
+    if len(own) == 1:
+        return own[0]
+    if own:
+        names = ", ".join(f"{place.job.name} in {place.location}" for place in own)
+        raise ConfigError(f"table {table!r}: several jobs refresh a table of that name: {names}; launch one in Dagster")
     entries = workspace.get_code_location_entries().items()
     errors = [f"{name}: {entry.load_error.message}" for name, entry in entries if entry.load_error]
     names = ", ".join(workspace.code_location_names) or "none"
     raise ConfigError(
-        f"table {table!r}: no code location here has a job {job!r}; there are: {names}"
+        f"table {table!r}: no job of the code locations here refreshes it; there are: {names}"
         + (f"; not loaded: {'; '.join(errors)}" if errors else "")
     )
+
+
+def _op_of(job: RemoteJob) -> str:
+    """The op of a table's job: both begin as the table's other names do."""
+    return f"{job.name.removesuffix(_JOB)}_profile"
 
 
 def _check_daemon(instance: DagsterInstance) -> None:

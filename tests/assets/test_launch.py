@@ -122,7 +122,9 @@ def test_another_configuration_than_dagsters(own: Lab, workspace: BaseWorkspaceR
     with pytest.raises(ConfigError, match=r"nothing was published below .*elsewhere.*: .* different configurations"):
         fill(own, workspace, Choice(), config)
     versions = VersionStore(ObjectStore(str(own.folder / "metastore")), "orders")
-    with pytest.raises(ConfigError, match="no code location here has a job 'orders_refresh'"):
+    with pytest.raises(
+        ConfigError, match="table 'orders': no job of the code locations here refreshes it; there are: "
+    ):
         work_in(own.instance, workspace, versions, "")
 
 
