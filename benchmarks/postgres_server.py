@@ -62,6 +62,17 @@ def postgres_server() -> Iterator[str]:
         shutil.rmtree(place, ignore_errors=True)
 
 
+def database_megabytes(url: str) -> float:
+    """How much a database takes on disk."""
+    from sqlalchemy import create_engine, text
+
+    engine = create_engine(url)
+    with engine.connect() as connection:
+        size: int = connection.execute(text("SELECT pg_database_size(current_database())")).scalar_one()
+    engine.dispose()
+    return size / 1e6
+
+
 def _wait_for(server: subprocess.Popen[bytes], port: int, log: Path) -> None:
     end = time.monotonic() + _PATIENCE
     while "ready to accept connections" not in log.read_text(errors="replace"):
