@@ -70,6 +70,8 @@ class Line:
         self._console = console
         self._started = time.monotonic()
         self._first_read: tuple[float, int] | None = None
+        self._read = 0
+        self._ends: float | None = None
         self._doing = ""
         self._widest = 0
         self._event: Event | None = None
@@ -143,20 +145,28 @@ class Line:
         if doing != self._doing:
             self._widest = 0
         self._doing, self._event = doing, event
-        if event is not None and event.total_bytes and self._first_read is None:
-            self._first_read = time.monotonic(), event.bytes
+        if event is not None and event.total_bytes:
+            self._expect(event.bytes, event.total_bytes - event.bytes)
         if self._tasks is not None:
             self._tasks.forget()
         self._live.start()
 
-    def _seconds_left(self) -> float | None:
-        """By how long it took to read what is read; None before that can be told."""
-        if self._event is None or self._first_read is None:
-            return None
+    def _expect(self, read: int, left: int) -> None:
+        """So many bytes are read, and so many left: when that will be done, by how long it took so far."""
+        now = time.monotonic()
+        if self._first_read is None or read < self._read:
+            self._first_read = now, read
         begun, before = self._first_read
-        read = self._event.bytes - before
-        left = self._event.total_bytes - self._event.bytes
-        return (time.monotonic() - begun) * left / read if read > 0 and left > 0 else None
+        if read > max(before, self._read):
+            self._ends = now + (now - begun) * left / (read - before)
+        self._read = read
+
+    def _seconds_left(self) -> float | None:
+        """None where it is not known, or should be over."""
+        if self._ends is None or self._event is None or not self._event.total_bytes:
+            return None
+        left = self._ends - time.monotonic()
+        return left if left > 0 else None
 
 
 @contextmanager

@@ -82,13 +82,17 @@ def test_how_much_is_read_and_left(monkeypatch: pytest.MonkeyPatch) -> None:
     now = 1000.0
     monkeypatch.setattr(time, "monotonic", lambda: now)
     line = Line(console)
+    line(replace(EVENTS[7], bytes=0, table="another"))
+    line(EVENTS[7])
     line(replace(EVENTS[7], bytes=0))
     now += 60
     line(EVENTS[7])
+    now += 30
+    line(replace(EVENTS[7], running=3))
     line.hide()
     written = io.StringIO()
     Console(file=written, width=160, color_system=None).print(line.drawn())
-    assert "3.0 min left" in written.getvalue()
+    assert "2.5 min left" in written.getvalue()
 
 
 def test_nobody_is_told_without_a_terminal() -> None:
