@@ -103,6 +103,7 @@ def test_each_chunk_is_a_run(own: Lab, workspace: BaseWorkspaceRequestContext) -
     ]
 
 
+@pytest.mark.long
 def test_a_run_that_fails(own: Lab, workspace: BaseWorkspaceRequestContext) -> None:
     """Says why; what was done before stays done."""
     fill(own, workspace, Choice())
@@ -115,6 +116,7 @@ def test_a_run_that_fails(own: Lab, workspace: BaseWorkspaceRequestContext) -> N
     assert fill(own, workspace, Choice())[0].versions == [2]
 
 
+@pytest.mark.long
 def test_another_configuration_than_dagsters(own: Lab, workspace: BaseWorkspaceRequestContext) -> None:
     """A version that is published elsewhere is none; a table that Dagster does not have has no job."""
     fill(own, workspace, Choice())

@@ -191,7 +191,9 @@ def test_a_failure_tells_what_was_done(config: Path) -> None:
     assert (rest["partitions"], rest["versions"], rest["done"]) == (2, [3], True)
 
 
-@pytest.mark.parametrize(("given", "status", "versions"), [("y", 0, 1), ("n", 1, 0)])
+@pytest.mark.parametrize(
+    ("given", "status", "versions"), [pytest.param("y", 0, 1, marks=pytest.mark.long), ("n", 1, 0)]
+)
 def test_it_asks(config: Path, given: str, status: int, versions: int) -> None:
     """At a terminal; who says no has nothing done."""
     ours, theirs = pty.openpty()
