@@ -111,6 +111,9 @@ def test_what_people_read(config: Path) -> None:
         "a version describes the whole table"
     )
     assert plan[3:] == ["  * part=2", *(f"  * part={number}" for number in range(20, 30))]
+    both = run("backfill", "t", "--missing", "--stale", "--chunk", "1", "--dry-run", config=config)
+    assert both.stdout.splitlines()[0].endswith(": 2 of 15 partitions to do (1 missing, 1 out of date)")
+    assert both.stderr.startswith("note: --chunk is for what --all reads again")
     nothing = run("backfill", "t", "--missing", "--partition", "part=1", "--yes", config=config)
     assert nothing.stdout.endswith(": nothing to do: of 1 chosen partition, none is missing\n")
 
@@ -154,7 +157,9 @@ def test_keys_from_a_file_and_from_a_pipe(config: Path) -> None:
         ("flat --partition day=1", 1, "it is not partitioned, and its one partition is 'all'"),
         ("flat --from 1", 1, "no partitions to choose from with --from '1': it is not partitioned"),
         ("other", 1, "'other'"),
-        ("t --all --no-publish", 2, "--no-publish does not go with --all"),
+        ("t --all --no-publish", 2, "--all does not go with --no-publish"),
+        ("t --missing --all", 2, "--all does not go with --missing"),
+        ("t --restart", 2, "--restart is for --all"),
         ("t --no-publish --via dagster", 2, "--no-publish does not go with --via dagster"),
         ("t --to 2 --via dagster", 2, "the first version takes the whole table"),
         ("t --chunk 0", 2, "0 is not in the range"),
