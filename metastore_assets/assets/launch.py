@@ -8,13 +8,15 @@ from dataclasses import dataclass
 import click
 from dagster import DagsterEventType, DagsterInstance, DagsterRun, DagsterRunStatus, __version__
 from dagster._cli.job import _create_run
-from dagster._cli.workspace.cli_target import get_workspace_from_cli_opts
+from dagster._cli.workspace.cli_target import (  # type: ignore[attr-defined]
+    WorkspaceOpts,
+    get_workspace_from_cli_opts,
+)
 from dagster._core.errors import DagsterHomeNotSetError
 from dagster._core.remote_representation.external import RemoteJob, RemoteRepository
 from dagster._core.run_coordinator import QueuedRunCoordinator
 from dagster._core.workspace.context import BaseWorkspaceRequestContext
 from dagster._daemon.run_coordinator import QueuedRunCoordinatorDaemon
-from dagster_shared.cli import WorkspaceOpts
 
 from metastore_assets.assets.names import TABLE_TAG
 from metastore_assets.errors import ConfigError, MetastoreError

@@ -323,7 +323,7 @@ def test_an_interrupted_full_refresh_goes_on(lake: Lake) -> None:
 # An example takes seconds: to make a failing one smaller would take minutes.
 @pytest.mark.long
 @settings(
-    max_examples=10,
+    max_examples=25,
     phases=(Phase.explicit, Phase.reuse, Phase.generate),
     suppress_health_check=[HealthCheck.function_scoped_fixture],
 )
