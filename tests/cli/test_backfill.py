@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import os
 import pty
+import random
 import select
 import subprocess
 import time
@@ -218,3 +219,31 @@ def test_it_asks(config: Path, given: str, status: int, versions: int) -> None:
     assert b"4 of 4 partitions to do (4 missing)" in shown
     assert (b"t done" in stdout) == (status == 0)
     assert len(list(config.parent.glob("root/t/versions/*.json"))) == versions
+
+
+@pytest.mark.long
+def test_killed_again_and_again(config: Path) -> None:
+    """At whatever it is: each time there is a version that is true, and in the end all was read again."""
+    for partition in range(20, 40):
+        write(config.parent, partition)
+    answer("backfill", "t", "--yes", config=config)
+    arguments = [*PROGRAM, "backfill", "t", "--all", "--yes", "--chunk", "4", "--json"]
+    draw, kills = random.Random(4), 0
+    while True:
+        process = subprocess.Popen(arguments, cwd=config.parent, stdout=subprocess.PIPE, stderr=subprocess.PIPE)
+        try:
+            stdout = process.communicate(timeout=draw.uniform(1, 4) + kills / 4)[0]
+            break
+        except subprocess.TimeoutExpired:
+            process.kill()
+            process.communicate()
+            kills += 1
+        verified = answer("verify", "t", config=config)
+        assert verified["differences"] == verified["unreadable"] == []
+    assert process.returncode == 0
+    assert json.loads(stdout)["done"]
+    assert kills > 2
+    rows = answer("show", "t", "--partitions", config=config)
+    assert len(rows) == 24
+    assert min(row["version"] for row in rows) > 1
+    assert not list(config.parent.glob("root/t/backfills/*"))
