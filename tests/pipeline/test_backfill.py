@@ -320,6 +320,32 @@ def test_an_interrupted_full_refresh_goes_on(lake: Lake) -> None:
     assert refresh(config, lake.table, no_spark, full=True).fragments_profiled == 12
 
 
+@pytest.mark.s3
+@pytest.mark.long
+def test_interrupted_on_an_object_store(lake: Lake, s3_options: dict[str, str]) -> None:
+    """The record and what attempts keep are objects like others."""
+    config = config_of(lake).model_copy(update={"root": "s3://metastore/backfills", "storage_options": s3_options})
+
+    def fill_there(interrupt: Callable[[Progress], None] = lambda event: None) -> BackfillResult:
+        plan = plan_backfill(config, lake.table, Choice("all"), chunk=5)
+        backfill(config, lake.table, plan, local_work(config, lake.table, no_spark, plan, interrupt), result)
+        return result
+
+    def interrupt(event: Progress) -> None:
+        if event.part == "2 of 3" and event.stage == "reduce":
+            raise Interrupted
+
+    refresh(config, lake.table, no_spark)
+    result = BackfillResult("t")
+    with pytest.raises(Interrupted):
+        fill_there(interrupt)
+    assert (result.versions, result.partitions, result.done) == ([2], 5, False)
+    result = BackfillResult("t")
+    assert fill_there().versions == [3, 4]
+    assert (result.partitions, result.fragments) == (7, 2)
+    assert ObjectStore(config.root, config.storage_options).child("t").list("backfills") == []
+
+
 # An example takes seconds: to make a failing one smaller would take minutes.
 @pytest.mark.long
 @settings(
