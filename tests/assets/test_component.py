@@ -17,8 +17,8 @@ import metastore_assets
 from metastore_assets import MetastoreAsset, MetastoreComponent, MetastoreTranslator
 
 REPOSITORY = Path(__file__).parents[2]
-# Dagster reads YAML with a function that Pydantic has deprecated, and refers to it with classes in beta.
-pytestmark = pytest.mark.filterwarnings("ignore:`parse_obj_as`", "ignore:Class `.*CodeReference")
+# Dagster reads YAML with a function that Pydantic has deprecated, and what it makes of it is in beta.
+pytestmark = pytest.mark.filterwarnings("ignore:`parse_obj_as`", "ignore::dagster_shared.utils.warnings.BetaWarning")
 
 
 class Mine(MetastoreTranslator):
