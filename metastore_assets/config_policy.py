@@ -8,6 +8,7 @@ from typing import Annotated, Any, Literal, Self
 
 from pydantic import BaseModel, BeforeValidator, ConfigDict, PrivateAttr, field_validator, model_validator
 
+from metastore_assets.config_check_entries import ColumnChecks
 from metastore_assets.config_variables import as_written
 
 FREQUENCY_LIMIT = 131_072
@@ -132,12 +133,15 @@ class KeptPolicy(ConfigModel):
             own = {"algorithm": "lists" if what == "listed" else "fingerprints"}
         else:
             own = {"frequencies": "listed" if what == "listed" else "estimated"}
-        policy = KeptPolicy(**{**self.model_dump(), **own})
+        policy = KeptPolicy(**{**self.model_dump(include=set(KeptPolicy.model_fields)), **own})
         return policy if self._hash_key is None else policy.keyed(self._hash_key)
 
 
 class ColumnPolicy(KeptPolicy):
     """What is configured for one column. Absent keys fall back to the table's `default` policy, then to defaults."""
+
+    checks: ColumnChecks = ()
+    """What has to be true of the column's values. No policy: what is kept does not depend on them."""
 
     @model_validator(mode="before")
     @classmethod

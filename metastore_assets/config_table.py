@@ -15,6 +15,7 @@ from pydantic import (
     model_validator,
 )
 
+from metastore_assets.config_check_entries import NamedCheck, TableChecks, named_checks
 from metastore_assets.config_policy import ColumnPolicy, ConfigModel, References
 
 _NAME = re.compile(r"[A-Za-z][A-Za-z0-9_-]{0,99}")
@@ -80,6 +81,8 @@ class TableConfig(ConfigModel):
     """Policy by column (dotted leaf path). The key `default` is the policy of every column not named."""
     statistics: References = ()
     """User-defined statistics of all columns of the types that they are for, where `columns` says nothing else."""
+    checks: TableChecks = ()
+    """What has to be true of the table; those of columns are under `columns`."""
     sensor: SensorConfig = SensorConfig()
     _hidden_key: bytes | None = PrivateAttr(None)
 
@@ -148,6 +151,17 @@ class TableConfig(ConfigModel):
                 )
         return self
 
+    @model_validator(mode="after")
+    def _checks_have_names(self) -> TableConfig:
+        if "default" in self.columns and self.columns["default"].checks:
+            raise ValueError("columns.default.checks: a check is of one column: give it under the column's name")
+        self.named_checks()
+        return self
+
+    def named_checks(self) -> list[NamedCheck]:
+        """All checks of the table and of its columns, in the order of the configuration."""
+        return named_checks(self.checks, {column: policy.checks for column, policy in self.columns.items()})
+
     def policy(self, column: str) -> ColumnPolicy:
         """The policy of the column with this dotted leaf path: its own keys over `default`'s over the built-in ones.
 
@@ -158,7 +172,7 @@ class TableConfig(ConfigModel):
             policy = policy.model_copy(update={"statistics": self.statistics})
         own = self.columns.get(column) if column != "default" else None
         if own is not None:
-            policy = policy.model_copy(update={key: getattr(own, key) for key in own.model_fields_set})
+            policy = policy.model_copy(update={key: getattr(own, key) for key in own.model_fields_set - {"checks"}})
         # What is inside a column is as hidden as the column.
         if any(each.values == "hidden" and column.startswith(f"{name}.") for name, each in self.columns.items()):
             policy = policy.model_copy(update={"values": "hidden"})

@@ -112,6 +112,10 @@ class LiteralError(MetastoreError):
     """Raised when a value that is asked about is none of the column's type, or a quantile is not from 0 to 1."""
 
 
+class PredicateError(MetastoreError):
+    """Raised when a predicate on rows does not parse, and says where; or when it asks what no predicate can be of."""
+
+
 class GraphError(MetastoreError):
     """Raised when stages are declared in a way that cannot run: names the stage and what is wrong."""
 

@@ -54,7 +54,7 @@ def table_assets(
     @multi_asset(
         name=names.op,
         specs=profile_specs(table, names, translator, newest),
-        check_specs=check_specs(names),
+        check_specs=check_specs(table, names),
         can_subset=True,
         # A range is one run, so one Spark application and one version.
         backfill_policy=BackfillPolicy.single_run(),

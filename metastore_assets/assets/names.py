@@ -24,7 +24,6 @@ TABLE_TAG = "metastore/table"
 """Tag of runs and assets: the table's name, with the prefix of its Metastore."""
 TARGET_TAG = "metastore/target"
 """Tag of runs that a sensor asked for: digest of what they are to bring the table up to."""
-CHECK = "rows_add_up"
 
 
 @dataclass(frozen=True)

@@ -10,7 +10,7 @@ from dagster import AssetExecutionContext, Failure, MetadataValue
 
 from metastore_assets.assets.backfills import Backfill, backfill_of, is_first, version_covering
 from metastore_assets.assets.changes import changes_between, changes_left_by, is_partitioned, with_selected
-from metastore_assets.assets.checks import check_result
+from metastore_assets.assets.checks import check_results
 from metastore_assets.assets.events import held_open, store_materialization
 from metastore_assets.assets.names import TABLE_TAG, TableNames, correspondence_of, kinds_of
 from metastore_assets.assets.partition_mapping import Correspondence
@@ -18,6 +18,7 @@ from metastore_assets.assets.partitions import register_partitions
 from metastore_assets.assets.report import Report, source_tags
 from metastore_assets.assets.secrets import telling_no_secrets
 from metastore_assets.assets.told import is_observed, read_told
+from metastore_assets.checks.subject import surroundings_of
 from metastore_assets.config import MetastoreConfig, TableConfig
 from metastore_assets.errors import MetastoreError, PartitionNotFoundError
 from metastore_assets.formats import Memory, open_table_format
@@ -200,8 +201,8 @@ def _report(
     for materialization in report.partitions(changes):
         store_materialization(instance, context.run, materialization)
     yield from report.tables(changes.table, selected, instance)
-    for key in context.selected_asset_check_keys:
-        yield check_result(key, version, lookup.statistics())
+    around = surroundings_of(Metastore(config.root, config.storage_options), table, lookup)
+    yield from check_results(context.selected_asset_check_keys, table, lookup, around)
 
 
 def _log_progress(context: AssetExecutionContext) -> Callable[[Progress], None]:

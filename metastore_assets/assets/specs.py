@@ -3,7 +3,8 @@
 from dagster import AllPartitionMapping, AssetCheckSpec, AssetDep, AssetSpec
 
 from metastore_assets.assets.changes import is_partitioned
-from metastore_assets.assets.names import CHECK, AssetKind, TableNames, kinds_of
+from metastore_assets.assets.checks import specs_of_checks
+from metastore_assets.assets.names import AssetKind, TableNames, kinds_of
 from metastore_assets.assets.translator import MetastoreAsset, MetastoreTranslator
 from metastore_assets.config import TableConfig
 from metastore_assets.store.manifest import Version
@@ -38,16 +39,9 @@ def profile_specs(
     ]
 
 
-def check_specs(names: TableNames) -> list[AssetCheckSpec]:
+def check_specs(table: TableConfig, names: TableNames) -> list[AssetCheckSpec]:
     """Checks that the run makes of what it published."""
-    return [
-        AssetCheckSpec(
-            CHECK,
-            asset=names.whole["statistics"],
-            description="The rows of the partitions add up to the table's, and the values and nulls of every "
-            "top-level column add up to its rows.",
-        )
-    ]
+    return specs_of_checks(table, names.whole["statistics"])
 
 
 def _spec(table: TableConfig, translator: MetastoreTranslator, kind: AssetKind, newest: Version | None) -> AssetSpec:

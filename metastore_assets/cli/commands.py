@@ -6,10 +6,13 @@ from datetime import timedelta
 
 import click
 
+from metastore_assets.cli.backfill import backfill
+from metastore_assets.cli.check import check
 from metastore_assets.cli.check_statistic import check_statistic
 from metastore_assets.cli.compact import compact
 from metastore_assets.cli.completion import column_list
 from metastore_assets.cli.failures import Invocation, MetastoreGroup, note
+from metastore_assets.cli.filtering import count, estimate, prune
 from metastore_assets.cli.opening import column_answer, configured, metastore_of, newest, partition_of, published
 from metastore_assets.cli.options import (
     answering,
@@ -45,14 +48,19 @@ def cli() -> None:
 
 
 cli.add_command(refresh)
+cli.add_command(backfill)
 cli.add_command(profile)
 cli.add_command(verify)
 cli.add_command(purge)
+cli.add_command(check)
 cli.add_command(check_statistic)
 cli.add_command(compact)
 cli.add_command(quantile)
 cli.add_command(rank)
 cli.add_command(where)
+cli.add_command(prune)
+cli.add_command(estimate)
+cli.add_command(count)
 
 
 @cli.command()

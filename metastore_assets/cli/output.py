@@ -33,6 +33,9 @@ class Output(Protocol):
     def refreshed(self, result: Answer) -> None:
         """What a refresh did, or would do."""
 
+    def backfill(self, result: Answer) -> None:
+        """What a backfill did, or would do."""
+
     def failed(self, subject: Answer, message: str) -> None:
         """One of several subjects failed; the message is on stderr already."""
 
@@ -60,6 +63,15 @@ class Output(Protocol):
     def where(self, subject: Answer, rows: Sequence[Answer]) -> None:
         """The partitions that hold a value. `subject` is the column's statistics in a `show`."""
 
+    def pruned(self, answer: Answer) -> None:
+        """What a predicate leaves of a table's files."""
+
+    def estimated(self, answer: Answer) -> None:
+        """About how many rows a predicate is true of."""
+
+    def counted(self, answer: Answer) -> None:
+        """How many rows a predicate is true of."""
+
     def compacted(self, result: Answer) -> None:
         """What became of the files of lists."""
 
@@ -78,6 +90,12 @@ class Output(Protocol):
     def checked(self, result: Answer) -> None:
         """What became of trying the laws of a user-defined statistic."""
 
+    def checks(self, answer: Answer) -> None:
+        """What the checks of a table found."""
+
+    def suggested(self, answer: Answer) -> None:
+        """Checks that could be configured."""
+
 
 class JsonOutput:
     """One JSON document per line."""
@@ -91,6 +109,10 @@ class JsonOutput:
 
     def refreshed(self, result: Answer) -> None:
         """An object per table."""
+        _write(result)
+
+    def backfill(self, result: Answer) -> None:
+        """An object."""
         _write(result)
 
     def failed(self, subject: Answer, message: str) -> None:
@@ -125,6 +147,18 @@ class JsonOutput:
         """A list in the order of partitions."""
         _write(rows)
 
+    def pruned(self, answer: Answer) -> None:
+        """An object."""
+        _write(answer)
+
+    def estimated(self, answer: Answer) -> None:
+        """An object."""
+        _write(answer)
+
+    def counted(self, answer: Answer) -> None:
+        """An object."""
+        _write(answer)
+
     def compacted(self, result: Answer) -> None:
         """An object."""
         _write(result)
@@ -148,6 +182,14 @@ class JsonOutput:
     def checked(self, result: Answer) -> None:
         """An object."""
         _write(result)
+
+    def checks(self, answer: Answer) -> None:
+        """An object."""
+        _write(answer)
+
+    def suggested(self, answer: Answer) -> None:
+        """An object."""
+        _write(answer)
 
 
 def _write(document: object) -> None:

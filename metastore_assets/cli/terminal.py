@@ -4,7 +4,10 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 
+from metastore_assets.cli.backfill_page import print_backfill
 from metastore_assets.cli.bars_page import print_bins, print_top
+from metastore_assets.cli.checks_page import print_checks, print_suggestions
+from metastore_assets.cli.filter_page import print_count, print_estimate, print_pruned
 from metastore_assets.cli.output import Answer
 from metastore_assets.cli.page import Column, Page, Part, Styled
 from metastore_assets.cli.statistics_table import print_statistics
@@ -64,6 +67,11 @@ class TerminalOutput:
         self._page.line(name, news, f" of snapshot {snapshot} in {time}: {_changes(result)}")
         self._retyped(result)
 
+    def backfill(self, result: Answer) -> None:
+        """One line of what was done; of a plan nothing, for its lines are written already."""
+        if not result.get("dry_run"):
+            print_backfill(self._page, result)
+
     def failed(self, subject: Answer, message: str) -> None:
         """Nothing more than the line on stderr."""
 
@@ -118,6 +126,18 @@ class TerminalOutput:
         """One line per partition."""
         self._column_heading(subject)
         print_where(self._page, rows)
+
+    def pruned(self, answer: Answer) -> None:
+        """What is left, what it saves, and what has eliminated the rest."""
+        print_pruned(self._page, answer)
+
+    def estimated(self, answer: Answer) -> None:
+        """One line."""
+        print_estimate(self._page, answer)
+
+    def counted(self, answer: Answer) -> None:
+        """One line."""
+        print_count(self._page, answer)
 
     def compacted(self, result: Answer) -> None:
         """One line."""
@@ -190,6 +210,14 @@ class TerminalOutput:
             self._page.line(f"    {text.printable(rows)}")
         self._page.line(f"  expected {text.printable(found['expected'])}")
         self._page.line(f"  found    {text.printable(found['found'])}")
+
+    def checks(self, answer: Answer) -> None:
+        """A heading, and a line for each check."""
+        print_checks(self._page, answer)
+
+    def suggested(self, answer: Answer) -> None:
+        """YAML."""
+        print_suggestions(self._page, answer)
 
     def _not_shown(self, headings: Sequence[str]) -> None:
         if headings:

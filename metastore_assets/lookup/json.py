@@ -9,14 +9,13 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Mapping, Sequence
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import pyarrow as pa
 from pyarrow import types as t
 
 from metastore_assets.iso8601 import temporal_text
 from metastore_assets.lookup.histograms import Bin
-from metastore_assets.lookup.table import TopValues
 from metastore_assets.lookup.values import Quantile
 from metastore_assets.statistics.column import STATISTICS, ColumnStatistics
 from metastore_assets.statistics.declared import Kind
@@ -24,6 +23,9 @@ from metastore_assets.statistics.frequencies import Percentiles
 from metastore_assets.statistics.spread import Spread
 from metastore_assets.statistics.user_defined.results import Result
 from metastore_assets.store.manifest import Decision, Version
+
+if TYPE_CHECKING:
+    from metastore_assets.lookup.table import TopValues
 
 Json = dict[str, Any]
 

@@ -59,10 +59,14 @@ def literal_of_text(text: str, cls: TypeClass, subject: str) -> pa.Scalar:
         raise LiteralError(f"{text!r} is no value of {subject}: {_why(error, cls)}") from error
 
 
+def form_of(cls: TypeClass) -> str:
+    """How values of a class are written, for people."""
+    return _FORMS[cls.name if cls.name in _FORMS else cls.name.partition("_")[0]]
+
+
 def _why(error: Exception, cls: TypeClass) -> str:
-    form = _FORMS[cls.name if cls.name in _FORMS else cls.name.partition("_")[0]]
     told = f" ({error})" if isinstance(error, _UnfitError) else ""
-    return f"give {form}{told}"
+    return f"give {form_of(cls)}{told}"
 
 
 class _UnfitError(ValueError):

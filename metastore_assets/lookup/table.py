@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import OrderedDict
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from functools import cached_property, partial
 from threading import RLock
@@ -13,6 +13,7 @@ import pyarrow as pa
 
 from metastore_assets.errors import ColumnNotFoundError, NotKeptError, PartitionNotFoundError
 from metastore_assets.lists import ListReader, read_lists
+from metastore_assets.lookup.filtered import FilteredAnswers
 from metastore_assets.lookup.histograms import Bin, bins_of, why_no_histogram
 from metastore_assets.lookup.missing import files_there
 from metastore_assets.lookup.ordered import Method
@@ -20,6 +21,8 @@ from metastore_assets.lookup.profile_files import ProfileReader
 from metastore_assets.lookup.values import ColumnValues, Count, Number, Quantile, fraction_of
 from metastore_assets.messages import close_names, near_names
 from metastore_assets.statistics.column import ColumnStatistics, Guarantee
+from metastore_assets.statistics.frequencies import Frequencies
+from metastore_assets.statistics.histogram import Histogram
 from metastore_assets.statistics.leaves import LeafColumn, schema_leaves
 from metastore_assets.statistics.spread import Spread, spread
 from metastore_assets.store.manifest import PartitionEntry, ProfileFiles, Version
@@ -40,7 +43,7 @@ class TopValues:
     """What the frequencies are worth, and that no other value is more frequent."""
 
 
-class TableLookup:
+class TableLookup(FilteredAnswers):
     """Answers from one version of one table. Reads no more of its files than an answer needs; safe to share."""
 
     def __init__(self, objects: ObjectStore, version: Version) -> None:
@@ -209,6 +212,25 @@ class TableLookup:
         with self._lock:
             return self._values(column, None).files()
 
+    def literal(self, column: str, value: object) -> pa.Scalar:
+        """A value that is asked about, as one of a column's class; errors as of `rank`."""
+        with self._lock:
+            return self._values(column, None).literal(value)
+
+    def values(self, column: str, partition: str | None = None) -> Iterator[Frequencies]:
+        """All listed values of a column with their frequencies, in their order, in pieces of bounded size.
+
+        Where `frequencies: repeated` lists those that occur at least twice, these. Raises as `top`.
+        """
+        with self._lock:
+            pieces = self._values(column, partition).pieces()
+        while True:
+            with self._lock:
+                piece = next(pieces, None)
+            if piece is None:
+                return
+            yield piece
+
     def _values(self, column: str, partition: str | None) -> ColumnValues:
         if (column, partition) not in self._columns:
             row = self.statistics([column], partition)[0]
@@ -241,16 +263,18 @@ class TableLookup:
         """
         if bins is not None and bins < 1:
             raise ValueError(f"bins must be at least 1, not {bins}")
+        histogram = self.lattice(column, partition)
+        return [] if histogram is None else bins_of(histogram, len(histogram) if bins is None else bins)
+
+    def lattice(self, column: str, partition: str | None = None) -> Histogram | None:
+        """The histogram as it is kept, which others can be laid beside. Otherwise as `histogram`; None for no bin."""
         profile = self._profile(partition)
         self._check(column, profile)
         histogram = profile.histogram(column)
-        if histogram is not None:
-            return bins_of(histogram, len(histogram) if bins is None else bins)
-        row = profile.statistics([column])[0]
-        reason = why_no_histogram(row)
+        reason = why_no_histogram(profile.statistics([column])[0]) if histogram is None else None
         if reason is not None:
             raise NotKeptError(f"{self._named(column)} has no histogram: {reason}")
-        return []
+        return histogram
 
     def find_partition(self, key: str) -> PartitionEntry | None:
         """The partition with that key, if there is one. Reads little of a table that has many."""

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from decimal import Decimal
 from fractions import Fraction
@@ -135,6 +135,14 @@ class ColumnValues:
         values = self._ordered()
         return Count(values.before(value), values.guarantee)
 
+    def before(self, value: pa.Scalar, *, inclusive: bool) -> Count | None:
+        """How many values are less, or equal and `inclusive`; None where nothing tells."""
+        try:
+            values = self._ordered()
+        except NotKeptError:
+            return None
+        return Count(values.before(value, inclusive=inclusive), values.guarantee)
+
     def count_between(self, low: pa.Scalar, high: pa.Scalar) -> Count:
         """How many values there are, both bounds included. Raises NotKeptError."""
         values = self._ordered()
@@ -174,6 +182,21 @@ class ColumnValues:
         self._check_listed()
         name, lists = self._stored()
         return spread(lists.counts(row.field_id, name))
+
+    def pieces(self) -> Iterator[Frequencies]:
+        """All values that are listed with their frequencies, in order, in pieces of bounded size where they are many.
+
+        Where only values are listed that repeat, these. Raises NotKeptError.
+        """
+        self._class()
+        own = self._listed()
+        if own is not None:
+            yield own
+            return
+        self._check_listed()
+        name, lists = self._stored()
+        for batch in lists.batches(self._row.field_id, name):
+            yield Frequencies(batch.column("value"), batch.column("frequency"))
 
     def _check_listed(self) -> None:
         if self._row.frequencies != "listed" and not self._has_prints():

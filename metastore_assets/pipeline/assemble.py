@@ -9,6 +9,7 @@ from importlib.metadata import version as package_version
 
 from metastore_assets.pipeline.decisions import record
 from metastore_assets.pipeline.engine import Engine
+from metastore_assets.pipeline.index import table_index
 from metastore_assets.pipeline.layouts import Held
 from metastore_assets.pipeline.lists import TableLists
 from metastore_assets.pipeline.merging import Child, Former, Group, node_group
@@ -75,6 +76,7 @@ def _assembled(
     entries = [*current, *_retired(plan, {entry.id for entry in current}, keep_versions)]
     nodes = [*kept_nodes, *reduced.nodes, *table_nodes]
     entries, nodes = gathered(engine, store, len(plan.layout.leaves), entries, nodes)
+    index = table_index(engine, store, plan.base, [entry for entry in entries if entry.retired is None])
     used = {entry.layout for held_ in (entries, partitions, nodes) for entry in held_} | {plan.layout.id}
     return Version(
         number=plan.number,
@@ -97,6 +99,7 @@ def _assembled(
         nodes=nodes,
         memory=memory,
         lists=list_files,
+        index=index,
         decisions=record(store, plan, table_files),
     )
 

@@ -38,7 +38,7 @@ class Difference:
 
     column: str
     statistic: str
-    """A column of `statistics`; `frequencies` for the list of values; `histogram`."""
+    """A column of `statistics`; `frequencies` for the list of values; `histogram`; `index` for a whole row of that."""
     stored: str
     found: str
     """Both as text, for people."""

@@ -14,6 +14,7 @@ from datetime import UTC, datetime, timedelta
 from metastore_assets.errors import VersionConflictError, VersionNotFoundError
 from metastore_assets.lists import read_lists, rewritten, write_lists
 from metastore_assets.pipeline.engine import Engine
+from metastore_assets.pipeline.index import table_index
 from metastore_assets.pipeline.rewriting import gathered
 from metastore_assets.store.document import stored_entries
 from metastore_assets.store.manifest import Version
@@ -102,9 +103,11 @@ def _publish_without_former(engine: Engine, versions: VersionStore, before: int)
             engine, versions.objects, len(latest.schema), live, list(latest.nodes), least_share=1
         )
         lists = write_lists(versions.objects, rewritten(versions.objects, read_lists(versions.objects, latest.lists)))
+        index = table_index(engine, versions.objects, None, fragments)
         new = replace(
             latest,
             lists=lists,
+            index=index,
             number=latest.number + 1,
             published_at=datetime.now(UTC),
             fragments=fragments,
@@ -116,7 +119,7 @@ def _publish_without_former(engine: Engine, versions: VersionStore, before: int)
             # Without a base all entries are written whole: files of the version before would tell of what went.
             versions.publish(new)
         except VersionConflictError:
-            versions.objects.delete([] if lists is None else list(lists.paths()))
+            versions.objects.delete([*(() if lists is None else lists.paths()), *index.paths()])
             continue
         return new.number
     raise VersionConflictError(

@@ -9,11 +9,14 @@ from contextlib import contextmanager
 from dataclasses import asdict, dataclass, replace
 from typing import TYPE_CHECKING
 
+import pyarrow as pa
+
 from metastore_assets.config import MetastoreConfig, TableConfig
 from metastore_assets.errors import CorruptionError, MetastoreError, VersionNotFoundError
 from metastore_assets.formats import Memory, open_table_format
 from metastore_assets.formats.base import Fragment, Snapshot
 from metastore_assets.formats.partition_choice import chosen_partitions
+from metastore_assets.index import IndexReader
 from metastore_assets.lists import ListReader, read_lists
 from metastore_assets.pipeline.assemble import next_version
 from metastore_assets.pipeline.compare import Difference, differences, opened, partition_differences
@@ -21,6 +24,7 @@ from metastore_assets.pipeline.decisions import recorded_decisions
 from metastore_assets.pipeline.engine import Engine
 from metastore_assets.pipeline.fragments import FragmentFailure
 from metastore_assets.pipeline.hidden_key import with_hidden_key
+from metastore_assets.pipeline.index import class_or_none, index_table, read_rows
 from metastore_assets.pipeline.layouts import table_layout
 from metastore_assets.pipeline.outcome import Progress
 from metastore_assets.pipeline.plan import Plan, make_plan
@@ -40,7 +44,7 @@ class Found:
     """A difference, and in which profile it is."""
 
     level: str
-    """`fragment`, `partition` or `table`."""
+    """`fragment`, `partition`, `table`, or `index`, of which the row of a fragment differs."""
     name: str
     """The fragment's file, or the partition's key."""
     difference: Difference
@@ -129,6 +133,7 @@ def verify(
         failures = profiled.failures
         fresh = {entry.id: entry for entry in profiled.entries}
         found = list(_fragment_differences(versions.objects, again.objects, version, plan, fresh))
+        found += _index_differences(engine, versions.objects, again.objects, version, plan, list(fresh.values()))
         compared = 0
         if sample is None and not failures:
             progress(Progress(table.name, "reduce", 0, len(kept), "partitions", len(kept)))
@@ -183,6 +188,42 @@ def _fragment_differences(
         for entry in sorted(version.fragments, key=lambda entry: entry.files.states):
             if entry.id in fresh:
                 yield from _differences(kept, entry.files, new, fresh[entry.id].files, plan, "fragment", entry.path)
+
+
+def _index_differences(
+    engine: Engine,
+    store: ObjectStore,
+    scratch: ObjectStore,
+    version: Version,
+    plan: Plan,
+    fresh: Sequence[FragmentEntry],
+) -> list[Found]:
+    """What the index has otherwise than the profiles of fragments."""
+    if version.index is None or not fresh:
+        return []
+    columns = {leaf.field_id: leaf for leaf, _ in plan.layout.leaves}
+    rows = read_rows(engine, scratch, fresh)
+    try:
+        reader = IndexReader(store, version.index)
+        places = {own: at for at, own in enumerate(reader.fragments(("id",))["id"].to_pylist())}
+        missing = [entry for entry in fresh if entry.id not in places]
+        found = [Found("index", entry.path, Difference("", "index", "no row", "a row")) for entry in missing]
+        there = [(at, entry) for at, entry in enumerate(fresh) if entry.id in places]
+        own, kept = (pa.array(at, pa.int64()) for at in ([at for at, _ in there], [places[e.id] for _, e in there]))
+        for field_id, table in rows.columns.items():
+            leaf = columns[field_id]
+            told = index_table(table, leaf.type).take(own)
+            stored = pa.table(vars(reader.column(field_id, class_or_none(leaf.type)))).take(kept)
+            for name in told.column_names if not told.equals(stored) else ():
+                values = zip(stored[name].to_pylist(), told[name].to_pylist(), there, strict=True)
+                found += [
+                    Found("index", entry.path, Difference(leaf.path, name, str(was), str(is_)))
+                    for was, is_, (_, entry) in values
+                    if was != is_
+                ]
+    except CorruptionError as error:
+        found = [Found("index", version.table, Difference("", "files", str(error), "what the rows say"))]
+    return found
 
 
 def _differences(

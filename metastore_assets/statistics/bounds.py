@@ -1,4 +1,4 @@
-"""Bounds of long strings and binary values: the nearest value of at most 4096 bytes."""
+"""Bounds of long strings and binary values: the nearest value of at most so many bytes."""
 
 from __future__ import annotations
 
@@ -13,32 +13,32 @@ _WIDEST = (0x7F, 0x7FF, 0xFFFF)
 """Greatest code point that UTF-8 holds in one, two, three bytes."""
 
 
-def lower_bound(value: bytes, cls: TypeClass) -> tuple[pa.Scalar, bool]:
+def lower_bound(value: bytes, cls: TypeClass, longest: int = LONGEST) -> tuple[pa.Scalar, bool]:
     """The greatest storable value that is not above `value`, and whether it is `value` itself.
 
     Being the nearest one makes bounds merge exactly: no storable value lies between a long value and its bound.
     """
-    if len(value) <= LONGEST:
+    if len(value) <= longest:
         return _scalar(value, cls), True
     if cls.name != "string":
-        return _scalar(value[:LONGEST], cls), False
-    prefix = _whole_characters(value)
-    spare = LONGEST - len(prefix)
+        return _scalar(value[:longest], cls), False
+    prefix = _whole_characters(value, longest)
+    spare = longest - len(prefix)
     # The character cut off needs more than the spare bytes, so any character that fits there sorts below it.
     filler = chr(_WIDEST[spare - 1]).encode() if spare else b""
     return _scalar(prefix + filler, cls), False
 
 
-def upper_bound(value: bytes, cls: TypeClass) -> tuple[pa.Scalar | None, bool]:
+def upper_bound(value: bytes, cls: TypeClass, longest: int = LONGEST) -> tuple[pa.Scalar | None, bool]:
     """The least storable value that is not below `value`, None when there is none, and whether it is `value` itself."""
-    if len(value) <= LONGEST:
+    if len(value) <= longest:
         return _scalar(value, cls), True
-    bound = _next_text(value) if cls.name == "string" else _next_bytes(value[:LONGEST])
+    bound = _next_text(value, longest) if cls.name == "string" else _next_bytes(value[:longest])
     return (None if bound is None else _scalar(bound, cls)), False
 
 
-def _whole_characters(value: bytes) -> bytes:
-    end = LONGEST
+def _whole_characters(value: bytes, longest: int) -> bytes:
+    end = longest
     while value[end] & 0xC0 == 0x80:
         end -= 1
     return value[:end]
@@ -49,14 +49,14 @@ def _next_bytes(prefix: bytes) -> bytes | None:
     return kept[:-1] + bytes([kept[-1] + 1]) if kept else None
 
 
-def _next_text(value: bytes) -> bytes | None:
-    text = _whole_characters(value).decode()
+def _next_text(value: bytes, longest: int) -> bytes | None:
+    text = _whole_characters(value, longest).decode()
     size = len(text.encode())
     while text:
         last = ord(text[-1])
         text, size = text[:-1], size - len(text[-1].encode())
         after = 0xE000 if last == 0xD7FF else last + 1  # surrogates are no characters
-        if last < _LAST_CODE_POINT and size + len(chr(after).encode()) <= LONGEST:
+        if last < _LAST_CODE_POINT and size + len(chr(after).encode()) <= longest:
             return (text + chr(after)).encode()
     return None
 

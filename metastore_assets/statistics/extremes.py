@@ -44,7 +44,7 @@ class Bounds:
                 pairs = zip(numbers(high, cls).tolist(), numbers(low, cls).tolist(), strict=True)
                 spans: list[int | float] = [0 if high == low else high - low for high, low in pairs]
             else:
-                spans = pc.not_equal(_comparable(low), _comparable(high)).cast(pa.uint8()).to_pylist()
+                spans = pc.not_equal(comparable(low), comparable(high)).cast(pa.uint8()).to_pylist()
             for at, span in zip(rows, spans, strict=True):
                 found[at] = span
         return found
@@ -70,7 +70,7 @@ def merge_bounds(
         rows = np.array([at for at, own in enumerate(classes) if own == cls])
         says = typed[:, rows]
         values = [
-            _comparable(class_values(part[side].chunk(0), cls).take(pa.array(rows, mask=~flags)))
+            comparable(class_values(part[side].chunk(0), cls).take(pa.array(rows, mask=~flags)))
             for part, flags in zip(parts, says, strict=True)
         ]
         sure = np.array([own[rows] for own in told]) & says
@@ -84,7 +84,7 @@ def merge_bounds(
     return Bounds(scattered(found, len(classes), union), exact)
 
 
-def _comparable(values: pa.Array) -> pa.Array:
+def comparable(values: pa.Array) -> pa.Array:
     """The values as a type that Arrow finds the least and the greatest of."""
     if isinstance(values.type, pa.BaseExtensionType):
         return values.storage
@@ -94,7 +94,7 @@ def _comparable(values: pa.Array) -> pa.Array:
 
 
 def _canonical(values: pa.Array, cls: TypeClass) -> pa.Array:
-    """The inverse of `_comparable`."""
+    """The inverse of `comparable`."""
     if isinstance(cls.arrow, pa.BaseExtensionType):
         return pa.ExtensionArray.from_storage(cls.arrow, values)
     if t.is_boolean(cls.arrow):

@@ -9,6 +9,7 @@ import numpy as np
 import numpy.typing as npt
 import polars as pl
 import pyarrow as pa
+import pyarrow.compute as pc
 from pyarrow import types as t
 
 from metastore_assets.errors import UnsupportedTypeError
@@ -42,6 +43,29 @@ def physical_series(array: pa.Array, cls: TypeClass) -> pl.Series:
         target = {"boolean": pl.Boolean, "float": pl.Float64}.get(cls.kind)
         target = target or (pl.UInt64 if cls.name == "uint64" else pl.Int64)
         return _present(pl.Series(array)).cast(target)
+    except (pa.ArrowInvalid, pa.ArrowNotImplementedError) as error:
+        raise UnsupportedTypeError(f"a value of {array.type} does not fit {cls.name}: {error}") from error
+
+
+def canonical(array: pa.Array, cls: TypeClass) -> pa.Array:
+    """A column chunk of any type of a class as an array of its canonical type, row by row, nulls included.
+
+    Texts stay as they are, bytes that are none included. Raises UnsupportedTypeError as `physical_series` does.
+    """
+    array = plain_array(array)
+    if cls.kind == "float":
+        return pc.add(array.cast(cls.arrow), 0.0)  # -0.0 becomes 0.0
+    if array.type == cls.arrow:
+        return array
+    try:
+        if t.is_date64(array.type):
+            days = pl.Series(array.view(pa.int64())) // _MILLISECONDS_OF_A_DAY
+            return _plain(days.to_arrow()).cast(pa.int32()).view(cls.arrow)
+        if t.is_string(array.type):
+            return array.view(pa.binary()).cast(pa.large_binary()).view(cls.arrow)
+        if t.is_string_view(array.type):
+            return array.view(pa.binary_view()).cast(pa.large_binary()).view(cls.arrow)
+        return (array.cast(pa.binary()) if t.is_fixed_size_binary(array.type) else array).cast(cls.arrow)
     except (pa.ArrowInvalid, pa.ArrowNotImplementedError) as error:
         raise UnsupportedTypeError(f"a value of {array.type} does not fit {cls.name}: {error}") from error
 
@@ -117,10 +141,13 @@ def order_key(value: pa.Scalar) -> Any:
     return physical_value(value)
 
 
-def integers_array(physical: list[int], cls: TypeClass) -> pa.Array:
+def integers_array(physical: list[int] | npt.NDArray[np.int64], cls: TypeClass) -> pa.Array:
     """Physical values of an `integer` class, all within its range, as a canonical array."""
     if t.is_decimal(cls.arrow):
-        data = b"".join(value.to_bytes(16, "little", signed=True) for value in physical)
+        if isinstance(physical, np.ndarray):
+            data = np.stack([physical, physical >> 63], axis=1).astype("<i8").tobytes()
+        else:
+            data = b"".join(value.to_bytes(16, "little", signed=True) for value in physical)
         return pa.Array.from_buffers(cls.arrow, len(physical), [None, pa.py_buffer(data)])
     array = pa.array(physical, _integers_of(cls.arrow))
     return array if array.type == cls.arrow else array.view(cls.arrow)

@@ -9,6 +9,8 @@ from typing import Literal, TypeAlias
 
 import pyarrow as pa
 
+from metastore_assets.store.entry_files import EntryFiles
+
 Learnt: TypeAlias = Mapping[bytes, bytes]
 """What planning learnt, by key."""
 
@@ -150,6 +152,17 @@ class MemoryEntry:
 
 
 @dataclass(frozen=True)
+class Effort:
+    """What it took to make a version."""
+
+    fragments: int
+    """Fragments that were read."""
+    bytes: int
+    """Stored size of these."""
+    seconds: float
+
+
+@dataclass(frozen=True)
 class Version:
     """One published state of the Metastore for one table, tied to one snapshot of it.
 
@@ -186,8 +199,12 @@ class Version:
     """By field id, columns whose policy leaves it open whether they are listed, that are not, or were not once."""
     lists: ListFiles | None = None
     """The lists of the table's values; None where no column is listed."""
+    index: EntryFiles | None = None
+    """The index of the fragments; None of a version that was made without one."""
     memory: Learnt = field(default_factory=dict, compare=False, repr=False)
     """What planning learnt of the table's files; what reads them gives it a meaning."""
+    effort: Effort | None = field(default=None, compare=False)
+    """None where it was not measured."""
     released: str | None = field(default=None, compare=False, repr=False)
     """The file with the paths of all that the version before names and this one does not; None where there is nothing,
     or it is not known what. `publish` takes no notice of it, nor of what follows."""
@@ -196,8 +213,8 @@ class Version:
 
     def own_files(self) -> tuple[str, ...]:
         """The files that a version read from a store names beside its profiles and entries."""
-        lists = () if self.lists is None else tuple(self.lists.paths())
-        return lists if self.released is None else (*lists, self.released)
+        own = (*(self.lists.paths() if self.lists else ()), *(self.index.paths() if self.index else ()))
+        return own if self.released is None else (*own, self.released)
 
     @property
     def fragment_count(self) -> int:
@@ -211,6 +228,8 @@ class Version:
         yield from self.files.paths()
         if self.lists is not None:
             yield from self.lists.paths()
+        if self.index is not None:
+            yield from self.index.paths()
         for entries in (self.fragments, self.partitions, self.nodes):
             for entry in entries:
                 yield from entry.files.paths()

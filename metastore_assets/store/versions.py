@@ -125,16 +125,19 @@ class VersionStore:
         cleared = self._pending_listed.cleared_before(datetime.now(UTC) - grace)[:PORTION]
         remove_cleared(self.objects, self._pending_listed, cleared)
 
-    def save_pending(self, entries: Sequence[FragmentEntry]) -> None:
-        """Keep profiles that were finished by an attempt that will not publish."""
+    def save_pending(self, entries: Sequence[FragmentEntry], attempt: str = "") -> None:
+        """Keep profiles that were finished by an attempt that may not publish. It may have a name to be known by."""
         if entries:
-            self._pending_known.add(save_pending(self.objects, entries))
+            self._pending_known.add(save_pending(self.objects, entries, attempt))
 
-    def pending(self) -> list[FragmentEntry]:
-        """Profiles kept by `save_pending` and not cleared since; of several with one id and layout, the newest."""
+    def pending(self, attempt: str = "") -> list[FragmentEntry]:
+        """Profiles kept by `save_pending` and not cleared since; of several with one id and layout, the newest.
+
+        With the name of an attempt, those that were kept under it.
+        """
         found: dict[tuple[str, str], FragmentEntry] = {}
         self._pending_listed = list_pending(self.objects)
-        for path in self._pending_listed.current():
+        for path in self._pending_listed.current(attempt):
             for entry in read_pending(self.objects, path):
                 found[entry.id, entry.layout] = entry
                 self._pending_files.update(entry.files.paths())

@@ -1,0 +1,148 @@
+"""Questions about the rows that a predicate is true of: a part of `TableLookup`."""
+
+from __future__ import annotations
+
+from functools import cached_property
+from importlib import import_module
+from threading import RLock
+from typing import TYPE_CHECKING, Literal, Protocol, cast
+
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from metastore_assets.config import TableConfig
+from metastore_assets.index import IndexReader
+from metastore_assets.lookup.estimate import ColumnKnowledge, Estimate, estimate_rows
+from metastore_assets.lookup.missing import files_there
+from metastore_assets.lookup.predicates import Predicate, parse_predicate
+from metastore_assets.lookup.predicates.tree import Column
+from metastore_assets.lookup.prune import Pruning, index_of
+from metastore_assets.lookup.values import Count
+from metastore_assets.statistics.histogram import Histogram
+from metastore_assets.statistics.leaves import LeafColumn
+from metastore_assets.store.manifest import Version
+from metastore_assets.store.objects import ObjectStore
+
+if TYPE_CHECKING:
+    from collections.abc import Collection, Sequence
+
+    from pyspark.sql import DataFrame, SparkSession
+
+    from metastore_assets.lookup.table import TableLookup
+
+
+_SCAN = "metastore_assets.scan"
+"""What reads tables stands above lookups, and is not imported before it is asked for."""
+
+
+class Counted(Protocol):
+    """What `count` came to: see `metastore_assets.scan`."""
+
+    count: int
+    fragments_read: int
+    bytes_read: int
+    fragments_total: int
+    version: int
+    snapshot: str
+
+
+class _Knowledge:
+    """What a version has of a column."""
+
+    def __init__(self, table: FilteredAnswers, column: str) -> None:
+        self._table = cast("TableLookup", table)
+        self._values = self._table._values(column, None)
+        (self.row,) = self._table.statistics([column])
+
+    def before(self, value: pa.Scalar, *, inclusive: bool) -> Count | None:
+        return self._values.before(value, inclusive=inclusive)
+
+    def frequency(self, value: pa.Scalar) -> Count:
+        return self._values.frequency(value)
+
+    def histogram(self) -> Histogram | None:
+        return self._table._profile(None).histogram(self.row.column)
+
+
+class FilteredAnswers:
+    """Answers about the rows that a predicate is true of, which is SQL text or a pyarrow expression."""
+
+    _objects: ObjectStore
+    _version: Version
+    _leaves: Sequence[LeafColumn]
+    _lock: RLock
+
+    def predicate(self, where: str | pc.Expression) -> Predicate:
+        """A predicate on rows of this table, typed and without negations.
+
+        Raises PredicateError, ColumnNotFoundError, LiteralError.
+        """
+        return parse_predicate(where, self._version.table, self._leaves)
+
+    @files_there
+    def prune(self, where: str | pc.Expression) -> Pruning:
+        """Which fragments of the version may hold rows that a predicate is true of. Reads the index, a slice a column.
+
+        A fragment is left out only where its statistics rule out that any row of it is meant. Raises as `predicate`.
+        """
+        return self.pruned(self.predicate(where))
+
+    def pruned(self, predicate: Predicate, unknown: Collection[str] = ()) -> Pruning:
+        """The same of a typed predicate. Of columns with the field ids `unknown` the version knows nothing."""
+        return Pruning(self._version, index_of(self._version, lambda: self._index), predicate, unknown)
+
+    @files_there
+    def estimate(self, where: str | pc.Expression) -> Estimate:
+        """How many rows of the version a predicate is true of: no fewer than `lower`, no more than `upper`.
+
+        Exact for one comparison, `in` or prefix of a listed column; otherwise what the statistics leave open. Reads the
+        index, and of each column its lists or its histogram. Raises as `predicate`.
+        """
+        found = self.prune(where)
+        with self._lock:
+            return estimate_rows(found.predicate, self._version.row_count, self._knowledge, found.rows)
+
+    def count(
+        self,
+        where: str | pc.Expression,
+        table: str | TableConfig,
+        spark: SparkSession | None = None,
+        snapshot: Literal["now", "version"] = "now",
+    ) -> Counted:
+        """How many rows a predicate is true of, exactly, of the table as it is now, or of the version's snapshot.
+
+        `table` is where the table lies: its URI, or its configuration. Reads only fragments that the version leaves
+        open, with Spark where a session is given and there is much to read. Errors as of `scan.count`.
+        """
+        scan = import_module(_SCAN)
+        given = None if spark is None else lambda: spark
+        return cast("Counted", scan.count(self, self._table_config(table), where, given, snapshot=snapshot))
+
+    def scan(
+        self,
+        spark: SparkSession,
+        where: str | pc.Expression,
+        table: str | TableConfig,
+        columns: Sequence[str] | None = None,
+        limit: int | None = None,
+        snapshot: Literal["now", "version"] = "now",
+    ) -> DataFrame:
+        """The rows that a predicate is true of, as a Spark DataFrame that opens only fragments that may have any.
+
+        `table` as of `count`; `columns` are of the top level. Errors as of `scan.scan`.
+        """
+        scan = import_module(_SCAN)
+        own = self._table_config(table)
+        found = scan.scan(self, own, spark, where, columns, limit=limit, snapshot=snapshot)
+        return cast("DataFrame", found)
+
+    def _table_config(self, table: str | TableConfig) -> TableConfig:
+        return TableConfig(name=self._version.table, uri=table) if isinstance(table, str) else table
+
+    def _knowledge(self, column: Column) -> ColumnKnowledge:
+        return _Knowledge(self, column.path)
+
+    @cached_property
+    def _index(self) -> IndexReader:
+        assert self._version.index is not None
+        return IndexReader(self._objects, self._version.index)

@@ -1,0 +1,163 @@
+"""A predicate as a typed tree without negations: of each row it says whether the predicate is true.
+
+SQL's logic has three values, and a filter keeps the rows where a predicate is true: false and null are alike to it.
+Once negations are pushed down to the leaves, `and` and `or` of what is true are all that is left of that logic. So a
+leaf says when it is true: a comparison is so of no null, and its negation of none either.
+
+Values are ordered as everywhere here: NaN equals itself and is the greatest, -0.0 is 0.0, text goes by bytes.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from typing import Literal, TypeAlias
+
+import pyarrow as pa
+
+from metastore_assets.statistics.types import TypeClass
+
+Operator: TypeAlias = Literal["=", "!=", "<", "<=", ">", ">="]
+
+
+@dataclass(frozen=True)
+class Column:
+    """A column that a predicate is about: a value, or null, in each row."""
+
+    path: str
+    """Its dotted path, of now."""
+    field_id: str
+    cls: TypeClass | None
+    """None of what has no values that compare: a struct, a list, a map, or a type without a class."""
+
+
+@dataclass(frozen=True)
+class Constant:
+    """True of every row, or of none."""
+
+    value: bool
+
+
+@dataclass(frozen=True)
+class Compare:
+    """Of values that compare so with one, which is not NaN. NaN is greater than it."""
+
+    column: Column
+    operator: Operator
+    value: pa.Scalar
+    """Of the canonical type of the column's class."""
+
+
+@dataclass(frozen=True)
+class IsIn:
+    """Of values that are among some; negated, of values that are not."""
+
+    column: Column
+    values: pa.Array
+    """Of the canonical type, ascending and distinct; at least one, and NaN is none of them."""
+    negated: bool = False
+
+    def __eq__(self, other: object) -> bool:
+        return (
+            isinstance(other, IsIn)
+            and (self.column, self.negated) == (other.column, other.negated)
+            and self.values.equals(other.values)
+        )
+
+    def __hash__(self) -> int:
+        return hash((self.column, self.negated, str(self.values)))
+
+
+@dataclass(frozen=True)
+class Like:
+    """Of texts that begin with a prefix and, with a pattern, are like that; negated, of texts that are not."""
+
+    column: Column
+    prefix: bytes
+    """Empty only with a pattern."""
+    pattern: str | None = None
+    """With `%` and `_`, which a backslash makes plain characters; None where any text may follow the prefix."""
+    negated: bool = False
+
+
+@dataclass(frozen=True)
+class IsNull:
+    """Of nulls; negated, of values."""
+
+    column: Column
+    negated: bool = False
+
+
+@dataclass(frozen=True)
+class IsNaN:
+    """Of NaN; negated, of values that are not NaN. Of no null, either way."""
+
+    column: Column
+    negated: bool = False
+
+
+@dataclass(frozen=True)
+class And:
+    """Of rows that all are true of."""
+
+    children: tuple[Predicate, ...]
+
+
+@dataclass(frozen=True)
+class Or:
+    """Of rows that at least one is true of."""
+
+    children: tuple[Predicate, ...]
+
+
+Leaf: TypeAlias = Compare | IsIn | Like | IsNull | IsNaN
+Predicate: TypeAlias = Constant | Leaf | And | Or
+
+
+def array_of(values: Sequence[pa.Scalar]) -> pa.Array:
+    """Scalars of one class, one at least, as an array."""
+    type_ = values[0].type
+    if isinstance(type_, pa.BaseExtensionType):
+        return pa.ExtensionArray.from_storage(type_, pa.array([own.value for own in values], type_.storage_type))
+    return pa.array(values, type_)
+
+
+def both(children: list[Predicate]) -> Predicate:
+    """`And`, as flat and as short as it can be."""
+    flat: dict[Predicate, None] = {}
+    for child in children:
+        flat.update(dict.fromkeys(child.children if isinstance(child, And) else (child,)))
+    flat.pop(Constant(True), None)
+    if Constant(False) in flat:
+        return Constant(False)
+    return And(tuple(flat)) if len(flat) > 1 else next(iter(flat), Constant(True))
+
+
+def either(children: list[Predicate]) -> Predicate:
+    """`Or`, likewise."""
+    flat: dict[Predicate, None] = {}
+    for child in children:
+        flat.update(dict.fromkeys(child.children if isinstance(child, Or) else (child,)))
+    flat.pop(Constant(False), None)
+    if Constant(True) in flat:
+        return Constant(True)
+    return Or(tuple(flat)) if len(flat) > 1 else next(iter(flat), Constant(False))
+
+
+def conjuncts(predicate: Predicate) -> tuple[Predicate, ...]:
+    """What has to be true all at once."""
+    return predicate.children if isinstance(predicate, And) else (predicate,)
+
+
+def leaves(predicate: Predicate) -> Iterator[Leaf]:
+    """The leaves, left to right."""
+    if isinstance(predicate, And | Or):
+        for child in predicate.children:
+            yield from leaves(child)
+    elif not isinstance(predicate, Constant):
+        yield predicate
+
+
+def columns_of(predicate: Predicate) -> list[Column]:
+    """The columns that it is about, each once, left to right."""
+    return list(dict.fromkeys(leaf.column for leaf in leaves(predicate)))

@@ -1,0 +1,239 @@
+"""Which fragments of a version a predicate may be true in, and why it is not in the others."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Collection, Iterator
+from dataclasses import dataclass
+from functools import cached_property
+
+import numpy as np
+import numpy.typing as npt
+import pyarrow as pa
+
+from metastore_assets.errors import CorruptionError
+from metastore_assets.index import IndexColumn, IndexReader
+from metastore_assets.lookup.predicates.counts import ColumnBounds, Integers, RowBounds, all_of, true_rows
+from metastore_assets.lookup.predicates.reasons import statistics_of, told_value
+from metastore_assets.lookup.predicates.text import short_text, text_of
+from metastore_assets.lookup.predicates.tree import Column, Predicate, columns_of, conjuncts
+from metastore_assets.store.manifest import Version
+from metastore_assets.traffic import metered
+
+
+@dataclass(frozen=True)
+class PrunedFragment:
+    """A fragment that has to be read."""
+
+    path: str
+    """Of its data file, as the version has it."""
+    partition_key: str
+    bytes: int
+    row_count: int
+    """Live rows."""
+    least: int
+    """At least and at most so many of them the predicate is true of, both inclusive. `most` is at least 1."""
+    most: int
+
+
+@dataclass(frozen=True)
+class Elimination:
+    """A fragment that need not be read."""
+
+    path: str
+    conjunct: str
+    """The part of the predicate that is true of none of its rows."""
+    statistic: str
+    """What tells: `minimum`, `maximum`, `null_count`, `nan_count`; several, where only all of them do."""
+    value: str | None
+    """Of that statistic in the fragment, as it is written in predicates."""
+
+
+@dataclass(frozen=True)
+class Receipt:
+    """What one conjunct has eliminated by one statistic: what no conjunct before it had."""
+
+    conjunct: str
+    statistic: str
+    fragments: int
+    bytes: int
+
+
+@dataclass(frozen=True)
+class Cost:
+    """What was read to find out."""
+
+    files: int
+    bytes: int
+
+
+class Pruning:
+    """What a predicate leaves of the fragments of a version. Paths are read when they are asked for."""
+
+    def __init__(
+        self, version: Version, index: IndexReader, predicate: Predicate, unknown: Collection[str] = ()
+    ) -> None:
+        """`unknown` are field ids of columns that the version does not have as the predicate means them."""
+        self.version = version
+        self.predicate = predicate
+        self._index = index
+        with metered() as meter:
+            self._fragments = index.fragments()
+            self._row_counts: Integers = self._fragments["row_count"].to_numpy()
+            self._sizes: Integers = self._fragments["bytes"].to_numpy()
+            self._columns = {
+                column.field_id: unknown_bounds(column, self._row_counts)
+                if column.field_id in unknown
+                else column_bounds(index.column(column.field_id, column.cls), column, self._row_counts)
+                for column in columns_of(predicate)
+            }
+            self._parts = [true_rows(part, self._row_counts, self._columns) for part in conjuncts(predicate)]
+        read = meter.told().read
+        self.cost = Cost(len(read.files), read.bytes)
+        self.bounds: RowBounds = all_of(self._parts, self._row_counts)
+        """Of each fragment, in the order of the index, how many of its rows the predicate is true of."""
+
+    @property
+    def kept(self) -> npt.NDArray[np.bool_]:
+        """Whether each fragment, in the order of the index, has to be read. One without rows has not."""
+        return self.bounds.most > 0
+
+    @property
+    def fragments_total(self) -> int:
+        """Fragments of the version."""
+        return len(self._row_counts)
+
+    @property
+    def fragment_count(self) -> int:
+        """Fragments that have to be read."""
+        return int(self.kept.sum())
+
+    @property
+    def rows(self) -> tuple[int, int]:
+        """At least and at most so many rows of the version the predicate is true of, both inclusive."""
+        return self.bounds.total
+
+    @property
+    def bytes(self) -> int:
+        """Of the data files that have to be read."""
+        return int(self._sizes[self.kept].sum())
+
+    @property
+    def bytes_total(self) -> int:
+        """Of all data files."""
+        return int(self._sizes.sum())
+
+    def known(self) -> dict[str, tuple[int, int, int]]:
+        """By fragment's id: its rows, and at least and at most how many of them the predicate is true of."""
+        ids = self._index.fragments(("id",))["id"].to_pylist()
+        columns = (self._row_counts, self.bounds.least, self.bounds.most)
+        return dict(zip(ids, zip(*(own.tolist() for own in columns), strict=True), strict=True))
+
+    @cached_property
+    def paths(self) -> list[str]:
+        """Of the data files that have to be read, in the order of partition keys, then of paths."""
+        columns = ("partition_key", "path")
+        kept = self._index.fragments(columns).filter(pa.array(self.kept))
+        found: list[str] = kept.sort_by([(name, "ascending") for name in columns])["path"].to_pylist()
+        return found
+
+    @cached_property
+    def fragments(self) -> list[PrunedFragment]:
+        """The fragments that have to be read, by partition key, then path."""
+        kept = self.kept
+        table = self._index.fragments(("path", "partition_key", "bytes", "row_count")).filter(pa.array(kept))
+        columns = [own.to_pylist() for own in table.columns]
+        bounds = [own[kept].tolist() for own in (self.bounds.least, self.bounds.most)]
+        found = [PrunedFragment(*row) for row in zip(*columns, *bounds, strict=True)]
+        return sorted(found, key=lambda own: (own.partition_key, own.path))
+
+    @cached_property
+    def receipt(self) -> list[Receipt]:
+        """What each conjunct has eliminated, by the order of the predicate, then by fragments, the most first."""
+        found = []
+        for part, out, statistics in self._eliminated():
+            names, places, counts = np.unique(statistics, return_inverse=True, return_counts=True)
+            sizes = np.bincount(places, self._sizes[out], len(names)).astype(np.int64)
+            rows = zip(names.tolist(), counts.tolist(), sizes.tolist(), strict=True)
+            own = [Receipt(short_text(part), *row) for row in rows]
+            found += sorted(own, key=lambda row: (-row.fragments, row.statistic))
+        return found
+
+    def eliminations(self) -> Iterator[Elimination]:
+        """The fragments that need not be read, by conjunct, then in the order of the index."""
+        paths = self._index.fragments(("path",))["path"].to_pylist()
+        for part, out, statistics in self._eliminated():
+            text = short_text(part)
+            for at, statistic in zip(out.tolist(), statistics.tolist(), strict=True):
+                yield Elimination(paths[at], text, statistic, told_value(part, self._columns, statistic, at))
+
+    def to_json(self) -> dict[str, object]:
+        """The shape of `prune --json`."""
+        return {
+            "version": self.version.number,
+            "snapshot": self.version.snapshot,
+            "predicate": text_of(self.predicate),
+            "fragments": self.paths,
+            "fragments_total": self.fragments_total,
+            "rows_lower": self.rows[0],
+            "rows_upper": self.rows[1],
+            "bytes": self.bytes,
+            "bytes_total": self.bytes_total,
+            "receipt": [vars(own) for own in self.receipt],
+            "read": vars(self.cost),
+        }
+
+    def _eliminated(self) -> Iterator[tuple[Predicate, Integers, npt.NDArray[np.str_]]]:
+        """By conjunct: the places of the fragments that it is the first to eliminate, and by what statistic each."""
+        left = self._row_counts >= 0
+        for part, bounds in zip(conjuncts(self.predicate), self._parts, strict=True):
+            out = np.flatnonzero(left & (bounds.most == 0))
+            if len(out):
+                left[out] = False
+                yield part, out, statistics_of(part, self._columns, self._row_counts)[out]
+
+
+def column_bounds(own: IndexColumn, column: Column, rows: Integers) -> ColumnBounds:
+    """What the index has of a column as bounds."""
+    nulls = _known(own.null_count, rows)
+    if column.cls is not None and column.cls.kind == "float":
+        nans = _known(own.nan_count, np.maximum(rows - nulls.least, 0))
+    else:
+        nans = RowBounds(np.zeros_like(rows), np.zeros_like(rows))
+    return ColumnBounds(rows, nulls, nans, _one(own.minimum), _one(own.maximum))
+
+
+def unknown_bounds(column: Column, rows: Integers) -> ColumnBounds:
+    """Of a column that nothing is known of."""
+    anything, nothing = RowBounds(np.zeros_like(rows), rows), pa.nulls(len(rows), _arrow(column))
+    nans = anything if column.cls is not None and column.cls.kind == "float" else RowBounds(*(np.zeros_like(rows),) * 2)
+    return ColumnBounds(rows, anything, nans, nothing, nothing)
+
+
+def _arrow(column: Column) -> pa.DataType:
+    return pa.null() if column.cls is None else column.cls.arrow
+
+
+def _known(counts: pa.ChunkedArray, most: Integers) -> RowBounds:
+    known = counts.is_valid().to_numpy()
+    exact = counts.fill_null(0).to_numpy()
+    return RowBounds(np.where(known, exact, 0), np.where(known, exact, most))
+
+
+def _one(column: pa.ChunkedArray) -> pa.Array:
+    if column.num_chunks == 1:
+        return column.chunk(0)
+    if isinstance(column.type, pa.BaseExtensionType):
+        stored = [chunk.storage for chunk in column.chunks]
+        whole = pa.concat_arrays(stored) if stored else pa.nulls(0, column.type.storage_type)
+        return pa.ExtensionArray.from_storage(column.type, whole)
+    return pa.concat_arrays(column.chunks) if column.num_chunks else pa.nulls(0, column.type)
+
+
+def index_of(version: Version, open_index: Callable[[], IndexReader]) -> IndexReader:
+    """The index of a version. Raises CorruptionError where there is none, and there should be."""
+    if version.index is None:
+        raise CorruptionError(
+            f"version {version.number} of table {version.table!r} has no index; make one with `metastore refresh "
+            f"{version.table} --full`"
+        )
+    return open_index()

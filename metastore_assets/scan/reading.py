@@ -1,0 +1,73 @@
+"""Reading the rows of fragments that a predicate is true of, in whatever process: a chunk of some columns at a time."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+
+import pyarrow as pa
+
+from metastore_assets.errors import FragmentError, MetastoreError
+from metastore_assets.formats.base import Fragment, FragmentReader
+from metastore_assets.formats.damage import DAMAGE, reason
+from metastore_assets.lookup.predicates.rows import RowFilter
+from metastore_assets.statistics.leaves import plain_array
+
+
+def count_rows(own: RowFilter, fragment: Fragment) -> int:
+    """How many rows of a fragment the predicate is true of. Raises FragmentError."""
+    return sum(mask_sum for mask_sum in _counts(own, fragment))
+
+
+def _counts(own: RowFilter, fragment: Fragment) -> Iterator[int]:
+    for columns, rows in _chunks(own.schema, own.fields, fragment):
+        yield int(own.mask(dict(zip(own.fields, columns, strict=True)), rows).sum())
+
+
+def matching_rows(
+    own: RowFilter | None, schema: pa.Schema, places: Sequence[int], fragment: Fragment
+) -> Iterator[pa.RecordBatch]:
+    """Some top-level columns of the rows of a fragment that the predicate is true of; of all rows without one.
+
+    Raises FragmentError.
+    """
+    needed = sorted({*places, *(own.fields if own is not None else ())})
+    fields = [schema.field(at) for at in places]
+    for columns, rows in _chunks(schema, needed, fragment):
+        held = dict(zip(needed, columns, strict=True))
+        arrays = [held[at] for at in places]
+        if not places:
+            arrays, fields = [pa.nulls(rows)], [pa.field("", pa.null())]
+        batch = pa.RecordBatch.from_arrays(arrays, schema=pa.schema(fields))
+        yield batch if own is None else batch.filter(pa.array(own.mask(held, rows)))
+
+
+def _chunks(schema: pa.Schema, places: Sequence[int], fragment: Fragment) -> Iterator[tuple[list[pa.Array], int]]:
+    try:
+        with fragment.source.open() as reader:
+            if not places:
+                yield [], reader.row_count
+                return
+            yield from _aligned(reader, [schema.field(at) for at in places])
+    except MetastoreError:
+        raise
+    except DAMAGE as error:
+        # What a reader throws at damaged bytes is not bounded by what it documents.
+        missing = isinstance(error, FileNotFoundError)
+        raise FragmentError(f"{fragment.path}: {reason(error)}", path=fragment.path, missing=missing) from error
+
+
+def _aligned(reader: FragmentReader, fields: Sequence[pa.Field]) -> Iterator[tuple[list[pa.Array], int]]:
+    """The columns side by side: their chunks end where they like."""
+    sources = [reader.read(field) for field in fields]
+    heads: list[pa.Array | None] = [None] * len(fields)
+    while True:
+        for at, source in enumerate(sources):
+            while (head := heads[at]) is None or not len(head):
+                chunk = next(source, None)
+                if chunk is None:
+                    return
+                heads[at] = plain_array(chunk)
+        present = [head for head in heads if head is not None]
+        rows = min(map(len, present))
+        yield [head.slice(0, rows) for head in present], rows
+        heads = [head.slice(rows) for head in present]

@@ -1,0 +1,126 @@
+"""A predicate is true of the rows that SQL's three-valued logic says, and bounds never say otherwise."""
+
+from __future__ import annotations
+
+import math
+from typing import Any
+
+import numpy as np
+import pyarrow as pa
+import pytest
+from hypothesis import HealthCheck, given, settings
+from hypothesis import strategies as st
+
+from metastore_assets.lookup.predicates import parse_predicate
+from metastore_assets.lookup.predicates.counts import ColumnBounds, RowBounds, true_rows
+from metastore_assets.lookup.predicates.reasons import statistics_of
+from metastore_assets.lookup.predicates.rows import matches
+from metastore_assets.lookup.predicates.text import text_of
+from metastore_assets.lookup.predicates.tree import columns_of
+from metastore_assets.statistics.leaves import schema_leaves
+from metastore_assets.statistics.types import TypeClass, class_named
+from tests.lookup.predicates.model import holds, plain, predicates, rows_of, schema, sql, table_of
+
+LEAVES = [leaf for own in schema_leaves(schema()) for leaf in own]
+RELAXED = settings(suppress_health_check=list(HealthCheck), deadline=None)
+
+
+def check_rows(node: tuple[Any, ...], rows: list[dict[str, Any]]) -> None:
+    predicate = parse_predicate(sql(node), "t", LEAVES)
+    found = matches(predicate, table_of(rows)).tolist()
+    assert found == [holds(node, row) is True for row in plain(rows)], sql(node)
+    # The negation is true where it is false, and of no row where it is null.
+    negated = parse_predicate(f"not ({sql(node)})", "t", LEAVES)
+    assert matches(negated, table_of(rows)).tolist() == [holds(node, row) is False for row in plain(rows)]
+
+
+def check_bounds(node: tuple[Any, ...], sets: list[list[dict[str, Any]]], blur: st.DataObject) -> None:
+    predicate = parse_predicate(sql(node), "t", LEAVES)
+    counts = np.array([len(own) for own in sets], np.int64)
+    columns = {
+        column.field_id: bounds_of(column.path, column.cls, sets, counts, blur) for column in columns_of(predicate)
+    }
+    found = true_rows(predicate, counts, columns)
+    true = [sum(holds(node, row) is True for row in plain(own)) for own in sets]
+    assert (found.least <= true).all(), (sql(node), found, true)
+    assert (found.most >= true).all(), (sql(node), found, true)
+    assert (found.most <= counts).all()
+    assert len(statistics_of(predicate, columns, counts)) == len(sets)
+
+
+def bounds_of(
+    path: str, cls: TypeClass | None, sets: list[list[dict[str, Any]]], counts: Any, blur: st.DataObject
+) -> ColumnBounds:
+    """Bounds as wide as they may be: counts unknown, minimum and maximum further out, or not known."""
+    outer, _, inner = path.partition(".")
+    nulls, nans, lows, highs = [], [], [], []
+    for own in sets:
+        held = [row[outer] for row in plain(own)]
+        held = [None if value is None else value[inner] for value in held] if inner else held
+        values = [value for value in held if value is not None and not (isinstance(value, float) and math.isnan(value))]
+        nulls.append(sum(value is None for value in held))
+        nans.append(len(held) - len(values) - nulls[-1])
+        known = blur.draw(st.booleans()) or blur.draw(st.booleans())
+        ordered = sorted(values, key=_key) if cls is not None else []
+        lows.append(ordered[0] if ordered and known else None)
+        highs.append(ordered[-1] if ordered and (known or blur.draw(st.booleans())) else None)
+    arrow = pa.null() if cls is None else class_named(cls.name).arrow
+    return ColumnBounds(
+        counts,
+        _counts(nulls, counts, blur),
+        _counts(nans, np.where([False] * len(sets), 0, counts - np.array(nulls, np.int64)), blur)
+        if cls is not None and cls.kind == "float"
+        else RowBounds(np.zeros(len(sets), np.int64), np.zeros(len(sets), np.int64)),
+        _array(lows, arrow),
+        _array(highs, arrow),
+    )
+
+
+def _counts(exact: list[int], most: Any, blur: st.DataObject) -> RowBounds:
+    known = np.array([blur.draw(st.booleans()) or blur.draw(st.booleans()) for _ in exact], np.bool_)
+    own = np.array(exact, np.int64)
+    return RowBounds(np.where(known, own, 0), np.where(known, own, most))
+
+
+def _key(value: Any) -> Any:
+    return value.encode() if isinstance(value, str) else getattr(value, "bytes", value)
+
+
+def _array(values: list[Any], arrow: pa.DataType) -> pa.Array:
+    if arrow == pa.uuid():
+        stored = pa.array([None if own is None else own.bytes for own in values], pa.binary(16))
+        return pa.ExtensionArray.from_storage(arrow, stored)
+    return pa.array(values, arrow)
+
+
+@RELAXED
+@given(predicates(), rows_of())
+def test_rows_are_those_of_three_valued_logic(node: tuple[Any, ...], rows: list[dict[str, Any]]) -> None:
+    check_rows(node, rows)
+
+
+@pytest.mark.long
+@settings(RELAXED, max_examples=6000)
+@given(predicates(), rows_of())
+def test_rows_are_those_of_three_valued_logic_at_length(node: tuple[Any, ...], rows: list[dict[str, Any]]) -> None:
+    check_rows(node, rows)
+
+
+@RELAXED
+@given(predicates(), st.lists(rows_of(most=4), min_size=1, max_size=3), st.data())
+def test_bounds_hold(node: tuple[Any, ...], sets: list[list[dict[str, Any]]], blur: st.DataObject) -> None:
+    check_bounds(node, sets, blur)
+
+
+@pytest.mark.long
+@settings(RELAXED, max_examples=6000)
+@given(predicates(), st.lists(rows_of(most=4), min_size=1, max_size=3), st.data())
+def test_bounds_hold_at_length(node: tuple[Any, ...], sets: list[list[dict[str, Any]]], blur: st.DataObject) -> None:
+    check_bounds(node, sets, blur)
+
+
+@RELAXED
+@given(predicates())
+def test_its_text_parses_to_the_same_predicate(node: tuple[Any, ...]) -> None:
+    predicate = parse_predicate(sql(node), "t", LEAVES)
+    assert parse_predicate(text_of(predicate), "t", LEAVES) == predicate

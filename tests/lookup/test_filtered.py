@@ -1,0 +1,279 @@
+"""What is pruned, estimated and counted of a table that changes is what DuckDB finds in its files."""
+
+from __future__ import annotations
+
+import random
+from pathlib import Path
+from typing import Any
+
+import duckdb
+import pyarrow as pa
+import pyarrow.compute as pc
+import pyarrow.parquet as pq
+import pytest
+
+from metastore_assets.config import MetastoreConfig, TableConfig
+from metastore_assets.errors import ColumnNotFoundError, CorruptionError, LiteralError, PredicateError
+from metastore_assets.index import IndexReader
+from metastore_assets.lookup import TableLookup, open_table
+from metastore_assets.pipeline.engine import Engine
+from metastore_assets.pipeline.index import read_rows
+from metastore_assets.pipeline.purge import purge
+from metastore_assets.pipeline.refresh import refresh
+from metastore_assets.pipeline.verify import verify
+from metastore_assets.store.objects import ObjectStore
+from metastore_assets.store.versions import VersionStore
+from tests.pipeline.support import Lake
+
+
+def no_spark() -> Any:
+    raise AssertionError("nothing here is worth a session")
+
+
+def refreshed(lake: Lake) -> TableLookup:
+    config = lake.config().model_copy(update={"engine": "auto"})
+    refresh(config, lake.table, no_spark)
+    return open_table(config.root, "t")
+
+
+def predicate(draw: random.Random, depth: int = 2) -> str:
+    """SQL that means the same here and to DuckDB."""
+    if depth and draw.random() < 0.6:
+        parts = [predicate(draw, depth - 1) for _ in range(2)]
+        return draw.choice(["({} and {})", "({} or {})", "(not ({}) and {})"]).format(*parts)
+    leaf = draw.choice(["id", "group", "price", "ratio", "day", "tags", "part", "nan", "like"])
+    operator = draw.choice(["=", "!=", "<", "<=", ">", ">="])
+    number = draw.choice([0, draw.randrange(10**6), draw.randrange(10**6) + 0.5])
+    day = f"date '{1970 + draw.randrange(55)}-0{draw.randrange(1, 10)}-15'"
+    texts = draw.sample(["'a'", "'b'", "'ä'", "''", "'zz'", "'q'"], 2)
+    return {
+        "id": draw.choice([f"id {operator} {number}", f"id between {int(number) // 2} and {int(number)}"]),
+        "group": draw.choice([f'"group" in ({", ".join(texts)})', f'"group" {operator} {texts[0]}', '"group" is null']),
+        "price": draw.choice([f"price {operator} {number * 10}", "price is not null", f"price in ({number}, null)"]),
+        "ratio": f"ratio {operator} {draw.choice([0.0, draw.gauss(0, 1e3)])!r}",
+        "day": draw.choice([f"day {operator} {day}", f"day not in ({day})", "day is null"]),
+        "tags": "tags is null",
+        "part": draw.choice([f"part = '{draw.randrange(8)}'", f"part > '{draw.randrange(8)}'"]),
+        "nan": draw.choice(["isnan(ratio)", "not isnan(ratio)"]),
+        "like": draw.choice(["\"group\" like 'a%'", "\"group\" not like '%z%'", "\"group\" like '_'"]),
+    }[leaf]
+
+
+def truth(lake: Lake, where: str) -> dict[str, int]:
+    """By file, how many rows DuckDB finds; files without any are left out."""
+    options = "hive_partitioning=true, hive_types={'part': VARCHAR}, union_by_name=true, filename=true"
+    files = f"'{lake.uri}/**/*.parquet', {options}"
+    # Not as a filter of the scan: pushed down to Parquet's bounds, which leave NaN out, DuckDB's loses rows.
+    rows = duckdb.sql(
+        f"select filename, count(*) filter (where {where}) as found from read_parquet({files}) group by 1"
+    ).fetchall()
+    return {str(name): int(count) for name, count in rows if count}
+
+
+def check(lake: Lake, table: TableLookup, where: str) -> None:
+    found = truth(lake, where)
+    total = sum(found.values())
+    left = table.prune(where)
+    assert left.rows[0] <= total <= left.rows[1], where
+    assert {Path(own).resolve() for own in found} <= {Path(own).resolve() for own in left.paths}, where
+    for fragment in left.fragments:
+        assert fragment.least <= found.get(fragment.path, 0) <= fragment.most
+    assert left.fragment_count + sum(own.fragments for own in left.receipt) == left.fragments_total
+    assert left.bytes + sum(own.bytes for own in left.receipt) == left.bytes_total
+    assert len(list(left.eliminations())) == left.fragments_total - left.fragment_count
+    about = table.estimate(where)
+    assert about.lower <= total <= about.upper, (where, total, about)
+    assert about.lower <= about.estimate <= about.upper
+    assert (about.guarantee == "exact") == (about.lower == about.upper)
+    assert table.count(where, lake.table, snapshot="version").count == total, where
+
+
+def check_index(table: TableLookup) -> None:
+    """The index says of each fragment what its stored profile does, however many commits it was carried through."""
+    version = table.version
+    assert version.index is not None
+    live = [entry for entry in version.fragments if entry.retired is None]
+    wanted = read_rows(Engine(no_spark, "auto"), table._objects, live)
+    reader = IndexReader(table._objects, version.index)
+    names = reader.fragments(("name",))["name"].to_pylist()
+    order = pa.array([names.index(name) for name in wanted.fragments["name"].to_pylist()], pa.int64())
+    everything = tuple(wanted.fragments.schema.names)
+    assert reader.fragments(everything).take(order).equals(wanted.fragments)
+    for leaf in table._leaves:
+        if leaf.field_id not in wanted.columns:
+            continue
+        cls = (
+            next((own.cls for own in [table.predicate(f'"{leaf.path}" is null').column]), None)
+            if not leaf.repeated
+            else None
+        )
+        if cls is None or cls.kind == "null":
+            continue
+        own = reader.column(leaf.field_id, cls)
+        for name, column in (("minimum", own.minimum), ("maximum", own.maximum)):
+            kept = wanted.columns[leaf.field_id][name].combine_chunks()
+            at = kept.type.get_field_index(cls.name)
+            expected = kept.flatten()[at].to_pylist() if at >= 0 else [None] * len(kept)
+            assert column.take(order).to_pylist() == expected
+        assert own.null_count.take(order).to_pylist() == wanted.columns[leaf.field_id]["null_count"].to_pylist()
+
+
+@pytest.mark.parametrize("seed", [0])
+def test_what_is_said_of_a_changing_table_is_true(tmp_path: Path, seed: int) -> None:
+    history(tmp_path, seed, commits=3, predicates=8)
+
+
+@pytest.mark.long
+@pytest.mark.parametrize("seed", range(1, 21))
+def test_what_is_said_of_a_changing_table_is_true_at_length(tmp_path: Path, seed: int) -> None:
+    history(tmp_path, seed, commits=14, predicates=20)
+
+
+def history(folder: Path, seed: int, commits: int, predicates: int) -> None:
+    lake = Lake(folder, random.Random(seed))
+    for partition in range(5):
+        lake.append(partition)
+    for _ in range(commits):
+        table = refreshed(lake)
+        check_index(table)
+        for _ in range(predicates):
+            check(lake, table, predicate(lake.draw))
+        lake.commit()
+        where = predicate(lake.draw)
+        assert table.count(where, lake.table).count == sum(truth(lake, where).values()), where
+
+
+def test_a_clustered_table_is_skipped(tmp_path: Path) -> None:
+    """Of data in order a selective predicate leaves less than a tenth of the files."""
+    folder = tmp_path / "lake"
+    folder.mkdir()
+    for number in range(30):
+        rows = pa.table(
+            {"id": range(number * 100, number * 100 + 100), "text": [f"{number:03d}-{at:03d}" for at in range(100)]}
+        )
+        pq.write_table(rows, folder / f"{number}.parquet")
+    config = MetastoreConfig(
+        root=str(tmp_path / "root"), tables=[TableConfig(name="t", uri=str(folder))], engine="auto"
+    )
+    refresh(config, config.tables[0], no_spark)
+    table = open_table(config.root, "t")
+    for where in ("id between 1210 and 1260", "id in (5, 7, 2999)", "text like '012-%'", "text = '029-050'"):
+        left = table.prune(where)
+        assert 1 <= left.fragment_count <= 3, where
+    expression = (pc.field("id") >= 1210) & (pc.field("id") <= 1260)
+    assert table.prune(expression).paths == [str(folder / "12.parquet")]
+    counted = table.count("id between 1200 and 1410", str(folder))
+    assert (counted.count, counted.fragments_read) == (211, 0)  # the lists say it
+    assert table.prune("id > 5000 or text is null").paths == []
+
+
+def test_names_literals_and_grammar_are_checked(tmp_path: Path) -> None:
+    lake = Lake(tmp_path)
+    lake.append(0)
+    table = refreshed(lake)
+    with pytest.raises(ColumnNotFoundError, match="no column 'prise'; did you mean 'price'"):
+        table.prune("prise > 1")
+    with pytest.raises(LiteralError, match="'x' is no value of column 'price' of table 't': give a decimal number"):
+        table.estimate("price > 'x'")
+    with pytest.raises(PredicateError, match="'price >' does not parse at character 7"):
+        table.prune("price >")
+    with pytest.raises(PredicateError, match="inside a list"):
+        table.prune("tags.element = 'x'")
+    with pytest.raises(PredicateError, match="cannot be asked"):
+        table.prune("lower(\"group\") = 'x'")
+    with pytest.raises(PredicateError, match="compares two columns"):
+        table.prune("id = price")
+
+
+def test_columns_that_come_go_and_are_renamed(tmp_path: Path) -> None:
+    """A column that a file was written without is null there, and one that came back is what it was."""
+    lake = Lake(tmp_path)
+    folder = lake.uri / "part=0"
+    folder.mkdir(parents=True)
+    pq.write_table(pa.table({"id": [1, 2], "old": ["x", "y"]}), folder / "0.parquet")
+    refreshed(lake)
+    pq.write_table(pa.table({"id": [3], "new": [1.5]}), folder / "1.parquet")
+    table = refreshed(lake)
+    assert [fragment.path[-9:] for fragment in table.prune("new is not null").fragments] == ["1.parquet"]
+    assert [fragment.path[-9:] for fragment in table.prune("new is null").fragments] == ["0.parquet"]
+    assert table.prune("old = 'x'").rows[1] == 2
+    for where in ("new is null", "old is null", "new > 1 or old > 'x'", "not (new > 1)"):
+        check(lake, table, where)
+    check_index(table)
+    (folder / "0.parquet").unlink()
+    table = refreshed(lake)
+    check_index(table)
+    with pytest.raises(ColumnNotFoundError):
+        table.prune("old = 'x'")
+
+
+def test_hidden_values_are_in_no_index(tmp_path: Path) -> None:
+    """Of a column that is hidden from now on, the index has counts only, and after a purge no file has its values."""
+    lake = Lake(tmp_path)
+    for partition in range(3):
+        folder = lake.uri / f"part={partition}"
+        folder.mkdir(parents=True)
+        pq.write_table(pa.table({"id": [partition], "secret": [f"s3cret{partition}"]}), folder / "0.parquet")
+    table = refreshed(lake)
+    assert table.prune("secret = 's3cret1'").fragment_count == 1
+    lake.options = {"columns": {"secret": {"values": "hidden"}}}
+    table = refreshed(lake)
+    left = table.prune("secret = 's3cret1'")
+    assert (left.fragment_count, left.rows) == (3, (0, 3))
+    assert table.prune("secret is null").fragment_count == 0
+    config = lake.config()
+    purge(Engine(no_spark, "auto"), VersionStore(ObjectStore(config.root), "t"), table.version.number)
+    for path in Path(config.root).rglob("*"):
+        assert not path.is_file() or b"s3cret" not in path.read_bytes(), path
+    check(lake, open_table(config.root, "t"), "secret = 's3cret1' and id < 2")
+
+
+def test_a_purge_leaves_nothing_of_what_went_and_expiry_no_file(tmp_path: Path) -> None:
+    lake = Lake(tmp_path)
+    for partition in range(4):
+        lake.append(partition)
+    refreshed(lake)
+    lake.files()[0].unlink()
+    table = refreshed(lake)
+    config = lake.config()
+    versions = VersionStore(ObjectStore(config.root), "t")
+    purge(Engine(no_spark, "auto"), versions, table.version.number)
+    table = open_table(config.root, "t")
+    assert table.version.index is not None
+    assert [file.rows for file in table.version.index.files] == [3]
+    check_index(table)
+    kept = {info.path for info in versions.objects.list("index")}
+    assert kept == set(table.version.index.paths())
+
+
+def test_an_index_that_is_other_than_the_profiles_is_found(tmp_path: Path) -> None:
+    lake = Lake(tmp_path)
+    for partition in range(3):
+        lake.append(partition)
+    table = refreshed(lake)
+    config = lake.config().model_copy(update={"engine": "auto"})
+    assert verify(config, lake.table, no_spark).is_right
+    assert table.version.index is not None
+    (path,) = table.version.index.paths()
+    found = Path(config.root) / "t" / path
+    whole = pq.ParquetFile(found)
+    rows = whole.read()
+    counts = [None if own is None else own + 1 for own in rows["null_count"].to_pylist()]
+    at = rows.schema.get_field_index("null_count")
+    with pq.ParquetWriter(found, rows.schema) as writer:
+        writer.write_table(rows.set_column(at, "null_count", pa.array(counts, pa.int64())))
+        writer.add_key_value_metadata({b"metastore.columns": whole.metadata.metadata[b"metastore.columns"]})
+    result = verify(config, lake.table, no_spark)
+    assert not result.is_right
+    assert {own.level for own in result.differences} == {"index"}
+
+
+def test_a_damaged_index_is_named(tmp_path: Path) -> None:
+    lake = Lake(tmp_path)
+    lake.append(0)
+    table = refreshed(lake)
+    assert table.version.index is not None
+    path = Path(lake.config().root) / "t" / table.version.index.files[0].path
+    path.write_bytes(path.read_bytes()[:-20])
+    with pytest.raises(CorruptionError, match=path.name):
+        open_table(lake.config().root, "t").prune("id > 1")
