@@ -102,7 +102,7 @@ def test_the_project_of_ones_own(own_project: Path) -> None:
     """Statistics hang below the asset that writes the table, day by day, and a check asks them."""
     told = json.loads(run_in(own_project, sys.executable, "-c", TWO_DAYS).splitlines()[0])
     first, second = (rows_of_day(own_project, day) for day in ("2024-01-01", "2024-01-02"))
-    assert told[2] == {"rows_add_up": True, "numbers_are_unique": True}
+    assert told[2] == {"consistent": True, "numbers_are_unique": True}
     assert told[3:] == [["2024-01-02", second], ["2024-01-02", second], [None, first + second]]
 
 
