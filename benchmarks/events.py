@@ -20,7 +20,7 @@ import pyarrow.parquet as pq
 from dagster import AssetRecordsFilter, DagsterInstance
 
 from benchmarks.report import Row
-from metastore_assets.assets.names import job_name, partitions_key, partitions_name
+from metastore_assets.assets.translator import MetastoreTranslator, names_of
 from metastore_assets.config import CONFIG_VARIABLE, load_config
 from metastore_assets.pipeline.refresh import refresh
 from metastore_assets.store.manifest import ProfileFiles
@@ -45,14 +45,15 @@ def run() -> list[Row]:
             DagsterInstance.local_temp(str(home)) as instance,
         ):
             definitions = runpy.run_module("metastore_assets.definitions")["defs"]
-            job = definitions.resolve_job_def(job_name("sales"))
+            names = names_of(load_config(folder / "metastore.yaml").table("sales"), MetastoreTranslator())
+            job = definitions.resolve_job_def(names.job)
             before = _megabytes(home)
             started, cpu = time.perf_counter(), time.process_time()
             job.execute_in_process(instance=instance, run_config=_QUIET)
             seconds, cpu = time.perf_counter() - started, time.process_time() - cpu
-            events = instance.get_materialized_partitions(partitions_key("sales"))
-            assert len(events) == len(instance.get_dynamic_partitions(partitions_name("sales"))) == partitions
-            page = instance.fetch_materializations(AssetRecordsFilter(partitions_key("sales")), limit=1)
+            events = instance.get_materialized_partitions(names.partitions)
+            assert len(events) == len(instance.get_dynamic_partitions(names.dynamic_partitions)) == partitions
+            page = instance.fetch_materializations(AssetRecordsFilter(names.partitions), limit=1)
             assert page.records[0].asset_materialization is not None
         # With the log of SQLite moved into the files.
         megabytes = _megabytes(home) - before

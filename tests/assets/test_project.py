@@ -273,6 +273,18 @@ def test_the_parts_are_the_whole(tmp_path: Path) -> None:
         build_metastore_assets(two, tables=["sails"])
 
 
+def test_long_names_are_no_problem(tmp_path: Path) -> None:
+    """Though a tag of Dagster has 63 characters at most; and a prefix that names cannot have is refused."""
+    names = ["a" * 99 + "b", "a" * 99 + "c"]
+    tables = [TableConfig(name=name, uri="u") for name in names]
+    graph = build_metastore_definitions(MetastoreConfig(root=str(tmp_path), tables=tables)).resolve_asset_graph()
+    tags = {graph.get(AssetKey([name, "statistics"])).tags["metastore/table"] for name in names}
+    assert len(tags) == 2
+    for prefix in ("eu/west", "", "über", "a.b"):
+        with pytest.raises(ConfigError, match="is to be of letters"):
+            MetastoreTranslator(prefix)
+
+
 def test_two_assets_of_a_table_need_two_keys(tmp_path: Path) -> None:
     class Same(MetastoreTranslator):
         def get_asset_key(self, asset: MetastoreAsset) -> AssetKey:
