@@ -2,40 +2,26 @@
 
 from __future__ import annotations
 
-import json
 import os
 import shutil
 import subprocess
 import sys
+from collections.abc import Iterator
 from datetime import date
+from importlib import import_module
 from pathlib import Path
 
 import pyarrow.parquet as pq
 import pytest
+from dagster import AssetKey, DagsterInstance
 from deltalake import DeltaTable
 
 from metastore_assets import open_table
 from metastore_assets.lookup.json import column_json
 
 EXAMPLES = Path(__file__).parents[1] / "examples"
-TWO_DAYS = """
-import json
-from dagster import AssetKey, DagsterInstance
-from own_project.definitions import defs
-
-definitions, told = defs(), []
-partitions, statistics = (AssetKey(["metastore", "orders", name]) for name in ("partitions", "statistics"))
-orders, day = AssetKey(["shop", "orders"]), "2024-01-02"
-with DagsterInstance.ephemeral() as instance:
-    for keys, own in (({orders}, "2024-01-01"), ({orders, partitions}, day), ({statistics}, None)):
-        job = definitions.resolve_implicit_global_asset_job_def().get_subset(asset_selection=keys)
-        result = job.execute_in_process(instance=instance, partition_key=own)
-        told.append({check.check_name: check.passed for check in result.get_asset_check_evaluations()})
-    for key, name in ((orders, "partition_row_count"), (partitions, "partition_row_count"), (statistics, "row_count")):
-        event = instance.get_latest_materialization_event(key).asset_materialization
-        told.append([event.partition, event.metadata[f"dagster/{name}"].value])
-print(json.dumps(told))
-"""
+DAYS = ("2024-01-01", "2024-01-02")
+TABLE = ("metastore", "orders")
 
 
 def test_the_user_defined_statistic(tmp_path: Path) -> None:
@@ -67,10 +53,12 @@ def test_the_user_defined_statistic(tmp_path: Path) -> None:
 
 
 @pytest.fixture
-def own_project(tmp_path: Path) -> Path:
-    """A copy of the project."""
+def own_project(tmp_path: Path) -> Iterator[Path]:
+    """A copy of the project, which is imported by nobody else."""
     ignored = shutil.ignore_patterns("__pycache__", "lake", "metastore", "dagster_home")
-    return shutil.copytree(EXAMPLES / "own-project", tmp_path / "own-project", ignore=ignored)
+    yield shutil.copytree(EXAMPLES / "own-project", tmp_path / "own-project", ignore=ignored)
+    for name in [name for name in sys.modules if name.partition(".")[0] == "own_project"]:
+        del sys.modules[name]
 
 
 def environment_of(project: Path) -> dict[str, str]:
@@ -98,12 +86,34 @@ def rows_of_day(project: Path, day: str) -> int:
     )
 
 
-def test_the_project_of_ones_own(own_project: Path) -> None:
+def test_the_project_of_ones_own(own_project: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """Statistics hang below the asset that writes the table, day by day, and a check asks them."""
-    told = json.loads(run_in(own_project, sys.executable, "-c", TWO_DAYS).splitlines()[0])
-    first, second = (rows_of_day(own_project, day) for day in ("2024-01-01", "2024-01-02"))
-    assert told[2] == {"consistent": True, "numbers_are_unique": True}
-    assert told[3:] == [["2024-01-02", second], ["2024-01-02", second], [None, first + second]]
+    for name in ("LAKE", "METASTORE"):
+        monkeypatch.delenv(name, raising=False)
+    monkeypatch.syspath_prepend(own_project)
+    definitions = import_module("own_project.definitions").defs()
+    orders, partitions, statistics = (
+        AssetKey(path) for path in (["shop", "orders"], [*TABLE, "partitions"], [*TABLE, "statistics"])
+    )
+    job = definitions.resolve_implicit_global_asset_job_def()
+    with DagsterInstance.ephemeral() as instance:
+        for keys, day in (({orders}, DAYS[0]), ({orders, partitions}, DAYS[1]), ({statistics}, None)):
+            own = job.get_subset(asset_selection=keys)
+            result = own.execute_in_process(instance=instance, partition_key=day)
+        checks = {check.check_name: check.passed for check in result.get_asset_check_evaluations()}
+        assert checks == {"consistent": True, "numbers_are_unique": True}
+        first, second = (rows_of_day(own_project, day) for day in DAYS)
+        for key, told in (
+            (orders, (DAYS[1], second)),
+            (partitions, (DAYS[1], second)),
+            (statistics, (None, first + second)),
+        ):
+            event = instance.get_latest_materialization_event(key)
+            assert event is not None
+            assert event.asset_materialization is not None
+            found = event.asset_materialization
+            name = "dagster/row_count" if found.partition is None else "dagster/partition_row_count"
+            assert (found.partition, found.metadata[name].value) == told
 
 
 def test_dg_checks_the_project(own_project: Path) -> None:
@@ -115,5 +125,5 @@ def test_dg_checks_the_project(own_project: Path) -> None:
 def test_the_project_runs_as_its_page_says(own_project: Path) -> None:
     """The script from its first line to its last."""
     printed = run_in(own_project, "./run.sh")
-    rows = sum(rows_of_day(own_project, day) for day in ("2024-01-01", "2024-01-02"))
+    rows = sum(rows_of_day(own_project, day) for day in DAYS)
     assert f"orders  {rows} rows, version" in printed

@@ -43,44 +43,44 @@ days = st.dates(date(2023, 10, 1), date(2024, 5, 1))
 
 
 @given(st.sets(days, max_size=20))
-def test_days_are_days(chosen: set[date]) -> None:
+def test_days_are_days(instance: DagsterInstance, chosen: set[date]) -> None:
     """Those that the definition has, and no others; whether the day is one column or three."""
-    with DagsterInstance.ephemeral() as instance:
-        there = {day for day in chosen if START <= day < END}
-        for mapping, key in (
-            (TablePartitions(DAILY), lambda day: f"day={day}"),
-            (
-                TablePartitions(DAILY, "y={:%Y}/m={:%m}/d={:%d}"),
-                lambda day: f"y={day.year}/m={day.month}/d={day.day}",
-            ),
-        ):
-            keys = {day: key(day) for day in chosen}
-            if chosen and not there:
-                with pytest.raises(ConfigError, match="none of the table's"):
-                    mapping.correspondence(keys.values(), instance)
-                continue
-            found = mapping.correspondence(keys.values(), instance)
-            assert found.told == {keys[day]: day.isoformat() for day in there}
-            assert found.key == {told: key for key, told in found.told.items()}
-            assert set(found.left) == {keys[day] for day in chosen - there}
+    there = {day for day in chosen if START <= day < END}
+    for mapping, key in (
+        (TablePartitions(DAILY), lambda day: f"day={day}"),
+        (
+            TablePartitions(DAILY, "y={:%Y}/m={:%m}/d={:%d}"),
+            lambda day: f"y={day.year}/m={day.month}/d={day.day}",
+        ),
+    ):
+        keys = {day: key(day) for day in chosen}
+        if chosen and not there:
+            with pytest.raises(ConfigError, match="none of the table's"):
+                mapping.correspondence(keys.values(), instance)
+            continue
+        found = mapping.correspondence(keys.values(), instance)
+        assert found.told == {keys[day]: day.isoformat() for day in there}
+        assert found.key == {told: key for key, told in found.told.items()}
+        assert set(found.left) == {keys[day] for day in chosen - there}
 
 
 @given(st.sets(st.tuples(days, st.sampled_from(["FR", "Île-de-France", "a/b", "x", "DE", None])), min_size=1))
-def test_of_several_dimensions_each_has_its_own(chosen: set[tuple[date, str | None]]) -> None:
+def test_of_several_dimensions_each_has_its_own(
+    instance: DagsterInstance, chosen: set[tuple[date, str | None]]
+) -> None:
     """The columns are in the table's order, Dagster's dimensions in theirs; values are encoded in the table's key."""
     definition = MultiPartitionsDefinition({"when": DAILY, "country": COUNTRIES})
     mapping = TablePartitions(definition, "land={country}/day={when}")
     there = {(day, land) for day, land in chosen if START <= day < END and land in COUNTRIES.get_partition_keys()}
     keys = {(day, land): encode_partition_key([("land", land), ("day", str(day))]) for day, land in chosen}
-    with DagsterInstance.ephemeral() as instance:
-        if not there:
-            with pytest.raises(ConfigError):
-                mapping.correspondence(keys.values(), instance)
-            return
-        found = mapping.correspondence(keys.values(), instance)
-        expected = {keys[day, land]: {"when": str(day), "country": land} for day, land in there}
-        assert {key: dict(MultiPartitionKey.keys_by_dimension.fget(own)) for key, own in found.told.items()} == expected  # type: ignore[attr-defined,arg-type]
-        assert set(definition.get_partition_keys()) >= set(found.key)
+    if not there:
+        with pytest.raises(ConfigError):
+            mapping.correspondence(keys.values(), instance)
+        return
+    found = mapping.correspondence(keys.values(), instance)
+    expected = {keys[day, land]: {"when": str(day), "country": land} for day, land in there}
+    assert {key: dict(MultiPartitionKey.keys_by_dimension.fget(own)) for key, own in found.told.items()} == expected  # type: ignore[attr-defined,arg-type]
+    assert set(definition.get_partition_keys()) >= set(found.key)
 
 
 @pytest.mark.parametrize(
