@@ -18,6 +18,7 @@ from dagster import (
     TimeWindowPartitionsDefinition,
     partition_loading_context,
 )
+from dagster._core.storage.tags import MULTIDIMENSIONAL_PARTITION_PREFIX
 
 from metastore_assets.errors import ConfigError
 from metastore_assets.formats.partition_keys import decode_partition_key
@@ -77,6 +78,13 @@ class TablePartitions:
                 "the values, or a definition that has them"
             )
         return Correspondence(found, taken, tuple(left))
+
+    def tags(self, partition: str) -> Mapping[str, str]:
+        """Tags that an event of a partition of the definition has, for Dagster to know its dimensions by."""
+        if not isinstance(self.partitions_def, MultiPartitionsDefinition):
+            return {}
+        key = self.partitions_def.get_partition_key_from_str(partition)
+        return {f"{MULTIDIMENSIONAL_PARTITION_PREFIX}{name}": own for name, own in key.keys_by_dimension.items()}
 
     @property
     def _definition(self) -> str:

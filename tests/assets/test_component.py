@@ -72,6 +72,16 @@ def test_yaml_says_what_a_translator_would() -> None:
     assert {"of": "sales-partitions", "metastore/table": "lake.sales"}.items() <= node.tags.items()
 
 
+def test_yaml_may_say_other_keys() -> None:
+    """Then dependencies, the job and the sensor go by these."""
+    definitions = loaded({"translation": {"key": "quality/{{ kind }}_of_{{ table }}"}})
+    graph = definitions.resolve_asset_graph()
+    node = graph.get(AssetKey(["quality", "statistics_of_sales"]))
+    assert node.parent_keys == {AssetKey(["quality", "partitions_of_sales"])}
+    selected = definitions.resolve_job_def("sales_refresh").asset_layer.selected_asset_keys
+    assert AssetKey(["quality", "statistics_of_sales"]) in selected
+
+
 def test_yaml_names_a_translator() -> None:
     """Which the component's own words come over."""
     own = f"{__name__}:Mine"

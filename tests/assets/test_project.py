@@ -10,6 +10,7 @@ from dagster import (
     AssetExecutionContext,
     AssetKey,
     AssetMaterialization,
+    AssetRecordsFilter,
     AssetsDefinition,
     AutomationCondition,
     DagsterInstance,
@@ -18,6 +19,8 @@ from dagster import (
     EnvVar,
     ExecuteInProcessResult,
     MaterializeResult,
+    MultiPartitionsDefinition,
+    StaticPartitionsDefinition,
     TableSchema,
     asset,
     build_sensor_context,
@@ -195,6 +198,33 @@ def test_a_key_that_no_partition_has_is_said(tmp_path: Path, instance: DagsterIn
     with pytest.raises(Exception, match="none of the table's 1 partitions is one of DailyPartitionsDefinition"):
         commit(definitions, instance)
     assert open_table(str(tmp_path / "metastore"), "sales").version.row_count == 2
+
+
+def test_of_two_dimensions(tmp_path: Path, instance: DagsterInstance) -> None:
+    """A partition of the table is one of a day and a country; Dagster knows it by both."""
+    both = MultiPartitionsDefinition({"day": DAYS, "land": StaticPartitionsDefinition(["FR", "DE"])})
+
+    class ByBoth(MetastoreTranslator):
+        def get_partitions(self, table: TableConfig) -> TablePartitions:
+            return TablePartitions(both)
+
+    days = ["2024-01-01", "2024-01-02", "2024-01-02"]
+    rows = pa.table({"land": ["FR", "FR", "DE"], "day": days, "amount": [1, 2, 3]})
+    write_deltalake(tmp_path / "sales", rows, partition_by=["land", "day"])
+    definitions = build_metastore_definitions(config(tmp_path), translator=ByBoth())
+    result = commit(definitions, instance)
+    assert told(instance, result, PARTITIONS) == {"2024-01-01|FR": 1, "2024-01-02|FR": 1, "2024-01-02|DE": 1}
+    assert instance.get_materialized_partitions(PARTITIONS) == set(told(instance, result, PARTITIONS))
+    (event,) = instance.fetch_materializations(
+        AssetRecordsFilter(PARTITIONS, asset_partitions=["2024-01-01|FR"]), limit=2
+    ).records
+    assert event.asset_materialization is not None
+    assert event.asset_materialization.tags is not None
+    assert event.asset_materialization.tags["dagster/partition/land"] == "FR"
+    result = materialize(definitions, instance, PARTITIONS, partition="2024-01-02|DE")
+    assert told(instance, result, PARTITIONS) == {"2024-01-02|DE": 1}
+    result = materialize(definitions, instance, PARTITIONS, partition="2024-01-01|DE")
+    assert told(instance, result, PARTITIONS) == {"2024-01-01|DE": 0}
 
 
 class House(MetastoreTranslator):
