@@ -7,10 +7,13 @@ from __future__ import annotations
 
 import json
 import sys
-from collections.abc import Mapping, Sequence
-from typing import Any, Protocol
+from collections.abc import Callable, Mapping, Sequence
+from typing import TYPE_CHECKING, Any, Protocol
 
 import click
+
+if TYPE_CHECKING:
+    from metastore_assets.cli.page import Page
 
 Answer = Mapping[str, Any]
 """A JSON object."""
@@ -86,6 +89,9 @@ class Output(Protocol):
 
     def verified(self, result: Answer) -> None:
         """What was compared with the table, and what differs."""
+
+    def answer(self, document: object, draw: Callable[[Page], None]) -> None:
+        """A document for programs, which people see as `draw` prints it."""
 
     def checked(self, result: Answer) -> None:
         """What became of trying the laws of a user-defined statistic."""
@@ -178,6 +184,10 @@ class JsonOutput:
     def verified(self, result: Answer) -> None:
         """An object."""
         _write(result)
+
+    def answer(self, document: object, draw: Callable[[Page], None]) -> None:
+        """The document."""
+        _write(document)
 
     def checked(self, result: Answer) -> None:
         """An object."""

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 
 from metastore_assets.cli.backfill_page import print_backfill
 from metastore_assets.cli.bars_page import print_bins, print_top
@@ -194,6 +194,10 @@ class TerminalOutput:
             self._page.line(Styled(f"{place}: {row['statistic']}: {numbers}", "red"))
         for row in result["unreadable"]:
             self._page.line(Styled(f"  {text.printable(row['path'])}: {text.printable(row['message'])}", "red"))
+
+    def answer(self, document: object, draw: Callable[[Page], None]) -> None:
+        """Whatever is drawn."""
+        draw(self._page)
 
     def checked(self, result: Answer) -> None:
         """One line, and the data on which a law does not hold."""

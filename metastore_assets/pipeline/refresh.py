@@ -24,6 +24,7 @@ from metastore_assets.errors import (
     WorkerEndedError,
 )
 from metastore_assets.formats import Memory, open_table_format
+from metastore_assets.history import keep_history
 from metastore_assets.lists import list_changes
 from metastore_assets.pipeline.assemble import next_version
 from metastore_assets.pipeline.decisions import settled
@@ -160,7 +161,8 @@ def refresh(
                     continue
                 versions.clear_pending()
                 with suppress(StoreError):  # what this leaves, the next refresh removes, or `expire`, which tells why
-                    versions.drop_outdated(new.number, config.keep_versions, _GRACE)
+                    outdated = keep_history(versions, plan.base, new, config.keep_versions, _GRACE)
+                    versions.drop_outdated(outdated + config.keep_versions, config.keep_versions, _GRACE)
             return result_of(plan, new, lists, len(read), started, meter)
     raise MetastoreError(
         f"table {table.name!r} changed during each of {_ATTEMPTS} attempts to refresh it; what was profiled is kept, "
