@@ -7,6 +7,7 @@ from pathlib import Path
 import pyarrow as pa
 import pytest
 from dagster import (
+    AllPartitionMapping,
     AssetExecutionContext,
     AssetKey,
     AssetMaterialization,
@@ -15,13 +16,19 @@ from dagster import (
     AutomationCondition,
     DagsterInstance,
     DailyPartitionsDefinition,
+    DefaultSensorStatus,
     Definitions,
     EnvVar,
     ExecuteInProcessResult,
     MaterializeResult,
+    MonthlyPartitionsDefinition,
     MultiPartitionsDefinition,
+    PartitionMapping,
+    PartitionsDefinition,
     StaticPartitionsDefinition,
     TableSchema,
+    TimeWindowPartitionMapping,
+    TimeWindowPartitionsDefinition,
     asset,
     build_sensor_context,
 )
@@ -287,6 +294,36 @@ def pools(definitions: Definitions) -> set[str]:
     }
 
 
+@pytest.mark.parametrize("own", [None, TablePartitions(DAYS)], ids=["keys of the table", "days"])
+@pytest.mark.parametrize(
+    "above",
+    [None, DAYS, MonthlyPartitionsDefinition("2024-01-01"), StaticPartitionsDefinition(["a", "b"])],
+    ids=["none", "days", "months", "names"],
+)
+def test_the_asset_above_has_any_partitions(
+    tmp_path: Path, above: PartitionsDefinition | None, own: TablePartitions | None
+) -> None:
+    """Or none; names and times say what follows from what, or the translator does."""
+
+    class Ours(ByDay):
+        def get_partitions(self, table: TableConfig) -> TablePartitions | None:
+            return own
+
+        def get_partition_mapping(self, table: TableConfig) -> PartitionMapping | None:
+            return AllPartitionMapping() if isinstance(above, StaticPartitionsDefinition) else None
+
+    @asset(key=RAW, partitions_def=above)
+    def sales() -> None: ...
+
+    definitions = Definitions.merge(
+        Definitions(assets=[sales]), build_metastore_definitions(config(tmp_path), translator=Ours())
+    )
+    Definitions.validate_loadable(definitions)
+    mapping = definitions.resolve_asset_graph().get_partition_mapping(PARTITIONS, RAW)
+    by_time = isinstance(above, TimeWindowPartitionsDefinition) and own is not None
+    assert isinstance(mapping, TimeWindowPartitionMapping if by_time else AllPartitionMapping)
+
+
 def test_the_parts_are_the_whole(tmp_path: Path) -> None:
     """Assets and sensors one by one are what all definitions are; of some tables only, what is named."""
     two = config(tmp_path)
@@ -295,6 +332,8 @@ def test_the_parts_are_the_whole(tmp_path: Path) -> None:
         assets=build_metastore_assets(two, tables=["sales"]), sensors=[build_commit_sensor("sales", two)]
     ).get_repository_def()
     whole = build_metastore_definitions(two, tables=["sales"]).get_repository_def()
+    stopped = build_commit_sensor("sales", two, default_status=DefaultSensorStatus.STOPPED)
+    assert (stopped.default_status, stopped.name) == (DefaultSensorStatus.STOPPED, "sales_commits")
     assert parts.asset_graph.get_all_asset_keys() == whole.asset_graph.get_all_asset_keys()
     assert [sensor.name for sensor in parts.sensor_defs] == [sensor.name for sensor in whole.sensor_defs]
     assert parts.has_job("sales_refresh")
