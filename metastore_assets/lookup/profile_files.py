@@ -119,10 +119,10 @@ class ProfileReader:
         with self._reading(self._files.states):
             file = self._objects.open_parquet(self._files.states)
             for group in range(file.metadata.num_row_groups):
-                names = file.read_row_group(group, columns=["section", "field_id"], use_threads=False).to_pylist()
+                names = file.read_row_group(group, columns=["section", "field_id"]).to_pylist()
                 wanted = {"section": self._files.section, "field_id": field_id}
                 if wanted in names:
-                    sketches = file.read_row_group(group, columns=list(_SKETCH), use_threads=False)
+                    sketches = file.read_row_group(group, columns=list(_SKETCH))
                     row = sketches.slice(names.index(wanted), 1)
                     (digest,) = digests_of(row.combine_chunks())
                     moments = row["moments"][0].as_py()
@@ -138,7 +138,7 @@ class ProfileReader:
             return None
         with self._reading(self._files.histograms):
             # By name the reader takes every column whose dotted path begins so.
-            return histograms_of(self._histograms.read(columns=[written], use_threads=False).select([written]))[written]
+            return histograms_of(self._histograms.read(columns=[written]).select([written]))[written]
 
     @cached_property
     def _positions(self) -> dict[str, int]:
@@ -179,7 +179,7 @@ class ProfileReader:
     def _group(self, index: int) -> pa.Table:
         with self._reading(self._files.statistics):
             if index not in self._groups:
-                self._groups[index] = self._statistics.read_row_group(index, use_threads=False)
+                self._groups[index] = self._statistics.read_row_group(index)
             return self._groups[index]
 
     def _parts_with(self, field_id: str) -> Iterator[SectionReader]:

@@ -147,7 +147,7 @@ def _find(objects: ObjectStore, path: str, wanted: Sequence[Any]) -> pa.Table:
             for number in range(file.num_row_groups)
             if _may_have(file.metadata.row_group(number).column(0).statistics, keys)
         ]
-        table = file.read_row_groups(groups, use_threads=False)
+        table = file.read_row_groups(groups)
         return table.filter(pc.is_in(table.column(0), value_set=keys))
 
 
