@@ -31,6 +31,7 @@ HEAVY = (
     "pyiceberg",
     "pyspark",
     "rich",
+    "sqlglot",
 )
 
 

@@ -10,7 +10,6 @@ from typing import TYPE_CHECKING, Literal, Protocol, cast
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from metastore_assets.config import TableConfig
 from metastore_assets.index import IndexReader
 from metastore_assets.lookup.estimate import ColumnKnowledge, Estimate, estimate_rows
 from metastore_assets.lookup.missing import files_there
@@ -28,6 +27,7 @@ if TYPE_CHECKING:
 
     from pyspark.sql import DataFrame, SparkSession
 
+    from metastore_assets.config import TableConfig
     from metastore_assets.lookup.table import TableLookup
 
 
@@ -137,7 +137,11 @@ class FilteredAnswers:
         return cast("DataFrame", found)
 
     def _table_config(self, table: str | TableConfig) -> TableConfig:
-        return TableConfig(name=self._version.table, uri=table) if isinstance(table, str) else table
+        if not isinstance(table, str):
+            return table
+        from metastore_assets.config import TableConfig
+
+        return TableConfig(name=self._version.table, uri=table)
 
     def _knowledge(self, column: Column) -> ColumnKnowledge:
         return _Knowledge(self, column.path)
