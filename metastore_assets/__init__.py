@@ -3,6 +3,11 @@
 >>> from metastore_assets import open_table
 >>> orders = open_table("s3://bucket/metastore", "orders")      # doctest: +SKIP
 >>> orders.top("o_orderstatus", n=3).values                     # doctest: +SKIP
+
+In a Dagster project:
+
+>>> from metastore_assets import build_metastore_definitions
+>>> defs = build_metastore_definitions("metastore.yaml")        # doctest: +SKIP
 """
 
 from __future__ import annotations
@@ -11,17 +16,56 @@ from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
+    from metastore_assets.assets.component import MetastoreComponent
+    from metastore_assets.assets.fetch import fetch_column_statistics
+    from metastore_assets.assets.partition_mapping import TablePartitions
+    from metastore_assets.assets.project import (
+        build_commit_sensor,
+        build_metastore_assets,
+        build_metastore_definitions,
+    )
+    from metastore_assets.assets.translator import MetastoreAsset, MetastoreTranslator
+    from metastore_assets.config import MetastoreConfig, TableConfig, load_config
     from metastore_assets.lookup import Metastore, open_table
     from metastore_assets.statistics.user_defined.kinds import FrequencyStatistic, MergeableStatistic
 
-__all__ = ["FrequencyStatistic", "MergeableStatistic", "Metastore", "__version__", "open_table"]
+__all__ = [
+    "FrequencyStatistic",
+    "MergeableStatistic",
+    "Metastore",
+    "MetastoreAsset",
+    "MetastoreComponent",
+    "MetastoreConfig",
+    "MetastoreTranslator",
+    "TableConfig",
+    "TablePartitions",
+    "__version__",
+    "build_commit_sensor",
+    "build_metastore_assets",
+    "build_metastore_definitions",
+    "fetch_column_statistics",
+    "load_config",
+    "open_table",
+]
 
 _ROOMS = {
     "FrequencyStatistic": "statistics.user_defined.kinds",
     "MergeableStatistic": "statistics.user_defined.kinds",
     "Metastore": "lookup",
+    "MetastoreAsset": "assets.translator",
+    "MetastoreComponent": "assets.component",
+    "MetastoreConfig": "config",
+    "MetastoreTranslator": "assets.translator",
+    "TableConfig": "config",
+    "TablePartitions": "assets.partition_mapping",
+    "build_commit_sensor": "assets.project",
+    "build_metastore_assets": "assets.project",
+    "build_metastore_definitions": "assets.project",
+    "fetch_column_statistics": "assets.fetch",
+    "load_config": "config",
     "open_table": "lookup",
 }
+_NEEDS_DAGSTER = ("assets.",)
 
 
 def __getattr__(name: str) -> Any:
@@ -31,6 +75,11 @@ def __getattr__(name: str) -> Any:
 
         return version("metastore-assets")
     if name in _ROOMS:
+        if _ROOMS[name].startswith(_NEEDS_DAGSTER):
+            from metastore_assets.extras import extra
+
+            with extra("dagster", "the definitions of a Dagster project"):
+                import_module("dagster")
         return getattr(import_module(f"metastore_assets.{_ROOMS[name]}"), name)
     raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
 

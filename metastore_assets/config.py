@@ -10,6 +10,7 @@ from typing import Any, Literal
 
 from pydantic import (
     Field,
+    PrivateAttr,
     SecretStr,
     ValidationError,
     field_validator,
@@ -32,6 +33,7 @@ from metastore_assets.config_table import CatalogConfig as CatalogConfig
 from metastore_assets.config_table import SensorConfig as SensorConfig
 from metastore_assets.config_table import TableConfig as TableConfig
 from metastore_assets.config_table import listed
+from metastore_assets.config_variables import Variables, has_reference
 from metastore_assets.errors import ConfigError
 from metastore_assets.messages import close_names
 
@@ -42,12 +44,16 @@ _SQLITE = "sqlite:///"
 
 
 class MetastoreConfig(ConfigModel):
-    """The whole of `metastore.yaml`."""
+    """The whole of `metastore.yaml`.
+
+    Texts in it may refer to variables of the environment, as `${VAR}` or `${VAR:-default}`; one that is made in Python
+    may hold Dagster's `EnvVar`. They, and relative paths, are as written until `resolved`.
+    """
 
     root: str = Field(min_length=1)
-    storage_options: dict[str, str] = Field(default_factory=dict)
+    storage_options: dict[str, str] = Field(default_factory=dict, repr=False)
     """Object-store settings of `root` (`aws_endpoint`, `aws_region`, …), as obstore names them."""
-    spark: dict[str, Any] = Field(default_factory=dict)
+    spark: dict[str, Any] = Field(default_factory=dict, repr=False)
     engine: Literal["spark", "auto"] = "spark"
     """`spark` reads the files of tables on Spark, always; `auto` reads few small ones without."""
     keep_versions: int = Field(default=100, ge=1)
@@ -63,6 +69,8 @@ class MetastoreConfig(ConfigModel):
     hidden_key: SecretStr | None = None
     """What hidden values are hashed with, unless `$METASTORE_HIDDEN_KEY` is set; else a key is kept in `root`."""
     tables: list[TableConfig] = Field(default_factory=list)
+    _folder: Path | None = PrivateAttr(None)
+    _is_resolved: bool = PrivateAttr(False)
 
     @field_validator("allow", mode="before")
     @classmethod
@@ -72,8 +80,8 @@ class MetastoreConfig(ConfigModel):
     @field_validator("hidden_key")
     @classmethod
     def _long_enough(cls, value: SecretStr | None) -> SecretStr | None:
-        if value is not None and len(value) < LEAST_KEY:
-            raise ValueError(f"at least {LEAST_KEY} characters, drawn at random, such as `openssl rand -hex 32` prints")
+        if value is not None and not has_reference(value.get_secret_value()):
+            _check_key(value)
         return value
 
     @model_validator(mode="after")
@@ -91,11 +99,7 @@ class MetastoreConfig(ConfigModel):
             if isinstance(table.catalog, str) and table.catalog not in (EMBEDDED_CATALOG, *self.catalogs):
                 there = ", ".join([*self.catalogs, EMBEDDED_CATALOG])
                 raise ValueError(f"table {table.name!r} is in the catalog {table.catalog!r}; there are: {there}")
-            if table.catalog == EMBEDDED_CATALOG and EMBEDDED_CATALOG not in self.catalogs and "://" in self.root:
-                raise ValueError(
-                    f"table {table.name!r} is in the catalog {EMBEDDED_CATALOG!r}, which a root in an object store "
-                    "has not: name one under catalogs"
-                )
+        _check_embedded(self)
         return self
 
     def table(self, name: str) -> TableConfig:
@@ -108,19 +112,70 @@ class MetastoreConfig(ConfigModel):
             + (close_names(name, [table.name for table in self.tables], "; there are: {}") or ", which has no tables")
         )
 
+    def located(self) -> MetastoreConfig:
+        """The configuration with relative paths made absolute, and what is said of all tables said of each.
 
-def load_config(explicit: str | os.PathLike[str] | None = None) -> MetastoreConfig:
-    """Read and validate the configuration. Relative paths in it are relative to the file. Raises ConfigError."""
+        They are relative to the file that the configuration was read from, or else to the current folder. References
+        to variables stay: so it may be shown to anybody, and is there where the variables are not.
+        """
+        return _located(self, self._folder or Path.cwd())
+
+    def resolved(self, environment: Mapping[str, str] | None = None) -> MetastoreConfig:
+        """The configuration as it counts: located, and with the variables' values, of this process if need be.
+
+        What is resolved stays as it is. Raises ConfigError where a variable is not set.
+        """
+        if self._is_resolved:
+            return self
+        try:
+            config = Variables(os.environ if environment is None else environment).resolved(self)
+            if config.hidden_key is not None:
+                _check_key(config.hidden_key)
+            _check_embedded(config)
+        except ValueError as error:
+            raise ConfigError(str(error)) from None
+        located = config.located()
+        located._is_resolved, located._folder = True, None
+        return located
+
+
+def read_config(explicit: str | os.PathLike[str] | None = None) -> MetastoreConfig:
+    """Read and validate the configuration, as it is written. Raises ConfigError."""
     path = config_path(explicit)
     raw = read_mapping(path)
     try:
         config = MetastoreConfig.model_validate(raw)
     except ValidationError as error:
         raise ConfigError(f"{path}: {explain(raw, error, MetastoreConfig)}") from None
-    return _resolve(config, path.parent)
+    config._folder = path.parent
+    return config
 
 
-def _resolve(config: MetastoreConfig, folder: Path) -> MetastoreConfig:
+def load_config(explicit: str | os.PathLike[str] | None = None) -> MetastoreConfig:
+    """The configuration of a file, resolved; relative paths in it are relative to the file. Raises ConfigError."""
+    path = config_path(explicit)
+    config = read_config(path)
+    try:
+        return config.resolved()
+    except ConfigError as error:
+        raise ConfigError(f"{path}: {error}") from None
+
+
+def _check_key(value: SecretStr) -> None:
+    if len(value) < LEAST_KEY:
+        raise ValueError(f"at least {LEAST_KEY} characters, drawn at random, such as `openssl rand -hex 32` prints")
+
+
+def _check_embedded(config: MetastoreConfig) -> None:
+    for table in config.tables:
+        if table.catalog == EMBEDDED_CATALOG and EMBEDDED_CATALOG not in config.catalogs and "://" in config.root:
+            raise ValueError(
+                f"table {table.name!r} is in the catalog {EMBEDDED_CATALOG!r}, which a root in an object store "
+                "has not: name one under catalogs"
+            )
+
+
+def _located(config: MetastoreConfig, folder: Path) -> MetastoreConfig:
     def resolved(relocate: Mapping[str, str]) -> dict[str, str]:
         return {old: _absolute(new, folder) for old, new in relocate.items()}
 
@@ -156,6 +211,7 @@ def _catalogs(config: MetastoreConfig, root: str, folder: Path) -> dict[str, Cat
 
 
 def _absolute(uri: str, folder: Path) -> str:
-    if "://" in uri:
+    # What begins with a variable may be absolute or not.
+    if "://" in uri or uri.startswith("${"):
         return uri
     return os.path.normpath(folder / Path(uri).expanduser())

@@ -8,6 +8,9 @@ from typing import Annotated, Any, Literal, Self
 
 from pydantic import BaseModel, BeforeValidator, ConfigDict, PrivateAttr, field_validator, model_validator
 
+from metastore_assets.config_check_entries import ColumnChecks
+from metastore_assets.config_variables import as_written
+
 FREQUENCY_LIMIT = 131_072
 """Distinct values, about, up to which `frequencies: auto` lists a column's values; beyond, how many is estimated."""
 NEAR_UNIQUE_FROM = 65_536
@@ -23,7 +26,13 @@ _TOP = re.compile(r"top\(([1-9][0-9]{0,8})\)")
 class ConfigModel(BaseModel):
     """A part of the configuration: frozen, and without keys that nobody knows."""
 
-    model_config = ConfigDict(extra="forbid", frozen=True)
+    # What was put in may be a secret.
+    model_config = ConfigDict(extra="forbid", frozen=True, hide_input_in_errors=True)
+
+    @model_validator(mode="before")
+    @classmethod
+    def _references_as_written(cls, value: Any) -> Any:
+        return as_written(value)
 
 
 def _references(value: Any) -> Any:
@@ -124,12 +133,15 @@ class KeptPolicy(ConfigModel):
             own = {"algorithm": "lists" if what == "listed" else "fingerprints"}
         else:
             own = {"frequencies": "listed" if what == "listed" else "estimated"}
-        policy = KeptPolicy(**{**self.model_dump(), **own})
+        policy = KeptPolicy(**{**self.model_dump(include=set(KeptPolicy.model_fields)), **own})
         return policy if self._hash_key is None else policy.keyed(self._hash_key)
 
 
 class ColumnPolicy(KeptPolicy):
     """What is configured for one column. Absent keys fall back to the table's `default` policy, then to defaults."""
+
+    checks: ColumnChecks = ()
+    """What has to be true of the column's values. No policy: what is kept does not depend on them."""
 
     @model_validator(mode="before")
     @classmethod

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from datetime import date, datetime
 from typing import Any, Literal
 
@@ -15,6 +15,7 @@ from pydantic import (
     model_validator,
 )
 
+from metastore_assets.config_check_entries import NamedCheck, TableChecks, named_checks
 from metastore_assets.config_policy import ColumnPolicy, ConfigModel, References
 
 _NAME = re.compile(r"[A-Za-z][A-Za-z0-9_-]{0,99}")
@@ -29,7 +30,7 @@ class SensorConfig(ConfigModel):
 class CatalogConfig(ConfigModel):
     """An Iceberg catalog: its kind, and whatever properties pyiceberg takes for it (`uri`, `warehouse`, `token`, …)."""
 
-    model_config = ConfigDict(extra="allow", frozen=True)
+    model_config = ConfigDict(extra="allow", frozen=True, hide_input_in_errors=True)
 
     type: Literal["sql", "rest", "glue", "hive"]
     name: str = ""
@@ -39,6 +40,10 @@ class CatalogConfig(ConfigModel):
     def properties(self) -> dict[str, str]:
         """All keys but the kind and the name, as pyiceberg takes them."""
         return {key: str(_text(value)) for key, value in (self.model_extra or {}).items()}
+
+    def __repr_args__(self) -> Iterable[tuple[str | None, Any]]:
+        """Kind and name: properties may be secrets."""
+        return [("type", self.type), ("name", self.name)]
 
 
 class TableConfig(ConfigModel):
@@ -53,7 +58,7 @@ class TableConfig(ConfigModel):
     """Namespace and name in the catalog, with dots between: `db.sales`."""
     format: Literal["delta", "files", "iceberg", "hudi"] | None = None
     """Detected from what lies at `uri` when absent."""
-    storage_options: dict[str, str] = Field(default_factory=dict)
+    storage_options: dict[str, str] = Field(default_factory=dict, repr=False)
     """Object-store settings for the table itself, as the format's library names them (`aws_region`, …)."""
     at: str | None = None
     """The state that is meant: a version (Delta), a branch, tag or snapshot id (Iceberg), an instant (Hudi), or a time
@@ -76,6 +81,8 @@ class TableConfig(ConfigModel):
     """Policy by column (dotted leaf path). The key `default` is the policy of every column not named."""
     statistics: References = ()
     """User-defined statistics of all columns of the types that they are for, where `columns` says nothing else."""
+    checks: TableChecks = ()
+    """What has to be true of the table; those of columns are under `columns`."""
     sensor: SensorConfig = SensorConfig()
     _hidden_key: bytes | None = PrivateAttr(None)
 
@@ -144,6 +151,17 @@ class TableConfig(ConfigModel):
                 )
         return self
 
+    @model_validator(mode="after")
+    def _checks_have_names(self) -> TableConfig:
+        if "default" in self.columns and self.columns["default"].checks:
+            raise ValueError("columns.default.checks: a check is of one column: give it under the column's name")
+        self.named_checks()
+        return self
+
+    def named_checks(self) -> list[NamedCheck]:
+        """All checks of the table and of its columns, in the order of the configuration."""
+        return named_checks(self.checks, {column: policy.checks for column, policy in self.columns.items()})
+
     def policy(self, column: str) -> ColumnPolicy:
         """The policy of the column with this dotted leaf path: its own keys over `default`'s over the built-in ones.
 
@@ -154,7 +172,7 @@ class TableConfig(ConfigModel):
             policy = policy.model_copy(update={"statistics": self.statistics})
         own = self.columns.get(column) if column != "default" else None
         if own is not None:
-            policy = policy.model_copy(update={key: getattr(own, key) for key in own.model_fields_set})
+            policy = policy.model_copy(update={key: getattr(own, key) for key in own.model_fields_set - {"checks"}})
         # What is inside a column is as hidden as the column.
         if any(each.values == "hidden" and column.startswith(f"{name}.") for name, each in self.columns.items()):
             policy = policy.model_copy(update={"values": "hidden"})

@@ -11,6 +11,7 @@ PACKAGES = {
     "avro": ("fastavro",),
     "dagster": ("dagster",),
     "delta": ("pyroaring",),
+    "history": ("deltalake",),
     "hudi": ("fastavro", "hudi"),
     "iceberg": ("fastavro", "pyiceberg", "pyroaring"),
     "spark": ("pandas", "py4j", "pyspark"),

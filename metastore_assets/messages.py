@@ -17,15 +17,20 @@ _STOPS = re.compile(r"(?<=[^\s/.])(?:[.;](?:\s*[.;])+|[.,:;]{2,})(?=\s|$)")
 _QUESTION = re.compile(r"([?!])\s*[.;](?:\s+([a-z])|(?=\s|$))")
 _CLOSED = re.compile(r"(?<=[^\s/.(])[.,:;]+(?=\))")
 _END = re.compile(r"(?<=[^\s/.])[.,:;]$")
+_SHORTEST_SECRET = 6
+"""Characters; what is shorter occurs in texts that have nothing to do with it."""
+_secrets: dict[str, str] = {}
+"""By value that this process put where secrets may be, what is told in its place. Of the process, because what goes
+wrong with a secret is told by whoever meets it: libraries far from any configuration."""
 
 
 def tidy(message: str) -> str:
     """A message whose parts join well, whatever those end with: `x.. Mend` is `x. Mend`, and no full stop at the end.
 
     Parts that other libraries wrote end with a full stop or without one. Dots inside paths and names stay. Of a very
-    long message, which quotes a file's content, the middle is left out.
+    long message, which quotes a file's content, the middle is left out. Secrets that this process knows are not told.
     """
-    text = _ELLIPSIS.sub("…", _bounded(message).rstrip())
+    text = _ELLIPSIS.sub("…", _bounded(without_secrets(message)).rstrip())
     text = _CLOSED.sub("", text)
     text = _STOPS.sub(lambda found: found[0][-1], text)
     text = _QUESTION.sub(lambda found: f"{found[1]} {found[2].upper()}" if found[2] else found[1], text)
@@ -83,3 +88,16 @@ def near_names(name: str, names: Sequence[str]) -> str:
     verb = "are" if last else "is"
     of = f"of {len(known):,} the" if len(known) > len(near) else "the"
     return f"; {of} nearest {verb} {', '.join(map(repr, near[:-1] or near))}{last}"
+
+
+def remember_secret(value: str, told: str) -> None:
+    """That a value is not for messages: `without_secrets` has `told` in its place. Short ones are not looked for."""
+    if len(value) >= _SHORTEST_SECRET:
+        _secrets[value] = told
+
+
+def without_secrets(text: str) -> str:
+    """The text without the secrets that this process knows: the longest first, for one may be part of another."""
+    for value in sorted(_secrets, key=len, reverse=True):
+        text = text.replace(value, _secrets[value])
+    return text

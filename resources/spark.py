@@ -1,42 +1,63 @@
-"""The Spark session of a run."""
+"""The Spark session of a run, as dagster-pyspark's resources give it."""
 
-from typing import TYPE_CHECKING
-
-from dagster import ConfigurableResource, InitResourceContext
-from pydantic import Field, PrivateAttr
-
-from metastore_assets.config import load_config
-from metastore_assets.spark.session import spark_session
+import os
+import sys
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import ExitStack, contextmanager
+from typing import TYPE_CHECKING, Any, Union
 
 if TYPE_CHECKING:
+    from dagster_pyspark import LazyPySparkResource, PySparkResource
     from pyspark.sql import SparkSession
 
+SparkLike = Union["LazyPySparkResource", "PySparkResource"]
 
-class SparkResource(ConfigurableResource[object]):
-    """A Spark session that starts when it is first asked for, and ends with the run that started it.
 
-    The settings are those under `spark` in the configuration. They are read from the file, not passed on: Dagster
-    shows the configuration of a resource to everyone, and settings may hold secrets.
+def spark_resource(settings: Mapping[str, Any]) -> "LazyPySparkResource":
+    """dagster-pyspark's lazy resource, with the Metastore's start below `settings` (Spark's own names).
+
+    It stops the session that it started when its run ends, and leaves one alone that ran in the process before.
     """
+    # Here, for it loads PySpark: a code location is loaded without, at each start of a run.
+    from dagster import InitResourceContext
+    from dagster_pyspark import LazyPySparkResource
+    from pydantic import PrivateAttr
+    from pyspark.sql import SparkSession
 
-    config_file: str = Field(description="The metastore.yaml whose `spark` settings apply")
-    _session: "SparkSession | None" = PrivateAttr(default=None)
+    from metastore_assets.spark.session import spark_session
 
-    def session(self) -> "SparkSession":
-        """The session, started now if need be. A session that runs in this process already is used, and outlives it.
+    class SparkResource(LazyPySparkResource):
+        _started: bool = PrivateAttr(default=False)
 
-        Raises ConfigError, or MetastoreError when Spark does not start.
-        """
-        from pyspark.sql import SparkSession
+        def _init_session(self) -> None:
+            if self._spark_session is None:
+                self._started = SparkSession.getActiveSession() is None
+                self._spark_session = spark_session(self.spark_config)
 
-        active = SparkSession.getActiveSession()
-        if active is not None:
-            return active
-        self._session = spark_session(load_config(self.config_file).spark)
-        return self._session
+        def teardown_after_execution(self, context: InitResourceContext) -> None:
+            if self._spark_session is not None and self._started:
+                self._spark_session.stop()
+            self._spark_session = None
 
-    def teardown_after_execution(self, context: InitResourceContext) -> None:
-        """Stop the session if this resource started it."""
-        if self._session is not None:
-            self._session.stop()
-            self._session = None
+    return SparkResource(spark_config=dict(settings))
+
+
+@contextmanager
+def running_spark(given: SparkLike | None, settings: Mapping[str, Any]) -> Iterator[Callable[[], "SparkSession"]]:
+    """What gives the session of a resource, or without one of a resource with `settings`: started when first asked for.
+
+    The resource ends with this. Raises MetastoreError where Spark does not start.
+    """
+    with ExitStack() as stack:
+        running: list[SparkSession] = []
+
+        def session() -> "SparkSession":
+            if not running:
+                if given is not None:
+                    # The workers must be this Python, with these packages, not whichever `python3` comes first on PATH.
+                    os.environ.setdefault("PYSPARK_PYTHON", sys.executable)
+                resource = spark_resource(settings) if given is None else given
+                running.append(stack.enter_context(resource.process_config_and_initialize_cm()).spark_session)
+            return running[0]
+
+        yield session

@@ -20,22 +20,16 @@ from dagster import (
     sensor,
 )
 
-from metastore_assets.assets.names import (
-    KINDS,
-    TABLE_TAG,
-    TARGET_TAG,
-    asset_key,
-    partitions_key,
-    sensor_name,
-)
+from metastore_assets.assets.names import TABLE_TAG, TARGET_TAG, TableNames
+from metastore_assets.assets.secrets import telling_no_secrets
 from metastore_assets.assets.told import told_version
-from metastore_assets.config import TableConfig, load_config
+from metastore_assets.config import TableConfig
 from metastore_assets.errors import ConfigError
 from metastore_assets.formats import Memory, SnapshotReference, open_table_format
 from metastore_assets.pipeline.decisions import recorded_decisions
 from metastore_assets.pipeline.layouts import table_layout
 from metastore_assets.pipeline.signatures import PROFILE_VERSION
-from metastore_assets.resources.object_store import ObjectStoreResource
+from metastore_assets.resources.configuration import Configuration, versions_of
 from metastore_assets.sensors.decision import Cursor, Seen, decide
 from metastore_assets.store.manifest import Version
 
@@ -54,7 +48,9 @@ _SILENCE = 3600.0
 who could say so. It is reported as failed: where runs are limited, others wait for those that seem to be at work."""
 
 
-def commit_sensor(table: TableConfig, job: "UnresolvedAssetJobDefinition") -> SensorDefinition:
+def commit_sensor(
+    configuration: Configuration, table: TableConfig, names: TableNames, job: "UnresolvedAssetJobDefinition"
+) -> SensorDefinition:
     """The sensor of one table, which asks for runs of `job`.
 
     A tick reads the table's snapshot id, the newest version's JSON and Dagster's runs: it starts no Spark, and does
@@ -62,32 +58,38 @@ def commit_sensor(table: TableConfig, job: "UnresolvedAssetJobDefinition") -> Se
     """
 
     @sensor(
-        name=sensor_name(table.name),
+        name=names.sensor,
         job=job,
         minimum_interval_seconds=table.sensor.interval,
         default_status=DefaultSensorStatus.RUNNING,
         description=f"Sees commits to `{table.name}` and brings its profiles up to date, one run per commit. A failed "
         "run is asked for again on the next tick, then less and less often.",
     )
-    def commits(context: SensorEvaluationContext, object_store: ObjectStoreResource) -> SensorResult:
-        # Read anew: what runs do is decided by the file as it is now, not as it was when this process loaded it.
-        now = load_config(object_store.config_file).table(table.name)
-        seen = look(context.instance, now, object_store.versions(table.name).latest())
+    def commits(context: SensorEvaluationContext) -> SensorResult:
+        with telling_no_secrets():
+            # As it is now, not as it was when this process loaded it: so is what runs do.
+            config = configuration.now()
+            now = config.table(table.name)
+            said = configuration.shown().table(table.name).model_dump_json()
+            seen = look(context.instance, now, said, names, versions_of(config, table.name).latest())
         decision = decide(Cursor.from_json(context.cursor), seen, now.sensor.interval, time.time())
         cursor = decision.cursor.to_json()
         if decision.attempt is None:
             return SensorResult(skip_reason=SkipReason(decision.reason), cursor=cursor)
         context.log.info(decision.reason)
-        return SensorResult(run_requests=[run_request(table.name, seen, decision.attempt)], cursor=cursor)
+        return SensorResult(run_requests=[run_request(names, seen, decision.attempt)], cursor=cursor)
 
     return commits
 
 
-def look(instance: DagsterInstance, table: TableConfig, latest: Version | None) -> Seen:
-    """What the decision depends on. Raises TableNotFoundError and the like: the tick then shows as failed."""
+def look(instance: DagsterInstance, table: TableConfig, said: str, names: TableNames, latest: Version | None) -> Seen:
+    """What the decision depends on; `said` is all that the configuration says of the table, as written.
+
+    Raises TableNotFoundError and the like: the tick then shows as failed.
+    """
     now = open_table_format(table, Memory(lambda: latest.memory if latest else {})).current()
-    told = told_version(instance, table.name)
-    target = _target(table, now, latest)
+    told = told_version(instance, names)
+    target = _target(said, names, now, latest)
     ended = _ended_runs(instance, target)
     return Seen(
         snapshot=now.id,
@@ -97,19 +99,19 @@ def look(instance: DagsterInstance, table: TableConfig, latest: Version | None) 
         published=latest.number if latest else 0,
         reported=told[0] if told else 0,
         target=target,
-        active=_active_run(instance, table.name),
+        active=_active_run(instance, names),
         attempts=len(ended),
         last_ended=max(ended, default=0.0),
     )
 
 
-def run_request(table: str, seen: Seen, attempt: int) -> RunRequest:
+def run_request(names: TableNames, seen: Seen, attempt: int) -> RunRequest:
     """The request for one run. Dagster never runs a key twice, failed runs included, so the key says all that makes a
     run worth while: the snapshot, the version it follows (a table may return to a snapshot), code, and attempt."""
     return RunRequest(
-        run_key=f"{table}:{seen.snapshot}:{seen.published}:{PROFILE_VERSION}:{seen.target}:{attempt}",
+        run_key=f"{names.tag}:{seen.snapshot}:{seen.published}:{PROFILE_VERSION}:{seen.target}:{attempt}",
         tags={
-            TABLE_TAG: table,
+            TABLE_TAG: names.tag,
             TARGET_TAG: seen.target,
             "metastore/snapshot": seen.snapshot,
             "metastore/attempt": str(attempt),
@@ -117,10 +119,10 @@ def run_request(table: str, seen: Seen, attempt: int) -> RunRequest:
     )
 
 
-def _target(table: TableConfig, now: SnapshotReference, latest: Version | None) -> str:
+def _target(said: str, names: TableNames, now: SnapshotReference, latest: Version | None) -> str:
     """A digest short enough for a tag. Has the table's configuration in it: who mends that need not wait."""
     base = latest.number if latest else 0
-    parts = [table.name, now.id, str(now.committed_at), base, PROFILE_VERSION, table.model_dump_json()]
+    parts = [names.tag, now.id, str(now.committed_at), base, PROFILE_VERSION, said]
     return hashlib.sha256(json.dumps(parts).encode()).hexdigest()[:16]
 
 
@@ -132,10 +134,10 @@ def _has_layout(table: TableConfig, version: Version) -> bool:
         return False  # The run will say which policy is wrong.
 
 
-def _active_run(instance: DagsterInstance, table: str) -> str | None:
+def _active_run(instance: DagsterInstance, names: TableNames) -> str | None:
     """An unfinished run that works on the table, however it was launched. Runs that fell silent are ended here."""
     now = time.time()
-    for run in _unfinished_runs(instance, table):
+    for run in _unfinished_runs(instance, names):
         if not _is_dead(instance, run, now):
             return run.run_id
         minutes = _SILENCE / 60
@@ -143,12 +145,12 @@ def _active_run(instance: DagsterInstance, table: str) -> str | None:
     return None
 
 
-def _unfinished_runs(instance: DagsterInstance, table: str) -> list[DagsterRun]:
+def _unfinished_runs(instance: DagsterInstance, names: TableNames) -> list[DagsterRun]:
     """Runs with the table's tag or job, which all get that start, and those launched last for one of its assets, which
     may be waiting still. Two queries, however many runs of others there are."""
-    keys = [partitions_key(table), *(asset_key(table, kind) for kind in KINDS)]
+    keys = [names.partitions, *names.whole.values()]
     launched = {record.asset_entry.last_run_id for record in instance.get_asset_records(keys)} - {None}
-    filters = [RunsFilter(tags={TABLE_TAG: table}, statuses=_UNFINISHED)]
+    filters = [RunsFilter(tags={TABLE_TAG: names.tag}, statuses=_UNFINISHED)]
     if launched:
         filters.append(RunsFilter(run_ids=sorted(filter(None, launched)), statuses=_UNFINISHED))
     runs = {run.run_id: run for each in filters for run in instance.get_runs(each)}

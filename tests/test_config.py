@@ -131,7 +131,7 @@ def test_a_column_inherits_what_it_does_not_say(tmp_path: Path) -> None:
         ),
         (
             "root: r\ntables: [{name: a, uri: x, columns: {c: {histgram: 5}}}]",
-            r": table 'a': columns\.c\.histgram = 5: .*ranks, .*statistics; did you mean 'histogram'\?$",
+            r": table 'a': columns\.c\.histgram = 5: .*ranks, .*statistics, checks; did you mean 'histogram'\?$",
         ),
         (
             "root: r\ntables: [{name: a, uri: x, columns: {sensor: {interval: 5}, histogram: {name: 5}}}]",
@@ -139,7 +139,7 @@ def test_a_column_inherits_what_it_does_not_say(tmp_path: Path) -> None:
         ),
         (
             "root: r\ntables: [{name: a, uri: x, columns: {c: off}}]",
-            r": table 'a': columns.c = false: must be a mapping of the keys frequencies, .*values, statistics$",
+            r": table 'a': columns.c = false: must be a mapping of the keys frequencies, .*values, statistics, checks$",
         ),
         (
             "root: r\ntables: [{name: a, uri: x, columns: {7: {}}}]",

@@ -11,11 +11,13 @@ from pathlib import Path
 
 import pyarrow as pa
 import pytest
-from dagster import AssetKey, DefaultSensorStatus, Definitions, DynamicPartitionsDefinition
+from dagster import AssetKey, DefaultSensorStatus, Definitions, DynamicPartitionsDefinition, serialize_value
+from dagster._core.remote_representation.external_data import RepositorySnap
 
 from metastore_assets.assets import newest
 from metastore_assets.config import CONFIG_VARIABLE, MetastoreConfig
 from metastore_assets.errors import ConfigError
+from metastore_assets.resources.configuration import Configuration
 from metastore_assets.store.objects import ObjectStore
 from metastore_assets.store.versions import VersionStore
 from tests.lookup.published import publish
@@ -102,10 +104,10 @@ def test_what_the_newest_version_says_is_what_there_is(tmp_path: Path, monkeypat
 def test_a_root_that_does_not_answer_holds_nothing_up(monkeypatch: pytest.MonkeyPatch) -> None:
     """A code location is loaded at every start of a run."""
     stop = threading.Event()
-    monkeypatch.setattr(newest.VersionStore, "latest", lambda self: stop.wait(60))
+    monkeypatch.setattr(VersionStore, "latest", lambda self: stop.wait(60))
     started = time.monotonic()
     config = MetastoreConfig.model_validate({"root": "r", "tables": [{"name": "a", "uri": "u"}]})
-    assert newest.newest_versions(config, 0.1) == {}
+    assert newest.newest_versions(Configuration.of(config), ["a"], 0.1) == {}
     assert time.monotonic() - started < 30
     stop.set()
 
@@ -142,8 +144,9 @@ def test_no_tables_are_no_error(tmp_path: Path, monkeypatch: pytest.MonkeyPatch)
 def test_resources_show_no_secrets(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """Dagster shows the configuration of resources and assets to everyone who can open its pages."""
     definitions = load(tmp_path, monkeypatch)
-    shown = repr(definitions.resources) + repr(list(definitions.resolve_asset_graph().assets_defs))
-    assert "metastore.yaml" in shown
+    shown = repr(definitions) + repr(list(definitions.resolve_asset_graph().assets_defs))
+    shown += serialize_value(RepositorySnap.from_def(definitions.get_repository_def()))
+    assert "sales" in shown
     assert "hush" not in shown
 
 

@@ -6,7 +6,7 @@ from datetime import UTC, datetime
 from dagster import DagsterInstance, DagsterRun, DagsterRunStatus, RunsFilter, partition_loading_context
 from dagster._core.storage.tags import BACKFILL_ID_TAG
 
-from metastore_assets.assets.names import partitions_key
+from metastore_assets.assets.names import TableNames, correspondence_of
 from metastore_assets.errors import VersionNotFoundError
 from metastore_assets.store.manifest import Version
 from metastore_assets.store.versions import VersionStore
@@ -20,17 +20,17 @@ class Backfill:
 
     id: str
     keys: frozenset[str]
-    """Of the table's partitions that the backfill is for."""
+    """Of the table's partitions that the backfill is for, as Dagster calls them."""
     launched: datetime
     """UTC."""
 
 
-def backfill_of(instance: DagsterInstance, run: DagsterRun, table: str) -> Backfill | None:
+def backfill_of(instance: DagsterInstance, run: DagsterRun, names: TableNames) -> Backfill | None:
     """The backfill that a run is part of; None where there is none, or it is not for partitions of the table."""
     name = run.tags.get(BACKFILL_ID_TAG)
     record = instance.get_backfill(name) if name else None
     data = record.asset_backfill_data if record else None
-    subset = data.target_subset.partitions_subsets_by_asset_key.get(partitions_key(table)) if data else None
+    subset = data.target_subset.partitions_subsets_by_asset_key.get(names.partitions) if data else None
     if record is None or subset is None:
         return None
     with partition_loading_context(dynamic_partitions_store=instance):
@@ -48,12 +48,16 @@ def is_first(instance: DagsterInstance, run: DagsterRun, backfill: Backfill) -> 
     return not oldest or oldest[0].run_id == run.run_id
 
 
-def version_covering(versions: VersionStore, backfill: Backfill) -> Version | None:
+def version_covering(
+    versions: VersionStore, names: TableNames, backfill: Backfill | None, instance: DagsterInstance
+) -> Version | None:
     """The newest version, if all that the backfill is for was computed for it, or one before, after the launch."""
-    newest = versions.latest()
-    if newest is None or newest.published_at <= backfill.launched:
+    newest = versions.latest() if backfill else None
+    if backfill is None or newest is None or newest.published_at <= backfill.launched:
         return None
-    made = min((entry.version for entry in newest.partitions if entry.key in backfill.keys), default=newest.number)
+    told = correspondence_of(names, [entry.key for entry in newest.partitions], instance).told
+    entries = [entry for entry in newest.partitions if told.get(entry.key) in backfill.keys]
+    made = min((entry.version for entry in entries), default=newest.number)
     try:
         return newest if versions.read(made).published_at > backfill.launched else None
     except VersionNotFoundError:

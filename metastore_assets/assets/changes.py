@@ -4,7 +4,11 @@ from collections.abc import Collection, Mapping
 from dataclasses import dataclass, field, replace
 
 from metastore_assets.assets.names import KINDS, PARTITION_KINDS, Kind
+from metastore_assets.assets.partition_mapping import Correspondence
 from metastore_assets.store.manifest import PartitionEntry, ProfileFiles, Version
+
+NO_CONTENT = "no rows"
+"""The content of a partition of the project that the table has none for."""
 
 
 @dataclass(frozen=True)
@@ -18,6 +22,11 @@ class Told:
     since: Mapping[str, int] = field(default_factory=dict)
     """By partition, the number of the version that it was reported of last: of those that were reported since that
     version, by runs that were killed or that told of no more."""
+    gone: tuple[str, ...] = ()
+    """Partitions, as Dagster calls them, that were told with rows and that the table does not have."""
+    written: frozenset[str] = frozenset()
+    """Partitions that the asset which writes the table told of since: Dagster takes what follows from them for
+    outdated, whether they hold something else or not."""
 
 
 @dataclass(frozen=True)
@@ -28,18 +37,24 @@ class Changes:
     """Partitions of which files changed, or which Dagster shows as something else."""
     table: tuple[Kind, ...]
     """Kinds of table-level files that changed. Statistics always, when the version is new."""
+    empty: tuple[str, ...] = ()
+    """Partitions of the project, as Dagster calls them, to be told as without rows."""
 
 
-def changes_between(told: Told, now: Version, kinds: Collection[Kind] = KINDS) -> Changes:
-    """What `now` has that Dagster was not told: of the partitions, where the table has any, and of these kinds."""
+def changes_between(
+    told: Told, now: Version, kinds: Collection[Kind] = KINDS, there: Correspondence | None = None
+) -> Changes:
+    """What `now` has that Dagster was not told: of the partitions that it has, if any, and of these kinds."""
     before = {entry.key: entry for entry in told.version.partitions} if told.version else {}
-    entries = now.partitions if is_partitioned(now) else ()
+    entries = [
+        entry for entry in (now.partitions if is_partitioned(now) else ()) if there is None or entry.key in there.told
+    ]
     partitions = tuple(entry for entry in entries if not _is_told(told, before.get(entry.key), now, entry))
     whole = shown_files(now)
     table: set[Kind] = set() if whole is None else set(changed_kinds(shown_files(told.version), whole))
     if told.version is None or told.version.number != now.number:
         table.add("statistics")
-    return Changes(partitions, tuple(kind for kind in KINDS if kind in table and kind in kinds))
+    return Changes(partitions, tuple(kind for kind in KINDS if kind in table and kind in kinds), told.gone)
 
 
 def is_partitioned(version: Version) -> bool:
@@ -47,23 +62,38 @@ def is_partitioned(version: Version) -> bool:
     return bool(version.partition_columns)
 
 
-def with_selected(changes: Changes, now: Version, partitions: Collection[str], table: Collection[Kind]) -> Changes:
-    """The changes, and what was selected to be materialized: reported whether it changed or not."""
-    wanted = {entry.key for entry in changes.partitions} | set(partitions)
+def with_selected(
+    changes: Changes,
+    now: Version,
+    partitions: Collection[str],
+    table: Collection[Kind],
+    there: Correspondence | None = None,
+) -> Changes:
+    """The changes, and what was selected to be materialized: reported whether it changed or not.
+
+    Partitions are as Dagster calls them. Of a project's own those that the table does not have are told as well.
+    """
+    empty = () if there is None else (key for key in partitions if key not in there.key)
+    wanted = partitions if there is None else {there.key[key] for key in partitions if key in there.key}
+    wanted = {entry.key for entry in changes.partitions}.union(wanted)
     return Changes(
         tuple(entry for entry in now.partitions if entry.key in wanted),
         tuple(kind for kind in KINDS if kind in changes.table or kind in table),
+        tuple(dict.fromkeys((*changes.empty, *empty))),
     )
 
 
-def changes_left_by(others: Collection[str], changes: Changes) -> Changes:
-    """What is left when other runs tell of these partitions. The last of the runs tells of the table.
+def changes_left_by(others: Collection[str], changes: Changes, there: Correspondence | None = None) -> Changes:
+    """What is left when other runs tell of these partitions, as Dagster calls them. The last run tells of the table.
 
     A report ends with the table's statistics, and Dagster takes the table's assets for outdated by partitions that were
     told of after them.
     """
-    left = tuple(entry for entry in changes.partitions if entry.key not in others)
-    return changes if len(left) == len(changes.partitions) else Changes(left, ())
+    told = {entry.key: there.told[entry.key] if there else entry.key for entry in changes.partitions}
+    left = tuple(entry for entry in changes.partitions if told[entry.key] not in others)
+    empty = tuple(key for key in changes.empty if key not in others)
+    done = len(left) == len(changes.partitions) and len(empty) == len(changes.empty)
+    return changes if done else Changes(left, (), empty)
 
 
 def shown_files(version: Version | None, entry: PartitionEntry | None = None) -> ProfileFiles | None:
@@ -94,7 +124,7 @@ def paths_of(files: ProfileFiles | None, kind: Kind) -> tuple[str, ...]:
 
 
 def _is_told(told: Told, before: PartitionEntry | None, version: Version, entry: PartitionEntry) -> bool:
-    if told.contents.get(entry.key) != entry.content_id:
+    if told.contents.get(entry.key) != entry.content_id or entry.key in told.written:
         return False
     if told.since.get(entry.key, 0) >= entry.version:
         return True

@@ -1,47 +1,132 @@
-"""Checks of a published version that cost nothing: its own numbers against each other."""
+"""The checks of a table as Dagster's asset checks: made by the run that publishes a version, of that version."""
 
-from collections.abc import Sequence
+from collections.abc import Collection, Iterator, Mapping, Sequence
 
-from dagster import AssetCheckKey, AssetCheckResult, MetadataValue
+from dagster import (
+    AssetCheckKey,
+    AssetCheckResult,
+    AssetCheckSeverity,
+    AssetCheckSpec,
+    AssetKey,
+    MetadataValue,
+    TableRecord,
+)
 
-from metastore_assets.statistics.column import ColumnStatistics
-from metastore_assets.statistics.types import leaf_columns
-from metastore_assets.store.manifest import Version
+from metastore_assets.checks import CheckResult, evaluate_checks
+from metastore_assets.checks.expectations import expectation
+from metastore_assets.checks.subject import Surroundings
+from metastore_assets.config_check_entries import NamedCheck, named_checks
+from metastore_assets.config_checks import Consistent
+from metastore_assets.config_table import TableConfig
+from metastore_assets.errors import ConfigError
+from metastore_assets.lookup import TableLookup
+from metastore_assets.pictures.text import short
 
-_MOST_PROBLEMS = 10
+_MOST_PARTITIONS = 20
+_TEXT = 1000
 
 
-def check_result(key: AssetCheckKey, version: Version, rows: Sequence[ColumnStatistics]) -> AssetCheckResult:
-    """The result of the one check there is."""
-    problems = row_problems(version, rows)
+def table_checks(table: TableConfig) -> list[NamedCheck]:
+    """The checks that are configured; and, whatever is, that the numbers agree with each other."""
+    own = (
+        table.checks if any(isinstance(check, Consistent) for check in table.checks) else (*table.checks, Consistent())
+    )
+    return named_checks(own, {column: policy.checks for column, policy in table.columns.items()})
+
+
+def specs_of_checks(table: TableConfig, asset: AssetKey) -> list[AssetCheckSpec]:
+    """What Dagster knows of the checks beforehand. They are checks of `asset`."""
+    return [
+        AssetCheckSpec(
+            own.name,
+            asset=asset,
+            description=_sentence(own),
+            blocking=own.check.blocking,
+            metadata={"kind": own.check.kind, "severity": own.check.severity}
+            | ({} if own.column is None else {"column": own.column}),
+        )
+        for own in table_checks(table)
+    ]
+
+
+def check_results(
+    selected: Collection[AssetCheckKey], table: TableConfig, lookup: TableLookup, around: Surroundings
+) -> Iterator[AssetCheckResult]:
+    """The results of those that a run is to make. A check that does not fit the table has failed, and says why."""
+    keys = {key.name: key for key in selected}
+    checks = [own for own in table_checks(table) if own.name in keys]
+    try:
+        results: Mapping[str, CheckResult] = {own.name: own for own in evaluate_checks(checks, lookup, around)}
+        misfits: Mapping[str, str] = {}
+    except ConfigError:
+        results, misfits = _one_by_one(checks, lookup, around)
+    for own in checks:
+        result = results.get(own.name)
+        yield _misfit(keys[own.name], own, misfits[own.name]) if result is None else _told(keys[own.name], result)
+
+
+def _one_by_one(
+    checks: Sequence[NamedCheck], lookup: TableLookup, around: Surroundings
+) -> tuple[Mapping[str, CheckResult], Mapping[str, str]]:
+    results, misfits = {}, {}
+    for own in checks:
+        try:
+            (results[own.name],) = evaluate_checks([own], lookup, around)
+        except ConfigError as error:
+            misfits[own.name] = str(error)
+    return results, misfits
+
+
+def _misfit(key: AssetCheckKey, own: NamedCheck, problem: str) -> AssetCheckResult:
     return AssetCheckResult(
         asset_key=key.asset_key,
         check_name=key.name,
-        passed=not problems,
-        description="; ".join(problems[:_MOST_PROBLEMS]) or None,
-        metadata={
-            "version": MetadataValue.int(version.number),
-            "dagster/row_count": MetadataValue.int(version.row_count),
-            "partitions": MetadataValue.int(len(version.partitions)),
-            "columns": MetadataValue.int(len(version.schema)),
-        },
+        passed=False,
+        severity=_SEVERITIES[own.check.severity],
+        description=problem,
+        metadata={"expected": MetadataValue.text(_sentence(own)), "status": MetadataValue.text("failed")},
     )
 
 
-def row_problems(version: Version, rows: Sequence[ColumnStatistics]) -> list[str]:
-    """What does not add up, for people; empty when all does. `rows` are the table-level statistics."""
-    problems = []
-    partitions = sum(entry.row_count for entry in version.partitions)
-    if partitions != version.row_count:
-        problems.append(f"the partitions have {partitions} rows and the table has {version.row_count}")
-    known = {row.column: row for row in rows}
-    for field in version.schema:
-        column = leaf_columns(field)[0].path
-        row = known.get(column)
-        if row is None:
-            problems.append(f"column {column!r} has no statistics")
-        elif row.value_count + row.null_count != version.row_count:
-            problems.append(
-                f"column {column!r} has {row.value_count} values and {row.null_count} nulls in {version.row_count} rows"
-            )
-    return problems
+def _told(key: AssetCheckKey, result: CheckResult) -> AssetCheckResult:
+    """Dagster knows no `unknown`: neither is it told as passed, nor as an error that would keep what follows back."""
+    finding = result.finding
+    unknown = result.status == "unknown"
+    advice = f"; it would be answered by {finding.advice}" if unknown and finding.advice else ""
+    metadata: dict[str, MetadataValue] = {  # type: ignore[type-arg]
+        "status": MetadataValue.text(result.status),
+        "expected": MetadataValue.text(result.expected),
+        "found": MetadataValue.text(short(finding.found, _TEXT)),
+        "guarantee": MetadataValue.text(finding.guarantee),
+        "version": MetadataValue.int(result.version),
+        **{
+            name: MetadataValue.int(value) if isinstance(value, int) else MetadataValue.float(value)
+            for name, value in finding.measures.items()
+        },
+    }
+    others = [own for own in result.partitions or () if own.finding.status != "passed"]
+    if others:
+        metadata["partitions"] = MetadataValue.table(
+            [
+                TableRecord(
+                    {"partition": own.partition, "status": own.finding.status, "found": short(own.finding.found, _TEXT)}
+                )
+                for own in sorted(others, key=lambda own: own.finding.status != "failed")[:_MOST_PARTITIONS]
+            ]
+        )
+    return AssetCheckResult(
+        asset_key=key.asset_key,
+        check_name=key.name,
+        passed=result.status == "passed",
+        severity=AssetCheckSeverity.WARN if unknown else _SEVERITIES[result.severity],
+        description=short(f"{'unknown: ' if unknown else ''}{finding.found}{advice}", _TEXT),
+        metadata=metadata,
+    )
+
+
+def _sentence(own: NamedCheck) -> str:
+    where = "" if own.column is None else f"`{own.column}`: "
+    return f"{where}{expectation(own.check)}."
+
+
+_SEVERITIES = {"error": AssetCheckSeverity.ERROR, "warn": AssetCheckSeverity.WARN}

@@ -10,16 +10,17 @@ from dagster import (
     BackfillPolicy,
     Config,
     define_asset_job,
+    in_process_executor,
     multi_asset,
 )
 from pydantic import Field
 
-from metastore_assets.assets.names import TABLE_TAG, asset_key, job_name, op_name, pool_name
+from metastore_assets.assets.names import TABLE_TAG, TableNames
 from metastore_assets.assets.run import refresh_and_report
-from metastore_assets.assets.specs import check_specs, kinds_of, profile_specs, source_spec
-from metastore_assets.config import MetastoreConfig, TableConfig
-from metastore_assets.resources.object_store import ObjectStoreResource
-from metastore_assets.resources.spark import SparkResource
+from metastore_assets.assets.specs import check_specs, profile_specs, source_spec
+from metastore_assets.assets.translator import MetastoreTranslator, names_of
+from metastore_assets.config import TableConfig
+from metastore_assets.resources.configuration import Configuration
 from metastore_assets.store.manifest import Version
 
 if TYPE_CHECKING:
@@ -37,9 +38,9 @@ class RefreshOptions(Config):
 
 
 def table_assets(
-    metastore: MetastoreConfig, table: TableConfig, newest: Version | None
+    configuration: Configuration, table: TableConfig, translator: MetastoreTranslator, newest: Version | None
 ) -> list[AssetSpec | AssetsDefinition]:
-    """The source table and the one op that makes all its profiles.
+    """The one op that makes all profiles of a table, and the table itself where no asset of the project writes it.
 
     One op, because a refresh makes one version: partitions and table, all kinds of files. What of it is selected
     decides what is read again and what is a result of the run; everything that changed is reported in any case.
@@ -48,42 +49,32 @@ def table_assets(
     The op is in a pool of the table's own, because runs that people launch from an asset's page have no tag that a
     limit could go by. Two runs of one table end well, but the second is of no use while the first works.
     """
+    names = names_of(table, translator)
 
     @multi_asset(
-        name=op_name(table.name),
-        specs=profile_specs(table, newest),
-        check_specs=check_specs(table),
+        name=names.op,
+        specs=profile_specs(table, names, translator, newest),
+        check_specs=check_specs(table, names),
         can_subset=True,
         # A range is one run, so one Spark application and one version.
         backfill_policy=BackfillPolicy.single_run(),
-        op_tags={TABLE_TAG: table.name},
-        pool=pool_name(table.name),
+        op_tags={TABLE_TAG: names.tag},
+        pool=names.pool,
     )
-    def profile(
-        context: AssetExecutionContext,
-        config: RefreshOptions,
-        spark: SparkResource,
-        object_store: ObjectStoreResource,
-    ) -> Iterator[Any]:
-        yield from refresh_and_report(
-            context,
-            metastore,
-            table,
-            spark.session,
-            object_store.versions(table.name),
-            partitions=config.partitions,
-            full=config.full,
-        )
+    def profile(context: AssetExecutionContext, config: RefreshOptions) -> Iterator[Any]:
+        yield from refresh_and_report(context, configuration, names, partitions=config.partitions, full=config.full)
 
-    return [source_spec(table, newest), profile]
+    return [profile] if names.has_writer else [source_spec(table, translator, newest), profile]
 
 
-def refresh_job(table: TableConfig) -> "UnresolvedAssetJobDefinition":
+def refresh_job(table: TableConfig, names: TableNames) -> "UnresolvedAssetJobDefinition":
     """The job that brings one table up to its current snapshot: what the sensor runs for a commit."""
     return define_asset_job(
-        job_name(table.name),
-        selection=[asset_key(table.name, kind) for kind in kinds_of(table)],
+        names.job,
+        selection=list(names.whole.values()),
         description=f"Bring the profiles of `{table.name}` up to the table's current snapshot: in one run, with one "
         "Spark application, whatever the number of changed partitions.",
-        tags={TABLE_TAG: table.name},
+        tags={TABLE_TAG: names.tag},
+        # A run is one op: another process for it would only start Python again.
+        executor_def=in_process_executor,
     )

@@ -71,13 +71,22 @@ def profile_metadata(
         metadata["dagster/uri"] = MetadataValue.text(uris[0])
     if len(uris) > 1:
         metadata["files"] = MetadataValue.json(_first(uris))
-    # Part of a schema would be shown as if columns had been dropped: all of it, if need be without facts, or none.
-    for rows in (glance.rows if kind == "statistics" else (), ()):
-        columns = column_schema(schema, rows)
-        if len(serialize_value(columns)) <= _SCHEMA:
-            metadata["dagster/column_schema"] = MetadataValue.table_schema(columns)
-            break
+    columns = fitting_schema(schema, glance.rows if kind == "statistics" else ())
+    if columns is not None:
+        metadata["dagster/column_schema"] = MetadataValue.table_schema(columns)
     return metadata
+
+
+def fitting_schema(schema: pa.Schema, rows: Sequence[ColumnStatistics]) -> TableSchema | None:
+    """`column_schema` where it is small enough for an event: all of it, if need be without facts, or none.
+
+    Part of a schema would be shown as if columns had been dropped.
+    """
+    for described in (rows, ()):
+        columns = column_schema(schema, described)
+        if len(serialize_value(columns)) <= _SCHEMA:
+            return columns
+    return None
 
 
 def column_schema(schema: pa.Schema, rows: Sequence[ColumnStatistics] = ()) -> TableSchema:

@@ -1,11 +1,18 @@
-"""Names of everything Dagster keeps of a table. Distinct for distinct tables, because table names stay distinct when
+"""What Dagster calls everything of a table. Distinct for distinct tables, because table names stay distinct when
 punctuation and case do not count (the configuration sees to that) and each kind of thing has a suffix of its own."""
 
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass
 from typing import Literal, get_args
 
-from dagster import AssetKey, DynamicPartitionsDefinition
+from dagster import AssetKey, DagsterInstance, DynamicPartitionsDefinition, PartitionsDefinition
+
+from metastore_assets.assets.partition_mapping import Correspondence, TablePartitions
+from metastore_assets.config import TableConfig
 
 Kind = Literal["histograms", "frequencies", "ranks", "statistics"]
+AssetKind = Literal["source", "partitions", "histograms", "frequencies", "ranks", "statistics"]
+"""What an asset of a table is: the table itself, the profiles of its partitions, or one kind of file of the whole."""
 
 KINDS: tuple[Kind, ...] = get_args(Kind)
 """What a table has assets of, in the order of reporting: the statistics come last and say that all the rest has been
@@ -14,57 +21,85 @@ PARTITION_KINDS: tuple[Kind, ...] = ("statistics", "frequencies", "histograms")
 """What a partition has files of."""
 
 TABLE_TAG = "metastore/table"
-"""Tag of runs and assets: the table's name."""
+"""Tag of runs and assets: the table's name, with the prefix of its Metastore."""
 TARGET_TAG = "metastore/target"
 """Tag of runs that a sensor asked for: digest of what they are to bring the table up to."""
-CHECK = "rows_add_up"
 
 
-def source_key(table: str) -> AssetKey:
+@dataclass(frozen=True)
+class TableNames:
+    """What Dagster calls everything of one table: `prefix` keeps two Metastores apart that share an instance."""
+
+    table: str
+    source: AssetKey
     """The table itself, as an asset that others write."""
-    return AssetKey([table, "source"])
-
-
-def partitions_key(table: str) -> AssetKey:
+    partitions: AssetKey
     """The profiles of the table's partitions, all kinds of files of a partition in one."""
-    return AssetKey([table, "partitions"])
+    whole: Mapping[Kind, AssetKey]
+    """One kind of file of the whole table, for each kind that it had when the definitions were loaded."""
+    prefix: Sequence[str] = ()
+    has_writer: bool = False
+    """Whether `source` is an asset of the project, which writes the table."""
+    mapping: TablePartitions | None = None
+    """How the table's partitions are told, where that is as those of a definition of the project."""
+
+    @property
+    def tag(self) -> str:
+        """The value of `TABLE_TAG`."""
+        return ".".join([*self.prefix, self.table])
+
+    @property
+    def identifier(self) -> str:
+        """The table's name as a group, and as the beginning of other names."""
+        return identifier(self.table, self.prefix)
+
+    @property
+    def op(self) -> str:
+        """The one op that refreshes the table."""
+        return f"{self.identifier}_profile"
+
+    @property
+    def pool(self) -> str:
+        """The pool that the op is in: where pools have a limit, that many runs work on the table at once."""
+        return f"metastore_{self.identifier}"
+
+    @property
+    def job(self) -> str:
+        """The job that brings the table up to its current snapshot."""
+        return f"{self.identifier}_refresh"
+
+    @property
+    def sensor(self) -> str:
+        """The sensor that watches the table's commits."""
+        return f"{self.identifier}_commits"
+
+    @property
+    def dynamic_partitions(self) -> str:
+        """The name that the partition keys are registered under in the instance, where there is no `mapping`."""
+        return ".".join([*self.prefix, f"{self.table}_partitions"])
+
+    @property
+    def partitions_def(self) -> PartitionsDefinition:
+        """The partitions as Dagster has them; without `mapping`, the runs that publish them register their keys."""
+        return (
+            self.mapping.partitions_def if self.mapping else DynamicPartitionsDefinition(name=self.dynamic_partitions)
+        )
 
 
-def asset_key(table: str, kind: Kind) -> AssetKey:
-    """One kind of file of the whole table."""
-    return AssetKey([table, kind])
+def kinds_of(table: TableConfig) -> tuple[Kind, ...]:
+    """The kinds of files that the table has an asset of. Ranks where the configuration asks for them."""
+    ranked = any(table.policy(column).ranks == "on" for column in ("default", *table.columns))
+    return tuple(kind for kind in KINDS if kind != "ranks" or ranked)
 
 
-def identifier(table: str) -> str:
-    """The table's name as a group, and as the beginning of other names."""
-    return table.replace("-", "_")
+def correspondence_of(names: TableNames, keys: Iterable[str], instance: DagsterInstance) -> Correspondence:
+    """What Dagster calls these partitions of the table: as the table does, where there is no `mapping`."""
+    if names.mapping is not None:
+        return names.mapping.correspondence(keys, instance)
+    same = {key: key for key in keys}
+    return Correspondence(same, same)
 
 
-def op_name(table: str) -> str:
-    """The one op that refreshes a table."""
-    return f"{identifier(table)}_profile"
-
-
-def pool_name(table: str) -> str:
-    """The pool of Dagster that the op is in: where pools have a limit, that many runs work on the table at once."""
-    return f"metastore_{identifier(table)}"
-
-
-def job_name(table: str) -> str:
-    """The job that brings a table up to its current snapshot."""
-    return f"{identifier(table)}_refresh"
-
-
-def sensor_name(table: str) -> str:
-    """The sensor that watches a table's commits."""
-    return f"{identifier(table)}_commits"
-
-
-def partitions_of(table: str) -> DynamicPartitionsDefinition:
-    """The partitions of a table: their keys are registered by the runs that publish them."""
-    return DynamicPartitionsDefinition(name=partitions_name(table))
-
-
-def partitions_name(table: str) -> str:
-    """The name that the partition keys of a table are registered under in the instance."""
-    return f"{table}_partitions"
+def identifier(table: str, prefix: Sequence[str] = ()) -> str:
+    """A table's name as the beginning of other names, which have neither `-` nor `/`."""
+    return "_".join([*prefix, table]).replace("-", "_").replace(".", "_")

@@ -13,8 +13,9 @@ from dagster import (
     MaterializeResult,
     MetadataValue,
 )
+from dagster._core.definitions.data_version import extract_data_version_from_entry
 
-from metastore_assets.assets.changes import Changes, is_partitioned, paths_of, shown_files
+from metastore_assets.assets.changes import NO_CONTENT, Changes, is_partitioned, paths_of, shown_files
 from metastore_assets.assets.metadata import (
     COMMITTED,
     SNAPSHOT,
@@ -25,7 +26,7 @@ from metastore_assets.assets.metadata import (
     partition_metadata,
     profile_metadata,
 )
-from metastore_assets.assets.names import PARTITION_KINDS, Kind, asset_key, partitions_key, source_key
+from metastore_assets.assets.names import PARTITION_KINDS, Kind, TableNames
 from metastore_assets.lookup import TableLookup
 from metastore_assets.pictures.glance import glance_at
 from metastore_assets.pictures.text import plural
@@ -53,13 +54,17 @@ _NO_EVENT = "NULL"
 class Report:
     """A published version, and how long it took."""
 
-    table: str
+    names: TableNames
     lookup: TableLookup
     """Of the version that is reported."""
     objects: ObjectStore
     """The table's folder in the root."""
     seconds: float
     """Of the refresh that the run made."""
+    told: Mapping[str, str]
+    """By partition, what Dagster calls it."""
+    source: Mapping[str, str]
+    """Tags that say which state of the source the results follow from: `source_tags`."""
     ranked: frozenset[str] = frozenset()
     """Columns that the configuration asks for ranks of."""
 
@@ -85,10 +90,11 @@ class Report:
         }
         if version.committed_at is not None:
             metadata[COMMITTED] = MetadataValue.timestamp(version.committed_at)
-        return AssetObservation(source_key(self.table), metadata=metadata)
+        return AssetObservation(self.names.source, metadata=metadata)
 
     def partitions(self, changes: Changes) -> Iterator[AssetMaterialization]:
         """One event for each changed partition."""
+        yield from map(self._without_rows, changes.empty)
         if len(changes.partitions) > MOST_PICTURES:
             yield from (self._partition(entry, {}) for entry in changes.partitions)
             return
@@ -104,22 +110,22 @@ class Report:
         """The table-level events: results for kinds that the run is to materialize, plain events for the others."""
         version = self.version
         glance = glance_at(self.lookup, None, TABLE_COLUMNS)
-        title = f"{self.table} · {plural(version.row_count, 'row')} · version {version.number}"
+        title = f"{self.names.table} · {plural(version.row_count, 'row')} · version {version.number}"
         rows = {"dagster/row_count": MetadataValue.int(version.row_count)}
         counts = {
             "partitions": MetadataValue.int(len(version.partitions)),
             "fragments": MetadataValue.int(version.fragment_count),
             "bytes": MetadataValue.int(version.bytes),
         }
-        tags = _source_tags(self.table)
+        tags = self.source
         if is_partitioned(version):
             # Dagster would name the partitions from before the run, and then take the result for outdated by what the
             # run itself told.
-            records = instance.fetch_materializations(partitions_key(self.table), limit=1).records
+            records = instance.fetch_materializations(self.names.partitions, limit=1).records
             newest = str(records[0].storage_id) if records else _NO_EVENT
-            tags = _tags_of_input(partitions_key(self.table), version.content_id, newest)
+            tags = _tags_of_input(self.names.partitions, version.content_id, newest)
         for kind in kinds:
-            key = asset_key(self.table, kind)
+            key = self.names.whole[kind]
             uris = self._uris(None, kind)
             metadata = {
                 **self._common(),
@@ -135,8 +141,8 @@ class Report:
     def _partition(self, entry: PartitionEntry, look: Metadata) -> AssetMaterialization:
         files = {kind: self._uris(entry, kind) for kind in PARTITION_KINDS}
         return AssetMaterialization(
-            partitions_key(self.table),
-            partition=entry.key,
+            self.names.partitions,
+            partition=self.told[entry.key],
             metadata={
                 VERSION: MetadataValue.int(self.version.number),
                 "dagster/partition_row_count": MetadataValue.int(entry.row_count),
@@ -144,11 +150,23 @@ class Report:
                 **look,
             },
             # What the partition is made of is in its content id: the source as a whole changes far more often.
-            tags={**_version_tags(entry.content_id), **_source_tags(self.table)},
+            tags={**_version_tags(entry.content_id), **self.source},
+        )
+
+    def _without_rows(self, partition: str) -> AssetMaterialization:
+        """That the table has no such partition: what was told of it before is not so any more."""
+        return AssetMaterialization(
+            self.names.partitions,
+            partition=partition,
+            metadata={
+                VERSION: MetadataValue.int(self.version.number),
+                "dagster/partition_row_count": MetadataValue.int(0),
+            },
+            tags={**_version_tags(NO_CONTENT), **self.source},
         )
 
     def _look(self, entry: PartitionEntry) -> Metadata:
-        title = f"{self.table} · {entry.key} · {plural(entry.row_count, 'row')} · version {self.version.number}"
+        title = f"{self.names.table} · {entry.key} · {plural(entry.row_count, 'row')} · version {self.version.number}"
         return {
             "fragments": MetadataValue.int(entry.fragments),
             "bytes": MetadataValue.int(entry.bytes),
@@ -175,9 +193,14 @@ def _version_tags(content_id: str) -> Mapping[str, str]:
     }
 
 
-def _source_tags(table: str) -> Mapping[str, str]:
-    """That a result follows from the table itself, which has no data version."""
-    return _tags_of_input(source_key(table), _NEVER_OBSERVED, _NO_EVENT)
+def source_tags(instance: DagsterInstance, names: TableNames) -> Mapping[str, str]:
+    """That a result follows from the table itself, which has no data version; or from what the asset that writes it
+    told last."""
+    records = instance.fetch_materializations(names.source, limit=1).records if names.has_writer else []
+    data_version = extract_data_version_from_entry(records[0].event_log_entry) if records else None
+    if data_version is None:
+        return _tags_of_input(names.source, _NEVER_OBSERVED, _NO_EVENT)
+    return _tags_of_input(names.source, data_version.value, str(records[0].storage_id))
 
 
 def _tags_of_input(key: AssetKey, data_version: str, event: str) -> Mapping[str, str]:

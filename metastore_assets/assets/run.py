@@ -2,6 +2,7 @@
 
 import time
 from collections.abc import Callable, Collection, Iterator, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
@@ -9,13 +10,15 @@ from dagster import AssetExecutionContext, Failure, MetadataValue
 
 from metastore_assets.assets.backfills import Backfill, backfill_of, is_first, version_covering
 from metastore_assets.assets.changes import changes_between, changes_left_by, is_partitioned, with_selected
-from metastore_assets.assets.checks import check_result
+from metastore_assets.assets.checks import check_results
 from metastore_assets.assets.events import held_open, store_materialization
-from metastore_assets.assets.names import TABLE_TAG, asset_key, partitions_key, partitions_name
+from metastore_assets.assets.names import TABLE_TAG, TableNames, correspondence_of, kinds_of
+from metastore_assets.assets.partition_mapping import Correspondence
 from metastore_assets.assets.partitions import register_partitions
-from metastore_assets.assets.report import Report
-from metastore_assets.assets.specs import kinds_of
+from metastore_assets.assets.report import Report, source_tags
+from metastore_assets.assets.secrets import telling_no_secrets
 from metastore_assets.assets.told import is_observed, read_told
+from metastore_assets.checks.subject import surroundings_of
 from metastore_assets.config import MetastoreConfig, TableConfig
 from metastore_assets.errors import MetastoreError, PartitionNotFoundError
 from metastore_assets.formats import Memory, open_table_format
@@ -23,6 +26,7 @@ from metastore_assets.lookup import Metastore
 from metastore_assets.pipeline.outcome import Progress, RefreshResult
 from metastore_assets.pipeline.reading import TaskReader
 from metastore_assets.pipeline.refresh import refresh
+from metastore_assets.resources.configuration import Configuration, versions_of
 from metastore_assets.store.versions import VersionStore
 
 if TYPE_CHECKING:
@@ -36,7 +40,7 @@ class _Selection:
     """What the run was launched for."""
 
     partitions: tuple[str, ...] = ()
-    """Keys of the partitions that it is to materialize."""
+    """The partitions that it is to materialize, as Dagster calls them."""
     backfill: Backfill | None = None
     """That it is part of."""
 
@@ -48,10 +52,8 @@ class _Selection:
 
 def refresh_and_report(
     context: AssetExecutionContext,
-    config: MetastoreConfig,
-    table: TableConfig,
-    spark: Callable[[], "SparkSession"],
-    versions: VersionStore,
+    configuration: Configuration,
+    names: TableNames,
     *,
     partitions: Sequence[str],
     full: bool,
@@ -65,105 +67,142 @@ def refresh_and_report(
     Failure with the message of what went wrong.
     """
     if TABLE_TAG not in context.run.tags:  # The run was launched from an asset's page.
-        context.instance.add_run_tags(context.run.run_id, {TABLE_TAG: table.name})
-    try:
-        selection = _selection(context, table)
+        context.instance.add_run_tags(context.run.run_id, {TABLE_TAG: names.tag})
+    with _failing_in_words(), telling_no_secrets():
+        config = configuration.now()
+        table = config.table(names.table)
+        versions = versions_of(config, names.table)
+        selection = _selection(context, names)
         seconds = 0.0
-        covering = version_covering(versions, selection.backfill) if selection.backfill else None
+        covering = version_covering(versions, names, selection.backfill, context.instance)
         if covering is not None:
-            _still_there(context, table, selection.partitions, {entry.key for entry in covering.partitions})
+            told = _correspondence(context, names, [entry.key for entry in covering.partitions])
+            _still_there(context, names, selection.partitions, told)
             context.log.info("version %d has what the backfill is for", covering.number)
         else:
-            wanted = _wanted(context, table, versions, spark, selection)
-            result = refresh(
-                config, table, spark, full=full, partitions=(*wanted, *partitions), progress=_log_progress(context)
-            )
+            with configuration.session(config) as spark:
+                wanted = _wanted(context, table, names, versions, spark, selection)
+                result = refresh(
+                    config, table, spark, full=full, partitions=(*wanted, *partitions), progress=_log_progress(context)
+                )
             _log_result(context, result)
             seconds = result.seconds
         with held_open(context.instance, context.run):
-            yield from _report(context, config, table, versions, selection, seconds)
+            yield from _report(context, config, table, names, versions, selection, seconds)
+
+
+@contextmanager
+def _failing_in_words() -> Iterator[None]:
+    """Raise Failure with the message of what went wrong."""
+    try:
+        yield
     except MetastoreError as error:
         raise Failure(description=str(error), metadata={"error": MetadataValue.text(type(error).__name__)}) from error
 
 
-def _selection(context: AssetExecutionContext, table: TableConfig) -> _Selection:
+def _selection(context: AssetExecutionContext, names: TableNames) -> _Selection:
     if not (context.has_partition_key or context.has_partition_key_range):
         return _Selection()
-    return _Selection(tuple(context.partition_keys), backfill_of(context.instance, context.run, table.name))
+    return _Selection(tuple(context.partition_keys), backfill_of(context.instance, context.run, names))
+
+
+def _correspondence(context: AssetExecutionContext, names: TableNames, keys: Collection[str]) -> Correspondence:
+    """What Dagster calls the partitions of these keys."""
+    return correspondence_of(names, keys, context.instance)
 
 
 def _wanted(
     context: AssetExecutionContext,
     table: TableConfig,
+    names: TableNames,
     versions: VersionStore,
     spark: Callable[[], "SparkSession"],
     selection: _Selection,
 ) -> tuple[str, ...]:
     """The partitions to read again, of those that the table still has: the run's own, or all of its backfill's."""
-    if not selection.partitions:
+    if not selection.partitions or names.source in (context.run.asset_selection or ()):
+        # What the run itself has just written is new, and read for that.
         return ()
     snapshot = open_table_format(table, Memory(versions.memory), TaskReader(spark)).snapshot()
-    there = {fragment.partition_key for fragment in snapshot.fragments}
-    own = _still_there(context, table, selection.partitions, there)
+    there = _correspondence(context, names, {fragment.partition_key for fragment in snapshot.fragments})
+    own = _still_there(context, names, selection.partitions, there)
     backfill = selection.backfill
     if backfill is None or not selection.others or not is_first(context.instance, context.run, backfill):
         return own
     context.log.info("reading all %d partitions of backfill %s", len(backfill.keys), backfill.id)
-    return tuple(sorted(backfill.keys & there))
+    return tuple(sorted(there.key[key] for key in backfill.keys if key in there.key))
 
 
 def _still_there(
-    context: AssetExecutionContext, table: TableConfig, asked: Sequence[str], there: Collection[str]
+    context: AssetExecutionContext, names: TableNames, asked: Sequence[str], there: Correspondence
 ) -> tuple[str, ...]:
-    gone = [key for key in asked if key not in there]
-    if len(gone) == len(asked):
+    """The table's keys of what is asked for, without what it does not have.
+
+    A project's own partitions may have no rows, which is told of them; where the table's own are partitions, a run for
+    one that is gone is a mistake.
+    """
+    gone = [key for key in asked if key not in there.key]
+    if len(gone) == len(asked) and names.mapping is None:
         raise PartitionNotFoundError(
-            f"table {table.name!r} no longer has partition {gone[0]!r}"
+            f"table {names.table!r} no longer has partition {gone[0]!r}"
             + (f" nor the {len(gone) - 1} others asked for" if len(gone) > 1 else "")
-            + f"; materialize `{asset_key(table.name, 'statistics').to_user_string()}` to see what it has"
+            + f"; materialize `{names.whole['statistics'].to_user_string()}` to see what it has"
         )
     if gone:
-        context.log.warning("no longer in the table: %d of %d partitions: %s", len(gone), len(asked), gone[:5])
-    return tuple(key for key in asked if key in there)
+        context.log.warning("not in the table: %d of %d partitions: %s", len(gone), len(asked), gone[:5])
+    return tuple(there.key[key] for key in asked if key in there.key)
 
 
 def _report(
     context: AssetExecutionContext,
     config: MetastoreConfig,
     table: TableConfig,
+    names: TableNames,
     versions: VersionStore,
     selection: _Selection,
     seconds: float,
 ) -> Iterator[Any]:
     instance = context.instance
-    lookup = Metastore(config.root, config.storage_options).table(
-        table.name
-    )  # The newest: another run may have published since.
+    # The newest: another run may have published since.
+    lookup = Metastore(config.root, config.storage_options).table(names.table)
     version = lookup.version
     keys = [entry.key for entry in version.partitions] if is_partitioned(version) else []
-    # Runs of the backfill that are still to come name ranges of keys.
-    added, removed = register_partitions(instance, partitions_name(table.name), keys, remove=selection.backfill is None)
-    if added or removed:
-        context.log.info("partitions: %d new, %d gone, %d in all", len(added), len(removed), len(keys))
-    kinds = kinds_of(table)
-    selected = [kind for kind in kinds if asset_key(table.name, kind) in context.selected_asset_keys]
+    if names.mapping is None:
+        # Runs of the backfill that are still to come name ranges of keys.
+        added, removed = register_partitions(
+            instance, names.dynamic_partitions, keys, remove=selection.backfill is None
+        )
+        if added or removed:
+            context.log.info("partitions: %d new, %d gone, %d in all", len(added), len(removed), len(keys))
+    there = _correspondence(context, names, keys)
+    if there.left:
+        context.log.warning(
+            "%d of %d partitions are none of the project's, and told of only as part of the table: %s",
+            len(there.left),
+            len(keys),
+            there.left[:5],
+        )
+    kinds = [kind for kind in kinds_of(table) if kind in names.whole]
+    told = read_told(instance, versions, names, there)
+    selected = [kind for kind in kinds if names.whole[kind] in context.selected_asset_keys]
     changes = with_selected(
-        changes_left_by(selection.others, changes_between(read_told(instance, versions), version, kinds)),
+        changes_left_by(selection.others, changes_between(told, version, kinds, there), there),
         version,
-        selection.partitions if partitions_key(table.name) in context.selected_asset_keys else (),
+        selection.partitions if names.partitions in context.selected_asset_keys else (),
         selected,
+        there if names.mapping else None,
     )
     ranked = frozenset(row.column for row in lookup.statistics() if table.policy(row.column).ranks == "on")
-    report = Report(table.name, lookup, versions.objects, seconds, ranked)
-    if not is_observed(instance, version):
+    report = Report(names, lookup, versions.objects, seconds, there.told, source_tags(instance, names), ranked)
+    if not is_observed(instance, names, version):
         yield report.observation()
     if changes.partitions:
         context.log.info("telling of %d partitions", len(changes.partitions))
     for materialization in report.partitions(changes):
         store_materialization(instance, context.run, materialization)
     yield from report.tables(changes.table, selected, instance)
-    for key in context.selected_asset_check_keys:
-        yield check_result(key, version, lookup.statistics())
+    around = surroundings_of(Metastore(config.root, config.storage_options), table, lookup)
+    yield from check_results(context.selected_asset_check_keys, table, lookup, around)
 
 
 def _log_progress(context: AssetExecutionContext) -> Callable[[Progress], None]:

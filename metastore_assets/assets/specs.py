@@ -1,103 +1,48 @@
 """The assets of one table as Dagster's specifications: what the catalog shows before anything is computed."""
 
-from collections.abc import Mapping
-
-from dagster import AssetCheckSpec, AssetKey, AssetSpec
+from dagster import AllPartitionMapping, AssetCheckSpec, AssetDep, AssetSpec
 
 from metastore_assets.assets.changes import is_partitioned
-from metastore_assets.assets.names import (
-    CHECK,
-    KINDS,
-    TABLE_TAG,
-    Kind,
-    asset_key,
-    identifier,
-    partitions_key,
-    partitions_of,
-    source_key,
-)
+from metastore_assets.assets.checks import specs_of_checks
+from metastore_assets.assets.names import AssetKind, TableNames, kinds_of
+from metastore_assets.assets.translator import MetastoreAsset, MetastoreTranslator
 from metastore_assets.config import TableConfig
-from metastore_assets.pipeline.signatures import PROFILE_VERSION
 from metastore_assets.store.manifest import Version
 
-_CONTENTS: Mapping[Kind, str] = {
-    "statistics": "One row per column: counts of values, nulls and distinct values, least and greatest value, sum, "
-    "mean, deviation, lengths, percentiles, and what each number is worth.",
-    "frequencies": "One row per column and value: how often the value occurs, most frequent first. Of columns with too "
-    "many distinct values none is listed; the statistics say how many there are.",
-    "histograms": "One column per numeric or temporal column: bins whose width is a power of two, so that histograms "
-    "of any two partitions add up exactly.",
-    "ranks": "All values of the columns under `ranks: on`, in order: exact quantiles, and the rank of any value.",
-}
-_WHOLE = (
-    "Of the whole of `{table}`, merged from its partitions. Materializing it brings everything up to the table's "
-    "current snapshot, and reads only what changed."
-)
-_PARTITIONS = (
-    "The statistics, frequencies and histograms of each partition of `{table}`. Materializing partitions by hand reads "
-    "their rows again; a commit to the table brings up to date what it changed by itself."
-)
-_KINDS_OF_FORMATS = {"files": "file"}
-"""What Dagster calls a format, where it is not the same."""
 
-
-def kinds_of(table: TableConfig) -> tuple[Kind, ...]:
-    """The kinds of files that the table has an asset of. Ranks where the configuration asks for them."""
-    ranked = any(table.policy(column).ranks == "on" for column in ("default", *table.columns))
-    return tuple(kind for kind in KINDS if kind != "ranks" or ranked)
-
-
-def source_spec(table: TableConfig, newest: Version | None) -> AssetSpec:
+def source_spec(table: TableConfig, translator: MetastoreTranslator, newest: Version | None) -> AssetSpec:
     """The table itself: observed once per snapshot, never written. `newest` is the newest version, if there is one."""
-    detected = newest.format if newest else table.format
-    return AssetSpec(
-        source_key(table.name),
-        description=f"The table at `{table.uri}`. Each observation is a snapshot that the Metastore describes.",
-        group_name=identifier(table.name),
-        kinds={_KINDS_OF_FORMATS.get(detected, detected) if detected else "table"},
-        metadata={"dagster/uri": table.uri},
-        tags={TABLE_TAG: table.name},
-    )
+    return _spec(table, translator, "source", newest)
 
 
-def profile_specs(table: TableConfig, newest: Version | None) -> list[AssetSpec]:
+def profile_specs(
+    table: TableConfig, names: TableNames, translator: MetastoreTranslator, newest: Version | None
+) -> list[AssetSpec]:
     """The assets that a refresh makes: one of the partitions, and below it one of each kind of files of the table.
 
     A table without partitions has none for them. Before the first version nobody knows; a table that turns out to have
     none loses it when the code location is loaded again.
     """
-    name = table.name
-    whole = [
-        _spec(table, asset_key(name, kind), f"{_CONTENTS[kind]}\n\n{_WHOLE.format(table=name)}", kind)
-        for kind in kinds_of(table)
-    ]
+    mapping = translator.get_partition_mapping(table)
+    if mapping is None and names.has_writer and names.mapping is None:
+        # The keys have nothing to do with those of the asset that writes the table, if it has partitions.
+        mapping = AllPartitionMapping()
+    source = AssetDep(names.source, partition_mapping=mapping)
+    whole = [_spec(table, translator, kind, newest) for kind in kinds_of(table)]
     if newest is not None and not is_partitioned(newest):
-        return [spec.replace_attributes(deps=[source_key(name)]) for spec in whole]
-    partitions = _spec(table, partitions_key(name), _PARTITIONS.format(table=name), "partitions")
+        alone = AssetDep(names.source, partition_mapping=AllPartitionMapping() if names.has_writer else None)
+        return [spec.replace_attributes(deps=[alone, *spec.deps]) for spec in whole]
+    partitions = _spec(table, translator, "partitions", newest)
     return [
-        partitions.replace_attributes(deps=[source_key(name)], partitions_def=partitions_of(name)),
-        *(spec.replace_attributes(deps=[partitions_key(name)]) for spec in whole),
+        partitions.replace_attributes(deps=[source, *partitions.deps], partitions_def=names.partitions_def),
+        *(spec.replace_attributes(deps=[names.partitions, *spec.deps]) for spec in whole),
     ]
 
 
-def check_specs(table: TableConfig) -> list[AssetCheckSpec]:
+def check_specs(table: TableConfig, names: TableNames) -> list[AssetCheckSpec]:
     """Checks that the run makes of what it published."""
-    return [
-        AssetCheckSpec(
-            CHECK,
-            asset=asset_key(table.name, "statistics"),
-            description="The rows of the partitions add up to the table's, and the values and nulls of every "
-            "top-level column add up to its rows.",
-        )
-    ]
+    return specs_of_checks(table, names.whole["statistics"])
 
 
-def _spec(table: TableConfig, key: AssetKey, description: str, kind: str) -> AssetSpec:
-    return AssetSpec(
-        key,
-        description=description,
-        group_name=identifier(table.name),
-        code_version=PROFILE_VERSION,
-        kinds={"spark", "parquet"},
-        tags={TABLE_TAG: table.name, "metastore/kind": kind},
-    )
+def _spec(table: TableConfig, translator: MetastoreTranslator, kind: AssetKind, newest: Version | None) -> AssetSpec:
+    return translator.get_asset_spec(MetastoreAsset(table, kind, newest.format if newest else table.format))

@@ -1,8 +1,10 @@
 """What Dagster has been told of a table: read from its event log, which is the only place where that is written."""
 
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 
 from dagster import (
+    AssetKey,
+    AssetMaterialization,
     AssetRecordsFilter,
     DagsterEventType,
     DagsterInstance,
@@ -10,9 +12,10 @@ from dagster import (
 )
 from dagster._core.definitions.data_version import DATA_VERSION_TAG
 
-from metastore_assets.assets.changes import Told
+from metastore_assets.assets.changes import NO_CONTENT, Told
 from metastore_assets.assets.metadata import COMMITTED, SNAPSHOT, VERSION
-from metastore_assets.assets.names import asset_key, partitions_key, source_key
+from metastore_assets.assets.names import TableNames
+from metastore_assets.assets.partition_mapping import Correspondence
 from metastore_assets.errors import StoreError
 from metastore_assets.store.manifest import Version
 from metastore_assets.store.versions import VersionStore
@@ -21,28 +24,36 @@ _PAGE = 1000
 """Events in memory at a time, and the most that Dagster gives at once."""
 
 
-def told_version(instance: DagsterInstance, table: str) -> tuple[int, str] | None:
+def told_version(instance: DagsterInstance, names: TableNames) -> tuple[int, str] | None:
     """Number and content id of the version that was reported last as a whole; None when none was.
 
     A report ends with the statistics of the table: a run that died before that has not reported its version.
     """
-    record = _last_report(instance, table)
+    record = _last_report(instance, names)
     return _version_of(record) if record else None
 
 
-def read_told(instance: DagsterInstance, versions: VersionStore) -> Told:
+def read_told(instance: DagsterInstance, versions: VersionStore, names: TableNames, there: Correspondence) -> Told:
     """What was told of the table, up to the last event. Costs two queries, and what was told since the last report."""
-    last = _last_report(instance, versions.table)
+    last = _last_report(instance, names)
+    contents = _contents(instance, names)
+    since = _since(instance, names, last.storage_id if last else None)
+    written = _written(instance, names, last.storage_id) if last and names.mapping and names.has_writer else ()
     return Told(
         _read_version(versions, _version_of(last) if last else None),
-        _contents(instance, versions.table),
-        _since(instance, versions.table, last.storage_id if last else None),
+        {there.key[partition]: content for partition, content in contents.items() if partition in there.key},
+        {there.key[partition]: number for partition, number in since.items() if partition in there.key},
+        # Keys of the table's own are removed from Dagster with their partitions.
+        tuple(key for key, content in contents.items() if key not in there.key and content != NO_CONTENT)
+        if names.mapping
+        else (),
+        frozenset(there.key[key] for key in written if key in there.key),
     )
 
 
-def is_observed(instance: DagsterInstance, version: Version) -> bool:
+def is_observed(instance: DagsterInstance, names: TableNames, version: Version) -> bool:
     """Whether the table was last observed in the version's snapshot."""
-    records = instance.fetch_observations(source_key(version.table), limit=1).records
+    records = instance.fetch_observations(names.source, limit=1).records
     observation = records[0].asset_observation if records else None
     if observation is None:
         return False
@@ -52,8 +63,8 @@ def is_observed(instance: DagsterInstance, version: Version) -> bool:
     return (snapshot and snapshot.value, committed and committed.value) == (version.snapshot, when)
 
 
-def _last_report(instance: DagsterInstance, table: str) -> EventLogRecord | None:
-    records = instance.fetch_materializations(asset_key(table, "statistics"), limit=1).records
+def _last_report(instance: DagsterInstance, names: TableNames) -> EventLogRecord | None:
+    records = instance.fetch_materializations(names.whole["statistics"], limit=1).records
     return records[0] if records else None
 
 
@@ -81,23 +92,35 @@ def _read_version(versions: VersionStore, told: tuple[int, str] | None) -> Versi
     return version if version.content_id == content else None
 
 
-def _contents(instance: DagsterInstance, table: str) -> Mapping[str, str]:
+def _contents(instance: DagsterInstance, names: TableNames) -> Mapping[str, str]:
     tags = instance.event_log_storage.get_latest_tags_by_partition(
-        partitions_key(table), DagsterEventType.ASSET_MATERIALIZATION, [DATA_VERSION_TAG]
+        names.partitions, DagsterEventType.ASSET_MATERIALIZATION, [DATA_VERSION_TAG]
     )
     return {partition: own[DATA_VERSION_TAG] for partition, own in tags.items()}
 
 
-def _since(instance: DagsterInstance, table: str, last: int | None) -> Mapping[str, int]:
+def _since(instance: DagsterInstance, names: TableNames, last: int | None) -> Mapping[str, int]:
     """By partition, the version of its latest event after the one with that id. None of a whole report is left."""
     found: dict[str, int] = {}
-    events = AssetRecordsFilter(partitions_key(table), after_storage_id=last)
+    for event in _events(instance, names.partitions, last):
+        number = event.metadata.get(VERSION)
+        if event.partition and number is not None and isinstance(number.value, int):
+            found[event.partition] = number.value
+    return found
+
+
+def _written(instance: DagsterInstance, names: TableNames, last: int) -> set[str]:
+    """Partitions that the asset which writes the table told of after the event with that id."""
+    return {event.partition for event in _events(instance, names.source, last) if event.partition}
+
+
+def _events(instance: DagsterInstance, key: AssetKey, last: int | None) -> Iterator[AssetMaterialization]:
+    """The materializations of an asset after the event with that id, in order."""
+    events = AssetRecordsFilter(key, after_storage_id=last)
     cursor, more = None, True
     while more:
         page = instance.fetch_materializations(events, limit=_PAGE, cursor=cursor, ascending=True)
-        for event in (record.asset_materialization for record in page.records):
-            number = event.metadata.get(VERSION) if event else None
-            if event and event.partition and number is not None and isinstance(number.value, int):
-                found[event.partition] = number.value
+        for record in page.records:
+            if record.asset_materialization is not None:
+                yield record.asset_materialization
         cursor, more = page.cursor, page.has_more
-    return found

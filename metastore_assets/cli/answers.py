@@ -10,7 +10,8 @@ from metastore_assets.cli.statistics_table import SHAPE_BINS
 from metastore_assets.config import MetastoreConfig, TableConfig
 from metastore_assets.errors import NotKeptError, VersionNotFoundError
 from metastore_assets.lookup import Metastore, TableLookup, TextValue
-from metastore_assets.lookup.json import integer_json, show_json
+from metastore_assets.lookup.json import show_json
+from metastore_assets.statistics.json import integer_json
 
 if TYPE_CHECKING:
     from metastore_assets.statistics.column import ColumnStatistics

@@ -6,11 +6,15 @@ from datetime import timedelta
 
 import click
 
+from metastore_assets.cli.backfill import backfill
+from metastore_assets.cli.check import check
 from metastore_assets.cli.check_statistic import check_statistic
 from metastore_assets.cli.compact import compact
 from metastore_assets.cli.completion import column_list
+from metastore_assets.cli.diff import diff
 from metastore_assets.cli.failures import Invocation, MetastoreGroup, note
 from metastore_assets.cli.filtering import count, estimate, prune
+from metastore_assets.cli.history import history
 from metastore_assets.cli.opening import column_answer, configured, metastore_of, newest, partition_of, published
 from metastore_assets.cli.options import (
     answering,
@@ -46,11 +50,15 @@ def cli() -> None:
 
 
 cli.add_command(refresh)
+cli.add_command(backfill)
 cli.add_command(profile)
 cli.add_command(verify)
 cli.add_command(purge)
+cli.add_command(check)
 cli.add_command(check_statistic)
 cli.add_command(compact)
+cli.add_command(diff)
+cli.add_command(history)
 cli.add_command(quantile)
 cli.add_command(rank)
 cli.add_command(where)
@@ -186,11 +194,16 @@ def expire(invocation: Invocation, name: str, keep: int | None, grace: float, as
 
     And whatever else no version names, such as files of a refresh that was killed.
     """
+    from importlib.util import find_spec
+
+    from metastore_assets.history import gather
     from metastore_assets.store.objects import ObjectStore
     from metastore_assets.store.versions import VersionStore
 
     config = configured(invocation)
     versions = VersionStore(ObjectStore(config.root, config.storage_options), config.table(name).name)
+    if find_spec("deltalake") is not None:
+        gather(versions)
     removed = versions.expire(keep or config.keep_versions, timedelta(hours=grace))
     make_output(as_json).expired(
         {"table": name, "versions": removed.versions, "files": removed.files, "bytes": removed.bytes}

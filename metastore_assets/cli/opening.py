@@ -32,8 +32,15 @@ def newest(invocation: Invocation, name: str) -> TableLookup:
     return published(configured(invocation), name)
 
 
-def published(config: MetastoreConfig, name: str, version: int | None = None) -> TableLookup:
-    """A configured table as of a version. Raises VersionNotFoundError, ConfigError."""
+def version_choice(text: str | None) -> int | str | None:
+    """What an option says of a version: its number, `snapshot:ID`, or a time; a snapshot's id where it is neither."""
+    if text is None:
+        return None
+    return int(text) if text.isascii() and text.isdigit() else text.removeprefix("snapshot:")
+
+
+def published(config: MetastoreConfig, name: str, version: int | str | None = None) -> TableLookup:
+    """A configured table as of a version, as `open_table` takes it. Raises VersionNotFoundError, ConfigError."""
     name = config.table(name).name
     try:
         return metastore_of(config).table(name, version)

@@ -7,10 +7,13 @@ from __future__ import annotations
 
 import json
 import sys
-from collections.abc import Mapping, Sequence
-from typing import Any, Protocol
+from collections.abc import Callable, Mapping, Sequence
+from typing import TYPE_CHECKING, Any, Protocol
 
 import click
+
+if TYPE_CHECKING:
+    from metastore_assets.cli.page import Page
 
 Answer = Mapping[str, Any]
 """A JSON object."""
@@ -32,6 +35,9 @@ class Output(Protocol):
 
     def refreshed(self, result: Answer) -> None:
         """What a refresh did, or would do."""
+
+    def backfill(self, result: Answer) -> None:
+        """What a backfill did, or would do."""
 
     def failed(self, subject: Answer, message: str) -> None:
         """One of several subjects failed; the message is on stderr already."""
@@ -84,8 +90,17 @@ class Output(Protocol):
     def verified(self, result: Answer) -> None:
         """What was compared with the table, and what differs."""
 
+    def answer(self, document: object, draw: Callable[[Page], None]) -> None:
+        """A document for programs, which people see as `draw` prints it."""
+
     def checked(self, result: Answer) -> None:
         """What became of trying the laws of a user-defined statistic."""
+
+    def checks(self, answer: Answer) -> None:
+        """What the checks of a table found."""
+
+    def suggested(self, answer: Answer) -> None:
+        """Checks that could be configured."""
 
 
 class JsonOutput:
@@ -100,6 +115,10 @@ class JsonOutput:
 
     def refreshed(self, result: Answer) -> None:
         """An object per table."""
+        _write(result)
+
+    def backfill(self, result: Answer) -> None:
+        """An object."""
         _write(result)
 
     def failed(self, subject: Answer, message: str) -> None:
@@ -166,9 +185,21 @@ class JsonOutput:
         """An object."""
         _write(result)
 
+    def answer(self, document: object, draw: Callable[[Page], None]) -> None:
+        """The document."""
+        _write(document)
+
     def checked(self, result: Answer) -> None:
         """An object."""
         _write(result)
+
+    def checks(self, answer: Answer) -> None:
+        """An object."""
+        _write(answer)
+
+    def suggested(self, answer: Answer) -> None:
+        """An object."""
+        _write(answer)
 
 
 def _write(document: object) -> None:

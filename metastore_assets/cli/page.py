@@ -42,10 +42,12 @@ Rows = Sequence[Sequence[Part]]
 
 
 class Page:
-    """Prints to the stdout of the moment it was made."""
+    """Prints to the stdout of the moment it was made, or to stderr."""
 
-    def __init__(self) -> None:
-        terminal = sys.stdout.isatty()
+    def __init__(self, *, err: bool = False) -> None:
+        self._err = err
+        self._encoding = (sys.stderr if err else sys.stdout).encoding or "ascii"
+        terminal = (sys.stderr if err else sys.stdout).isatty()
         self.width = shutil.get_terminal_size().columns if terminal else None
         """Cells of a line, or None for as many as it takes."""
         self._coloured = terminal and "NO_COLOR" not in os.environ and os.environ.get("TERM") != "dumb"
@@ -114,8 +116,7 @@ class Page:
 
     def _print(self, text: str) -> None:
         # A terminal that cannot show a character shows another in its place, rather than nothing at all.
-        encoding = sys.stdout.encoding or "ascii"
-        click.echo(text.encode(encoding, "replace").decode(encoding), color=self._coloured)
+        click.echo(text.encode(self._encoding, "replace").decode(self._encoding), err=self._err, color=self._coloured)
 
 
 def _text(part: Part) -> str:

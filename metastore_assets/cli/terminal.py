@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 
+from metastore_assets.cli.backfill_page import print_backfill
 from metastore_assets.cli.bars_page import print_bins, print_top
+from metastore_assets.cli.checks_page import print_checks, print_suggestions
 from metastore_assets.cli.filter_page import print_count, print_estimate, print_pruned
 from metastore_assets.cli.output import Answer
 from metastore_assets.cli.page import Column, Page, Part, Styled
@@ -64,6 +66,11 @@ class TerminalOutput:
         news = Styled(f" version {result['version']}", "green")
         self._page.line(name, news, f" of snapshot {snapshot} in {time}: {_changes(result)}")
         self._retyped(result)
+
+    def backfill(self, result: Answer) -> None:
+        """One line of what was done; of a plan nothing, for its lines are written already."""
+        if not result.get("dry_run"):
+            print_backfill(self._page, result)
 
     def failed(self, subject: Answer, message: str) -> None:
         """Nothing more than the line on stderr."""
@@ -188,6 +195,10 @@ class TerminalOutput:
         for row in result["unreadable"]:
             self._page.line(Styled(f"  {text.printable(row['path'])}: {text.printable(row['message'])}", "red"))
 
+    def answer(self, document: object, draw: Callable[[Page], None]) -> None:
+        """Whatever is drawn."""
+        draw(self._page)
+
     def checked(self, result: Answer) -> None:
         """One line, and the data on which a law does not hold."""
         name = Styled(result["statistic"], "bold")
@@ -203,6 +214,14 @@ class TerminalOutput:
             self._page.line(f"    {text.printable(rows)}")
         self._page.line(f"  expected {text.printable(found['expected'])}")
         self._page.line(f"  found    {text.printable(found['found'])}")
+
+    def checks(self, answer: Answer) -> None:
+        """A heading, and a line for each check."""
+        print_checks(self._page, answer)
+
+    def suggested(self, answer: Answer) -> None:
+        """YAML."""
+        print_suggestions(self._page, answer)
 
     def _not_shown(self, headings: Sequence[str]) -> None:
         if headings:

@@ -36,6 +36,31 @@ def chosen_partitions(table: str, texts: Iterable[str], keys: Collection[str]) -
     return chosen
 
 
+def named_partitions(table: str, texts: Iterable[str], keys: Collection[str]) -> set[str]:
+    """The keys that the texts name, one each: a key, or its readable form. Patterns are none.
+
+    Raises PartitionNotFoundError when texts name none: says how many, and what is near the first.
+    """
+    there = set(keys)
+    chosen: set[str] = set()
+    readable: dict[str, str] = {}
+    unknown: list[str] = []
+    for text in texts:
+        if text not in there and not readable:
+            readable = {_readable(decode_partition_key(key)): key for key in there}
+        key = text if text in there else readable.get(text) or readable.get(unquote(text))
+        if key is None:
+            unknown.append(text)
+        else:
+            chosen.add(key)
+    if unknown:
+        ordered = sorted(there)
+        columns = list(dict.fromkeys(name for key in ordered for name, _ in decode_partition_key(key)))
+        more = f"; nor the {len(unknown) - 1:,} others that are listed and unknown" if len(unknown) > 1 else ""
+        raise PartitionNotFoundError(_none_fits(table, unknown[0], ordered, columns) + more)
+    return chosen
+
+
 def one_partition(table: str, text: str, keys: Collection[str]) -> str:
     """The one key that a text means, in the sense of `chosen_partitions`. Raises PartitionNotFoundError."""
     chosen = sorted(chosen_partitions(table, [text], keys))
@@ -53,7 +78,7 @@ def _meant(table: str, text: str, keys: Sequence[str]) -> Collection[str]:
         if readable := [key for key in keys if _readable(items[key]) == wanted]:
             return readable
     columns = list(dict.fromkeys(name for own in items.values() for name, _ in own))
-    patterns = _patterns(text, columns)
+    patterns = [(name, _unescaped(pattern)) for name, pattern in column_texts(text, columns)]
     fitting = [key for key in keys if patterns and all(_fits(dict(items[key]), *pattern) for pattern in patterns)]
     if not fitting:
         raise PartitionNotFoundError(_none_fits(table, text, keys, columns))
@@ -64,14 +89,17 @@ def _readable(items: Items) -> str:
     return "/".join(f"{name}={NULL_VALUE if value is None else value}" for name, value in items) or UNPARTITIONED
 
 
-def _patterns(text: str, columns: Sequence[str]) -> list[tuple[str, str]]:
-    """The (column, pattern) pairs of a text; none unless it begins with a column. A `/` may be part of a pattern."""
+def column_texts(text: str, columns: Sequence[str]) -> list[tuple[str, str]]:
+    """The (column, text) pairs of `column=text/column=text`; none unless it begins with a column.
+
+    A `/` that no column follows is part of a text, which is left as it is written.
+    """
     names = {form: name for name in columns for form in (encode_partition_key([(name, "")])[:-1], name)}
     known = "|".join(re.escape(form) for form in sorted(names, key=len, reverse=True))
     parts = re.split(rf"(?:^|/)({known})=", text)
     if not known or parts[0]:
         return []
-    return [(names[form], _unescaped(pattern)) for form, pattern in zip(parts[1::2], parts[2::2], strict=True)]
+    return [(names[form], own) for form, own in zip(parts[1::2], parts[2::2], strict=True)]
 
 
 def _unescaped(pattern: str) -> str:

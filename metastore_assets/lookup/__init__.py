@@ -1,8 +1,21 @@
 """Reading what is published: no Spark, no Dagster, no access to the tables themselves."""
 
+from metastore_assets.lookup.answers import Answers, AsOf, Count, Quantile, Statistics, TopValues
 from metastore_assets.lookup.histograms import Bin
 from metastore_assets.lookup.metastore import Metastore, open_table
-from metastore_assets.lookup.table import TableLookup, TopValues
-from metastore_assets.lookup.values import Count, Quantile, TextValue
+from metastore_assets.lookup.table import TableLookup
+from metastore_assets.lookup.values import TextValue
 
-__all__ = ["Bin", "Count", "Metastore", "Quantile", "TableLookup", "TextValue", "TopValues", "open_table"]
+__all__ = [
+    "Answers",
+    "AsOf",
+    "Bin",
+    "Count",
+    "Metastore",
+    "Quantile",
+    "Statistics",
+    "TableLookup",
+    "TextValue",
+    "TopValues",
+    "open_table",
+]

@@ -15,6 +15,7 @@ import numpy as np
 import pyarrow as pa
 
 from metastore_assets.errors import NotKeptError
+from metastore_assets.lookup.answers import Count
 from metastore_assets.lookup.predicates.like import after
 from metastore_assets.lookup.predicates.tree import (
     And,
@@ -30,7 +31,6 @@ from metastore_assets.lookup.predicates.tree import (
     Predicate,
     leaves,
 )
-from metastore_assets.lookup.values import Count
 from metastore_assets.statistics.column import ColumnStatistics, Guarantee
 from metastore_assets.statistics.histogram import Histogram
 from metastore_assets.statistics.physical import order_key, physical_value

@@ -11,12 +11,12 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from metastore_assets.index import IndexReader
+from metastore_assets.lookup.answers import Count
 from metastore_assets.lookup.estimate import ColumnKnowledge, Estimate, estimate_rows
 from metastore_assets.lookup.missing import files_there
 from metastore_assets.lookup.predicates import Predicate, parse_predicate
 from metastore_assets.lookup.predicates.tree import Column
 from metastore_assets.lookup.prune import Pruning, index_of
-from metastore_assets.lookup.values import Count
 from metastore_assets.statistics.histogram import Histogram
 from metastore_assets.statistics.leaves import LeafColumn
 from metastore_assets.store.manifest import Version

@@ -2,13 +2,17 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+import math
+from dataclasses import dataclass, replace
+from fractions import Fraction
 
 import numpy as np
 import pyarrow as pa
 
+from metastore_assets.lookup.ordered import sort_key
 from metastore_assets.statistics.column import ColumnStatistics
 from metastore_assets.statistics.histogram import Histogram
+from metastore_assets.statistics.physical import physical_value
 from metastore_assets.statistics.types import class_named
 
 
@@ -30,6 +34,28 @@ def bins_of(histogram: Histogram, most: int) -> list[Bin]:
     edges = histogram.edges().take(pa.array([*starts, len(histogram)]))
     frequencies = np.add.reduceat(histogram.counts, starts).tolist()
     return [Bin(edges[i], edges[i + 1], frequency) for i, frequency in enumerate(frequencies)]
+
+
+def between(histogram: Histogram, lower: pa.Scalar | None, upper: pa.Scalar | None) -> Histogram | None:
+    """The bins with room for values between two, both inclusive; None where there is none. NaN has no place."""
+    low, high = 0, len(histogram)
+    if lower is not None and upper is not None and sort_key(lower) > sort_key(upper):
+        return None
+    if lower is not None:
+        low = max(low, _place(histogram, lower))
+    if upper is not None:
+        high = min(high, _place(histogram, upper) + 1)
+    if low >= high:
+        return None
+    return replace(histogram, first=histogram.first + low, counts=histogram.counts[low:high])
+
+
+def _place(histogram: Histogram, value: pa.Scalar) -> int:
+    """The number of the bin that a value is in, were there bins without end; beyond them all for what has no bin."""
+    physical = physical_value(value)
+    if isinstance(physical, float) and not math.isfinite(physical):
+        return -1 if physical < 0 else len(histogram)
+    return math.floor(Fraction(physical) / Fraction(2) ** histogram.exponent) - histogram.first
 
 
 def why_no_histogram(row: ColumnStatistics) -> str | None:

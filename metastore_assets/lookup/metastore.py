@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 
 from metastore_assets.errors import VersionNotFoundError
+from metastore_assets.lookup.as_of import VersionChoice, find_version
 from metastore_assets.lookup.table import TableLookup
 from metastore_assets.messages import close_names
 from metastore_assets.store.objects import ObjectStore
@@ -25,15 +26,18 @@ class Metastore:
         """Numbers of a table's published versions, ascending; empty when there is none."""
         return VersionStore(self._store, name).numbers() if _is_folder_name(name) else []
 
-    def table(self, name: str, version: int | None = None) -> TableLookup:
+    def table(self, name: str, version: VersionChoice | None = None) -> TableLookup:
         """One table as of a version, by default the newest. Raises VersionNotFoundError when there is none.
+
+        `version`: its number; the id of a snapshot, as text; or a time, as `datetime` or in ISO 8601: the newest
+        version of that snapshot, or of what was committed by then.
 
         What is read later is of that version, whatever is published meanwhile.
         """
         if not _is_folder_name(name):
             raise self._unpublished(name)
         versions = VersionStore(self._store, name)
-        found = versions.latest() if version is None else versions.read(version)
+        found = versions.latest() if version is None else find_version(versions, version)
         if found is None:
             raise self._unpublished(name)
         return TableLookup(versions.objects, found)
@@ -46,9 +50,13 @@ class Metastore:
 
 
 def open_table(
-    root: str, name: str, storage_options: Mapping[str, str] | None = None, version: int | None = None
+    root: str, name: str, version: VersionChoice | None = None, *, storage_options: Mapping[str, str] | None = None
 ) -> TableLookup:
-    """One table below a root, as of a version, by default the newest: `Metastore(root).table(name)`."""
+    """One table below a root, as of a version, by default the newest: `Metastore(root).table(name, version)`.
+
+    `root` is a local path or a URI, such as `s3://bucket/metastore`, with its storage options. `version`: a number, the
+    id of a snapshot, or a time, as `datetime` or in ISO 8601. Raises VersionNotFoundError, StoreError.
+    """
     return Metastore(root, storage_options).table(name, version)
 
 

@@ -60,11 +60,11 @@ class ListedValues:
 
     def before(self, value: pa.Scalar, *, inclusive: bool = False) -> int:
         """As `Ordered`, by a binary search."""
-        key = _sort_key(value)
+        key = sort_key(value)
         low, high = 0, len(self._values)
         while low < high:
             middle = (low + high) // 2
-            own = _sort_key(self._values[middle])
+            own = sort_key(self._values[middle])
             low, high = (middle + 1, high) if own < key or (inclusive and own == key) else (low, middle)
         return int(self._ends[low - 1]) if low else 0
 
@@ -125,12 +125,12 @@ class SketchedValues:
     def before(self, value: pa.Scalar, *, inclusive: bool = False) -> int:
         """As `Ordered`. How many values are equal to one a sketch does not tell: as if none were, within the bounds."""
         least, greatest = self.bounds
-        key = is_nan, _ = _sort_key(value)
+        key = is_nan, _ = sort_key(value)
         if is_nan:
             return self.ranked + (self.nans if inclusive else 0)
-        if key < _sort_key(least):
+        if key < sort_key(least):
             return 0
-        if key > _sort_key(greatest) or (inclusive and key == _sort_key(greatest)):
+        if key > sort_key(greatest) or (inclusive and key == sort_key(greatest)):
             return self.ranked
         return estimated_rank(self.digest, self.infinities, float(physical_value(value)))
 
@@ -176,7 +176,7 @@ def _of_infinities(first: float, last: float, share: Fraction) -> float:
     return last if math.isinf(last) else first
 
 
-def _sort_key(value: pa.Scalar) -> tuple[bool, object]:
+def sort_key(value: pa.Scalar) -> tuple[bool, object]:
     """Orders scalars of one class, NaN last."""
     key = order_key(value)
     nan = isinstance(key, float) and math.isnan(key)

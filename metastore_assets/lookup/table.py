@@ -3,42 +3,41 @@
 from __future__ import annotations
 
 from collections import OrderedDict
-from collections.abc import Iterable, Sequence
-from dataclasses import dataclass
+from collections.abc import Iterable, Iterator, Sequence
 from functools import cached_property, partial
 from threading import RLock
-from typing import overload
+from typing import TYPE_CHECKING, overload
 
 import pyarrow as pa
+import pyarrow.compute as pc
 
 from metastore_assets.errors import ColumnNotFoundError, NotKeptError, PartitionNotFoundError
 from metastore_assets.lists import ListReader, read_lists
+from metastore_assets.lookup.answers import Answers, AsOf, Count, Quantile, Statistics, TopValues
+from metastore_assets.lookup.as_of import VersionChoice, find_version
 from metastore_assets.lookup.filtered import FilteredAnswers
-from metastore_assets.lookup.histograms import Bin, bins_of, why_no_histogram
+from metastore_assets.lookup.histograms import Bin, between, bins_of, why_no_histogram
 from metastore_assets.lookup.missing import files_there
 from metastore_assets.lookup.ordered import Method
 from metastore_assets.lookup.profile_files import ProfileReader
-from metastore_assets.lookup.values import ColumnValues, Count, Number, Quantile, fraction_of
+from metastore_assets.lookup.values import ColumnValues, Number, fraction_of
 from metastore_assets.messages import close_names, near_names
-from metastore_assets.statistics.column import ColumnStatistics, Guarantee
+from metastore_assets.statistics.column import ColumnStatistics
+from metastore_assets.statistics.frequencies import Frequencies
+from metastore_assets.statistics.histogram import Histogram
 from metastore_assets.statistics.leaves import LeafColumn, schema_leaves
 from metastore_assets.statistics.spread import Spread, spread
 from metastore_assets.store.manifest import PartitionEntry, ProfileFiles, Version
 from metastore_assets.store.objects import ObjectStore
 from metastore_assets.store.stored_entries import find_partition
+from metastore_assets.store.versions import VersionStore
+
+if TYPE_CHECKING:
+    from metastore_assets.history import HistoryPoint
+    from metastore_assets.lookup.changes import Changes
+    from metastore_assets.lookup.diff import TableDiff
 
 _OPEN_PROFILES = 32
-
-
-@dataclass(frozen=True)
-class TopValues:
-    """The most frequent values of a column."""
-
-    values: list[tuple[pa.Scalar, int]]
-    """(value, frequency) by decreasing frequency, then increasing value; null is no value. Values are of the
-    canonical Arrow type of their class; `lookup.json.scalar_json` writes them as text."""
-    guarantee: Guarantee
-    """What the frequencies are worth, and that no other value is more frequent."""
 
 
 class TableLookup(FilteredAnswers):
@@ -58,6 +57,26 @@ class TableLookup(FilteredAnswers):
         """The version that all answers are of, and so the snapshot that they are true for."""
         return self._version
 
+    @property
+    def as_of(self) -> AsOf:
+        """The same, as every answer carries it."""
+        return AsOf(self._version.number, self._version.snapshot)
+
+    @property
+    def location(self) -> str:
+        """Where the versions of the table are: its folder below the root."""
+        return self._objects.uri()
+
+    @property
+    def versions(self) -> VersionStore:
+        """The versions of the table, this one among them."""
+        return VersionStore.of_folder(self._version.table, self._objects)
+
+    def newer_version(self) -> int | None:
+        """The number of the newest version, where one was published after this one; else None. Asks the store."""
+        newest = self.versions.newest()
+        return newest if newest > self._version.number else None
+
     def partitions(self) -> list[PartitionEntry]:
         """The table's partitions, in the order of the version. Empty for a table without rows."""
         return list(self._version.partitions)
@@ -66,16 +85,44 @@ class TableLookup(FilteredAnswers):
         """Live rows of the table or of one partition. Raises PartitionNotFoundError."""
         return self._version.row_count if partition is None else self._partition(partition).row_count
 
-    def statistics(self, columns: Iterable[str] | None = None, partition: str | None = None) -> list[ColumnStatistics]:
+    def statistics(
+        self,
+        columns: Iterable[str] | None = None,
+        partition: str | None = None,
+        *,
+        partitions: Iterable[str] | str | None = None,
+    ) -> Statistics:
         """Statistics of all leaf columns in table order, or of those named in the order given.
 
-        The mergeable states are left out (None). Raises ColumnNotFoundError, PartitionNotFoundError.
+        Of the table, of one `partition`, or of several `partitions`, one after the other; `"*"` are all. The mergeable
+        states are left out (None); `to_arrow()` of the answer is a table.
+
+        Raises ColumnNotFoundError, PartitionNotFoundError.
         """
-        profile = self._profile(partition)
         wanted = None if columns is None else list(columns)
         for column in wanted or ():
-            self._check(column, profile)
-        return profile.statistics(wanted)
+            self._check(column)
+        if partitions is None:
+            rows = self._profile(partition).statistics(wanted)
+            return Statistics(rows, None if partition is None else [partition] * len(rows), self.as_of)
+        if partition is not None:
+            raise ValueError("either one partition or several partitions, not both")
+        return self._statistics_of(wanted, partitions)
+
+    def _statistics_of(self, columns: list[str] | None, partitions: Iterable[str] | str) -> Statistics:
+        if partitions == "*":
+            entries = list(self._version.partitions)
+        else:
+            keys = [partitions] if isinstance(partitions, str) else partitions
+            entries = [self._partition(key) for key in keys]
+        rows: list[ColumnStatistics] = []
+        of: list[str] = []
+        for entry in entries:
+            # Not among those kept open: many would drive out what is asked for again.
+            own = self._reader(entry.files, entry.row_count).statistics(columns)
+            rows += own
+            of += [entry.key] * len(own)
+        return Statistics(rows, of, self.as_of)
 
     @files_there
     def top(self, column: str, n: int = 10, partition: str | None = None) -> TopValues:
@@ -86,7 +133,7 @@ class TableLookup(FilteredAnswers):
         if n < 0:
             raise ValueError(f"n must not be negative, not {n}")
         with self._lock:
-            return TopValues(self._values(column, partition).top(n), "exact")
+            return TopValues(self._values(column, partition).top(n), "exact", self.as_of)
 
     @overload
     def quantile(
@@ -148,7 +195,7 @@ class TableLookup(FilteredAnswers):
             return own.frequency(own.literal(value))
 
     @files_there
-    def where_is(self, column: str, value: object) -> list[tuple[str, int]]:
+    def where_is(self, column: str, value: object) -> Answers[tuple[str, int]]:
         """The partitions that hold a value, with its frequency in each, in the order of the version.
 
         One small read under the policy `by_partition: on`. Else reads the lists of partitions one by one, but for those
@@ -159,7 +206,7 @@ class TableLookup(FilteredAnswers):
             wanted = own.literal(value)
             kept = own.partitions_of(wanted)
             if kept is not None:
-                return kept
+                return Answers(kept, "exact", self.as_of)
             left = own.frequency(wanted).count
             found = []
             for entry in self._version.partitions:
@@ -168,7 +215,7 @@ class TableLookup(FilteredAnswers):
                 if count := self._values(column, entry.key).frequency(wanted).count:
                     found.append((entry.key, count))
                     left -= count
-        return found
+        return Answers(found, "exact", self.as_of)
 
     @files_there
     def spread(self, column: str, partition: str | None = None) -> Spread:
@@ -210,6 +257,25 @@ class TableLookup(FilteredAnswers):
         with self._lock:
             return self._values(column, None).files()
 
+    def literal(self, column: str, value: object) -> pa.Scalar:
+        """A value that is asked about, as one of a column's class; errors as of `rank`."""
+        with self._lock:
+            return self._values(column, None).literal(value)
+
+    def values(self, column: str, partition: str | None = None) -> Iterator[Frequencies]:
+        """All listed values of a column with their frequencies, in their order, in pieces of bounded size.
+
+        Where `frequencies: repeated` lists those that occur at least twice, these. Raises as `top`.
+        """
+        with self._lock:
+            pieces = self._values(column, partition).pieces()
+        while True:
+            with self._lock:
+                piece = next(pieces, None)
+            if piece is None:
+                return
+            yield piece
+
     def _values(self, column: str, partition: str | None) -> ColumnValues:
         if (column, partition) not in self._columns:
             row = self.statistics([column], partition)[0]
@@ -223,6 +289,7 @@ class TableLookup(FilteredAnswers):
                 has_own_lists=partition is not None,
                 # The only partition of a table has no lists but the table's.
                 is_whole=partition is None or len(self._version.partitions) == 1,
+                as_of=self.as_of,
             )
             if len(self._columns) > _OPEN_PROFILES:
                 self._columns.popitem(last=False)
@@ -233,25 +300,99 @@ class TableLookup(FilteredAnswers):
     def _lists(self) -> ListReader:
         return ListReader(self._objects, read_lists(self._objects, self._version.lists))
 
-    def histogram(self, column: str, bins: int | None = None, partition: str | None = None) -> list[Bin]:
+    def histogram(
+        self,
+        column: str,
+        bins: int | None = None,
+        partition: str | None = None,
+        *,
+        lower: object = None,
+        upper: object = None,
+    ) -> Answers[Bin]:
         """The column's histogram, by increasing minimum, without gaps. NaN and infinities are in no bin.
 
-        With `bins`, at most so many: neighbouring bins are added up, the last one over fewer where it does not come
-        out even. Empty for a column without a finite value. Raises NotKeptError when there is no histogram,
-        ColumnNotFoundError, PartitionNotFoundError.
+        With `lower` or `upper`, which are values of the column, both inclusive, only the bins that have room for values
+        between them: what is kept is not cut, so that the first and the last may reach further. With `bins`, at most so
+        many: neighbouring bins are added up, the last one over fewer where it does not come out even. Empty for a
+        column without a finite value.
+
+        Raises NotKeptError when there is no histogram, LiteralError, ColumnNotFoundError, PartitionNotFoundError.
         """
         if bins is not None and bins < 1:
             raise ValueError(f"bins must be at least 1, not {bins}")
+        histogram = self.lattice(column, partition)
+        if histogram is not None and (lower is not None or upper is not None):
+            own = self._values(column, partition)
+            histogram = between(histogram, *(None if value is None else own.literal(value) for value in (lower, upper)))
+        found = [] if histogram is None else bins_of(histogram, len(histogram) if bins is None else bins)
+        return Answers(found, "exact", self.as_of)
+
+    def lattice(self, column: str, partition: str | None = None) -> Histogram | None:
+        """The histogram as it is kept, which others can be laid beside. Otherwise as `histogram`; None for no bin."""
         profile = self._profile(partition)
-        self._check(column, profile)
+        self._check(column)
         histogram = profile.histogram(column)
-        if histogram is not None:
-            return bins_of(histogram, len(histogram) if bins is None else bins)
-        row = profile.statistics([column])[0]
-        reason = why_no_histogram(row)
+        reason = why_no_histogram(profile.statistics([column])[0]) if histogram is None else None
         if reason is not None:
             raise NotKeptError(f"{self._named(column)} has no histogram: {reason}")
-        return []
+        return histogram
+
+    @overload
+    def history(self, column: str | None = None) -> pa.Table: ...
+
+    @overload
+    def history(self, column: str | None, statistic: str) -> list[HistoryPoint]: ...
+
+    def history(self, column: str | None = None, statistic: str | None = None) -> pa.Table | list[HistoryPoint]:
+        """What was known in every version up to this one, those that expired included.
+
+        Of a `statistic` one point per version, the oldest first. It is a name of those in `metastore show --json`, such
+        as `null_count`, a percentile (`p50`) or a user-defined one; without a column, `row_count`, `bytes`,
+        `partitions` or `fragments`. Without it a table: a row per version and column, `docs/files.md` says of what. A
+        column is followed through renames, by its `field_id`.
+
+        Raises ColumnNotFoundError, ValueError for an unknown statistic, StoreError, MissingPackageError.
+        """
+        from metastore_assets.history import points, points_of_versions, read_history
+
+        if column is not None:
+            self._check(column)
+        rows = read_history(self.versions, self._version.number)
+        if column is not None:
+            (field_id,) = (leaf.field_id for leaf in self._leaves if leaf.path == column)
+            rows = rows.filter(pc.equal(rows["field_id"], field_id))
+        if statistic is None:
+            return rows
+        return points(rows, statistic) if column is not None else points_of_versions(rows, statistic)
+
+    def diff(self, before: VersionChoice | TableLookup, after: VersionChoice | TableLookup | None = None) -> TableDiff:
+        """What is different between two versions of the table: `orders.diff(41, 57)`; without the second, this one.
+
+        Either may be a version, a snapshot or a time, as `open_table` takes them, or another table as it was opened.
+        Columns of one table are paired through renames, those of two by name. Distances are those of histograms, or of
+        lists.
+
+        Raises VersionNotFoundError, StoreError.
+        """
+        from metastore_assets.lookup.diff import diff
+
+        return diff(self.at(before), self if after is None else self.at(after))
+
+    def changes(self, since: VersionChoice, columns: Iterable[str] | None = None) -> Changes:
+        """What changed value by value since an earlier version: of each listed column, or of those named, a table of
+        values that were added, deleted, or occur otherwise often. Of other columns a reason why that is not known.
+
+        Raises VersionNotFoundError, ColumnNotFoundError, StoreError.
+        """
+        from metastore_assets.lookup.changes import changes
+
+        return changes(self.at(since), self, columns)
+
+    def at(self, version: VersionChoice | TableLookup) -> TableLookup:
+        """The same table as of another version; a table that was opened is that one. Raises VersionNotFoundError."""
+        if isinstance(version, TableLookup):
+            return version
+        return TableLookup(self._objects, find_version(self.versions, version))
 
     def find_partition(self, key: str) -> PartitionEntry | None:
         """The partition with that key, if there is one. Reads little of a table that has many."""
@@ -274,12 +415,14 @@ class TableLookup(FilteredAnswers):
         files: ProfileFiles = self._version.files if partition is None else self._partition(partition).files
         with self._lock:
             if partition not in self._profiles:
-                missing = partial(self._all_null, self.row_count(partition))
-                self._profiles[partition] = ProfileReader(self._objects, files, self._leaves, missing)
+                self._profiles[partition] = self._reader(files, self.row_count(partition))
                 if len(self._profiles) > _OPEN_PROFILES:
                     self._profiles.popitem(last=False)
             self._profiles.move_to_end(partition)
             return self._profiles[partition]
+
+    def _reader(self, files: ProfileFiles, rows: int) -> ProfileReader:
+        return ProfileReader(self._objects, files, self._leaves, partial(self._all_null, rows))
 
     def _all_null(self, rows: int, leaf: LeafColumn) -> ColumnStatistics:
         """What is known of a column in a partition whose rows were written, and profiled, before there was one."""
@@ -288,11 +431,12 @@ class TableLookup(FilteredAnswers):
         of_table = self._profile(None).statistics([leaf.path])[0]
         return row_of_nulls(leaf, rows, of_table, self._version.decisions.get(leaf.field_id))
 
-    def _check(self, column: str, profile: ProfileReader) -> None:
-        if column not in profile.columns:
+    def _check(self, column: str) -> None:
+        names = [leaf.path for leaf in self._leaves]
+        if column not in names:
             raise ColumnNotFoundError(
                 f"table {self._version.table!r} has no column {column!r}"
-                + close_names(column, list(profile.columns), "; its columns are: {}")
+                + close_names(column, names, "; its columns are: {}")
             )
 
     def _named(self, column: str) -> str:

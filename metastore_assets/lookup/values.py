@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from decimal import Decimal
 from fractions import Fraction
@@ -13,10 +13,11 @@ import pyarrow as pa
 
 from metastore_assets.errors import CorruptionError, LiteralError, NotKeptError
 from metastore_assets.lists import Cut, ListReader
+from metastore_assets.lookup.answers import AsOf, Count, Quantile
 from metastore_assets.lookup.literals import literal, literal_of_text
 from metastore_assets.lookup.ordered import ListedValues, Method, Ordered, SketchedValues, StoredValues, quantile
 from metastore_assets.lookup.profile_files import ProfileReader
-from metastore_assets.statistics.column import ColumnStatistics, Guarantee
+from metastore_assets.statistics.column import ColumnStatistics
 from metastore_assets.statistics.frequencies import EMPTY, Frequencies
 from metastore_assets.statistics.physical import order_key
 from metastore_assets.statistics.spread import Spread, spread
@@ -24,25 +25,6 @@ from metastore_assets.statistics.told import implied_frequencies
 from metastore_assets.statistics.types import TypeClass, class_named
 
 Number: TypeAlias = int | float | Decimal | Fraction
-
-
-@dataclass(frozen=True)
-class Quantile:
-    """One quantile of a column."""
-
-    q: float
-    """The fraction that was asked for."""
-    value: pa.Scalar | None
-    """None where the column has no value but NaN."""
-    guarantee: Guarantee
-
-
-@dataclass(frozen=True)
-class Count:
-    """A number of rows."""
-
-    count: int
-    guarantee: Guarantee
 
 
 @dataclass(frozen=True)
@@ -78,6 +60,7 @@ class ColumnValues:
         *,
         has_own_lists: bool,
         is_whole: bool,
+        as_of: AsOf,
     ) -> None:
         """`profile`, whose row of statistics is given, may have lists of its own; else `lists`, the table's, say what
         the values are, where the profile is of the whole table. `reason`: why the column is not listed, where that was
@@ -89,6 +72,7 @@ class ColumnValues:
         self._reason = reason
         self._has_own_lists = has_own_lists
         self._is_whole = is_whole
+        self._as_of = as_of
 
     def literal(self, value: object) -> pa.Scalar:
         """A value that is asked about. Raises LiteralError, NotKeptError where the column has no values of its own."""
@@ -128,12 +112,12 @@ class ColumnValues:
                 "discrete quantiles"
             )
         values = self._ordered()
-        return [Quantile(float(own), quantile(values, own, method), values.guarantee) for own in fractions]
+        return [Quantile(float(own), quantile(values, own, method), values.guarantee, self._as_of) for own in fractions]
 
     def rank(self, value: pa.Scalar) -> Count:
         """How many values are less. Raises NotKeptError."""
         values = self._ordered()
-        return Count(values.before(value), values.guarantee)
+        return Count(values.before(value), values.guarantee, self._as_of)
 
     def before(self, value: pa.Scalar, *, inclusive: bool) -> Count | None:
         """How many values are less, or equal and `inclusive`; None where nothing tells."""
@@ -141,12 +125,12 @@ class ColumnValues:
             values = self._ordered()
         except NotKeptError:
             return None
-        return Count(values.before(value, inclusive=inclusive), values.guarantee)
+        return Count(values.before(value, inclusive=inclusive), values.guarantee, self._as_of)
 
     def count_between(self, low: pa.Scalar, high: pa.Scalar) -> Count:
         """How many values there are, both bounds included. Raises NotKeptError."""
         values = self._ordered()
-        return Count(max(0, values.before(high, inclusive=True) - values.before(low)), values.guarantee)
+        return Count(max(0, values.before(high, inclusive=True) - values.before(low)), values.guarantee, self._as_of)
 
     def frequency(self, value: pa.Scalar) -> Count:
         """How often a value occurs; an estimate where a fingerprint says once, for that may be of another value.
@@ -160,7 +144,7 @@ class ColumnValues:
             if values is None:
                 raise NotKeptError(f"the values of {self._subject} are not listed: {self._why_not_listed()}")
             known = values.before(value, inclusive=True) - values.before(value)
-        return Count(known, "exact")
+        return Count(known, "exact", self._as_of)
 
     def partitions_of(self, value: pa.Scalar) -> list[tuple[str, int]] | None:
         """The keys of the table's partitions that hold a value, ascending, with its frequency in each; None where that
@@ -183,6 +167,21 @@ class ColumnValues:
         name, lists = self._stored()
         return spread(lists.counts(row.field_id, name))
 
+    def pieces(self) -> Iterator[Frequencies]:
+        """All values that are listed with their frequencies, in order, in pieces of bounded size where they are many.
+
+        Where only values are listed that repeat, these. Raises NotKeptError.
+        """
+        self._class()
+        own = self._listed()
+        if own is not None:
+            yield own
+            return
+        self._check_listed()
+        name, lists = self._stored()
+        for batch in lists.batches(self._row.field_id, name):
+            yield Frequencies(batch.column("value"), batch.column("frequency"))
+
     def _check_listed(self) -> None:
         if self._row.frequencies != "listed" and not self._has_prints():
             raise NotKeptError(f"the values of {self._subject} are not listed: {self._why_not_listed()}")
@@ -195,9 +194,10 @@ class ColumnValues:
         name, lists = self._stored()
         listed = lists.frequency(self._row.field_id, name, value)
         if listed:
-            return Count(listed, "exact")
+            return Count(listed, "exact", self._as_of)
         # All values of a fingerprint that occurs more than once are listed.
-        return Count(1, "estimate") if lists.print_frequency(self._row.field_id, value) == 1 else Count(0, "exact")
+        is_maybe = lists.print_frequency(self._row.field_id, value) == 1
+        return Count(1, "estimate", self._as_of) if is_maybe else Count(0, "exact", self._as_of)
 
     def _class(self) -> TypeClass:
         if self._row.type_class is None:

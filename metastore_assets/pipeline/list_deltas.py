@@ -70,7 +70,8 @@ def _few(
                         values += table.num_rows
                         if values > _SMALL:
                             return None
-    return {name: pa.concat_tables(tables) for name, tables in found.items()}
+    # As one batch: what a delta costs is then most of all the number of its batches.
+    return {name: pa.concat_tables(tables).combine_chunks() for name, tables in found.items()}
 
 
 @dataclass(frozen=True)

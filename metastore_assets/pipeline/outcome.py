@@ -8,7 +8,7 @@ from dataclasses import asdict, dataclass, field
 
 from metastore_assets.lists import ListChanges
 from metastore_assets.pipeline.plan import Plan, TypeChange
-from metastore_assets.store.manifest import Version
+from metastore_assets.store.manifest import Effort, Version
 from metastore_assets.traffic import Meter, Traffic
 
 STEPS = ("plan", "profile", "decide", "reduce", "lists", "publish")
@@ -29,6 +29,13 @@ class Progress:
     unit: str = ""
     running: int = 0
     """How many the Spark job that runs now is for; they are done when it ends."""
+    rows: int = 0
+    """Of the table, read so far."""
+    bytes: int = 0
+    """Stored size of the fragments that were read so far, of `total_bytes`."""
+    total_bytes: int = 0
+    part: str = ""
+    """Which part of a larger work this is, for people: `2 of 5`."""
 
 
 @dataclass(frozen=True)
@@ -55,6 +62,8 @@ class RefreshResult:
     """Columns that are of another type than in the version before."""
     lists: ListChanges | None = field(default_factory=ListChanges)
     """What changed in the lists of the table's values; None where they were made anew, and that is not known."""
+    effort: Effort | None = None
+    """What the version took; None where none was published."""
     steps: Mapping[str, Traffic] = field(default_factory=dict)
     """What each of the `STEPS` read and wrote, of the table's files and of the Metastore's, in whichever process."""
 
@@ -110,6 +119,7 @@ def result_of(
         partitions_removed=plan.removed_partitions,
         partitions_total=len(plan.partitions),
         seconds=time.monotonic() - started,
+        effort=new.effort,
         type_changes=plan.type_changes,
         lists=lists,
         steps=_steps(meter),

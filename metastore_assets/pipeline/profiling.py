@@ -31,16 +31,23 @@ class Profiled:
     failures: list[FragmentFailure] = field(default_factory=list)
     unsaved: list[FragmentEntry] = field(default_factory=list)
     """The last entries, those of one job: nobody else knows of them yet."""
+    attempt: str = ""
+    """The name that what is saved is to be known by, if any."""
 
 
 def profile_all(
-    engine: Engine, versions: VersionStore, table: TableConfig, plan: Plan, progress: Callable[[Progress], None]
+    engine: Engine,
+    versions: VersionStore,
+    table: TableConfig,
+    plan: Plan,
+    progress: Callable[[Progress], None],
+    attempt: str = "",
 ) -> Profiled:
     """Profile what the plan says, and save what is finished but for the last job: a crash loses one of them.
 
-    Where a fragment fails, all is saved.
+    Where a fragment fails, all is saved. What is saved is of the attempt of that name, if it has one.
     """
-    done = Profiled()
+    done = Profiled(attempt=attempt)
     if not plan.to_profile:
         return done
     # Files for people have no place for fingerprints of values.
@@ -54,20 +61,23 @@ def profile_all(
     slots = 1 if here else engine.slots()
     tasks = bundles(plan.to_profile, alone, len(plan.layout.leaves), 1 if here else _TASKS_PER_SLOT * slots)
     size = len(tasks) if here else _BUNDLES_PER_SLOT * slots
-    begun = 0
+    begun = rows = read = 0
+    total_bytes = sum(fragment.bytes for fragment in plan.to_profile)
     for start in range(0, len(tasks), size):
         lot = tasks[start : start + size]
-        versions.save_pending(done.unsaved)
+        versions.save_pending(done.unsaved, attempt)
         count = sum(map(len, lot))
-        progress(Progress(table.name, "profile", begun, total, "fragments", count))
+        progress(Progress(table.name, "profile", begun, total, "fragments", count, rows, read, total_bytes))
         done.unsaved, failed = profiler.profile(lot)
         done.entries += done.unsaved
         done.failures += failed
         begun += count
+        rows += sum(entry.row_count for entry in done.unsaved)
+        read += sum(fragment.bytes for bundle in lot for fragment in bundle)
     if done.failures:
-        versions.save_pending(done.unsaved)
+        versions.save_pending(done.unsaved, attempt)
         done.unsaved = []
-    progress(Progress(table.name, "profile", total, total, "fragments"))
+    progress(Progress(table.name, "profile", total, total, "fragments", 0, rows, read, total_bytes))
     return done
 
 
@@ -77,14 +87,14 @@ def saving(versions: VersionStore, profiled: Profiled) -> Iterator[None]:
     try:
         yield
     except BaseException:
-        versions.save_pending(profiled.unsaved)
+        versions.save_pending(profiled.unsaved, profiled.attempt)
         raise
 
 
 def save_as(versions: VersionStore, profiled: Profiled, fragments: Mapping[str, FragmentEntry]) -> None:
     """Save what is not saved yet as it is now, by id, and remove the files that it was in before."""
     now = [fragments[entry.id] for entry in profiled.unsaved]
-    versions.save_pending(now)
+    versions.save_pending(now, profiled.attempt)
     # No version and no pending file names them: they need not wait for `expire`.
     named = {path for entry in now for path in entry.files.paths()}
     versions.objects.delete(sorted({path for own in profiled.unsaved for path in own.files.paths()} - named))

@@ -12,6 +12,7 @@ from dataclasses import dataclass, replace
 from datetime import UTC, datetime, timedelta
 
 from metastore_assets.errors import VersionConflictError, VersionNotFoundError
+from metastore_assets.history import forget_values
 from metastore_assets.lists import read_lists, rewritten, write_lists
 from metastore_assets.pipeline.engine import Engine
 from metastore_assets.pipeline.index import table_index
@@ -48,7 +49,7 @@ def purge(engine: Engine, versions: VersionStore, before: int, now: datetime | N
     The newest version is published once more, from files that hold nothing but what it tells; where it is `before`
     itself, it goes too. Of others from there on stays what they tell of partitions and the table, lists with all that
     came and went since they were written; of profiles of fragments only what the newest one needs to be planned from.
-    What planning learnt goes too.
+    What planning learnt goes too, and out of the history what it tells of values.
 
     Raises VersionNotFoundError when there is no version from `before` on, VersionConflictError when others publish
     all the time; StoreError when a version cannot be read, and then nothing has been removed.
@@ -60,6 +61,7 @@ def purge(engine: Engine, versions: VersionStore, before: int, now: datetime | N
     all_ = [versions.read(number) for number in numbers]
     if before == published - 1:
         before = published
+    forget_values(versions, before)
     needed = {path for version in all_ if version.number >= before for path in _told_paths(version)}
     needed.update(path for version in all_ if version.number >= published for path in _all_paths(version))
     pending = list_pending(objects)

@@ -3,15 +3,15 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterator, Mapping
 from contextlib import contextmanager, suppress
+from dataclasses import replace
 from datetime import timedelta
 from functools import partial
 from typing import TYPE_CHECKING
 
-from metastore_assets.config import Decided, MetastoreConfig, TableConfig
+from metastore_assets.config import MetastoreConfig, TableConfig
 from metastore_assets.errors import (
-    ConfigError,
     CorruptionError,
     FragmentError,
     MetastoreError,
@@ -24,25 +24,22 @@ from metastore_assets.errors import (
     WorkerEndedError,
 )
 from metastore_assets.formats import Memory, open_table_format
-from metastore_assets.formats.base import SnapshotReference, TableFormat
+from metastore_assets.history import keep_history
 from metastore_assets.lists import list_changes
 from metastore_assets.pipeline.assemble import next_version
-from metastore_assets.pipeline.decisions import planned_decisions, recorded_decisions, settled
+from metastore_assets.pipeline.decisions import settled
 from metastore_assets.pipeline.engine import Engine
 from metastore_assets.pipeline.hidden_key import with_hidden_key
 from metastore_assets.pipeline.index import discard_index
-from metastore_assets.pipeline.layouts import Layout, Layouts, table_layout
 from metastore_assets.pipeline.lists import discard_lists
 from metastore_assets.pipeline.moved import without_moves
 from metastore_assets.pipeline.outcome import Progress, RefreshResult, nothing_to_do, result_of
-from metastore_assets.pipeline.plan import Plan, make_plan
+from metastore_assets.pipeline.plan import Plan
+from metastore_assets.pipeline.planning import attempt_of, current_plan, describes_now, memory_of, version_store
 from metastore_assets.pipeline.profiling import profile_all, profile_error, save_as, saving
 from metastore_assets.pipeline.reading import TaskReader
 from metastore_assets.pipeline.rewriting import without_lists
-from metastore_assets.pipeline.signatures import check_sources
-from metastore_assets.pipeline.states_files import sound
-from metastore_assets.store.manifest import FragmentEntry, Version
-from metastore_assets.store.objects import ObjectStore
+from metastore_assets.store.manifest import Effort, Version
 from metastore_assets.store.versions import VersionStore
 from metastore_assets.traffic import metered, step
 
@@ -58,15 +55,17 @@ def plan_refresh(
     config: MetastoreConfig, table: TableConfig, *, full: bool = False, partitions: Collection[str] = ()
 ) -> Plan:
     """What `refresh` would do now, without doing it. Reads metadata only."""
-    versions, table = _versions(config, table), with_hidden_key(config, table)
-    table_format = open_table_format(table, _memory(versions, full=full))
-    return _plan(versions, table_format, table, (), full=full, partitions=partitions, made={})
+    versions, table = version_store(config, table), with_hidden_key(config, table)
+    table_format = open_table_format(table, memory_of(versions, full=full))
+    attempt = attempt_of(versions, full=full, partitions=partitions)
+    fresh = versions.pending(attempt) if attempt else ()
+    return current_plan(versions, table_format, table, fresh, full=full, partitions=partitions, made={})
 
 
 def is_current(config: MetastoreConfig, table: TableConfig, version: Version) -> bool:
     """Whether a version describes the table's current snapshot under the configured policies."""
     table_format = open_table_format(table, Memory(lambda: version.memory))
-    return _is_current(table_format, with_hidden_key(config, table), version)
+    return describes_now(table_format, with_hidden_key(config, table), version)
 
 
 def refresh(
@@ -82,34 +81,36 @@ def refresh(
 
     An unchanged table is left alone. Spark is asked for when there is something that `config.engine` leaves to it.
     `full` reads every fragment again; `partitions` names partitions, by key or pattern, whose fragments are read again
-    in any case. Safe beside other refreshes of the same table: who loses the race to publish plans again, and reads
-    nothing twice.
+    in any case, but for what an interrupted refresh with the same request and the same newest version has finished.
+    Safe beside other refreshes of the same table: who loses the race to publish plans again, and reads nothing twice.
 
     Raises ProfileError when fragments cannot be read: the last version stands, and the profiles that were finished
     are kept for the next attempt.
     """
     started = time.monotonic()
-    versions = _versions(config, table)
-    fresh: list[FragmentEntry] = []
+    versions = version_store(config, table)
+    attempt = attempt_of(versions, full=full, partitions=partitions)
+    fresh = versions.pending(attempt) if attempt else []
+    finished = len(fresh)
     engine = Engine(spark, config.engine)
     made: dict[str, Mapping[str, str]] = {}
     progress(Progress(table.name, "plan"))
-    with metered() as meter, _telling_what_stands(versions):
+    with metered() as meter, _telling_what_stands(versions), _without_damaged(versions, attempt):
         with step("plan"):
             table = with_hidden_key(config, table, make=True)
-            memory = _memory(versions, full=full)
+            memory = memory_of(versions, full=full)
             table_format = open_table_format(table, memory, TaskReader(spark))
         for _ in range(_ATTEMPTS):
             with step("plan"):
                 if not full and not partitions:
                     latest = versions.latest()
-                    if latest is not None and _is_current(table_format, table, latest):
-                        return nothing_to_do(latest, len(fresh), started, meter)
+                    if latest is not None and describes_now(table_format, table, latest):
+                        return nothing_to_do(latest, len(fresh) - finished, started, meter)
                 progress(Progress(table.name, "plan"))
-                plan = _plan(versions, table_format, table, fresh, full=full, partitions=partitions, made=made)
+                plan = current_plan(versions, table_format, table, fresh, full=full, partitions=partitions, made=made)
             made[plan.layout.id] = plan.layout.signatures
             with step("profile"):
-                profiled = profile_all(engine, versions, table, plan, progress)
+                profiled = profile_all(engine, versions, table, plan, progress, attempt)
             if failures := profiled.failures:
                 fresh += profiled.entries
                 if any(failure.missing for failure in failures) and table_format.current() != plan.snapshot.reference:
@@ -149,6 +150,8 @@ def refresh(
             with step("lists"):  # before the former version may go
                 lists = list_changes(versions.objects, plan.base.lists if plan.base else None, new.lists)
             progress(Progress(table.name, "publish"))
+            read = fresh[finished:]
+            new = replace(new, effort=Effort(len(read), sum(entry.bytes for entry in read), time.monotonic() - started))
             with step("publish"):
                 try:
                     versions.publish(new, plan.base)
@@ -158,12 +161,24 @@ def refresh(
                     continue
                 versions.clear_pending()
                 with suppress(StoreError):  # what this leaves, the next refresh removes, or `expire`, which tells why
-                    versions.drop_outdated(new.number, config.keep_versions, _GRACE)
-            return result_of(plan, new, lists, len(fresh), started, meter)
+                    outdated = keep_history(versions, plan.base, new, config.keep_versions, _GRACE)
+                    versions.drop_outdated(outdated + config.keep_versions, config.keep_versions, _GRACE)
+            return result_of(plan, new, lists, len(read), started, meter)
     raise MetastoreError(
         f"table {table.name!r} changed during each of {_ATTEMPTS} attempts to refresh it; what was profiled is kept, "
         "run the refresh again"
     )
+
+
+@contextmanager
+def _without_damaged(versions: VersionStore, attempt: str) -> Iterator[None]:
+    """What an attempt kept is not what the next one goes on with, where it may be that which is damaged."""
+    try:
+        yield
+    except (CorruptionError, WorkerEndedError):
+        if attempt:
+            versions.clear_pending()
+        raise
 
 
 @contextmanager
@@ -197,85 +212,3 @@ def _telling_what_is_missing(table: TableConfig) -> Iterator[None]:
             f"table {table.name!r}: {cause}, though the last version names it; that version stands as it is, and "
             f"`metastore refresh {table.name} --full` reads everything again"
         ) from error
-
-
-def _versions(config: MetastoreConfig, table: TableConfig) -> VersionStore:
-    return VersionStore(ObjectStore(config.root, config.storage_options), table.name)
-
-
-def _memory(versions: VersionStore, *, full: bool) -> Memory:
-    """What planning knows of the table's files: nothing, where all is to be read again."""
-    return Memory(anew=True) if full else Memory(versions.memory)
-
-
-def _is_current(table_format: TableFormat, table: TableConfig, version: Version) -> bool:
-    if table_format.current() != SnapshotReference(version.snapshot, version.committed_at):
-        return False
-    try:
-        return table_layout(version.schema, table, recorded_decisions(version, table)).id == version.layout
-    except ConfigError:
-        return False  # A policy names a column this version does not have: planning on the current schema will tell.
-
-
-def _plan(
-    versions: VersionStore,
-    table_format: TableFormat,
-    table: TableConfig,
-    fresh: Sequence[FragmentEntry],
-    *,
-    full: bool,
-    partitions: Collection[str],
-    made: Layouts,
-) -> Plan:
-    """`made`: under which layouts the `fresh` profiles were made."""
-    base, number = _published(versions, full=full)
-    snapshot = table_format.snapshot()
-    decided: Mapping[str, Decided] = {}
-    if base is not None:
-        moved_on = snapshot.reference != SnapshotReference(base.snapshot, base.committed_at)
-        decided = planned_decisions(base, snapshot.schema, table, versions.objects, moved_on=moved_on)
-    layout = table_layout(snapshot.schema, table, decided)
-    _check_hidden(table, layout, snapshot.partition_columns)
-    check_sources(table.name, base.layouts.values() if base else (), layout.signatures)
-    layouts = {**made, **(base.layouts if base else {}), layout.id: layout.signatures}
-    stored = [*(base.fragments if base else ()), *versions.pending()]
-    return make_plan(
-        table.name,
-        base,
-        snapshot,
-        layout,
-        stored=stored,
-        fresh=fresh,
-        layouts=layouts,
-        full=full,
-        partitions=partitions,
-        number=number,
-    )
-
-
-def _check_hidden(table: TableConfig, layout: Layout, partition_columns: Collection[str]) -> None:
-    for leaf, policy in layout.leaves:
-        if policy.values == "hidden" and leaf.path in partition_columns:
-            raise ConfigError(
-                f"table {table.name!r}: columns.{leaf.path} cannot be hidden: the table is partitioned by it, so that "
-                "its values are the keys of partitions, and in the names of the table's own files"
-            )
-
-
-def _published(versions: VersionStore, *, full: bool) -> tuple[Version | None, int]:
-    """The newest version, read whole, and the number of the next one. A full refresh does without a damaged one.
-
-    Raises CorruptionError.
-    """
-    try:
-        latest = versions.latest()
-        if latest is None:
-            return None, 1
-        with sound(versions.objects, versions.documents.path(latest.number)):
-            for entries in (latest.fragments, latest.partitions, latest.nodes, latest.layouts):
-                iter(entries)
-        return latest, latest.number + 1
-    except CorruptionError:
-        if not full:
-            raise
-        return None, versions.newest() + 1

@@ -141,6 +141,10 @@ class Dataset:
 
 def merged(streams: Sequence[Stream], run_schema: RunSchema) -> Iterator[pl.DataFrame]:
     """Runs, newest first, as one: the newest rows of each unit, GONE rows among them, or the sums that are not zero."""
+    # The keys of one run of sums are distinct: no two frames share one.
+    if run_schema.amounts and len(streams) == 1:
+        yield from (frame for frame in streams[0].frames if frame.height)
+        return
     for frames in aligned(streams, run_schema.unit):
         frame = _summed(frames, run_schema) if run_schema.amounts else _newest(frames, run_schema)
         if frame.height:

@@ -222,7 +222,15 @@ def _narrowed(stage: str, frame: pl.DataFrame, run_schema: RunSchema) -> pl.Data
             beyond.append(pl.col(f"{_ESTIMATE}{name}").abs() > 1.5 * 10.0 ** (38 - dtype.scale))
     if beyond and frame.select(pl.any_horizontal(beyond).any()).item():
         raise _too_wide(stage, run_schema)
-    return frame[run_schema.schema.names].cast(dict(run_schema.empty.schema))  # type: ignore[arg-type]
+    # Column by column: a cast of the frame is a query.
+    types = run_schema.empty.schema
+    return pl.DataFrame(
+        [
+            own if own.dtype == types[name] else own.cast(types[name])
+            for name in run_schema.schema.names
+            for own in [frame[name]]
+        ]
+    )
 
 
 def _too_wide(stage: str, run_schema: RunSchema) -> UpdateError:
@@ -235,7 +243,7 @@ def _too_wide(stage: str, run_schema: RunSchema) -> UpdateError:
 
 def _update(run_schema: RunSchema, changes: pl.DataFrame, former: pl.DataFrame, content: pl.DataFrame) -> pl.DataFrame:
     group = run_schema.group
-    result = changes.select(group.columns)
+    result = changes[list(group.columns)]
     for mark, frame in (("_now", content), ("_was", former)):
         prefix = f"{BEFORE}_" if mark == "_was" else ""
         amounts = [pl.col(name).alias(f"{prefix}{name}") for name in run_schema.amounts]

@@ -55,19 +55,30 @@ class Histogram:
 
         Edges beyond the range of the class are clamped to it; a last bin whose upper edge is clamped includes it.
         """
-        return self._values(range(self.first, self.first + len(self) + 1))
+        return self._values(np.arange(len(self) + 1))
 
     def minima(self, bins: npt.NDArray[np.intp]) -> pa.Array:
-        """The lower edges of some of the bins, by their numbers."""
-        return self._values([self.first + at for at in bins.tolist()])
+        """The lower edges of some of the bins, by their numbers, ascending."""
+        return self._values(bins)
 
-    def _values(self, indices: Sequence[int]) -> pa.Array:
-        """Edges of the lattice by index, as values of the class, clamped to its range."""
+    def _values(self, bins: npt.NDArray[np.intp]) -> pa.Array:
+        """The lower edges of bins by their numbers, ascending, as values of the class, clamped to its range."""
+        ends = (self.first + int(bins[0]), self.first + int(bins[-1])) if len(bins) else (0, 0)
+        bits = max(end.bit_length() for end in ends)
         if self.type_class.kind == "float":
             greatest = np.finfo(np.float64).max
-            return pa.array([max(-greatest, min(ratio(i, 1, self.exponent), greatest)) for i in indices], pa.float64())
+            if bits <= 53:  # exact, so that the only rounding is that of the result
+                with np.errstate(over="ignore", under="ignore"):
+                    edges = np.ldexp((self.first + bins).astype(np.float64), self.exponent)
+                return pa.array(np.clip(edges, -greatest, greatest))
+            exact = (ratio(self.first + at, 1, self.exponent) for at in bins.tolist())
+            return pa.array([max(-greatest, min(edge, greatest)) for edge in exact], pa.float64())
         low, high = self.type_class.physical_range
-        return integers_array([max(low, min(i << self.exponent, high)) for i in indices], self.type_class)
+        if bits + self.exponent < 63:
+            whole = (self.first + bins) << self.exponent
+            return integers_array(np.clip(whole, max(low, -(2**63)), min(high, 2**63 - 1)), self.type_class)
+        values = [max(low, min((self.first + at) << self.exponent, high)) for at in bins.tolist()]
+        return integers_array(values, self.type_class)
 
     def rebin(self, n: int) -> Histogram:
         """The same frequencies in at most n bins, and at least n / 2 unless there are fewer: its lattice coarsened.
@@ -76,7 +87,11 @@ class Histogram:
         """
         if n < 2:
             raise ValueError(f"a histogram has at least 2 bins, not {n}")
-        return _coarsen(self, _merged_exponent([self], n), self.capacity)
+        return self.coarsened(_merged_exponent([self], n))
+
+    def coarsened(self, exponent: int) -> Histogram:
+        """The same frequencies in bins of width 2**exponent, which is no less than the width they have."""
+        return _coarsen(self, exponent, self.capacity)
 
 
 def limited(histogram: Histogram, capacity: int) -> Histogram:

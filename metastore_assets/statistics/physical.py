@@ -141,10 +141,13 @@ def order_key(value: pa.Scalar) -> Any:
     return physical_value(value)
 
 
-def integers_array(physical: list[int], cls: TypeClass) -> pa.Array:
+def integers_array(physical: list[int] | npt.NDArray[np.int64], cls: TypeClass) -> pa.Array:
     """Physical values of an `integer` class, all within its range, as a canonical array."""
     if t.is_decimal(cls.arrow):
-        data = b"".join(value.to_bytes(16, "little", signed=True) for value in physical)
+        if isinstance(physical, np.ndarray):
+            data = np.stack([physical, physical >> 63], axis=1).astype("<i8").tobytes()
+        else:
+            data = b"".join(value.to_bytes(16, "little", signed=True) for value in physical)
         return pa.Array.from_buffers(cls.arrow, len(physical), [None, pa.py_buffer(data)])
     array = pa.array(physical, _integers_of(cls.arrow))
     return array if array.type == cls.arrow else array.view(cls.arrow)

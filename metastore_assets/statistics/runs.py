@@ -88,11 +88,10 @@ def sum_counts(values: pl.Series, counts: Counts) -> Counted:
     """The run of values, in any order, that each come with a count of either sign; counts that cancel stay, as 0."""
     if len(values) == 0:
         return Counted(values, counts)
-    if len(values) <= _SHORT:  # What a query costs, whatever it is of, is then most of the work.
-        table = pl.DataFrame({"v": values, "n": counts}).lazy().group_by("v").agg(pl.col("n").sum()).sort("v").collect()
-        return Counted(table["v"].alias(values.name), table["n"].to_numpy())
     order = values.arg_sort()
     values, counts = values.gather(order), counts[order.to_numpy()]
+    if len(values) <= _SHORT and values.n_unique() == len(values):  # Less work than their runs, if hashed.
+        return Counted(values, counts)
     lengths = values.rle().struct.field("len").cast(pl.Int64).to_numpy()
     if len(lengths) == len(values):
         return Counted(values, counts)

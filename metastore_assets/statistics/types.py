@@ -97,6 +97,7 @@ def type_text(type: pa.DataType) -> str:
     return str(type).replace("extension<arrow.uuid>", "uuid")
 
 
+@lru_cache(maxsize=4096)
 def type_class(type: pa.DataType) -> TypeClass:
     """The class that values of `type` widen into. Dictionary, run-end and extension types count as what they encode.
 

@@ -14,7 +14,7 @@ import pyarrow as pa
 from metastore_assets.errors import CorruptionError, StoreError
 from metastore_assets.store.entries import FRAGMENTS, KINDS, LAYOUTS, MEMORY, NODES, PARTITIONS
 from metastore_assets.store.entry_files import EntryFile, EntryFiles
-from metastore_assets.store.manifest import Decision, ListFiles, ProfileFiles, Version
+from metastore_assets.store.manifest import Decision, Effort, ListFiles, ProfileFiles, Version
 from metastore_assets.store.objects import ObjectStore
 from metastore_assets.store.stored_entries import StoredEntries, StoredLayouts, StoredMemory
 
@@ -49,6 +49,7 @@ def encode_version(version: Version, entries: Mapping[str, EntryFiles], released
         **({"lists": {"state": version.lists.state, "files": list(version.lists.files)}} if version.lists else {}),
         **({"index": _files_json(version.index)} if version.index else {}),
         **({"decisions": {key: vars(own) for key, own in version.decisions.items()}} if version.decisions else {}),
+        **({"effort": vars(version.effort)} if version.effort else {}),
         "schema": base64.b64encode(zlib.compress(version.schema.serialize().to_pybytes())).decode(),
     }
     return json.dumps(fields, indent=1, ensure_ascii=False).encode()
@@ -95,6 +96,7 @@ def decode_version(data: bytes, objects: ObjectStore, path: str) -> Version:
             lists=ListFiles(lists["state"], tuple(lists["files"])) if (lists := fields.get("lists")) else None,
             index=_files(index) if (index := fields.get("index")) else None,
             decisions={key: Decision(**own) for key, own in fields.get("decisions", {}).items()},
+            effort=Effort(**effort) if (effort := fields.get("effort")) else None,
             recorded_fragment_count=fields.get("fragment_count"),
         )
     except (ValueError, KeyError, TypeError, AttributeError, zlib.error, pa.ArrowException) as error:

@@ -152,6 +152,17 @@ class MemoryEntry:
 
 
 @dataclass(frozen=True)
+class Effort:
+    """What it took to make a version."""
+
+    fragments: int
+    """Fragments that were read."""
+    bytes: int
+    """Stored size of these."""
+    seconds: float
+
+
+@dataclass(frozen=True)
 class Version:
     """One published state of the Metastore for one table, tied to one snapshot of it.
 
@@ -192,6 +203,8 @@ class Version:
     """The index of the fragments; None of a version that was made without one."""
     memory: Learnt = field(default_factory=dict, compare=False, repr=False)
     """What planning learnt of the table's files; what reads them gives it a meaning."""
+    effort: Effort | None = field(default=None, compare=False)
+    """None where it was not measured."""
     released: str | None = field(default=None, compare=False, repr=False)
     """The file with the paths of all that the version before names and this one does not; None where there is nothing,
     or it is not known what. `publish` takes no notice of it, nor of what follows."""

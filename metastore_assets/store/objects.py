@@ -52,6 +52,11 @@ class ObjectStore:
         """The object as a person would name it: an absolute local path, or a URI."""
         return f"{self._uri.rstrip('/')}/{_checked(path)}" if path else self._uri
 
+    @property
+    def storage_options(self) -> dict[str, str]:
+        """The options that the store was given, which may hold secrets."""
+        return dict(self._options)
+
     def child(self, prefix: str) -> ObjectStore:
         """The store of the objects below a folder of this one."""
         return ObjectStore(self.uri(prefix), dict(self._options))

@@ -18,6 +18,7 @@ from metastore_assets.store.objects import ObjectInfo, ObjectStore
 
 FOLDER = "pending"
 _CLEARED = ".cleared"
+_OF = ".of-"
 
 
 @dataclass(frozen=True)
@@ -37,9 +38,9 @@ class PendingFiles:
         marks = {info.path.removesuffix(_CLEARED): info for info in infos if info.path.endswith(_CLEARED)}
         return cls(tuple(files), marks)
 
-    def current(self) -> list[str]:
-        """Paths of the files that are not cleared, oldest first."""
-        return [info.path for info in self.files if info.path not in self.marks]
+    def current(self, attempt: str = "") -> list[str]:
+        """Paths of the files that are not cleared, oldest first; of one attempt, if one is named."""
+        return [info.path for info in self.files if info.path not in self.marks and _attempt(info.path, attempt)]
 
     def cleared_before(self, time: datetime) -> list[str]:
         """Paths of files, perhaps gone, that were cleared before a time."""
@@ -55,6 +56,10 @@ class PendingFiles:
         return [self.marks[path].path for path in paths]
 
 
+def _attempt(path: str, name: str) -> bool:
+    return not name or path.endswith(f"{_OF}{name}.parquet")
+
+
 def list_pending(objects: ObjectStore) -> PendingFiles:
     """The pending files there are."""
     return PendingFiles.of(objects.list(FOLDER))
@@ -68,9 +73,9 @@ def read_pending(objects: ObjectStore, path: str) -> list[FragmentEntry]:
         return []
 
 
-def save_pending(objects: ObjectStore, entries: Sequence[FragmentEntry]) -> str:
-    """Write the entries as one more pending file; returns its path."""
-    path = f"{FOLDER}/{uuid.uuid4().hex}.parquet"
+def save_pending(objects: ObjectStore, entries: Sequence[FragmentEntry], attempt: str = "") -> str:
+    """Write the entries as one more pending file, of an attempt that has a name or not; returns its path."""
+    path = f"{FOLDER}/{uuid.uuid4().hex}{attempt and _OF}{attempt}.parquet"
     objects.write_parquet(path, entries_table(FRAGMENTS, entries))
     return path
 

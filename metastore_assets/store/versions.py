@@ -4,6 +4,7 @@
     <root>/<table>/entries/<unique>.fragments.parquet    and .partitions, .nodes, .layouts, .memory: named by the JSON
     <root>/<table>/entries/<unique>.released.parquet     what the version before names, and this one does not
     <root>/<table>/pending/<unique>.parquet              profiles finished by attempts that did not publish
+    <root>/<table>/history/                              a Delta table: no version names it, and it outlives them
 
 The JSON is the last thing written. A crash before it leaves files that no version names, which `expire` removes.
 """
@@ -38,13 +39,26 @@ from metastore_assets.store.pending import (
 from metastore_assets.store.released import PORTION, drop_outdated, write_released
 from metastore_assets.store.stored_entries import StoredMemory, write_entries
 
+HISTORY = "history"
+"""The folder of a table's history, whose files are its own affair."""
+
 
 class VersionStore:
     """The versions and pending profiles of one table under a root."""
 
     def __init__(self, store: ObjectStore, table: str) -> None:
+        self._begin(table, store.child(table))
+
+    @classmethod
+    def of_folder(cls, table: str, objects: ObjectStore) -> VersionStore:
+        """The versions of a table, given the store of its own folder."""
+        versions = cls.__new__(cls)
+        versions._begin(table, objects)
+        return versions
+
+    def _begin(self, table: str, objects: ObjectStore) -> None:
         self.table = table
-        self.objects = store.child(table)
+        self.objects = objects
         """The table's folder: what `ProfileFiles` paths are relative to."""
         self.documents = Documents(self.objects)
         self._pending_known: set[str] = set()
@@ -125,16 +139,19 @@ class VersionStore:
         cleared = self._pending_listed.cleared_before(datetime.now(UTC) - grace)[:PORTION]
         remove_cleared(self.objects, self._pending_listed, cleared)
 
-    def save_pending(self, entries: Sequence[FragmentEntry]) -> None:
-        """Keep profiles that were finished by an attempt that will not publish."""
+    def save_pending(self, entries: Sequence[FragmentEntry], attempt: str = "") -> None:
+        """Keep profiles that were finished by an attempt that may not publish. It may have a name to be known by."""
         if entries:
-            self._pending_known.add(save_pending(self.objects, entries))
+            self._pending_known.add(save_pending(self.objects, entries, attempt))
 
-    def pending(self) -> list[FragmentEntry]:
-        """Profiles kept by `save_pending` and not cleared since; of several with one id and layout, the newest."""
+    def pending(self, attempt: str = "") -> list[FragmentEntry]:
+        """Profiles kept by `save_pending` and not cleared since; of several with one id and layout, the newest.
+
+        With the name of an attempt, those that were kept under it.
+        """
         found: dict[tuple[str, str], FragmentEntry] = {}
         self._pending_listed = list_pending(self.objects)
-        for path in self._pending_listed.current():
+        for path in self._pending_listed.current(attempt):
             for entry in read_pending(self.objects, path):
                 found[entry.id, entry.layout] = entry
                 self._pending_files.update(entry.files.paths())
@@ -161,7 +178,8 @@ class VersionStore:
         cleared = pending.cleared_before((now or datetime.now(UTC)) - grace)
 
         def unnamed(paths: pa.Array, numbers: Sequence[int]) -> pa.Array:
-            paths = paths.filter(pc.invert(pc.starts_with(paths, f"{PENDING}/")))
+            for own in (PENDING, HISTORY):
+                paths = paths.filter(pc.invert(pc.starts_with(paths, f"{own}/")))
             paths = not_named(self.documents, paths, numbers)
             for path in pending.paths_but(cleared):
                 paths = not_in_file(self.objects, paths, path)

@@ -17,7 +17,7 @@ from dagster import (
     build_sensor_context,
 )
 
-from metastore_assets.assets.names import job_name, sensor_name
+from metastore_assets.assets.names import identifier
 from metastore_assets.config import load_config
 from metastore_assets.spark.session import spark_session
 
@@ -36,15 +36,13 @@ class DemoInstance:
 
     def tick(self, table: str) -> list[RunRequest]:
         """Evaluate the table's sensor once; the runs that it asks for."""
-        name = sensor_name(table)
+        name = f"{identifier(table)}_commits"
         sensor = self._definitions.resolve_sensor_def(name)
-        given = self._definitions.resources or {}
         context: SensorEvaluationContext = build_sensor_context(
             instance=self._instance,
             cursor=self._cursors.get(name),
             definitions=self._definitions,
             sensor_name=name,
-            resources={key: given[key] for key in sensor.required_resource_keys},
         )
         context.log.setLevel(logging.WARNING)
         with context:
@@ -54,8 +52,8 @@ class DemoInstance:
 
     def execute(self, table: str, request: RunRequest) -> None:
         """Execute one run in this process. Raises what the run raises."""
-        job = self._definitions.resolve_job_def(job_name(table))
-        tags = {**request.tags, "dagster/sensor_name": sensor_name(table), "dagster/run_key": request.run_key or ""}
+        job = self._definitions.resolve_job_def(f"{identifier(table)}_refresh")
+        tags = {**request.tags, "dagster/sensor_name": f"{identifier(table)}_commits", "dagster/run_key": request.run_key or ""}
         job.execute_in_process(run_config={**_QUIET, **request.run_config}, instance=self._instance, tags=tags)
 
     def runs(self) -> int:

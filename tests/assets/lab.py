@@ -26,8 +26,9 @@ from dagster import (
 from dagster._core.definitions.sensor_definition import SensorExecutionData
 from deltalake import DeltaTable, write_deltalake
 
-from metastore_assets.config import CONFIG_VARIABLE
-from metastore_assets.resources.object_store import ObjectStoreResource
+from metastore_assets.assets.names import TableNames
+from metastore_assets.assets.translator import MetastoreTranslator, names_of
+from metastore_assets.config import CONFIG_VARIABLE, load_config
 from metastore_assets.store.manifest import Version
 from metastore_assets.store.objects import ObjectStore
 from metastore_assets.store.versions import VersionStore
@@ -79,6 +80,10 @@ class Lab:
     def config_file(self) -> Path:
         return self.folder / "metastore.yaml"
 
+    def names(self, table: str) -> TableNames:
+        """What Dagster calls everything of a table."""
+        return names_of(load_config(self.config_file).table(table), MetastoreTranslator())
+
     def append(self, *days: int, count: int = 200, seed: int = 0) -> None:
         """One commit to `sales`, with rows for each of the days."""
         table = pa.concat_tables([rows(day, count, seed) for day in days])
@@ -108,8 +113,7 @@ class Lab:
 
     def evaluate(self, sensor: SensorDefinition, cursor: str | None = None) -> SensorExecutionData:
         """One tick of a sensor."""
-        resources = {"object_store": ObjectStoreResource(config_file=str(self.config_file))}
-        with build_sensor_context(self.instance, cursor, sensor_name=sensor.name, resources=resources) as context:
+        with build_sensor_context(self.instance, cursor, sensor_name=sensor.name) as context:
             return sensor.evaluate_tick(context)
 
     def run(self, table: str, request: RunRequest, raise_on_error: bool = True) -> ExecuteInProcessResult:

@@ -152,12 +152,12 @@ def test_beside_an_older_run_one_does_its_own_part(
         create_run_for_test(lab.instance, status=DagsterRunStatus.STARTED, tags={"dagster/backfill": backfill})
         for _ in range(2)
     )
-    found = backfill_of(lab.instance, newer, "sales")
+    found = backfill_of(lab.instance, newer, lab.names("sales"))
     assert found is not None
     assert found.keys == {key_of(1), key_of(3)}
     assert is_first(lab.instance, older, found)
     assert not is_first(lab.instance, newer, found)
-    assert backfill_of(lab.instance, newer, "visits-eu") is None
+    assert backfill_of(lab.instance, newer, lab.names("visits-eu")) is None
     lab.instance.report_run_failed(older)
     assert is_first(lab.instance, newer, found)
 

@@ -1,16 +1,21 @@
-"""The resources are thin: they read the configuration, start late, and stop what they started."""
+"""Dagster's integrations at work: dagster-pyspark's resources give the session, dagster-aws's the access to S3."""
 
 import subprocess
 import sys
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import pytest
-from dagster import build_init_resource_context
+from dagster import EnvVar
+from dagster_aws.s3 import S3Resource
+from dagster_pyspark import LazyPySparkResource, PySparkResource
 
-from metastore_assets.errors import ConfigError
-from metastore_assets.resources.object_store import ObjectStoreResource
-from metastore_assets.resources.spark import SparkResource
+from metastore_assets.config import MetastoreConfig, TableConfig
+from metastore_assets.errors import ConfigError, MetastoreError
+from metastore_assets.messages import without_secrets
+from metastore_assets.resources.configuration import Configuration, versions_of
+from metastore_assets.resources.s3 import s3_options, with_credentials
+from metastore_assets.resources.spark import running_spark
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -18,16 +23,19 @@ if TYPE_CHECKING:
 REPOSITORY = Path(__file__).parents[2]
 PROGRAM = """
 import sys
-from dagster import build_init_resource_context
+from pathlib import Path
+from dagster_pyspark import LazyPySparkResource
 from pyspark.sql import SparkSession
-from metastore_assets.resources.spark import SparkResource
+from metastore_assets.resources.configuration import Configuration
+from metastore_assets.resources.spark import spark_resource
 
-spark = SparkResource(config_file=sys.argv[1])
-assert SparkSession.getActiveSession() is None, "started before it was asked for"
-session = spark.session()
-assert session.sparkContext.appName == "from the file"
-assert spark.session() is session
-spark.teardown_after_execution(build_init_resource_context())
+configuration = Configuration.of(sys.argv[1])
+assert isinstance(spark_resource({}), LazyPySparkResource)
+with configuration.session(configuration.now()) as spark:
+    assert SparkSession.getActiveSession() is None, "started before it was asked for"
+    session = spark()
+    assert session.sparkContext.appName == "from the file"
+    assert spark() is session
 assert session.sparkContext._jsc is None, "not stopped"
 """
 
@@ -49,21 +57,90 @@ def test_a_session_starts_when_asked_for_and_stops_with_the_run(tmp_path: Path) 
 
 
 @pytest.mark.spark
-def test_a_session_that_runs_already_is_used_and_left_alone(tmp_path: Path, spark: "SparkSession") -> None:
-    resource = SparkResource(config_file=write(tmp_path))
-    assert resource.session() is spark
-    resource.teardown_after_execution(build_init_resource_context())
+@pytest.mark.parametrize(
+    "given", [None, LazyPySparkResource(spark_config={}), PySparkResource(spark_config={})], ids=type
+)
+def test_a_session_that_runs_already_is_used_and_left_alone(given: Any, spark: "SparkSession") -> None:
+    """With the resource of a project's own as without."""
+    with running_spark(given, {}) as session:
+        assert session() is spark
     assert spark.range(3).count() == 3
 
 
-def test_the_object_store_is_the_configured_root(tmp_path: Path) -> None:
-    store = ObjectStoreResource(config_file=write(tmp_path))
-    assert store.root().uri() == str(tmp_path / "root")
-    assert store.versions("t").latest() is None
+def test_settings_of_spark_are_said_in_one_place(tmp_path: Path) -> None:
+    resource = LazyPySparkResource(spark_config={"spark.executor.memory": "2g"})
+    with pytest.raises(ConfigError, match="leave one of them out"):
+        Configuration.of(write(tmp_path), spark=resource)
 
 
-def test_nothing_is_read_before_it_is_needed(tmp_path: Path) -> None:
-    """A code location must load even where only its runs can reach the configuration's targets."""
-    resource = SparkResource(config_file=str(tmp_path / "missing.yaml"))
+def test_the_versions_are_in_the_configured_root(tmp_path: Path) -> None:
+    versions = versions_of(Configuration.of(write(tmp_path)).now(), "t")
+    assert versions.objects.uri().startswith(str(tmp_path / "root"))
+    assert versions.latest() is None
+
+
+def test_a_file_is_read_when_it_is_needed_and_each_time_anew(tmp_path: Path) -> None:
+    configuration = Configuration.of(tmp_path / "metastore.yaml")
     with pytest.raises(ConfigError, match="no configuration at"):
-        ObjectStoreResource(config_file=resource.config_file).root()
+        configuration.now()
+    write(tmp_path)
+    assert configuration.now().root == str(tmp_path / "root")
+
+
+def test_s3_is_reached_as_the_resource_says(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Looked up when it is needed, for whatever lies in S3; what the configuration says itself wins."""
+    s3 = S3Resource(
+        endpoint_url="http://127.0.0.1:5",
+        region_name="eu-central-1",
+        aws_access_key_id=EnvVar("OF_RESOURCE_ID"),
+        aws_secret_access_key=EnvVar("OF_RESOURCE_SECRET"),
+    )
+    config = MetastoreConfig(
+        root="s3://bucket/metastore",
+        tables=[
+            TableConfig(name="a", uri="s3a://bucket/a", storage_options={"AWS_REGION": "us-east-1"}),
+            TableConfig(name="own", uri="s3://bucket/own", storage_options={"access_key_id": "own"}),
+            TableConfig(name="local", uri="/lake/local"),
+        ],
+    ).resolved({})
+    with pytest.raises(ConfigError, match="OF_RESOURCE_ID"):
+        with_credentials(config, s3)
+    monkeypatch.setenv("OF_RESOURCE_ID", "the-id-of-it")
+    monkeypatch.setenv("OF_RESOURCE_SECRET", "hush, resource")
+    reached = with_credentials(config, s3)
+    whole = {
+        "aws_access_key_id": "the-id-of-it",
+        "aws_secret_access_key": "hush, resource",
+        "aws_region": "eu-central-1",
+        "aws_endpoint": "http://127.0.0.1:5",
+        "aws_allow_http": "true",
+    }
+    assert reached.storage_options == whole
+    here, own, local = (table.storage_options for table in reached.tables)
+    assert here == {name: value for name, value in whole.items() if name != "aws_region"} | {"AWS_REGION": "us-east-1"}
+    assert own == {
+        "access_key_id": "own",
+        "aws_region": "eu-central-1",
+        "aws_endpoint": "http://127.0.0.1:5",
+        "aws_allow_http": "true",
+    }, "an identity is never put together from two"
+    assert local == {}
+    assert "hush" not in without_secrets("signed with 'hush, resource'")
+    assert "hush" not in str(MetastoreError("signed with hush, resource"))
+
+
+def test_s3_with_a_profile_or_none(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The profile's identity and region, as boto3 finds them; nothing where the resource says nothing."""
+    (tmp_path / "credentials").write_text(
+        "[lake]\naws_access_key_id = an-id\naws_secret_access_key = a-secret\nregion = eu-west-3\n", encoding="utf-8"
+    )
+    monkeypatch.setenv("AWS_SHARED_CREDENTIALS_FILE", str(tmp_path / "credentials"))
+    assert s3_options(S3Resource(profile_name="lake")) == {
+        "aws_access_key_id": "an-id",
+        "aws_secret_access_key": "a-secret",
+        "aws_region": "eu-west-3",
+    }
+    assert s3_options(S3Resource()) == {}
+    assert s3_options(S3Resource(use_unsigned_session=True)) == {"aws_skip_signature": "true"}
+    with pytest.raises(ConfigError, match="profile 'other'"):
+        s3_options(S3Resource(profile_name="other"))

@@ -53,6 +53,7 @@ def imported(*arguments: str, folder: Path, environment: Mapping[str, str] | Non
         ["versions", "orders"],
         ["expire", "orders"],
         ["refresh", "fresh", "--dry-run"],
+        ["backfill", "fresh", "--dry-run"],
     ],
 )
 def test_reading_imports_nothing_large(published: Path, arguments: list[str]) -> None:

@@ -16,7 +16,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from metastore_assets.lookup import Bin, TopValues
+from metastore_assets.lookup import AsOf, Bin, TopValues
 from metastore_assets.lookup.json import column_json, histogram_json, scalar_json, show_json, top_json
 from metastore_assets.statistics.column import ColumnStatistics
 from metastore_assets.statistics.user_defined.results import Result
@@ -230,9 +230,9 @@ def test_user_defined_statistics_of_any_type() -> None:
 
 
 def test_top_and_histogram() -> None:
-    top = TopValues([(pa.scalar("b"), 3), (pa.scalar("a"), 2**54)], "exact")
+    top = TopValues([(pa.scalar("b"), 3), (pa.scalar("a"), 2**54)], "exact", AsOf(1, "1"))
     assert top_json(top) == [{"value": "b", "frequency": 3}, {"value": "a", "frequency": str(2**54)}]
-    assert top_json(TopValues([], "exact")) == []
+    assert top_json(TopValues([], "exact", AsOf(1, "1"))) == []
     bins = [Bin(pa.scalar(0), pa.scalar(2**60), 3)]
     assert histogram_json(bins) == [{"minimum": 0, "maximum": str(2**60), "frequency": 3}]
 

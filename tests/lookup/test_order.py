@@ -91,11 +91,11 @@ def assert_answers(table: TableLookup, name: str, values: list[Any], asked: list
         own, wanted = in_class(name, value), as_scalar(name, value)
         less = sum(key(other) < key(own) for other in held)
         same = sum(other == own for other in held)
-        assert table.rank(name, wanted, partition) == Count(less, "exact"), (name, value, partition)
-        assert table.frequency(name, wanted, partition) == Count(same, "exact"), (name, value, partition)
+        assert table.rank(name, wanted, partition) == Count(less, "exact", table.as_of), (name, value, partition)
+        assert table.frequency(name, wanted, partition) == Count(same, "exact", table.as_of), (name, value, partition)
         most = as_scalar(name, asked[-1])
         between = sum(key(own) <= key(other) <= key(in_class(name, asked[-1])) for other in held)
-        assert table.count_between(name, wanted, most, partition) == Count(between, "exact"), (name, value)
+        assert table.count_between(name, wanted, most, partition) == Count(between, "exact", table.as_of), (name, value)
     spread = table.spread(name, partition)
     assert (spread.distinct_count, spread.duplicate_count) == (facts.distinct_count, facts.duplicate_count)
     assert spread.singleton_count == facts.distinct_count - facts.duplicate_count
@@ -279,8 +279,8 @@ def test_estimates_of_a_column_that_is_not_listed(tmp_path: Path) -> None:
     truth = np.searchsorted(numbers, 1.0)
     assert table.rank("f", 1).count == pytest.approx(truth, abs=100)
     assert table.count_between("i", 500, 1500).guarantee == "estimate"
-    assert table.frequency("i", -1) == Count(0, "exact")
-    assert table.frequency("f", math.nan) == Count(1, "exact")
+    assert table.frequency("i", -1) == Count(0, "exact", table.as_of)
+    assert table.frequency("f", math.nan) == Count(1, "exact", table.as_of)
     assert (table.rank("f", math.nan).count, table.rank("f", -math.inf).count) == (19_999, 0)
     assert table.count_between("f", -math.inf, math.nan).count == 20_000
     with pytest.raises(NotKeptError, match="'i' of table 'orders' are not listed: its policy is `frequencies: off`"):
@@ -294,7 +294,7 @@ def test_estimates_of_a_column_that_is_not_listed(tmp_path: Path) -> None:
 def test_what_bounds_imply_is_exact(tmp_path: Path) -> None:
     columns = {"flag": {"frequencies": "off"}, "one": {"frequencies": "off"}}
     table = published(tmp_path, columns, flag=pa.array([True, False, True]), one=pa.array(["a"] * 3))
-    assert table.rank("flag", True) == Count(1, "exact")
+    assert table.rank("flag", True) == Count(1, "exact", table.as_of)
     assert table.quantile("one", 0.5).guarantee == "exact"
     assert table.spread("one").duplicate_count == 1
 

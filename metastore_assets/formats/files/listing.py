@@ -57,11 +57,12 @@ class DataFile(NamedTuple):
 
 
 def list_files(
-    location: Location, folders: Folders, filter_: PartitionFilter, formats: Formats, *, anew: bool = True
-) -> list[StoredFile]:
-    """Files that are no leftovers, in folders of the partitions that are meant, or the one file that the location is.
+    location: Location, folders: Folders, filter_: PartitionFilter, formats: Formats
+) -> tuple[list[StoredFile], Neighbours]:
+    """Files that are no leftovers, in folders of the partitions that are meant, or the one file that the location is;
+    and what there is beside them, yet to be checked.
 
-    Raises OSError, or TableFormatError for what belongs to tables of those formats; see `Neighbours.check` for `anew`.
+    Raises OSError.
     """
     neighbours = Neighbours(location, formats)
 
@@ -81,9 +82,7 @@ def list_files(
         neighbours.follow(path)
         return True
 
-    found = list(location.list(is_kept, is_meant, by_folder=bool(filter_.patterns)))
-    neighbours.check(anew=anew)
-    return found
+    return list(location.list(is_kept, is_meant, by_folder=bool(filter_.patterns))), neighbours
 
 
 def data_files(

@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import hashlib
 import json
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
 from typing import Any
 
 import pyarrow as pa
@@ -21,7 +22,7 @@ from metastore_assets.formats.files.csv.reader import CsvReader
 from metastore_assets.formats.files.declared import check_declared, declared_types
 from metastore_assets.formats.files.json.reader import JsonReader
 from metastore_assets.formats.files.listing import DataFile, data_files, list_files, partition_columns
-from metastore_assets.formats.files.neighbours import Formats
+from metastore_assets.formats.files.neighbours import Formats, Neighbours
 from metastore_assets.formats.files.schemas import Described, table_schema
 from metastore_assets.formats.files.source import FilesFragmentSource
 from metastore_assets.formats.files.templates import Folders, HiveFolders, Items, Template, texts
@@ -30,6 +31,7 @@ from metastore_assets.formats.memory import Memory
 from metastore_assets.formats.partition_filter import PartitionFilter
 from metastore_assets.formats.partition_keys import encode_partition_key
 from metastore_assets.formats.places.reach import own_location
+from metastore_assets.formats.places.stored import StoredFile
 from metastore_assets.messages import close_names
 
 _TEMPLATE = "template"
@@ -45,6 +47,8 @@ class FilesFormat:
         self._memory = memory
         self._run = run
         self._bytes_read = 0
+        self._listed: tuple[list[StoredFile], Neighbours] | None = None
+        """By the last look, for the snapshot that is taken next: so that both are of one listing, and cost one."""
         for key in table.options:
             if key not in (_TEMPLATE, *CSV_OPTIONS):
                 raise ConfigError(
@@ -61,10 +65,14 @@ class FilesFormat:
 
     def snapshot_id(self) -> str:
         """A digest of the fragments' ids, from one listing."""
-        return self._snapshot_id([self._fragment_id(file) for file in self._files(anew=False)])
+        self._listed = None
+        listed = self._list()
+        files = self._files(listed, anew=False)
+        self._listed = listed
+        return self._snapshot_id([self._fragment_id(file) for file in files])
 
     def current(self) -> SnapshotReference:
-        """The digest: files have no commits that would have a time."""
+        """The digest: files have no commits that would have a time. A snapshot taken next is of the same listing."""
         return SnapshotReference(self.snapshot_id(), None)
 
     def snapshot(self) -> Snapshot:
@@ -73,7 +81,8 @@ class FilesFormat:
         A file that cannot be read is a fragment like the others as long as another file tells the schema.
         """
         self._bytes_read = 0
-        files = self._files(anew=True)
+        listed, self._listed = self._listed or self._list(), None
+        files = self._files(listed, anew=True)
         columns = partition_columns(self._folders, files)
         described, fields, reasons = table_schema(
             self._location, files, self._reader, columns, self._declared, self._memory, self._counted
@@ -104,19 +113,22 @@ class FilesFormat:
         """What the folders' names and the footers of Parquet and ORC files say. Reads one footer per fragment."""
         return bounds_table(snapshot, column, file_bounds(snapshot, column))
 
-    def _files(self, *, anew: bool) -> list[DataFile]:
+    def _list(self) -> tuple[list[StoredFile], Neighbours]:
         location = self._location
         if self._table.at is not None:
             raise SnapshotNotFoundError(
                 f"{location.uri} has no state {self._table.at!r}: plain files have no history; leave out `at`"
             )
-        try:
-            found = list_files(location, self._folders, self._filter, self._formats, anew=anew)
+        with self._told():
+            return list_files(location, self._folders, self._filter, self._formats)
+
+    def _files(self, listed: tuple[list[StoredFile], Neighbours], *, anew: bool) -> list[DataFile]:
+        """The data files of a listing; see `Neighbours.check` for `anew`."""
+        location = self._location
+        found, neighbours = listed
+        with self._told():
+            neighbours.check(anew=anew)
             files = data_files(location, found, self._folders, self._filter, self._memory)
-        except FileNotFoundError as error:
-            raise TableNotFoundError(f"{location.uri} holds no table: {error}") from error
-        except OSError as error:
-            raise TableFormatError(f"{location.uri} cannot be listed: {error}") from error
         if not files:
             left = " in the partitions that are meant" if self._filter.patterns else ""
             raise TableNotFoundError(f"{location.uri} holds no table: there are no data files{left}")
@@ -131,6 +143,16 @@ class FilesFormat:
             paths = " and ".join(location.full_path(file.stored.path) for file in kinds.values())
             raise TableFormatError(f"{location.uri} mixes kinds of files: {paths}")
         return files
+
+    @contextmanager
+    def _told(self) -> Iterator[None]:
+        uri = self._location.uri
+        try:
+            yield
+        except FileNotFoundError as error:
+            raise TableNotFoundError(f"{uri} holds no table: {error}") from error
+        except OSError as error:
+            raise TableFormatError(f"{uri} cannot be listed: {error}") from error
 
     def _counted(
         self,

@@ -11,6 +11,7 @@ from pyiceberg.typedef import Properties
 
 from metastore_assets.config import CatalogConfig
 from metastore_assets.errors import TableFormatError, TableNotFoundError
+from metastore_assets.messages import without_secrets
 
 _SQLITE = "sqlite:///"
 _STORAGE_OPTIONS = {
@@ -89,4 +90,4 @@ def _storage_options(properties: Properties) -> dict[str, str]:
 
 
 def _told(error: Exception) -> str:
-    return " ".join(str(error).split())[:500] or type(error).__name__
+    return " ".join(without_secrets(str(error)).split())[:500] or type(error).__name__

@@ -102,6 +102,21 @@ def test_a_single_file_is_a_table(tmp_path: Path) -> None:
     assert open_table_format(TableConfig(name="t", uri=(tmp_path / "day=1").as_uri())).snapshot().fragments
 
 
+def test_a_look_and_the_snapshot_after_it_are_of_one_listing(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The next snapshot is of another: nothing older than a look is ever told."""
+    _write(tmp_path / "x.parquet", a=[1])
+    table = _table(tmp_path)
+    scanned = []
+    plain = os.scandir
+    monkeypatch.setattr(os, "scandir", lambda path: scanned.append(path) or plain(path))
+    seen = table.current()
+    _write(tmp_path / "y.parquet", a=[2])
+    assert table.snapshot().reference == seen
+    assert scanned.count(str(tmp_path)) == 1
+    assert len(table.snapshot().fragments) == 2
+    assert table.current() == table.snapshot().reference != seen
+
+
 @pytest.mark.parametrize("name", ["_SUCCESS", "nothing"])
 def test_a_folder_without_data_files_is_no_table(tmp_path: Path, name: str) -> None:
     """Neither is a folder that is not there."""

@@ -1,0 +1,10 @@
+"""Everything below `defs`, as `dg` lays a project out."""
+
+from pathlib import Path
+
+from dagster import Definitions, definitions, load_from_defs_folder
+
+
+@definitions
+def defs() -> Definitions:
+    return load_from_defs_folder(path_within_project=Path(__file__).parent)

@@ -1,0 +1,137 @@
+"""The tables of a configuration as a component of a Dagster project, for `dg scaffold defs` and `dg check`."""
+
+import os
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field
+from importlib import import_module
+from pathlib import Path
+from typing import Annotated, Any
+
+import yaml
+from dagster import (
+    AssetKey,
+    AssetSpec,
+    Component,
+    ComponentLoadContext,
+    Definitions,
+    Resolvable,
+    Scaffolder,
+    ScaffoldRequest,
+    scaffold_with,
+)
+from dagster.components import scaffold_component
+from dagster.components.utils.translation import TranslationFn, TranslationFnResolver
+from pydantic import BaseModel, Field
+
+from metastore_assets.assets.project import build_metastore_definitions
+from metastore_assets.assets.translator import MetastoreAsset, MetastoreTranslator
+from metastore_assets.config import TableConfig
+from metastore_assets.config_file import CONFIG_FILE
+from metastore_assets.errors import ConfigError
+from metastore_assets.resources.configuration import Configuration
+
+Translation = Annotated[
+    TranslationFn[MetastoreAsset],
+    TranslationFnResolver[MetastoreAsset](
+        lambda asset: {"table": asset.table.name, "kind": asset.kind, "uri": asset.table.uri, "format": asset.format}
+    ),
+]
+
+
+class ScaffoldOptions(BaseModel):
+    """What `dg scaffold defs` takes besides the name."""
+
+    table: str = Field(default="sales", description="Name of the first table")
+    uri: str = Field(default="lake/sales", description="Where it lies: a URI, or a path relative to the project")
+    root: str = Field(default="metastore", description="Where the Metastore is to lie: likewise")
+
+
+class MetastoreScaffolder(Scaffolder[ScaffoldOptions]):
+    """Writes a configuration with one table beside the component."""
+
+    @classmethod
+    def get_scaffold_params(cls) -> type[ScaffoldOptions]:
+        """The options of the command."""
+        return ScaffoldOptions
+
+    def scaffold(self, request: ScaffoldRequest[ScaffoldOptions]) -> None:
+        """Write `defs.yaml` and `metastore.yaml`."""
+        scaffold_component(request, {"config": CONFIG_FILE})
+        file = request.target_path / CONFIG_FILE
+        if file.exists():
+            return
+
+        def beside(place: str) -> str:
+            if "://" in place or os.path.isabs(place):
+                return place
+            return Path(os.path.relpath((request.project_root or Path.cwd()) / place, file.parent)).as_posix()
+
+        options = request.params
+        text = {"root": beside(options.root), "tables": [{"name": options.table, "uri": beside(options.uri)}]}
+        file.write_text(
+            f"# All keys: docs/operations.md of metastore-assets. Paths are relative to this file.\n"
+            f"{yaml.safe_dump(text, sort_keys=False)}",
+            encoding="utf-8",
+        )
+
+
+@scaffold_with(MetastoreScaffolder)
+@dataclass
+class MetastoreComponent(Component, Resolvable):
+    """Assets, checks, jobs and sensors of the tables of a `metastore.yaml`.
+
+    What YAML cannot say, such as the partitions of a table, a class says: name it under `translator`, or override
+    `get_translator` in a component of your own.
+    """
+
+    config: Annotated[str, Field(description="The configuration: a path, relative to the folder of the component")] = (
+        CONFIG_FILE
+    )
+    tables: Annotated[list[str] | None, Field(description="Names of tables; all, when absent")] = None
+    prefix: Annotated[list[str], Field(description="What keys and names begin with")] = field(default_factory=list)
+    upstream: Annotated[Mapping[str, str], Field(description="By table, the asset that writes it: `raw/sales`")] = (
+        field(default_factory=dict)
+    )
+    translation: Annotated[
+        Translation | None,
+        Field(
+            description="Attributes of all assets; `{{ table }}`, `{{ kind }}`, `{{ uri }}` and `{{ format }}` are set"
+        ),
+    ] = None
+    translator: Annotated[
+        str | None, Field(description="A class that derives from MetastoreTranslator: `my_project.assets:Mine`")
+    ] = None
+
+    def get_translator(self) -> MetastoreTranslator:
+        """The translator that `translator` names, or the built-in one; under what the component itself says."""
+        base = MetastoreTranslator if self.translator is None else _translator_class(self.translator)
+        upstream, translation = self.upstream, self.translation
+
+        class Translator(base):  # type: ignore[misc, valid-type]
+            def get_upstream(self, table: TableConfig) -> AssetKey | None:
+                told = upstream.get(table.name)
+                return super().get_upstream(table) if told is None else AssetKey.from_user_string(told)  # type: ignore[no-any-return]
+
+            def get_asset_spec(self, asset: MetastoreAsset) -> AssetSpec:
+                spec = super().get_asset_spec(asset)
+                return spec if translation is None else translation(spec, asset)
+
+        return Translator(self.prefix)
+
+    def build_defs(self, context: ComponentLoadContext) -> Definitions:
+        """The definitions. Raises ConfigError."""
+        path = (context.path if context.path.is_dir() else context.path.parent) / self.config
+        for name in self.upstream:
+            Configuration.of(path).shown().table(name)  # Or else: no table of that name.
+        return build_metastore_definitions(path, tables=self.tables, translator=self.get_translator())
+
+
+def _translator_class(reference: str) -> Callable[..., Any]:
+    module, _, name = reference.replace(":", ".").rpartition(".")
+    try:
+        found = getattr(import_module(module), name)
+    except (ImportError, AttributeError, ValueError) as error:
+        raise ConfigError(f"translator = {reference!r}: there is no such class: {error}") from None
+    if not (isinstance(found, type) and issubclass(found, MetastoreTranslator)):
+        raise ConfigError(f"translator = {reference!r} is to be a class that derives from MetastoreTranslator")
+    return found

@@ -1,0 +1,100 @@
+"""The newest statistics of a table in the materialization of the asset that writes it."""
+
+from collections.abc import Mapping
+from typing import TYPE_CHECKING, Any, TypeVar
+
+from dagster import AssetMaterialization, AssetObservation, MaterializeResult, MetadataValue, ObserveResult, Output
+from dagster_shared.record import replace
+
+from metastore_assets.assets.metadata import Metadata, fitting_schema
+from metastore_assets.assets.secrets import telling_no_secrets
+from metastore_assets.config import MetastoreConfig, TableConfig
+from metastore_assets.errors import ConfigError, MetastoreError, PartitionNotFoundError
+from metastore_assets.formats import Memory, SnapshotReference, open_table_format
+from metastore_assets.formats.partition_choice import one_partition
+from metastore_assets.lookup import Metastore
+from metastore_assets.pipeline.refresh import refresh as bring_up_to_date
+from metastore_assets.resources.configuration import ConfigLike, Configuration
+from metastore_assets.resources.spark import SparkLike
+
+if TYPE_CHECKING:
+    from dagster_aws.s3 import S3Resource
+
+Told = TypeVar("Told", MaterializeResult[Any], ObserveResult, AssetMaterialization, AssetObservation, Output[Any])
+
+NOTE = "metastore/statistics"
+"""What is told where there are no statistics to attach: why."""
+
+
+def fetch_column_statistics(
+    result: Told,
+    table: str,
+    config: ConfigLike = None,
+    *,
+    partition: str | None = None,
+    refresh: bool = True,
+    s3: "S3Resource | None" = None,
+    spark: SparkLike | None = None,
+) -> Told:
+    """The result with what the Metastore knows of the table: its columns, each with its main numbers, and its rows.
+
+    For the asset that writes the table, at its end. With `refresh` the statistics are brought up to the snapshot that
+    was just written, as the command `refresh` would; without, they are attached where they are of that snapshot, and
+    else a note says that they are not. A table that cannot be read does not fail the asset that wrote it: the note says
+    why. Of a `partition` (`day=2024-01-01`) the rows are attached instead of the table's.
+
+    Metadata of the result itself stays. The other arguments are those of `build_metastore_assets`. Raises ConfigError.
+    """
+    found: dict[str, Any] = {}
+    with telling_no_secrets():
+        configuration = Configuration.of(config, s3, spark)
+        now = configuration.now()
+        own = now.table(table)
+        try:
+            if refresh:
+                with configuration.session(now) as session:
+                    bring_up_to_date(now, own, session)
+            found.update(_metadata(now, own, partition))
+        except ConfigError:
+            raise
+        except MetastoreError as error:
+            found[NOTE] = MetadataValue.text(f"not known: {error}")
+    return _with_metadata(result, {**found, **(result.metadata or {})})
+
+
+def _metadata(config: MetastoreConfig, table: TableConfig, partition: str | None) -> Metadata:
+    lookup = Metastore(config.root, config.storage_options).table(table.name)
+    version = lookup.version
+    at = open_table_format(table, Memory(lambda: version.memory)).current()
+    if at != SnapshotReference(version.snapshot, version.committed_at):
+        return {
+            NOTE: MetadataValue.text(
+                f"not known yet: version {version.number} is of snapshot {version.snapshot}, and the table at {at.id}"
+            )
+        }
+    found: dict[str, MetadataValue] = {  # type: ignore[type-arg]
+        "metastore/version": MetadataValue.int(version.number),
+        "metastore/snapshot": MetadataValue.text(version.snapshot),
+    }
+    if partition is None:
+        found["dagster/row_count"] = MetadataValue.int(version.row_count)
+    else:
+        rows = {entry.key: entry.row_count for entry in lookup.partitions()}
+        try:
+            found["dagster/partition_row_count"] = MetadataValue.int(
+                rows[one_partition(table.name, partition, list(rows))]
+            )
+        except PartitionNotFoundError as error:
+            # It may have no rows, and it may be misspelt.
+            found[NOTE] = MetadataValue.text(str(error))
+    # Of the whole table, also beside a partition: an asset's page shows them as those of the asset.
+    columns = fitting_schema(version.schema, lookup.statistics())
+    if columns is not None:
+        found["dagster/column_schema"] = MetadataValue.table_schema(columns)
+    return found
+
+
+def _with_metadata(result: Told, metadata: Mapping[str, Any]) -> Told:
+    if isinstance(result, MaterializeResult | ObserveResult):
+        return replace(result, metadata=metadata)
+    return result.with_metadata(dict(metadata))

@@ -1,0 +1,188 @@
+"""The partitions of a table as those of a definition of the project: `day=2024-01-01` as 2024-01-01 of a daily one.
+
+Dagster takes its own partition mappings only: others are not known to its daemon and pages. So the profiles of the
+partitions have the definition of the asset above them, and it is the keys that are mapped, one to one.
+"""
+
+import string
+from collections.abc import Callable, Iterable, Mapping
+from dataclasses import dataclass, field
+from datetime import datetime
+from functools import partial
+
+from dagster import (
+    DagsterInstance,
+    MultiPartitionKey,
+    MultiPartitionsDefinition,
+    PartitionsDefinition,
+    TimeWindowPartitionsDefinition,
+    partition_loading_context,
+)
+
+from metastore_assets.errors import ConfigError
+from metastore_assets.formats.partition_keys import decode_partition_key
+
+_FORMATS = ("%Y-%m-%d", "%Y-%m", "%Y-%m-%d-%H", "%Y-%m-%d %H:%M:%S", "%Y-%m-%dT%H:%M:%S", "%Y-%m-%d %H:%M", "%Y")
+"""How formats write the start of an hour, a day, a month or a year: Iceberg's transforms, and columns of dates."""
+_SHOWN = 3
+
+
+@dataclass(frozen=True)
+class TablePartitions:
+    """That the partitions of a table are those of `partitions_def`, one to one.
+
+    `key` is how the partition keys of the table look, with fields for what Dagster's keys hold: `country={}` of a
+    static or dynamic definition, `day={:%Y-%m-%d}` or `year={:%Y}/month={:%m}` of time windows, of which it is the
+    start, and of a multi-dimensional one the dimensions by name, `day={date:%Y-%m-%d}/country={country}`. Without it,
+    the table has one partition column, or a column for each dimension, of the same name; and times are written as the
+    definition or ISO 8601 write them.
+
+    Raises ConfigError where `key` and the definition do not fit.
+    """
+
+    partitions_def: PartitionsDefinition
+    key: str | None = None
+    _columns: Mapping[str, tuple[str, str]] | None = field(init=False, repr=False, default=None)
+    """By partition column, the dimension (empty where there is but one) and the format of times."""
+
+    def __post_init__(self) -> None:
+        if self.key is not None:
+            object.__setattr__(self, "_columns", self._parsed(self.key))
+
+    def correspondence(self, keys: Iterable[str], store: DagsterInstance) -> "Correspondence":
+        """Which of these partitions of the table is which of the definition.
+
+        Raises ConfigError where two of them are the same one, or none of them is any.
+        """
+        found: dict[str, str] = {}
+        left: list[str] = []
+        taken: dict[str, str] = {}
+        with partition_loading_context(dynamic_partitions_store=store):
+            there = {name: _there(definition) for name, definition in _dimensions(self.partitions_def).items()}
+            for key in keys:
+                told = self._told(key, there)
+                if told is None:
+                    left.append(key)
+                    continue
+                if told in taken:
+                    raise ConfigError(
+                        f"the partitions {taken[told]!r} and {key!r} of the table are both partition {told!r} of "
+                        f"{self._definition}: give TablePartitions a key that tells them apart"
+                    )
+                found[key], taken[told] = told, key
+        if left and not found:
+            raise ConfigError(
+                f"none of the table's {len(left)} partitions is one of {self._definition}, such as "
+                f"{', '.join(map(repr, left[:_SHOWN]))}: give TablePartitions the key that they have, with fields for "
+                "the values, or a definition that has them"
+            )
+        return Correspondence(found, taken, tuple(left))
+
+    @property
+    def _definition(self) -> str:
+        return f"{type(self.partitions_def).__name__} ({self.partitions_def})"
+
+    def _told(self, key: str, there: Mapping[str, "_Keys"]) -> str | None:
+        """The partition of the definition that a partition of the table is; None where it is none."""
+        values = dict(decode_partition_key(key))
+        columns = self._columns if self._columns is not None else self._by_name(values)
+        if columns is None or columns.keys() != values.keys() or None in values.values():
+            return None
+        parts: dict[str, list[tuple[str, str]]] = {}
+        for column, (dimension, times) in columns.items():
+            parts.setdefault(dimension, []).append((values[column] or "", times))
+        keys = {name: there[name](own) for name, own in parts.items() if name in there}
+        told = {name: own for name, own in keys.items() if own is not None}
+        if len(told) < len(there):
+            return None
+        return MultiPartitionKey(told) if isinstance(self.partitions_def, MultiPartitionsDefinition) else told[""]
+
+    def _by_name(self, values: Mapping[str, str | None]) -> Mapping[str, tuple[str, str]] | None:
+        if isinstance(self.partitions_def, MultiPartitionsDefinition):
+            return {name: (name, "") for name in _dimensions(self.partitions_def)}
+        return dict.fromkeys(values, ("", "")) if len(values) == 1 else None
+
+    def _parsed(self, template: str) -> Mapping[str, tuple[str, str]]:
+        definitions = _dimensions(self.partitions_def)
+        columns: dict[str, tuple[str, str]] = {}
+        for segment in template.split("/"):
+            column, equals, text = segment.partition("=")
+            try:
+                (literal, name, times, conversion), *rest = string.Formatter().parse(text)
+            except ValueError:
+                literal, name, times, conversion, rest = text, None, None, None, []
+            if not (column and equals) or literal or name is None or conversion or rest or column in columns:
+                raise ConfigError(
+                    f"the key {template!r} of TablePartitions is not of the form column={{}} or column={{name:%Y-%m}}, "
+                    f"with `/` between columns: {segment!r}"
+                )
+            dimension = name if isinstance(self.partitions_def, MultiPartitionsDefinition) else ""
+            if dimension not in definitions:
+                raise ConfigError(
+                    f"the key {template!r} of TablePartitions names {name!r}, which is no dimension; there are: "
+                    + ", ".join(definitions)
+                )
+            columns[column] = (dimension, times or "")
+        for dimension, definition in definitions.items():
+            own = [times for named, times in columns.values() if named == dimension]
+            is_time = isinstance(definition, TimeWindowPartitionsDefinition)
+            if not own or (len(own) > 1 and not all(own)) or (any(own) and not is_time):
+                raise ConfigError(
+                    f"the key {template!r} of TablePartitions has to say {dimension or 'the partition'!r} with one "
+                    "field, or, of time windows, with fields that all have a format"
+                )
+        return columns
+
+
+@dataclass(frozen=True)
+class Correspondence:
+    """Which partitions of a table Dagster calls what."""
+
+    told: Mapping[str, str]
+    """By the table's key, Dagster's."""
+    key: Mapping[str, str]
+    """By Dagster's key, the table's."""
+    left: tuple[str, ...] = ()
+    """Partitions of the table that Dagster has none for."""
+
+
+def _dimensions(definition: PartitionsDefinition) -> Mapping[str, PartitionsDefinition]:
+    if isinstance(definition, MultiPartitionsDefinition):
+        return {dimension.name: dimension.partitions_def for dimension in definition.partitions_defs}
+    return {"": definition}
+
+
+_Keys = Callable[[list[tuple[str, str]]], str | None]
+"""The key that values, each with a format of times, are of a definition; None where it has none."""
+
+
+def _there(definition: PartitionsDefinition) -> _Keys:
+    if isinstance(definition, TimeWindowPartitionsDefinition):
+        return partial(_window, definition)
+    keys = frozenset(definition.get_partition_keys())
+
+    def named(parts: list[tuple[str, str]]) -> str | None:
+        ((value, _),) = parts
+        return value if value in keys else None
+
+    return named
+
+
+def _window(definition: TimeWindowPartitionsDefinition, parts: list[tuple[str, str]]) -> str | None:
+    text = " ".join(value for value, _ in parts)
+    given = " ".join(times for _, times in parts)
+    for times in (given,) if given else (definition.fmt, *_FORMATS):
+        time = _time(text, times)
+        key = time.strftime(definition.fmt) if time else ""
+        # A time within a window is not the window.
+        if time and definition.has_partition_key(key) and _time(key, definition.fmt) == time:
+            return key
+    return None
+
+
+def _time(text: str, times: str) -> datetime | None:
+    """A time in the definition's own zone."""
+    try:
+        return datetime.strptime(text, times)  # noqa: DTZ007
+    except ValueError:
+        return None

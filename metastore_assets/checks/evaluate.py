@@ -1,0 +1,152 @@
+"""Evaluates the checks of a table on one of its versions."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, replace
+from fnmatch import fnmatchcase
+from typing import Any, TypeAlias
+
+from metastore_assets.checks import of_columns, of_tables, of_values
+from metastore_assets.checks.drift import drift
+from metastore_assets.checks.expectations import expectation
+from metastore_assets.checks.result import CheckResult, Finding, PartitionFinding
+from metastore_assets.checks.subject import Subject, Surroundings
+from metastore_assets.config_check_entries import NamedCheck
+from metastore_assets.config_checks import Check
+from metastore_assets.config_table import TableConfig
+from metastore_assets.errors import (
+    ColumnNotFoundError,
+    ConfigError,
+    LiteralError,
+    NotKeptError,
+    ObjectNotFoundError,
+    VersionNotFoundError,
+)
+from metastore_assets.lookup import TableLookup
+from metastore_assets.messages import close_names, near_names
+from metastore_assets.pictures.text import plural
+
+Evaluation: TypeAlias = Callable[[Any, Subject], Finding]
+
+EVALUATIONS: Mapping[str, Evaluation] = {
+    "fresh": of_tables.fresh,
+    "complete": of_tables.complete,
+    "consistent": of_tables.consistent,
+    "row_count": of_tables.row_count,
+    "row_count_change": of_tables.row_count_change,
+    "not_null": of_columns.not_null,
+    "null_share": of_columns.null_share,
+    "unique": of_columns.unique,
+    "accepted_values": of_values.accepted_values,
+    "range": of_columns.value_range,
+    "matches": of_values.matches,
+    "lengths": of_columns.lengths,
+    "drift": drift,
+}
+"""How each check is answered, by its name in the configuration."""
+
+_MOST_NAMED = 3
+
+
+def evaluate_checks(checks: Sequence[NamedCheck], table: TableLookup, around: Surroundings) -> list[CheckResult]:
+    """The results of checks of a table, in their order. Never reads the table's files.
+
+    Partitions are gone through once, whatever the number of checks of them. Raises ConfigError where a check does not
+    fit the table: it names a column that there is not, or a value of another type.
+    """
+    chosen = {own.name: _Partitions.of(own, table) for own in checks if own.check.partitions}
+    found: dict[str, list[PartitionFinding]] = {name: [] for name in chosen}
+    for entry in table.partitions() if any(own.keys for own in chosen.values()) else ():
+        for own in checks:
+            if own.name in chosen and entry.key in chosen[own.name].keys:
+                finding = evaluate(own, Subject(table, around, entry.key, own.column))
+                found[own.name].append(PartitionFinding(entry.key, finding))
+    return [
+        _result(own, table, of_all(found[own.name], chosen[own.name].missing), found[own.name])
+        if own.name in chosen
+        else _result(own, table, evaluate(own, Subject(table, around, None, own.column)))
+        for own in checks
+    ]
+
+
+@dataclass(frozen=True)
+class _Partitions:
+    """The partitions that a check is to look at."""
+
+    keys: frozenset[str]
+    missing: str | None
+    """What there is none of, for people."""
+
+    @classmethod
+    def of(cls, own: NamedCheck, table: TableLookup) -> _Partitions:
+        every = [entry.key for entry in table.partitions()]
+        known, found, missing = set(every), set(), None
+        for pattern in own.check.partitions:
+            fitting = {pattern} & known or {key for key in every if fnmatchcase(key, pattern)}
+            if not fitting and pattern != "*":
+                missing = f"no partition fits {pattern!r} in version {table.version.number}{near_names(pattern, every)}"
+            found |= fitting
+        return cls(frozenset(found), missing)
+
+
+def chosen_checks(table: TableConfig, names: Sequence[str] = ()) -> list[NamedCheck]:
+    """The checks of a table, or those of them that are named. Raises ConfigError for a name that none has."""
+    checks = table.named_checks()
+    known = [own.name for own in checks]
+    for name in names:
+        if name not in known:
+            there = close_names(name, known, "; there are: {}") or ", which has none"
+            raise ConfigError(f"no check {name!r} of table {table.name!r}{there}")
+    return [own for own in checks if not names or own.name in names]
+
+
+def evaluate(own: NamedCheck, subject: Subject) -> Finding:
+    """What one check finds. What is not kept makes it unknown. Raises ConfigError."""
+    try:
+        return EVALUATIONS[own.check.kind](own.check, subject)
+    except NotKeptError as error:
+        return Finding("unknown", str(error), "absent", None)
+    except (ObjectNotFoundError, VersionNotFoundError) as error:
+        # Of an earlier version, or of this one while a newer one is published: nothing that says what is true.
+        return Finding("unknown", str(error), "absent", "check again")
+    except (ColumnNotFoundError, LiteralError, ConfigError) as error:
+        raise ConfigError(
+            f"table {subject.table.version.table!r}, check {own.name!r} ({own.check.kind}): {error}"
+        ) from error
+
+
+def of_all(found: Sequence[PartitionFinding], missing: str | None = None) -> Finding:
+    """What is found of all partitions together: failed if one has, else unknown if one is, or is `missing`."""
+    if missing is not None and not any(own.finding.status == "failed" for own in found):
+        return Finding("unknown", missing, "absent")
+    if not found:
+        return Finding("passed", "no partitions")
+    counts = {status: [own for own in found if own.finding.status == status] for status in ("failed", "unknown")}
+    decided = next((status for status in ("failed", "unknown") if counts[status]), "passed")
+    if decided == "passed":
+        return Finding("passed", f"passed in {plural(len(found), 'partition')}")
+    those = counts[decided]
+    named = "; ".join(f"{own.partition}: {own.finding.found}" for own in those[:_MOST_NAMED])
+    more = f" and {len(those) - _MOST_NAMED:,} more" if len(those) > _MOST_NAMED else ""
+    told = f"{decided} in {len(those):,} of {plural(len(found), 'partition')}: {named}{more}"
+    first = those[0].finding
+    return replace(first, found=told, measures={"partitions": len(found), decided: len(those)})
+
+
+def _result(
+    own: NamedCheck, table: TableLookup, finding: Finding, partitions: Sequence[PartitionFinding] | None = None
+) -> CheckResult:
+    check: Check = own.check
+    return CheckResult(
+        own.name,
+        check.kind,
+        own.column,
+        check.severity,
+        check.blocking,
+        expectation(check),
+        table.version.number,
+        table.version.snapshot,
+        finding,
+        partitions,
+    )

@@ -1,0 +1,173 @@
+"""`metastore backfill`: bring chosen partitions up to date, or read them again, in few large steps."""
+
+from __future__ import annotations
+
+import sys
+from dataclasses import asdict
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import click
+
+from metastore_assets.cli.failures import FAILED, Invocation, raise_interrupt, report
+from metastore_assets.cli.opening import configured
+from metastore_assets.cli.options import answering, name_argument, partitions_option
+from metastore_assets.cli.outputs import make_output
+from metastore_assets.cli.progress import watching
+from metastore_assets.cli.spark import LazySpark
+
+if TYPE_CHECKING:
+    from metastore_assets.config import MetastoreConfig, TableConfig
+    from metastore_assets.pipeline.backfill_plan import BackfillPlan
+
+_STDIN = "-"
+
+
+@click.command(short_help="Bring chosen partitions up to date, or read them again.")
+@name_argument
+@partitions_option("This partition")
+@click.option("--from", "first", metavar="A", help="Partitions from this value on, by the order of values.")
+@click.option("--to", "last", metavar="B", help="Partitions up to this value, which is included.")
+@click.option("--keys-from", metavar="FILE", help="Partitions by their keys, one on each line of a file; - is stdin.")
+@click.option("--missing", "mode", flag_value="missing", help="Those that the newest version does not have.")
+@click.option("--stale", "mode", flag_value="stale", help="Those that it has and that are out of date.")
+@click.option(
+    "--all", "mode", flag_value="all", help="All, read again whatever is stored.  [default: missing and stale]"
+)
+@click.option("--dry-run", is_flag=True, help="Only say what would be done.")
+@click.option("--yes", is_flag=True, help="Do it without asking.")
+@click.option("--via", type=click.Choice(["local", "dagster"]), default="local", help="Who does it.  [default: local]")
+@click.option(
+    "--chunk", type=click.IntRange(min=1), metavar="N", help="Read again so many partitions for each version."
+)
+@click.option("--no-publish", is_flag=True, help="Only read what is chosen, for a later refresh to publish.")
+@click.option("--restart", is_flag=True, help="Do again what an interrupted --all for the same partitions has done.")
+@click.option("-v", "--verbose", is_flag=True, help="Name all partitions of the plan.")
+@answering
+@click.pass_obj
+def backfill(
+    invocation: Invocation,
+    name: str,
+    partitions: tuple[str, ...],
+    first: str | None,
+    last: str | None,
+    keys_from: str | None,
+    mode: str | None,
+    dry_run: bool,
+    yes: bool,
+    via: str,
+    chunk: int | None,
+    no_publish: bool,
+    restart: bool,
+    verbose: bool,
+    as_json: bool,
+) -> int:
+    """Bring chosen partitions of a table up to date, or read them again.
+
+    What is chosen by --partition and --keys-from, as far as it lies between --from and --to; without any, all of the
+    table. What there is to do is told by the newest version and the table; an interrupted backfill, repeated, goes on
+    where it was.
+    """
+    if no_publish and (mode == "all" or via == "dagster"):
+        raise click.UsageError(f"--no-publish does not go with {'--all' if mode == 'all' else '--via dagster'}")
+    asks = not yes and not dry_run
+    if asks and (keys_from == _STDIN or not sys.stdin.isatty()):
+        raise click.UsageError("nobody can be asked here: say --yes to go on without, or --dry-run")
+    from metastore_assets.pipeline.backfill import BackfillResult, plan_backfill
+    from metastore_assets.pipeline.backfill_plan import Choice
+
+    config = configured(invocation)
+    table = config.table(name)
+    keys = None if keys_from is None else _keys(keys_from)
+    choice = Choice(mode or "outdated", partitions, keys, first, last)  # type: ignore[arg-type]
+    plan = plan_backfill(config, table, choice, publish=not no_publish, chunk=chunk, restart=restart)
+    if via == "dagster" and not plan.publishes:
+        raise click.UsageError(
+            "--via dagster publishes, and the first version takes the whole table: choose all partitions, or leave "
+            "--via out"
+        )
+    if dry_run or not plan.chunks:
+        if as_json:
+            answer = _planned(plan) if dry_run else BackfillResult(table.name, done=True).to_json()
+            make_output(as_json).backfill(answer)
+        else:
+            _print_plan(plan, every=verbose, err=False)
+        return 0
+    if asks or not as_json:
+        _print_plan(plan, every=verbose, err=True)
+    if asks and not click.confirm("Go on?", err=True):
+        return FAILED
+    return _carry_out(invocation, config, table, plan, via, as_json)
+
+
+def _carry_out(
+    invocation: Invocation,
+    config: MetastoreConfig,
+    table: TableConfig,
+    plan: BackfillPlan,
+    via: str,
+    as_json: bool,
+) -> int:
+    """Do what is planned; say what came of it, whole or in part. Returns the exit status."""
+    from metastore_assets.pipeline.backfill import BackfillResult, local_work
+    from metastore_assets.pipeline.backfill import backfill as do_backfill
+
+    output, result = make_output(as_json), BackfillResult(table.name)
+    with watching() as watcher, LazySpark(config.spark, watcher) as spark:
+        try:
+            work = local_work(config, table, spark, plan, watcher)
+            do_backfill(config, table, plan, work, result)
+        except Exception as error:  # noqa: BLE001 (what was done until then is told all the same)
+            raise_interrupt(error)
+            spark.explain(error)
+            watcher.hide()
+            subject = "" if repr(table.name) in str(error) else f"table {table.name!r}"
+            output.backfill({**result.to_json(), "error": report(error, invocation, subject)})
+            return FAILED
+        watcher.hide()
+    output.backfill(result.to_json())
+    return 0
+
+
+def _keys(file: str) -> tuple[str, ...]:
+    """The lines of a file, without blanks around them; empty ones are none."""
+    try:
+        text = sys.stdin.read() if file == _STDIN else Path(file).read_text(encoding="utf-8-sig")
+    except (OSError, UnicodeDecodeError) as error:
+        why = error.strerror if isinstance(error, OSError) else "it is no UTF-8 text"
+        raise click.UsageError(f"--keys-from: {file} cannot be read: {why}") from error
+    return tuple(line.strip() for line in text.splitlines() if line.strip())
+
+
+def _planned(plan: BackfillPlan) -> dict[str, Any]:
+    """A plan as JSON: what a result has, and what it would be made of."""
+    return {
+        "table": plan.table,
+        "partitions": len(plan.keys),
+        "chunks": len(plan.chunks),
+        "versions": [],
+        "fragments": plan.fragments,
+        "bytes": plan.bytes,
+        "seconds": None if plan.seconds is None else round(plan.seconds, 3),
+        "done": not plan.chunks,
+        "dry_run": True,
+        "version": plan.version,
+        "snapshot": plan.snapshot,
+        "mode": plan.choice.mode,
+        "chosen": plan.chosen,
+        "total": plan.total,
+        "missing": plan.missing,
+        "stale": plan.stale,
+        "again": len(plan.keys) - plan.missing - plan.stale,
+        "besides": asdict(plan.besides),
+        "publishes": plan.publishes,
+        "continues": len(plan.done),
+        "keys": list(plan.keys),
+    }
+
+
+def _print_plan(plan: BackfillPlan, *, every: bool, err: bool) -> None:
+    from metastore_assets.cli.backfill_page import print_backfill_plan
+    from metastore_assets.cli.page import Page
+
+    print_backfill_plan(Page(err=err), _planned(plan), every=every)

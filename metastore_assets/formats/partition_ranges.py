@@ -1,0 +1,204 @@
+"""Partitions from one value to another, and their order: by what the values are, not by how they are written.
+
+Of `hour=9` and `hour=10` the second is later, though its text is the lesser one. A column has the type that the table's
+schema gives it. Where that is none (folders of plain files, transforms of Iceberg), whole numbers are ordered as such,
+and everything else as text, as which dates and periods are in order too.
+"""
+
+from __future__ import annotations
+
+import math
+import re
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from decimal import Decimal, InvalidOperation
+from typing import Any
+from urllib.parse import unquote
+
+import pyarrow as pa
+from pyarrow import types as t
+
+from metastore_assets.errors import LiteralError, PartitionNotFoundError
+from metastore_assets.formats.base import Snapshot
+from metastore_assets.formats.partition_choice import column_texts
+from metastore_assets.formats.partition_keys import NULL_VALUE, decode_partition_key, encode_partition_key
+from metastore_assets.iso8601 import parse_date, parse_time, parse_timestamp
+from metastore_assets.messages import close_names
+
+_INTEGER = re.compile(r"[+-]?[0-9]+")
+_TRUTH = {"false": 0, "true": 1}
+
+
+@dataclass(frozen=True)
+class _Order:
+    """How the values of one partition column are ordered."""
+
+    kind: str
+    """What its values are, for people."""
+    parse: Callable[[str], Any]
+    """The text of a value as something to compare. Raises ValueError, InvalidOperation or OverflowError."""
+
+
+_TEXT = _Order("text", lambda text: text.encode("utf-8", "surrogatepass"))
+
+
+class PartitionRanges:
+    """The partitions of a snapshot in the order of their values: those of the first column, then of the next."""
+
+    def __init__(self, table: str, snapshot: Snapshot) -> None:
+        self._table = table
+        keys = dict.fromkeys(fragment.partition_key for fragment in snapshot.fragments)
+        self._items = {key: dict(decode_partition_key(key)) for key in keys}
+        self._columns = list(dict.fromkeys(name for items in self._items.values() for name in items))
+        self._orders = {name: self._order(snapshot, name) for name in self._columns}
+        self.keys: tuple[str, ...] = tuple(sorted(keys, key=self._place))
+        """All partition keys, the least first; null comes last."""
+
+    def between(self, first: str | None, last: str | None) -> tuple[str, ...]:
+        """The keys from one value to another, both included, in order; without one of them, as far as they go.
+
+        A bound is a value, or `column=value`, several of them joined by `/`: then the values of these columns are
+        compared one after the other. Null is in no range. Raises LiteralError for a bound that is no value of its
+        column and for a `first` after `last`, and PartitionNotFoundError where there is nothing in between.
+        """
+        lower, upper = self._bound(first, "--from"), self._bound(last, "--to")
+        if first is not None and last is not None and lower.keys() == upper.keys() and _after(lower, upper):
+            raise LiteralError(
+                f"table {self._table!r}: --from {first!r} is after --to {last!r}: a range goes from the lesser value "
+                "to the greater one"
+            )
+        found = tuple(key for key in self.keys if self._reaches(key, lower, 1) and self._reaches(key, upper, -1))
+        if not found:
+            ends = " ".join(f"{name} {own!r}" for name, own in (("from", first), ("to", last)) if own is not None)
+            raise PartitionNotFoundError(
+                f"table {self._table!r} has no partition {ends}: its {len(self.keys):,} partitions go from "
+                f"{self.keys[0]!r} to {self.keys[-1]!r}"
+            )
+        return found
+
+    def _order(self, snapshot: Snapshot, name: str) -> _Order:
+        texts = [items[name] for items in self._items.values() if items.get(name) is not None]
+        index = snapshot.schema.get_field_index(name)
+        type_ = snapshot.schema.field(index).type if index >= 0 else None
+        # Folders of plain files say no types: what all of them can be read as is what they are.
+        typed = type_ is not None and not (snapshot.format == "files" and t.is_string(type_))
+        orders = [order_of(type_)] if typed else []
+        orders.append(_Order("a whole number", _integer))
+        return next((order for order in orders if _parses(order, texts)), _TEXT)
+
+    def _place(self, key: str) -> list[tuple[int, Any]]:
+        values = [(name, self._items[key].get(name)) for name in self._columns]
+        return [(1, 0) if text is None else (0, self._orders[name].parse(text)) for name, text in values]
+
+    def _reaches(self, key: str, bound: Mapping[str, Any], sign: int) -> bool:
+        items = self._items[key]
+        for name, limit in bound.items():
+            text = items.get(name)
+            if text is None:
+                return False
+            value = self._orders[name].parse(text)
+            if value != limit:
+                return bool(value > limit if sign > 0 else value < limit)
+        return True
+
+    def _bound(self, text: str | None, option: str) -> dict[str, Any]:
+        if text is None:
+            return {}
+        if not self._columns:
+            raise PartitionNotFoundError(
+                f"table {self._table!r} has no partitions to choose from with {option} {text!r}: it is not partitioned"
+            )
+        named = column_texts(text, self._columns)
+        if not named and len(self._columns) > 1:
+            form = encode_partition_key([(name, "…") for name in self._columns]).replace("%E2%80%A6", "…")
+            near = close_names(text.partition("=")[0], self._columns, "") if "=" in text else ""
+            raise LiteralError(
+                f"table {self._table!r} is partitioned by {' and '.join(map(repr, self._columns))}: name the columns "
+                f"that {option} {text!r} is of, as in `{option} {form}`{near}"
+            )
+        return {name: self._parsed(name, own, option) for name, own in named or [(self._columns[0], text)]}
+
+    def _parsed(self, name: str, text: str, option: str) -> Any:
+        order = self._orders[name]
+        if text == NULL_VALUE:
+            raise LiteralError(
+                f"table {self._table!r}: null has no place in an order: instead of {option}, choose it with "
+                f"`--partition {name}={NULL_VALUE}`"
+            )
+        for form in dict.fromkeys((text, unquote(text))):
+            try:
+                return order.parse(form)
+            except (ValueError, OverflowError, InvalidOperation):
+                continue
+        such = next(items[name] for items in self._items.values() if items.get(name) is not None)
+        raise LiteralError(
+            f"table {self._table!r}: {option} {text!r} is no value of the partition column {name!r}: give "
+            f"{order.kind}, such as {such!r}"
+        )
+
+
+def order_of(type_: pa.DataType) -> _Order:
+    """How values of a type are ordered, from their texts in partition keys (see `values.value_text`)."""
+    if t.is_integer(type_):
+        return _Order("a whole number", _integer)
+    if t.is_date(type_):
+        return _Order("a date", parse_date)
+    if t.is_timestamp(type_):
+        return _Order("a timestamp", lambda text: _timestamp(text, type_))
+    if t.is_time(type_):
+        return _Order("a time of day", lambda text: parse_time(text, type_.unit))
+    if t.is_boolean(type_):
+        return _Order("true or false", _truth)
+    if t.is_decimal(type_):
+        return _Order("a decimal number", _decimal)
+    if t.is_floating(type_):
+        return _Order("a number", _float)
+    if t.is_binary(type_) or t.is_large_binary(type_) or t.is_fixed_size_binary(type_):
+        return _Order("hexadecimal bytes", bytes.fromhex)
+    return _TEXT
+
+
+def _parses(order: _Order, texts: Iterable[str | None]) -> bool:
+    try:
+        for text in texts:
+            order.parse(text or "")
+    except (ValueError, OverflowError, InvalidOperation):
+        return False
+    return True
+
+
+def _after(lower: Mapping[str, Any], upper: Mapping[str, Any]) -> bool:
+    """Whether bounds of the same columns are in the wrong order; that of the first one's columns counts."""
+    pairs: Sequence[tuple[Any, Any]] = [(lower[name], upper[name]) for name in lower]
+    return next((bool(own > other) for own, other in pairs if own != other), False)
+
+
+def _integer(text: str) -> int:
+    if _INTEGER.fullmatch(text) is None:
+        raise ValueError(f"{text!r} is no whole number")
+    return int(text)
+
+
+def _truth(text: str) -> int:
+    if text not in _TRUTH:
+        raise ValueError(f"{text!r} is neither true nor false")
+    return _TRUTH[text]
+
+
+def _decimal(text: str) -> Decimal:
+    number = Decimal(text)
+    if not number.is_finite():
+        raise ValueError(f"{text!r} is no decimal number")
+    return number
+
+
+def _float(text: str) -> tuple[bool, float]:
+    number = float(text)
+    return (True, 0.0) if math.isnan(number) else (False, number)
+
+
+def _timestamp(text: str, type_: pa.DataType) -> int:
+    ticks, offset = parse_timestamp(text, type_.unit)
+    if offset is not None and type_.tz is None:
+        raise ValueError(f"{text!r} has a zone")
+    return ticks

@@ -1,0 +1,88 @@
+"""What an answer is of: each carries the version and the snapshot that it is true for, and what it is worth."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass, field
+from typing import TypeVar
+
+import pyarrow as pa
+
+from metastore_assets.statistics.column import ColumnStatistics, Guarantee
+
+T = TypeVar("T")
+
+
+@dataclass(frozen=True)
+class AsOf:
+    """The published version that answers are of."""
+
+    version: int
+    snapshot: str
+    """The snapshot of the table that the version describes, as the table's format names it."""
+
+
+@dataclass(frozen=True)
+class TopValues:
+    """The most frequent values of a column."""
+
+    values: list[tuple[pa.Scalar, int]]
+    """(value, frequency) by decreasing frequency, then increasing value; null is no value. Values are of the
+    canonical Arrow type of their class; `lookup.json.scalar_json` writes them as text."""
+    guarantee: Guarantee
+    """What the frequencies are worth, and that no other value is more frequent."""
+    as_of: AsOf = field(compare=False)
+
+
+@dataclass(frozen=True)
+class Quantile:
+    """One quantile of a column."""
+
+    q: float
+    """The fraction that was asked for."""
+    value: pa.Scalar | None
+    """None where the column has no value but NaN."""
+    guarantee: Guarantee
+    as_of: AsOf = field(compare=False)
+
+
+@dataclass(frozen=True)
+class Count:
+    """A number of rows."""
+
+    count: int
+    guarantee: Guarantee
+    as_of: AsOf = field(compare=False)
+
+
+class Answers(list[T]):
+    """Several answers of one kind, with what all of them are worth."""
+
+    def __init__(self, answers: Iterable[T], guarantee: Guarantee, as_of: AsOf) -> None:
+        super().__init__(answers)
+        self.guarantee: Guarantee = guarantee
+        self.as_of = as_of
+
+
+class Statistics(list[ColumnStatistics]):
+    """Rows of statistics, each of one column of the table or of one partition. What a number is worth is in its row."""
+
+    def __init__(self, rows: Iterable[ColumnStatistics], partitions: Sequence[str] | None, as_of: AsOf) -> None:
+        super().__init__(rows)
+        self.partitions = partitions
+        """The partition of each row; None where all are of the table as a whole."""
+        self.as_of = as_of
+
+    def to_arrow(self) -> pa.Table:
+        """One row per column, or per partition and column, then with `partition` first: the columns of
+        `statistics.parquet`. Version and snapshot are in the schema's metadata.
+
+        `minimum`, `maximum` and the values of `percentiles` are structs with one child per class of values that occurs.
+        """
+        from metastore_assets.statistics.tables import statistics_table
+
+        table = statistics_table(self)
+        if self.partitions is not None:
+            table = table.add_column(0, "partition", pa.array(self.partitions, pa.string()))
+        told = {"metastore.version": str(self.as_of.version), "metastore.snapshot": self.as_of.snapshot}
+        return table.replace_schema_metadata(told)

@@ -1,0 +1,94 @@
+"""What changed between two versions of a table, value by value: typed updates of its lists."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
+from itertools import pairwise
+from typing import TYPE_CHECKING
+
+import pyarrow as pa
+
+from metastore_assets.errors import VersionNotFoundError
+from metastore_assets.lists import read_lists
+from metastore_assets.lists.between import changes_between
+from metastore_assets.lookup.answers import AsOf
+from metastore_assets.lookup.missing import files_there
+from metastore_assets.statistics.column import ColumnStatistics
+from metastore_assets.store.manifest import Version
+
+if TYPE_CHECKING:
+    from metastore_assets.lookup.table import TableLookup
+
+
+@dataclass(frozen=True)
+class ColumnChanges:
+    """How the list of one column changed."""
+
+    column: str
+    table: pa.Table | None
+    """`change` (`add`, `update`, `delete`), `value` (of the canonical type of the column's class), `before`, `after`:
+    frequencies, null where there is no such value. By increasing value. None where that is not known."""
+    reason: str | None
+    """Why it is not known."""
+
+
+@dataclass(frozen=True)
+class Changes:
+    """What changed from one version to another."""
+
+    before: AsOf
+    after: AsOf
+    columns: Sequence[ColumnChanges]
+    """In the order asked for."""
+
+
+@files_there
+def _read(
+    table: TableLookup, chain: Sequence[Version], columns: dict[str, str], *, is_whole: bool
+) -> dict[str, pa.Table]:
+    objects = table.versions.objects
+    return changes_between(objects, [read_lists(objects, own.lists) for own in chain], columns, is_whole=is_whole)
+
+
+def changes(before: TableLookup, after: TableLookup, columns: Iterable[str] | None = None) -> Changes:
+    """What changed of the listed columns of a table. Raises ColumnNotFoundError, StoreError.
+
+    Costs what changed, where all versions in between are there; else both lists are read as a whole.
+    """
+    was = {row.field_id: row for row in before.statistics()}
+    rows = after.statistics(columns)
+    reasons = {row.field_id: _why_not(was.get(row.field_id), row) for row in rows}
+    wanted = {row.field_id: row.type_class for row in rows if reasons[row.field_id] is None and row.type_class}
+    chain = _chain(before, after)
+    found = _read(after, chain or [before.version, after.version], wanted, is_whole=chain is not None)
+    told = [ColumnChanges(row.column, found.get(row.field_id), reasons[row.field_id]) for row in rows]
+    return Changes(before.as_of, after.as_of, told)
+
+
+def _chain(before: TableLookup, after: TableLookup) -> list[Version] | None:
+    """All versions from one to the other whose content is another than that of the one before; None where one of them
+    is gone, or the order is the other way round."""
+    first, last = before.version, after.version
+    if first.number > last.number:
+        return None
+    try:
+        between = [after.versions.read(number) for number in range(first.number + 1, last.number)]
+    except VersionNotFoundError:
+        return None
+    whole = [first, *between, last] if last.number > first.number else [first]
+    # Lists that were only written anew keep the update that led to what they hold.
+    return [first, *(new for old, new in pairwise(whole) if new.content_id != old.content_id)]
+
+
+def _why_not(before: ColumnStatistics | None, after: ColumnStatistics) -> str | None:
+    """None for a column whose changes are known; one that was added had no values."""
+    if after.type_class is None or after.frequencies != "listed":
+        return after.reason or f"its values are not listed: {after.frequencies}"
+    if before is None:
+        return None
+    if before.type_class is None or before.frequencies != "listed":
+        return f"its values were not listed: {before.frequencies}"
+    if before.type_class != after.type_class:
+        return f"its values were {before.type}, and are {after.type}"
+    return None

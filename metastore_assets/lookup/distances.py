@@ -1,0 +1,140 @@
+"""How far the distributions of two columns lie apart, from what is kept of each: histograms, or lists of values."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+import numpy as np
+import numpy.typing as npt
+
+from metastore_assets.errors import NotKeptError
+from metastore_assets.statistics.column import ColumnStatistics, Guarantee
+from metastore_assets.statistics.distances import (
+    aligned_bins,
+    equal_shares,
+    jensen_shannon,
+    kolmogorov_smirnov,
+    population_stability_index,
+)
+from metastore_assets.statistics.types import class_named
+
+if TYPE_CHECKING:
+    from metastore_assets.lookup.table import TableLookup
+
+GROUPS = 10
+"""What the stability index is taken of, as is the custom."""
+MOST_VALUES = 1_000_000
+"""Distinct values up to which two lists are compared."""
+
+
+@dataclass(frozen=True)
+class Distances:
+    """Between two distributions; NaN, infinities and null have no part in those of numbers and times."""
+
+    stability_index: float
+    """The population stability index, of ten groups: by custom less than 0.1 is stable, more than 0.25 has shifted."""
+    kolmogorov_smirnov: float
+    """From 0 to 1."""
+    jensen_shannon: float
+    """From 0 to 1."""
+    over: str
+    """What was compared, such as `812 bins` or `5 values`."""
+    guarantee: Guarantee
+    """`exact` where values were compared; `bound` where bins were: of the values the last two are no less."""
+
+
+def distances(before: TableLookup, old: ColumnStatistics, after: TableLookup, new: ColumnStatistics) -> Distances | str:
+    """Between a column of one version and one of another, of which the statistics are given; or why there are none."""
+    if old.type_class is None or new.type_class is None:
+        side = old if old.type_class is None else new
+        return side.reason or f"{side.type} has no values of its own"
+    if old.type_class != new.type_class:
+        return f"values of {old.type} and of {new.type} are not compared"
+    if not old.value_count or not new.value_count:
+        return "there are no values before" if not old.value_count else "there are no values after"
+    if is_same(old, new):
+        return Distances(0.0, 0.0, 0.0, "the same values", "exact")
+    try:
+        if class_named(new.type_class).is_ordinal and (found := _over_bins(before, old, after, new)) is not None:
+            return found
+        return _over_values(before, old, after, new)
+    except NotKeptError as error:
+        return str(error)
+
+
+def is_same(old: ColumnStatistics, new: ColumnStatistics) -> bool:
+    """Whether both columns have the same values, equally often; False also where that is not known."""
+    counts = (old.type_class, old.value_count, old.null_count) == (new.type_class, new.value_count, new.null_count)
+    return counts and old.fingerprint is not None and old.fingerprint == new.fingerprint
+
+
+def _over_bins(
+    before: TableLookup, old: ColumnStatistics, after: TableLookup, new: ColumnStatistics
+) -> Distances | None:
+    """None where one of the two has no histogram."""
+    try:
+        first, second = before.lattice(old.column), after.lattice(new.column)
+    except NotKeptError:
+        return None
+    if first is None or second is None:
+        return None
+    bins = aligned_bins(first, second)
+    return _measured(bins.left, bins.right, f"{len(bins):,} bins" if len(bins) > 1 else "1 bin", "bound")
+
+
+def _over_values(before: TableLookup, old: ColumnStatistics, after: TableLookup, new: ColumnStatistics) -> Distances:
+    """Raises NotKeptError where not all values are listed, or too many to compare."""
+    import polars as pl
+
+    from metastore_assets.statistics.physical import physical_series
+
+    cls = class_named(new.type_class or "null")
+    sides = []
+    for name, other, table, row in (("before", "after", before, old), ("after", "before", after, new)):
+        if (row.distinct_count or 0) > MOST_VALUES:
+            raise NotKeptError(f"{row.distinct_count:,} distinct values are more than are compared")
+        pieces = [
+            pl.DataFrame({"value": physical_series(own.values, cls), name: own.counts.to_numpy()})
+            for own in table.values(row.column)
+            if len(own)
+        ]
+        listed = pl.concat(pieces)
+        if listed[name].sum() != row.value_count:
+            raise NotKeptError("only values that occur at least twice are listed")
+        sides.append(listed.with_columns(pl.lit(0, pl.Int64).alias(other)).select("value", "before", "after"))
+    # Grouped, not joined: Polars joins sorted floats by merging, which takes NaN for unequal to NaN.
+    both = pl.concat(sides).group_by("value").sum().sort("value")
+    if cls.kind == "float":
+        both = both.filter(pl.col("value").is_finite())
+    over = f"{both.height:,} values" if both.height != 1 else "1 value"
+    frequencies = both["before"].to_numpy(), both["after"].to_numpy()
+    if not all(own.any() for own in frequencies):
+        raise NotKeptError("one of the two has no values but NaN and infinities")
+    return _measured(*frequencies, over, "exact", by_frequency=not cls.is_ordinal)
+
+
+def _measured(
+    before: npt.NDArray[np.int64],
+    after: npt.NDArray[np.int64],
+    over: str,
+    guarantee: Guarantee,
+    *,
+    by_frequency: bool = False,
+) -> Distances:
+    """`by_frequency`: groups are the most frequent values, and all others in one; else stretches of neighbours."""
+    if by_frequency:
+        order = np.argsort(-before, kind="stable")
+        head, rest = order[: GROUPS - 1], order[GROUPS - 1 :]
+        sides = [np.append(own[head], own[rest].sum()) for own in (before, after)]
+        some = (sides[0] + sides[1]) > 0
+        groups = tuple(own[some] for own in sides)
+    else:
+        groups = equal_shares(before, after, GROUPS)
+    return Distances(
+        population_stability_index(*groups),
+        kolmogorov_smirnov(before, after),
+        jensen_shannon(before, after),
+        over,
+        guarantee,
+    )

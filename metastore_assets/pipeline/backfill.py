@@ -1,0 +1,211 @@
+"""A backfill of one table: chunk after chunk, in this process or wherever the chunks are done."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable
+from dataclasses import dataclass, field, replace
+from typing import TYPE_CHECKING
+
+from metastore_assets.config import MetastoreConfig, TableConfig
+from metastore_assets.errors import PartitionNotFoundError, VersionNotFoundError
+from metastore_assets.formats import open_table_format
+from metastore_assets.pipeline.backfill_plan import BackfillPlan, Choice, Chunk, make_backfill_plan
+from metastore_assets.pipeline.engine import Engine
+from metastore_assets.pipeline.hidden_key import with_hidden_key
+from metastore_assets.pipeline.outcome import Progress
+from metastore_assets.pipeline.planning import current_plan, memory_of, version_store
+from metastore_assets.pipeline.profiling import profile_all, profile_error
+from metastore_assets.pipeline.reading import TaskReader
+from metastore_assets.pipeline.refresh import plan_refresh, refresh
+from metastore_assets.store.backfills import BackfillRecord
+from metastore_assets.store.manifest import Effort
+from metastore_assets.store.versions import VersionStore
+
+if TYPE_CHECKING:
+    from pyspark.sql import SparkSession
+
+_EFFORTS = 5
+"""Versions that are asked what they took."""
+
+
+@dataclass(frozen=True)
+class Done:
+    """What a chunk came to."""
+
+    version: int | None
+    """The version that it published; None where it found nothing to publish, or was not to."""
+    fragments: int
+    """That were read."""
+    bytes: int
+    """Stored size of these."""
+
+
+Work = Callable[[Chunk, str], Done]
+"""Does one chunk; the text says which of how many it is, for people."""
+
+
+@dataclass
+class BackfillResult:
+    """What a backfill did, as far as it came."""
+
+    table: str
+    partitions: int = 0
+    """Of the choice, that were done."""
+    chunks: int = 0
+    versions: list[int] = field(default_factory=list)
+    fragments: int = 0
+    bytes: int = 0
+    seconds: float = 0.0
+    done: bool = False
+    """Whether all that was chosen is in a published version."""
+
+    def to_json(self) -> dict[str, object]:
+        """The shape of `backfill --json`."""
+        return {**vars(self), "seconds": round(self.seconds, 3)}
+
+
+def plan_backfill(
+    config: MetastoreConfig,
+    table: TableConfig,
+    choice: Choice,
+    *,
+    publish: bool = True,
+    chunk: int | None = None,
+    restart: bool = False,
+) -> BackfillPlan:
+    """What a backfill would do now, without doing it. Reads metadata only. See `make_backfill_plan`.
+
+    With `restart`, partitions that an interrupted one has done are done again.
+    """
+    plan = plan_refresh(config, table)
+    versions = version_store(config, table)
+    done = BackfillRecord.of(versions.objects, choice.id, plan.base).still_done(plan.base)
+    return make_backfill_plan(
+        plan,
+        choice,
+        done=() if restart else done,
+        publish=publish,
+        chunk=chunk,
+        efforts=_efforts(versions, plan.base.number if plan.base else 0),
+    )
+
+
+def backfill(
+    config: MetastoreConfig, table: TableConfig, plan: BackfillPlan, work: Work, result: BackfillResult
+) -> None:
+    """Carry a plan out, chunk by chunk; `result` tells how far it came, also where this raises what `work` does.
+
+    What is done is kept with each chunk: a plan for the same choice leaves it out.
+    """
+    started = time.monotonic()
+    versions = version_store(config, table)
+    record = BackfillRecord.of(versions.objects, plan.choice.id, versions.latest())
+    if plan.choice.mode == "all" and not plan.done:
+        record.remove()
+    several = len(plan.chunks)
+    try:
+        for number, chunk in enumerate(plan.chunks, 1):
+            done = work(chunk, f"{number} of {several}" if several > 1 else "")
+            result.chunks += 1
+            result.partitions += len(chunk.keys)
+            result.fragments += done.fragments
+            result.bytes += done.bytes
+            if done.version is not None:
+                result.versions.append(done.version)
+                if number < several and plan.choice.mode == "all":
+                    record.add(chunk.keys, done.version)
+    finally:
+        result.seconds = time.monotonic() - started
+    if record.done:
+        record.remove()
+    result.done = plan.publishes
+
+
+def local_work(
+    config: MetastoreConfig,
+    table: TableConfig,
+    spark: Callable[[], SparkSession],
+    plan: BackfillPlan,
+    progress: Callable[[Progress], None] = lambda progress: None,
+) -> Work:
+    """Work that is done by this process and its Spark. `progress` is told of the whole."""
+    before = Progress(table.name, "profile")
+
+    def do(chunk: Chunk, part: str) -> Done:
+        nonlocal before
+        latest, begun = before, before
+
+        def tell(event: Progress) -> None:
+            nonlocal latest
+            size = max(plan.bytes, begun.bytes + event.total_bytes)
+            rows, read = max(latest.rows, begun.rows + event.rows), max(latest.bytes, begun.bytes + event.bytes)
+            latest = replace(event, rows=rows, bytes=read, total_bytes=size, part=part)
+            progress(latest)
+
+        done = (
+            _published(config, table, spark, chunk, tell)
+            if chunk.publishes
+            else _kept(config, table, spark, chunk, tell)
+        )
+        before = replace(begun, rows=latest.rows, bytes=begun.bytes + done.bytes)
+        return done
+
+    return do
+
+
+def _published(
+    config: MetastoreConfig,
+    table: TableConfig,
+    spark: Callable[[], SparkSession],
+    chunk: Chunk,
+    progress: Callable[[Progress], None],
+) -> Done:
+    again = chunk.again
+    while True:
+        try:
+            result = refresh(config, table, spark, partitions=again, progress=progress)
+        except PartitionNotFoundError:
+            # The table moved on: partitions may have been dropped since the plan was made.
+            there = {part.key for part in plan_refresh(config, table).partitions}
+            left = tuple(key for key in again if key in there)
+            if left == again:
+                raise
+            again = left
+        else:
+            effort = result.effort or Effort(0, 0, 0.0)
+            return Done(result.version if result.published else None, effort.fragments, effort.bytes)
+
+
+def _kept(
+    config: MetastoreConfig,
+    table: TableConfig,
+    spark: Callable[[], SparkSession],
+    chunk: Chunk,
+    progress: Callable[[Progress], None],
+) -> Done:
+    """Read what is not stored of the partitions, and keep it for whoever publishes."""
+    versions, table = version_store(config, table), with_hidden_key(config, table, make=True)
+    progress(Progress(table.name, "plan"))
+    table_format = open_table_format(table, memory_of(versions, full=False), TaskReader(spark))
+    plan = current_plan(versions, table_format, table, (), full=False, partitions=(), made={})
+    wanted = set(chunk.keys)
+    plan = replace(plan, to_profile=tuple(own for own in plan.to_profile if own.partition_key in wanted))
+    profiled = profile_all(Engine(spark, config.engine), versions, table, plan, progress)
+    if profiled.failures:
+        raise profile_error(table, profiled.failures, len(profiled.entries))
+    versions.save_pending(profiled.unsaved)
+    return Done(None, len(profiled.entries), sum(entry.bytes for entry in profiled.entries))
+
+
+def _efforts(versions: VersionStore, newest: int) -> list[Effort]:
+    """What the last versions took, as far as these are there and it was measured."""
+    found = []
+    for number in range(newest, max(0, newest - _EFFORTS), -1):
+        try:
+            effort = versions.read(number).effort
+        except VersionNotFoundError:
+            break
+        if effort is not None:
+            found.append(effort)
+    return found

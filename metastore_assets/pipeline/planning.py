@@ -1,0 +1,114 @@
+"""What is there, and what has to be done: the plan of one table, from its newest version and its current snapshot."""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Mapping, Sequence
+
+from metastore_assets.config import Decided, MetastoreConfig, TableConfig
+from metastore_assets.errors import ConfigError, CorruptionError
+from metastore_assets.formats import Memory
+from metastore_assets.formats.base import SnapshotReference, TableFormat
+from metastore_assets.pipeline.decisions import planned_decisions, recorded_decisions
+from metastore_assets.pipeline.layouts import Layout, Layouts, table_layout
+from metastore_assets.pipeline.plan import Plan, make_plan
+from metastore_assets.pipeline.signatures import check_sources, digest
+from metastore_assets.pipeline.states_files import sound
+from metastore_assets.store.manifest import FragmentEntry, Version
+from metastore_assets.store.objects import ObjectStore
+from metastore_assets.store.versions import VersionStore
+
+
+def version_store(config: MetastoreConfig, table: TableConfig) -> VersionStore:
+    """The versions of a table of the configuration."""
+    return VersionStore(ObjectStore(config.root, config.storage_options), table.name)
+
+
+def memory_of(versions: VersionStore, *, full: bool) -> Memory:
+    """What planning knows of the table's files: nothing, where all is to be read again."""
+    return Memory(anew=True) if full else Memory(versions.memory)
+
+
+def attempt_of(versions: VersionStore, *, full: bool, partitions: Collection[str]) -> str:
+    """The name of an attempt to read again what is stored: of the request and the version that it starts from.
+
+    Empty where nothing is read again: then whatever was finished is of use, whoever asked for it.
+    """
+    asked = ["full"] if full else [f"partition {text}" for text in sorted(partitions)]
+    return digest([str(versions.newest()), *asked]) if asked else ""
+
+
+def describes_now(table_format: TableFormat, table: TableConfig, version: Version) -> bool:
+    """Whether a version describes the table's current snapshot under the configured policies."""
+    if table_format.current() != SnapshotReference(version.snapshot, version.committed_at):
+        return False
+    try:
+        return table_layout(version.schema, table, recorded_decisions(version, table)).id == version.layout
+    except ConfigError:
+        return False  # A policy names a column this version does not have: planning on the current schema will tell.
+
+
+def current_plan(
+    versions: VersionStore,
+    table_format: TableFormat,
+    table: TableConfig,
+    fresh: Sequence[FragmentEntry],
+    *,
+    full: bool,
+    partitions: Collection[str],
+    made: Layouts,
+) -> Plan:
+    """The plan as of now; see `make_plan`. `made`: under which layouts the `fresh` profiles were made.
+
+    Raises what the table's format does, ConfigError, CorruptionError, PartitionNotFoundError.
+    """
+    base, number = _published(versions, full=full)
+    snapshot = table_format.snapshot()
+    decided: Mapping[str, Decided] = {}
+    if base is not None:
+        moved_on = snapshot.reference != SnapshotReference(base.snapshot, base.committed_at)
+        decided = planned_decisions(base, snapshot.schema, table, versions.objects, moved_on=moved_on)
+    layout = table_layout(snapshot.schema, table, decided)
+    _check_hidden(table, layout, snapshot.partition_columns)
+    check_sources(table.name, base.layouts.values() if base else (), layout.signatures)
+    layouts = {**made, **(base.layouts if base else {}), layout.id: layout.signatures}
+    stored = [*(base.fragments if base else ()), *versions.pending()]
+    return make_plan(
+        table.name,
+        base,
+        snapshot,
+        layout,
+        stored=stored,
+        fresh=fresh,
+        layouts=layouts,
+        full=full,
+        partitions=partitions,
+        number=number,
+    )
+
+
+def _check_hidden(table: TableConfig, layout: Layout, partition_columns: Collection[str]) -> None:
+    for leaf, policy in layout.leaves:
+        if policy.values == "hidden" and leaf.path in partition_columns:
+            raise ConfigError(
+                f"table {table.name!r}: columns.{leaf.path} cannot be hidden: the table is partitioned by it, so that "
+                "its values are the keys of partitions, and in the names of the table's own files"
+            )
+
+
+def _published(versions: VersionStore, *, full: bool) -> tuple[Version | None, int]:
+    """The newest version, read whole, and the number of the next one. A full refresh does without a damaged one.
+
+    Raises CorruptionError.
+    """
+    try:
+        latest = versions.latest()
+        if latest is None:
+            return None, 1
+        with sound(versions.objects, versions.documents.path(latest.number)):
+            for entries in (latest.fragments, latest.partitions, latest.nodes, latest.layouts):
+                iter(entries)
+        return latest, latest.number + 1
+    except CorruptionError:
+        if not full:
+            raise
+        return None, versions.newest() + 1

@@ -1,0 +1,102 @@
+"""Access to S3 as dagster-aws's resource has it, for the root and the tables of a configuration."""
+
+import re
+from collections.abc import Mapping
+from typing import TYPE_CHECKING
+
+from dagster import DagsterError
+
+from metastore_assets.config import MetastoreConfig
+from metastore_assets.errors import ConfigError
+from metastore_assets.messages import remember_secret
+
+if TYPE_CHECKING:
+    from dagster_aws.s3 import S3Resource
+
+_S3 = ("s3://", "s3a://", "s3n://", "catalog://")
+_IDENTITY = {"access_key_id", "secret_access_key", "session_token", "token", "skip_signature"}
+_PLAIN_NAMES = {"endpoint_url": "endpoint", "default_region": "region"}
+
+
+def with_credentials(config: MetastoreConfig, s3: "S3Resource | None") -> MetastoreConfig:
+    """The configuration with the resource's access to S3 for a root and tables there; what they say themselves wins."""
+    if s3 is None:
+        return config
+    options = s3_options(s3)
+    root = _merged(options, config.storage_options) if config.root.startswith(_S3) else config.storage_options
+    tables = [
+        table.model_copy(update={"storage_options": _merged(options, table.storage_options)})
+        if table.uri.startswith(_S3)
+        else table
+        for table in config.tables
+    ]
+    return config.model_copy(update={"storage_options": root, "tables": tables})
+
+
+def s3_options(s3: "S3Resource") -> dict[str, str]:
+    """The storage options that the resource stands for, `EnvVar`s and profiles looked up now.
+
+    Raises ConfigError where they are not there. What the resource leaves open is left to the environment.
+    """
+    try:
+        found = s3.process_config_and_initialize()
+    except DagsterError as error:
+        missing = re.findall(r'environment variable "([^"]+)"', str(error))
+        told = f"the environment has no variable {', '.join(dict.fromkeys(missing))}" if missing else _first_line(error)
+        raise ConfigError(f"the S3 resource cannot be configured: {told}") from None
+    options = {
+        "aws_access_key_id": found.aws_access_key_id,
+        "aws_secret_access_key": found.aws_secret_access_key,
+        "aws_session_token": found.aws_session_token,
+        "aws_region": found.region_name,
+        "aws_endpoint": found.endpoint_url,
+    }
+    if found.profile_name and not found.aws_access_key_id:
+        options.update(_of_profile(found.profile_name, found.region_name))
+    if found.use_unsigned_session:
+        options["aws_skip_signature"] = "true"
+    if (found.endpoint_url or "").startswith("http://") or not found.use_ssl:
+        options["aws_allow_http"] = "true"
+    if found.verify is False:
+        options["aws_allow_invalid_certificates"] = "true"
+    given = {name: value for name, value in options.items() if value}
+    for name in ("aws_access_key_id", "aws_secret_access_key", "aws_session_token"):
+        remember_secret(given.get(name, ""), f"({name} of the S3 resource)")
+    return given
+
+
+def _of_profile(name: str, region: str | None) -> dict[str, str | None]:
+    import boto3
+    from botocore.exceptions import BotoCoreError
+
+    try:
+        session = boto3.session.Session(profile_name=name)
+        credentials = session.get_credentials()
+    except BotoCoreError as error:
+        raise ConfigError(f"the profile {name!r} of the S3 resource: {_first_line(error)}") from None
+    if credentials is None:
+        raise ConfigError(f"the profile {name!r} of the S3 resource has no credentials")
+    frozen = credentials.get_frozen_credentials()
+    return {
+        "aws_access_key_id": frozen.access_key,
+        "aws_secret_access_key": frozen.secret_key,
+        "aws_session_token": frozen.token,
+        "aws_region": region or session.region_name,
+    }
+
+
+def _merged(options: Mapping[str, str], own: Mapping[str, str]) -> dict[str, str]:
+    """`own`, and of the options what it does not say in any spelling; an identity comes from one of them as a whole."""
+    said = {_plain(name) for name in own}
+    if said & _IDENTITY:
+        said |= _IDENTITY
+    return {**{name: value for name, value in options.items() if _plain(name) not in said}, **own}
+
+
+def _plain(name: str) -> str:
+    bare = re.sub(r"^aws_", "", name.lower())
+    return _PLAIN_NAMES.get(bare, bare)
+
+
+def _first_line(error: Exception) -> str:
+    return (str(error).strip().splitlines() or [type(error).__name__])[0]

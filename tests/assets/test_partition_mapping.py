@@ -1,0 +1,169 @@
+"""Partitions of a table as those of a project's own definition: which is which, against an oracle; and what is none."""
+
+from collections.abc import Iterator
+from datetime import UTC, date, datetime, timedelta
+
+import pytest
+from dagster import (
+    DagsterInstance,
+    DailyPartitionsDefinition,
+    DynamicPartitionsDefinition,
+    HourlyPartitionsDefinition,
+    MonthlyPartitionsDefinition,
+    MultiPartitionKey,
+    MultiPartitionsDefinition,
+    PartitionsDefinition,
+    StaticPartitionsDefinition,
+    WeeklyPartitionsDefinition,
+)
+from hypothesis import given
+from hypothesis import strategies as st
+
+from metastore_assets.assets.partition_mapping import TablePartitions
+from metastore_assets.errors import ConfigError
+from metastore_assets.formats.partition_keys import encode_partition_key
+
+START, END = date(2023, 11, 1), date(2024, 4, 1)
+DAILY = DailyPartitionsDefinition("2023-11-01", end_date="2024-04-01")
+MONTHLY = MonthlyPartitionsDefinition("2023-11-01", end_date="2024-04-01")
+COUNTRIES = StaticPartitionsDefinition(["FR", "Île-de-France", "a/b", "x"])
+
+
+@pytest.fixture(scope="module")
+def instance() -> Iterator[DagsterInstance]:
+    with DagsterInstance.ephemeral() as made:
+        yield made
+
+
+def told(mapping: TablePartitions, *keys: str, instance: DagsterInstance) -> dict[str, str]:
+    return dict(mapping.correspondence(keys, instance).told)
+
+
+days = st.dates(date(2023, 10, 1), date(2024, 5, 1))
+
+
+@given(st.sets(days, max_size=20))
+def test_days_are_days(chosen: set[date]) -> None:
+    """Those that the definition has, and no others; whether the day is one column or three."""
+    with DagsterInstance.ephemeral() as instance:
+        there = {day for day in chosen if START <= day < END}
+        for mapping, key in (
+            (TablePartitions(DAILY), lambda day: f"day={day}"),
+            (
+                TablePartitions(DAILY, "y={:%Y}/m={:%m}/d={:%d}"),
+                lambda day: f"y={day.year}/m={day.month}/d={day.day}",
+            ),
+        ):
+            keys = {day: key(day) for day in chosen}
+            if chosen and not there:
+                with pytest.raises(ConfigError, match="none of the table's"):
+                    mapping.correspondence(keys.values(), instance)
+                continue
+            found = mapping.correspondence(keys.values(), instance)
+            assert found.told == {keys[day]: day.isoformat() for day in there}
+            assert found.key == {told: key for key, told in found.told.items()}
+            assert set(found.left) == {keys[day] for day in chosen - there}
+
+
+@given(st.sets(st.tuples(days, st.sampled_from(["FR", "Île-de-France", "a/b", "x", "DE", None])), min_size=1))
+def test_of_several_dimensions_each_has_its_own(chosen: set[tuple[date, str | None]]) -> None:
+    """The columns are in the table's order, Dagster's dimensions in theirs; values are encoded in the table's key."""
+    definition = MultiPartitionsDefinition({"when": DAILY, "country": COUNTRIES})
+    mapping = TablePartitions(definition, "land={country}/day={when}")
+    there = {(day, land) for day, land in chosen if START <= day < END and land in COUNTRIES.get_partition_keys()}
+    keys = {(day, land): encode_partition_key([("land", land), ("day", str(day))]) for day, land in chosen}
+    with DagsterInstance.ephemeral() as instance:
+        if not there:
+            with pytest.raises(ConfigError):
+                mapping.correspondence(keys.values(), instance)
+            return
+        found = mapping.correspondence(keys.values(), instance)
+        expected = {keys[day, land]: {"when": str(day), "country": land} for day, land in there}
+        assert {key: dict(MultiPartitionKey.keys_by_dimension.fget(own)) for key, own in found.told.items()} == expected  # type: ignore[attr-defined,arg-type]
+        assert set(definition.get_partition_keys()) >= set(found.key)
+
+
+@pytest.mark.parametrize(
+    ("definition", "template", "key", "expected"),
+    [
+        (MONTHLY, None, "month=2024-01", "2024-01-01"),
+        (MONTHLY, None, "month=2024-01-01", "2024-01-01"),
+        (MONTHLY, None, "month=2024-01-15", None),
+        (MonthlyPartitionsDefinition("2024-01", end_date="2024-03", fmt="%Y-%m"), None, "ts_month=2024-02", "2024-02"),
+        (MONTHLY, "year={:%Y}/month={:%m}", "year=2024/month=2", "2024-02-01"),
+        (DAILY, None, "at_day=2024-01-31", "2024-01-31"),
+        (DAILY, None, "day=2024-01-31 00:00:00", "2024-01-31"),
+        (DAILY, None, "day=2024-01-31 00:00:01", None),
+        (DAILY, "d={:%d.%m.%Y}", "d=31.01.2024", "2024-01-31"),
+        (DAILY, None, "day=yesterday", None),
+        (DAILY, None, "day=__HIVE_DEFAULT_PARTITION__", None),
+        (DAILY, None, "day=2024-01-31/country=FR", None),
+        (DAILY, "d={}", "day=2024-01-31", None),
+        (WeeklyPartitionsDefinition("2023-12-31"), None, "week=2024-01-07", "2024-01-07"),
+        (WeeklyPartitionsDefinition("2023-12-31"), None, "week=2024-01-08", None),
+        (HourlyPartitionsDefinition("2024-01-01-00:00"), None, "ts_hour=2024-01-31-05", "2024-01-31-05:00"),
+        (
+            HourlyPartitionsDefinition("2024-01-01-00:00"),
+            "d={:%Y-%m-%d}/h={:%H}",
+            "d=2024-01-31/h=5",
+            "2024-01-31-05:00",
+        ),
+        (COUNTRIES, None, "country=FR", "FR"),
+        (COUNTRIES, None, "country=a%2Fb", "a/b"),
+        (COUNTRIES, None, "country=%C3%8Ele-de-France", None),
+        (COUNTRIES, None, "country=DE", None),
+        (DynamicPartitionsDefinition(name="shops"), None, "shop=Oslo", "Oslo"),
+        (DynamicPartitionsDefinition(name="shops"), None, "shop=Bari", None),
+    ],
+)
+def test_one_by_one(
+    instance: DagsterInstance, definition: PartitionsDefinition, template: str | None, key: str, expected: str | None
+) -> None:
+    """Formats write a period in their ways; a time within a period is not the period; null and strangers are none."""
+    instance.add_dynamic_partitions("shops", ["Oslo"])
+    mapping = TablePartitions(definition, template)
+    if expected is not None:
+        assert told(mapping, key, instance=instance) == {key: expected}
+        return
+    with pytest.raises(Exception, match=r"none of the table's 1 partitions|is not a partition key"):
+        told(mapping, key, instance=instance)
+
+
+def test_today_is_none_before_it_is_over(instance: DagsterInstance) -> None:
+    """As everywhere in Dagster, unless the definition has an end offset."""
+    today = datetime.now(UTC).date()
+    keys = [f"day={today - timedelta(days=1)}", f"day={today}"]
+    start = str(today - timedelta(days=5))
+    assert TablePartitions(DailyPartitionsDefinition(start)).correspondence(keys, instance).left == (keys[1],)
+    ahead = TablePartitions(DailyPartitionsDefinition(start, end_offset=1))
+    assert ahead.correspondence(keys, instance).left == ()
+
+
+def test_no_two_are_one(instance: DagsterInstance) -> None:
+    with pytest.raises(ConfigError, match=r"'d=2024-01-02' and 'd=2024-1-2' of the table are both partition"):
+        told(TablePartitions(DAILY), "d=2024-01-02", "d=2024-1-2", instance=instance)
+
+
+def test_a_table_without_partitions_has_none(instance: DagsterInstance) -> None:
+    assert told(TablePartitions(DAILY), instance=instance) == {}
+
+
+@pytest.mark.parametrize(
+    ("definition", "template", "message"),
+    [
+        (DAILY, "day", "is not of the form"),
+        (DAILY, "day=x{}", "is not of the form"),
+        (DAILY, "day={:%Y}{:%m}", "is not of the form"),
+        (DAILY, "day={", "is not of the form"),
+        (DAILY, "day={}/day={}", "is not of the form"),
+        (DAILY, "y={}/m={}", "fields that all have a format"),
+        (COUNTRIES, "country={:%Y}", "fields that all have a format"),
+        (MultiPartitionsDefinition({"a": DAILY, "b": COUNTRIES}), "a={a}", "has to say 'b'"),
+        (MultiPartitionsDefinition({"a": DAILY, "b": COUNTRIES}), "a={a}/b={c}", "'c', which is no dimension"),
+    ],
+)
+def test_a_key_that_fits_no_definition_is_refused(
+    definition: PartitionsDefinition, template: str, message: str
+) -> None:
+    with pytest.raises(ConfigError, match=message):
+        TablePartitions(definition, template)

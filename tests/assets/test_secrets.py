@@ -1,0 +1,135 @@
+"""Credentials of S3 are nowhere in what a project shows or stores: definitions, events, logs, plans, errors."""
+
+import json
+import socket
+from collections.abc import Mapping
+from datetime import date
+from pathlib import Path
+
+import pyarrow as pa
+import pytest
+from dagster import AssetKey, DagsterInstance, EnvVar, MaterializeResult, serialize_value
+from dagster._core.remote_representation.external_data import RepositorySnap
+from dagster_aws.s3 import S3Resource
+from deltalake import write_deltalake
+
+from metastore_assets import MetastoreConfig, TableConfig, build_metastore_definitions, fetch_column_statistics
+from tests.assets.test_project import STATISTICS, attached, commit, told
+from tests.cli.support import execute
+from tests.store.conftest import s3_endpoint as s3_endpoint
+from tests.store.conftest import s3_options as s3_options
+
+ID, SECRET, TOKEN = "AKIA.TOLD.TO.NOBODY", "hush/hush+0123456789. x..", "token-that-is-told-to-nobody"
+ENVIRONMENT = {"OUR_KEY_ID": ID, "OUR_SECRET": SECRET, "OUR_TOKEN": TOKEN}
+
+
+@pytest.fixture
+def lake(s3_options: Mapping[str, str], monkeypatch: pytest.MonkeyPatch) -> str:
+    """A folder with the table `sales` in a bucket; the credentials are in this process's environment."""
+    for name, value in ENVIRONMENT.items():
+        monkeypatch.setenv(name, value)
+    place = "s3://metastore/of-a-project"
+    rows = pa.table({"day": [date(2024, 1, 1)] * 3, "amount": [1, 2, 2]})
+    options = {name: value for name, value in s3_options.items() if name != "aws_allow_http"}
+    write_deltalake(f"{place}/sales", rows, storage_options={**options, "allow_http": "true"}, mode="overwrite")
+    return place
+
+
+def resource(endpoint: str) -> S3Resource:
+    return S3Resource(
+        endpoint_url=endpoint,
+        region_name="us-east-1",
+        aws_access_key_id=EnvVar("OUR_KEY_ID"),
+        aws_secret_access_key=EnvVar("OUR_SECRET"),
+        aws_session_token=EnvVar("OUR_TOKEN"),
+    )
+
+
+def config(lake: str) -> MetastoreConfig:
+    return MetastoreConfig(
+        root=f"{lake}/metastore", engine="auto", tables=[TableConfig(name="sales", uri=f"{lake}/sales")]
+    )
+
+
+def assert_nothing_told(*told: str, folder: Path | None = None) -> None:
+    """In none of the texts and in no file below the folder."""
+    files = [file.read_bytes() for file in folder.rglob("*") if file.is_file()] if folder else []
+    for secret in ENVIRONMENT.values():
+        spellings = {secret, secret.replace("/", "\\/"), json.dumps(secret)[1:-1], repr(secret)[1:-1]}
+        for spelling in spellings:
+            assert not [text for text in told if spelling in text]
+            assert not [data for data in files if spelling.encode() in data]
+
+
+def closed_port() -> int:
+    with socket.create_server(("127.0.0.1", 0)) as server:
+        port: int = server.getsockname()[1]
+    return port
+
+
+@pytest.mark.s3
+def test_a_project_on_s3(
+    lake: str,
+    s3_endpoint: str,
+    tmp_path: Path,
+    capfd: pytest.CaptureFixture[str],
+    caplog: pytest.LogCaptureFixture,
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """Table, root, sensor, run and look-ups with the one resource of dagster-aws, which looks its variables up."""
+    home = tmp_path / "home"
+    home.mkdir()
+    own = resource(s3_endpoint)
+    with DagsterInstance.local_temp(str(home)) as instance:
+        definitions = build_metastore_definitions(config(lake), s3=own)
+        assert told(instance, commit(definitions, instance), STATISTICS) == {None: 3}
+        assert commit(definitions, instance) is None
+        found = attached(fetch_column_statistics(MaterializeResult(), "sales", config(lake), s3=own))
+        assert found["dagster/row_count"] == 3
+        again = build_metastore_definitions(config(lake), s3=own)
+        shown = serialize_value(RepositorySnap.from_def(again.get_repository_def())) + repr(again)
+        source = again.resolve_asset_graph().get(AssetKey(["sales", "source"]))
+        assert source.kinds == {"delta"}, "what the newest version tells was looked up with the same credentials"
+
+        # What goes wrong: nothing listens there, in the sensor, in a run, and beside a writer.
+        monkeypatch.setattr("metastore_assets.storage_options._MAX_RETRIES", 0)
+        broken = build_metastore_definitions(config(lake), s3=resource(f"http://127.0.0.1:{closed_port()}"))
+        errors = []
+        with pytest.raises(Exception, match="127") as raised:
+            commit(broken, instance)
+        errors.append(repr(raised.value) + str(raised.value))
+        result = broken.resolve_job_def("sales_refresh").execute_in_process(instance=instance, raise_on_error=False)
+        assert not result.success
+        errors += [str(event) for event in result.all_events]
+        written, log = capfd.readouterr(), caplog.text
+        assert_nothing_told(shown, str(found), *errors, written.out, written.err, log, folder=home)
+
+
+@pytest.mark.s3
+def test_the_command_on_s3(lake: str, s3_endpoint: str, tmp_path: Path) -> None:
+    """`${VAR}` in the file: plans, statistics, and errors with their tracebacks."""
+    text = """
+root: {lake}/metastore-of-command
+engine: auto
+storage_options: &access
+  aws_endpoint: {endpoint}
+  aws_allow_http: "true"
+  aws_region: us-east-1
+  max_retries: "0"
+  aws_access_key_id: ${{OUR_KEY_ID}}
+  aws_secret_access_key: ${{OUR_SECRET}}
+  aws_session_token: ${{OUR_TOKEN}}
+tables: [{{name: sales, uri: "{lake}/sales", storage_options: *access}}]
+"""
+    file = tmp_path / "metastore.yaml"
+    file.write_text(text.format(lake=lake, endpoint=s3_endpoint), encoding="utf-8")
+    done = [
+        execute(*arguments.split(), folder=tmp_path)
+        for arguments in ("refresh sales --dry-run --json", "refresh sales --json", "show sales")
+    ]
+    assert [one.returncode for one in done] == [0, 0, 0], done
+    assert "3 rows" in done[-1].stdout
+    file.write_text(text.format(lake=lake, endpoint=f"http://127.0.0.1:{closed_port()}"), encoding="utf-8")
+    failed = execute("--debug", "refresh", "sales", folder=tmp_path)
+    assert failed.returncode == 1
+    assert_nothing_told(*(text for one in (*done, failed) for text in (one.stdout, one.stderr)))

@@ -1,0 +1,44 @@
+"""Checks of published rows, as the configuration has them."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from datetime import UTC, datetime
+from typing import Any
+
+from metastore_assets.checks import CheckResult, Finding, evaluate_checks
+from metastore_assets.checks.subject import Surroundings
+from metastore_assets.config import TableConfig
+from metastore_assets.formats.base import Snapshot
+from metastore_assets.lookup import Metastore, TableLookup
+from metastore_assets.store.objects import ObjectStore
+
+
+def no_table() -> Snapshot:
+    """For checks that have no business with the table's metadata."""
+    raise AssertionError("the table's metadata were asked for")
+
+
+def around(
+    store: ObjectStore, snapshot: Callable[[], Snapshot] = no_table, now: datetime | None = None
+) -> Surroundings:
+    return Surroundings(Metastore(store.uri()), snapshot, now or datetime.now(UTC))
+
+
+def results(store: ObjectStore, table: TableLookup, *checks: Any, **columns: Any) -> list[CheckResult]:
+    """The results of checks of the table, and of its columns, as they are written in YAML."""
+    config = TableConfig.model_validate(
+        {
+            "name": table.version.table,
+            "uri": "nowhere",
+            "checks": list(checks),
+            "columns": {column: {"checks": own} for column, own in columns.items()},
+        }
+    )
+    return evaluate_checks(config.named_checks(), table, around(store))
+
+
+def finding(store: ObjectStore, table: TableLookup, *checks: Any, **columns: Any) -> Finding:
+    """What the one check finds."""
+    (result,) = results(store, table, *checks, **columns)
+    return result.finding

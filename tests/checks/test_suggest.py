@@ -1,0 +1,96 @@
+"""Suggestions: whatever a column is like, what is suggested is read by the configuration, and passes."""
+
+from __future__ import annotations
+
+import tempfile
+from datetime import date
+from typing import Any
+
+import pyarrow as pa
+import yaml
+from hypothesis import given
+from hypothesis import strategies as st
+
+from metastore_assets.checks import evaluate_checks
+from metastore_assets.checks.suggest import Suggestions, suggest
+from metastore_assets.config import TableConfig
+from metastore_assets.errors import StoreError
+from metastore_assets.formats.base import Snapshot
+from metastore_assets.lookup import TableLookup
+from metastore_assets.store.objects import ObjectStore
+from tests.checks.support import around
+from tests.lookup.published import publish
+from tests.statistics.columns import KINDS, share
+
+TEXTS = st.sampled_from(
+    ["", "yes", "no", "null", "1", "1e3", "2024-01-01", "a: b", "- a", "'", '"', "é\n", "\x00", "~"]
+)
+NAMES = st.sampled_from(["c", "a.b", "Größe", "yes", "1", "x y", "a`b", "*"])
+
+
+def unreachable() -> Snapshot:
+    raise StoreError("it does not answer")
+
+
+def read_back(table: TableLookup, suggested: Suggestions) -> TableConfig:
+    return TableConfig.model_validate({"name": table.version.table, "uri": "u"} | yaml.safe_load(suggested.to_yaml()))
+
+
+@share(12)
+@given(st.data())
+def test_what_is_suggested_passes(data: st.DataObject) -> None:
+    """As it is printed, read back from YAML."""
+    names = data.draw(st.lists(NAMES, min_size=3, max_size=3, unique=True))
+    often = data.draw(st.sampled_from([30, 70]))
+    columns: dict[str, pa.Array] = {}
+    for name in names:
+        kind = KINDS[data.draw(st.sampled_from(sorted(KINDS)))]
+        few = data.draw(st.lists(TEXTS if kind.type_class == "string" else kind.values, min_size=1, max_size=3))
+        columns[name] = kind.array([(few * often)[at] for at in range(often)])
+    with tempfile.TemporaryDirectory() as folder:
+        store = ObjectStore(folder)
+        table = publish(store, pa.table(columns))
+        config = read_back(table, suggest(table, around(store, unreachable)))
+        results = evaluate_checks(
+            [own for own in config.named_checks() if own.column], table, around(store, unreachable)
+        )
+    assert [(own.name, own.finding) for own in results if own.status != "passed"] == []
+
+
+def suggested(store: ObjectStore, *versions: pa.Table, **columns: Any) -> dict[str, Any]:
+    table = [publish(store, rows, columns=columns) for rows in versions][-1]
+    found: dict[str, Any] = yaml.safe_load(suggest(table, around(store, unreachable)).to_yaml())
+    return {column: own["checks"] for column, own in found["columns"].items()} | {"table": found["checks"]}
+
+
+def test_what_is_suggested_is_to_the_point(local_store: ObjectStore) -> None:
+    count = 100
+    rows = pa.table(
+        {
+            "id": range(count),
+            "email": [f"{n}@example.com" for n in range(count)],
+            "state": ["new", "done"] * 50,
+            "price": [None if n < 3 else n % 37 / 2 for n in range(count)],
+            "code": [f"{n % 50:04d}" for n in range(count)],
+            "ratio": [float("nan")] + [n / 3 for n in range(count - 1)],
+            "secret": ["a", "b"] * 50,
+            "day": [date(2024, 1, 1 + n % 3) for n in range(count)],
+        }
+    )
+    grown = [rows.slice(0, 60), rows.slice(0, 80), rows]
+    found = suggested(local_store, *grown, secret={"frequencies": "off"})
+    assert found == {
+        "table": ["consistent", {"row_count": 1}],
+        "id": ["not_null", "unique", {"range": {"minimum": 0}}],
+        "email": ["not_null", "unique", {"matches": r"[^@\s]+@[^@\s]+\.[^@\s]+"}],
+        "state": ["not_null", {"accepted_values": ["done", "new"]}],
+        "price": [
+            {"null_share": "5%", "severity": "warn"},
+            {"range": {"minimum": 0}},
+            {"drift": 0.25, "severity": "warn"},
+        ],
+        "code": ["not_null", {"matches": r"\+?\d+"}],
+        "ratio": ["not_null"],
+        "secret": ["not_null", {"lengths": {"minimum": 1, "maximum": 1}}],
+        "day": ["not_null"],
+    }

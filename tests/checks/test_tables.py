@@ -1,0 +1,234 @@
+"""Checks of tables: age, files, rows, and whether numbers agree."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from datetime import UTC, datetime, timedelta
+from typing import Any
+
+import pyarrow as pa
+import pytest
+
+from metastore_assets.checks import Finding, evaluate
+from metastore_assets.checks.of_tables import contradictions
+from metastore_assets.checks.subject import Subject
+from metastore_assets.config_check_entries import NamedCheck, parse_check
+from metastore_assets.errors import ConfigError, StoreError, TableNotFoundError
+from metastore_assets.formats.base import Fragment, Snapshot
+from metastore_assets.lookup import TableLookup
+from metastore_assets.store.manifest import FragmentEntry, ProfileFiles, Version
+from metastore_assets.store.objects import ObjectStore
+from tests.checks.support import around, finding, no_table, results
+from tests.lookup.published import publish
+
+NOW = datetime(2024, 5, 1, 12, tzinfo=UTC)
+
+
+def numbers(count: int, nulls: int = 0) -> pa.Table:
+    return pa.table({"n": pa.array([None] * nulls + list(range(count - nulls)), pa.int64())})
+
+
+def found_of(store: ObjectStore, table: TableLookup, entry: Any, snapshot: Any = no_table, **version: Any) -> Finding:
+    """What a check finds of a version that is otherwise than the published one."""
+    other = TableLookup(store.child("orders"), replace(table.version, **version))
+    own = NamedCheck("own", None, parse_check(entry, "table"))
+    return evaluate(own, Subject(other, around(store, snapshot, NOW)))
+
+
+@pytest.mark.parametrize(
+    ("committed", "published", "status", "guarantee"),
+    [
+        (timedelta(hours=6), timedelta(0), "passed", "exact"),
+        (timedelta(hours=6, seconds=1), timedelta(0), "failed", "exact"),
+        (timedelta(hours=-1), timedelta(0), "passed", "exact"),
+        # Of files nobody knows when they were committed: not after they were seen.
+        (None, timedelta(hours=7), "failed", "bound"),
+        (None, timedelta(hours=5), "unknown", "bound"),
+    ],
+)
+def test_fresh(
+    local_store: ObjectStore, committed: timedelta | None, published: timedelta, status: str, guarantee: str
+) -> None:
+    times = {"committed_at": None if committed is None else NOW - committed, "published_at": NOW - published}
+    found = found_of(local_store, publish(local_store, numbers(1)), {"fresh": "6h"}, **times)
+    assert (found.status, found.guarantee) == (status, guarantee), found
+
+
+def _entry(name: str, rows: int, retired: int | None = None) -> FragmentEntry:
+    return FragmentEntry(name, "all", f"{name}.parquet", 1, rows, "layout", (), ProfileFiles("", "", ()), retired)
+
+
+def _snapshot(version: Version, **rows: int | None) -> Snapshot:
+    fragments = tuple(Fragment(name, "all", f"{name}.parquet", 1, count, None) for name, count in rows.items())  # type: ignore[arg-type]
+    return Snapshot("delta", version.snapshot, version.committed_at, version.schema, (), fragments)
+
+
+@pytest.mark.parametrize(
+    ("there", "status", "said"),
+    [
+        ({"a": 2, "b": 3}, "passed", "2 files, 5 rows"),
+        ({"a": 2}, "failed", "b.parquet is no file of the table"),
+        ({"a": 2, "b": 3, "c": 0}, "failed", "c.parquet is not described"),
+        ({"a": 2, "b": 4}, "failed", "b.parquet has 4 rows, of which 3 are described"),
+        ({"a": 2, "b": None}, "unknown", "do not say how many rows 1 file of these have"),
+        ({"a": 1, "b": None}, "failed", "a.parquet has 1 rows, of which 2 are described"),
+    ],
+)
+def test_complete(local_store: ObjectStore, there: dict[str, int | None], status: str, said: str) -> None:
+    """What left the table and is still known does not count; what metadata do not say is unknown, but no difference."""
+    table = publish(local_store, numbers(5))
+    entries = (_entry("a", 2), _entry("b", 3), _entry("gone", 9, retired=1))
+    found = found_of(local_store, table, "complete", lambda: _snapshot(table.version, **there), fragments=entries)
+    assert found.status == status
+    assert said in found.found
+
+
+def test_complete_of_a_table_that_moved_on_is_not_known(local_store: ObjectStore) -> None:
+    table = publish(local_store, numbers(5))
+    later = replace(_snapshot(table.version), id="later")
+    found = found_of(local_store, table, "complete", lambda: later)
+    assert (found.status, found.advice) == ("unknown", "metastore refresh orders")
+
+    def gone() -> Snapshot:
+        raise TableNotFoundError("nothing is there")
+
+    def silent() -> Snapshot:
+        raise StoreError("it does not answer")
+
+    assert found_of(local_store, table, "complete", gone).status == "failed"
+    assert found_of(local_store, table, "complete", silent).status == "unknown"
+
+
+def test_consistent(local_store: ObjectStore) -> None:
+    """Each number that contradicts another is named; columns whose names hold dots are found."""
+    rows = pa.table({"a": pa.array([{"b": 1}, None]), "a.b": [1, 2], "l": [[1, 2, 3], []], "x": [1.0, None]})
+    table = publish(local_store, rows)
+    assert finding(local_store, table, "consistent").status == "passed"
+    (of_x,) = [row for row in table.statistics() if row.column == "x"]
+    for wrong, said in (
+        ({"null_count": 5}, "1 values and 5 nulls in 2 rows"),
+        ({"distinct_count": 7}, "7 distinct values among 1 values"),
+        ({"duplicate_count": 2}, "2 values that occur more than once among 1 distinct values"),
+        ({"nan_count": 2}, "2 NaN among 1 values"),
+        ({"minimum": pa.scalar(2.0), "maximum": pa.scalar(1.0)}, "a least value that is greater than its greatest"),
+        ({"minimum_length": 2, "maximum_length": 1}, "a least length of 2 and a greatest of 1"),
+    ):
+        others = [row for row in table.statistics() if row.column != "x"]
+        (problem,) = contradictions(table.version, [*others, replace(of_x, **wrong)])  # type: ignore[arg-type]
+        assert said in problem
+    version = replace(table.version, row_count=3)
+    problems = list(contradictions(version, table.statistics()))
+    assert problems[0] == "the partitions have 2 rows and the table has 3"
+    assert "column 'x' has no statistics" in list(contradictions(table.version, table.statistics()[:-1]))
+
+
+@pytest.mark.parametrize(
+    ("before", "now", "settings", "status"),
+    [
+        (100, 110, "10%", "passed"),
+        (100, 111, "10%", "failed"),
+        (100, 90, 0.1, "passed"),
+        (100, 89, 0.1, "failed"),
+        (100, 500, {"lower": 0}, "passed"),
+        (100, 99, {"lower": 0}, "failed"),
+        (3, 2, {"lower": "-34%", "upper": 0}, "passed"),
+        (0, 0, {"upper": 0}, "passed"),
+        (0, 1, {"upper": 9}, "failed"),
+        (0, 1, {"lower": 0}, "passed"),
+    ],
+)
+def test_row_count_change(local_store: ObjectStore, before: int, now: int, settings: Any, status: str) -> None:
+    publish(local_store, numbers(before))
+    table = publish(local_store, numbers(now))
+    assert finding(local_store, table, {"row_count_change": settings}).status == status
+
+
+def test_which_version_is_compared_with(local_store: ObjectStore) -> None:
+    """The snapshot before, whatever other versions of this one there are; a number; or so long before."""
+    for count in (10, 20):
+        publish(local_store, numbers(count))
+    table = publish(local_store, numbers(40))
+    own = [NamedCheck("own", None, parse_check({"row_count_change": 0, "against": own}, "table")) for own in (1, "1s")]
+    found = [evaluate(each, Subject(table, around(local_store))) for each in own]
+    assert found[0].measures["change"] == 3.0
+    assert (found[1].status, found[1].advice) == ("unknown", None), "all were published within a second"
+    same = TableLookup(local_store.child("orders"), replace(table.version, snapshot="snapshot 2"))
+    check = NamedCheck("own", None, parse_check({"row_count_change": 0}, "table"))
+    assert evaluate(check, Subject(same, around(local_store))).measures["change"] == 3.0, "version 2 is of its snapshot"
+    for against, said in ((3, "is not before version 3"), (7, "is not before version 3")):
+        none = finding(local_store, table, {"row_count_change": 0, "against": against})
+        assert none.status == "unknown"
+        assert said in none.found
+    first = publish(local_store, numbers(1), name="new")
+    assert "no version of an earlier snapshot" in finding(local_store, first, {"row_count_change": 0}).found
+
+
+def test_partitions_one_by_one(local_store: ObjectStore) -> None:
+    """Failed if one partition is; those that were not there before have not changed; patterns choose."""
+    parts = {"day=1": numbers(10), "day=2": numbers(10, nulls=4)}
+    publish(local_store, pa.concat_tables(parts.values()), partitions=parts)
+    parts |= {"day=2": numbers(30, nulls=4), "month=1": numbers(1)}
+    table = publish(local_store, pa.concat_tables(parts.values()), partitions=parts)
+    change, nulls, of_day_1 = results(
+        local_store,
+        table,
+        {"row_count_change": 0, "partitions": ["day=*", "month=1"]},
+        n=[{"not_null": None, "partitions": "all", "name": "nulls"}, {"not_null": None, "partitions": "day=1"}],
+    )
+    assert nulls.name == "nulls"
+    assert nulls.status == "failed"
+    assert [(own.partition, own.finding.status) for own in nulls.partitions or ()] == [
+        ("day=1", "passed"),
+        ("day=2", "failed"),
+        ("month=1", "passed"),
+    ]
+    assert nulls.to_json()["partitions"] == {
+        "passed": 2,
+        "failed": 1,
+        "unknown": 0,
+        "first": [{"partition": "day=2", "status": "failed", "found": "4 nulls in 30 rows (13.3%)"}],
+    }
+    assert (of_day_1.status, len(of_day_1.partitions or ())) == ("passed", 1)
+    assert [own.finding.status for own in change.partitions or ()] == ["passed", "failed", "passed"]
+    assert change.finding.found.startswith("failed in 1 of 3 partitions: day=2: +200.0%: 10 → 30 rows")
+
+
+def test_partitions_that_there_are_not(local_store: ObjectStore) -> None:
+    """They may have gone, or come yet: that is no mistake of the configuration, and nothing is known."""
+    table = publish(local_store, numbers(1), partitions={"day=1": numbers(1)})
+    found = finding(local_store, table, {"row_count": 1, "partitions": ["day=1", "month=*"]})
+    assert (found.status, found.found) == (
+        "unknown",
+        "no partition fits 'month=*' in version 1; the nearest is 'day=1'",
+    )
+    assert finding(local_store, table, {"row_count": 2, "partitions": ["day=1", "month=*"]}).status == "failed"
+    assert finding(local_store, table, {"row_count": 1, "partitions": "all"}).status == "passed"
+
+
+@pytest.mark.parametrize(
+    ("checks", "columns", "said"),
+    [
+        (
+            [],
+            {"m": ["not_null"]},
+            r"table 'orders', check 'm_not_null' \(not_null\): .*no column 'm'; its columns are: n",
+        ),
+        (
+            [],
+            {"n": [{"range": {"minimum": "x"}}]},
+            r"check 'n_range' .*'x' is no value of column 'n' .*: give an integer",
+        ),
+        ([], {"n": [{"accepted_values": [1, "2024-01-01"]}]}, "'2024-01-01' is no value of column 'n'"),
+        ([], {"n": [{"matches": "a"}]}, "column 'n' of table 'orders' has values of int64: patterns are of texts"),
+        ([], {"t": [{"matches": "(a"}]}, r"'\(a' is no regular expression \(RE2\): .*missing \)"),
+        ([], {"n": [{"lengths": {"minimum": 1}}]}, "values of int64, which have no length"),
+        ([], {"t": [{"accepted_values": [1]}]}, "1 is no value of column 't' of table 'orders': give text"),
+        ([], {"t": [{"accepted_values": [True]}]}, "True is no value of column 't' of table 'orders': give text"),
+    ],
+)
+def test_a_check_that_does_not_fit_the_table_is_an_error(
+    local_store: ObjectStore, checks: list[Any], columns: dict[str, Any], said: str
+) -> None:
+    table = publish(local_store, pa.table({"n": [1], "t": ["a"]}))
+    with pytest.raises(ConfigError, match=said):
+        results(local_store, table, *checks, **columns)

@@ -1,0 +1,134 @@
+"""`metastore check`: what it prints, and how it ends."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+import pytest
+import yaml
+
+from tests.cli.conftest import COUNT
+from tests.cli.support import answer, error_of, run
+
+CHECKS = {
+    "checks": ["consistent", "complete", {"row_count": 100, "partitions": "half=*"}],
+    "columns": {
+        "id": {"frequencies": "off", "checks": ["unique"]},
+        "state": {"checks": [{"null_share": "10%"}, {"accepted_values": ["new"], "severity": "warn"}]},
+    },
+}
+
+
+@pytest.fixture
+def checked(published: Path) -> Path:
+    """The configuration with checks of `orders` that pass, warn, and are not known."""
+    return with_checks(published, CHECKS)
+
+
+def with_checks(path: Path, checks: object) -> Path:
+    config = yaml.safe_load(path.read_text())
+    config["tables"][0] |= checks
+    path.write_text(yaml.safe_dump(config))
+    return path
+
+
+def test_warnings_and_what_is_not_known_are_no_failure(checked: Path) -> None:
+    found = answer("check", "orders", config=checked)
+    assert {key: found[key] for key in ("table", "version", "status", "passed", "failed", "unknown")} == {
+        "table": "orders",
+        "version": 2,
+        "status": "passed",
+        "passed": 3,
+        "failed": 1,
+        "unknown": 2,
+    }
+    by_name = {own["check"]: own for own in found["checks"]}
+    assert {name: own["status"] for name, own in by_name.items()} == {
+        "consistent": "passed",
+        "complete": "unknown",
+        "row_count": "passed",
+        "id_unique": "unknown",
+        "state_null_share": "passed",
+        "state_accepted_values": "failed",
+    }
+    assert by_name["state_null_share"] == {
+        "check": "state_null_share",
+        "kind": "null_share",
+        "column": "state",
+        "severity": "error",
+        "status": "passed",
+        "expected": "at most 10% null",
+        "found": "40 nulls in 400 rows (10.0%)",
+        "guarantee": "exact",
+        "advice": None,
+        "measures": {"nulls": 40, "null_share": 0.1},
+    }
+    assert by_name["id_unique"]["guarantee"] == "estimate"
+    assert by_name["row_count"]["partitions"] == {"passed": 2, "failed": 0, "unknown": 0, "first": []}
+    strict = run("check", "orders", "--strict", "--json", config=checked)
+    assert strict.exit_code == 1
+    assert json.loads(strict.stdout) == found
+    assert run("check", "orders", "--strict", "--only", "consistent", config=checked).exit_code == 0
+
+
+def test_an_error_ends_with_status_1(checked: Path) -> None:
+    with_checks(checked, {"columns": {"state": {"checks": ["not_null"]}}})
+    failed = run("check", "orders", "--only", "state_not_null", config=checked)
+    assert failed.exit_code == 1
+    lines = failed.stdout.splitlines()
+    assert lines[0] == "orders version 2: 1 failed"
+    assert lines[2].split("  ")[0] == "failed"
+    assert "40 nulls in 400 rows (10.0%)" in lines[2]
+    assert run("check", "orders", "--only", "consistent", config=checked).exit_code == 0
+    older = answer("check", "orders", "--version", "1", "--only", "consistent", config=checked)
+    assert older["version"] == 1
+    assert "100 rows" in older["checks"][0]["found"]
+
+
+def test_for_people(checked: Path) -> None:
+    lines = run("check", "orders", config=checked).stdout.splitlines()
+    assert lines[0] == "orders version 2: 3 passed, 1 failed, 2 unknown"
+    assert [line.split()[:2] for line in lines[2:8]] == [
+        ["passed", "consistent"],
+        ["unknown", "complete"],
+        ["passed", "row_count"],
+        ["unknown", "id_unique"],
+        ["passed", "state_null_share"],
+        ["warning", "state_accepted_values"],
+    ]
+    assert r"such as done\n\x1b[31m" in lines[7], "what a value holds does not reach the terminal"
+    assert lines[8:] == [
+        "  complete would be answered by metastore refresh orders",
+        "  id_unique would be answered by `frequencies: repeated` or `frequencies: all`",
+    ]
+
+
+def test_suggestions_are_pasted_and_pass(published: Path) -> None:
+    """What is printed goes into the configuration as it is."""
+    printed = run("check", "orders", "--suggest", config=published).stdout
+    suggested = yaml.safe_load(printed)
+    assert suggested["columns"]["state"]["checks"][0] == {"null_share": "15%", "severity": "warn"}
+    found = answer("check", "orders", "--suggest", config=published)
+    assert found["yaml"].strip() == printed.strip()
+    assert found["columns"] == suggested["columns"]
+    with_checks(published, {"columns": {"id": {"frequencies": "off"}}})
+    config = yaml.safe_load(published.read_text())
+    config["tables"][0] |= suggested
+    published.write_text(yaml.safe_dump(config))
+    done = answer("check", "orders", config=published)
+    assert (done["status"], done["failed"], done["unknown"]) == ("passed", 0, 0)
+    assert done["passed"] >= 10
+    assert f"{COUNT} rows" in done["checks"][0]["found"]
+
+
+def test_what_is_wrong_is_one_line(checked: Path) -> None:
+    assert "no check 'x' of table 'orders'" in error_of(run("check", "orders", "--only", "x", config=checked))
+    assert "goes with neither" in error_of(run("check", "orders", "--suggest", "--strict", config=checked), 2)
+    with_checks(checked, {"columns": {"nope": {"checks": ["not_null"]}}})
+    assert "check 'nope_not_null' (not_null): table 'orders' has no column 'nope'" in error_of(
+        run("check", "orders", config=checked)
+    )
+    empty = run("check", "gone", config=checked)
+    assert empty.exit_code == 0
+    assert "metastore check gone --suggest" in empty.stdout

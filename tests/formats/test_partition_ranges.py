@@ -1,0 +1,168 @@
+"""Partitions between two values, by the order of the values whatever their type and however they are written."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping, Sequence
+from datetime import UTC, date, datetime, time, timedelta
+from decimal import Decimal
+from typing import Any
+
+import pyarrow as pa
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from metastore_assets.errors import LiteralError, PartitionNotFoundError
+from metastore_assets.formats.base import Fragment, Snapshot
+from metastore_assets.formats.partition_keys import NULL_VALUE, encode_partition_key
+from metastore_assets.formats.partition_ranges import PartitionRanges
+from metastore_assets.formats.values import constant, value_text
+
+TYPES: Mapping[str, tuple[pa.DataType, st.SearchStrategy[Any]]] = {
+    "int": (pa.int64(), st.integers(-(2**63), 2**63 - 1)),
+    "unsigned": (pa.uint8(), st.integers(0, 255)),
+    "date": (pa.date32(), st.dates()),
+    "timestamp": (pa.timestamp("us"), st.datetimes()),
+    "instant": (pa.timestamp("us", "UTC"), st.datetimes(timezones=st.just(UTC))),
+    "time": (pa.time64("us"), st.times()),
+    "decimal": (pa.decimal128(9, 3), st.decimals(-(10**5), 10**5, places=3)),
+    "float": (pa.float64(), st.floats(allow_nan=False)),
+    "bool": (pa.bool_(), st.booleans()),
+    "text": (pa.string(), st.text(max_size=4)),
+    "bytes": (pa.binary(), st.binary(max_size=3)),
+}
+
+
+def snapshot(columns: Mapping[str, pa.DataType], rows: Sequence[Sequence[Any]], format_: str = "delta") -> Snapshot:
+    """One with a fragment in each of these partitions; the values are Python's, or texts of keys."""
+    keys = []
+    for row in rows:
+        texts = [
+            own if own is None or (isinstance(own, str) and not pa.types.is_string(type_))
+            else value_text(constant(own, type_))
+            for own, type_ in zip(row, columns.values(), strict=True)
+        ]  # fmt: skip
+        keys.append(encode_partition_key(list(zip(columns, texts, strict=True))))
+    fragments = tuple(Fragment(key, key, key, 1, 1, None) for key in sorted(set(keys)))  # type: ignore[arg-type]
+    schema = pa.schema([("id", pa.int64()), *columns.items()])
+    return Snapshot(format_, "1", None, schema, tuple(columns), fragments)
+
+
+def key(column: str, value: Any, type_: pa.DataType) -> str:
+    return encode_partition_key([(column, value_text(constant(value, type_)))])
+
+
+def bytewise(value: Any) -> Any:
+    """What Python compares as the values are ordered: texts by their bytes."""
+    return value.encode("utf-8", "surrogatepass") if isinstance(value, str) else value
+
+
+@pytest.mark.parametrize("kind", TYPES)
+@given(data=st.data())
+def test_between_is_what_python_says(kind: str, data: st.DataObject) -> None:
+    """With Python's own values as the oracle, and keys that came by another way: the text of an Arrow value."""
+    type_, strategy = TYPES[kind]
+    values = data.draw(st.lists(strategy, min_size=1, max_size=8))
+    bounds = sorted(data.draw(st.lists(strategy, min_size=2, max_size=2)), key=bytewise)
+    rows = [*([value] for value in values), [None]]
+    ranges = PartitionRanges("t", snapshot({"c": type_}, rows))
+    ordered = list(dict.fromkeys(key("c", value, type_) for value in sorted(values, key=bytewise)))
+    assert list(ranges.keys) == [*ordered, f"c={NULL_VALUE}"]
+    first, last = (str(value_text(constant(bound, type_))) for bound in bounds)
+    inside = {
+        key("c", value, type_) for value in values if bytewise(bounds[0]) <= bytewise(value) <= bytewise(bounds[1])
+    }
+    wanted = [own for own in ordered if own in inside]
+    if kind == "text" and any("%" in own or own == NULL_VALUE for own in (first, last)):
+        return  # Of these two forms are accepted.
+    if wanted:
+        assert list(ranges.between(f"c={first}", f"c={last}")) == wanted
+    else:
+        with pytest.raises(PartitionNotFoundError):
+            ranges.between(f"c={first}", f"c={last}")
+
+
+def test_nan_is_the_greatest() -> None:
+    ranges = PartitionRanges("t", snapshot({"c": pa.float64()}, [[math.nan], [math.inf], [-1.0]]))
+    assert ranges.keys == ("c=-1.0", "c=inf", "c=nan")
+    assert ranges.between("1e3", None) == ("c=inf", "c=nan")
+
+
+def test_bounds_of_several_columns() -> None:
+    """Compared one after the other; a bound may name some of the columns only."""
+    months = [(year, month) for year in (2023, 2024) for month in range(1, 13)]
+    ranges = PartitionRanges("t", snapshot({"year": pa.int32(), "month": pa.int32()}, months))
+    assert ranges.between("year=2023/month=11", "year=2024/month=2") == (
+        "year=2023/month=11",
+        "year=2023/month=12",
+        "year=2024/month=1",
+        "year=2024/month=2",
+    )
+    assert len(ranges.between("year=2024", None)) == 12
+    assert ranges.between("month=12", None) == ("year=2023/month=12", "year=2024/month=12")
+    assert len(ranges.between("year=2023/month=12", "year=2024")) == 13
+
+
+def test_untyped_folders() -> None:
+    """Whole numbers where all are; else texts, also those that a schema makes texts of another format."""
+    numbers = snapshot({"hour": pa.string()}, [["9"], ["10"], ["08"]], "files")
+    assert PartitionRanges("t", numbers).keys == ("hour=08", "hour=9", "hour=10")
+    words = snapshot({"hour": pa.string()}, [["9"], ["10"], ["x"]], "files")
+    assert PartitionRanges("t", words).keys == ("hour=10", "hour=9", "hour=x")
+    texts = snapshot({"hour": pa.string()}, [["9"], ["10"]], "delta")
+    assert PartitionRanges("t", texts).keys == ("hour=10", "hour=9")
+
+
+def test_transforms() -> None:
+    """Columns that are not in the schema: buckets are numbers, days and hours are in order as texts."""
+    buckets = snapshot({"id_bucket": pa.int32()}, [[3], [10]])
+    columns = Snapshot("iceberg", "1", None, pa.schema([("id", pa.int64())]), ("id_bucket",), buckets.fragments)
+    assert PartitionRanges("t", columns).keys == ("id_bucket=3", "id_bucket=10")
+    days = [date(2024, 1, 1) + timedelta(days=day * 9) for day in range(5)]
+    made = snapshot({"at_day": pa.date32()}, [[day] for day in days])
+    columns = Snapshot("iceberg", "1", None, pa.schema([("id", pa.int64())]), ("at_day",), made.fragments)
+    assert PartitionRanges("t", columns).between("2024-01-10", "2024-01-31") == tuple(f"at_day={d}" for d in days[1:4])
+
+
+@pytest.mark.parametrize(
+    ("type_", "values", "bounds", "said"),
+    [
+        (
+            pa.date32(),
+            [date(2024, 1, 1)],
+            ("2024-13-01", None),
+            "--from '2024-13-01' is no value of the partition column",
+        ),
+        (pa.date32(), [date(2024, 1, 1)], (None, "soon"), "'c': give a date, such as '2024-01-01'"),
+        (pa.int64(), [1, 2], ("2", "1"), "--from '2' is after --to '1'"),
+        (pa.int64(), [1, 2], (f"c={NULL_VALUE}", None), "null has no place in an order"),
+        (pa.timestamp("us"), [datetime(2024, 1, 1)], ("2024-01-01T00:00:00Z", None), "give a timestamp"),
+        (pa.time64("us"), [time(1)], ("25:00", None), "give a time of day"),
+        (pa.decimal128(5, 2), [Decimal("1.5")], ("Infinity", None), "give a decimal number"),
+        (pa.bool_(), [True], ("yes", None), "give true or false, such as 'true'"),
+    ],
+)
+def test_bounds_that_make_no_sense(type_: pa.DataType, values: list[Any], bounds: tuple[Any, Any], said: str) -> None:
+    ranges = PartitionRanges("t", snapshot({"c": type_}, [[value] for value in values]))
+    with pytest.raises(LiteralError) as raised:
+        ranges.between(*bounds)
+    assert said in str(raised.value)
+
+
+def test_a_bound_without_its_column() -> None:
+    ranges = PartitionRanges("t", snapshot({"year": pa.int32(), "month": pa.int32()}, [(2024, 1)]))
+    with pytest.raises(LiteralError, match="name the columns that --from '2024' is of, as in `--from year=…/month=…`"):
+        ranges.between("2024", None)
+    with pytest.raises(LiteralError, match="did you mean 'month'"):
+        ranges.between("moth=3", None)
+
+
+def test_nothing_in_between_and_nothing_at_all() -> None:
+    ranges = PartitionRanges("t", snapshot({"c": pa.int32()}, [[1], [12]]))
+    with pytest.raises(PartitionNotFoundError, match="no partition from '3' to '9': its 2 partitions go from 'c=1' to"):
+        ranges.between("3", "9")
+    whole = Snapshot("delta", "1", None, pa.schema([]), (), (Fragment("f", "all", "f", 1, 1, None),))  # type: ignore[arg-type]
+    with pytest.raises(PartitionNotFoundError, match="it is not partitioned"):
+        PartitionRanges("t", whole).between("3", None)
+    assert PartitionRanges("t", whole).keys == ("all",)

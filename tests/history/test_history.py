@@ -1,0 +1,302 @@
+"""A history has a row per version and column, whatever became of the versions, and each once."""
+
+from __future__ import annotations
+
+import json
+import random
+import shutil
+import subprocess
+import sys
+import threading
+from dataclasses import replace
+from datetime import timedelta
+from pathlib import Path
+from typing import Any
+
+import duckdb
+import pyarrow as pa
+import pytest
+from deltalake import DeltaTable
+
+from metastore_assets.errors import ColumnNotFoundError, ObjectNotFoundError, StoreError
+from metastore_assets.history import delta_table, forget_values, gather, keep_history, read_history
+from metastore_assets.lookup import Metastore, TableLookup
+from metastore_assets.statistics.json import column_json
+from metastore_assets.store.manifest import Version
+from metastore_assets.store.objects import ObjectStore
+from metastore_assets.store.versions import HISTORY, VersionStore
+from tests.lookup.published import publish
+
+HOURS = timedelta(hours=0)
+
+
+def some_rows(number: int) -> pa.Table:
+    draw = random.Random(number)
+    return pa.table(
+        {
+            "id": pa.array([draw.randrange(100) for _ in range(20 + number)]),
+            "name": pa.array([draw.choice(["ann", "bob", None]) for _ in range(20 + number)]),
+            "secret": pa.array([f"secret-{draw.randrange(10)}" for _ in range(20 + number)]),
+        }
+    )
+
+
+def published(store: ObjectStore, count: int, columns: Any = None) -> TableLookup:
+    for _ in range(count):
+        number = VersionStore(store, "orders").newest() + 1
+        table = publish(store, some_rows(number), columns=columns)
+    return table
+
+
+def written(store: ObjectStore) -> pa.Table:
+    """The Delta table, as its library reads it."""
+    uri = store.uri(f"orders/{HISTORY}")
+    uri = uri if store.is_remote else Path(uri).as_uri()
+    return DeltaTable(uri, storage_options=store.storage_options).to_pyarrow_table()
+
+
+def keys(rows: pa.Table) -> list[tuple[int, str]]:
+    return list(zip(rows["version"].to_pylist(), rows["column"].to_pylist(), strict=True))
+
+
+def expected(count: int) -> list[tuple[int, str]]:
+    return [(number, column) for number in range(1, count + 1) for column in ("id", "name", "secret")]
+
+
+def test_a_row_says_what_the_version_said(store: ObjectStore) -> None:
+    """On disk and in an object store; by the library, by this package, and by DuckDB."""
+    tables = [published(store, 1) for _ in range(3)]
+    assert gather(VersionStore(store, "orders")) == 3
+    assert sorted(keys(written(store))) == expected(3)
+    rows = tables[-1].history()
+    assert keys(rows) == expected(3)
+    for record in rows.to_pylist():
+        told = column_json(tables[record["version"] - 1].statistics([record["column"]])[0])
+        for name in ("type", "value_count", "null_count", "distinct_count", "distinct_count_guarantee", "mean"):
+            assert record[name] == told[name], (record["version"], name)
+        for name in ("minimum", "maximum"):
+            assert record[name] == (told[name] if told["type"] == "string" else str(told[name]))
+        assert record["row_count"] == 20 + record["version"]
+        assert [own["fraction"] for own in record["percentiles"]] == [own["fraction"] for own in told["percentiles"]]
+    if not store.is_remote:
+        (total,) = duckdb.sql(
+            f"select sum(null_count) from read_parquet('{store.uri('orders/history')}/*.parquet') where version = 2"
+        ).fetchall()[0]
+        assert total == tables[1].statistics(["name"])[0].null_count
+
+
+def test_it_outlives_the_versions(local_store: ObjectStore) -> None:
+    table = published(local_store, 3)
+    versions = VersionStore(local_store, "orders")
+    gather(versions)
+    before = table.history()
+    removed = versions.expire(1, HOURS)
+    assert removed.versions == 2
+    assert versions.numbers() == [3]
+    again = Metastore(local_store.uri()).table("orders")
+    assert again.history().equals(before)
+    points = again.history("name", "null_count")
+    assert [point.version for point in points] == [1, 2, 3]
+    assert [point.value for point in points] == [some_rows(number)["name"].null_count for number in (1, 2, 3)]
+    assert {point.guarantee for point in points} == {"exact"}
+    assert [point.value for point in again.history(None, "row_count")] == [21, 22, 23]
+    assert [point.value for point in again.history("id", "p50")] == [
+        str(own.quantile("id", 0.5).value) for own in [publish(ObjectStore(f"{local_store.uri()}-{n}"), some_rows(n))
+        for n in (1, 2, 3)]
+    ]  # fmt: skip
+    versions.expire(1, HOURS)
+    assert again.history().equals(before), "nothing of the history is removed as a file that no version names"
+
+
+def test_what_is_not_appended_yet_is_read_from_versions(local_store: ObjectStore) -> None:
+    table = published(local_store, 2)
+    assert keys(table.history()) == expected(2)
+    assert not list(Path(local_store.uri(f"orders/{HISTORY}")).glob("*")), "reading writes nothing"
+    gather(VersionStore(local_store, "orders"))
+    newest = published(local_store, 2)
+    assert keys(newest.history()) == expected(4)
+    assert keys(table.history()) == expected(2), "what an older version knows"
+    gather(VersionStore(local_store, "orders"))
+    gather(VersionStore(local_store, "orders"))
+    assert sorted(keys(written(local_store))) == expected(4)
+
+
+def test_writers_at_the_same_time_do_not_double(local_store: ObjectStore) -> None:
+    """Processes, for the library keeps threads of one apart."""
+    published(local_store, 4)
+    program = (
+        "import sys; from metastore_assets.history import gather; from metastore_assets.store.objects import "
+        "ObjectStore; from metastore_assets.store.versions import VersionStore; sys.stdin.readline(); "
+        "print(gather(VersionStore(ObjectStore(sys.argv[1]), 'orders')))"
+    )
+    command = [sys.executable, "-c", program, local_store.uri()]
+    pipe = subprocess.PIPE
+    children = [subprocess.Popen(command, stdin=pipe, stdout=pipe, stderr=pipe, text=True) for _ in range(2)]
+    for child in children:
+        assert child.stdin is not None
+        child.stdin.write("\n")
+        child.stdin.flush()
+    for child in children:
+        out, error = child.communicate(timeout=60)
+        assert (child.returncode, out.strip()) == (0, "4"), error
+    assert sorted(keys(written(local_store))) == expected(4)
+
+
+def test_threads_do_not_double_either(local_store: ObjectStore) -> None:
+    published(local_store, 3)
+    threads = [threading.Thread(target=gather, args=(VersionStore(local_store, "orders"),)) for _ in range(4)]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+    assert sorted(keys(written(local_store))) == expected(3)
+
+
+def test_a_killed_append_is_made_good(local_store: ObjectStore, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Files that no commit names are no rows."""
+    published(local_store, 2)
+    versions = VersionStore(local_store, "orders")
+    gather(versions)
+    published(local_store, 1)
+
+    class Killed(BaseException):
+        pass
+
+    def kill(self: object, last: int) -> None:
+        raise Killed
+
+    with monkeypatch.context() as patched:
+        patched.setattr(delta_table.HistoryTable, "_commit", kill)
+        with pytest.raises(Killed):
+            gather(versions)
+    assert sorted(keys(written(local_store))) == expected(2)
+    published(local_store, 1)
+    assert gather(versions) == 4
+    assert sorted(keys(written(local_store))) == expected(4)
+
+
+def told(table: TableLookup) -> Version:
+    return table.version
+
+
+def test_when_it_is_appended(local_store: ObjectStore) -> None:
+    """After a pause, after many versions, and before a version goes that it lacks."""
+    versions = VersionStore(local_store, "orders")
+    first, second = told(published(local_store, 1)), told(published(local_store, 1))
+    day = timedelta(days=1)
+    assert keep_history(versions, None, first, 100, day) == -99
+    assert keep_history(versions, first, second, 100, day) == -98
+    assert keep_history(versions, first, second, 1, day) == 0, "version 1 stays: the next is young, so nothing is due"
+    assert not versions.objects.list(HISTORY)
+    assert keep_history(versions, first, second, 1, -day) == 1
+    assert keys(written(local_store).sort_by([("version", "ascending"), ("position", "ascending")])) == expected(2)
+    third = told(published(local_store, 1))
+    later = replace(third, published_at=second.published_at + timedelta(minutes=11))
+    assert keep_history(versions, second, third, 100, day) == -97
+    assert len(written(local_store)) == 6
+    keep_history(versions, second, later, 100, day)
+    assert len(written(local_store)) == 9
+    sixteenth = told(published(local_store, 13))
+    keep_history(versions, sixteenth, sixteenth, 100, day)
+    assert len(written(local_store)) == 48
+
+
+def test_hidden_columns_show_no_values(local_store: ObjectStore) -> None:
+    """Also not those of versions that showed them."""
+    table = published(local_store, 1)
+    gather(VersionStore(local_store, "orders"))
+    assert "secret-" in str(table.history().to_pydict())
+    hidden = published(local_store, 1, {"secret": {"values": "hidden"}})
+    rows = hidden.history("secret")
+    assert rows["null_count"].to_pylist() == [0, 0]
+    assert "secret-" not in str(rows.to_pydict())
+    gather(VersionStore(local_store, "orders"))
+    last = written(local_store).to_pylist()
+    assert not any("secret-" in str(row) for row in last if row["version"] == 2)
+
+
+def holding(folder: Path, text: str) -> list[str]:
+    """Files that hold a text, unpacked."""
+    import pyarrow.parquet as pq
+
+    found = []
+    for path in filter(Path.is_file, folder.rglob("*")):
+        data = str(pq.read_table(path).to_pydict()) if path.suffix == ".parquet" else path.read_text("utf-8", "replace")
+        if text in data:
+            found.append(path.name)
+    return found
+
+
+def test_a_purge_takes_values_out_of_it(local_store: ObjectStore) -> None:
+    """Also out of the files and the log that it consisted of before. Counts stay."""
+    versions = VersionStore(local_store, "orders")
+    for _ in range(3):
+        published(local_store, 1)
+        gather(versions)
+    folder = Path(local_store.uri(f"orders/{HISTORY}"))
+    assert holding(folder, "secret-")
+    published(local_store, 1)
+    forget_values(versions, 5)
+    assert holding(folder, "secret-") == []
+    table = Metastore(local_store.uri()).table("orders")
+    assert keys(table.history()) == expected(4)
+    assert table.history()["value_count"].to_pylist()[:3] == [21, 21 - some_rows(1)["name"].null_count, 21]
+    assert set(table.history()["minimum"].to_pylist()) == {None}
+    forget_values(versions, 5)
+    published(local_store, 1)
+    gather(versions)
+    assert holding(folder, "secret-"), "of what was published since"
+    assert sorted(keys(written(local_store))) == expected(5)
+
+
+def test_files_do_not_grow_without_bound(local_store: ObjectStore, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(delta_table, "_COMPACTED", 3)
+    versions = VersionStore(local_store, "orders")
+    for _ in range(8):
+        published(local_store, 1)
+        gather(versions)
+    table = DeltaTable(local_store.uri(f"orders/{HISTORY}"))
+    assert len(table.file_uris()) <= 3
+    assert sorted(keys(written(local_store))) == expected(8)
+    assert table.metadata().configuration["delta.deletedFileRetentionDuration"] == "interval 1 days"
+
+
+def test_damaged_versions_are_left_out(local_store: ObjectStore) -> None:
+    published(local_store, 3)
+    versions = VersionStore(local_store, "orders")
+    versions.objects.write(versions.read(2).files.statistics, b"no Parquet")
+    gather(versions)
+    assert sorted(keys(written(local_store))) == [key for key in expected(3) if key[0] != 2]
+
+
+def test_bad_input(local_store: ObjectStore) -> None:
+    table = published(local_store, 1)
+    with pytest.raises(ValueError, match="no statistic 'nul_count'; did you mean 'null_count'"):
+        table.history("name", "nul_count")
+    with pytest.raises(ValueError, match="'null_count' is no statistic of a whole table"):
+        table.history(None, "null_count")
+    with pytest.raises(ColumnNotFoundError, match="nam"):
+        table.history("nam")
+    log = Path(local_store.uri(f"orders/{HISTORY}")) / "_delta_log"
+    log.mkdir(parents=True)
+    (log / "00000000000000000000.json").write_text(json.dumps({"nonsense": 1})[:-3])
+    with pytest.raises(StoreError, match=r"cannot read the history at .*; where it is damaged, remove that folder"):
+        table.history()
+
+
+def test_odd_places(tmp_path: Path) -> None:
+    for name in ("with space", "ünï a+b#c?d'e"):
+        store = ObjectStore(str(tmp_path / name))
+        published(store, 1)
+        gather(VersionStore(store, "orders"))
+        assert len(read_history(VersionStore(store, "orders"), 1)) == 3, name
+        assert len(written(store)) == 3, name
+        assert [path.name for path in tmp_path.iterdir()] == [name]
+        shutil.rmtree(tmp_path / name)
+
+
+def test_a_version_whose_files_are_gone(local_store: ObjectStore) -> None:
+    table = published(local_store, 1)
+    table._objects.delete([table.version.files.statistics])
+    with pytest.raises(ObjectNotFoundError):
+        table.history()

@@ -1,0 +1,139 @@
+"""Which version is opened, what every answer is of, many partitions at once, and a part of a histogram."""
+
+from __future__ import annotations
+
+import math
+from collections import Counter
+from dataclasses import replace
+from datetime import UTC, date, datetime, timedelta
+from pathlib import Path
+from typing import Any
+
+import pyarrow as pa
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from metastore_assets.errors import LiteralError, PartitionNotFoundError, VersionNotFoundError
+from metastore_assets.lookup import Metastore, TableLookup, open_table
+from metastore_assets.statistics.tables import statistics_rows
+from metastore_assets.store.objects import ObjectStore
+from metastore_assets.store.versions import VersionStore
+from tests.lookup.published import publish
+
+NOON = datetime(2024, 3, 1, 12, tzinfo=UTC)
+ROWS = pa.table({"n": pa.array([1, 1, 2, None]), "text": ["a", "b", "b", "c"], "x": [0.5, math.nan, math.inf, -1.0]})
+
+
+def committed(root: str, snapshots: list[tuple[str, datetime | None]]) -> None:
+    """Versions of one content, each of another snapshot and time."""
+    store = ObjectStore(root)
+    first = publish(store, ROWS).version
+    versions = VersionStore(store, "orders")
+    versions.objects.delete([versions.documents.path(1)])
+    for number, (snapshot, at) in enumerate(snapshots, 1):
+        made = replace(first, number=number, snapshot=snapshot, committed_at=at, published_at=NOON + timedelta(days=9))
+        versions.publish(made)
+
+
+def test_a_version_goes_by_number_snapshot_or_time(tmp_path: Path) -> None:
+    hour = timedelta(hours=1)
+    root = str(tmp_path)
+    committed(root, [("7", NOON), ("8", NOON + hour), ("7", NOON + 2 * hour), ("2024-01-01", NOON + 3 * hour)])
+    opened: dict[Any, int] = {
+        wanted: open_table(root, "orders", wanted).version.number
+        for wanted in (None, 2, "8", "7", NOON, "2024-03-01T13:59:59.9Z", "2024-03-01T15:00+01:00", "2024-01-01")
+    }
+    assert list(opened.values()) == [4, 2, 2, 3, 1, 2, 3, 4]
+    assert open_table(root, "orders", (NOON + hour).replace(tzinfo=None)).version.number == 2
+    with pytest.raises(VersionNotFoundError, match="snapshots 2024-01-01, 7, 8"):
+        open_table(root, "orders", "9")
+    with pytest.raises(VersionNotFoundError, match="or before"):
+        open_table(root, "orders", NOON - timedelta(microseconds=1))
+    with pytest.raises(VersionNotFoundError, match="no version 5"):
+        open_table(root, "orders", 5)
+
+
+def test_where_no_commit_time_is_known_publishing_counts(tmp_path: Path) -> None:
+    committed(str(tmp_path), [("7", None)])
+    assert open_table(str(tmp_path), "orders", NOON + timedelta(days=9)).version.number == 1
+    with pytest.raises(VersionNotFoundError):
+        open_table(str(tmp_path), "orders", NOON)
+
+
+def test_every_answer_says_what_it_is_of(tmp_path: Path) -> None:
+    store = ObjectStore(str(tmp_path))
+    publish(store, ROWS)
+    table = publish(store, ROWS, partitions={"p=1": ROWS.slice(0, 2), "p=2": ROWS.slice(2)})
+    answers: list[Any] = [
+        table.top("text"),
+        table.quantile("n", 0.5),
+        *table.quantile("n", [0, 1]),
+        table.rank("n", 2),
+        table.frequency("text", "b"),
+        table.frequency("text", "zzz"),
+        table.count_between("n", 1, 2),
+        table.where_is("text", "b"),
+        table.histogram("n"),
+    ]
+    assert {(own.as_of.version, own.as_of.snapshot, own.guarantee) for own in answers} == {(2, "snapshot 2", "exact")}
+    assert table.statistics().as_of == table.as_of
+    assert table.newer_version() is None
+    assert Metastore(str(tmp_path)).table("orders", 1).newer_version() == 2
+
+
+def test_many_partitions_are_one_table(tmp_path: Path) -> None:
+    parts = {f"p={at}": ROWS.slice(at, 1) for at in range(4)}
+    table = publish(ObjectStore(str(tmp_path)), ROWS, partitions=parts)
+    found = table.statistics(["text", "n"], partitions="*").to_arrow()
+    assert found["partition"].to_pylist() == [key for key in parts for _ in range(2)]
+    assert found["column"].to_pylist() == ["text", "n"] * 4
+    assert found["null_count"].to_pylist() == [0, 0, 0, 0, 0, 0, 0, 1]
+    assert statistics_rows(found) == table.statistics(["text", "n"], partitions=list(parts))
+    chosen = table.statistics(["n"], partitions=["p=2", "p=0"])
+    assert chosen.partitions == ["p=2", "p=0"]
+    assert chosen == [*table.statistics(["n"], "p=2"), *table.statistics(["n"], "p=0")]
+    assert table.statistics(["n"], partitions="p=1") == table.statistics(["n"], "p=1")
+    assert table.statistics(partitions=[]).to_arrow().num_rows == 0
+    whole = table.statistics().to_arrow()
+    assert "partition" not in whole.column_names
+    assert whole.schema.metadata == {b"metastore.version": b"1", b"metastore.snapshot": b"snapshot 1"}
+    with pytest.raises(PartitionNotFoundError, match="p=9"):
+        table.statistics(partitions=["p=1", "p=9"])
+    with pytest.raises(ValueError, match="not both"):
+        table.statistics(["n"], "p=1", partitions="*")
+
+
+@pytest.fixture(scope="module")
+def measured(tmp_path_factory: pytest.TempPathFactory) -> TableLookup:
+    numbers = [(-1) ** n * n**3 for n in range(400)]
+    days = pa.array([n % 700 for n in range(400)], pa.int32()).cast(pa.date32())
+    rows = pa.table({"i": numbers, "f": [n / 7 for n in numbers[:-1]] + [math.inf], "day": days})
+    return publish(ObjectStore(str(tmp_path_factory.mktemp("root"))), rows)
+
+
+@settings(max_examples=60)
+@given(data=st.data())
+def test_a_part_of_a_histogram(measured: TableLookup, data: st.DataObject) -> None:
+    """Of all bins those that reach into the range, unchanged; and no value in the range is in any other."""
+    column = data.draw(st.sampled_from(["i", "f"]))
+    bound = st.one_of(st.none(), st.integers(-(10**8), 10**8))
+    lower, upper = data.draw(bound), data.draw(bound)
+    whole = measured.histogram(column)
+    low, high = (-math.inf if lower is None else lower), (math.inf if upper is None else upper)
+    wanted = [bin_ for bin_ in whole if bin_.maximum.as_py() > low and bin_.minimum.as_py() <= high]
+    found = measured.histogram(column, lower=lower, upper=upper)
+    assert found == (wanted if low <= high else [])
+    few = measured.histogram(column, 3, lower=lower, upper=upper)
+    assert len(few) <= 3
+    assert sum(bin_.frequency for bin_ in few) == sum(bin_.frequency for bin_ in found)
+
+
+def test_bounds_of_other_types(measured: TableLookup) -> None:
+    assert measured.histogram("f", lower=math.inf) == []
+    assert measured.histogram("f", lower=-math.inf, upper=math.inf) == measured.histogram("f")
+    assert measured.histogram("f", upper=math.nan) == measured.histogram("f"), "NaN is the greatest"
+    held = Counter({bin_.minimum.as_py(): bin_.frequency for bin_ in measured.histogram("day", upper=date(1970, 1, 2))})
+    assert held.total() >= 2
+    with pytest.raises(LiteralError, match="'x' is no value of column 'i'"):
+        measured.histogram("i", lower="x")

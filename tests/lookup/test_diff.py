@@ -1,0 +1,238 @@
+"""What is told to be different between versions is what is, counted in the tables' own files."""
+
+from __future__ import annotations
+
+import math
+import random
+import uuid
+from collections import Counter
+from decimal import Decimal
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.parquet as pq
+import pytest
+
+from metastore_assets.errors import ColumnNotFoundError, VersionNotFoundError
+from metastore_assets.lookup import Metastore, TableLookup
+from metastore_assets.lookup.diff import diff_json
+from metastore_assets.pipeline.compact import compact
+from metastore_assets.pipeline.refresh import refresh
+from metastore_assets.store.objects import ObjectStore
+from metastore_assets.store.versions import VersionStore
+from tests.lookup.published import publish
+from tests.pipeline.support import SCHEMA, Lake
+
+
+def no_spark() -> Any:
+    raise AssertionError("a small table needs no Spark")
+
+
+def key_of(value: Any) -> Any:
+    """Equal for equal values: NaN is equal to itself, and -0.0 to 0.0."""
+    return "NaN" if isinstance(value, float) and math.isnan(value) else 0.0 if value == 0 else value
+
+
+def counted(lake: Lake) -> dict[str, Counter[Any]]:
+    """By column, how often each value occurs now."""
+    tables = [pq.read_table(path, partitioning=None) for path in lake.files()]
+    whole = pa.concat_tables([SCHEMA.empty_table(), *tables])
+    found = {}
+    for name in ("id", "group", "price", "ratio", "day"):
+        found[name] = Counter(key_of(value) for value in whole[name].to_pylist() if value is not None)
+    return found
+
+
+def expected(before: Counter[Any], after: Counter[Any]) -> dict[Any, tuple[str, int | None, int | None]]:
+    told: dict[Any, tuple[str, int | None, int | None]] = {}
+    for value in before.keys() | after.keys():
+        was, is_ = before.get(value), after.get(value)
+        if was != is_:
+            told[value] = ("add" if was is None else "delete" if is_ is None else "update", was, is_)
+    return told
+
+
+def told_changes(table: pa.Table) -> dict[Any, tuple[str, int | None, int | None]]:
+    values = list(map(key_of, table["value"].to_pylist()))
+    assert len(set(values)) == len(values), "each value once"
+    rest = (table[name].to_pylist() for name in ("change", "before", "after"))
+    return dict(zip(values, zip(*rest, strict=True), strict=True))
+
+
+def check_history(folder: Path, seed: int, commits: int) -> None:
+    lake = Lake(folder, random.Random(seed), {"columns": {"default": {"frequencies": "all"}}})
+    lake.append(1)
+    config = lake.config().model_copy(update={"engine": "auto"})
+    history: dict[int, dict[str, Counter[Any]]] = {}
+    versions = VersionStore(ObjectStore(config.root), "t")
+    for _ in range(commits):
+        refresh(config, config.tables[0], no_spark)
+        history[versions.newest()] = counted(lake)
+        if lake.draw.random() < 0.3:
+            compact(versions)
+            history[versions.newest()] = history[max(history)]
+        lake.commit()
+    metastore = Metastore(config.root)
+    table = metastore.table("t")
+    for pair in [(1, table.version.number), *(tuple(lake.draw.choices(sorted(history), k=2)) for _ in range(6))]:
+        since, number = pair
+        for column in metastore.table("t", number).changes(since, history[number]).columns:
+            assert column.table is not None, column.reason
+            wanted = expected(history[since][column.column], history[number][column.column])
+            assert told_changes(column.table) == wanted, (seed, since, number, column.column)
+    versions.objects.delete([versions.documents.path(2)])
+    for column in table.changes(1, history[1]).columns:
+        assert column.table is not None
+        wanted = expected(history[1][column.column], history[max(history)][column.column])
+        assert told_changes(column.table) == wanted, "without the versions in between, both lists are read"
+
+
+def test_changes_are_those_of_the_files(tmp_path: Path) -> None:
+    check_history(tmp_path, 1, 5)
+
+
+@pytest.mark.long
+@pytest.mark.parametrize("seed", range(20))
+def test_changes_over_longer_histories(tmp_path: Path, seed: int) -> None:
+    check_history(tmp_path, seed, 12)
+
+
+def without_the_one_between(store: ObjectStore, *tables: pa.Table, **policies: Any) -> TableLookup:
+    """The newest of three versions, of which the second is gone, so that lists are read as a whole: that these were not
+    carried on from one another, as refreshes do it, does not count then."""
+    publish(store, tables[0], **policies)
+    publish(store, tables[0])
+    table = publish(store, tables[1])
+    table.versions.objects.delete([table.versions.documents.path(2)])
+    return table
+
+
+def test_changes_of_every_type(local_store: ObjectStore) -> None:
+    ids = [uuid.UUID(int=n) for n in range(3)]
+    columns: list[dict[str, pa.Array]] = [
+        {
+            "f": pa.array([1.5, math.nan, -0.0] if late else [math.nan, 0.0, math.inf]),
+            "d": pa.array([Decimal("1.10"), None, Decimal("2.20") if late else None], pa.decimal128(9, 2)),
+            "b": pa.array([b"\x00", b"\xff" if late else b"\x00", None]),
+            "flag": pa.array([True, True, late]),
+            "u": pa.ExtensionArray.from_storage(
+                pa.uuid(), pa.array([own.bytes for own in (ids[1:] + ids[2:] if late else ids)], pa.binary(16))
+            ),
+            "t": pa.array([0, 1 if late else 0, None], pa.timestamp("ns")),
+        }
+        for late in (False, True)
+    ]
+    table = without_the_one_between(local_store, *map(pa.table, columns))
+    found = {own.column: own for own in table.changes(1).columns}
+    assert told_changes(found["f"].table) == {1.5: ("add", None, 1), math.inf: ("delete", 1, None)}
+    assert told_changes(found["d"].table) == {Decimal("2.20"): ("add", None, 1)}
+    assert told_changes(found["b"].table) == {b"\x00": ("update", 2, 1), b"\xff": ("add", None, 1)}
+    assert told_changes(found["flag"].table) == {True: ("update", 2, 3), False: ("delete", 1, None)}
+    assert told_changes(found["u"].table) == {ids[0]: ("delete", 1, None), ids[2]: ("update", 1, 2)}
+    assert found["t"].table is not None
+    assert found["t"].table["change"].to_pylist() == ["update", "add"]
+
+
+def test_what_is_not_listed_says_so(local_store: ObjectStore) -> None:
+    rows = pa.table({"a": [1, 2], "b": ["x", "y"], "gone": [1, 2]})
+    newer = rows.drop_columns(["gone"]).append_column("new", pa.array(["p", "p"]))
+    table = without_the_one_between(local_store, rows, newer, columns={"a": {"frequencies": "off"}})
+    told = {own.column: own for own in table.changes(1).columns}
+    assert told["a"].table is None
+    assert told["a"].reason == "its values were not listed: off"
+    assert told["b"].table is not None
+    assert told["b"].table.num_rows == 0
+    assert told_changes(told["new"].table) == {"p": ("add", None, 2)}
+    assert table.changes(1, ["b"]).before.version == 1
+    with pytest.raises(ColumnNotFoundError):
+        table.changes(1, ["nix"])
+    with pytest.raises(VersionNotFoundError):
+        table.changes(7)
+
+
+def published(store: ObjectStore, seed: int, shift: float, name: str = "orders") -> TableLookup:
+    draw = random.Random(seed)
+    numbers = [draw.gauss(shift, 1) for _ in range(500)]
+    words = [draw.choice("aaabbc" if not shift else "abbbcd") for _ in range(500)]
+    rows = pa.table({"x": numbers, "word": words, "same": list(range(500)), "list": [[1]] * 500})
+    return publish(store, rows, name=name)
+
+
+def repeated(table: TableLookup) -> Any:
+    """The values of `x`, each as often as it occurs."""
+    values, counts = zip(*((value.as_py(), count) for value, count in table.top("x", 10**6).values), strict=True)
+    return np.repeat(values, counts)
+
+
+def test_a_diff_is_what_numpy_counts(local_store: ObjectStore) -> None:
+    before, after = published(local_store, 1, 0), published(local_store, 2, 0.8)
+    found = {own.name: own for own in after.diff(1).columns}
+    x, word, same = (found[name].distances for name in ("x", "word", "same"))
+    assert x is not None
+    assert word is not None
+    assert same is not None
+    assert (same.stability_index, same.kolmogorov_smirnov, same.jensen_shannon, same.over) == (
+        0,
+        0,
+        0,
+        "the same values",
+    )
+    assert (found["same"].change, found["word"].change, found["list"].change) == ("same", "changed", "same")
+    values = [np.sort(repeated(own)) for own in (before, after)]
+    every = np.concatenate(values)
+    steps = [np.searchsorted(own, every, "right") / len(own) for own in values]
+    exact = np.max(np.abs(steps[0] - steps[1]))
+    assert 0.2 < x.kolmogorov_smirnov <= exact + 1e-12, "over bins it is no more than over values"
+    assert x.kolmogorov_smirnov > 0.9 * exact, "of which there are hundreds"
+    assert x.stability_index > 0.25
+    counts = [Counter({value.as_py(): n for value, n in own.top("word").values}) for own in (before, after)]
+    shares = [{value: own[value] / 500 for value in "abcd"} for own in counts]
+    middle = {value: (shares[0][value] + shares[1][value]) / 2 for value in "abcd"}
+    divergence = sum(
+        own[value] / 2 * math.log2(own[value] / middle[value]) for own in shares for value in "abcd" if own[value]
+    )
+    assert word.jensen_shannon == pytest.approx(math.sqrt(divergence))
+    assert (word.over, word.guarantee, x.guarantee) == ("4 values", "exact", "bound")
+    told = diff_json(after.diff(1))
+    assert told["partitions"] == {"added": 0, "removed": 0, "changed": 0, "same": 1}
+    assert [own["reason"] for own in told["columns"]][3] == "a list has no values of its own: see its elements"
+
+
+def test_renames_are_followed_and_tables_paired_by_name(local_store: ObjectStore) -> None:
+    def schema(**names: str) -> pa.Schema:
+        fields = [pa.field(name, pa.int64(), metadata={"metastore.field_id": own}) for name, own in names.items()]
+        return pa.schema(fields)
+
+    first = pa.table([[1, 2], [3, 4]], schema=schema(a="1", b="2"))
+    second = pa.table([[3, 4], [1, 2]], schema=schema(c="2", a="3"))
+    publish(local_store, first)
+    table = publish(local_store, second)
+    told = diff_json(table.diff(1))["schema"]
+    assert told == {"added": ["a"], "removed": ["a"], "renamed": [{"from": "b", "to": "c"}], "retyped": []}
+    other = publish(local_store, second.select(["a"]).cast(pa.schema([("a", pa.string())])), name="other")
+    found = diff_json(table.diff(other))
+    assert (found["from"]["table"], found["to"]["table"], found["partitions"]) == ("other", "orders", None)
+    assert found["schema"]["retyped"] == [{"column": "a", "from": "string", "to": "int64"}]
+    assert found["columns"][1]["reason"] == "values of string and of int64 are not compared"
+    assert found["schema"]["added"] == ["c"]
+
+
+def test_edges(local_store: ObjectStore) -> None:
+    empty = pa.table({"x": pa.array([], pa.float64()), "w": pa.array([], pa.string()), "n": pa.array([], pa.float64())})
+    some = pa.table({"x": [1.0, math.nan], "w": ["a", None], "n": [math.nan, math.inf]})
+    off = {"x": {"histogram": "off"}}
+    for rows in (empty, some, some.slice(0, 1), some):
+        table = publish(local_store, rows, columns=off)
+    reasons = [own.reason for own in table.diff(1).columns]
+    assert reasons == ["there are no values before"] * 3
+    found = {own.name: own for own in table.diff(3).columns}
+    assert found["x"].distances is not None
+    assert (found["x"].distances.over, found["x"].distances.kolmogorov_smirnov) == ("1 value", 0)
+    assert (found["x"].change, found["w"].change) == ("changed", "changed")
+    assert found["n"].reason == "one of the two has no values but NaN and infinities"
+    assert {own.change for own in table.diff(2).columns} == {"same"}
+    assert table.diff(2, 3).row_count == (2, 1)
+    with pytest.raises(VersionNotFoundError):
+        table.diff(9)

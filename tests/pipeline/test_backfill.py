@@ -1,0 +1,369 @@
+"""What a backfill reads and publishes, whatever is chosen, and wherever it was interrupted."""
+
+from __future__ import annotations
+
+import random
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+from hypothesis import HealthCheck, Phase, given, settings
+from hypothesis import strategies as st
+
+from metastore_assets.config import MetastoreConfig
+from metastore_assets.errors import CorruptionError, PartitionNotFoundError, ProfileError
+from metastore_assets.pipeline import backfill_plan
+from metastore_assets.pipeline.backfill import BackfillResult, backfill, local_work, plan_backfill
+from metastore_assets.pipeline.backfill_plan import BackfillPlan, Choice, Mode, expected_seconds
+from metastore_assets.pipeline.outcome import Progress
+from metastore_assets.pipeline.refresh import refresh
+from metastore_assets.store.manifest import Effort
+from metastore_assets.store.objects import ObjectStore
+from tests.pipeline.support import Lake, assert_same, everything, latest
+from tests.pipeline.test_engine import no_spark
+
+
+class Interrupted(Exception):
+    """Raised in the middle of the work, as a signal would be."""
+
+
+def config_of(lake: Lake, root: str = "root") -> MetastoreConfig:
+    return lake.config(root).model_copy(update={"engine": "auto"})
+
+
+def plan_of(lake: Lake, choice: Choice, **options: Any) -> BackfillPlan:
+    return plan_backfill(config_of(lake), lake.table, choice, **options)
+
+
+def fill(
+    lake: Lake, choice: Choice, progress: Callable[[Progress], None] = lambda event: None, **options: Any
+) -> BackfillResult:
+    """Plan a backfill and do it."""
+    config, result = config_of(lake), BackfillResult("t")
+    plan = plan_of(lake, choice, **options)
+    backfill(config, lake.table, plan, local_work(config, lake.table, no_spark, plan, progress), result)
+    return result
+
+
+def fill_until(lake: Lake, choice: Choice, event: int, **options: Any) -> BackfillResult | None:
+    """As far as it comes until it is interrupted at its n-th event; None when it came to its end before."""
+    told = 0
+
+    def interrupt(progress: Progress) -> None:
+        nonlocal told
+        told += 1
+        if told == event:
+            raise Interrupted
+
+    config, result = config_of(lake), BackfillResult("t")
+    plan = plan_of(lake, choice, **options)
+    try:
+        backfill(config, lake.table, plan, local_work(config, lake.table, no_spark, plan, interrupt), result)
+    except Interrupted:
+        return result
+    return None
+
+
+def paths(lake: Lake, folder: str) -> list[str]:
+    return [info.path for info in ObjectStore(str(lake.folder / "root")).child("t").list(folder)]
+
+
+@pytest.fixture
+def lake(tmp_path: Path) -> Lake:
+    """Twelve partitions of one small file each, never read."""
+    made = Lake(tmp_path)
+    for partition in range(1, 13):
+        made.append(partition, 8)
+    return made
+
+
+def key(partition: int) -> str:
+    return f"part={partition}"
+
+
+def test_a_first_version_takes_all(lake: Lake) -> None:
+    """One chunk: a version describes the whole table. Nothing is left to be done then."""
+    plan = plan_of(lake, Choice())
+    assert (plan.version, plan.missing, plan.stale, len(plan.chunks), plan.fragments) == (0, 12, 0, 1, 12)
+    assert plan.keys == tuple(key(number) for number in range(1, 13))
+    assert plan.bytes == sum(path.stat().st_size for path in lake.files())
+    assert plan.seconds is None
+    done = fill(lake, Choice())
+    assert (done.versions, done.partitions, done.fragments, done.bytes, done.done) == ([1], 12, 12, plan.bytes, True)
+    assert plan_of(lake, Choice()).chunks == ()
+    assert plan_of(lake, Choice("all")).seconds is not None
+
+
+def test_before_the_first_version_a_part_is_kept(lake: Lake) -> None:
+    """Nothing is told of a table of which most is unknown; what was read is not read again."""
+    choice = Choice(first="3", last="11")
+    plan = plan_of(lake, choice)
+    assert not plan.publishes
+    assert (plan.besides.partitions, plan.besides.fragments) == (3, 3)
+    done = fill(lake, choice)
+    assert (done.versions, done.partitions, done.fragments, done.done) == ([], 9, 9, False)
+    assert fill(lake, choice).fragments == 0
+    rest = fill(lake, Choice())
+    assert (rest.versions, rest.fragments, rest.done) == ([1], 3, True)
+
+
+def test_read_without_publishing(lake: Lake) -> None:
+    """What is chosen is read, and the next refresh publishes it."""
+    fill(lake, Choice())
+    for partition in (2, 5, 9):
+        lake.append(partition, 8)
+    kept = fill(lake, Choice(partitions=("part=5",)), publish=False)
+    assert (kept.versions, kept.fragments) == ([], 1)
+    assert latest(config_of(lake)).number == 1
+    assert refresh(config_of(lake), lake.table, no_spark).fragments_profiled == 2
+
+
+def test_missing_and_stale(lake: Lake) -> None:
+    """By mode; what is not chosen and out of date is read with it, for the version would not be true else."""
+    fill(lake, Choice())
+    lake.append(3, 8)
+    lake.append(20, 8)
+    lake.append(21, 8)
+    told = {mode: plan_of(lake, Choice(mode)) for mode in ("outdated", "missing", "stale")}  # type: ignore[arg-type]
+    assert {mode: plan.keys for mode, plan in told.items()} == {
+        "outdated": (key(3), key(20), key(21)),
+        "missing": (key(20), key(21)),
+        "stale": (key(3),),
+    }
+    assert [(plan.missing, plan.stale, plan.besides.partitions) for plan in told.values()] == [
+        (2, 1, 0),
+        (2, 0, 1),
+        (0, 1, 2),
+    ]
+    assert {plan.fragments for plan in told.values()} == {3}
+    done = fill(lake, Choice("missing"))
+    assert (done.partitions, done.fragments, done.versions) == (2, 3, [2])
+    assert plan_of(lake, Choice("stale")).chunks == ()
+
+
+def test_partitions_that_are_gone_are_a_version(lake: Lake) -> None:
+    """Without a choice, though no partition has anything to be read; with one, nothing of it is to be done."""
+    fill(lake, Choice())
+    lake.files()[0].unlink()
+    assert plan_of(lake, Choice(first="4")).chunks == ()
+    assert plan_of(lake, Choice("missing")).chunks == ()
+    done = fill(lake, Choice())
+    assert (done.versions, done.partitions, done.fragments, done.done) == ([2], 0, 0, True)
+
+
+def test_all_in_chunks(lake: Lake, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Each chunk is a version, by number of partitions or by bytes; each partition is read once."""
+    fill(lake, Choice())
+    assert [len(chunk.keys) for chunk in plan_of(lake, Choice("all"), chunk=5).chunks] == [5, 5, 2]
+    assert [len(chunk.keys) for chunk in plan_of(lake, Choice("all")).chunks] == [12]
+    size = sum(path.stat().st_size for path in lake.files())
+    monkeypatch.setattr(backfill_plan, "CHUNK_BYTES", size // 3 + 1)
+    assert [len(chunk.keys) for chunk in plan_of(lake, Choice("all")).chunks] == [4, 4, 4]
+    before = everything(config_of(lake))
+    done = fill(lake, Choice("all"))
+    assert (done.versions, done.chunks, done.partitions, done.fragments) == ([2, 3, 4], 3, 12, 12)
+    assert_same(everything(config_of(lake)), before)
+    assert [entry.version for entry in latest(config_of(lake)).partitions].count(1) == 0
+
+
+def test_all_of_what_is_out_of_date_is_one_version(lake: Lake) -> None:
+    """What the newest version lacks comes first, and in one; stale partitions are read whole, the old files too."""
+    fill(lake, Choice())
+    for partition in (2, 4, 30):
+        lake.append(partition, 8)
+    plan = plan_of(lake, Choice("all"), chunk=4)
+    assert [len(chunk.keys) for chunk in plan.chunks] == [3, 4, 4, 2]
+    assert plan.chunks[0].keys == (key(2), key(4), key(30))
+    assert plan.chunks[0].again == (key(2), key(4))
+    assert [chunk.fragments for chunk in plan.chunks] == [5, 4, 4, 2]
+    done = fill(lake, Choice("all"), chunk=4)
+    assert (done.versions, done.fragments) == ([2, 3, 4, 5], 15)
+
+
+@pytest.mark.parametrize("event", [8, *(pytest.param(event, marks=pytest.mark.long) for event in (1, 3, 13, 20, 27))])
+def test_interrupted_and_repeated(lake: Lake, event: int) -> None:
+    """Whatever it was at: the next one goes on; no more than the chunk that was not read to its end is read again."""
+    fill(lake, Choice())
+    stopped = fill_until(lake, Choice("all"), event, chunk=3)
+    assert stopped is not None
+    assert not stopped.done
+    plan = plan_of(lake, Choice("all"), chunk=3)
+    assert (len(plan.done), len(plan.chunks)) == (3 * stopped.chunks, 4 - stopped.chunks)
+    rest = fill(lake, Choice("all"), chunk=3)
+    assert stopped.partitions + rest.partitions == 12
+    assert 12 - 3 <= stopped.fragments + rest.fragments <= 12
+    assert paths(lake, "backfills") == []
+    again = fill(lake, Choice("all"), chunk=3)
+    assert again.fragments == 12
+
+
+def test_what_is_read_of_a_chunk_is_not_read_again(lake: Lake) -> None:
+    """Interrupted between reading and publishing, by the name of the attempt; another request has nothing of it."""
+    fill(lake, Choice())
+    events: list[str] = []
+    fill(lake, Choice("all"), lambda event: events.append(event.stage))
+    reduces = events.index("reduce") + 1
+    assert fill_until(lake, Choice("all"), reduces) is not None
+    other = fill(lake, Choice("all", first="1", last="3"))
+    assert other.fragments == 3
+    assert fill_until(lake, Choice("all"), reduces) is not None
+    assert fill(lake, Choice("all")).fragments == 0
+
+
+def test_another_choice_does_not_go_on(lake: Lake) -> None:
+    """Nor does one that starts anew; the interrupted one goes on all the same."""
+    fill(lake, Choice())
+    stopped = fill_until(lake, Choice("all"), 9, chunk=3)
+    assert stopped is not None
+    assert stopped.chunks == 1
+    assert plan_of(lake, Choice("all", first="1")).done == ()
+    assert len(plan_of(lake, Choice("all")).done) == 3
+    assert plan_of(lake, Choice("all"), restart=True).done == ()
+    assert fill(lake, Choice("all"), restart=True).fragments == 12
+    assert paths(lake, "backfills") == []
+
+
+def test_partitions_dropped_meanwhile_are_left_out(lake: Lake) -> None:
+    """A table does not stand still for hours: what came is read as every refresh reads it, what went is not missed."""
+    fill(lake, Choice())
+
+    def commit(event: Progress) -> None:
+        if event.stage == "publish" and (lake.uri / "part=12").exists():
+            for path in (lake.uri / "part=12").iterdir():
+                path.unlink()
+            (lake.uri / "part=12").rmdir()
+            lake.append(30, 8)
+
+    done = fill(lake, Choice("all"), commit, chunk=6)
+    assert done.done
+    assert done.versions == [2, 3]
+    assert {entry.key for entry in latest(config_of(lake)).partitions} == {*map(key, range(1, 12)), key(30)}
+    assert done.fragments == 12  # eleven again, and the one that came
+
+
+def test_a_file_that_cannot_be_read_stops_it(lake: Lake) -> None:
+    """The chunks before are versions, and stay; once it is mended, the rest is read."""
+    fill(lake, Choice())
+    broken = next((lake.uri / "part=7").iterdir())
+    good = broken.read_bytes()
+    broken.write_bytes(good[:-400] + b"x" * 396 + b"PAR1")
+    config, result = config_of(lake), BackfillResult("t")
+    plan = plan_of(lake, Choice("all"), chunk=3)
+    with pytest.raises(ProfileError, match="part=7"):
+        backfill(config, lake.table, plan, local_work(config, lake.table, no_spark, plan), result)
+    assert result.done is False
+    number = latest(config).number
+    broken.write_bytes(good)
+    assert fill(lake, Choice("all"), chunk=3).done
+    assert latest(config).number > number
+    lake_again = everything(config)
+    refresh(config_of(lake, "other"), lake.table, no_spark)
+    assert_same(lake_again, everything(config_of(lake, "other")))
+
+
+def test_a_list_of_keys(lake: Lake) -> None:
+    """An empty one is no choice of everything; unknown ones are named, and how many they are."""
+    assert plan_of(lake, Choice(keys=())).chunks == ()
+    fill(lake, Choice())
+    assert plan_of(lake, Choice("all", keys=())).chunks == ()
+    assert plan_of(lake, Choice("all", keys=(key(3), key(11)))).keys == (key(3), key(11))
+    assert plan_of(lake, Choice("all", ("part=1",), (key(3), key(11)), last="9")).keys == (key(1), key(3))
+    with pytest.raises(PartitionNotFoundError, match=r"no partition 'part=99'.* nearest .*nor the 1 others"):
+        plan_of(lake, Choice("all", keys=(key(3), "part=99", "part=1*")))
+    with pytest.raises(
+        PartitionNotFoundError, match="none of the 1 partitions named lies between 'part=2' and 'part=4'"
+    ):
+        plan_of(lake, Choice("all", ("part=9",), first="2", last="4"))
+
+
+def test_time_expected() -> None:
+    """By the version that read most; no less for each than the quickest took."""
+    assert expected_seconds([], 100, 1) is None
+    efforts = [Effort(1, 0, 2.0), Effort(4, 1000, 10.0), Effort(1, 10, 3.0)]
+    assert expected_seconds(efforts, 5000, 2) == 50.0
+    assert expected_seconds(efforts, 0, 3) == 6.0
+
+
+def test_progress_tells_of_the_whole(lake: Lake) -> None:
+    """Bytes and rows rise over all chunks, to what there is of both."""
+    fill(lake, Choice())
+    events: list[Progress] = []
+    fill(lake, Choice("all"), events.append, chunk=5)
+    size = sum(path.stat().st_size for path in lake.files())
+    read = [event for event in events if event.stage == "profile"]
+    assert [event.bytes for event in read] == sorted(event.bytes for event in read)
+    assert [event.rows for event in read] == sorted(event.rows for event in read)
+    assert (read[-1].bytes, read[-1].rows, {event.total_bytes for event in read}) == (size, 96, {size})
+    assert list(dict.fromkeys(event.part for event in events)) == ["1 of 3", "2 of 3", "3 of 3"]
+
+
+def test_an_interrupted_full_refresh_goes_on(lake: Lake) -> None:
+    """What it has read is not read again; but where what it kept is damaged, the next one reads all."""
+    config = config_of(lake)
+    refresh(config, lake.table, no_spark)
+
+    def interrupt(event: Progress) -> None:
+        if event.stage == "reduce":
+            raise Interrupted
+
+    for _ in range(2):
+        with pytest.raises(Interrupted):
+            refresh(config, lake.table, no_spark, full=True, progress=interrupt)
+    assert refresh(config, lake.table, no_spark, full=True).fragments_profiled == 0
+    assert refresh(config, lake.table, no_spark, full=True).fragments_profiled == 12
+
+    with pytest.raises(Interrupted):
+        refresh(config, lake.table, no_spark, full=True, progress=interrupt)
+    named = {path for entry in latest(config).fragments for path in entry.files.paths()}
+    for path in (lake.folder / "root" / "t").rglob("*.parquet"):
+        own = path.relative_to(lake.folder / "root" / "t").as_posix()
+        if own not in named and not own.startswith(("entries/", "pending/", "partitions/", "table/", "lists/")):
+            path.write_bytes(path.read_bytes()[: path.stat().st_size // 2])
+    with pytest.raises(CorruptionError):
+        refresh(config, lake.table, no_spark, full=True)
+    assert refresh(config, lake.table, no_spark, full=True).fragments_profiled == 12
+
+
+# An example takes seconds: to make a failing one smaller would take minutes.
+@pytest.mark.long
+@settings(
+    max_examples=10,
+    phases=(Phase.explicit, Phase.reuse, Phase.generate),
+    suppress_health_check=[HealthCheck.function_scoped_fixture],
+)
+@given(data=st.data())
+def test_whatever_is_chosen_all_is_true_in_the_end(
+    tmp_path_factory: pytest.TempPathFactory, data: st.DataObject
+) -> None:
+    """After random commits and backfills, some of them interrupted: each version says what one from scratch says, a
+    backfill reads no more than its plan says, and what it leaves undone is what was not chosen."""
+    lake = Lake(tmp_path_factory.mktemp("lake"), random.Random(data.draw(st.integers(0, 99))))
+    for partition in range(4):
+        lake.append(partition, 5)
+    for _ in range(data.draw(st.integers(1, 4))):
+        for _ in range(data.draw(st.integers(0, 2))):
+            lake.commit()
+        if not lake.files():
+            lake.append(1, 5)
+        there = sorted({path.parent.name for path in lake.files()})
+        mode: Mode = data.draw(st.sampled_from(["outdated", "missing", "stale", "all"]))
+        keys = data.draw(st.none() | st.lists(st.sampled_from(there), unique=True))
+        choice, chunk = Choice(mode, keys=None if keys is None else tuple(keys)), data.draw(st.integers(1, 3))
+        plan = plan_of(lake, choice, chunk=chunk)
+        if data.draw(st.booleans()):
+            stopped = fill_until(lake, choice, data.draw(st.integers(1, 12)), chunk=chunk)
+            assert stopped is None or stopped.fragments <= plan.fragments
+            plan = plan_of(lake, choice, chunk=chunk)
+        done = fill(lake, choice, chunk=chunk)
+        assert done.fragments <= plan.fragments
+        assert done.partitions == len(plan.keys)
+        after = plan_of(lake, Choice())
+        chosen = set(there) if keys is None else set(keys)
+        meant = {"outdated", "all", "missing" if plan.version == 0 else ""}
+        if mode in meant and plan.publishes and chosen and plan.chunks:
+            assert after.chunks == (), (plan, after)
+    config = config_of(lake)
+    refresh(config, lake.table, no_spark)
+    refresh(config_of(lake, "other"), lake.table, no_spark)
+    assert_same(everything(config), everything(config_of(lake, "other")))

@@ -1,0 +1,178 @@
+"""Distances between distributions: what DuckDB and exact fractions compute from the same counts, and their laws."""
+
+from __future__ import annotations
+
+import math
+from collections import Counter
+from collections.abc import Callable, Sequence
+from fractions import Fraction
+
+import duckdb
+import numpy as np
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from metastore_assets.statistics.distances import (
+    aligned_bins,
+    equal_shares,
+    jensen_shannon,
+    kolmogorov_smirnov,
+    population_stability_index,
+)
+from metastore_assets.statistics.histogram import Histogram, histogram_of
+from metastore_assets.statistics.types import class_named
+from tests.statistics.columns import share
+
+Distance = Callable[[Sequence[int], Sequence[int]], float]
+DISTANCES: list[Distance] = [population_stability_index, kolmogorov_smirnov, jensen_shannon]
+COUNTS = st.one_of(st.integers(0, 5), st.integers(0, 2**62))
+
+
+@st.composite
+def pairs(draw: st.DrawFn, groups: int = 2) -> list[list[int]]:
+    size = draw(st.integers(1, 12))
+    some = st.lists(COUNTS, min_size=size, max_size=size).filter(any)
+    return [draw(some) for _ in range(groups)]
+
+
+def in_duckdb(a: list[int], b: list[int]) -> tuple[float, float, float]:
+    """The three distances, in SQL over shares as doubles; the index over shares of at least 0.0001."""
+    rows = ", ".join(f"({at}, {p}::double, {q}::double)" for at, (p, q) in enumerate(zip(a, b, strict=True)))
+    [found] = duckdb.sql(f"""
+        with shares as (select bin, a / sum(a) over () as p, b / sum(b) over () as q from (values {rows}) t(bin, a, b)),
+        cumulated as (select abs(sum(p) over (order by bin) - sum(q) over (order by bin)) as difference from shares)
+        select
+          (select sum((greatest(p, 1e-4) - greatest(q, 1e-4)) * ln(greatest(p, 1e-4) / greatest(q, 1e-4))) from shares),
+          (select max(difference) from cumulated),
+          (select sqrt(greatest(0, sum(
+              coalesce(case when p > 0 then p * log2(2 * p / (p + q)) end, 0)
+            + coalesce(case when q > 0 then q * log2(2 * q / (p + q)) end, 0)) / 2)) from shares)
+    """).fetchall()
+    return found
+
+
+@share(30)
+@given(pairs())
+def test_duckdb_finds_the_same(pair: list[list[int]]) -> None:
+    for distance, expected in zip(DISTANCES, in_duckdb(*pair), strict=True):
+        # A root makes 1e-8 of the 1e-16 that shares are off by.
+        assert distance(*pair) == pytest.approx(expected, rel=1e-7, abs=3e-8)
+
+
+@pytest.mark.parametrize(
+    ("a", "b", "expected"),
+    [
+        # Shares .6, .2, .2 and .4, .2, .4, whose means are .5, .2, .3; 1.2 and .8 are their ratios to .5, and so on.
+        (
+            [6, 2, 2],
+            [4, 2, 4],
+            (
+                0.2 * math.log(1.5) + 0.2 * math.log(2),
+                0.2,
+                math.sqrt(
+                    (0.6 * math.log2(1.2) + 0.2 * math.log2(2 / 3) + 0.4 * math.log2(0.8) + 0.4 * math.log2(4 / 3)) / 2
+                ),
+            ),
+        ),
+        ([1, 0], [0, 1], (2 * 0.9999 * math.log(1 / 0.0001), 1.0, 1.0)),
+        ([3, 1], [300, 100], (0.0, 0.0, 0.0)),
+    ],
+)
+def test_by_hand(a: list[int], b: list[int], expected: tuple[float, float, float]) -> None:
+    assert [distance(a, b) for distance in DISTANCES] == pytest.approx(expected, rel=1e-9, abs=1e-12)
+
+
+@pytest.mark.parametrize("distance", DISTANCES)
+@share(40)
+@given(pairs(3), st.integers(1, 1000))
+def test_laws(distance: Distance, counts: list[list[int]], factor: int) -> None:
+    """Symmetric, 0 of the same shares however many, within its range; two of them are metrics."""
+    a, b, c = counts
+    found = distance(a, b)
+    assert found == pytest.approx(distance(b, a), rel=1e-9, abs=1e-12)
+    assert distance(a, [count * factor for count in a]) == pytest.approx(0, abs=1e-7)
+    assert found >= 0
+    if distance is not population_stability_index:
+        assert found <= 1
+        assert distance(a, c) <= found + distance(b, c) + 1e-7
+
+
+@share(40)
+@given(pairs())
+def test_kolmogorov_smirnov_exactly(pair: list[list[int]]) -> None:
+    a, b = pair
+    differences = [abs(Fraction(sum(a[: at + 1]), sum(a)) - Fraction(sum(b[: at + 1]), sum(b))) for at in range(len(a))]
+    assert kolmogorov_smirnov(a, b) == pytest.approx(float(max(differences)), abs=1e-12)
+
+
+@pytest.mark.parametrize("distance", DISTANCES)
+@pytest.mark.parametrize(
+    ("a", "b", "said"),
+    [
+        ([1], [1, 2], "there are 1 and 2"),
+        ([], [], "the first counts have no bin"),
+        ([1, 2], [0, 0], "the second counts are all 0"),
+        ([1, -1], [1, 1], "the first counts are not all finite and 0 or more"),
+        ([1, 1], [1, math.nan], "the second counts are not all finite"),
+        ([1, 1], [math.inf, 1], "the second counts are not all finite"),
+        ([[1, 2]], [[1, 2]], "the first counts have no bin"),
+    ],
+)
+def test_what_has_no_distance_is_said(distance: Distance, a: list[int], b: list[int], said: str) -> None:
+    with pytest.raises(ValueError, match=said):
+        distance(a, b)
+
+
+VALUES = st.lists(st.one_of(st.integers(-30, 30), st.integers(-(2**63), 2**63 - 1)), min_size=1, max_size=30)
+
+
+def built(values: list[int], capacity: int) -> Histogram:
+    counted = sorted(Counter(values).items())
+    numbers = np.array([value for value, _ in counted], np.int64)
+    histogram = histogram_of(numbers, np.array([n for _, n in counted], np.int64), class_named("int64"), capacity)
+    assert histogram is not None
+    return histogram
+
+
+@share(60)
+@given(VALUES, VALUES, st.integers(2, 40), st.integers(2, 40), st.none() | st.integers(2, 40))
+def test_aligned_bins_count_the_values(a: list[int], b: list[int], left: int, right: int, most: int | None) -> None:
+    """Bin i of both counts the values from (first + i) * 2**k up to the next; none is left out; no more than asked."""
+    bins = aligned_bins(built(a, left), built(b, right), most)
+    for values, counts in ((a, bins.left), (b, bins.right)):
+        expected = Counter(value // 2**bins.exponent - bins.first for value in values)
+        assert {at: count for at, count in enumerate(counts.tolist()) if count} == expected
+    assert len(bins.left) == len(bins.right) == len(bins) <= (most or max(left, right))
+    finest = max(built(a, left).exponent, built(b, right).exponent)
+    everything = [value >> (bins.exponent - 1) for value in a + b] if bins.exponent > finest else []
+    assert not everything or max(everything) - min(everything) >= (most or max(left, right)), "coarser than need be"
+
+
+def test_histograms_of_different_units_have_no_bins_in_common() -> None:
+    days = histogram_of(np.array([1]), np.array([1]), class_named("date"), 10)
+    assert days is not None
+    with pytest.raises(ValueError, match="a histogram of int64 and one of date have no bins in common"):
+        aligned_bins(built([1], 10), days)
+    with pytest.raises(ValueError, match="at least 2 bins"):
+        aligned_bins(built([1], 10), built([1], 10), 1)
+
+
+@share(60)
+@given(pairs(), st.integers(1, 12))
+def test_groups_have_about_equal_shares(pair: list[list[int]], groups: int) -> None:
+    """Groups are stretches of neighbouring bins that leave nothing out, and differ by less than the heaviest bin."""
+    baseline, other = pair
+    left, right = equal_shares(baseline, other, groups)
+    assert len(left) == len(right) <= groups
+    assert (sum(left), sum(right)) == pytest.approx((sum(baseline), sum(other)))
+    heaviest = max(baseline) / sum(baseline)
+    assert all(count / sum(baseline) <= 1 / groups + heaviest + 1e-6 for count in left)
+
+
+def test_groups_by_hand() -> None:
+    """What lies below and beyond the baseline is in its first and last group."""
+    left, right = equal_shares([0, 1, 1, 1, 1, 0], [7, 1, 2, 3, 4, 5], 2)
+    assert (left.tolist(), right.tolist()) == ([2, 2], [10, 12])
+    with pytest.raises(ValueError, match="at least 1 group"):
+        equal_shares([1], [1], 0)
