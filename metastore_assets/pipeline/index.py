@@ -20,7 +20,7 @@ from metastore_assets.pipeline.engine import Engine
 from metastore_assets.pipeline.packed import LISTS, SECTION
 from metastore_assets.pipeline.states_files import sound
 from metastore_assets.statistics.types import TypeClass, type_class
-from metastore_assets.statistics.union import class_values, union_of
+from metastore_assets.statistics.union import as_union, class_values, union_of
 from metastore_assets.store.entry_files import EntryFiles
 from metastore_assets.store.manifest import FragmentEntry, Version
 from metastore_assets.store.objects import ObjectStore
@@ -114,11 +114,12 @@ def _concatenated(tables: Iterable[pa.Table]) -> pa.Table:
     tables = [table for table in tables if len(table)]
     union = union_of(table.schema.field("minimum").type for table in tables)
     schema = pa.schema([("at", pa.int64()), ("field_id", pa.string()), *column_schema(union)])
-    parts = [schema.empty_table()]
+    parts = []
     for table in tables:
         bounds = in_union(table, union)
         parts.append(pa.Table.from_arrays([table["at"], table["field_id"], *bounds.columns], schema=schema))
-    return pa.concat_tables(parts)
+    # Arrow makes no empty arrays of extension types; without any table there is none of them.
+    return pa.concat_tables(parts) if parts else schema.empty_table()
 
 
 def _read_files(store: ObjectStore, files: Sequence[tuple[str, Mapping[str, int]]]) -> pa.Table:
@@ -158,6 +159,10 @@ def _filtered(read: Callable[[], pa.Table], mask: pa.Array) -> pa.Table:
 
 def _told(table: pa.Table, at: pa.Array, lists: Callable[[], pa.Table]) -> pa.Table:
     """What the index has of columns of profiles. A column that is kept as its list of values says the rest by that."""
+    for name in ("minimum", "maximum"):
+        # Not every file says of which Arrow type its texts were.
+        values = as_union(table[name].combine_chunks(), union_of([table.schema.field(name).type]))
+        table = table.set_column(table.schema.get_field_index(name), name, values)
     implied = pc.and_(
         pc.and_(pc.equal(table["frequencies"], "listed"), pc.greater(table["value_count"], 0)),
         pc.and_(table["minimum"].is_null(), pc.invert(table["minimum_exact"].fill_null(False))),
