@@ -59,11 +59,11 @@ def test_estimate(published: Path) -> None:
 
 
 def test_count(published: Path) -> None:
-    """Of the table as it is now, which is another one than the version's."""
+    """Of the table as it is now, which is another one than the version's: its file's own footer says it."""
     found = answer("count", "orders", "--where", "id = 1", config=published)
-    assert (found["count"], found["fragments_read"], found["fragments_total"]) == (1, 1, 1)
-    assert found["bytes_read"] > 0
-    assert "1 row; read 1 of 1 file" in run("count", "orders", "--where", "id = 1", config=published).stdout
+    assert (found["count"], found["fragments_read"], found["fragments_total"]) == (1, 0, 1)
+    assert found["bytes_read"] == 0
+    assert "1 row; read 0 of 1 file" in run("count", "orders", "--where", "id = 1", config=published).stdout
 
 
 @pytest.mark.parametrize("command", ["prune", "estimate"])

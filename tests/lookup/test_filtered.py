@@ -167,6 +167,27 @@ def test_a_clustered_table_is_skipped(tmp_path: Path) -> None:
     assert table.prune("id > 5000 or text is null").paths == []
 
 
+def test_values_by_partition_rule_out_what_bounds_do_not(tmp_path: Path) -> None:
+    """Where it is kept which partitions hold a value, fragments of others are out."""
+    lake = Lake(tmp_path, options={"columns": {"code": {"by_partition": "on"}}})
+    for partition in range(6):
+        folder = lake.uri / f"part={partition}"
+        folder.mkdir(parents=True)
+        codes = ["a", "z", f"m{partition}", f"m{partition}"]
+        pq.write_table(pa.table({"id": range(4), "code": codes}), folder / "0.parquet")
+    table = refreshed(lake)
+    left = table.prune("code = 'm3'")
+    assert [fragment.partition_key for fragment in left.fragments] == ["part=3"]
+    assert left.rows == (0, 2)
+    assert [(own.statistic, own.fragments) for own in left.receipt] == [("values by partition", 5)]
+    assert table.prune("code in ('m1', 'm2') and id < 3").fragment_count == 2
+    assert table.prune("code = 'mm'").fragment_count == 0
+    assert table.prune("not (code = 'm3')").fragment_count == 6
+    assert table.prune("code = 'm3' or id = 0").fragment_count == 6
+    for where in ("code = 'm3'", "code in ('m1', 'q') and id < 3", "code = 'm2' or code = 'm4'", "code not in ('a')"):
+        check(lake, table, where)
+
+
 def test_names_literals_and_grammar_are_checked(tmp_path: Path) -> None:
     lake = Lake(tmp_path)
     lake.append(0)

@@ -13,7 +13,7 @@ from metastore_assets.errors import MetastoreError
 from metastore_assets.formats import open_table_format
 from metastore_assets.lookup import TableLookup, open_table
 from metastore_assets.pipeline.refresh import refresh
-from metastore_assets.scan.choosing import choose
+from metastore_assets.scan.choosing import choose, told_by_format
 from metastore_assets.scan.reading import matching_rows
 from scripts.realtables.tables import RealTable, real_tables
 from tests.scan.realtables import Question, full_rows, keys, order, questions
@@ -70,6 +70,11 @@ def check_one(name: str, lookup: TableLookup, table: TableConfig, rows: list[lis
                 found.update(repr([order(key) for key in row]) for row in zip(*columns, strict=True))
     assert found == wanted, told
     total = wanted.total()
+    if chosen.snapshot.format != "files":
+        table_format = open_table_format(table)
+        told_of = told_by_format(table_format, chosen.snapshot, chosen.snapshot.fragments, chosen.filter.predicate)
+        if len(told_of) == len(chosen.snapshot.fragments):
+            assert sum(own[1] for own in told_of.values()) <= total <= sum(own[2] for own in told_of.values()), told
     bounds, about = lookup.prune(question.where).rows, lookup.estimate(question.where)
     assert bounds[0] <= total <= bounds[1], told
     assert about.lower <= total <= about.upper, told

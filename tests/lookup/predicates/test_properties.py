@@ -45,7 +45,7 @@ def check_bounds(node: tuple[Any, ...], sets: list[list[dict[str, Any]]], blur: 
     assert (found.least <= true).all(), (sql(node), found, true)
     assert (found.most >= true).all(), (sql(node), found, true)
     assert (found.most <= counts).all()
-    assert len(statistics_of(predicate, columns, counts)) == len(sets)
+    assert len(statistics_of(predicate, columns, counts, {})) == len(sets)
 
 
 def bounds_of(
@@ -100,6 +100,7 @@ def test_rows_are_those_of_three_valued_logic(node: tuple[Any, ...], rows: list[
 
 
 @pytest.mark.long
+@pytest.mark.timeout(3600)
 @settings(RELAXED, max_examples=6000)
 @given(predicates(), rows_of())
 def test_rows_are_those_of_three_valued_logic_at_length(node: tuple[Any, ...], rows: list[dict[str, Any]]) -> None:
@@ -113,6 +114,7 @@ def test_bounds_hold(node: tuple[Any, ...], sets: list[list[dict[str, Any]]], bl
 
 
 @pytest.mark.long
+@pytest.mark.timeout(3600)
 @settings(RELAXED, max_examples=6000)
 @given(predicates(), st.lists(rows_of(most=4), min_size=1, max_size=3), st.data())
 def test_bounds_hold_at_length(node: tuple[Any, ...], sets: list[list[dict[str, Any]]], blur: st.DataObject) -> None:
