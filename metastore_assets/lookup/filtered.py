@@ -17,7 +17,7 @@ from metastore_assets.lookup.answers import Count
 from metastore_assets.lookup.estimate import ColumnKnowledge, Estimate, estimate_rows
 from metastore_assets.lookup.missing import files_there
 from metastore_assets.lookup.predicates import Predicate, parse_predicate
-from metastore_assets.lookup.predicates.tree import Column, Compare, IsIn, Leaf
+from metastore_assets.lookup.predicates.tree import Column, Leaf, equal_values
 from metastore_assets.lookup.prune import Pruning, index_of
 from metastore_assets.statistics.histogram import Histogram
 from metastore_assets.statistics.leaves import LeafColumn
@@ -33,8 +33,6 @@ if TYPE_CHECKING:
     from metastore_assets.lookup.table import TableLookup
 
 
-_FEW = 16
-"""Members of `in` that are looked up one by one."""
 _SCAN = "metastore_assets.scan"
 """What reads tables stands above lookups, and is not imported before it is asked for."""
 
@@ -153,13 +151,8 @@ class FilteredAnswers:
 
     def _by_partition(self, leaf: Leaf) -> Mapping[str, int] | None:
         """How many rows of each partition a leaf is true of, of columns with values by partition."""
-        if isinstance(leaf, Compare) and leaf.operator == "=":
-            values = [leaf.value]
-        elif isinstance(leaf, IsIn) and not leaf.negated and len(leaf.values) <= _FEW:
-            values = list(leaf.values)
-        else:
-            return None
-        if leaf.column.field_id not in self._kept_by_partition:
+        values = equal_values(leaf)
+        if not values or leaf.column.field_id not in self._kept_by_partition:
             return None
         found: Counter[str] = Counter()
         with self._lock:

@@ -13,13 +13,15 @@ import pyarrow as pa
 
 from metastore_assets.errors import CorruptionError
 from metastore_assets.index import IndexColumn, IndexReader
+from metastore_assets.lookup.buckets import buckets_of, partitions_with
 from metastore_assets.lookup.predicates.counts import ColumnBounds, Integers, RowBounds, all_of, leaf_rows, true_rows
 from metastore_assets.lookup.predicates.reasons import statistics_of, told_value
 from metastore_assets.lookup.predicates.text import short_text, text_of
-from metastore_assets.lookup.predicates.tree import Column, Leaf, Predicate, columns_of, conjuncts, leaves
+from metastore_assets.lookup.predicates.tree import Column, Leaf, Predicate, columns_of, conjuncts, equal_values, leaves
 from metastore_assets.store.manifest import Version
 from metastore_assets.traffic import metered
 
+_MOST = np.iinfo(np.int64).max
 ByPartition: TypeAlias = Callable[[Leaf], Mapping[str, int] | None]
 """How many rows of each partition a leaf is true of, by key: none of others; None where that is not kept."""
 
@@ -47,7 +49,8 @@ class Elimination:
     conjunct: str
     """The part of the predicate that is true of none of its rows."""
     statistic: str
-    """What tells: `minimum`, `maximum`, `null_count`, `nan_count`, `values by partition`; several, where only all of
+    """What tells: `minimum`, `maximum`, `null_count`, `nan_count`, `partition` (what is known of the values of its
+    partition); several, where only all of
     them do."""
     value: str | None
     """Of that statistic in the fragment, as it is written in predicates."""
@@ -209,12 +212,28 @@ class Pruning:
         """At most so many rows of each fragment a leaf is true of, as its partition tells, where bounds leave some."""
         if (leaf_rows(leaf, self._columns[leaf.column.field_id]).most > 0).sum() < 2:
             return None
-        found = by_partition(leaf)
-        if found is None:
+        found, buckets = by_partition(leaf), self._buckets(leaf)
+        if found is None and not buckets:
             return None
         keys = self._index.fragments(("partition_key",))["partition_key"].combine_chunks().dictionary_encode()
-        counts = np.array([found.get(key, 0) for key in keys.dictionary.to_pylist()], np.int64)
-        return np.minimum(counts[keys.indices.to_numpy()], self._row_counts)
+        names = keys.dictionary.to_pylist()
+        most = np.array([_MOST if found is None else found.get(key, 0) for key in names], np.int64)
+        for name, own in buckets:
+            most[~np.array(partitions_with(names, name, own), np.bool_)] = 0
+        return np.minimum(most[keys.indices.to_numpy()], self._row_counts)
+
+    def _buckets(self, leaf: Leaf) -> list[tuple[str, frozenset[str]]]:
+        """Of partition columns that are hashes of the leaf's column: the values that its rows can have there."""
+        values = equal_values(leaf)
+        if not values or leaf.column.cls is None:
+            return []
+        cls = leaf.column.cls
+        found = [
+            (name, buckets_of(values, cls, count))
+            for name, field_id, count in self.version.buckets
+            if field_id == leaf.column.field_id and name.isidentifier() and name.isascii()
+        ]
+        return [(name, own) for name, own in found if own is not None]
 
 
 def column_bounds(own: IndexColumn, column: Column, rows: Integers) -> ColumnBounds:

@@ -100,6 +100,7 @@ def _assembled(
         memory=memory,
         lists=list_files,
         index=index,
+        buckets=plan.snapshot.buckets,
         decisions=record(store, plan, table_files),
     )
 

@@ -179,7 +179,7 @@ def test_values_by_partition_rule_out_what_bounds_do_not(tmp_path: Path) -> None
     left = table.prune("code = 'm3'")
     assert [fragment.partition_key for fragment in left.fragments] == ["part=3"]
     assert left.rows == (0, 2)
-    assert [(own.statistic, own.fragments) for own in left.receipt] == [("values by partition", 5)]
+    assert [(own.statistic, own.fragments) for own in left.receipt] == [("partition", 5)]
     assert table.prune("code in ('m1', 'm2') and id < 3").fragment_count == 2
     assert table.prune("code = 'mm'").fragment_count == 0
     assert table.prune("not (code = 'm3')").fragment_count == 6

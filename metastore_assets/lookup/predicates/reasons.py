@@ -25,7 +25,7 @@ from metastore_assets.lookup.predicates.tree import (
 
 Names = npt.NDArray[np.str_]
 _BOTH = "minimum, maximum"
-_BY_PARTITION = "values by partition"
+_BY_PARTITION = "partition"
 
 
 def statistics_of(predicate: Predicate, columns: Mapping[str, ColumnBounds], rows: Integers, caps: Caps) -> Names:

@@ -20,6 +20,10 @@ from metastore_assets.statistics.types import TypeClass
 Operator: TypeAlias = Literal["=", "!=", "<", "<=", ">", ">="]
 
 
+_FEW = 16
+"""Members of `in` that are looked up one by one."""
+
+
 @dataclass(frozen=True)
 class Column:
     """A column that a predicate is about: a value, or null, in each row."""
@@ -156,6 +160,15 @@ def leaves(predicate: Predicate) -> Iterator[Leaf]:
             yield from leaves(child)
     elif not isinstance(predicate, Constant):
         yield predicate
+
+
+def equal_values(leaf: Leaf) -> list[pa.Scalar]:
+    """The values of which one is in every row that a leaf is true of; none where they are not told, or are many."""
+    if isinstance(leaf, Compare) and leaf.operator == "=":
+        return [leaf.value]
+    if isinstance(leaf, IsIn) and not leaf.negated and len(leaf.values) <= _FEW:
+        return list(leaf.values)
+    return []
 
 
 def columns_of(predicate: Predicate) -> list[Column]:
