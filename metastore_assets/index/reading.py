@@ -102,7 +102,8 @@ class IndexReader:
             own = files[number]
             live = None
             if newer:
-                live = pc.invert(pc.is_in(own.names(ROWS), value_set=pa.concat_arrays(newer)))
+                superseded = pc.is_in(own.names(ROWS), value_set=pa.concat_arrays(newer))
+                live = pc.invert(superseded) if pc.any(superseded).as_py() else None
             found.append((own, live))
             if number:
                 newer += [own.names(ROWS), own.names(GONE)]

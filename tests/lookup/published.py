@@ -109,7 +109,7 @@ def publish(
         layouts={},
         fragments=(),
         partitions=entries,
-        index=table_index(Engine(_no_spark, "auto"), versions.objects, None, fragments),
+        index=table_index(Engine(_no_spark, "auto"), versions.objects, len(rows.schema), None, fragments),
     )
     versions.publish(version)
     return TableLookup(versions.objects, versions.read(number))

@@ -93,7 +93,7 @@ def check_index(table: TableLookup) -> None:
     version = table.version
     assert version.index is not None
     live = [entry for entry in version.fragments if entry.retired is None]
-    wanted = read_rows(Engine(no_spark, "auto"), table._objects, live)
+    wanted = read_rows(Engine(no_spark, "auto"), table._objects, 7, live)
     reader = IndexReader(table._objects, version.index)
     names = reader.fragments(("name",))["name"].to_pylist()
     order = pa.array([names.index(name) for name in wanted.fragments["name"].to_pylist()], pa.int64())
