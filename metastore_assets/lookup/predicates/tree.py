@@ -51,6 +51,10 @@ class Compare:
     value: pa.Scalar
     """Of the canonical type of the column's class."""
 
+    def __reduce__(self) -> tuple[object, ...]:
+        # A scalar would travel as a Python value, and those end at microseconds and at the year 9999.
+        return _compare, (self.column, self.operator, array_of([self.value]))
+
 
 @dataclass(frozen=True)
 class IsIn:
@@ -116,6 +120,10 @@ class Or:
 
 Leaf: TypeAlias = Compare | IsIn | Like | IsNull | IsNaN
 Predicate: TypeAlias = Constant | Leaf | And | Or
+
+
+def _compare(column: Column, operator: Operator, values: pa.Array) -> Compare:
+    return Compare(column, operator, values[0])
 
 
 def array_of(values: Sequence[pa.Scalar]) -> pa.Array:
