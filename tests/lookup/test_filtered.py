@@ -120,7 +120,7 @@ def check_index(table: TableLookup) -> None:
 
 @pytest.mark.parametrize("seed", [0])
 def test_what_is_said_of_a_changing_table_is_true(tmp_path: Path, seed: int) -> None:
-    history(tmp_path, seed, commits=3, predicates=8)
+    history(tmp_path, seed, commits=2, predicates=6)
 
 
 @pytest.mark.long

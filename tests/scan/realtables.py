@@ -10,7 +10,7 @@ from typing import Any
 import pyarrow as pa
 
 from metastore_assets.formats.base import Snapshot
-from metastore_assets.lookup.json import scalar_json
+from metastore_assets.statistics.json import scalar_json, value_json
 from metastore_assets.statistics.leaves import plain_array
 from metastore_assets.statistics.physical import canonical
 from metastore_assets.statistics.types import classes_of
@@ -50,7 +50,7 @@ def _key(value: pa.Scalar) -> Any:
     if pa.types.is_temporal(kind):
         return value.value
     if pa.types.is_nested(kind):
-        return repr(value)
+        return repr(value_json(value))  # as text, for Python has no years beyond 9999
     if pa.types.is_string(kind) or pa.types.is_large_string(kind) or pa.types.is_string_view(kind):
         return value.cast(pa.binary() if not pa.types.is_large_string(kind) else pa.large_binary()).as_py()
     return value.as_py()
