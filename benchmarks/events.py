@@ -1,8 +1,9 @@
-"""What it takes to tell Dagster of a version with very many changed partitions, on its own SQLite.
+"""What it takes to tell Dagster of a version with very many changed partitions, on its own SQLite or on PostgreSQL.
 
 A small table is refreshed, and its version published once more with synthetic partitions beside it; then the table's
 job runs, finds the version current, and reports it. `METASTORE_BENCH_EVENTS=20000` is the number of partitions (2,000
-without it). `METASTORE_BENCH_FOLDER` is the disk to measure on, a temporary folder without it.
+without it). `METASTORE_BENCH_FOLDER` is the disk to measure on, a temporary folder without it. With
+`METASTORE_BENCH_EVENTS_ON=postgresql` the instance is on a PostgreSQL server, which is started for that.
 """
 
 from __future__ import annotations
@@ -11,16 +12,17 @@ import os
 import runpy
 import tempfile
 import time
-from dataclasses import replace
+from contextlib import ExitStack
+from dataclasses import dataclass, replace
 from pathlib import Path
 from unittest.mock import patch
 
 import pyarrow as pa
 import pyarrow.parquet as pq
-from dagster import AssetRecordsFilter, DagsterInstance
+from dagster import AssetKey, AssetRecordsFilter, DagsterInstance
 
+from benchmarks.postgres_server import database_megabytes, postgres_server
 from benchmarks.report import Row
-from metastore_assets.assets.names import job_name, partitions_key, partitions_name
 from metastore_assets.config import CONFIG_VARIABLE, load_config
 from metastore_assets.pipeline.refresh import refresh
 from metastore_assets.store.manifest import ProfileFiles
@@ -35,35 +37,61 @@ _QUIET = {"loggers": {"console": {"config": {"log_level": "CRITICAL"}}}}
 def run() -> list[Row]:
     """The first report of all partitions. Goals: 5 minutes and 150 MB for 20,000 of them."""
     partitions = int(os.environ.get("METASTORE_BENCH_EVENTS", "2000"))
-    with tempfile.TemporaryDirectory(prefix="metastore-bench-", dir=os.environ.get("METASTORE_BENCH_FOLDER")) as name:
-        folder = Path(name)
-        _publish(folder, partitions)
-        home = folder / "home"
-        home.mkdir()
-        with (
-            patch.dict(os.environ, {CONFIG_VARIABLE: str(folder / "metastore.yaml"), "DAGSTER_DISABLE_TELEMETRY": "1"}),
-            DagsterInstance.local_temp(str(home)) as instance,
-        ):
-            definitions = runpy.run_module("metastore_assets.definitions")["defs"]
-            job = definitions.resolve_job_def(job_name("sales"))
-            before = _megabytes(home)
-            started, cpu = time.perf_counter(), time.process_time()
-            job.execute_in_process(instance=instance, run_config=_QUIET)
-            seconds, cpu = time.perf_counter() - started, time.process_time() - cpu
-            events = instance.get_materialized_partitions(partitions_key("sales"))
-            assert len(events) == len(instance.get_dynamic_partitions(partitions_name("sales"))) == partitions
-            page = instance.fetch_materializations(AssetRecordsFilter(partitions_key("sales")), limit=1)
-            assert page.records[0].asset_materialization is not None
-        # With the log of SQLite moved into the files.
-        megabytes = _megabytes(home) - before
-    print(f"{partitions} changed partitions: {seconds:.1f} s, {cpu:.1f} s of CPU, {megabytes:.1f} MB; "
-          f"{partitions / seconds:.0f} events a second")  # fmt: skip
+    with ExitStack() as stack:
+        name = tempfile.TemporaryDirectory(prefix="metastore-bench-", dir=os.environ.get("METASTORE_BENCH_FOLDER"))
+        folder = Path(stack.enter_context(name))
+        if os.environ.get("METASTORE_BENCH_EVENTS_ON") == "postgresql":
+            url = stack.enter_context(postgres_server())
+            report = report_events(folder, partitions, url)
+        else:
+            report = report_events(folder, partitions)
+    print(f"{partitions} changed partitions: {report.seconds:.1f} s, {report.cpu:.1f} s of CPU, "
+          f"{report.megabytes:.1f} MB; {partitions / report.seconds:.0f} events a second")  # fmt: skip
     share = partitions / SHARE
     return [
-        Row(f"report of {partitions} changed partitions (s)", [seconds], [MOST_SECONDS * share],
-            MOST_SECONDS * share / seconds, 1.0),
-        Row("what Dagster stores of it (MB)", [megabytes], [MOST_MB * share], MOST_MB * share / megabytes, 1.0),
+        Row(f"report of {partitions} changed partitions (s)", [report.seconds], [MOST_SECONDS * share],
+            MOST_SECONDS * share / report.seconds, 1.0),
+        Row("what Dagster stores of it (MB)", [report.megabytes], [MOST_MB * share],
+            MOST_MB * share / report.megabytes, 1.0),
     ]  # fmt: skip
+
+
+@dataclass(frozen=True)
+class Report:
+    """What it took."""
+
+    seconds: float
+    cpu: float
+    """Seconds of this process."""
+    megabytes: float
+    """That Dagster's storage has more than before."""
+
+
+def report_events(folder: Path, partitions: int, postgres: str | None = None) -> Report:
+    """Report so many changed partitions to a new instance, on SQLite or on that database; all are there then."""
+    _publish(folder, partitions)
+    home = folder / "home"
+    home.mkdir()
+    storage = {"storage": {"postgres": {"postgres_url": postgres}}} if postgres else None
+
+    def size() -> float:
+        return _megabytes(home) + (database_megabytes(postgres) if postgres else 0)
+
+    with (
+        patch.dict(os.environ, {CONFIG_VARIABLE: str(folder / "metastore.yaml"), "DAGSTER_DISABLE_TELEMETRY": "1"}),
+        DagsterInstance.local_temp(str(home), overrides=storage) as instance,
+    ):
+        job = runpy.run_module("metastore_assets.definitions")["defs"].resolve_job_def("sales_refresh")
+        before = size()
+        started, cpu = time.perf_counter(), time.process_time()
+        job.execute_in_process(instance=instance, run_config=_QUIET)
+        seconds, cpu = time.perf_counter() - started, time.process_time() - cpu
+        key = AssetKey(["sales", "partitions"])
+        events = instance.get_materialized_partitions(key)
+        assert len(events) == len(instance.get_dynamic_partitions("sales_partitions")) == partitions
+        page = instance.fetch_materializations(AssetRecordsFilter(key), limit=1)
+        assert page.records[0].asset_materialization is not None
+    return Report(seconds, cpu, size() - before)  # with the log of SQLite moved into the files
 
 
 def _publish(folder: Path, partitions: int) -> None:

@@ -78,7 +78,7 @@ def __getattr__(name: str) -> Any:
         if _ROOMS[name].startswith(_NEEDS_DAGSTER):
             from metastore_assets.extras import extra
 
-            with extra("dagster", "the definitions of a Dagster project"):
+            with extra("dagster", f"`{name}`"):
                 import_module("dagster")
         return getattr(import_module(f"metastore_assets.{_ROOMS[name]}"), name)
     raise AttributeError(f"module {__name__!r} has no attribute {name!r}")

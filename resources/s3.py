@@ -6,30 +6,36 @@ from typing import TYPE_CHECKING
 
 from dagster import DagsterError
 
-from metastore_assets.config import MetastoreConfig
+from metastore_assets.config import CatalogConfig, MetastoreConfig, TableConfig
 from metastore_assets.errors import ConfigError
 from metastore_assets.messages import remember_secret
 
 if TYPE_CHECKING:
     from dagster_aws.s3 import S3Resource
 
-_S3 = ("s3://", "s3a://", "s3n://", "catalog://")
+_S3 = ("s3://", "s3a://", "s3n://")
+_OF_CATALOGS = {
+    "aws_access_key_id": "access-key-id",
+    "aws_secret_access_key": "secret-access-key",
+    "aws_session_token": "session-token",
+    "aws_region": "region",
+    "aws_endpoint": "endpoint",
+}
+"""What pyiceberg calls the options, after `s3.`, and those of who asks after `glue.`."""
 _IDENTITY = {"access_key_id", "secret_access_key", "session_token", "token", "skip_signature"}
 _PLAIN_NAMES = {"endpoint_url": "endpoint", "default_region": "region"}
 
 
 def with_credentials(config: MetastoreConfig, s3: "S3Resource | None") -> MetastoreConfig:
-    """The configuration with the resource's access to S3 for a root and tables there; what they say themselves wins."""
+    """The resolved configuration with the resource's access to S3 for a root, tables and catalogs there.
+
+    What they say themselves wins, and so does what a catalog gives out for a table.
+    """
     if s3 is None:
         return config
     options = s3_options(s3)
     root = _merged(options, config.storage_options) if config.root.startswith(_S3) else config.storage_options
-    tables = [
-        table.model_copy(update={"storage_options": _merged(options, table.storage_options)})
-        if table.uri.startswith(_S3)
-        else table
-        for table in config.tables
-    ]
+    tables = [_with_access(table, options) for table in config.tables]
     return config.model_copy(update={"storage_options": root, "tables": tables})
 
 
@@ -83,6 +89,29 @@ def _of_profile(name: str, region: str | None) -> dict[str, str | None]:
         "aws_session_token": frozen.token,
         "aws_region": region or session.region_name,
     }
+
+
+def _with_access(table: TableConfig, options: Mapping[str, str]) -> TableConfig:
+    if isinstance(table.catalog, CatalogConfig):
+        properties = _of_catalog(table.catalog, options)
+        return table.model_copy(update={"catalog": table.catalog.model_copy(update=properties)})
+    if table.uri.startswith(_S3):
+        return table.model_copy(update={"storage_options": _merged(options, table.storage_options)})
+    return table
+
+
+def _of_catalog(catalog: CatalogConfig, options: Mapping[str, str]) -> dict[str, str]:
+    """The options as properties of a catalog: for its files, and, of Glue, for asking it."""
+    found: dict[str, str] = {}
+    for prefix, others in (("s3.", ("client.",)), *((("glue.", ("client.",)),) if catalog.type == "glue" else ())):
+        said = [name for name in catalog.properties if name.startswith((prefix, *others))]
+        if any(name.endswith(("access-key-id", "secret-access-key", "session-token", "profile-name")) for name in said):
+            continue
+        own = {f"{prefix}{name}": options[ours] for ours, name in _OF_CATALOGS.items() if ours in options}
+        # The endpoint is that of S3.
+        own.pop("glue.endpoint", None)
+        found |= {name: value for name, value in own.items() if name not in catalog.properties}
+    return found
 
 
 def _merged(options: Mapping[str, str], own: Mapping[str, str]) -> dict[str, str]:

@@ -54,7 +54,11 @@ who could say so. It is reported as failed: where runs are limited, others wait 
 
 
 def commit_sensor(
-    configuration: Configuration, table: TableConfig, names: TableNames, job: "UnresolvedAssetJobDefinition"
+    configuration: Configuration,
+    table: TableConfig,
+    names: TableNames,
+    job: "UnresolvedAssetJobDefinition",
+    default_status: DefaultSensorStatus = DefaultSensorStatus.RUNNING,
 ) -> SensorDefinition:
     """The sensor of one table, which asks for runs of `job`.
 
@@ -66,7 +70,7 @@ def commit_sensor(
         name=names.sensor,
         job=job,
         minimum_interval_seconds=table.sensor.interval,
-        default_status=DefaultSensorStatus.RUNNING,
+        default_status=default_status,
         description=f"Sees commits to `{table.name}` and brings its profiles up to date, one run per commit. A failed "
         "run is asked for again on the next tick, then less and less often.",
     )

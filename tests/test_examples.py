@@ -6,15 +6,22 @@ import os
 import shutil
 import subprocess
 import sys
+from collections.abc import Iterator
 from datetime import date
+from importlib import import_module
 from pathlib import Path
 
 import pyarrow.parquet as pq
+import pytest
+from dagster import AssetKey, DagsterInstance
+from deltalake import DeltaTable
 
 from metastore_assets import open_table
 from metastore_assets.lookup.json import column_json
 
 EXAMPLES = Path(__file__).parents[1] / "examples"
+DAYS = ("2024-01-01", "2024-01-02")
+TABLE = ("metastore", "orders")
 
 
 def test_the_user_defined_statistic(tmp_path: Path) -> None:
@@ -43,3 +50,81 @@ def test_the_user_defined_statistic(tmp_path: Path) -> None:
     assert "number: common_prefix ORD-" in printed
     assert own["amount"]["benford_distance"]["value"] < 0.01
     assert own["amount"]["share_outside_fences"]["value"] > 0
+
+
+@pytest.fixture
+def own_project(tmp_path: Path) -> Iterator[Path]:
+    """A copy of the project, which is imported by nobody else."""
+    ignored = shutil.ignore_patterns("__pycache__", "lake", "metastore", "dagster_home")
+    yield shutil.copytree(EXAMPLES / "own-project", tmp_path / "own-project", ignore=ignored)
+    for name in [name for name in sys.modules if name.partition(".")[0] == "own_project"]:
+        del sys.modules[name]
+
+
+def environment_of(project: Path) -> dict[str, str]:
+    scripts = str(Path(sys.executable).parent)
+    paths = os.pathsep.join([str(project), str(EXAMPLES.parent)])
+    own = {"PATH": f"{scripts}{os.pathsep}{os.environ['PATH']}", "PYTHONPATH": paths, "PYTHONWARNINGS": "ignore"}
+    left = {name: value for name, value in os.environ.items() if name not in ("LAKE", "METASTORE", "DAGSTER_HOME")}
+    return {**left, **own, "DAGSTER_DISABLE_TELEMETRY": "1"}
+
+
+def run_in(project: Path, *command: str) -> str:
+    done = subprocess.run(
+        command, cwd=project, env=environment_of(project), capture_output=True, text=True, check=False
+    )
+    assert done.returncode == 0, done.stdout + done.stderr
+    return done.stdout + done.stderr
+
+
+def rows_of_day(project: Path, day: str) -> int:
+    """What the table's live files hold, read without this package."""
+    return int(
+        DeltaTable(project / "lake" / "orders")
+        .to_pyarrow_table(filters=[("day", "=", date.fromisoformat(day))])
+        .num_rows
+    )
+
+
+def test_the_project_of_ones_own(own_project: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Statistics hang below the asset that writes the table, day by day, and a check asks them."""
+    for name in ("LAKE", "METASTORE"):
+        monkeypatch.delenv(name, raising=False)
+    monkeypatch.syspath_prepend(own_project)
+    definitions = import_module("own_project.definitions").defs()
+    orders, partitions, statistics = (
+        AssetKey(path) for path in (["shop", "orders"], [*TABLE, "partitions"], [*TABLE, "statistics"])
+    )
+    job = definitions.resolve_implicit_global_asset_job_def()
+    with DagsterInstance.ephemeral() as instance:
+        for keys, day in (({orders}, DAYS[0]), ({orders, partitions}, DAYS[1]), ({statistics}, None)):
+            own = job.get_subset(asset_selection=keys)
+            result = own.execute_in_process(instance=instance, partition_key=day)
+        checks = {check.check_name: check.passed for check in result.get_asset_check_evaluations()}
+        configured = ("consistent", "number_not_null", "number_unique", "amount_range")
+        assert checks == dict.fromkeys((*configured, "no_shop_has_most"), True)
+        first, second = (rows_of_day(own_project, day) for day in DAYS)
+        for key, told in (
+            (orders, (DAYS[1], second)),
+            (partitions, (DAYS[1], second)),
+            (statistics, (None, first + second)),
+        ):
+            event = instance.get_latest_materialization_event(key)
+            assert event is not None
+            assert event.asset_materialization is not None
+            found = event.asset_materialization
+            name = "dagster/row_count" if found.partition is None else "dagster/partition_row_count"
+            assert (found.partition, found.metadata[name].value) == told
+
+
+def test_dg_checks_the_project(own_project: Path) -> None:
+    """YAML and definitions; and says what is wrong with them."""
+    assert "All definitions loaded successfully" in run_in(own_project, "dg", "check", "defs")
+
+
+@pytest.mark.long
+def test_the_project_runs_as_its_page_says(own_project: Path) -> None:
+    """The script from its first line to its last."""
+    printed = run_in(own_project, "./run.sh")
+    rows = sum(rows_of_day(own_project, day) for day in DAYS)
+    assert f"orders  {rows} rows, version" in printed

@@ -70,6 +70,19 @@ main()
     assert json.loads(_run(program, tmp_path))[0] == {"value": 1, "frequency": 2}
 
 
+@pytest.mark.parametrize("name", ["build_metastore_definitions", "MetastoreTranslator", "fetch_column_statistics"])
+def test_definitions_say_that_they_need_dagster(tmp_path: Path, name: str) -> None:
+    program = """
+try:
+    from metastore_assets import {name}
+except Exception as error:
+    print(type(error).__name__, error)
+"""
+    told = _run(program, tmp_path, name=name)
+    assert told.startswith(f"MissingPackageError `{name}` needs the package dagster")
+    assert "pip install 'metastore-assets[dagster]'" in told
+
+
 def test_a_dataflow_runs_in_this_process(tmp_path: Path) -> None:
     program = """
 import pyarrow as pa

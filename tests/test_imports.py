@@ -18,6 +18,7 @@ REPOSITORY = Path(__file__).parents[1]
 PACKAGES = ("metastore_assets", "resources", "sensors")
 """The package, and what are links in it."""
 HEAVY = (
+    "boto3",
     "dagster",
     "deltalake",
     "duckdb",
@@ -90,6 +91,11 @@ def test_a_forbidden_import_is_caught(tmp_path: Path, module: str, statement: st
         # What a child process that reads footers has to load before it reads the first.
         ("metastore_assets.formats.apart.child", {"numpy", "obstore", "pyarrow"}),
         ("metastore_assets.formats.files.schemas", {"numpy", "obstore", "pyarrow"}),
+        # What each run of Dagster loads before it does anything: no Spark, no boto3, no format's library.
+        (
+            "metastore_assets.assets.project",
+            {"dagster", "numpy", "obstore", "pandas", "polars", "pyarrow", "pydantic", "rich"},
+        ),
     ],
 )
 def test_an_import_is_light(module: str, may: set[str]) -> None:

@@ -4,7 +4,6 @@ from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any, TypeVar
 
 from dagster import AssetMaterialization, AssetObservation, MaterializeResult, MetadataValue, ObserveResult, Output
-from dagster_shared.record import replace
 
 from metastore_assets.assets.metadata import Metadata, fitting_schema
 from metastore_assets.assets.secrets import telling_no_secrets
@@ -96,5 +95,9 @@ def _metadata(config: MetastoreConfig, table: TableConfig, partition: str | None
 
 def _with_metadata(result: Told, metadata: Mapping[str, Any]) -> Told:
     if isinstance(result, MaterializeResult | ObserveResult):
-        return replace(result, metadata=metadata)
+        fields = ("asset_key", "check_results", "data_version", "tags")
+        own = {name: getattr(result, name) for name in fields}
+        if isinstance(result, MaterializeResult):
+            own["value"] = result.value
+        return type(result)(metadata=metadata, **own)
     return result.with_metadata(dict(metadata))

@@ -1,6 +1,7 @@
 """What Dagster calls everything of a table. Distinct for distinct tables, because table names stay distinct when
 punctuation and case do not count (the configuration sees to that) and each kind of thing has a suffix of its own."""
 
+import hashlib
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Literal, get_args
@@ -24,6 +25,7 @@ TABLE_TAG = "metastore/table"
 """Tag of runs and assets: the table's name, with the prefix of its Metastore."""
 TARGET_TAG = "metastore/target"
 """Tag of runs that a sensor asked for: digest of what they are to bring the table up to."""
+_LONGEST_TAG = 63
 
 
 @dataclass(frozen=True)
@@ -46,7 +48,7 @@ class TableNames:
     @property
     def tag(self) -> str:
         """The value of `TABLE_TAG`."""
-        return ".".join([*self.prefix, self.table])
+        return tag_of(self.table, self.prefix)
 
     @property
     def identifier(self) -> str:
@@ -98,6 +100,15 @@ def correspondence_of(names: TableNames, keys: Iterable[str], instance: DagsterI
         return names.mapping.correspondence(keys, instance)
     same = {key: key for key in keys}
     return Correspondence(same, same)
+
+
+def tag_of(table: str, prefix: Sequence[str] = ()) -> str:
+    """The value of `TABLE_TAG` of a table: its name and the prefix, with a digest where that is too long for a tag."""
+    text = ".".join([*prefix, table])
+    if len(text) <= _LONGEST_TAG:
+        return text
+    digest = hashlib.sha256(text.encode()).hexdigest()[:16]
+    return f"{text[: _LONGEST_TAG - 17]}-{digest}"
 
 
 def identifier(table: str, prefix: Sequence[str] = ()) -> str:

@@ -18,6 +18,7 @@ from dagster import (
     TimeWindowPartitionsDefinition,
     partition_loading_context,
 )
+from dagster._core.storage.tags import MULTIDIMENSIONAL_PARTITION_PREFIX
 
 from metastore_assets.errors import ConfigError
 from metastore_assets.formats.partition_keys import decode_partition_key
@@ -52,17 +53,20 @@ class TablePartitions:
     def correspondence(self, keys: Iterable[str], store: DagsterInstance) -> "Correspondence":
         """Which of these partitions of the table is which of the definition.
 
-        Raises ConfigError where two of them are the same one, or none of them is any.
+        Raises ConfigError where two of them are the same one, or none of them could be any: times beyond the first
+        and the last one of the definition could, for it may grow.
         """
         found: dict[str, str] = {}
         left: list[str] = []
+        strangers = 0
         taken: dict[str, str] = {}
         with partition_loading_context(dynamic_partitions_store=store):
             there = {name: _there(definition) for name, definition in _dimensions(self.partitions_def).items()}
             for key in keys:
                 told = self._told(key, there)
-                if told is None:
+                if not told:
                     left.append(key)
+                    strangers += told is None
                     continue
                 if told in taken:
                     raise ConfigError(
@@ -70,7 +74,7 @@ class TablePartitions:
                         f"{self._definition}: give TablePartitions a key that tells them apart"
                     )
                 found[key], taken[told] = told, key
-        if left and not found:
+        if strangers and strangers == len(left) and not found:
             raise ConfigError(
                 f"none of the table's {len(left)} partitions is one of {self._definition}, such as "
                 f"{', '.join(map(repr, left[:_SHOWN]))}: give TablePartitions the key that they have, with fields for "
@@ -78,12 +82,20 @@ class TablePartitions:
             )
         return Correspondence(found, taken, tuple(left))
 
+    def tags(self, partition: str) -> Mapping[str, str]:
+        """Tags that an event of a partition of the definition has, for Dagster to know its dimensions by."""
+        if not isinstance(self.partitions_def, MultiPartitionsDefinition):
+            return {}
+        key = self.partitions_def.get_partition_key_from_str(partition)
+        return {f"{MULTIDIMENSIONAL_PARTITION_PREFIX}{name}": own for name, own in key.keys_by_dimension.items()}
+
     @property
     def _definition(self) -> str:
         return f"{type(self.partitions_def).__name__} ({self.partitions_def})"
 
     def _told(self, key: str, there: Mapping[str, "_Keys"]) -> str | None:
-        """The partition of the definition that a partition of the table is; None where it is none."""
+        """The partition of the definition that a partition of the table is; empty where the definition does not go so
+        far, and None where it cannot be one."""
         values = dict(decode_partition_key(key))
         columns = self._columns if self._columns is not None else self._by_name(values)
         if columns is None or columns.keys() != values.keys() or None in values.values():
@@ -95,6 +107,8 @@ class TablePartitions:
         told = {name: own for name, own in keys.items() if own is not None}
         if len(told) < len(there):
             return None
+        if not all(told.values()):
+            return ""
         return MultiPartitionKey(told) if isinstance(self.partitions_def, MultiPartitionsDefinition) else told[""]
 
     def _by_name(self, values: Mapping[str, str | None]) -> Mapping[str, tuple[str, str]] | None:
@@ -153,7 +167,8 @@ def _dimensions(definition: PartitionsDefinition) -> Mapping[str, PartitionsDefi
 
 
 _Keys = Callable[[list[tuple[str, str]]], str | None]
-"""The key that values, each with a format of times, are of a definition; None where it has none."""
+"""The key that values, each with a format of times, are of a definition; empty for a time beyond its first and last
+one, and None where they are none."""
 
 
 def _there(definition: PartitionsDefinition) -> _Keys:
@@ -163,7 +178,7 @@ def _there(definition: PartitionsDefinition) -> _Keys:
 
     def named(parts: list[tuple[str, str]]) -> str | None:
         ((value, _),) = parts
-        return value if value in keys else None
+        return value if value and value in keys else None
 
     return named
 
@@ -173,10 +188,17 @@ def _window(definition: TimeWindowPartitionsDefinition, parts: list[tuple[str, s
     given = " ".join(times for _, times in parts)
     for times in (given,) if given else (definition.fmt, *_FORMATS):
         time = _time(text, times)
-        key = time.strftime(definition.fmt) if time else ""
+        if time is None:
+            continue
+        key = time.strftime(definition.fmt)
         # A time within a window is not the window.
-        if time and definition.has_partition_key(key) and _time(key, definition.fmt) == time:
+        if definition.has_partition_key(key) and _time(key, definition.fmt) == time:
             return key
+        first, last = definition.get_first_partition_window(), definition.get_last_partition_window()
+        if first is None or last is None:
+            return ""
+        beyond = time < first.start.replace(tzinfo=None) or time >= last.end.replace(tzinfo=None)
+        return "" if beyond else None
     return None
 
 

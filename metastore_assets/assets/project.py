@@ -3,7 +3,7 @@
 from collections.abc import Iterable, Sequence
 from typing import TYPE_CHECKING
 
-from dagster import AssetsDefinition, AssetSpec, Definitions, SensorDefinition
+from dagster import AssetsDefinition, AssetSpec, DefaultSensorStatus, Definitions, SensorDefinition
 
 from metastore_assets.assets.factory import refresh_job, table_assets
 from metastore_assets.assets.newest import newest_versions
@@ -50,16 +50,18 @@ def build_commit_sensor(
     *,
     translator: MetastoreTranslator | None = None,
     s3: "S3Resource | None" = None,
+    default_status: DefaultSensorStatus = DefaultSensorStatus.RUNNING,
 ) -> SensorDefinition:
     """The sensor that sees the commits of one table and asks for a run for each, with the job that it runs.
 
+    It runs without being switched on, unless `default_status` says otherwise, every `sensor.interval` seconds.
     The arguments are those of `build_metastore_assets`, whose assets have to be in the same code location. Raises
     ConfigError.
     """
     configuration = Configuration.of(config, s3)
     own = configuration.shown().table(table)
     names = names_of(own, translator or MetastoreTranslator())
-    return commit_sensor(configuration, own, names, refresh_job(own, names))
+    return commit_sensor(configuration, own, names, refresh_job(own, names), default_status)
 
 
 def build_metastore_definitions(

@@ -163,7 +163,7 @@ class Report:
                 **look,
             },
             # What the partition is made of is in its content id: the source as a whole changes far more often.
-            tags={**_version_tags(entry.content_id), **self.source},
+            tags=self._tags(self.told[entry.key], entry.content_id),
         )
 
     def _without_rows(self, partition: str) -> AssetMaterialization:
@@ -175,8 +175,12 @@ class Report:
                 VERSION: MetadataValue.int(self.version.number),
                 "dagster/partition_row_count": MetadataValue.int(0),
             },
-            tags={**_version_tags(NO_CONTENT), **self.source},
+            tags=self._tags(partition, NO_CONTENT),
         )
+
+    def _tags(self, partition: str, content_id: str) -> Mapping[str, str]:
+        mapping = self.names.mapping
+        return {**_version_tags(content_id), **self.source, **(mapping.tags(partition) if mapping else {})}
 
     def _look(self, entry: PartitionEntry) -> Metadata:
         title = f"{self.names.table} · {entry.key} · {plural(entry.row_count, 'row')} · version {self.version.number}"

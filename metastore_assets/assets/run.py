@@ -11,7 +11,7 @@ from dagster import AssetExecutionContext, Failure, MetadataValue
 from metastore_assets.assets.backfills import Backfill, backfill_of, is_first, version_covering
 from metastore_assets.assets.changes import changes_between, changes_left_by, is_partitioned, with_selected
 from metastore_assets.assets.checks import check_results
-from metastore_assets.assets.events import held_open, store_materialization
+from metastore_assets.assets.events import held_open, store_materializations
 from metastore_assets.assets.names import TABLE_TAG, TableNames, correspondence_of, kinds_of
 from metastore_assets.assets.partition_mapping import Correspondence
 from metastore_assets.assets.partitions import register_partitions
@@ -199,8 +199,7 @@ def _report(
         yield report.observation()
     if changes.partitions:
         context.log.info("telling of %d partitions", len(changes.partitions))
-    for materialization in report.partitions(changes):
-        store_materialization(instance, context.run, materialization)
+    store_materializations(instance, context.run, report.partitions(changes))
     yield from report.tables(changes.table, selected, instance)
     around = surroundings_of(Metastore(config.root, config.storage_options), table, lookup)
     yield from check_results(context.selected_asset_check_keys, table, lookup, around)

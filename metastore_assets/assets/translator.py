@@ -1,5 +1,6 @@
 """How the tables of a Metastore become assets of a project: a class whose methods a project overrides."""
 
+import re
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from datetime import timedelta
@@ -7,7 +8,7 @@ from typing import Any
 
 from dagster import AssetKey, AssetSpec, AutomationCondition, FreshnessPolicy, PartitionMapping
 
-from metastore_assets.assets.names import TABLE_TAG, AssetKind, Kind, TableNames, identifier, kinds_of
+from metastore_assets.assets.names import TABLE_TAG, AssetKind, Kind, TableNames, identifier, kinds_of, tag_of
 from metastore_assets.assets.partition_mapping import TablePartitions
 from metastore_assets.config import TableConfig
 from metastore_assets.config_checks import Fresh
@@ -32,6 +33,7 @@ _PARTITIONS = (
     "their rows again; a commit to the table brings up to date what it changed by itself."
 )
 _SOURCE = "The table at `{uri}`. Each observation is a snapshot that the Metastore describes."
+_PREFIX = re.compile(r"[A-Za-z0-9_-]+")
 _KINDS_OF_FORMATS = {"files": "file"}
 """What Dagster calls a format, where it is not the same."""
 _LEAST_WINDOW = timedelta(minutes=2)
@@ -57,8 +59,15 @@ class MetastoreTranslator:
     Metastores may have tables of one name in one instance of Dagster.
     """
 
+    prefix: tuple[str, ...] = ()
+
     def __init__(self, prefix: str | Sequence[str] = ()) -> None:
         self.prefix = (prefix,) if isinstance(prefix, str) else tuple(prefix)
+        for part in self.prefix:
+            if not _PREFIX.fullmatch(part):
+                raise ConfigError(
+                    f"the prefix {part!r} is to be of letters, digits, `_` and `-`, for names begin with it"
+                )
 
     def get_asset_key(self, asset: MetastoreAsset) -> AssetKey:
         """The key of an asset; `prefix/table/kind`. Distinct for all assets of all tables."""
@@ -122,7 +131,7 @@ class MetastoreTranslator:
             group_name=self.get_group_name(asset),
             kinds=self.get_kinds(asset),
             owners=self.get_owners(asset),
-            tags={**self.get_tags(asset), TABLE_TAG: ".".join([*self.prefix, asset.table.name]), **own},
+            tags={**self.get_tags(asset), TABLE_TAG: tag_of(asset.table.name, self.prefix), **own},
             metadata=self.get_metadata(asset),
             code_version=None if asset.kind == "source" else PROFILE_VERSION,
             automation_condition=self.get_automation_condition(asset),

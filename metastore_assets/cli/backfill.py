@@ -3,21 +3,23 @@
 from __future__ import annotations
 
 import sys
+from contextlib import AbstractContextManager, ExitStack
 from dataclasses import asdict
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import click
 
-from metastore_assets.cli.failures import FAILED, Invocation, raise_interrupt, report
+from metastore_assets.cli.failures import FAILED, Invocation, note, raise_interrupt, report
 from metastore_assets.cli.opening import configured
 from metastore_assets.cli.options import answering, name_argument, partitions_option
 from metastore_assets.cli.outputs import make_output
-from metastore_assets.cli.progress import watching
+from metastore_assets.cli.progress import Watcher, watching
 from metastore_assets.cli.spark import LazySpark
 
 if TYPE_CHECKING:
     from metastore_assets.config import MetastoreConfig, TableConfig
+    from metastore_assets.pipeline.backfill import Work
     from metastore_assets.pipeline.backfill_plan import BackfillPlan
 
 _STDIN = "-"
@@ -29,11 +31,9 @@ _STDIN = "-"
 @click.option("--from", "first", metavar="A", help="Partitions from this value on, by the order of values.")
 @click.option("--to", "last", metavar="B", help="Partitions up to this value, which is included.")
 @click.option("--keys-from", metavar="FILE", help="Partitions by their keys, one on each line of a file; - is stdin.")
-@click.option("--missing", "mode", flag_value="missing", help="Those that the newest version does not have.")
-@click.option("--stale", "mode", flag_value="stale", help="Those that it has and that are out of date.")
-@click.option(
-    "--all", "mode", flag_value="all", help="All, read again whatever is stored.  [default: missing and stale]"
-)
+@click.option("--missing", is_flag=True, help="Those that the newest version does not have.")
+@click.option("--stale", is_flag=True, help="Those that it has and that are out of date.")
+@click.option("--all", "every", is_flag=True, help="All, read again whatever is stored.  [default: missing and stale]")
 @click.option("--dry-run", is_flag=True, help="Only say what would be done.")
 @click.option("--yes", is_flag=True, help="Do it without asking.")
 @click.option("--via", type=click.Choice(["local", "dagster"]), default="local", help="Who does it.  [default: local]")
@@ -52,7 +52,9 @@ def backfill(
     first: str | None,
     last: str | None,
     keys_from: str | None,
-    mode: str | None,
+    missing: bool,
+    stale: bool,
+    every: bool,
     dry_run: bool,
     yes: bool,
     via: str,
@@ -68,19 +70,31 @@ def backfill(
     table. What there is to do is told by the newest version and the table; an interrupted backfill, repeated, goes on
     where it was.
     """
-    if no_publish and (mode == "all" or via == "dagster"):
-        raise click.UsageError(f"--no-publish does not go with {'--all' if mode == 'all' else '--via dagster'}")
+    if every and (missing or stale or no_publish):
+        raise click.UsageError(
+            f"--all does not go with {'--missing' if missing else '--stale' if stale else '--no-publish'}"
+        )
+    if no_publish and via == "dagster":
+        raise click.UsageError("--no-publish does not go with --via dagster")
+    if restart and not every:
+        raise click.UsageError("--restart is for --all: nothing else is done twice")
     asks = not yes and not dry_run
     if asks and (keys_from == _STDIN or not sys.stdin.isatty()):
         raise click.UsageError("nobody can be asked here: say --yes to go on without, or --dry-run")
     from metastore_assets.pipeline.backfill import BackfillResult, plan_backfill
-    from metastore_assets.pipeline.backfill_plan import Choice
+    from metastore_assets.pipeline.backfill_plan import Choice, Mode
+    from metastore_assets.pipeline.outcome import Progress
 
     config = configured(invocation)
     table = config.table(name)
     keys = None if keys_from is None else _keys(keys_from)
-    choice = Choice(mode or "outdated", partitions, keys, first, last)  # type: ignore[arg-type]
-    plan = plan_backfill(config, table, choice, publish=not no_publish, chunk=chunk, restart=restart)
+    mode: Mode = "all" if every else "outdated" if missing == stale else "missing" if missing else "stale"
+    choice = Choice(mode, partitions, keys, first, last)
+    with watching() as watcher:
+        watcher(Progress(table.name, "plan"))
+        plan = plan_backfill(config, table, choice, publish=not no_publish, chunk=chunk, restart=restart)
+    if chunk is not None and not every:
+        note("--chunk is for what --all reads again: what is missing or out of date makes one version")
     if via == "dagster" and not plan.publishes:
         raise click.UsageError(
             "--via dagster publishes, and the first version takes the whole table: choose all partitions, or leave "
@@ -113,10 +127,18 @@ def _carry_out(
     from metastore_assets.pipeline.backfill import backfill as do_backfill
 
     output, result = make_output(as_json), BackfillResult(table.name)
-    with watching() as watcher, LazySpark(config.spark, watcher) as spark:
+    with watching() as watcher, LazySpark(config.spark, watcher) as spark, ExitStack() as stack:
         try:
-            work = local_work(config, table, spark, plan, watcher)
+            if via == "dagster":
+                work = stack.enter_context(_launching(config, table, plan, watcher))
+            else:
+                work = local_work(config, table, spark, plan, watcher)
             do_backfill(config, table, plan, work, result)
+        except (KeyboardInterrupt, SystemExit):
+            watcher.hide()
+            if via == "dagster":
+                note("the run that was waited for goes on in Dagster")
+            raise
         except Exception as error:  # noqa: BLE001 (what was done until then is told all the same)
             raise_interrupt(error)
             spark.explain(error)
@@ -127,6 +149,18 @@ def _carry_out(
         watcher.hide()
     output.backfill(result.to_json())
     return 0
+
+
+def _launching(
+    config: MetastoreConfig, table: TableConfig, plan: BackfillPlan, watcher: Watcher
+) -> AbstractContextManager[Work]:
+    from metastore_assets.extras import extra
+
+    with extra("dagster", "--via dagster"):
+        from metastore_assets.assets.launch import launching
+    from metastore_assets.pipeline.planning import version_store
+
+    return launching(version_store(config, table), plan.choice.id, watcher)
 
 
 def _keys(file: str) -> tuple[str, ...]:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import sys
 import time
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from typing import TYPE_CHECKING, Protocol
 
@@ -69,6 +69,9 @@ class Line:
 
         self._console = console
         self._started = time.monotonic()
+        self._first_read: tuple[float, int] | None = None
+        self._read = 0
+        self._ends: float | None = None
         self._doing = ""
         self._widest = 0
         self._event: Event | None = None
@@ -113,14 +116,15 @@ class Line:
         from rich.text import Text
 
         tasks = self._tasks.count() if self._tasks is not None else (0, 0)
-        counted = _counted(self._event, *tasks)
+        room = self._console.width - len(self._doing) - _LEAST
+        counted = _fitting(_counted(self._event, self._seconds_left(), *tasks), room)
         seconds = int(time.monotonic() - self._started)
         elapsed = f"{seconds // 3600}:{seconds // 60 % 60:02}:{seconds % 60:02}"
         # What follows does not jump to and fro while tasks come and go.
         self._widest = max(self._widest, len(counted))
         counted = counted.ljust(self._widest)
-        if self._console.width < len(self._doing) + len(counted) + _LEAST:
-            counted = ""
+        if room < len(counted):
+            counted = counted.rstrip() if len(counted.rstrip()) <= room else ""
         room = self._console.width - len(f"* {counted} {elapsed}  ")
         name = self._event and f"{text.cut(self._event.table, max(4, room - len(self._doing) - 2))}: "
         doing = f"{name or ''}{self._doing}"
@@ -141,9 +145,28 @@ class Line:
         if doing != self._doing:
             self._widest = 0
         self._doing, self._event = doing, event
+        if event is not None and event.total_bytes:
+            self._expect(event.bytes, event.total_bytes - event.bytes)
         if self._tasks is not None:
             self._tasks.forget()
         self._live.start()
+
+    def _expect(self, read: int, left: int) -> None:
+        """So many bytes are read, and so many left: when that will be done, by how long it took so far."""
+        now = time.monotonic()
+        if self._first_read is None or read < self._read:
+            self._first_read = now, read
+        begun, before = self._first_read
+        if read > max(before, self._read):
+            self._ends = now + (now - begun) * left / (read - before)
+        self._read = read
+
+    def _seconds_left(self) -> float | None:
+        """None where it is not known, or should be over."""
+        if self._ends is None or self._event is None or not self._event.total_bytes:
+            return None
+        left = self._ends - time.monotonic()
+        return left if left > 0 else None
 
 
 @contextmanager
@@ -162,19 +185,35 @@ def watching() -> Iterator[Watcher]:
 
 
 def _stage(event: Event) -> str:
+    part = event.part and f" (chunk {event.part})"
     if event.stage == "reduce":
-        return "reducing the table" if event.done == event.total else "reducing partitions"
-    return {"plan": "planning", "profile": "profiling", "publish": "publishing"}.get(event.stage, event.stage)
+        return ("reducing the table" if event.done == event.total else "reducing partitions") + part
+    doing = {"plan": "planning", "profile": "profiling", "publish": "publishing"}.get(event.stage, event.stage)
+    return doing + part
 
 
-def _counted(event: Event | None, done: int, total: int) -> str:
+def _counted(event: Event | None, left: float | None, done: int, total: int) -> list[str]:
+    """What there is to count, the most important first."""
     if event is None:
-        return ""
+        return []
     counts = []
     if (event.total and event.stage == "profile") or event.done < event.total:
         counts.append(_of(event.done, event.total, event.unit.removesuffix("s")))
     if total:
         counts.append(_of(done, total, "task"))
+    if left is not None:
+        counts.append(f"{text.seconds(max(left, 10.0))} left")
+    if event.bytes:
+        counts.append(f"{text.size(event.bytes)} of {text.size(event.total_bytes)}")
+    if event.rows:
+        counts.append(text.plural(event.rows, "row"))
+    return counts
+
+
+def _fitting(counts: Sequence[str], room: int) -> str:
+    """As many of them as there is room for; the first one in any case."""
+    while len(counts) > 1 and len(" · ".join(counts)) > room:
+        counts = counts[:-1]
     return " · ".join(counts)
 
 
@@ -184,6 +223,8 @@ def _of(done: int, total: int, noun: str) -> str:
 
 def _share(event: Event | None, done: int, total: int) -> float:
     """How much of a stage is done, of 1; 0 where that is not known. What runs counts by its finished tasks."""
+    if event is not None and event.part and event.total_bytes:
+        return event.bytes / event.total_bytes
     if event is None or not event.total or event.stage == "reduce":
         return 0
     return (event.done + (event.running * done / total if total else 0)) / event.total

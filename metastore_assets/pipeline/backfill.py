@@ -3,18 +3,19 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING
 
 from metastore_assets.config import MetastoreConfig, TableConfig
 from metastore_assets.errors import PartitionNotFoundError, VersionNotFoundError
 from metastore_assets.formats import open_table_format
-from metastore_assets.pipeline.backfill_plan import BackfillPlan, Choice, Chunk, make_backfill_plan
+from metastore_assets.pipeline.backfill_plan import BackfillPlan, Choice, Chunk, expected_seconds, make_backfill_plan
 from metastore_assets.pipeline.engine import Engine
 from metastore_assets.pipeline.hidden_key import with_hidden_key
 from metastore_assets.pipeline.outcome import Progress
-from metastore_assets.pipeline.planning import current_plan, memory_of, version_store
+from metastore_assets.pipeline.plan import Plan
+from metastore_assets.pipeline.planning import attempt_of, current_plan, memory_of, version_store
 from metastore_assets.pipeline.profiling import profile_all, profile_error
 from metastore_assets.pipeline.reading import TaskReader
 from metastore_assets.pipeline.refresh import plan_refresh, refresh
@@ -81,14 +82,9 @@ def plan_backfill(
     plan = plan_refresh(config, table)
     versions = version_store(config, table)
     done = BackfillRecord.of(versions.objects, choice.id, plan.base).still_done(plan.base)
-    return make_backfill_plan(
-        plan,
-        choice,
-        done=() if restart else done,
-        publish=publish,
-        chunk=chunk,
-        efforts=_efforts(versions, plan.base.number if plan.base else 0),
-    )
+    efforts = _efforts(versions, plan.base.number if plan.base else 0)
+    made = make_backfill_plan(plan, choice, done=() if restart else done, publish=publish, chunk=chunk)
+    return made if not made.chunks else _without_kept(made, plan, versions, efforts)
 
 
 def backfill(
@@ -196,6 +192,18 @@ def _kept(
         raise profile_error(table, profiled.failures, len(profiled.entries))
     versions.save_pending(profiled.unsaved)
     return Done(None, len(profiled.entries), sum(entry.bytes for entry in profiled.entries))
+
+
+def _without_kept(made: BackfillPlan, plan: Plan, versions: VersionStore, efforts: Sequence[Effort]) -> BackfillPlan:
+    """The plan without what an interrupted attempt at its first chunk has read and kept."""
+    first = made.chunks[0]
+    attempt = attempt_of(versions, full=False, partitions=first.again)
+    kept = {entry.id for entry in versions.pending(attempt)} if attempt else set()
+    again = set(first.again)
+    read = [own for own in plan.snapshot.fragments if own.partition_key in again and own.id in kept]
+    left = replace(first, fragments=first.fragments - len(read), bytes=first.bytes - sum(own.bytes for own in read))
+    made = replace(made, chunks=(left, *made.chunks[1:]))
+    return replace(made, seconds=expected_seconds(efforts, made.bytes, len(made.chunks)))
 
 
 def _efforts(versions: VersionStore, newest: int) -> list[Effort]:

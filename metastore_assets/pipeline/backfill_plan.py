@@ -8,7 +8,7 @@ version has, and that are read again all the same, may come into several: each c
 from __future__ import annotations
 
 from collections.abc import Collection, Iterator, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from itertools import chain
 from typing import Literal
 
@@ -151,13 +151,12 @@ def make_backfill_plan(
     done: Collection[str] = (),
     publish: bool = True,
     chunk: int | None = None,
-    efforts: Sequence[Effort] = (),
 ) -> BackfillPlan:
     """What is to be done for a choice; `plan` is what a refresh would do that reads nothing again.
 
     `done` are partitions that need not be read again any more. A chunk of what is read again has at most `chunk`
     partitions, without it at most `CHUNK_BYTES`. Without `publish`, or before the first version where other partitions
-    lack as well, the chosen ones are read and nothing is published. `efforts` are what earlier versions took.
+    lack as well, the chosen ones are read and nothing is published.
 
     Raises what `Choice.keys_of` does.
     """
@@ -195,7 +194,7 @@ def make_backfill_plan(
         also = besides if not chunks else Group()
         chunks.append(Chunk(keys, keys, own.fragments + also.fragments, own.bytes + also.bytes))
     stale = sum(key in published for key in lacking)
-    made = BackfillPlan(
+    return BackfillPlan(
         table=plan.table,
         snapshot=plan.snapshot.id,
         version=base.number if base else 0,
@@ -208,7 +207,6 @@ def make_backfill_plan(
         besides=besides,
         done=tuple(key for key in chosen if key in done),
     )
-    return made if not chunks else _with_time(made, efforts)
 
 
 def expected_seconds(efforts: Sequence[Effort], bytes_: int, versions: int) -> float | None:
@@ -221,10 +219,6 @@ def expected_seconds(efforts: Sequence[Effort], bytes_: int, versions: int) -> f
     most = max(efforts, key=lambda own: own.bytes)
     rate = most.seconds / most.bytes if most.bytes else 0.0
     return max(rate * bytes_, versions * min(own.seconds for own in efforts))
-
-
-def _with_time(plan: BackfillPlan, efforts: Sequence[Effort]) -> BackfillPlan:
-    return replace(plan, seconds=expected_seconds(efforts, plan.bytes, len(plan.chunks)))
 
 
 def _is_meant(mode: Mode, is_published: bool) -> bool:

@@ -65,5 +65,10 @@ def _compacted(store: ObjectStore, lists: Lists) -> Lists:
 
 def _with(store: ObjectStore, latest: Version, lists: Lists) -> Version:
     return replace(
-        latest, lists=write_lists(store, lists), number=latest.number + 1, published_at=datetime.now(UTC), released=None
+        latest,
+        lists=write_lists(store, lists),
+        number=latest.number + 1,
+        published_at=datetime.now(UTC),
+        released=None,
+        effort=None,
     )

@@ -17,6 +17,7 @@ from metastore_assets.lists import read_lists, rewritten, write_lists
 from metastore_assets.pipeline.engine import Engine
 from metastore_assets.pipeline.index import table_index
 from metastore_assets.pipeline.rewriting import gathered
+from metastore_assets.store.backfills import FOLDER as BACKFILLS
 from metastore_assets.store.document import stored_entries
 from metastore_assets.store.manifest import Version
 from metastore_assets.store.pending import clear_pending, list_pending, read_pending, remove_cleared
@@ -49,7 +50,7 @@ def purge(engine: Engine, versions: VersionStore, before: int, now: datetime | N
     The newest version is published once more, from files that hold nothing but what it tells; where it is `before`
     itself, it goes too. Of others from there on stays what they tell of partitions and the table, lists with all that
     came and went since they were written; of profiles of fragments only what the newest one needs to be planned from.
-    What planning learnt goes too, and out of the history what it tells of values.
+    What planning learnt goes too, what unfinished backfills have done, and out of the history what it tells of values.
 
     Raises VersionNotFoundError when there is no version from `before` on, VersionConflictError when others publish
     all the time; StoreError when a version cannot be read, and then nothing has been removed.
@@ -81,6 +82,8 @@ def purge(engine: Engine, versions: VersionStore, before: int, now: datetime | N
     objects.delete(gone)
     clear_pending(objects, stale)
     remove_cleared(objects, list_pending(objects), stale)
+    # Keys of partitions are values, too; without its record an unfinished backfill does all again.
+    objects.delete([info.path for info in objects.list(BACKFILLS)])
     left = versions.expire(len(numbers), _RUNNING, now)
     return Purged(
         len(outdated),
@@ -116,6 +119,7 @@ def _publish_without_former(engine: Engine, versions: VersionStore, before: int)
             nodes=nodes,
             memory={},
             released=None,
+            effort=None,
         )
         try:
             # Without a base all entries are written whole: files of the version before would tell of what went.

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from contextlib import AbstractContextManager
 from dataclasses import dataclass
 from datetime import datetime
@@ -38,6 +38,16 @@ class Output(Protocol):
     def close(self) -> None: ...
 
 
+@dataclass(frozen=True)
+class Input:
+    """An object to be read."""
+
+    file: pa.NativeFile
+    fetch: Callable[[Sequence[tuple[int, int]]], None] | None = None
+    """Fetches ranges, each from a byte up to but without another, in which the next reads are: in few requests, where
+    one costs more than to read. None where a read is no request."""
+
+
 class Backend(Protocol):
     """Paths are relative to the root, checked by the caller. Every failure is a StoreError that names the URI."""
 
@@ -62,7 +72,7 @@ class Backend(Protocol):
     def delete(self, paths: Sequence[str]) -> None:
         """Remove objects; one that is not there is no error."""
 
-    def open_input(self, path: str) -> pa.NativeFile:
+    def open_input(self, path: str) -> Input:
         """The object for ranged reads. Raises ObjectNotFoundError."""
 
     def create_output(self, path: str) -> AbstractContextManager[Output]:

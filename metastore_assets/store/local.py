@@ -20,7 +20,7 @@ from typing import Any
 import pyarrow as pa
 
 from metastore_assets.errors import ObjectExistsError, ObjectNotFoundError, StoreError
-from metastore_assets.store.backend import ObjectInfo, Output
+from metastore_assets.store.backend import Input, ObjectInfo, Output
 from metastore_assets.traffic import counted_input, note_read, note_written
 
 _UNFINISHED = re.compile(r"\.[0-9a-f]{32}\.tmp")
@@ -102,10 +102,10 @@ class LocalFiles:
             with self._explained("delete", full), suppress(FileNotFoundError):
                 os.unlink(full)
 
-    def open_input(self, path: str) -> pa.NativeFile:
+    def open_input(self, path: str) -> Input:
         full = self._full(path)
         with self._explained("read", full):
-            return counted_input(pa.OSFile(full, "r"), full)
+            return Input(counted_input(pa.OSFile(full, "r"), full))
 
     @contextmanager
     def create_output(self, path: str) -> Iterator[Output]:

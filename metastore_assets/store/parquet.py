@@ -5,13 +5,13 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass, field
-from typing import Any
 
 import pyarrow as pa
 import pyarrow.parquet as pq
 
 from metastore_assets.errors import CorruptionError, StoreError
-from metastore_assets.store.backend import Output
+from metastore_assets.store.ahead import chunk_ranges
+from metastore_assets.store.backend import Input, Output
 
 ROW_GROUP_ROWS = 131_072
 """Most rows in one row group."""
@@ -97,27 +97,47 @@ def parquet_writer(
 
 
 class _ParquetReader(pq.ParquetFile):  # type: ignore[misc]
-    """Names the object when one of its row groups is damaged, whoever reads it."""
+    """Names the object when one of its row groups is damaged, whoever reads it.
 
-    def __init__(self, source: pa.NativeFile, uri: str, remote: bool, metadata: pq.FileMetaData | None) -> None:
-        super().__init__(source, metadata=metadata, pre_buffer=remote, page_checksum_verification=True)
+    Reads in the thread that asks: see `store.ahead`.
+    """
+
+    def __init__(self, source: Input, uri: str, metadata: pq.FileMetaData | None) -> None:
+        super().__init__(source.file, metadata=metadata, pre_buffer=False, page_checksum_verification=True)
         self._uri = uri
+        self._fetch = source.fetch
 
-    def read_row_group(self, *arguments: Any, **options: Any) -> pa.Table:
+    def read(self, columns: Sequence[str] | None = None) -> pa.Table:
+        self._ahead(range(self.num_row_groups), columns)
+        return super().read(columns, use_threads=False)
+
+    def read_row_group(self, i: int, columns: Sequence[str] | None = None) -> pa.Table:
         with parquet_errors(self._uri):
-            return super().read_row_group(*arguments, **options)
+            self._ahead([i], columns)
+            return super().read_row_group(i, columns, use_threads=False)
 
-    def read_row_groups(self, *arguments: Any, **options: Any) -> pa.Table:
+    def read_row_groups(self, row_groups: Sequence[int], columns: Sequence[str] | None = None) -> pa.Table:
         with parquet_errors(self._uri):
-            return super().read_row_groups(*arguments, **options)
+            self._ahead(row_groups, columns)
+            return super().read_row_groups(row_groups, columns, use_threads=False)
+
+    def iter_batches(
+        self, batch_size: int, row_groups: Sequence[int], columns: Sequence[str] | None = None
+    ) -> Iterator[pa.RecordBatch]:
+        """Batches of rows of one row group each, of which one is held at a time."""
+        for group in row_groups:
+            self._ahead([group], columns)
+            yield from super().iter_batches(batch_size, [group], columns, use_threads=False)
+
+    def _ahead(self, row_groups: Sequence[int], columns: Sequence[str] | None) -> None:
+        if self._fetch is not None:
+            self._fetch(chunk_ranges(self.metadata, row_groups, None if columns is None else frozenset(columns)))
 
 
-def open_parquet(
-    source: pa.NativeFile, uri: str, remote: bool, metadata: pq.FileMetaData | None = None
-) -> pq.ParquetFile:
+def open_parquet(source: Input, uri: str, metadata: pq.FileMetaData | None = None) -> pq.ParquetFile:
     """Open Parquet for ranged reads. Raises CorruptionError when it is not Parquet or is cut short."""
     with parquet_errors(uri):
-        return _ParquetReader(source, uri, remote, metadata)
+        return _ParquetReader(source, uri, metadata)
 
 
 @contextmanager

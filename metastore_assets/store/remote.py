@@ -18,7 +18,8 @@ from obstore.store import from_url
 from metastore_assets.errors import ObjectExistsError, ObjectNotFoundError, StoreError
 from metastore_assets.ranges import RangedFile
 from metastore_assets.storage_options import obstore_arguments
-from metastore_assets.store.backend import ObjectInfo, Output
+from metastore_assets.store.ahead import FetchedRanges
+from metastore_assets.store.backend import Input, ObjectInfo, Output
 from metastore_assets.traffic import note_read, note_written, reading
 
 _TAIL = 1 << 16
@@ -85,8 +86,9 @@ class RemoteObjects:
                 # S3 does not mind; others stop at the first that is missing, so go one by one.
                 self._delete_each(batch)
 
-    def open_input(self, path: str) -> pa.NativeFile:
-        return pa.PythonFile(_RangedInput(self, path), mode="r")
+    def open_input(self, path: str) -> Input:
+        opened = _RangedInput(self, path)
+        return Input(pa.PythonFile(opened, mode="r"), opened.fetched.fetch)
 
     @contextmanager
     def create_output(self, path: str) -> Iterator[Output]:
@@ -148,8 +150,13 @@ class _RangedInput(RangedFile):
         self._note(len(self._tail))
         self._objects = objects
         self._path = path
+        self.fetched = FetchedRanges(self._range)
 
     def fetch(self, start: int, end: int) -> bytes:
+        fetched = self.fetched.find(start, end)
+        return self._range(start, end) if fetched is None else fetched
+
+    def _range(self, start: int, end: int) -> bytes:
         tail_start = self.size - len(self._tail)
         if start >= tail_start:
             return self._tail[start - tail_start : end - tail_start]

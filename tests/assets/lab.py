@@ -3,11 +3,12 @@
 import os
 import random
 import runpy
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
+from typing import Any
 from unittest.mock import patch
 
 import pyarrow as pa
@@ -157,11 +158,11 @@ class Lab:
 
 
 @contextmanager
-def lab_in(folder: Path) -> Iterator["Lab"]:
+def lab_in(folder: Path, settings: Mapping[str, Any] = SETTINGS) -> Iterator["Lab"]:
     """A lab with three days in each table and a Dagster instance of its own."""
     (folder / "home").mkdir()
     (folder / "metastore.yaml").write_text(CONFIG, encoding="utf-8")
-    with DagsterInstance.local_temp(str(folder / "home"), overrides=SETTINGS) as instance:
+    with DagsterInstance.local_temp(str(folder / "home"), overrides=settings) as instance:
         lab = Lab(folder, instance)
         lab.append(1, 2, 3)
         for day in (1, 2, 3):

@@ -7,18 +7,28 @@ from pathlib import Path
 import pyarrow as pa
 import pytest
 from dagster import (
+    AllPartitionMapping,
     AssetExecutionContext,
     AssetKey,
     AssetMaterialization,
+    AssetRecordsFilter,
     AssetsDefinition,
     AutomationCondition,
     DagsterInstance,
     DailyPartitionsDefinition,
+    DefaultSensorStatus,
     Definitions,
     EnvVar,
     ExecuteInProcessResult,
     MaterializeResult,
+    MonthlyPartitionsDefinition,
+    MultiPartitionsDefinition,
+    PartitionMapping,
+    PartitionsDefinition,
+    StaticPartitionsDefinition,
     TableSchema,
+    TimeWindowPartitionMapping,
+    TimeWindowPartitionsDefinition,
     asset,
     build_sensor_context,
 )
@@ -197,6 +207,33 @@ def test_a_key_that_no_partition_has_is_said(tmp_path: Path, instance: DagsterIn
     assert open_table(str(tmp_path / "metastore"), "sales").version.row_count == 2
 
 
+def test_of_two_dimensions(tmp_path: Path, instance: DagsterInstance) -> None:
+    """A partition of the table is one of a day and a country; Dagster knows it by both."""
+    both = MultiPartitionsDefinition({"day": DAYS, "land": StaticPartitionsDefinition(["FR", "DE"])})
+
+    class ByBoth(MetastoreTranslator):
+        def get_partitions(self, table: TableConfig) -> TablePartitions:
+            return TablePartitions(both)
+
+    days = ["2024-01-01", "2024-01-02", "2024-01-02"]
+    rows = pa.table({"land": ["FR", "FR", "DE"], "day": days, "amount": [1, 2, 3]})
+    write_deltalake(tmp_path / "sales", rows, partition_by=["land", "day"])
+    definitions = build_metastore_definitions(config(tmp_path), translator=ByBoth())
+    result = commit(definitions, instance)
+    assert told(instance, result, PARTITIONS) == {"2024-01-01|FR": 1, "2024-01-02|FR": 1, "2024-01-02|DE": 1}
+    assert instance.get_materialized_partitions(PARTITIONS) == set(told(instance, result, PARTITIONS))
+    (event,) = instance.fetch_materializations(
+        AssetRecordsFilter(PARTITIONS, asset_partitions=["2024-01-01|FR"]), limit=2
+    ).records
+    assert event.asset_materialization is not None
+    assert event.asset_materialization.tags is not None
+    assert event.asset_materialization.tags["dagster/partition/land"] == "FR"
+    result = materialize(definitions, instance, PARTITIONS, partition="2024-01-02|DE")
+    assert told(instance, result, PARTITIONS) == {"2024-01-02|DE": 1}
+    result = materialize(definitions, instance, PARTITIONS, partition="2024-01-01|DE")
+    assert told(instance, result, PARTITIONS) == {"2024-01-01|DE": 0}
+
+
 class House(MetastoreTranslator):
     """What a project says of all its assets."""
 
@@ -257,6 +294,36 @@ def pools(definitions: Definitions) -> set[str]:
     }
 
 
+@pytest.mark.parametrize("own", [None, TablePartitions(DAYS)], ids=["keys of the table", "days"])
+@pytest.mark.parametrize(
+    "above",
+    [None, DAYS, MonthlyPartitionsDefinition("2024-01-01"), StaticPartitionsDefinition(["a", "b"])],
+    ids=["none", "days", "months", "names"],
+)
+def test_the_asset_above_has_any_partitions(
+    tmp_path: Path, above: PartitionsDefinition | None, own: TablePartitions | None
+) -> None:
+    """Or none; names and times say what follows from what, or the translator does."""
+
+    class Ours(ByDay):
+        def get_partitions(self, table: TableConfig) -> TablePartitions | None:
+            return own
+
+        def get_partition_mapping(self, table: TableConfig) -> PartitionMapping | None:
+            return AllPartitionMapping() if isinstance(above, StaticPartitionsDefinition) else None
+
+    @asset(key=RAW, partitions_def=above)
+    def sales() -> None: ...
+
+    definitions = Definitions.merge(
+        Definitions(assets=[sales]), build_metastore_definitions(config(tmp_path), translator=Ours())
+    )
+    Definitions.validate_loadable(definitions)
+    mapping = definitions.resolve_asset_graph().get_partition_mapping(PARTITIONS, RAW)
+    by_time = isinstance(above, TimeWindowPartitionsDefinition) and own is not None
+    assert isinstance(mapping, TimeWindowPartitionMapping if by_time else AllPartitionMapping)
+
+
 def test_the_parts_are_the_whole(tmp_path: Path) -> None:
     """Assets and sensors one by one are what all definitions are; of some tables only, what is named."""
     two = config(tmp_path)
@@ -265,12 +332,26 @@ def test_the_parts_are_the_whole(tmp_path: Path) -> None:
         assets=build_metastore_assets(two, tables=["sales"]), sensors=[build_commit_sensor("sales", two)]
     ).get_repository_def()
     whole = build_metastore_definitions(two, tables=["sales"]).get_repository_def()
+    stopped = build_commit_sensor("sales", two, default_status=DefaultSensorStatus.STOPPED)
+    assert (stopped.default_status, stopped.name) == (DefaultSensorStatus.STOPPED, "sales_commits")
     assert parts.asset_graph.get_all_asset_keys() == whole.asset_graph.get_all_asset_keys()
     assert [sensor.name for sensor in parts.sensor_defs] == [sensor.name for sensor in whole.sensor_defs]
     assert parts.has_job("sales_refresh")
     assert whole.has_job("sales_refresh")
     with pytest.raises(ConfigError, match="no table named 'sails'"):
         build_metastore_assets(two, tables=["sails"])
+
+
+def test_long_names_are_no_problem(tmp_path: Path) -> None:
+    """Though a tag of Dagster has 63 characters at most; and a prefix that names cannot have is refused."""
+    names = ["a" * 99 + "b", "a" * 99 + "c"]
+    tables = [TableConfig(name=name, uri="u") for name in names]
+    graph = build_metastore_definitions(MetastoreConfig(root=str(tmp_path), tables=tables)).resolve_asset_graph()
+    tags = {graph.get(AssetKey([name, "statistics"])).tags["metastore/table"] for name in names}
+    assert len(tags) == 2
+    for prefix in ("eu/west", "", "über", "a.b"):
+        with pytest.raises(ConfigError, match="is to be of letters"):
+            MetastoreTranslator(prefix)
 
 
 def test_two_assets_of_a_table_need_two_keys(tmp_path: Path) -> None:

@@ -5,17 +5,21 @@ import sys
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+import pyarrow as pa
 import pytest
 from dagster import EnvVar
 from dagster_aws.s3 import S3Resource
 from dagster_pyspark import LazyPySparkResource, PySparkResource
+from pyiceberg.catalog.glue import GlueCatalog
 
-from metastore_assets.config import MetastoreConfig, TableConfig
+from metastore_assets.config import CatalogConfig, MetastoreConfig, TableConfig
 from metastore_assets.errors import ConfigError, MetastoreError
+from metastore_assets.formats import open_table_format
 from metastore_assets.messages import without_secrets
 from metastore_assets.resources.configuration import Configuration, versions_of
 from metastore_assets.resources.s3 import s3_options, with_credentials
 from metastore_assets.resources.spark import running_spark
+from tests.store.conftest import s3_endpoint as s3_endpoint
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -127,6 +131,51 @@ def test_s3_is_reached_as_the_resource_says(monkeypatch: pytest.MonkeyPatch) -> 
     assert local == {}
     assert "hush" not in without_secrets("signed with 'hush, resource'")
     assert "hush" not in str(MetastoreError("signed with hush, resource"))
+
+
+@pytest.mark.s3
+def test_a_glue_catalog_is_asked_as_the_resource_says(
+    tmp_path: Path, s3_endpoint: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """And the files of its tables are read so; credentials that a catalog has itself are left alone."""
+    for name in ("AWS_ACCESS_KEY_ID", "AWS_SECRET_ACCESS_KEY", "AWS_DEFAULT_REGION", "AWS_REGION", "AWS_PROFILE"):
+        monkeypatch.delenv(name, raising=False)
+    access = {"access-key-id": "key-of-glue", "secret-access-key": "not-a-secret", "region": "us-east-1"}
+    catalog = GlueCatalog("lake", **{"glue.endpoint": s3_endpoint, **{f"glue.{k}": v for k, v in access.items()}})
+    catalog.create_namespace_if_not_exists("shop")
+    rows = pa.table({"id": pa.array([1, 2], pa.int64())})
+    catalog.create_table("shop.sales", rows.schema, location=f"file://{tmp_path}/sales").append(rows)
+    told = {"glue.endpoint": s3_endpoint}
+    config = MetastoreConfig.model_validate(
+        {
+            "root": str(tmp_path / "root"),
+            "catalogs": {
+                "lake": {"type": "glue", **told},
+                "own": {"type": "glue", **told, "glue.access-key-id": "own", "s3.session-token": "vended"},
+            },
+            "tables": [
+                {"name": "sales", "catalog": "lake", "identifier": "shop.sales"},
+                {"name": "other", "catalog": "own", "identifier": "shop.sales"},
+            ],
+        }
+    ).resolved({})
+    s3 = S3Resource(
+        aws_access_key_id="key-of-glue",
+        aws_secret_access_key="not-a-secret",
+        region_name="us-east-1",
+        endpoint_url=s3_endpoint,
+    )
+    sales, other = with_credentials(config, s3).tables
+    assert isinstance(sales.catalog, CatalogConfig)
+    assert isinstance(other.catalog, CatalogConfig)
+    assert sales.catalog.properties == {
+        **told,
+        **{f"glue.{name}": value for name, value in access.items()},
+        **{f"s3.{name}": value for name, value in access.items()},
+        "s3.endpoint": s3_endpoint,
+    }
+    assert other.catalog.properties == config.catalogs["own"].properties
+    assert len(open_table_format(sales).snapshot().fragments) == 1
 
 
 def test_s3_with_a_profile_or_none(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -1,5 +1,7 @@
 """One commit is one run, which publishes one version and tells Dagster of exactly what changed."""
 
+from collections.abc import Iterable
+from itertools import islice
 from pathlib import Path
 from shutil import rmtree
 from typing import TYPE_CHECKING, Any
@@ -20,7 +22,7 @@ from dagster._core.loader import LoadingContextForTest
 from deltalake import write_deltalake
 
 from metastore_assets.assets import run
-from metastore_assets.assets.events import store_materialization
+from metastore_assets.assets.events import store_materializations
 from metastore_assets.config import load_config
 from metastore_assets.pipeline.refresh import refresh
 from metastore_assets.pipeline.signatures import PROFILE_VERSION
@@ -228,18 +230,15 @@ def test_a_run_that_died_before_it_told_everything_is_made_up_for(lab: Lab) -> N
 
 def test_a_report_that_was_cut_goes_on(lab: Lab, monkeypatch: pytest.MonkeyPatch) -> None:
     """The run died with two of four partitions told: the next tells the others, and the table."""
-    stored: list[AssetMaterialization] = []
 
-    def dying(instance: DagsterInstance, by: DagsterRun, event: AssetMaterialization) -> None:
-        if len(stored) == 2:
-            raise KeyboardInterrupt
-        stored.append(event)
-        store_materialization(instance, by, event)
+    def dying(instance: DagsterInstance, by: DagsterRun, events: Iterable[AssetMaterialization]) -> None:
+        store_materializations(instance, by, islice(events, 2))
+        raise KeyboardInterrupt
 
     lab.append(4)
     (request,) = lab.tick("sales").run_requests or []
     with monkeypatch.context() as patched:
-        patched.setattr(run, "store_materialization", dying)
+        patched.setattr(run, "store_materializations", dying)
         with pytest.raises(KeyboardInterrupt):
             lab.run("sales", request)
     assert lab.told(lab.refresh("sales")) == all_of(3, 4)

@@ -15,7 +15,7 @@ from deltalake import write_deltalake
 
 from metastore_assets import MetastoreConfig, TableConfig, build_metastore_definitions, fetch_column_statistics
 from tests.assets.test_project import STATISTICS, attached, commit, told
-from tests.cli.support import execute
+from tests.cli.support import run
 from tests.store.conftest import s3_endpoint as s3_endpoint
 from tests.store.conftest import s3_options as s3_options
 
@@ -124,12 +124,13 @@ tables: [{{name: sales, uri: "{lake}/sales", storage_options: *access}}]
     file = tmp_path / "metastore.yaml"
     file.write_text(text.format(lake=lake, endpoint=s3_endpoint), encoding="utf-8")
     done = [
-        execute(*arguments.split(), folder=tmp_path)
+        run(*arguments.split(), config=file)
         for arguments in ("refresh sales --dry-run --json", "refresh sales --json", "show sales")
     ]
-    assert [one.returncode for one in done] == [0, 0, 0], done
+    assert [one.exit_code for one in done] == [0, 0, 0], done
     assert "3 rows" in done[-1].stdout
     file.write_text(text.format(lake=lake, endpoint=f"http://127.0.0.1:{closed_port()}"), encoding="utf-8")
-    failed = execute("--debug", "refresh", "sales", folder=tmp_path)
-    assert failed.returncode == 1
+    failed = run("--debug", "refresh", "sales", config=file)
+    assert failed.exit_code == 1
+    assert "Traceback" in failed.stderr
     assert_nothing_told(*(text for one in (*done, failed) for text in (one.stdout, one.stderr)))

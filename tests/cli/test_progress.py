@@ -30,6 +30,8 @@ EVENTS = [
     Progress("t", "reduce", 0, 20_000, "partitions", 20_000),
     Progress("t", "reduce", 20_000, 20_000, "partitions"),
     Progress("t", "publish"),
+    Progress("t", "profile", 40, 100, "fragments", 4, 12_345, 10**9, 4 * 10**9, "2 of 5"),
+    Progress("t", "run 01234567 of Dagster is started", part="12 of 15"),
 ]
 
 
@@ -54,7 +56,7 @@ def test_it_fits_the_terminal(width: int, name: str) -> None:
 
 
 def test_what_is_told() -> None:
-    plan, first, last, done, partitions, table, publish = (frame(event, 80) for event in EVENTS)
+    plan, first, last, done, partitions, table, publish, *_ = (frame(event, 80) for event in EVENTS)
     assert "t: planning" in plan
     assert "t: profiling" in first
     assert "0 of 100 fragments" in first
@@ -66,6 +68,31 @@ def test_what_is_told() -> None:
     assert "t: publishing" in publish
     # A name too long to show does not push out what is done.
     assert "…: reducing the table" in frame(Progress("a_name" * 20, "reduce", 2, 2, "partitions"), 60)
+
+
+def test_how_much_is_read_and_left(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Of the whole of a work in chunks, as far as there is room; what is left follows from what was read so far."""
+    wide, narrow = (frame(EVENTS[7], width) for width in (160, 80))
+    assert "t: profiling (chunk 2 of 5)" in wide
+    assert "40 of 100 fragments · 1 GB of 4 GB · 12,345 rows" in wide
+    assert "40 of 100" in narrow
+    assert "rows" not in narrow
+    assert "t: run 01234567 of Dagster is started (chunk 12 of 15)" in frame(EVENTS[8], 100)
+    console = Console(file=io.StringIO(), width=160, color_system=None)
+    now = 1000.0
+    monkeypatch.setattr(time, "monotonic", lambda: now)
+    line = Line(console)
+    line(replace(EVENTS[7], bytes=0, table="another"))
+    line(EVENTS[7])
+    line(replace(EVENTS[7], bytes=0))
+    now += 60
+    line(EVENTS[7])
+    now += 30
+    line(replace(EVENTS[7], running=3))
+    line.hide()
+    written = io.StringIO()
+    Console(file=written, width=160, color_system=None).print(line.drawn())
+    assert "2.5 min left" in written.getvalue()
 
 
 def test_nobody_is_told_without_a_terminal() -> None:

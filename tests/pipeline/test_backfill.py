@@ -20,6 +20,7 @@ from metastore_assets.pipeline.outcome import Progress
 from metastore_assets.pipeline.refresh import refresh
 from metastore_assets.store.manifest import Effort
 from metastore_assets.store.objects import ObjectStore
+from metastore_assets.store.versions import VersionStore
 from tests.pipeline.support import Lake, assert_same, everything, latest
 from tests.pipeline.test_engine import no_spark
 
@@ -71,8 +72,10 @@ def paths(lake: Lake, folder: str) -> list[str]:
 
 @pytest.fixture
 def lake(tmp_path: Path) -> Lake:
-    """Twelve partitions of one small file each, never read."""
-    made = Lake(tmp_path)
+    """Twelve partitions of one small file each, never read; little is kept of them, for here it is which are read."""
+    made = Lake(
+        tmp_path, options={"columns": {"default": {"frequencies": "off", "histogram": "off", "quantiles": "off"}}}
+    )
     for partition in range(1, 13):
         made.append(partition, 8)
     return made
@@ -153,7 +156,8 @@ def test_partitions_that_are_gone_are_a_version(lake: Lake) -> None:
 
 
 def test_all_in_chunks(lake: Lake, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Each chunk is a version, by number of partitions or by bytes; each partition is read once."""
+    """Each chunk is a version, by number of partitions or by bytes; each partition is read once. What is told of it on
+    the way is of the whole: bytes and rows rise over all chunks, to what there is of both."""
     fill(lake, Choice())
     assert [len(chunk.keys) for chunk in plan_of(lake, Choice("all"), chunk=5).chunks] == [5, 5, 2]
     assert [len(chunk.keys) for chunk in plan_of(lake, Choice("all")).chunks] == [12]
@@ -161,8 +165,14 @@ def test_all_in_chunks(lake: Lake, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(backfill_plan, "CHUNK_BYTES", size // 3 + 1)
     assert [len(chunk.keys) for chunk in plan_of(lake, Choice("all")).chunks] == [4, 4, 4]
     before = everything(config_of(lake))
-    done = fill(lake, Choice("all"))
+    events: list[Progress] = []
+    done = fill(lake, Choice("all"), events.append)
     assert (done.versions, done.chunks, done.partitions, done.fragments) == ([2, 3, 4], 3, 12, 12)
+    read = [event for event in events if event.stage == "profile"]
+    assert [event.bytes for event in read] == sorted(event.bytes for event in read)
+    assert [event.rows for event in read] == sorted(event.rows for event in read)
+    assert (read[-1].bytes, read[-1].rows, {event.total_bytes for event in read}) == (size, 96, {size})
+    assert list(dict.fromkeys(event.part for event in events)) == ["1 of 3", "2 of 3", "3 of 3"]
     assert_same(everything(config_of(lake)), before)
     assert [entry.version for entry in latest(config_of(lake)).partitions].count(1) == 0
 
@@ -177,8 +187,6 @@ def test_all_of_what_is_out_of_date_is_one_version(lake: Lake) -> None:
     assert plan.chunks[0].keys == (key(2), key(4), key(30))
     assert plan.chunks[0].again == (key(2), key(4))
     assert [chunk.fragments for chunk in plan.chunks] == [5, 4, 4, 2]
-    done = fill(lake, Choice("all"), chunk=4)
-    assert (done.versions, done.fragments) == ([2, 3, 4, 5], 15)
 
 
 @pytest.mark.parametrize("event", [8, *(pytest.param(event, marks=pytest.mark.long) for event in (1, 3, 13, 20, 27))])
@@ -194,10 +202,9 @@ def test_interrupted_and_repeated(lake: Lake, event: int) -> None:
     assert stopped.partitions + rest.partitions == 12
     assert 12 - 3 <= stopped.fragments + rest.fragments <= 12
     assert paths(lake, "backfills") == []
-    again = fill(lake, Choice("all"), chunk=3)
-    assert again.fragments == 12
 
 
+@pytest.mark.long
 def test_what_is_read_of_a_chunk_is_not_read_again(lake: Lake) -> None:
     """Interrupted between reading and publishing, by the name of the attempt; another request has nothing of it."""
     fill(lake, Choice())
@@ -208,9 +215,11 @@ def test_what_is_read_of_a_chunk_is_not_read_again(lake: Lake) -> None:
     other = fill(lake, Choice("all", first="1", last="3"))
     assert other.fragments == 3
     assert fill_until(lake, Choice("all"), reduces) is not None
+    assert plan_of(lake, Choice("all")).fragments == 0
     assert fill(lake, Choice("all")).fragments == 0
 
 
+@pytest.mark.long
 def test_another_choice_does_not_go_on(lake: Lake) -> None:
     """Nor does one that starts anew; the interrupted one goes on all the same."""
     fill(lake, Choice())
@@ -242,6 +251,7 @@ def test_partitions_dropped_meanwhile_are_left_out(lake: Lake) -> None:
     assert done.fragments == 12  # eleven again, and the one that came
 
 
+@pytest.mark.long
 def test_a_file_that_cannot_be_read_stops_it(lake: Lake) -> None:
     """The chunks before are versions, and stay; once it is mended, the rest is read."""
     fill(lake, Choice())
@@ -285,19 +295,6 @@ def test_time_expected() -> None:
     assert expected_seconds(efforts, 0, 3) == 6.0
 
 
-def test_progress_tells_of_the_whole(lake: Lake) -> None:
-    """Bytes and rows rise over all chunks, to what there is of both."""
-    fill(lake, Choice())
-    events: list[Progress] = []
-    fill(lake, Choice("all"), events.append, chunk=5)
-    size = sum(path.stat().st_size for path in lake.files())
-    read = [event for event in events if event.stage == "profile"]
-    assert [event.bytes for event in read] == sorted(event.bytes for event in read)
-    assert [event.rows for event in read] == sorted(event.rows for event in read)
-    assert (read[-1].bytes, read[-1].rows, {event.total_bytes for event in read}) == (size, 96, {size})
-    assert list(dict.fromkeys(event.part for event in events)) == ["1 of 3", "2 of 3", "3 of 3"]
-
-
 def test_an_interrupted_full_refresh_goes_on(lake: Lake) -> None:
     """What it has read is not read again; but where what it kept is damaged, the next one reads all."""
     config = config_of(lake)
@@ -307,28 +304,52 @@ def test_an_interrupted_full_refresh_goes_on(lake: Lake) -> None:
         if event.stage == "reduce":
             raise Interrupted
 
-    for _ in range(2):
-        with pytest.raises(Interrupted):
-            refresh(config, lake.table, no_spark, full=True, progress=interrupt)
+    with pytest.raises(Interrupted):
+        refresh(config, lake.table, no_spark, full=True, progress=interrupt)
     assert refresh(config, lake.table, no_spark, full=True).fragments_profiled == 0
     assert refresh(config, lake.table, no_spark, full=True).fragments_profiled == 12
 
     with pytest.raises(Interrupted):
         refresh(config, lake.table, no_spark, full=True, progress=interrupt)
-    named = {path for entry in latest(config).fragments for path in entry.files.paths()}
-    for path in (lake.folder / "root" / "t").rglob("*.parquet"):
-        own = path.relative_to(lake.folder / "root" / "t").as_posix()
-        if own not in named and not own.startswith(("entries/", "pending/", "partitions/", "table/", "lists/")):
-            path.write_bytes(path.read_bytes()[: path.stat().st_size // 2])
+    store = VersionStore(ObjectStore(config.root), "t")
+    for path in {path for entry in store.pending() for path in entry.files.paths()}:
+        file = Path(store.objects.uri(path))
+        file.write_bytes(file.read_bytes()[: file.stat().st_size // 2])
     with pytest.raises(CorruptionError):
         refresh(config, lake.table, no_spark, full=True)
     assert refresh(config, lake.table, no_spark, full=True).fragments_profiled == 12
 
 
+@pytest.mark.s3
+@pytest.mark.long
+def test_interrupted_on_an_object_store(lake: Lake, s3_options: dict[str, str]) -> None:
+    """The record and what attempts keep are objects like others."""
+    config = config_of(lake).model_copy(update={"root": "s3://metastore/backfills", "storage_options": s3_options})
+
+    def fill_there(interrupt: Callable[[Progress], None] = lambda event: None) -> BackfillResult:
+        plan = plan_backfill(config, lake.table, Choice("all"), chunk=5)
+        backfill(config, lake.table, plan, local_work(config, lake.table, no_spark, plan, interrupt), result)
+        return result
+
+    def interrupt(event: Progress) -> None:
+        if event.part == "2 of 3" and event.stage == "reduce":
+            raise Interrupted
+
+    refresh(config, lake.table, no_spark)
+    result = BackfillResult("t")
+    with pytest.raises(Interrupted):
+        fill_there(interrupt)
+    assert (result.versions, result.partitions, result.done) == ([2], 5, False)
+    result = BackfillResult("t")
+    assert fill_there().versions == [3, 4]
+    assert (result.partitions, result.fragments) == (7, 2)
+    assert ObjectStore(config.root, config.storage_options).child("t").list("backfills") == []
+
+
 # An example takes seconds: to make a failing one smaller would take minutes.
 @pytest.mark.long
 @settings(
-    max_examples=10,
+    max_examples=25,
     phases=(Phase.explicit, Phase.reuse, Phase.generate),
     suppress_health_check=[HealthCheck.function_scoped_fixture],
 )

@@ -17,6 +17,7 @@ from metastore_assets.pipeline.engine import Engine
 from metastore_assets.pipeline.purge import Purged
 from metastore_assets.pipeline.purge import purge as purge_with
 from metastore_assets.pipeline.refresh import refresh
+from metastore_assets.store.backfills import BackfillRecord
 from metastore_assets.store.manifest import FragmentEntry, ProfileFiles
 from metastore_assets.store.objects import ObjectStore
 from metastore_assets.store.versions import VersionStore
@@ -114,7 +115,9 @@ def test_profiles_of_running_refreshes_stay_for_a_day(spark: SparkSession, lake:
     store.objects.write("fragments/pending.states.parquet", b"x")
     files = ProfileFiles("", "", (), "fragments/pending.states.parquet")
     store.save_pending([FragmentEntry("f", "part=1", "file", 1, 1, "layout", (), files)])
+    BackfillRecord(store.objects, "request").add(["part=1"], 1)
     assert purge(versions(lake), 1).unfinished == 1
+    assert not store.objects.list("backfills"), "keys of partitions are values, too"
     assert store.objects.info(files.states) is not None
     later = datetime.now(UTC) + timedelta(days=2)
     assert purge(versions(lake), 1, later).unfinished == 0

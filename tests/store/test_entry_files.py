@@ -163,7 +163,7 @@ def test_a_partition_among_many_is_found_by_reading_its_row_group(
     monkeypatch.setattr(
         pq.ParquetFile,
         "read_row_groups",
-        lambda self, wanted, **how: read.extend(wanted) or groups(self, wanted, **how),
+        lambda self, wanted, *how, **more: read.extend(wanted) or groups(self, wanted, *how, **more),
     )
     for key in ("day=00000", "day=12345", "day=19999"):
         entry = found.find(key)

@@ -195,7 +195,7 @@ def _parquet_actions(location: Location, path: str, with_statistics: bool) -> It
 def _parquet_rows(location: Location, path: str, with_statistics: bool) -> Iterator[tuple[str, pa.StructArray]]:
     """Actions of one kind, again and again. Runs in a child process."""
     with location.open(path) as source:
-        file = pq.ParquetFile(source, coerce_int96_timestamp_unit="us")
+        file = pq.ParquetFile(source, pre_buffer=False, coerce_int96_timestamp_unit="us")
         parsed = "stats_parsed" if with_statistics else "stats_parsed.numRecords"
         columns = ["protocol", "metaData", "sidecar.path", *(f"add.{name}" for name in (*_ADD_FIELDS, "stats", parsed))]
         for batch in file.iter_batches(_BATCH, columns=columns, use_threads=False):

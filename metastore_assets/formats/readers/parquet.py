@@ -41,6 +41,8 @@ def _open(
             source,
             metadata=metadata,
             read_dictionary=encoded,
+            # Not ahead, which Arrow does in threads that abort a process that ends while they let go of a Python file.
+            pre_buffer=False,
             coerce_int96_timestamp_unit=int96_unit,
             arrow_extensions_enabled=True,
             page_checksum_verification=True,

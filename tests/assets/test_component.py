@@ -1,0 +1,117 @@
+"""The component: what `dg scaffold defs` writes loads as it is, YAML says what a translator would."""
+
+import re
+import tomllib
+import traceback
+from importlib import metadata
+from pathlib import Path
+from typing import Any
+
+import pytest
+import yaml
+from dagster import AssetKey, Definitions
+from dagster.components.core.package_entry import get_package_objects_in_module
+from dagster.components.testing import create_defs_folder_sandbox
+
+import metastore_assets
+from metastore_assets import MetastoreAsset, MetastoreComponent, MetastoreTranslator
+
+REPOSITORY = Path(__file__).parents[2]
+# Dagster reads YAML with a function that Pydantic has deprecated, and what it makes of it is in beta.
+pytestmark = pytest.mark.filterwarnings("ignore:`parse_obj_as`", "ignore::dagster_shared.utils.warnings.BetaWarning")
+
+
+class Mine(MetastoreTranslator):
+    """A translator that YAML names."""
+
+    def get_group_name(self, asset: MetastoreAsset) -> str:
+        return f"of_{asset.kind}"
+
+
+def loaded(attributes: dict[str, Any], tables: str = "[{name: sales, uri: ../lake/sales}]") -> Definitions:
+    with create_defs_folder_sandbox() as sandbox:
+        contents = {"type": "metastore_assets.MetastoreComponent", "attributes": attributes}
+        path = sandbox.scaffold_component(MetastoreComponent, defs_yaml_contents=contents)
+        (path / "metastore.yaml").write_text(f"root: ./metastore\ntables: {tables}\n", encoding="utf-8")
+        with sandbox.load_component_and_build_defs(path) as (component, definitions):
+            assert isinstance(component, MetastoreComponent)
+            return definitions
+
+
+def test_what_is_scaffolded_loads() -> None:
+    """With the configuration of a first table, whose paths are the project's."""
+    with create_defs_folder_sandbox() as sandbox:
+        path = sandbox.scaffold_component(
+            MetastoreComponent,
+            scaffold_params={"table": "orders", "uri": "data/orders", "root": "s3://bucket/metastore"},
+        )
+        assert yaml.safe_load((path / "defs.yaml").read_text())["attributes"] == {"config": "metastore.yaml"}
+        with sandbox.load_component_and_build_defs(path) as (_, definitions):
+            source = definitions.resolve_asset_graph().get(AssetKey(["orders", "source"]))
+            assert source.metadata["dagster/uri"] == str(sandbox.project_root.resolve() / "data" / "orders")
+            assert [sensor.name for sensor in definitions.get_repository_def().sensor_defs] == ["orders_commits"]
+
+
+def test_yaml_says_what_a_translator_would() -> None:
+    """Prefix, the asset that writes a table, and attributes by table and kind."""
+    definitions = loaded(
+        {
+            "prefix": ["lake"],
+            "tables": ["sales"],
+            "upstream": {"sales": "raw/sales"},
+            "translation": {"group_name": "quality", "owners": ["team:lake"], "tags": {"of": "{{ table }}-{{ kind }}"}},
+        },
+        "[{name: sales, uri: s}, {name: other, uri: o}]",
+    )
+    graph = definitions.resolve_asset_graph()
+    made = {key.to_user_string() for key in graph.materializable_asset_keys}
+    assert made == {f"lake/sales/{kind}" for kind in ("partitions", "statistics", "frequencies", "histograms")}
+    node = graph.get(AssetKey(["lake", "sales", "partitions"]))
+    assert node.parent_keys == {AssetKey(["raw", "sales"])}
+    assert (node.group_name, node.owners) == ("quality", ["team:lake"])
+    assert {"of": "sales-partitions", "metastore/table": "lake.sales"}.items() <= node.tags.items()
+
+
+def test_yaml_may_say_other_keys() -> None:
+    """Then dependencies, the job and the sensor go by these."""
+    definitions = loaded({"translation": {"key": "quality/{{ kind }}_of_{{ table }}"}})
+    graph = definitions.resolve_asset_graph()
+    node = graph.get(AssetKey(["quality", "statistics_of_sales"]))
+    assert node.parent_keys == {AssetKey(["quality", "partitions_of_sales"])}
+    selected = definitions.resolve_job_def("sales_refresh").asset_layer.selected_asset_keys
+    assert AssetKey(["quality", "statistics_of_sales"]) in selected
+
+
+def test_yaml_names_a_translator() -> None:
+    """Which the component's own words come over."""
+    own = f"{__name__}:Mine"
+    node = (
+        loaded({"translator": own, "prefix": ["a"]}).resolve_asset_graph().get(AssetKey(["a", "sales", "statistics"]))
+    )
+    assert node.group_name == "of_statistics"
+
+
+@pytest.mark.parametrize(
+    ("attributes", "message"),
+    [
+        ({"upstream": {"sails": "raw/sales"}}, "no table named 'sails'"),
+        ({"tables": ["sails"]}, "no table named 'sails'"),
+        ({"translator": "nowhere:Mine"}, "'nowhere:Mine': there is no such class"),
+        ({"translator": "pathlib:Path"}, "a class that derives from MetastoreTranslator"),
+        ({"config": "other.yaml"}, "no configuration at .*other.yaml"),
+        ({"prefixes": ["a"]}, "prefixes"),
+    ],
+)
+def test_mistakes_are_told(attributes: dict[str, Any], message: str) -> None:
+    with pytest.raises(Exception, match=r"defs\.yaml") as raised:
+        loaded(attributes)
+    assert re.search(message, "".join(traceback.format_exception(raised.value)))
+
+
+def test_dg_finds_the_component() -> None:
+    """By the entry point of the package, whose module gives it away although it is loaded late."""
+    project = tomllib.loads((REPOSITORY / "pyproject.toml").read_text(encoding="utf-8"))["project"]
+    (module,) = project["entry-points"]["dagster_dg_cli.registry_modules"].values()
+    point = metadata.EntryPoint("metastore_assets", module, "dagster_dg_cli.registry_modules")
+    assert point.load() is metastore_assets
+    assert ("MetastoreComponent", MetastoreComponent) in get_package_objects_in_module(metastore_assets)

@@ -1,0 +1,87 @@
+"""Dagster's instance on PostgreSQL: the same is told as on SQLite, and much faster."""
+
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+from dagster_postgres.event_log import PostgresEventLogStorage
+
+from benchmarks.events import MOST_MB, MOST_SECONDS, SHARE, report_events
+from benchmarks.postgres_server import postgres_server, programs
+from tests.assets.lab import SETTINGS, Lab, all_of, lab_in
+from tests.assets.test_runs import partitions, stale
+
+pytestmark = [
+    pytest.mark.postgresql,
+    pytest.mark.skipif(programs() is None, reason="no PostgreSQL is installed: apt-get install postgresql"),
+]
+
+
+@pytest.fixture(scope="module")
+def url() -> Iterator[str]:
+    with postgres_server() as own:
+        yield own
+
+
+@pytest.fixture
+def database(url: str) -> str:
+    """An empty database on the server."""
+    from sqlalchemy import create_engine, text
+
+    engine = create_engine(url, isolation_level="AUTOCOMMIT")
+    with engine.connect() as connection:
+        name = f"dagster{connection.execute(text('SELECT count(*) FROM pg_database')).scalar_one()}"
+        connection.execute(text(f"CREATE DATABASE {name}"))
+    engine.dispose()
+    return url.removesuffix("/postgres") + f"/{name}"
+
+
+@pytest.fixture
+def lab(tmp_path: Path, database: str, monkeypatch: pytest.MonkeyPatch) -> Iterator[Lab]:
+    """The lab of the other tests, with its instance on PostgreSQL, and without Spark."""
+    monkeypatch.setenv("DAGSTER_DISABLE_TELEMETRY", "1")
+    with lab_in(tmp_path, SETTINGS | {"storage": {"postgres": {"postgres_url": database}}}) as made:
+        made.config_file.write_text(made.config_file.read_text() + "engine: auto\n")
+        assert isinstance(made.instance.event_log_storage, PostgresEventLogStorage)
+        yield made
+
+
+def test_commits_are_told(lab: Lab) -> None:
+    """By the sensor's runs: each changed partition once, those that are gone no more, and nothing is stale then."""
+    assert lab.told(lab.refresh("sales")) == all_of(1, 2, 3)
+    lab.append(1, 7, 5, seed=1)
+    lab.delete("day = '2024-01-03'")
+    assert lab.told(lab.refresh("sales")) == all_of(1, 5, 7)
+    assert partitions(lab.instance, "sales") == [f"day=2024-01-0{day}" for day in (1, 2, 5, 7)]
+    assert stale(lab, "sales") == set()
+    assert lab.tick("sales").run_requests == []
+
+
+def test_a_report_that_was_cut_goes_on(lab: Lab, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Between two batches: what was told is not told again, and what was not is told by the next run."""
+    monkeypatch.setattr("metastore_assets.assets.events._BATCH", 2)
+    store, told = PostgresEventLogStorage.store_event_batch, list[int]()
+
+    def cut(self: PostgresEventLogStorage, events: Any) -> None:
+        if told:
+            raise ConnectionError("the server went away")
+        told.append(len(events))
+        store(self, events)
+
+    lab.append(4, 5)
+    with monkeypatch.context() as patched:
+        patched.setattr(PostgresEventLogStorage, "store_event_batch", cut)
+        (request,) = lab.tick("sales").run_requests or []
+        first = lab.run("sales", request, raise_on_error=False)
+    assert not first.success
+    assert lab.told(first) == all_of(1, 2, table=False)
+    assert lab.told(lab.refresh("sales")) == all_of(3, 4, 5)
+    assert stale(lab, "sales") == set()
+
+
+def test_very_many_partitions(tmp_path: Path, database: str) -> None:
+    """2,000 in a tenth of what 20,000 may take."""
+    report = report_events(tmp_path, 2_000, database)
+    assert report.seconds < MOST_SECONDS * 2_000 / SHARE
+    assert report.megabytes < MOST_MB * 2_000 / SHARE

@@ -1,0 +1,103 @@
+"""Backfills of a project's own partitions, of the writer and the statistics below, made as Dagster's daemon does."""
+
+import logging
+import time
+from collections.abc import Iterator, Sequence
+from pathlib import Path
+
+import pytest
+from dagster import AssetKey, DagsterInstance
+from dagster._core.execution.backfill import BulkActionStatus, PartitionBackfill
+from dagster._core.remote_origin import InProcessCodeLocationOrigin
+from dagster._core.types.loadable_target_origin import LoadableTargetOrigin
+from dagster._core.workspace.context import WorkspaceProcessContext
+from dagster._core.workspace.load_target import InProcessWorkspaceLoadTarget
+from dagster._daemon.backfill import execute_backfill_iteration
+from dagster._daemon.run_coordinator import QueuedRunCoordinatorDaemon
+
+from metastore_assets import open_table
+from tests.assets.lab import SETTINGS
+from tests.assets.test_project import PARTITIONS, RAW
+
+pytestmark = [
+    pytest.mark.long,
+    # Dagster warns of what it does itself when it starts an in-process workspace.
+    pytest.mark.filterwarnings("ignore::DeprecationWarning:dagster"),
+    pytest.mark.filterwarnings("ignore:.*AssetSelection.sources:DeprecationWarning"),
+]
+LOCATION = """
+from pathlib import Path
+from dagster import Definitions
+from metastore_assets import build_metastore_definitions
+from tests.assets.test_project import ByDay, config, raw_sales
+
+folder = Path(__file__).parent
+rows = {f"2024-01-{day:02}": day for day in range(1, 9)}
+defs = Definitions.merge(
+    Definitions(assets=[raw_sales(folder, rows)]), build_metastore_definitions(config(folder), translator=ByDay())
+)
+"""
+
+
+@pytest.fixture
+def workspace(tmp_path: Path) -> Iterator[WorkspaceProcessContext]:
+    """The code location as a daemon sees it; its runs are executed in this process. The 9th and 10th have no rows."""
+    (tmp_path / "location.py").write_text(LOCATION, encoding="utf-8")
+    (tmp_path / "home").mkdir()
+    origin = InProcessCodeLocationOrigin(LoadableTargetOrigin(python_file=str(tmp_path / "location.py")))
+    with (
+        DagsterInstance.local_temp(str(tmp_path / "home"), overrides=SETTINGS) as instance,
+        WorkspaceProcessContext(instance, InProcessWorkspaceLoadTarget(origin)) as context,
+    ):
+        yield context
+
+
+def backfill(workspace: WorkspaceProcessContext, days: Sequence[int], assets: Sequence[AssetKey]) -> BulkActionStatus:
+    """What the button in the UI does with these days chosen; what Dagster says of it in the end."""
+    instance = workspace.instance
+    made = PartitionBackfill.from_asset_partitions(
+        backfill_id=f"fill{time.monotonic_ns()}",
+        asset_graph=workspace.create_request_context().asset_graph,
+        partition_names=[f"2024-01-{day:02}" for day in days],
+        asset_selection=assets,
+        backfill_timestamp=time.time(),
+        tags={},
+        dynamic_partitions_store=instance,
+        all_partitions=False,
+        title=None,
+        description=None,
+        run_config=None,
+    )
+    instance.add_backfill(made)
+    for _ in range(20):
+        assert not any(execute_backfill_iteration(workspace, logging.getLogger("backfill")))
+        assert not any(QueuedRunCoordinatorDaemon(interval_seconds=1).run_iteration(workspace))
+        record = instance.get_backfill(made.backfill_id)
+        assert record is not None
+        if record.status != BulkActionStatus.REQUESTED:
+            return record.status
+    raise AssertionError("the backfill does not come to an end")
+
+
+def rows_told(instance: DagsterInstance) -> dict[str, int]:
+    """By day, the rows that were told of the statistics last."""
+    records = instance.fetch_materializations(PARTITIONS, limit=1000, ascending=True).records
+    events = [record.asset_materialization for record in records if record.asset_materialization]
+    return {str(event.partition): int(event.metadata["dagster/partition_row_count"].value or 0) for event in events}
+
+
+def test_of_the_writer_and_what_hangs_below(workspace: WorkspaceProcessContext) -> None:
+    """Days that lie apart, and one of which nothing is written: each is told with its rows."""
+    assert backfill(workspace, [1, 3, 4, 9], [RAW, PARTITIONS]) == BulkActionStatus.COMPLETED_SUCCESS
+    expected = {"2024-01-01": 1, "2024-01-03": 3, "2024-01-04": 4, "2024-01-09": 0}
+    assert rows_told(workspace.instance) == expected
+
+
+def test_of_what_hangs_below_alone(workspace: WorkspaceProcessContext, tmp_path: Path) -> None:
+    """Stretches that lie apart are read as one piece of work, in one version."""
+    assert backfill(workspace, [1, 2, 3, 5, 6], [RAW]) == BulkActionStatus.COMPLETED_SUCCESS
+    assert rows_told(workspace.instance) == {}
+    assert backfill(workspace, [1, 3, 6, 10], [PARTITIONS]) == BulkActionStatus.COMPLETED_SUCCESS
+    told = rows_told(workspace.instance)
+    assert {day: told[f"2024-01-{day:02}"] for day in (1, 3, 6, 10)} == {1: 1, 3: 3, 6: 6, 10: 0}
+    assert open_table(str(tmp_path / "metastore"), "sales").version.number == 1

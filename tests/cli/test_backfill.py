@@ -1,0 +1,249 @@
+"""`metastore backfill` as people and cron use it."""
+
+from __future__ import annotations
+
+import json
+import os
+import pty
+import random
+import select
+import subprocess
+import time
+from pathlib import Path
+
+import pyarrow as pa
+import pyarrow.parquet as pq
+import pytest
+from click.testing import CliRunner
+
+from metastore_assets.cli.commands import cli
+from metastore_assets.pictures import text
+from tests.cli.support import PROGRAM, answer, error_of, run
+
+RESULT = {"table", "partitions", "chunks", "versions", "fragments", "bytes", "seconds", "done"}
+
+
+def write(folder: Path, partition: int, name: str = "1") -> Path:
+    path = folder / "lake" / f"part={partition}" / f"{name}.parquet"
+    path.parent.mkdir(parents=True, exist_ok=True)
+    pq.write_table(pa.table({"id": [partition, partition + 1], "word": ["a", None]}), path)
+    return path
+
+
+def lake_in(folder: Path) -> Path:
+    """Four partitions of plain files that were never read, and a flat table; the configuration of both."""
+    for partition in (1, 2, 9, 10):
+        write(folder, partition)
+    (folder / "flat").mkdir()
+    pq.write_table(pa.table({"id": [1]}), folder / "flat" / "1.parquet")
+    config = folder / "metastore.yaml"
+    config.write_text("root: ./root\nengine: auto\ntables: [{name: t, uri: ./lake}, {name: flat, uri: ./flat}]\n")
+    return config
+
+
+@pytest.fixture
+def config(tmp_path: Path) -> Path:
+    return lake_in(tmp_path)
+
+
+def size_of(config: Path, *patterns: str) -> str:
+    """Of files of the table, as people read it."""
+    files = [path for pattern in patterns or ("*/*",) for path in (config.parent / "lake").glob(pattern)]
+    return text.size(sum(path.stat().st_size for path in files))
+
+
+@pytest.fixture(scope="module")
+def untouched(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """For what changes nothing."""
+    return lake_in(tmp_path_factory.mktemp("lake"))
+
+
+def test_from_nothing_to_all_again(config: Path) -> None:
+    """What cron sees of a table's first version, of one that is up to date, and of all read again in chunks."""
+    planned = answer("backfill", "t", "--dry-run", config=config)
+    assert {*planned} > RESULT
+    assert (planned["dry_run"], planned["missing"], planned["versions"], planned["done"]) == (True, 4, [], False)
+    assert planned["keys"] == ["part=1", "part=2", "part=9", "part=10"]
+    first = answer("backfill", "t", "--yes", config=config)
+    assert set(first) == RESULT
+    assert {key: first[key] for key in RESULT - {"seconds", "bytes"}} == {
+        "table": "t",
+        "partitions": 4,
+        "chunks": 1,
+        "versions": [1],
+        "fragments": 4,
+        "done": True,
+    }
+    assert first["bytes"] == planned["bytes"] == sum(path.stat().st_size for path in config.parent.rglob("lake/*/*"))
+    idle = answer("backfill", "t", "--yes", config=config)
+    assert (idle["chunks"], idle["versions"], idle["done"]) == (0, [], True)
+    again = answer("backfill", "t", "--yes", "--all", "--from", "2", "--chunk", "2", config=config)
+    assert (again["partitions"], again["versions"], again["fragments"]) == (3, [2, 3], 3)
+    rows = answer("show", "t", "--partitions", config=config)
+    assert {row["partition"]: row["version"] for row in rows} == {"part=1": 1, "part=2": 2, "part=9": 2, "part=10": 3}
+
+
+def test_what_people_read(config: Path) -> None:
+    """The plan goes to stderr, what was done to stdout; -v names every partition, else only few are named."""
+    for partition in range(20, 30):
+        write(config.parent, partition)
+    done = run("backfill", "t", "--yes", config=config)
+    assert done.exit_code == 0
+    assert done.stdout.startswith("t done in ")
+    size = size_of(config)
+    assert done.stdout.endswith(f": 14 partitions in 1 chunk, 14 fragments ({size}) read, version 1\n")
+    plan = done.stderr.splitlines()
+    assert plan[0].startswith("t no version yet, snapshot ")
+    assert plan[0].endswith(": 14 of 14 partitions to do (14 missing)")
+    assert plan[1].startswith(f"  reads 14 fragments ({size}) in 1 chunk")
+    assert plan[2:] == ["  * part=1", "    … (-v names all)", "  * part=29"]
+    write(config.parent, 2, "2")
+    write(config.parent, 30)
+    told = run("backfill", "t", "--all", "--partition", "part=2*", "--chunk", "6", "--dry-run", "-v", config=config)
+    assert told.stderr == ""
+    plan = told.stdout.splitlines()
+    other = size_of(config, "part=30/*")
+    assert plan[0].endswith(": 11 of 15 partitions to do (1 out of date, 10 read again)")
+    assert plan[1].startswith(
+        f"  reads 13 fragments ({size_of(config, 'part=2*/*', 'part=30/*')}) in 3 chunks, each a version, about "
+    )
+    assert plan[2] == (
+        f"  of these, 1 fragment, {other} are of 1 partition that you did not choose: "
+        "a version describes the whole table"
+    )
+    assert plan[3:] == ["  * part=2", *(f"  * part={number}" for number in range(20, 30))]
+    both = run("backfill", "t", "--missing", "--stale", "--chunk", "1", "--dry-run", config=config)
+    assert both.stdout.splitlines()[0].endswith(": 2 of 15 partitions to do (1 missing, 1 out of date)")
+    assert both.stderr.startswith("note: --chunk is for what --all reads again")
+    nothing = run("backfill", "t", "--missing", "--partition", "part=1", "--yes", config=config)
+    assert nothing.stdout.endswith(": nothing to do: of 1 chosen partition, none is missing\n")
+
+
+def test_a_choice_before_the_first_version(config: Path) -> None:
+    """Is read, and kept; the exit status is that of success, and `done` says that there is nothing to look up yet."""
+    kept = run("backfill", "t", "--yes", "--to", "2", config=config)
+    assert kept.exit_code == 0
+    assert "publishes nothing: what is read is kept until 2 partitions that you did not choose" in kept.stderr
+    assert "t read, and not published in " in kept.stdout
+    assert answer("backfill", "t", "--yes", "--to", "2", config=config)["done"] is False
+    assert answer("refresh", "t", config=config)["fragments"]["profiled"] == 2
+
+
+def test_keys_from_a_file_and_from_a_pipe(config: Path) -> None:
+    folder = config.parent
+    answer("backfill", "t", "--yes", config=config)
+    (folder / "keys").write_bytes("\ufeffpart=9\r\n\r\n  part=1 \n".encode())
+    listed = answer("backfill", "t", "--all", "--keys-from", str(folder / "keys"), "--dry-run", config=config)
+    assert listed["keys"] == ["part=1", "part=9"]
+    arguments = ["--config", str(config), "backfill", "t", "--all", "--json", "--keys-from", "-"]
+    piped = CliRunner().invoke(cli, [*arguments, "--yes"], input="part=10\n")
+    assert (json.loads(piped.stdout)["partitions"], piped.stderr) == (1, "")
+    nothing = json.loads(CliRunner().invoke(cli, [*arguments, "--yes"], input="").stdout)
+    assert (nothing["partitions"], nothing["done"]) == (0, True)
+    asking = CliRunner().invoke(cli, arguments, input="part=10\n", prog_name="metastore")
+    assert "nobody can be asked here: say --yes" in error_of(asking, 2)
+
+
+@pytest.mark.parametrize(
+    ("arguments", "status", "said"),
+    [
+        ("t --partition part=11", 1, "has no partition 'part=11'; of 4 the nearest are"),
+        ("t --partition prat=1", 1, "it is partitioned by 'part', not by 'prat'"),
+        ("t --from 9 --to 2", 1, "--from '9' is after --to '2'"),
+        ("t --from 3 --to 8", 1, "no partition from '3' to '8': its 4 partitions go from 'part=1' to 'part=10'"),
+        ("t --from monday", 1, "--from 'monday' is no value of the partition column 'part': give a whole number"),
+        ("t --from part=x", 1, "--from 'x' is no value of the partition column 'part'"),
+        ("t --keys-from keys", 1, "has no partition 'part=7'; of 4 the nearest are"),
+        ("t --keys-from nowhere", 2, "--keys-from: nowhere cannot be read: No such file or directory"),
+        ("flat --partition day=1", 1, "it is not partitioned, and its one partition is 'all'"),
+        ("flat --from 1", 1, "no partitions to choose from with --from '1': it is not partitioned"),
+        ("other", 1, "'other'"),
+        ("t --all --no-publish", 2, "--all does not go with --no-publish"),
+        ("t --missing --all", 2, "--all does not go with --missing"),
+        ("t --restart", 2, "--restart is for --all"),
+        ("t --no-publish --via dagster", 2, "--no-publish does not go with --via dagster"),
+        ("t --to 2 --via dagster", 2, "the first version takes the whole table"),
+        ("t --chunk 0", 2, "0 is not in the range"),
+    ],
+)
+def test_bad_input(untouched: Path, monkeypatch: pytest.MonkeyPatch, arguments: str, status: int, said: str) -> None:
+    """Is told before anything is read, by the names of table, option and value."""
+    monkeypatch.chdir(untouched.parent)
+    (untouched.parent / "keys").write_text("part=1\npart=7\n")
+    message = error_of(run("backfill", *arguments.split(), "--dry-run", config=untouched), status)
+    assert said in message
+    assert not (untouched.parent / "root").exists()
+
+
+def test_a_failure_tells_what_was_done(config: Path) -> None:
+    """On stdout as JSON, with the reason; the exit status is 1. Once the file is mended it goes on."""
+    answer("backfill", "t", "--yes", config=config)
+    broken = config.parent / "lake" / "part=9" / "1.parquet"
+    good, times = broken.read_bytes(), broken.stat()
+    broken.write_bytes(good[:-8] + b"junk" + good[-4:])
+    os.utime(broken, ns=(times.st_atime_ns, times.st_mtime_ns))  # As if the disk were at fault: nothing tells.
+    failed = run("backfill", "t", "--all", "--yes", "--chunk", "2", "--json", config=config)
+    assert failed.exit_code == 1
+    told = json.loads(failed.stdout)
+    assert set(told) == {*RESULT, "error"}
+    assert (told["chunks"], told["partitions"], told["versions"], told["done"]) == (1, 2, [2], False)
+    assert "part=9" in told["error"]
+    assert failed.stderr == f"error: {told['error']}\n"
+    broken.write_bytes(good)
+    os.utime(broken, ns=(times.st_atime_ns, times.st_mtime_ns))
+    plan = answer("backfill", "t", "--all", "--chunk", "2", "--dry-run", config=config)
+    assert (plan["continues"], plan["keys"]) == (2, ["part=9", "part=10"])
+    rest = answer("backfill", "t", "--all", "--yes", "--chunk", "2", config=config)
+    assert (rest["partitions"], rest["versions"], rest["done"]) == (2, [3], True)
+
+
+@pytest.mark.parametrize(
+    ("given", "status", "versions"), [pytest.param("y", 0, 1, marks=pytest.mark.long), ("n", 1, 0)]
+)
+def test_it_asks(config: Path, given: str, status: int, versions: int) -> None:
+    """At a terminal; who says no has nothing done."""
+    ours, theirs = pty.openpty()
+    process = subprocess.Popen(
+        [*PROGRAM, "backfill", "t"], cwd=config.parent, stdin=theirs, stdout=subprocess.PIPE, stderr=theirs
+    )
+    os.close(theirs)
+    shown = b""
+    end = time.monotonic() + 60
+    while b"Go on?" not in shown:
+        assert select.select([ours], [], [], max(0.0, end - time.monotonic()))[0], shown
+        shown += os.read(ours, 4096)
+    os.write(ours, f"{given}\n".encode())
+    stdout = process.communicate(timeout=60)[0]
+    os.close(ours)
+    assert process.returncode == status
+    assert b"4 of 4 partitions to do (4 missing)" in shown
+    assert (b"t done" in stdout) == (status == 0)
+    assert len(list(config.parent.glob("root/t/versions/*.json"))) == versions
+
+
+@pytest.mark.long
+def test_killed_again_and_again(config: Path) -> None:
+    """At whatever it is: each time there is a version that is true, and in the end all was read again."""
+    for partition in range(20, 40):
+        write(config.parent, partition)
+    answer("backfill", "t", "--yes", config=config)
+    arguments = [*PROGRAM, "backfill", "t", "--all", "--yes", "--chunk", "4", "--json"]
+    draw, kills = random.Random(4), 0
+    while True:
+        process = subprocess.Popen(arguments, cwd=config.parent, stdout=subprocess.PIPE, stderr=subprocess.PIPE)
+        try:
+            stdout = process.communicate(timeout=draw.uniform(1, 4) + kills / 4)[0]
+            break
+        except subprocess.TimeoutExpired:
+            process.kill()
+            process.communicate()
+            kills += 1
+        verified = answer("verify", "t", config=config)
+        assert verified["differences"] == verified["unreadable"] == []
+    assert process.returncode == 0
+    assert json.loads(stdout)["done"]
+    assert kills > 2
+    rows = answer("show", "t", "--partitions", config=config)
+    assert len(rows) == 24
+    assert min(row["version"] for row in rows) > 1
+    assert not list(config.parent.glob("root/t/backfills/*"))

@@ -1,0 +1,86 @@
+"""Ranges that are fetched ahead are those that are read; and nothing reads a Python file but who asked."""
+
+from __future__ import annotations
+
+import threading
+from typing import Any
+
+import numpy as np
+import pyarrow as pa
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from metastore_assets.ranges import RangedFile
+from metastore_assets.store.ahead import FetchedRanges, coalesced
+from metastore_assets.store.objects import ObjectStore
+from metastore_assets.traffic import _CountedInput, metered
+
+_BYTES = np.random.default_rng(7).bytes(100_000)
+_RANGES = st.lists(st.tuples(st.integers(0, 99_000), st.integers(1, 1_000)).map(lambda own: (own[0], sum(own))))
+
+
+@given(_RANGES, _RANGES)
+def test_what_was_fetched_is_found(wanted: list[tuple[int, int]], others: list[tuple[int, int]]) -> None:
+    """Every range within one that was asked for, and of no other anything but the bytes that are there."""
+    asked: list[tuple[int, int]] = []
+
+    def fetch(start: int, end: int) -> bytes:
+        asked.append((start, end))
+        return _BYTES[start:end]
+
+    fetched = FetchedRanges(fetch)
+    fetched.fetch(others)
+    asked.clear()
+    fetched.fetch(wanted)
+    assert sorted(asked) == coalesced(wanted)
+    assert all(later[0] - before[1] > 8192 for before, later in zip(sorted(asked), sorted(asked)[1:], strict=False))
+    for start, end in wanted:
+        assert fetched.find(start, end) == _BYTES[start:end]
+    for start, end in others:
+        assert fetched.find(start, end) in (None, _BYTES[start:end])
+        assert (fetched.find(start, end) is None) == (not any(own[0] <= start and end <= own[1] for own in asked))
+
+
+def test_ranges_far_larger_than_a_request() -> None:
+    """Are asked for as they are, and not together."""
+    size = 32 << 20
+    assert coalesced([(size, 3 * size), (0, size), (3 * size, 3 * size + 1)]) == [
+        (0, size),
+        (size, 3 * size),
+        (3 * size, 3 * size + 1),
+    ]
+
+
+@pytest.fixture
+def readers(monkeypatch: pytest.MonkeyPatch) -> set[int]:
+    """The threads that read files which are Python objects."""
+    seen: set[int] = set()
+
+    def noting(plain: Any) -> Any:
+        def read(self: Any, *arguments: Any) -> Any:
+            seen.add(threading.get_ident())
+            return plain(self, *arguments)
+
+        return read
+
+    for kind, name in ((_CountedInput, "read_buffer"), (_CountedInput, "read"), (RangedFile, "read")):
+        monkeypatch.setattr(kind, name, noting(getattr(kind, name)))
+    return seen
+
+
+@pytest.mark.parametrize("kind", ["local_store", pytest.param("s3_store", marks=pytest.mark.s3)])
+def test_only_who_asks_reads(kind: str, request: pytest.FixtureRequest, readers: set[int]) -> None:
+    """Threads of Arrow's that let go of a Python object as the interpreter ends abort the process."""
+    store: ObjectStore = request.getfixturevalue(kind)
+    numbers = np.arange(200_000)
+    table = pa.table({"a": numbers, "b": numbers % 7, "c": numbers * 3})
+    store.write_parquet("wide.parquet", table)
+    with metered():
+        assert store.read_parquet("wide.parquet").equals(table)
+        assert store.read_parquet("wide.parquet", ["c", "a"]).select(["a", "c"]).equals(table.select(["a", "c"]))
+        with store.open_parquet("wide.parquet") as file:
+            groups = list(range(file.num_row_groups))
+            assert file.read_row_groups(groups, ["b"]).equals(table.select(["b"]))
+            assert pa.Table.from_batches(file.iter_batches(1000, groups)).equals(table)
+    assert readers == {threading.get_ident()}

@@ -1,0 +1,62 @@
+"""The record of an unfinished backfill: it tells what still holds, and nothing where it makes no sense."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from datetime import UTC, datetime
+from pathlib import Path
+
+import pyarrow as pa
+import pytest
+
+from metastore_assets.store.backfills import BackfillRecord
+from metastore_assets.store.manifest import PartitionEntry, ProfileFiles, Version
+from metastore_assets.store.objects import ObjectStore
+
+
+@pytest.fixture
+def objects(tmp_path: Path) -> ObjectStore:
+    return ObjectStore(str(tmp_path / "t"))
+
+
+def version(number: int, partitions: dict[str, int]) -> Version:
+    """One with these partitions, each made for a version."""
+    files = ProfileFiles("s", "", ())
+    entries = [PartitionEntry(key, key, 1, 1, 1, files, made) for key, made in partitions.items()]
+    now = datetime.now(UTC)
+    return Version(
+        number, "t", "files", "s", None, now, pa.schema([]), ("p",), 1, 1, "c", files, "0", "l", {}, (), entries
+    )
+
+
+def test_what_was_done_and_still_holds(objects: ObjectStore) -> None:
+    """While the newest version has the partition as of then, or newer; not one that has gone and come again since an
+    older version, nor one that was dropped."""
+    record = BackfillRecord.of(objects, "request", version(4, {"p=1": 1}))
+    record.add(["p=1", "p=2", "p=3"], 5)
+    record.add(["p=4"], 6)
+    again = BackfillRecord.of(objects, "request", version(9, {}))
+    assert (again.since, again.done) == (4, {"p=1": 5, "p=2": 5, "p=3": 5, "p=4": 6})
+    assert again.still_done(version(9, {"p=1": 5, "p=2": 8, "p=3": 3, "p=9": 9})) == {"p=1", "p=2"}
+    assert again.still_done(None) == frozenset()
+    assert BackfillRecord.of(objects, "another", version(9, {})).done == {}
+    again.remove()
+    assert BackfillRecord.of(objects, "request", version(9, {})).done == {}
+
+
+def test_a_root_that_was_made_anew(objects: ObjectStore) -> None:
+    """Whose versions are counted from 1 again: what was done in the former one is not done."""
+    BackfillRecord.of(objects, "request", version(7, {})).add(["p=1"], 8)
+    record = BackfillRecord.of(objects, "request", version(2, {"p=1": 2}))
+    assert (record.since, record.done) == (2, {})
+    assert BackfillRecord.of(objects, "request", None).done == {}
+
+
+@pytest.mark.parametrize(
+    "text", ["", "[]", "{}", '{"since": 1, "done": ["p=1"]}', '{"since": "x", "done": {}}', "\x00"]
+)
+def test_a_damaged_record_is_none(objects: ObjectStore, text: str) -> None:
+    """It only spares work."""
+    record = BackfillRecord.of(objects, "request", version(1, {}))
+    objects.write(record.path, text.encode())
+    assert replace(BackfillRecord.of(objects, "request", version(1, {}))) == record
