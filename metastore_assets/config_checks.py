@@ -37,6 +37,8 @@ class Check(BaseModel):
     """The setting that may stand alone for all."""
     by_partition: ClassVar[bool] = True
     """Whether partitions can be looked at one by one."""
+    universal: ClassVar[bool] = False
+    """Whether it holds of some rows if it holds of all."""
 
     name: Name = None
     """What it is called in answers and in Dagster. Absent: made from the column and the kind."""
@@ -48,6 +50,11 @@ class Check(BaseModel):
     """Whether, when it fails with `error`, Dagster's run fails, and with it what is below the statistics in that run.
     The version is published all the same."""
 
+    @property
+    def is_of_each_row(self) -> bool:
+        """Whether it holds of every partition where it holds of the table."""
+        return self.universal
+
 
 class Fresh(Check):
     """The snapshot that is described was committed at most so long ago."""
@@ -57,6 +64,14 @@ class Fresh(Check):
     main = "within"
     by_partition = False
     within: Duration
+
+
+class Current(Check):
+    """The newest version describes the snapshot that the table is in."""
+
+    kind = "current"
+    level = "table"
+    by_partition = False
 
 
 class Complete(Check):
@@ -135,6 +150,7 @@ class NotNull(Check):
     """No value is null."""
 
     kind = "not_null"
+    universal = True
 
 
 class NullShare(_Between):
@@ -153,12 +169,14 @@ class Unique(Check):
     """No value occurs twice. Nulls may."""
 
     kind = "unique"
+    universal = True
 
 
 class AcceptedValues(Check):
     """Every value is one of these. Nulls may be there."""
 
     kind = "accepted_values"
+    universal = True
     main = "values"
     values: Annotated[tuple[Literally, ...], Field(min_length=1)]
 
@@ -167,6 +185,7 @@ class Range(_Between):
     """Every value lies from `minimum` to `maximum`, both inclusive. NaN lies in no range."""
 
     kind = "range"
+    universal = True
     minimum: Limit = None
     maximum: Limit = None
 
@@ -179,11 +198,17 @@ class Matches(Check):
     pattern: Annotated[str, Field(min_length=1)]
     least: Part = Decimal(1)
 
+    @property
+    def is_of_each_row(self) -> bool:
+        """Where all values have to match."""
+        return self.least == 1
+
 
 class Lengths(_Between):
     """The length of every value is from `minimum` to `maximum`, both inclusive: characters, bytes, or elements."""
 
     kind = "lengths"
+    universal = True
     minimum: Count | None = None
     maximum: Count | None = None
 
@@ -197,14 +222,15 @@ class Drift(Check):
     measure: Measure = "stability_index"
     against: Against = "previous"
     groups: Annotated[int, Field(ge=2, le=1000, strict=True)] = 10
-    """How many groups, but of `kolmogorov_smirnov`, which takes all bins or values: of bins, groups of about equal
-    parts of the earlier version's values; of texts and the like, its most frequent values, and all others."""
+    """Of the stability index: how many groups of about equal parts of the earlier version's values; of texts and the
+    like its most frequent values, and all others in one."""
 
 
 KINDS: Mapping[str, type[Check]] = {
     one.kind: one
     for one in (
         Fresh,
+        Current,
         Complete,
         Consistent,
         RowCount,

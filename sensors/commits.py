@@ -4,9 +4,12 @@ import hashlib
 import json
 import time
 from collections.abc import Iterable
+from dataclasses import replace
 from typing import TYPE_CHECKING
 
 from dagster import (
+    AssetCheckEvaluation,
+    AssetCheckSeverity,
     DagsterInstance,
     DagsterRun,
     DagsterRunStatus,
@@ -20,17 +23,19 @@ from dagster import (
     sensor,
 )
 
+from metastore_assets.assets.checks import literally, name_of_current
 from metastore_assets.assets.names import TABLE_TAG, TARGET_TAG, TableNames
 from metastore_assets.assets.secrets import telling_no_secrets
 from metastore_assets.assets.told import told_version
+from metastore_assets.checks.of_tables import absence
 from metastore_assets.config import TableConfig
-from metastore_assets.errors import ConfigError
+from metastore_assets.errors import ConfigError, TableNotFoundError
 from metastore_assets.formats import Memory, SnapshotReference, open_table_format
 from metastore_assets.pipeline.decisions import recorded_decisions
 from metastore_assets.pipeline.layouts import table_layout
 from metastore_assets.pipeline.signatures import PROFILE_VERSION
 from metastore_assets.resources.configuration import Configuration, versions_of
-from metastore_assets.sensors.decision import Cursor, Seen, decide
+from metastore_assets.sensors.decision import Cursor, Seen, Turn, decide
 from metastore_assets.store.manifest import Version
 
 if TYPE_CHECKING:
@@ -70,20 +75,54 @@ def commit_sensor(
         "run is asked for again on the next tick, then less and less often.",
     )
     def commits(context: SensorEvaluationContext) -> SensorResult:
+        remembered = Cursor.from_json(context.cursor)
         with telling_no_secrets():
             # As it is now, not as it was when this process loaded it: so is what runs do.
             config = configuration.now()
             now = config.table(table.name)
             said = configuration.shown().table(table.name).model_dump_json()
-            seen = look(context.instance, now, said, names, versions_of(config, table.name).latest())
-        decision = decide(Cursor.from_json(context.cursor), seen, now.sensor.interval, time.time())
+            latest = versions_of(config, table.name).latest()
+            try:
+                seen = look(context.instance, now, said, names, latest)
+            except TableNotFoundError as error:
+                if latest is None:
+                    raise  # It never was there: whoever wrote the configuration has to look at it.
+                gone = [] if remembered.gone else [told_gone(now, names, latest, absence(error))]
+                cursor = replace(remembered, gone=True).to_json()
+                reason = f"version {latest.number} stays as it is: {absence(error)}"
+                return SensorResult(skip_reason=SkipReason(reason), cursor=cursor, asset_events=gone)
+        decision = decide(replace(remembered, gone=False), seen, now.sensor.interval, time.time())
         cursor = decision.cursor.to_json()
         if decision.attempt is None:
-            return SensorResult(skip_reason=SkipReason(decision.reason), cursor=cursor)
+            back = [told_back(now, names, seen)] if remembered.gone and seen.current else []
+            return SensorResult(skip_reason=SkipReason(decision.reason), cursor=cursor, asset_events=back)
         context.log.info(decision.reason)
         return SensorResult(run_requests=[run_request(names, seen, decision.attempt)], cursor=cursor)
 
     return commits
+
+
+def told_gone(table: TableConfig, names: TableNames, latest: Version, reason: str) -> AssetCheckEvaluation:
+    """That what is kept is of a table that is not there: a failed check, which the asset shows from now on."""
+    return AssetCheckEvaluation(
+        names.whole["statistics"],
+        name_of_current(table),
+        passed=False,
+        severity=AssetCheckSeverity.ERROR,
+        description=literally(reason),
+        metadata={"status": "failed", "version": str(latest.number), "snapshot": latest.snapshot},
+    )
+
+
+def told_back(table: TableConfig, names: TableNames, seen: Seen) -> AssetCheckEvaluation:
+    """That the table is there again, in the snapshot that is described; else the run that follows says so."""
+    return AssetCheckEvaluation(
+        names.whole["statistics"],
+        name_of_current(table),
+        passed=True,
+        description=f"the table is there again, in snapshot {seen.snapshot}",
+        metadata={"status": "passed", "version": str(seen.published), "snapshot": seen.snapshot},
+    )
 
 
 def look(instance: DagsterInstance, table: TableConfig, said: str, names: TableNames, latest: Version | None) -> Seen:
@@ -97,6 +136,7 @@ def look(instance: DagsterInstance, table: TableConfig, said: str, names: TableN
     ended = _ended_runs(instance, target)
     return Seen(
         snapshot=now.id,
+        turn=_turn(now, latest),
         current=latest is not None
         and now == SnapshotReference(latest.snapshot, latest.committed_at)
         and _has_layout(table, latest),
@@ -107,6 +147,15 @@ def look(instance: DagsterInstance, table: TableConfig, said: str, names: TableN
         attempts=len(ended),
         last_ended=max(ended, default=0.0),
     )
+
+
+def _turn(now: SnapshotReference, latest: Version | None) -> Turn:
+    """How the table came to what it holds now, where that is not by another commit."""
+    if latest is None or now.committed_at is None or latest.committed_at is None:
+        return None
+    if now.id == latest.snapshot and now.committed_at != latest.committed_at:
+        return "made anew"
+    return "rolled back" if now.committed_at < latest.committed_at else None
 
 
 def run_request(names: TableNames, seen: Seen, attempt: int) -> RunRequest:

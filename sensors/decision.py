@@ -2,9 +2,18 @@
 
 import json
 from dataclasses import dataclass
+from typing import Literal
 
 CURSOR_FORMAT = 1
 _LONGEST_WAIT = 3600.0
+
+Turn = Literal["made anew", "rolled back"] | None
+"""`made anew`: dropped and created again, and so another table. `rolled back`: to a state of before, or replaced."""
+_TURNS = {
+    None: "follows version {}",
+    "made anew": "is another one than that of version {}: the table was made anew",
+    "rolled back": "was committed before that of version {}: the table was rolled back",
+}
 
 
 @dataclass(frozen=True)
@@ -15,10 +24,13 @@ class Cursor:
     """What the last run was asked to bring the table up to; empty before the first."""
     attempt: int = 0
     """How many runs have been asked for with that target."""
+    gone: bool = False
+    """Whether it has been told that the table is not there."""
 
     def to_json(self) -> str:
         """The text that Dagster stores."""
-        return json.dumps({"format": CURSOR_FORMAT, "target": self.target, "attempt": self.attempt})
+        fields = {"format": CURSOR_FORMAT, "target": self.target, "attempt": self.attempt}
+        return json.dumps(fields | ({"gone": True} if self.gone else {}))
 
     @classmethod
     def from_json(cls, text: str | None) -> "Cursor":
@@ -27,7 +39,7 @@ class Cursor:
         try:
             fields = json.loads(text or "")
             if fields["format"] == CURSOR_FORMAT:
-                return cls(str(fields["target"]), int(fields["attempt"]))
+                return cls(str(fields["target"]), int(fields["attempt"]), bool(fields.get("gone")))
         except (ValueError, KeyError, TypeError):
             pass
         return cls()
@@ -53,6 +65,8 @@ class Seen:
     """Runs with this target that the instance knows of."""
     last_ended: float
     """When the last of them ended, in seconds; 0 without any."""
+    turn: Turn = None
+    """How the table came to be in that snapshot, where it was not by another commit."""
 
 
 @dataclass(frozen=True)
@@ -85,7 +99,7 @@ def decide(cursor: Cursor, seen: Seen, interval: float, now: float) -> Decision:
     what = (
         f"version {seen.published} is to be shown"
         if seen.current
-        else f"snapshot {seen.snapshot} follows version {seen.published}"
+        else f"snapshot {seen.snapshot} {_TURNS[seen.turn].format(seen.published)}"
         if seen.published
         else f"snapshot {seen.snapshot} is the first"
     )

@@ -65,6 +65,8 @@ def test_rooms_import_only_what_they_may() -> None:
         ("metastore_assets/formats/delta/extra.py", "import metastore_assets.formats.iceberg.schema"),
         ("metastore_assets/formats/readers/extra.py", "import metastore_assets.formats.hudi.log"),
         ("metastore_assets/cli/extra.py", "import dagster"),
+        ("metastore_assets/checks/extra.py", "import metastore_assets.pipeline"),
+        ("metastore_assets/lookup/extra.py", "import metastore_assets.checks"),
         ("metastore_assets/lookup/extra.py", "import metastore_assets.sensors"),
     ],
 )

@@ -1,5 +1,6 @@
 """The checks of a table as Dagster's asset checks: made by the run that publishes a version, of that version."""
 
+import re
 from collections.abc import Collection, Iterator, Mapping, Sequence
 
 from dagster import (
@@ -16,22 +17,28 @@ from metastore_assets.checks import CheckResult, evaluate_checks
 from metastore_assets.checks.expectations import expectation
 from metastore_assets.checks.subject import Surroundings
 from metastore_assets.config_check_entries import NamedCheck, named_checks
-from metastore_assets.config_checks import Consistent
+from metastore_assets.config_checks import Consistent, Current
 from metastore_assets.config_table import TableConfig
 from metastore_assets.errors import ConfigError
 from metastore_assets.lookup import TableLookup
 from metastore_assets.pictures.text import short
 
+_IMPLIED = (Current(severity="warn"), Consistent())
 _MOST_PARTITIONS = 20
 _TEXT = 1000
+_MARKDOWN = re.compile(r"([\\`*_\[\]<>!|~])")
 
 
 def table_checks(table: TableConfig) -> list[NamedCheck]:
-    """The checks that are configured; and, whatever is, that the numbers agree with each other."""
-    own = (
-        table.checks if any(isinstance(check, Consistent) for check in table.checks) else (*table.checks, Consistent())
-    )
-    return named_checks(own, {column: policy.checks for column, policy in table.columns.items()})
+    """The checks that are configured; and, whatever is, those that every table has."""
+    there = {type(check) for check in table.checks}
+    implied = tuple(own for own in _IMPLIED if type(own) not in there)
+    return named_checks((*table.checks, *implied), {column: policy.checks for column, policy in table.columns.items()})
+
+
+def name_of_current(table: TableConfig) -> str:
+    """The name of the check that the newest version is of the table's snapshot, which every table has."""
+    return next(own.name for own in table_checks(table) if isinstance(own.check, Current))
 
 
 def specs_of_checks(table: TableConfig, asset: AssetKey) -> list[AssetCheckSpec]:
@@ -83,7 +90,7 @@ def _misfit(key: AssetCheckKey, own: NamedCheck, problem: str) -> AssetCheckResu
         check_name=key.name,
         passed=False,
         severity=_SEVERITIES[own.check.severity],
-        description=problem,
+        description=literally(problem),
         metadata={"expected": MetadataValue.text(_sentence(own)), "status": MetadataValue.text("failed")},
     )
 
@@ -98,7 +105,8 @@ def _told(key: AssetCheckKey, result: CheckResult) -> AssetCheckResult:
         "expected": MetadataValue.text(result.expected),
         "found": MetadataValue.text(short(finding.found, _TEXT)),
         "guarantee": MetadataValue.text(finding.guarantee),
-        "version": MetadataValue.int(result.version),
+        # As text: a plot of versions tells nothing.
+        "version": MetadataValue.text(str(result.version)),
         **{
             name: MetadataValue.int(value) if isinstance(value, int) else MetadataValue.float(value)
             for name, value in finding.measures.items()
@@ -119,14 +127,22 @@ def _told(key: AssetCheckKey, result: CheckResult) -> AssetCheckResult:
         check_name=key.name,
         passed=result.status == "passed",
         severity=AssetCheckSeverity.WARN if unknown else _SEVERITIES[result.severity],
-        description=short(f"{'unknown: ' if unknown else ''}{finding.found}{advice}", _TEXT),
+        description=f"{'unknown: ' if unknown else ''}{literally(finding.found)}{advice}",
         metadata=metadata,
     )
 
 
+def literally(text: str) -> str:
+    """Text that Dagster shows as it is, where it takes Markdown: values are whatever somebody wrote into a table."""
+    return _MARKDOWN.sub(r"\\\1", short(text, _TEXT))
+
+
 def _sentence(own: NamedCheck) -> str:
-    where = "" if own.column is None else f"`{own.column}`: "
-    return f"{where}{expectation(own.check)}."
+    if own.column is None:
+        where = ""
+    else:
+        where = f"{literally(own.column)}: " if "`" in own.column else f"`{short(own.column, _TEXT)}`: "
+    return f"{where}{literally(expectation(own.check))}."
 
 
 _SEVERITIES = {"error": AssetCheckSeverity.ERROR, "warn": AssetCheckSeverity.WARN}

@@ -1,11 +1,22 @@
 """What Dagster shows of one materialization, small enough for its event log."""
 
+import json
+import math
 from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from dataclasses import replace
 from posixpath import commonprefix
 
 import pyarrow as pa
-from dagster import MetadataValue, TableColumn, TableColumnConstraints, TableSchema, serialize_value
+from dagster import (
+    AssetKey,
+    MetadataValue,
+    TableColumn,
+    TableColumnConstraints,
+    TableColumnDep,
+    TableColumnLineage,
+    TableSchema,
+    serialize_value,
+)
 
 from metastore_assets.assets.names import Kind
 from metastore_assets.lookup.json import column_json
@@ -26,8 +37,12 @@ PICTURE = "picture"
 # Bytes of the parts of an event that grow with the table; the whole event stays below 50,000.
 _SCHEMA = 13_000
 _STATISTICS = 7_000
-_PICTURE = 22_000
+_PICTURE = 18_000
 _USER_DEFINED = 3_000
+_MEASURES = 2_500
+_MEASURE = 90
+"""Of one number, without its name."""
+_LINEAGE = 4_000
 _MOST_FILES = 10
 _CELL = 36
 """Characters of a cell: a UUID, or a time to the nanosecond."""
@@ -87,6 +102,45 @@ def fitting_schema(schema: pa.Schema, rows: Sequence[ColumnStatistics]) -> Table
         if len(serialize_value(columns)) <= _SCHEMA:
             return columns
     return None
+
+
+def measured_metadata(rows: Sequence[ColumnStatistics]) -> Metadata:
+    """Numbers of these columns under a name of their own each, so that Dagster plots them, and checks by bounds go by
+    them: `amount/null_share`. Of the first columns where they are too many."""
+    told: dict[str, MetadataValue] = {}  # type: ignore[type-arg]
+    room = _MEASURES
+    for row in rows:
+        own = _measures(row)
+        room -= sum(len(json.dumps(name)) + _MEASURE for name in own)
+        if room < 0:
+            break
+        told |= own
+    return told
+
+
+def _measures(row: ColumnStatistics) -> dict[str, MetadataValue]:  # type: ignore[type-arg]
+    count = row.null_count + row.value_count
+    found: dict[str, int | float | None] = {
+        "null_share": row.null_count / count if count else None,
+        "distinct_count": row.distinct_count,
+        "mean": row.mean,
+        "mean_length": row.mean_length,
+    }
+    return {
+        f"{row.column}/{name}": MetadataValue.int(value) if isinstance(value, int) else MetadataValue.float(value)
+        for name, value in found.items()
+        # JSON has no NaN and no infinities.
+        if value is not None and math.isfinite(value)
+    }
+
+
+def lineage_metadata(schema: pa.Schema, source: AssetKey) -> Metadata:
+    """That each column is told of the source's column of that name; of a table with very many columns nothing."""
+    deps = {field.name: [TableColumnDep(source, field.name)] for field in schema}
+    lineage = TableColumnLineage(deps)
+    if len(serialize_value(lineage)) > _LINEAGE:
+        return {}
+    return {"dagster/column_lineage": MetadataValue.column_lineage(lineage)}
 
 
 def column_schema(schema: pa.Schema, rows: Sequence[ColumnStatistics] = ()) -> TableSchema:
@@ -211,7 +265,7 @@ def _of_kind(kind: Kind, column: ColumnPicture) -> ColumnPicture | None:
         return column
     if kind == "histograms":
         return replace(column, top=()) if column.bins else None
-    return replace(column, bins=()) if column.top else None
+    return replace(column, bins=(), percentiles=()) if column.top else None
 
 
 def _markdown_row(row: ColumnStatistics) -> str:

@@ -16,6 +16,7 @@ from dagster import (
 from dagster._core.definitions.data_version import extract_data_version_from_entry
 
 from metastore_assets.assets.changes import NO_CONTENT, Changes, is_partitioned, paths_of, shown_files
+from metastore_assets.assets.commit import commit_metadata
 from metastore_assets.assets.metadata import (
     COMMITTED,
     SNAPSHOT,
@@ -23,12 +24,15 @@ from metastore_assets.assets.metadata import (
     Metadata,
     column_schema,
     files_metadata,
+    lineage_metadata,
+    measured_metadata,
     partition_metadata,
     profile_metadata,
 )
 from metastore_assets.assets.names import PARTITION_KINDS, Kind, TableNames
 from metastore_assets.lookup import TableLookup
 from metastore_assets.pictures.glance import glance_at
+from metastore_assets.pictures.interest import interesting_columns
 from metastore_assets.pictures.text import plural
 from metastore_assets.pipeline.signatures import PROFILE_VERSION
 from metastore_assets.store.manifest import PartitionEntry, Version
@@ -67,6 +71,8 @@ class Report:
     """Tags that say which state of the source the results follow from: `source_tags`."""
     ranked: frozenset[str] = frozenset()
     """Columns that the configuration asks for ranks of."""
+    before: Version | None = None
+    """The version that was reported last, if it is still there."""
 
     @property
     def version(self) -> Version:
@@ -117,6 +123,12 @@ class Report:
             "fragments": MetadataValue.int(version.fragment_count),
             "bytes": MetadataValue.int(version.bytes),
         }
+        interesting = interesting_columns(glance.rows, TABLE_COLUMNS)
+        of_statistics = {
+            **measured_metadata(interesting),
+            **lineage_metadata(version.schema, self.names.source),
+            **commit_metadata(self.objects, self.before, self.lookup, [row.column for row in interesting]),
+        }
         tags = self.source
         if is_partitioned(version):
             # Dagster would name the partitions from before the run, and then take the result for outdated by what the
@@ -131,6 +143,7 @@ class Report:
                 **self._common(),
                 **rows,
                 **counts,
+                **(of_statistics if kind == "statistics" else {}),
                 **profile_metadata(kind, glance, title, uris, version.schema, self.ranked),
             }
             if kind in selected:

@@ -193,7 +193,8 @@ def _report(
         there if names.mapping else None,
     )
     ranked = frozenset(row.column for row in lookup.statistics() if table.policy(row.column).ranks == "on")
-    report = Report(names, lookup, versions.objects, seconds, there.told, source_tags(instance, names), ranked)
+    tags = source_tags(instance, names)
+    report = Report(names, lookup, versions.objects, seconds, there.told, tags, ranked, told.version)
     if not is_observed(instance, names, version):
         yield report.observation()
     if changes.partitions:

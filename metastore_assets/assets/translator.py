@@ -3,13 +3,15 @@
 import re
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from datetime import timedelta
 from typing import Any
 
-from dagster import AssetKey, AssetSpec, AutomationCondition, PartitionMapping
+from dagster import AssetKey, AssetSpec, AutomationCondition, FreshnessPolicy, PartitionMapping
 
 from metastore_assets.assets.names import TABLE_TAG, AssetKind, Kind, TableNames, identifier, kinds_of, tag_of
 from metastore_assets.assets.partition_mapping import TablePartitions
 from metastore_assets.config import TableConfig
+from metastore_assets.config_checks import Fresh
 from metastore_assets.errors import ConfigError
 from metastore_assets.pipeline.signatures import PROFILE_VERSION
 
@@ -34,6 +36,7 @@ _SOURCE = "The table at `{uri}`. Each observation is a snapshot that the Metasto
 _PREFIX = re.compile(r"[A-Za-z0-9_-]+")
 _KINDS_OF_FORMATS = {"files": "file"}
 """What Dagster calls a format, where it is not the same."""
+_LEAST_WINDOW = timedelta(minutes=2)
 
 
 @dataclass(frozen=True)
@@ -98,7 +101,19 @@ class MetastoreTranslator:
 
     def get_metadata(self, asset: MetastoreAsset) -> Mapping[str, Any]:
         """Metadata of the definition; of events there are others."""
-        return {"dagster/uri": asset.table.uri} if asset.kind == "source" else {}
+        if asset.kind != "source":
+            return {}
+        # As people would name it in SQL; a folder has no name but the configuration's.
+        name = asset.table.identifier or asset.table.name
+        return {"dagster/uri": asset.table.uri, "dagster/table_name": name}
+
+    def get_freshness_policy(self, asset: MetastoreAsset) -> FreshnessPolicy | None:
+        """How old the asset may be; what the table's check `fresh` says, where its severity is `error`."""
+        if asset.kind != "statistics":
+            return None
+        limits = [own.within for own in asset.table.checks if isinstance(own, Fresh) and own.severity == "error"]
+        # Dagster looks no more often than once a minute.
+        return FreshnessPolicy.time_window(max(min(limits), _LEAST_WINDOW)) if limits else None
 
     def get_automation_condition(self, asset: MetastoreAsset) -> AutomationCondition | None:  # type: ignore[type-arg]
         """When Dagster materializes the asset by itself: never, since a sensor sees to each commit."""
@@ -120,6 +135,7 @@ class MetastoreTranslator:
             metadata=self.get_metadata(asset),
             code_version=None if asset.kind == "source" else PROFILE_VERSION,
             automation_condition=self.get_automation_condition(asset),
+            freshness_policy=self.get_freshness_policy(asset),
         )
 
     def get_upstream(self, table: TableConfig) -> AssetKey | None:

@@ -12,6 +12,7 @@ from metastore_assets.config_checks import (
     Check,
     Complete,
     Consistent,
+    Current,
     Drift,
     Fresh,
     Lengths,
@@ -47,6 +48,8 @@ def _told(check: Check) -> str:
     match check:
         case Fresh():
             return f"committed in the last {_time(check.within)}"
+        case Current():
+            return "of the snapshot that the table is in"
         case Complete():
             return "all files of the table, with as many rows as its metadata say"
         case Consistent():

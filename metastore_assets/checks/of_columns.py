@@ -10,12 +10,13 @@ from metastore_assets.checks.result import Finding, Status, verdict
 from metastore_assets.checks.subject import Subject
 from metastore_assets.config_checks import Lengths, NotNull, NullShare, Range, Unique
 from metastore_assets.errors import ConfigError, NotKeptError
-from metastore_assets.pictures.facts import range_text
-from metastore_assets.pictures.text import number, plural, share
+from metastore_assets.pictures.facts import maximum_text, minimum_text
+from metastore_assets.pictures.text import number, plural, share, short
 from metastore_assets.statistics.column import ColumnStatistics
 from metastore_assets.statistics.physical import order_key, physical_value
 from metastore_assets.statistics.types import class_named
 
+_CELL = 40
 _ALL_LISTED = "`frequencies: all`"
 _REPEATED = "`frequencies: repeated` or `frequencies: all`"
 
@@ -42,7 +43,9 @@ def _nulls(status: Status, row: ColumnStatistics) -> Finding:
     count = row.null_count + row.value_count
     if not count:
         return Finding(status, "no rows")
-    told = f"{plural(row.null_count, 'null')} in {plural(count, 'row')} ({share(row.null_count, count)})"
+    told = f"no nulls in {plural(count, 'row')}"
+    if row.null_count:
+        told = f"{plural(row.null_count, 'null')} in {plural(count, 'row')} ({share(row.null_count, count)})"
     return Finding(status, told, measures={"nulls": row.null_count, "null_share": row.null_count / count})
 
 
@@ -52,7 +55,7 @@ def unique(check: Unique, subject: Subject) -> Finding:
     if row.value_count <= 1:
         return Finding("passed", plural(row.value_count, "value"))
     if row.type_class is None:
-        return Finding("unknown", _no_values(row), "absent", "nothing")
+        return Finding("unknown", no_values(row), "absent")
     distinct, guarantee = row.distinct_count, row.distinct_count_guarantee
     if distinct is not None and guarantee == "exact":
         told = f"{number(distinct)} distinct of {plural(row.value_count, 'value')}"
@@ -94,7 +97,7 @@ def value_range(check: Range, subject: Subject) -> Finding:
     if row.nan_count:
         return Finding("failed", f"{number(row.nan_count)} of {plural(row.value_count, 'value')} are NaN")
     sides = [_side(row, low, least=True), _side(row, high, least=False)]
-    told = range_text(row) or "least and greatest value are not kept"
+    told = shown_range(row) or "least and greatest value are not kept"
     measures = _bounds(row)
     if "failed" in sides:
         return Finding("failed", told + _outside(subject, low, high), measures=measures)
@@ -142,6 +145,13 @@ def _outside(subject: Subject, low: pa.Scalar | None, high: pa.Scalar | None) ->
     return f"; {plural(outside, 'value')} outside"
 
 
+def shown_range(row: ColumnStatistics) -> str:
+    """Least and greatest value, each no longer than a line has room for."""
+    if row.minimum is None or row.maximum is None:
+        return ""
+    return f"{short(minimum_text(row), _CELL)} to {short(maximum_text(row), _CELL)}"
+
+
 def _why_inexact(row: ColumnStatistics) -> str:
     if row.minimum is None and row.maximum is None and row.type_class is not None:
         return "`values: shown`, for hidden values have no bounds"
@@ -176,5 +186,6 @@ def lengths(check: Lengths, subject: Subject) -> Finding:
     return Finding(verdict(is_within), told, measures=measures)
 
 
-def _no_values(row: ColumnStatistics) -> str:
+def no_values(row: ColumnStatistics) -> str:
+    """Why nothing is known of a column's values: they are hidden, or of a type that has none of its own."""
     return row.reason or f"{row.type} has no values of its own"

@@ -9,11 +9,12 @@ from fractions import Fraction
 import pyarrow as pa
 import pyarrow.compute as pc
 
+from metastore_assets.checks.of_columns import no_values, shown_range
 from metastore_assets.checks.result import Finding, verdict
 from metastore_assets.checks.subject import Subject
 from metastore_assets.config_checks import AcceptedValues, Matches
 from metastore_assets.errors import ConfigError, NotKeptError
-from metastore_assets.pictures.facts import range_text, scalar_text
+from metastore_assets.pictures.facts import scalar_text
 from metastore_assets.pictures.text import number, plural, share, short
 from metastore_assets.statistics.physical import order_key
 
@@ -23,7 +24,7 @@ _ADVICE = "`frequencies: all`"
 
 
 @dataclass(frozen=True)
-class _Counted:
+class Counted:
     """How many rows have values that are as a check wants them, of those that are listed."""
 
     fit: int
@@ -41,8 +42,9 @@ def accepted_values(check: AcceptedValues, subject: Subject) -> Finding:
     keys = {_key(value) for value in accepted}
     if row.distinct_count_guarantee == "exact" and (row.distinct_count or 0) > len(keys):
         others = _most_frequent_others(subject, keys)
-        named = f", such as {_named(others)}" if others else ""
-        told = f"{number(row.distinct_count)} distinct values, and {plural(len(keys), 'one is', 'are')} accepted{named}"
+        named = f"; not {_named(others)}" if others else ""
+        accepted_count = "1 is" if len(keys) == 1 else f"{len(keys):,} are"
+        told = f"{number(row.distinct_count)} distinct values, and {accepted_count} accepted{named}"
         return Finding("failed", told)
     outside = [
         bound
@@ -50,17 +52,17 @@ def accepted_values(check: AcceptedValues, subject: Subject) -> Finding:
         if bound is not None and is_exact and _key(bound) not in keys
     ]
     if outside:
-        return Finding("failed", f"{_named(outside)} not accepted; {range_text(row)}")
+        return Finding("failed", f"{_named(outside)} not accepted; {shown_range(row)}")
     if row.nan_count and "NaN" not in keys:
         return Finding("failed", f"{number(row.nan_count)} NaN")
     if _is_beyond(subject, accepted):
-        return Finding("failed", f"no value is accepted; {range_text(row)}", "bound")
+        return Finding("failed", f"no value is accepted; {shown_range(row)}", "bound")
     try:
         # No more than are accepted.
         counted = _count(subject, lambda values: _among(values, keys))
     except NotKeptError as error:
         return Finding("unknown", str(error), "absent", _ADVICE)
-    return _decided(counted, row.value_count, Fraction(1), "accepted")
+    return decided(counted, row.value_count, Fraction(1), "accepted")
 
 
 def _most_frequent_others(subject: Subject, keys: Collection[object]) -> list[pa.Scalar]:
@@ -75,7 +77,9 @@ def matches(check: Matches, subject: Subject) -> Finding:
     """Whether so many values are what a pattern describes."""
     row = subject.row
     like = _like(check.pattern)
-    if row.type_class != "string" and row.value_count:
+    if row.type_class is None:
+        return Finding("unknown", no_values(row), "absent")
+    if row.type_class not in ("string", "null"):
         raise ConfigError(f"{subject.named} has values of {row.type}: patterns are of texts")
     if not row.value_count:
         return Finding("passed", "no values")
@@ -83,7 +87,7 @@ def matches(check: Matches, subject: Subject) -> Finding:
         counted = _count(subject, like)
     except NotKeptError as error:
         return Finding("unknown", str(error), "absent", _ADVICE)
-    return _decided(counted, row.value_count, Fraction(check.least), "as described")
+    return decided(counted, row.value_count, Fraction(check.least), "as described")
 
 
 def _like(pattern: str) -> Callable[[pa.Array], pa.Array]:
@@ -96,8 +100,8 @@ def _like(pattern: str) -> Callable[[pa.Array], pa.Array]:
     return lambda values: pc.match_substring_regex(values, whole)
 
 
-def _decided(counted: _Counted, values: int, least: Fraction, what: str) -> Finding:
-    """Values that are not listed may fit or not."""
+def decided(counted: Counted, values: int, least: Fraction, what: str) -> Finding:
+    """What is found where so many of `values` rows fit; those that are not listed may or may not."""
     unlisted = values - counted.listed
     others = f"; not {_named(counted.others)}" if counted.others else ""
     told = f"{share(counted.fit, values)} of {plural(values, 'value')} {what}{others}"
@@ -113,7 +117,7 @@ def _decided(counted: _Counted, values: int, least: Fraction, what: str) -> Find
     return Finding("unknown", told, "bound", _ADVICE)
 
 
-def _count(subject: Subject, fits: Callable[[pa.Array], pa.Array]) -> _Counted:
+def _count(subject: Subject, fits: Callable[[pa.Array], pa.Array]) -> Counted:
     fit, listed = 0, 0
     others: list[pa.Scalar] = []
     for own in subject.table.values(subject.column, subject.partition):
@@ -122,7 +126,7 @@ def _count(subject: Subject, fits: Callable[[pa.Array], pa.Array]) -> _Counted:
         listed += pc.sum(own.counts, min_count=0).as_py()
         if len(others) < _MOST_NAMED:
             others += list(own.values.filter(pc.invert(mask))[:_MOST_NAMED])
-    return _Counted(fit, listed, others[:_MOST_NAMED])
+    return Counted(fit, listed, others[:_MOST_NAMED])
 
 
 def _among(values: pa.Array, keys: Collection[object]) -> pa.Array:

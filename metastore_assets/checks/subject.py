@@ -13,11 +13,12 @@ import pyarrow as pa
 from metastore_assets.errors import NotKeptError, VersionNotFoundError
 from metastore_assets.lookup import Metastore, TableLookup, TextValue
 from metastore_assets.statistics.column import ColumnStatistics
+from metastore_assets.statistics.leaves import schema_leaves
 
 if TYPE_CHECKING:
     from metastore_assets.config_check_values import Against, Literally
     from metastore_assets.config_table import TableConfig
-    from metastore_assets.formats.base import Snapshot
+    from metastore_assets.formats.base import Snapshot, SnapshotReference, TableFormat
 
 _TEXTS = ("string", "binary", "uuid")
 
@@ -30,6 +31,8 @@ class Surroundings:
     """For earlier versions."""
     snapshot: Callable[[], Snapshot]
     """What the table's own metadata say of it now. Raises MetastoreError."""
+    reference: Callable[[], SnapshotReference]
+    """Which snapshot that is, at the least cost. Raises MetastoreError."""
     now: datetime = field(default_factory=lambda: datetime.now(UTC))
     _earlier: dict[object, TableLookup] = field(default_factory=dict)
 
@@ -44,12 +47,12 @@ class Surroundings:
 def surroundings_of(metastore: Metastore, config: TableConfig, table: TableLookup) -> Surroundings:
     """Those of a table that is configured, as of a version, which planning its metadata is made shorter by."""
 
-    def snapshot() -> Snapshot:
+    def table_format() -> TableFormat:
         from metastore_assets.formats import Memory, open_table_format
 
-        return open_table_format(config, Memory(lambda: table.version.memory)).snapshot()
+        return open_table_format(config, Memory(lambda: table.version.memory))
 
-    return Surroundings(metastore, snapshot)
+    return Surroundings(metastore, lambda: table_format().snapshot(), lambda: table_format().current())
 
 
 @dataclass(frozen=True)
@@ -109,7 +112,8 @@ class Subject:
         column = None
         if self.of_column is not None:
             field_id = self.row.field_id
-            column = next((row.column for row in table.statistics() if row.field_id == field_id), None)
+            leaves = (leaf for leaves in schema_leaves(table.version.schema) for leaf in leaves)
+            column = next((leaf.path for leaf in leaves if leaf.field_id == field_id), None)
             if column is None:
                 raise NotKeptError(f"{self.named} was not there in version {table.version.number}")
         return replace(self, table=table, of_column=column)

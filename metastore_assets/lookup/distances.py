@@ -20,7 +20,11 @@ from metastore_assets.statistics.distances import (
 from metastore_assets.statistics.types import class_named
 
 if TYPE_CHECKING:
+    from collections.abc import Iterator
+
     from metastore_assets.lookup.table import TableLookup
+    from metastore_assets.statistics.frequencies import Frequencies
+    from metastore_assets.statistics.histogram import Histogram
 
 GROUPS = 10
 """What the stability index is taken of, as is the custom."""
@@ -44,8 +48,20 @@ class Distances:
     """`exact` where values were compared; `bound` where bins were: of the values the last two are no less."""
 
 
-def distances(before: TableLookup, old: ColumnStatistics, after: TableLookup, new: ColumnStatistics) -> Distances | str:
-    """Between a column of one version and one of another, of which the statistics are given; or why there are none."""
+def distances(
+    before: TableLookup,
+    old: ColumnStatistics,
+    after: TableLookup,
+    new: ColumnStatistics,
+    *,
+    partition: str | None = None,
+    groups: int = GROUPS,
+) -> Distances | str:
+    """Between a column of one version and one of another, of which the statistics are given; or why there are none.
+
+    Of one partition that both have, where it is given; then the statistics are of it. The stability index is of
+    `groups` groups.
+    """
     if old.type_class is None or new.type_class is None:
         side = old if old.type_class is None else new
         return side.reason or f"{side.type} has no values of its own"
@@ -55,10 +71,11 @@ def distances(before: TableLookup, old: ColumnStatistics, after: TableLookup, ne
         return "there are no values before" if not old.value_count else "there are no values after"
     if is_same(old, new):
         return Distances(0.0, 0.0, 0.0, "the same values", "exact")
+    sides = (_Side(before, old, partition), _Side(after, new, partition))
     try:
-        if class_named(new.type_class).is_ordinal and (found := _over_bins(before, old, after, new)) is not None:
+        if class_named(new.type_class).is_ordinal and (found := _over_bins(*sides, groups)) is not None:
             return found
-        return _over_values(before, old, after, new)
+        return _over_values(*sides, groups)
     except NotKeptError as error:
         return str(error)
 
@@ -69,34 +86,49 @@ def is_same(old: ColumnStatistics, new: ColumnStatistics) -> bool:
     return counts and old.fingerprint is not None and old.fingerprint == new.fingerprint
 
 
-def _over_bins(
-    before: TableLookup, old: ColumnStatistics, after: TableLookup, new: ColumnStatistics
-) -> Distances | None:
+@dataclass(frozen=True)
+class _Side:
+    """A column of a version."""
+
+    table: TableLookup
+    row: ColumnStatistics
+    partition: str | None
+
+    def lattice(self) -> Histogram | None:
+        return self.table.lattice(self.row.column, self.partition)
+
+    def values(self) -> Iterator[Frequencies]:
+        return self.table.values(self.row.column, self.partition)
+
+
+def _over_bins(before: _Side, after: _Side, groups: int) -> Distances | None:
     """None where one of the two has no histogram."""
     try:
-        first, second = before.lattice(old.column), after.lattice(new.column)
+        first, second = before.lattice(), after.lattice()
     except NotKeptError:
         return None
     if first is None or second is None:
         return None
     bins = aligned_bins(first, second)
-    return _measured(bins.left, bins.right, f"{len(bins):,} bins" if len(bins) > 1 else "1 bin", "bound")
+    over = f"{len(bins):,} bins" if len(bins) > 1 else "1 bin"
+    return _measured(bins.left, bins.right, over, "bound", groups)
 
 
-def _over_values(before: TableLookup, old: ColumnStatistics, after: TableLookup, new: ColumnStatistics) -> Distances:
+def _over_values(before: _Side, after: _Side, groups: int) -> Distances:
     """Raises NotKeptError where not all values are listed, or too many to compare."""
     import polars as pl
 
     from metastore_assets.statistics.physical import physical_series
 
-    cls = class_named(new.type_class or "null")
+    cls = class_named(after.row.type_class or "null")
     sides = []
-    for name, other, table, row in (("before", "after", before, old), ("after", "before", after, new)):
+    for name, other, side in (("before", "after", before), ("after", "before", after)):
+        row = side.row
         if (row.distinct_count or 0) > MOST_VALUES:
             raise NotKeptError(f"{row.distinct_count:,} distinct values are more than are compared")
         pieces = [
             pl.DataFrame({"value": physical_series(own.values, cls), name: own.counts.to_numpy()})
-            for own in table.values(row.column)
+            for own in side.values()
             if len(own)
         ]
         listed = pl.concat(pieces)
@@ -111,7 +143,7 @@ def _over_values(before: TableLookup, old: ColumnStatistics, after: TableLookup,
     frequencies = both["before"].to_numpy(), both["after"].to_numpy()
     if not all(own.any() for own in frequencies):
         raise NotKeptError("one of the two has no values but NaN and infinities")
-    return _measured(*frequencies, over, "exact", by_frequency=not cls.is_ordinal)
+    return _measured(*frequencies, over, "exact", groups, by_frequency=not cls.is_ordinal)
 
 
 def _measured(
@@ -119,18 +151,20 @@ def _measured(
     after: npt.NDArray[np.int64],
     over: str,
     guarantee: Guarantee,
+    most: int,
     *,
     by_frequency: bool = False,
 ) -> Distances:
-    """`by_frequency`: groups are the most frequent values, and all others in one; else stretches of neighbours."""
+    """At most `most` groups: `by_frequency`, the most frequent values, and all others in one; else stretches of
+    neighbours."""
     if by_frequency:
         order = np.argsort(-before, kind="stable")
-        head, rest = order[: GROUPS - 1], order[GROUPS - 1 :]
+        head, rest = order[: most - 1], order[most - 1 :]
         sides = [np.append(own[head], own[rest].sum()) for own in (before, after)]
         some = (sides[0] + sides[1]) > 0
         groups = tuple(own[some] for own in sides)
     else:
-        groups = equal_shares(before, after, GROUPS)
+        groups = equal_shares(before, after, most)
     return Distances(
         population_stability_index(*groups),
         kolmogorov_smirnov(before, after),

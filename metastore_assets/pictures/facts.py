@@ -10,7 +10,8 @@ from metastore_assets.lookup.json import scalar_json
 from metastore_assets.pictures.text import at_least, at_most, estimate, number, share, typed_value
 from metastore_assets.statistics.column import ColumnStatistics, FrequencyState
 
-_FRACTIONS = {0.05: "5% up to", 0.5: "median", 0.95: "95% up to"}
+_FRACTIONS = {0.05: "5% up to", 0.25: "25% up to", 0.5: "median", 0.75: "75% up to", 0.95: "95% up to"}
+_FEW_FRACTIONS = (0.05, 0.5, 0.95)
 _WHY_NO_VALUES: Mapping[FrequencyState, str] = {
     "listed": "no value occurs twice",
     "repeated": "no value is known to occur twice",
@@ -56,14 +57,20 @@ def facts_of(row: ColumnStatistics) -> tuple[str, ...]:
     return tuple(fact for fact in (f"{distinct} distinct" if distinct else "", nulls, _measure(row)) if fact)
 
 
-def notes_of(row: ColumnStatistics) -> tuple[str, ...]:
-    """What is said in place of values: why there are none, and where values lie."""
+def percentiles_of(row: ColumnStatistics) -> tuple[tuple[str, str], ...]:
+    """Five percentiles, as far as they are known: what each is called, and its value, marked when it is an estimate."""
     known = dict(row.percentiles or ())
-    ranks = [
-        f"{name} {estimate(scalar_text(known[at]), row.percentiles_guarantee)}"
+    return tuple(
+        (name, estimate(scalar_text(known[at]), row.percentiles_guarantee))
         for at, name in _FRACTIONS.items()
         if at in known
-    ]
+    )
+
+
+def notes_of(row: ColumnStatistics) -> tuple[str, ...]:
+    """What is said in place of values: why there are none, and where values lie."""
+    few = [_FRACTIONS[at] for at in _FEW_FRACTIONS]
+    ranks = [f"{name} {value}" for name, value in percentiles_of(row) if name in few]
     if not ranks and row.minimum is not None and row.maximum is not None:
         ranks = [f"from {minimum_text(row)}", f"to {maximum_text(row)}"]
     return (_WHY_NO_VALUES[row.frequencies], *ranks)

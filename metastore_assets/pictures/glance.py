@@ -10,8 +10,8 @@ import pyarrow as pa
 
 from metastore_assets.errors import NotKeptError
 from metastore_assets.lookup import TableLookup
-from metastore_assets.pictures.facts import facts_of, maximum_text, minimum_text, notes_of, scalar_text
-from metastore_assets.pictures.interest import interesting_columns, is_ordinal
+from metastore_assets.pictures.facts import facts_of, maximum_text, minimum_text, notes_of, percentiles_of, scalar_text
+from metastore_assets.pictures.interest import interesting_columns, is_continuous, is_ordinal
 from metastore_assets.pictures.picture import MOST_BINS, MOST_CHARACTERS, MOST_VALUES, ColumnPicture
 from metastore_assets.pictures.text import ELLIPSIS, type_name
 from metastore_assets.statistics.column import ColumnStatistics
@@ -39,6 +39,7 @@ def _column(table: TableLookup, partition: str | None, row: ColumnStatistics) ->
     listed = row.frequencies == "listed" or (row.frequencies == "repeated" and partition is None)
     top = table.top(row.column, MOST_BINS, partition).values if listed else []
     bins = _bins(table, partition, row, top)
+    most_frequent = top[0][1] if top else 0
     top = top[: MOST_VALUES if bins else 2 * MOST_VALUES]
     if not any(frequency > 1 for _, frequency in top):
         top = []  # Bars of ones: which values come first says nothing.
@@ -53,6 +54,7 @@ def _column(table: TableLookup, partition: str | None, row: ColumnStatistics) ->
         high=high,
         top=tuple(zip(_named(top), (frequency for _, frequency in top), strict=True)),
         notes=notes_of(row),
+        percentiles=_short_times(percentiles_of(row)) if bins and is_continuous(row, most_frequent) else (),
     )
 
 
@@ -96,6 +98,11 @@ def _named(top: Sequence[tuple[pa.Scalar, int]]) -> list[str]:
         return texts
     days, times = zip(*(text.split(" ") for text in texts), strict=True)
     return [ELLIPSIS + time for time in times] if len(set(days)) == 1 else texts
+
+
+def _short_times(percentiles: Sequence[tuple[str, str]]) -> tuple[tuple[str, str], ...]:
+    """Times to the second: a percentile of many is not worth more."""
+    return tuple((name, _FRACTION.sub("", _without_zone(value))) for name, value in percentiles)
 
 
 def _without_zone(time: str) -> str:

@@ -5,6 +5,11 @@ from collections.abc import Sequence
 from metastore_assets.statistics.column import ColumnStatistics
 from metastore_assets.statistics.types import class_named
 
+_MANY = 60
+"""Distinct values, above which there are more than bars in a picture."""
+_STANDS_OUT = 20
+"""One in so many is a value that stands out."""
+
 
 def interesting_columns(rows: Sequence[ColumnStatistics], most: int) -> list[ColumnStatistics]:
     """At most `most` of the columns, in table order: those whose picture says something.
@@ -27,6 +32,13 @@ def interesting_columns(rows: Sequence[ColumnStatistics], most: int) -> list[Col
 def is_ordinal(row: ColumnStatistics) -> bool:
     """Whether the column's values lie on a line, so that there can be a histogram."""
     return row.type_class is not None and class_named(row.type_class).is_ordinal
+
+
+def is_continuous(row: ColumnStatistics, most_frequent: int) -> bool:
+    """Whether a column's percentiles say more than its most frequent values: it lies on a line, has many values, and
+    none of them stands out. `most_frequent`: how often the most frequent one occurs, 0 where that is not known."""
+    is_many = row.distinct_count is None or row.distinct_count > _MANY
+    return is_ordinal(row) and bool(row.percentiles) and is_many and most_frequent * _STANDS_OUT <= row.value_count
 
 
 def _score(row: ColumnStatistics) -> float:

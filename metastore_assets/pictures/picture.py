@@ -25,8 +25,12 @@ _LINE = 16
 _STYLE = (
     "text{font:11px Inter,Helvetica,Arial,sans-serif;fill:#5b6672}"
     ".h{font-size:14px;font-weight:600;fill:#1b2530}.n{font-size:13px;font-weight:600;fill:#1b2530}"
-    ".v{fill:#1b2530}.e{text-anchor:end}.b{fill:#5b7fd6}.o{fill:#a9bdec}.l{stroke:#dfe4ea}"
+    ".v{fill:#1b2530}.e{text-anchor:end}.b{fill:#5b7fd6}.o{fill:#8ea8e6}.t{fill:#eef1f5}.l{stroke:#dfe4ea}.p{fill:#fff}"
+    "@media(prefers-color-scheme:dark){text{fill:#9aa6b4}.h,.n,.v{fill:#e6eaf0}.b{fill:#7d9bea}.o{fill:#5f7cc4}"
+    ".t{fill:#262e38}.l{stroke:#333c47}.p{fill:#161b22}}"
 )
+_BAR = 76
+"""Pixels of the bar of all rows."""
 
 
 @dataclass(frozen=True)
@@ -48,6 +52,8 @@ class ColumnPicture:
     """Most frequent values and their frequencies, decreasing; up to twice MOST_VALUES when there are no bins."""
     notes: tuple[str, ...] = ()
     """Up to MOST_VALUES short lines in place of values that are not listed."""
+    percentiles: tuple[tuple[str, str], ...] = ()
+    """What each is called, and its value: shown beside a histogram in place of frequent values, up to MOST_VALUES."""
 
 
 def columns_picture(title: str, columns: Sequence[ColumnPicture]) -> str:
@@ -56,7 +62,7 @@ def columns_picture(title: str, columns: Sequence[ColumnPicture]) -> str:
     parts = [
         f'<svg xmlns="http://www.w3.org/2000/svg" width="{_WIDTH}" height="{height}" viewBox="0 0 {_WIDTH} {height}">',
         f"<style>{_STYLE}</style>",
-        f'<rect x=".5" y=".5" width="{_WIDTH - 1}" height="{height - 1}" rx="6" fill="#fff" class="l"/>',
+        f'<rect x=".5" y=".5" width="{_WIDTH - 1}" height="{height - 1}" rx="6" class="l p"/>',
         _text(_LEFT, 23, title, "h", 110),
     ]
     if not columns:
@@ -96,12 +102,14 @@ def _column(column: ColumnPicture, top: int) -> str:
     ]
     if column.bins:
         parts.append(_histogram(column, _MIDDLE, top + 14))
-        if column.top:
+        if column.percentiles:
+            parts.append(_percentiles(column, _RIGHT, top))
+        elif column.top:
             parts.append(_values(column, column.top[:MOST_VALUES], _RIGHT, top))
     elif column.top:
         parts.append(_values(column, column.top[:MOST_VALUES], _MIDDLE, top))
         parts.append(_values(column, column.top[MOST_VALUES : 2 * MOST_VALUES], _RIGHT, top))
-    if not column.top:
+    if not column.top and not (column.bins and column.percentiles):
         at = _RIGHT if column.bins else _MIDDLE
         notes = column.notes[:MOST_VALUES]
         parts += [_text(at, top + 21 + _LINE * line, note, "", 48) for line, note in enumerate(notes)]
@@ -124,21 +132,36 @@ def _histogram(column: ColumnPicture, left: int, top: int) -> str:
         f'<path class="l" d="M{left} {bottom + 0.5}h{_SPARK_WIDTH}"/>'
         + _text(left, bottom + 14, column.low, "", 24)
         + _text(left + _SPARK_WIDTH, bottom + 14, column.high, "e", 24)
+        # What a bar as high as the highest stands for.
+        + _text(left - 4, top + 9, number(max(column.bins)), "e", 12)
     )
+
+
+def _percentiles(column: ColumnPicture, left: int, top: int) -> str:
+    parts = []
+    for line, (label, value) in enumerate(column.percentiles[:MOST_VALUES]):
+        y = top + 21 + _LINE * line
+        parts += [_text(left + 118, y, label, "e", MOST_CHARACTERS), _text(left + 130, y, value, "v", 26)]
+    return "".join(parts)
 
 
 def _values(column: ColumnPicture, values: Sequence[tuple[str, int]], left: int, top: int) -> str:
     if not values:
         return ""
-    most = max(frequency for _, frequency in column.top)
-    parts = []
+    # Bars are shares of all rows, which is what the whole of a bar's place stands for.
+    place = f"h{_BAR}v11h-{_BAR}z"
+    parts = [
+        '<path class="t" d="'
+        + "".join(f"M{left + 124} {top + 12 + _LINE * line}{place}" for line in range(len(values)))
+        + '"/>'
+    ]
     for line, (label, frequency) in enumerate(values):
         y = top + 21 + _LINE * line
-        length = max(1.0, 76 * frequency / max(most, 1))
+        length = min(_BAR, max(1.0, _BAR * frequency / max(column.rows, 1)))
         parts.append(_text(left + 118, y, label, "v e", MOST_CHARACTERS))
         parts.append(f'<rect class="o" x="{left + 124}" y="{y - 9}" width="{length:.1f}" height="11" rx="1"/>')
         told = f"{number(frequency)} · {share(frequency, column.rows)}"
-        parts.append(_text(left + 130 + round(length), y, told, "", 22))
+        parts.append(_text(left + 130 + _BAR, y, told, "", 22))
     return "".join(parts)
 
 

@@ -2,9 +2,10 @@
 
 import pytest
 import yaml
-from dagster import AssetCheckEvaluation, AssetKey, ExecuteInProcessResult
+from dagster import AssetCheckEvaluation, AssetCheckKey, AssetKey, ExecuteInProcessResult
+from dagster._core.storage.asset_check_execution_record import AssetCheckExecutionRecordStatus
 
-from metastore_assets.assets.checks import specs_of_checks
+from metastore_assets.assets.checks import literally, specs_of_checks
 from metastore_assets.config import MetastoreConfig
 from tests.assets.lab import Lab, key_of
 
@@ -57,6 +58,7 @@ def test_a_run_makes_the_checks_of_what_it_published(checked: Lab) -> None:
         "complete": (True, "ERROR"),
         "enough_rows": (True, "ERROR"),
         "row_count_change": (False, "WARN"),
+        "current": (True, "WARN"),
         "consistent": (True, "ERROR"),
         "id_unique": (True, "ERROR"),
         "shop_accepted_values": (False, "ERROR"),
@@ -69,6 +71,7 @@ def test_a_run_makes_the_checks_of_what_it_published(checked: Lab) -> None:
     assert "frequencies: repeated" in str(first["note_unique"].description)
     assert "'x' is no value of column 'price' of table 'sales': give a number" in str(first["price_range"].description)
     assert first["price_null_share"].metadata["null_share"].value == pytest.approx(0.03, abs=0.03)
+    first_version = checked.latest("sales")
     checked.append(4, count=20)
     again = run(checked)
     assert not again.success, "a blocking check has failed"
@@ -79,8 +82,46 @@ def test_a_run_makes_the_checks_of_what_it_published(checked: Lab) -> None:
     table = second["enough_rows"].metadata["partitions"].value
     assert [record.data["partition"] for record in table.records] == [key_of(4)]  # type: ignore[union-attr]
 
+    told = {event.asset_key.path[-1]: event.metadata for event in checked.events(again.run_id)}["statistics"]
+    assert told["price/null_share"].value == pytest.approx(second["price_null_share"].metadata["null_share"].value)
+    assert told["shop/distinct_count"].value == 5
+    lineage = told["dagster/column_lineage"].value.deps_by_column  # type: ignore[union-attr]
+    assert lineage["price"][0].asset_key == AssetKey(["sales", "source"])
+    changes = {record.data["what"]: record.data for record in told["changes"].value.records}  # type: ignore[union-attr]
+    assert changes["rows"] == {"what": "rows", "before": "600", "now": "620", "change": "+20"}
+    assert changes["files"]["change"] == "+1"
+    assert (changes["partitions"]["now"], changes["partitions"]["change"]) == ("4", "1 new")
+    assert "new" in str(changes["listed values"]["change"])
+    assert changes["version"]["before"] == str(first_version.number)
+    assert told["rows_changed"].value == 20
     # The version is there and has been told: there is no use in another run.
     assert not checked.tick("sales").run_requests
+    _goes_and_comes_back(checked)
+
+
+def _goes_and_comes_back(lab: Lab) -> None:
+    """A table that is removed shows as a failed check with the next tick, once, until it is there again."""
+    table, away = lab.folder / "sales", lab.folder / "away"
+    table.rename(away)
+    gone = lab.tick("sales")
+    assert not gone.run_requests
+    assert "version 2 stays as it is: the table is not there any more" in str(gone.skip_message)
+    (told,) = gone.asset_events
+    assert isinstance(told, AssetCheckEvaluation)
+    assert (told.check_name, told.passed, told.severity.value) == ("current", False, "ERROR")
+    assert told.asset_key == AssetKey(["sales", "statistics"])
+    # As the daemon does with what a tick tells.
+    lab.instance.report_runless_asset_event(told)
+    key = AssetCheckKey(told.asset_key, told.check_name)
+    (shown,) = lab.instance.event_log_storage.get_latest_asset_check_execution_by_key([key]).values()
+    assert shown.status == AssetCheckExecutionRecordStatus.FAILED
+    assert lab.tick("sales", gone.cursor).asset_events == []
+    away.rename(table)
+    back = lab.tick("sales", gone.cursor)
+    (told,) = back.asset_events
+    assert isinstance(told, AssetCheckEvaluation)
+    assert (told.check_name, told.passed) == ("current", True)
+    assert lab.tick("sales", back.cursor).asset_events == []
 
 
 def test_what_dagster_knows_beforehand() -> None:
@@ -91,6 +132,7 @@ def test_what_dagster_knows_beforehand() -> None:
         "complete",
         "enough_rows",
         "row_count_change",
+        "current",
         "consistent",
         "id_unique",
         "shop_accepted_values",
@@ -101,3 +143,9 @@ def test_what_dagster_knows_beforehand() -> None:
     assert {name for name, spec in specs.items() if spec.blocking} == {"shop_accepted_values"}
     assert specs["shop_accepted_values"].description == "`shop`: only Berlin, Paris."
     assert specs["enough_rows"].description == "at least 150 rows, in each partition."
+
+
+def test_what_a_value_holds_is_shown_and_does_nothing() -> None:
+    """Descriptions are Markdown: a value could fetch a picture from anywhere."""
+    told = literally("not ![x](http://a/b) <img src=y> `c` \n\x1b[31m")
+    assert told == r"not \!\[x\](http://a/b) \<img src=y\> \`c\` \\n\\x1b\[31m"

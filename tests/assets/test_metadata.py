@@ -8,10 +8,16 @@ import pyarrow as pa
 import pytest
 from dagster import serialize_value
 
-from metastore_assets.assets.metadata import guarantee, profile_metadata, statistics_markdown, user_defined_markdown
+from metastore_assets.assets.metadata import (
+    guarantee,
+    measured_metadata,
+    profile_metadata,
+    statistics_markdown,
+    user_defined_markdown,
+)
 from metastore_assets.pictures.facts import scalar_text
 from metastore_assets.pictures.glance import Glance, glance_at
-from metastore_assets.pictures.interest import interesting_columns
+from metastore_assets.pictures.interest import interesting_columns, is_continuous
 from metastore_assets.statistics.column import ColumnStatistics
 from metastore_assets.statistics.user_defined.results import Result
 from metastore_assets.store.objects import ObjectStore
@@ -68,6 +74,29 @@ def test_what_is_not_exact_is_named() -> None:
     assert guarantee("frequencies", states) == (
         "exact: 1 of 3 columns are listed; estimated, not listed: key; off: flag"
     )
+
+
+def test_percentiles_are_drawn_of_what_is_continuous() -> None:
+    """Of many values on a line of which none stands out; a value that does is worth more."""
+    half = ((0.5, pa.scalar(1)),)
+    price = row("price", "decimal_2", 900, percentiles=half)
+    assert is_continuous(price, 50)
+    assert not is_continuous(price, 51), "more than one in twenty"
+    assert not is_continuous(row("price", "decimal_2", 60, percentiles=half), 1)
+    assert not is_continuous(row("price", "decimal_2", 900), 1), "without percentiles"
+    assert not is_continuous(row("text", "string", 900, percentiles=half), 1)
+
+
+def test_numbers_to_be_plotted_are_numbers() -> None:
+    """Of each column under names of their own; what is not known or no number in JSON is left out; bounded in size."""
+    rows = [row("a", "float64", 3, null_count=1000, mean=float("nan")), row("b", "string", 2, distinct_count=None)]
+    assert {name: value.value for name, value in measured_metadata(rows).items()} == {
+        "a/null_share": 0.5,
+        "a/distinct_count": 3,
+        "b/null_share": 0.0,
+    }
+    many = measured_metadata([row("é" * 100 + str(at), "int64", 3, mean=0.1) for at in range(50)])
+    assert 0 < sum(len(json.dumps(name)) + len(serialize_value(value)) for name, value in many.items()) < 2_500
 
 
 @pytest.mark.parametrize(

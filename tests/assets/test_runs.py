@@ -332,5 +332,5 @@ def test_events_stay_small(lab: Lab) -> None:
     events = [entry.dagster_event for entry in lab.instance.all_logs(result.run_id) if entry.dagster_event]
     shown = {"ASSET_OBSERVATION", "ASSET_MATERIALIZATION", "ASSET_CHECK_EVALUATION"}
     sizes = [len(serialize_value(e)) for e in events if e.event_type_value in shown]
-    assert len(sizes) == 6
+    assert len(sizes) == 7
     assert max(sizes) < 50_000

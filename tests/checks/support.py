@@ -22,7 +22,7 @@ def no_table() -> Snapshot:
 def around(
     store: ObjectStore, snapshot: Callable[[], Snapshot] = no_table, now: datetime | None = None
 ) -> Surroundings:
-    return Surroundings(Metastore(store.uri()), snapshot, now or datetime.now(UTC))
+    return Surroundings(Metastore(store.uri()), snapshot, lambda: snapshot().reference, now or datetime.now(UTC))
 
 
 def results(store: ObjectStore, table: TableLookup, *checks: Any, **columns: Any) -> list[CheckResult]:

@@ -40,7 +40,7 @@ def test_an_entry_may_be_short_or_long() -> None:
 @pytest.mark.parametrize(
     ("level", "text", "said"),
     [
-        ("table", "frsh: 6h", "no check 'frsh'; there are: fresh, complete, .*; did you mean 'fresh'?"),
+        ("table", "frsh: 6h", "no check 'frsh'; there are: fresh, current, .*; did you mean 'fresh'?"),
         ("table", "{fresh: 1d, complete: }", "names fresh, complete: one check for each entry of the list"),
         ("table", "severity: warn", "names no check; there are: fresh, "),
         ("table", "5", "the name of a check, or a mapping"),
@@ -100,6 +100,7 @@ def test_every_check_is_told_in_words() -> None:
     assert set(EVALUATIONS) == set(KINDS)
     told = {
         "{fresh: 36h}": "committed in the last 36 h",
+        "current": "of the snapshot that the table is in",
         "complete": "all files of the table, with as many rows as its metadata say",
         "consistent": "numbers that agree with each other",
         "{row_count: 1000, partitions: all}": "at least 1,000 rows, in each partition",

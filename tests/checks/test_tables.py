@@ -70,7 +70,7 @@ def _snapshot(version: Version, **rows: int | None) -> Snapshot:
         ({"a": 2}, "failed", "b.parquet is no file of the table"),
         ({"a": 2, "b": 3, "c": 0}, "failed", "c.parquet is not described"),
         ({"a": 2, "b": 4}, "failed", "b.parquet has 4 rows, of which 3 are described"),
-        ({"a": 2, "b": None}, "unknown", "do not say how many rows 1 file of these have"),
+        ({"a": 2, "b": None}, "unknown", "do not tell the rows of 1 file"),
         ({"a": 1, "b": None}, "failed", "a.parquet has 1 rows, of which 2 are described"),
     ],
 )
@@ -95,8 +95,15 @@ def test_complete_of_a_table_that_moved_on_is_not_known(local_store: ObjectStore
     def silent() -> Snapshot:
         raise StoreError("it does not answer")
 
-    assert found_of(local_store, table, "complete", gone).status == "failed"
-    assert found_of(local_store, table, "complete", silent).status == "unknown"
+    def broken() -> Snapshot:
+        raise ValueError("what a client of a store raises")
+
+    for kind in ("complete", "current"):
+        assert found_of(local_store, table, kind, gone).status == "failed"
+        assert found_of(local_store, table, kind, silent).status == "unknown"
+        assert "ValueError: what a client of a store raises" in found_of(local_store, table, kind, broken).found
+    assert found_of(local_store, table, "current", lambda: later).status == "failed"
+    assert found_of(local_store, table, "current", lambda: _snapshot(table.version)).status == "passed"
 
 
 def test_consistent(local_store: ObjectStore) -> None:
@@ -191,6 +198,25 @@ def test_partitions_one_by_one(local_store: ObjectStore) -> None:
     assert (of_day_1.status, len(of_day_1.partitions or ())) == ("passed", 1)
     assert [own.finding.status for own in change.partitions or ()] == ["passed", "failed", "passed"]
     assert change.finding.found.startswith("failed in 1 of 3 partitions: day=2: +200.0%: 10 → 30 rows")
+
+
+def test_what_holds_of_the_table_holds_of_its_partitions(local_store: ObjectStore) -> None:
+    """Without a look at them; of what does not, each is looked at; a share of the whole says nothing of a part."""
+    parts = {f"day={n}": pa.table({"n": [n], "t": ["a" if n else "b"]}) for n in range(3)}
+    table = publish(local_store, pa.concat_tables(parts.values()), partitions=parts)
+    every = {"partitions": "all"}
+    found = results(
+        local_store,
+        table,
+        n=[{"unique": None} | every, {"range": {"maximum": 1}} | every],
+        t=[{"matches": "a|b"} | every, {"matches": "a", "least": 0.5} | every],
+    )
+    assert [[own.finding.status for own in result.partitions or ()] for result in found] == [
+        ["passed"] * 3,
+        ["passed", "passed", "failed"],
+        ["passed"] * 3,
+        ["failed", "passed", "passed"],
+    ]
 
 
 def test_partitions_that_there_are_not(local_store: ObjectStore) -> None:

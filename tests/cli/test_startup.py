@@ -52,6 +52,7 @@ def imported(*arguments: str, folder: Path, environment: Mapping[str, str] | Non
         ["prune", "orders", "--where", "id < 5"],
         ["estimate", "orders", "--where", "id < 5"],
         ["compact", "orders"],
+        ["check", "orders"],
         ["versions", "orders"],
         ["expire", "orders"],
         ["refresh", "fresh", "--dry-run"],

@@ -2,6 +2,7 @@
 
 import base64
 import re
+from dataclasses import replace
 from xml.etree import ElementTree
 
 import pytest
@@ -33,8 +34,26 @@ def test_a_column_shows_its_facts_values_and_ends() -> None:
     svg = svg_of(markdown_image(columns_picture("t · 100 rows", [COLUMN]), "t"))
     assert shown(svg) == [
         *("t · 100 rows", "price", "decimal(15, 2)", "50 distinct", "no nulls", "1.00", "9.00"),
+        "5",  # what the highest bar stands for
         *("2.00", "60 · 60.0%", "1.00", "40 · 40.0%"),
     ]
+
+
+def test_percentiles_stand_in_place_of_values_beside_a_histogram() -> None:
+    column = replace(COLUMN, percentiles=(("median", "2.00"), ("95% up to", "~8.50")))
+    assert shown(svg_of(markdown_image(columns_picture("t", [column]), "t")))[-4:] == [
+        *("median", "2.00", "95% up to", "~8.50"),
+    ]
+    alone = replace(column, bins=())
+    assert "median" not in shown(svg_of(markdown_image(columns_picture("t", [alone]), "t")))
+
+
+def test_bars_are_shares_of_all_rows() -> None:
+    """A bar that fills its place is every row; nulls are rows."""
+    svg = columns_picture("t", [replace(COLUMN, rows=200)])
+    widths = [float(width) for width in re.findall(r'class="o"[^>]* width="([^"]*)"', svg)]
+    whole = float(re.findall(r'class="t" d="M\d+ \d+h(\d+)v', svg)[0])
+    assert widths == pytest.approx([whole * 60 / 200, whole * 40 / 200], abs=0.05)
 
 
 def test_an_empty_bin_has_no_bar_and_a_rare_one_has() -> None:

@@ -6,7 +6,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from metastore_assets.sensors.decision import Cursor, Seen, decide
+from metastore_assets.sensors.decision import Cursor, Seen, Turn, decide
 
 CURRENT = Seen("s1", True, 1, 1, "t1", None, 0, 0.0)
 COMMIT = Seen("s2", False, 1, 1, "t2", None, 0, 0.0)
@@ -25,6 +25,24 @@ def test_a_commit_asks_for_one_run() -> None:
     decision = decide(Cursor("t1", 3), COMMIT, 30, 0)
     assert (decision.attempt, decision.cursor) == (1, Cursor("t2", 1))
     assert decision.reason == "snapshot s2 follows version 1"
+
+
+@pytest.mark.parametrize(
+    ("turn", "said"),
+    [
+        ("made anew", "snapshot s2 is another one than that of version 1: the table was made anew"),
+        ("rolled back", "snapshot s2 was committed before that of version 1: the table was rolled back"),
+    ],
+)
+def test_what_became_of_the_table_is_told(turn: Turn, said: str) -> None:
+    """A run brings the version there in any case."""
+    decision = decide(Cursor(), replace(COMMIT, turn=turn), 30, 0)
+    assert (decision.attempt, decision.reason) == (1, said)
+
+
+def test_the_cursor_remembers_that_the_table_is_gone() -> None:
+    for cursor in (Cursor("t", 2), Cursor("t", 2, gone=True)):
+        assert Cursor.from_json(cursor.to_json()) == cursor
 
 
 def test_the_first_snapshot_asks_for_a_run() -> None:
