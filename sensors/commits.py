@@ -23,7 +23,7 @@ from dagster import (
     sensor,
 )
 
-from metastore_assets.assets.checks import name_of_current
+from metastore_assets.assets.checks import literally, name_of_current
 from metastore_assets.assets.names import TABLE_TAG, TARGET_TAG, TableNames
 from metastore_assets.assets.secrets import telling_no_secrets
 from metastore_assets.assets.told import told_version
@@ -109,8 +109,8 @@ def told_gone(table: TableConfig, names: TableNames, latest: Version, reason: st
         name_of_current(table),
         passed=False,
         severity=AssetCheckSeverity.ERROR,
-        description=reason,
-        metadata={"status": "failed", "version": latest.number, "snapshot": latest.snapshot},
+        description=literally(reason),
+        metadata={"status": "failed", "version": str(latest.number), "snapshot": latest.snapshot},
     )
 
 
@@ -121,7 +121,7 @@ def told_back(table: TableConfig, names: TableNames, seen: Seen) -> AssetCheckEv
         name_of_current(table),
         passed=True,
         description=f"the table is there again, in snapshot {seen.snapshot}",
-        metadata={"status": "passed", "version": seen.published, "snapshot": seen.snapshot},
+        metadata={"status": "passed", "version": str(seen.published), "snapshot": seen.snapshot},
     )
 
 

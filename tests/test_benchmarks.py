@@ -9,7 +9,7 @@ import time
 
 import pytest
 
-from benchmarks import growth, produce, produce_share, quantile_errors, quantiles, tree
+from benchmarks import growth, produce, produce_share, pruning, quantile_errors, quantiles, tree
 from benchmarks.measure import CpuTime
 from benchmarks.report import Row, show
 
@@ -28,6 +28,14 @@ def test_produce_share(monkeypatch: pytest.MonkeyPatch) -> None:
         monkeypatch.setattr(produce_share, name, size)
     rows = produce_share.run()
     assert len({row.name for row in rows}) == len(rows) == 8
+
+
+def test_pruning(monkeypatch: pytest.MonkeyPatch) -> None:
+    for name, size in {"ROWS": 500, "FOOTERS": 20, "RUNS": 2}.items():
+        monkeypatch.setattr(pruning, name, size)
+    rows = pruning.run()
+    assert len({row.name for row in rows}) == len(rows) == 8
+    assert all(number > 0 for row in rows for number in (*row.own, *row.peer))
 
 
 def test_tree(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -32,6 +32,7 @@ HEAVY = (
     "pyiceberg",
     "pyspark",
     "rich",
+    "sqlglot",
 )
 
 

@@ -1,5 +1,6 @@
 """The checks of a table as Dagster's asset checks: made by the run that publishes a version, of that version."""
 
+import re
 from collections.abc import Collection, Iterator, Mapping, Sequence
 
 from dagster import (
@@ -25,6 +26,7 @@ from metastore_assets.pictures.text import short
 _IMPLIED = (Current(severity="warn"), Consistent())
 _MOST_PARTITIONS = 20
 _TEXT = 1000
+_MARKDOWN = re.compile(r"([\\`*_\[\]<>!|~])")
 
 
 def table_checks(table: TableConfig) -> list[NamedCheck]:
@@ -88,7 +90,7 @@ def _misfit(key: AssetCheckKey, own: NamedCheck, problem: str) -> AssetCheckResu
         check_name=key.name,
         passed=False,
         severity=_SEVERITIES[own.check.severity],
-        description=problem,
+        description=literally(problem),
         metadata={"expected": MetadataValue.text(_sentence(own)), "status": MetadataValue.text("failed")},
     )
 
@@ -103,7 +105,8 @@ def _told(key: AssetCheckKey, result: CheckResult) -> AssetCheckResult:
         "expected": MetadataValue.text(result.expected),
         "found": MetadataValue.text(short(finding.found, _TEXT)),
         "guarantee": MetadataValue.text(finding.guarantee),
-        "version": MetadataValue.int(result.version),
+        # As text: a plot of versions tells nothing.
+        "version": MetadataValue.text(str(result.version)),
         **{
             name: MetadataValue.int(value) if isinstance(value, int) else MetadataValue.float(value)
             for name, value in finding.measures.items()
@@ -124,14 +127,22 @@ def _told(key: AssetCheckKey, result: CheckResult) -> AssetCheckResult:
         check_name=key.name,
         passed=result.status == "passed",
         severity=AssetCheckSeverity.WARN if unknown else _SEVERITIES[result.severity],
-        description=short(f"{'unknown: ' if unknown else ''}{finding.found}{advice}", _TEXT),
+        description=f"{'unknown: ' if unknown else ''}{literally(finding.found)}{advice}",
         metadata=metadata,
     )
 
 
+def literally(text: str) -> str:
+    """Text that Dagster shows as it is, where it takes Markdown: values are whatever somebody wrote into a table."""
+    return _MARKDOWN.sub(r"\\\1", short(text, _TEXT))
+
+
 def _sentence(own: NamedCheck) -> str:
-    where = "" if own.column is None else f"`{own.column}`: "
-    return f"{where}{expectation(own.check)}."
+    if own.column is None:
+        where = ""
+    else:
+        where = f"{literally(own.column)}: " if "`" in own.column else f"`{short(own.column, _TEXT)}`: "
+    return f"{where}{literally(expectation(own.check))}."
 
 
 _SEVERITIES = {"error": AssetCheckSeverity.ERROR, "warn": AssetCheckSeverity.WARN}

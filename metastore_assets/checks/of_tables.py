@@ -2,15 +2,15 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from datetime import timedelta
 from fractions import Fraction
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, TypeVar
 
 from metastore_assets.checks.result import Finding, verdict
 from metastore_assets.checks.subject import Subject
 from metastore_assets.config_checks import Complete, Consistent, Current, Fresh, RowCount, RowCountChange
-from metastore_assets.errors import MetastoreError, SnapshotNotFoundError, TableNotFoundError
+from metastore_assets.errors import MetastoreError, SnapshotNotFoundError, StoreError, TableNotFoundError
 from metastore_assets.pictures.text import number, plural
 from metastore_assets.statistics.column import ColumnStatistics
 from metastore_assets.statistics.leaves import schema_leaves
@@ -19,6 +19,8 @@ from metastore_assets.store.manifest import FragmentEntry, Version
 
 if TYPE_CHECKING:
     from metastore_assets.formats.base import Fragment
+
+T = TypeVar("T")
 
 _MOST_PROBLEMS = 10
 
@@ -42,21 +44,26 @@ def fresh(check: Fresh, subject: Subject) -> Finding:
 def current(check: Current, subject: Subject) -> Finding:
     """Whether the version describes what the table holds now."""
     version = subject.table.version
-    try:
-        now = subject.around.reference()
-    except MetastoreError as error:
-        return unreachable(error)
+    now = _asked(subject.around.reference)
+    if isinstance(now, Finding):
+        return now
     if (now.id, now.committed_at) == (version.snapshot, version.committed_at):
         return Finding("passed", f"snapshot {now.id}")
     found = f"the table is in snapshot {now.id}, and version {version.number} is of {version.snapshot}"
     return Finding("failed", found)
 
 
-def unreachable(error: MetastoreError) -> Finding:
-    """What is found where a table's metadata cannot be read: that it has gone, or nothing."""
-    if isinstance(error, TableNotFoundError):
+def _asked(ask: Callable[[], T]) -> T | Finding:
+    """What a table's metadata say; where they cannot be read, that the table has gone, or that nothing is known."""
+    try:
+        return ask()
+    except TableNotFoundError as error:
         return Finding("failed", absence(error))
-    return Finding("unknown", f"the table's metadata cannot be read: {error}", "absent", "check again")
+    except MetastoreError as error:
+        problem = str(error)
+    except Exception as error:  # noqa: BLE001 (the clients of object stores raise whatever they like)
+        problem = str(StoreError(f"{type(error).__name__}: {error}"))
+    return Finding("unknown", f"the table's metadata cannot be read: {problem}", "absent", "check again")
 
 
 def absence(error: TableNotFoundError) -> str:
@@ -68,10 +75,9 @@ def absence(error: TableNotFoundError) -> str:
 def complete(check: Complete, subject: Subject) -> Finding:
     """Whether the version has the files of the table, and as many rows of each as the format's metadata say."""
     version = subject.table.version
-    try:
-        snapshot = subject.around.snapshot()
-    except MetastoreError as error:
-        return unreachable(error)
+    snapshot = _asked(subject.around.snapshot)
+    if isinstance(snapshot, Finding):
+        return snapshot
     if (snapshot.id, snapshot.committed_at) != (version.snapshot, version.committed_at):
         found = f"the table is in snapshot {snapshot.id} now, and version {version.number} is of {version.snapshot}"
         return Finding("unknown", found, "absent", f"metastore refresh {version.table}")

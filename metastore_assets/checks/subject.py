@@ -13,6 +13,7 @@ import pyarrow as pa
 from metastore_assets.errors import NotKeptError, VersionNotFoundError
 from metastore_assets.lookup import Metastore, TableLookup, TextValue
 from metastore_assets.statistics.column import ColumnStatistics
+from metastore_assets.statistics.leaves import schema_leaves
 
 if TYPE_CHECKING:
     from metastore_assets.config_check_values import Against, Literally
@@ -111,7 +112,8 @@ class Subject:
         column = None
         if self.of_column is not None:
             field_id = self.row.field_id
-            column = next((row.column for row in table.statistics() if row.field_id == field_id), None)
+            leaves = (leaf for leaves in schema_leaves(table.version.schema) for leaf in leaves)
+            column = next((leaf.path for leaf in leaves if leaf.field_id == field_id), None)
             if column is None:
                 raise NotKeptError(f"{self.named} was not there in version {table.version.number}")
         return replace(self, table=table, of_column=column)

@@ -121,6 +121,8 @@ class Snapshot:
     """Sorted by (partition_key, id); ids are distinct."""
     type_reasons: tuple[TypeReason, ...] = ()
     """Where the files' contents decide the types of columns; at most one for a column and a type."""
+    buckets: tuple[tuple[str, str, int], ...] = ()
+    """Hidden partitions by hash, as Iceberg hashes: partition column, identity of the column, number of buckets."""
     bytes_read: int = field(default=0, compare=False)
     """Of data files that had to be read as a whole to make it: CSV and JSON that nothing was known of."""
 

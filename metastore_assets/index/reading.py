@@ -73,8 +73,10 @@ class IndexReader:
             parts = [part.column(field_id, cls) for part, _ in self._live]
             tables = [own.filter(live) if live else own for own, (_, live) in zip(parts, self._live, strict=True)]
         kind = pa.null() if cls is None else cls.arrow
-        schema = pa.schema([("null_count", pa.int64()), ("nan_count", pa.int64()), ("low", kind), ("high", kind)])
-        return IndexColumn(*pa.concat_tables([schema.empty_table(), *tables]).columns)
+        if tables:
+            return IndexColumn(*pa.concat_tables(tables).columns)
+        counts, nothing = pa.chunked_array([], pa.int64()), pa.chunked_array([], kind)
+        return IndexColumn(counts, counts, nothing, nothing)
 
     def rows(self, number: int) -> IndexRows:
         """All that one file has of live fragments."""
@@ -100,7 +102,8 @@ class IndexReader:
             own = files[number]
             live = None
             if newer:
-                live = pc.invert(pc.is_in(own.names(ROWS), value_set=pa.concat_arrays(newer)))
+                superseded = pc.is_in(own.names(ROWS), value_set=pa.concat_arrays(newer))
+                live = pc.invert(superseded) if pc.any(superseded).as_py() else None
             found.append((own, live))
             if number:
                 newer += [own.names(ROWS), own.names(GONE)]

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from functools import cached_property
 from importlib import import_module
 from threading import RLock
@@ -11,11 +12,12 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from metastore_assets.index import IndexReader
+from metastore_assets.lists import read_lists
 from metastore_assets.lookup.answers import Count
 from metastore_assets.lookup.estimate import ColumnKnowledge, Estimate, estimate_rows
 from metastore_assets.lookup.missing import files_there
 from metastore_assets.lookup.predicates import Predicate, parse_predicate
-from metastore_assets.lookup.predicates.tree import Column
+from metastore_assets.lookup.predicates.tree import Column, Leaf, equal_values
 from metastore_assets.lookup.prune import Pruning, index_of
 from metastore_assets.statistics.histogram import Histogram
 from metastore_assets.statistics.leaves import LeafColumn
@@ -23,7 +25,7 @@ from metastore_assets.store.manifest import Version
 from metastore_assets.store.objects import ObjectStore
 
 if TYPE_CHECKING:
-    from collections.abc import Collection, Sequence
+    from collections.abc import Collection, Mapping, Sequence
 
     from pyspark.sql import DataFrame, SparkSession
 
@@ -89,7 +91,8 @@ class FilteredAnswers:
 
     def pruned(self, predicate: Predicate, unknown: Collection[str] = ()) -> Pruning:
         """The same of a typed predicate. Of columns with the field ids `unknown` the version knows nothing."""
-        return Pruning(self._version, index_of(self._version, lambda: self._index), predicate, unknown)
+        index = index_of(self._version, lambda: self._index)
+        return Pruning(self._version, index, predicate, unknown, self._by_partition)
 
     @files_there
     def estimate(self, where: str | pc.Expression) -> Estimate:
@@ -137,12 +140,35 @@ class FilteredAnswers:
         return cast("DataFrame", found)
 
     def _table_config(self, table: str | TableConfig) -> TableConfig:
-        from metastore_assets.config import TableConfig  # lookups that no table is read for do without
+        if not isinstance(table, str):
+            return table
+        from metastore_assets.config import TableConfig
 
-        return TableConfig(name=self._version.table, uri=table) if isinstance(table, str) else table
+        return TableConfig(name=self._version.table, uri=table)
 
     def _knowledge(self, column: Column) -> ColumnKnowledge:
         return _Knowledge(self, column.path)
+
+    def _by_partition(self, leaf: Leaf) -> Mapping[str, int] | None:
+        """How many rows of each partition a leaf is true of, of columns with values by partition."""
+        values = equal_values(leaf)
+        if not values or leaf.column.field_id not in self._kept_by_partition:
+            return None
+        found: Counter[str] = Counter()
+        with self._lock:
+            own = cast("TableLookup", self)._values(leaf.column.path, None)
+            for value in values:
+                counts = own.partitions_of(value)
+                if counts is None:
+                    return None
+                found.update(dict(counts))
+        return found
+
+    @cached_property
+    def _kept_by_partition(self) -> frozenset[str]:
+        """Field ids of the columns of which it is kept which partitions hold which values."""
+        lists = self._version.lists
+        return frozenset() if lists is None else frozenset(read_lists(self._objects, lists).by_partition)
 
     @cached_property
     def _index(self) -> IndexReader:

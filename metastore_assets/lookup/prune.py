@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection, Iterator
+from collections.abc import Callable, Collection, Iterator, Mapping
 from dataclasses import dataclass
 from functools import cached_property
+from typing import TypeAlias
 
 import numpy as np
 import numpy.typing as npt
@@ -12,12 +13,17 @@ import pyarrow as pa
 
 from metastore_assets.errors import CorruptionError
 from metastore_assets.index import IndexColumn, IndexReader
-from metastore_assets.lookup.predicates.counts import ColumnBounds, Integers, RowBounds, all_of, true_rows
+from metastore_assets.lookup.buckets import buckets_of, partitions_with
+from metastore_assets.lookup.predicates.counts import ColumnBounds, Integers, RowBounds, all_of, leaf_rows, true_rows
 from metastore_assets.lookup.predicates.reasons import statistics_of, told_value
 from metastore_assets.lookup.predicates.text import short_text, text_of
-from metastore_assets.lookup.predicates.tree import Column, Predicate, columns_of, conjuncts
+from metastore_assets.lookup.predicates.tree import Column, Leaf, Predicate, columns_of, conjuncts, equal_values, leaves
 from metastore_assets.store.manifest import Version
 from metastore_assets.traffic import metered
+
+_MOST = np.iinfo(np.int64).max
+ByPartition: TypeAlias = Callable[[Leaf], Mapping[str, int] | None]
+"""How many rows of each partition a leaf is true of, by key: none of others; None where that is not kept."""
 
 
 @dataclass(frozen=True)
@@ -43,7 +49,9 @@ class Elimination:
     conjunct: str
     """The part of the predicate that is true of none of its rows."""
     statistic: str
-    """What tells: `minimum`, `maximum`, `null_count`, `nan_count`; several, where only all of them do."""
+    """What tells: `minimum`, `maximum`, `null_count`, `nan_count`, `partition` (what is known of the values of its
+    partition); several, where only all of
+    them do."""
     value: str | None
     """Of that statistic in the fragment, as it is written in predicates."""
 
@@ -70,7 +78,12 @@ class Pruning:
     """What a predicate leaves of the fragments of a version. Paths are read when they are asked for."""
 
     def __init__(
-        self, version: Version, index: IndexReader, predicate: Predicate, unknown: Collection[str] = ()
+        self,
+        version: Version,
+        index: IndexReader,
+        predicate: Predicate,
+        unknown: Collection[str] = (),
+        by_partition: ByPartition = lambda leaf: None,
     ) -> None:
         """`unknown` are field ids of columns that the version does not have as the predicate means them."""
         self.version = version
@@ -86,7 +99,11 @@ class Pruning:
                 else column_bounds(index.column(column.field_id, column.cls), column, self._row_counts)
                 for column in columns_of(predicate)
             }
-            self._parts = [true_rows(part, self._row_counts, self._columns) for part in conjuncts(predicate)]
+            known = [leaf for leaf in leaves(predicate) if leaf.column.field_id not in unknown]
+            self._caps = {leaf: cap for leaf in known if (cap := self._cap(leaf, by_partition)) is not None}
+            self._parts = [
+                true_rows(part, self._row_counts, self._columns, self._caps) for part in conjuncts(predicate)
+            ]
         read = meter.told().read
         self.cost = Cost(len(read.files), read.bytes)
         self.bounds: RowBounds = all_of(self._parts, self._row_counts)
@@ -189,7 +206,34 @@ class Pruning:
             out = np.flatnonzero(left & (bounds.most == 0))
             if len(out):
                 left[out] = False
-                yield part, out, statistics_of(part, self._columns, self._row_counts)[out]
+                yield part, out, statistics_of(part, self._columns, self._row_counts, self._caps)[out]
+
+    def _cap(self, leaf: Leaf, by_partition: ByPartition) -> Integers | None:
+        """At most so many rows of each fragment a leaf is true of, as its partition tells, where bounds leave some."""
+        if (leaf_rows(leaf, self._columns[leaf.column.field_id]).most > 0).sum() < 2:
+            return None
+        found, buckets = by_partition(leaf), self._buckets(leaf)
+        if found is None and not buckets:
+            return None
+        keys = self._index.fragments(("partition_key",))["partition_key"].combine_chunks().dictionary_encode()
+        names = keys.dictionary.to_pylist()
+        most = np.array([_MOST if found is None else found.get(key, 0) for key in names], np.int64)
+        for name, own in buckets:
+            most[~np.array(partitions_with(names, name, own), np.bool_)] = 0
+        return np.minimum(most[keys.indices.to_numpy()], self._row_counts)
+
+    def _buckets(self, leaf: Leaf) -> list[tuple[str, frozenset[str]]]:
+        """Of partition columns that are hashes of the leaf's column: the values that its rows can have there."""
+        values = equal_values(leaf)
+        if not values or leaf.column.cls is None:
+            return []
+        cls = leaf.column.cls
+        found = [
+            (name, buckets_of(values, cls, count))
+            for name, field_id, count in self.version.buckets
+            if field_id == leaf.column.field_id and name.isidentifier() and name.isascii()
+        ]
+        return [(name, own) for name, own in found if own is not None]
 
 
 def column_bounds(own: IndexColumn, column: Column, rows: Integers) -> ColumnBounds:

@@ -76,7 +76,9 @@ def _assembled(
     entries = [*current, *_retired(plan, {entry.id for entry in current}, keep_versions)]
     nodes = [*kept_nodes, *reduced.nodes, *table_nodes]
     entries, nodes = gathered(engine, store, len(plan.layout.leaves), entries, nodes)
-    index = table_index(engine, store, plan.base, [entry for entry in entries if entry.retired is None])
+    index = table_index(
+        engine, store, len(plan.layout.leaves), plan.base, [entry for entry in entries if entry.retired is None]
+    )
     used = {entry.layout for held_ in (entries, partitions, nodes) for entry in held_} | {plan.layout.id}
     return Version(
         number=plan.number,
@@ -100,6 +102,7 @@ def _assembled(
         memory=memory,
         lists=list_files,
         index=index,
+        buckets=plan.snapshot.buckets,
         decisions=record(store, plan, table_files),
     )
 

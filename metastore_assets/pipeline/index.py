@@ -20,7 +20,7 @@ from metastore_assets.pipeline.engine import Engine
 from metastore_assets.pipeline.packed import LISTS, SECTION
 from metastore_assets.pipeline.states_files import sound
 from metastore_assets.statistics.types import TypeClass, type_class
-from metastore_assets.statistics.union import class_values, union_of
+from metastore_assets.statistics.union import as_union, class_values, union_of
 from metastore_assets.store.entry_files import EntryFiles
 from metastore_assets.store.manifest import FragmentEntry, Version
 from metastore_assets.store.objects import ObjectStore
@@ -29,12 +29,15 @@ _BOUNDS = ("nan_count", "minimum", "maximum", "minimum_exact", "maximum_exact")
 _TOLD = ("field_id", "value_count", "null_count", "frequencies", *_BOUNDS)
 """What is read of each column of a profile."""
 _FILES_PER_TASK = 64
+_CHEAPER = 10
+"""Times that it takes less to read bounds of a profile than to merge it."""
 
 
 def table_index(
-    engine: Engine, store: ObjectStore, base: Version | None, fragments: Sequence[FragmentEntry]
+    engine: Engine, store: ObjectStore, columns: int, base: Version | None, fragments: Sequence[FragmentEntry]
 ) -> EntryFiles:
-    """The index of a version with those fragments. Reads the profiles of those that `base` has not.
+    """The index of a version with those fragments, of about so many columns. Reads the profiles of those that `base`
+    has not.
 
     Raises CorruptionError when a stored profile, or the index of `base`, is damaged.
     """
@@ -44,7 +47,7 @@ def table_index(
     }
     now = {entry.files.name: entry for entry in fragments}
     came = [entry for name, entry in now.items() if before.get(name) != _row(entry)]
-    rows = read_rows(engine, store, came)
+    rows = read_rows(engine, store, columns, came)
     return next_index(store, base.index if indexed and base else None, rows, before.keys() - now.keys(), len(now))
 
 
@@ -54,7 +57,7 @@ def discard_index(store: ObjectStore, made: EntryFiles | None, base: EntryFiles 
         store.delete(sorted(set(made.paths()) - set(base.paths() if base else ())))
 
 
-def read_rows(engine: Engine, store: ObjectStore, fragments: Sequence[FragmentEntry]) -> IndexRows:
+def read_rows(engine: Engine, store: ObjectStore, columns: int, fragments: Sequence[FragmentEntry]) -> IndexRows:
     """What the profiles of fragments say. Many are read by Spark's tasks. Raises CorruptionError."""
     by_file: dict[str, list[tuple[int, FragmentEntry]]] = {}
     for at, entry in enumerate(fragments):
@@ -70,8 +73,8 @@ def read_rows(engine: Engine, store: ObjectStore, fragments: Sequence[FragmentEn
         ]
         for lot in lots
     ]
-    columns = [sum(len(sections) for _, sections in task) for task in tasks]
-    tables = engine.merge(partial(_read_files, store), tasks, columns) if tasks else []
+    work = [sum(len(sections) for _, sections in task) * columns // _CHEAPER for task in tasks]
+    tables = engine.merge(partial(_read_files, store), tasks, work) if tasks else []
     table = _concatenated(tables)
     names = list(column_schema(pa.struct([])).names)
     return gathered(
@@ -114,11 +117,12 @@ def _concatenated(tables: Iterable[pa.Table]) -> pa.Table:
     tables = [table for table in tables if len(table)]
     union = union_of(table.schema.field("minimum").type for table in tables)
     schema = pa.schema([("at", pa.int64()), ("field_id", pa.string()), *column_schema(union)])
-    parts = [schema.empty_table()]
+    parts = []
     for table in tables:
         bounds = in_union(table, union)
         parts.append(pa.Table.from_arrays([table["at"], table["field_id"], *bounds.columns], schema=schema))
-    return pa.concat_tables(parts)
+    # Arrow makes no empty arrays of extension types; without any table there is none of them.
+    return pa.concat_tables(parts) if parts else schema.empty_table()
 
 
 def _read_files(store: ObjectStore, files: Sequence[tuple[str, Mapping[str, int]]]) -> pa.Table:
@@ -158,6 +162,10 @@ def _filtered(read: Callable[[], pa.Table], mask: pa.Array) -> pa.Table:
 
 def _told(table: pa.Table, at: pa.Array, lists: Callable[[], pa.Table]) -> pa.Table:
     """What the index has of columns of profiles. A column that is kept as its list of values says the rest by that."""
+    for name in ("minimum", "maximum"):
+        # Not every file says of which Arrow type its texts were.
+        values = as_union(table[name].combine_chunks(), union_of([table.schema.field(name).type]))
+        table = table.set_column(table.schema.get_field_index(name), name, values)
     implied = pc.and_(
         pc.and_(pc.equal(table["frequencies"], "listed"), pc.greater(table["value_count"], 0)),
         pc.and_(table["minimum"].is_null(), pc.invert(table["minimum_exact"].fill_null(False))),

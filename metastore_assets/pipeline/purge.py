@@ -108,7 +108,7 @@ def _publish_without_former(engine: Engine, versions: VersionStore, before: int)
             engine, versions.objects, len(latest.schema), live, list(latest.nodes), least_share=1
         )
         lists = write_lists(versions.objects, rewritten(versions.objects, read_lists(versions.objects, latest.lists)))
-        index = table_index(engine, versions.objects, None, fragments)
+        index = table_index(engine, versions.objects, len(latest.schema), None, fragments)
         new = replace(
             latest,
             lists=lists,

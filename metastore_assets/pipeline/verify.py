@@ -202,7 +202,7 @@ def _index_differences(
     if version.index is None or not fresh:
         return []
     columns = {leaf.field_id: leaf for leaf, _ in plan.layout.leaves}
-    rows = read_rows(engine, scratch, fresh)
+    rows = read_rows(engine, scratch, len(columns), fresh)
     try:
         reader = IndexReader(store, version.index)
         places = {own: at for at, own in enumerate(reader.fragments(("id",))["id"].to_pylist())}

@@ -2,21 +2,28 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
 from typing import Literal, TypeAlias
 
+import numpy as np
+import pyarrow as pa
 import pyarrow.compute as pc
 
 from metastore_assets.config import TableConfig
-from metastore_assets.errors import MetastoreError
-from metastore_assets.formats import Memory, Runner, Snapshot, SnapshotReference, open_table_format
+from metastore_assets.errors import MetastoreError, UnsupportedTypeError
+from metastore_assets.formats import Memory, Runner, Snapshot, SnapshotReference, TableFormat, open_table_format
 from metastore_assets.formats.apart.running import run_in_children
-from metastore_assets.formats.base import Fragment
+from metastore_assets.formats.base import Fragment, Guarantee
 from metastore_assets.lookup import TableLookup
-from metastore_assets.lookup.predicates import parse_predicate
+from metastore_assets.lookup.predicates import Predicate, parse_predicate
+from metastore_assets.lookup.predicates.counts import ColumnBounds, RowBounds, true_rows
 from metastore_assets.lookup.predicates.rows import RowFilter
+from metastore_assets.lookup.predicates.tree import columns_of
+from metastore_assets.lookup.prune import unknown_bounds
 from metastore_assets.statistics.leaves import schema_leaves
-from metastore_assets.statistics.types import signature
+from metastore_assets.statistics.physical import canonical
+from metastore_assets.statistics.types import TypeClass, signature
 
 Which: TypeAlias = Literal["now", "version"]
 
@@ -30,7 +37,7 @@ class Choice:
     whole: tuple[Fragment, ...]
     """The predicate is true of all of their rows."""
     undecided: tuple[Fragment, ...]
-    """It may be true of some, or nothing is known of them: they came since the version."""
+    """It may be true of some. Of what came since the version, the format's own metadata say what they do."""
     decided_rows: int
     """Rows that it is true of in fragments whose statistics say exactly how many, those of `whole` included."""
     unread: frozenset[str]
@@ -48,7 +55,8 @@ def choose(
 
     Raises PredicateError, ColumnNotFoundError, LiteralError; MetastoreError where the version's snapshot is not kept.
     """
-    snapshot = _snapshot(lookup, table, which, run)
+    table_format = _format(lookup, table, which, run)
+    snapshot = table_format.snapshot()
     leaves = [leaf for own in schema_leaves(snapshot.schema) for leaf in own]
     predicate = parse_predicate(where, table.name, leaves)
     former = {leaf.field_id: signature(leaf.type) for own in schema_leaves(lookup.version.schema) for leaf in own}
@@ -59,6 +67,8 @@ def choose(
     undecided: list[Fragment] = []
     unread: set[str] = set()
     decided = 0
+    new = [fragment for fragment in snapshot.fragments if fragment.id not in known]
+    known |= told_by_format(table_format, snapshot, new, predicate)
     for fragment in snapshot.fragments:
         if fragment.id not in known:
             undecided.append(fragment)
@@ -75,7 +85,40 @@ def choose(
     return Choice(snapshot, own, tuple(whole), tuple(undecided), decided, frozenset(unread))
 
 
-def _snapshot(lookup: TableLookup, table: TableConfig, which: Which, run: Runner) -> Snapshot:
+def told_by_format(
+    table_format: TableFormat, snapshot: Snapshot, fragments: Sequence[Fragment], predicate: Predicate
+) -> dict[str, tuple[int, int, int]]:
+    """By fragment's id, as of `Pruning.known`, what the format's own metadata say of those whose rows they count."""
+    counted = [fragment for fragment in fragments if fragment.row_count is not None]
+    if not counted:
+        return {}
+    rows = np.array([fragment.row_count for fragment in counted], np.int64)
+    columns = {}
+    for column in columns_of(predicate):
+        own = unknown_bounds(column, rows)
+        if column.cls is not None and "`" not in column.path:
+            told = table_format.bounds(replace(snapshot, fragments=tuple(counted)), column.path)
+            own = _format_bounds(own, told, column.cls)
+        columns[column.field_id] = own
+    found = true_rows(predicate, rows, columns)
+    bounds = zip(*(own.tolist() for own in (rows, found.least, found.most)), strict=True)
+    return dict(zip((fragment.id for fragment in counted), bounds, strict=True))
+
+
+def _format_bounds(own: ColumnBounds, told: pa.Table, cls: TypeClass) -> ColumnBounds:
+    """What a format says as bounds. It says nothing of NaN, and its counts may be of rows that are deleted now."""
+    try:
+        low, high = (canonical(told[name].combine_chunks(), cls) for name in ("minimum", "maximum"))
+    except UnsupportedTypeError:
+        return own
+    known = told["null_count"].is_valid().to_numpy()
+    exact = pc.equal(told["null_count_guarantee"], Guarantee.EXACT.value).to_numpy()
+    counts = told["null_count"].fill_null(0).to_numpy()
+    nulls = RowBounds(np.where(known & exact, counts, 0), np.where(known, np.minimum(counts, own.rows), own.rows))
+    return ColumnBounds(own.rows, nulls, own.nans, low, high)
+
+
+def _format(lookup: TableLookup, table: TableConfig, which: Which, run: Runner) -> TableFormat:
     version = lookup.version
     table_format = open_table_format(table, Memory(lambda: version.memory), run)
     meant = SnapshotReference(version.snapshot, version.committed_at)
@@ -86,4 +129,4 @@ def _snapshot(lookup: TableLookup, table: TableConfig, which: Which, run: Runner
                 f"states: count it as it is now, or `metastore refresh {table.name}` first"
             )
         table_format = open_table_format(table.model_copy(update={"at": version.snapshot}), run=run)
-    return table_format.snapshot()
+    return table_format

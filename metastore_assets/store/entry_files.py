@@ -56,13 +56,13 @@ class EntryFiles:
         return tuple(file.path for file in self.files)
 
 
-def kept_files(before: EntryFiles, rows: int, changed: int, whole_rows: int = _WHOLE_ROWS) -> tuple[EntryFile, ...]:
+def kept_files(before: EntryFiles, rows: int, changed: int, whole_rows: int | None = None) -> tuple[EntryFile, ...]:
     """The files that stay when `changed` keys get new rows or none, and there are then `rows` rows.
 
     What is not in them goes into one new file: with none, all rows; else the changed ones, and those of the files that
-    do not stay. Up to `whole_rows` rows are always written whole.
+    do not stay. Up to `whole_rows` rows are always written whole; without it, some hundred.
     """
-    if rows <= whole_rows or not before.files:
+    if rows <= (_WHOLE_ROWS if whole_rows is None else whole_rows) or not before.files:
         return ()
     base, *changes = before.files
     if changed + sum(file.rows for file in changes) > base.rows / 2:

@@ -201,6 +201,8 @@ class Version:
     """The lists of the table's values; None where no column is listed."""
     index: EntryFiles | None = None
     """The index of the fragments; None of a version that was made without one."""
+    buckets: tuple[tuple[str, str, int], ...] = ()
+    """Partition columns that are hashes of a column: name, the column's field id, number of buckets."""
     memory: Learnt = field(default_factory=dict, compare=False, repr=False)
     """What planning learnt of the table's files; what reads them gives it a meaning."""
     effort: Effort | None = field(default=None, compare=False)

@@ -34,6 +34,10 @@ ARGUMENTS = [
 ]
 SCREENSHOTS = "METASTORE_SCREENSHOTS"
 """Folder that the screenshots are kept in; without it they go with the test."""
+CHECKS = """uri: ./sales,
+     checks: [{fresh: 6h}, {row_count: 1000, partitions: all}],
+     columns: {id: {checks: [not_null, unique]}, note: {frequencies: off, checks: [unique]},
+               shop: {checks: [{accepted_values: [Berlin, Oslo, Paris]}]}, price: {checks: [{range: {minimum: 0}}]}},"""
 INSTANCE = "telemetry: {enabled: false}\nnux: {enabled: false}\nrun_monitoring: {enabled: true}\n"
 
 
@@ -82,7 +86,7 @@ def lab(tmp_path: Path) -> Iterator[Lab]:
     """A lab whose instance other processes can use."""
     (tmp_path / "home").mkdir()
     (tmp_path / "home" / "dagster.yaml").write_text(INSTANCE, encoding="utf-8")
-    (tmp_path / "metastore.yaml").write_text(CONFIG, encoding="utf-8")
+    (tmp_path / "metastore.yaml").write_text(CONFIG.replace("uri: ./sales,", CHECKS), encoding="utf-8")
     with DagsterInstance.from_config(str(tmp_path / "home")) as instance:
         made = Lab(tmp_path, instance)
         made.append(1, 2, 3, count=2000)
@@ -129,6 +133,18 @@ def look(page: Any, lab: Lab, url: str, name: str, row_count: str) -> None:
     assert image.evaluate("image => image.getBoundingClientRect().width") > 600
 
 
+def look_at_checks(page: Any, lab: Lab, url: str) -> None:
+    """What was found of one that failed, and of one that is not known, beside those that passed."""
+    for name, said in (
+        ("shop_accepted_values", "5 distinct values, and 3 are accepted"),
+        ("note_unique", "unknown: about"),
+    ):
+        page.goto(f"{url}?view=checks&checkDetail={name}")
+        page.get_by_text(said).first.wait_for(timeout=60_000)
+        page.wait_for_timeout(500)
+        page.screenshot(path=Path(os.environ.get(SCREENSHOTS) or lab.folder) / f"check-{name}.png")
+
+
 def test_what_a_person_sees(lab: Lab, page: Any) -> None:
     """Sensors see the tables without being switched on; the pages of a partition and of the table show its rows and
     its picture; and a daemon that was stopped goes on where it was."""
@@ -144,6 +160,7 @@ def test_what_a_person_sees(lab: Lab, page: Any) -> None:
         partition = f"{assets}/partitions?view=partitions&partition={key_of(2)}"
         look(page, lab, partition, "partition", "2000")
         look(page, lab, f"{assets}/statistics", "table", "6000")
+        look_at_checks(page, lab, f"{assets}/statistics")
 
         lab.append(2, 5, seed=1, count=500)
         runs = lab.instance.get_runs_count()

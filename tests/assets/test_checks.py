@@ -5,7 +5,7 @@ import yaml
 from dagster import AssetCheckEvaluation, AssetCheckKey, AssetKey, ExecuteInProcessResult
 from dagster._core.storage.asset_check_execution_record import AssetCheckExecutionRecordStatus
 
-from metastore_assets.assets.checks import specs_of_checks
+from metastore_assets.assets.checks import literally, specs_of_checks
 from metastore_assets.config import MetastoreConfig
 from tests.assets.lab import Lab, key_of
 
@@ -143,3 +143,9 @@ def test_what_dagster_knows_beforehand() -> None:
     assert {name for name, spec in specs.items() if spec.blocking} == {"shop_accepted_values"}
     assert specs["shop_accepted_values"].description == "`shop`: only Berlin, Paris."
     assert specs["enough_rows"].description == "at least 150 rows, in each partition."
+
+
+def test_what_a_value_holds_is_shown_and_does_nothing() -> None:
+    """Descriptions are Markdown: a value could fetch a picture from anywhere."""
+    told = literally("not ![x](http://a/b) <img src=y> `c` \n\x1b[31m")
+    assert told == r"not \!\[x\](http://a/b) \<img src=y\> \`c\` \\n\\x1b\[31m"

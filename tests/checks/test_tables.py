@@ -95,9 +95,13 @@ def test_complete_of_a_table_that_moved_on_is_not_known(local_store: ObjectStore
     def silent() -> Snapshot:
         raise StoreError("it does not answer")
 
+    def broken() -> Snapshot:
+        raise ValueError("what a client of a store raises")
+
     for kind in ("complete", "current"):
         assert found_of(local_store, table, kind, gone).status == "failed"
         assert found_of(local_store, table, kind, silent).status == "unknown"
+        assert "ValueError: what a client of a store raises" in found_of(local_store, table, kind, broken).found
     assert found_of(local_store, table, "current", lambda: later).status == "failed"
     assert found_of(local_store, table, "current", lambda: _snapshot(table.version)).status == "passed"
 

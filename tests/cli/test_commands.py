@@ -223,6 +223,9 @@ def test_the_configuration_is_found(published: Path, monkeypatch: pytest.MonkeyP
         "quantile",
         "rank",
         "where",
+        "prune",
+        "estimate",
+        "count",
     ],
 )
 def test_every_command_has_help_and_json(command: str) -> None:

@@ -49,6 +49,8 @@ def imported(*arguments: str, folder: Path, environment: Mapping[str, str] | Non
         ["quantile", "orders", "day", "0.5"],
         ["rank", "orders", "state", "new"],
         ["where", "orders", "state", "new"],
+        ["prune", "orders", "--where", "id < 5"],
+        ["estimate", "orders", "--where", "id < 5"],
         ["compact", "orders"],
         ["check", "orders"],
         ["versions", "orders"],

@@ -118,3 +118,19 @@ except AttributeError as error:
     done = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, check=False)
     assert done.returncode == 0, done.stderr
     assert done.stdout == "module 'metastore_assets' has no attribute 'nonsense'\n"
+
+
+@pytest.mark.s3
+def test_a_cold_prune_takes_few_requests(
+    s3_store: ObjectStore, s3_options: dict[str, str], travelled: list[int]
+) -> None:
+    """The version's document, the footer of the index, and a slice each of its fragments and of a column."""
+    rows = pa.table({f"c{i}": range(12) for i in range(20)})
+    publish(s3_store, rows, partitions={f"p={at}": rows.slice(at, 1) for at in range(12)})
+    table = Metastore(s3_store.uri(), s3_options).table("orders")
+    travelled.clear()
+    assert table.prune("c7 < 3").fragment_count == 3
+    assert len(travelled) <= 4
+    travelled.clear()
+    assert table.prune("c7 > 9").fragment_count == 2
+    assert len(travelled) <= 1

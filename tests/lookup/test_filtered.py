@@ -93,7 +93,7 @@ def check_index(table: TableLookup) -> None:
     version = table.version
     assert version.index is not None
     live = [entry for entry in version.fragments if entry.retired is None]
-    wanted = read_rows(Engine(no_spark, "auto"), table._objects, live)
+    wanted = read_rows(Engine(no_spark, "auto"), table._objects, 7, live)
     reader = IndexReader(table._objects, version.index)
     names = reader.fragments(("name",))["name"].to_pylist()
     order = pa.array([names.index(name) for name in wanted.fragments["name"].to_pylist()], pa.int64())
@@ -120,7 +120,7 @@ def check_index(table: TableLookup) -> None:
 
 @pytest.mark.parametrize("seed", [0])
 def test_what_is_said_of_a_changing_table_is_true(tmp_path: Path, seed: int) -> None:
-    history(tmp_path, seed, commits=3, predicates=8)
+    history(tmp_path, seed, commits=2, predicates=6)
 
 
 @pytest.mark.long
@@ -165,6 +165,27 @@ def test_a_clustered_table_is_skipped(tmp_path: Path) -> None:
     counted = table.count("id between 1200 and 1410", str(folder))
     assert (counted.count, counted.fragments_read) == (211, 0)  # the lists say it
     assert table.prune("id > 5000 or text is null").paths == []
+
+
+def test_values_by_partition_rule_out_what_bounds_do_not(tmp_path: Path) -> None:
+    """Where it is kept which partitions hold a value, fragments of others are out."""
+    lake = Lake(tmp_path, options={"columns": {"code": {"by_partition": "on"}}})
+    for partition in range(6):
+        folder = lake.uri / f"part={partition}"
+        folder.mkdir(parents=True)
+        codes = ["a", "z", f"m{partition}", f"m{partition}"]
+        pq.write_table(pa.table({"id": range(4), "code": codes}), folder / "0.parquet")
+    table = refreshed(lake)
+    left = table.prune("code = 'm3'")
+    assert [fragment.partition_key for fragment in left.fragments] == ["part=3"]
+    assert left.rows == (0, 2)
+    assert [(own.statistic, own.fragments) for own in left.receipt] == [("partition", 5)]
+    assert table.prune("code in ('m1', 'm2') and id < 3").fragment_count == 2
+    assert table.prune("code = 'mm'").fragment_count == 0
+    assert table.prune("not (code = 'm3')").fragment_count == 6
+    assert table.prune("code = 'm3' or id = 0").fragment_count == 6
+    for where in ("code = 'm3'", "code in ('m1', 'q') and id < 3", "code = 'm2' or code = 'm4'", "code not in ('a')"):
+        check(lake, table, where)
 
 
 def test_names_literals_and_grammar_are_checked(tmp_path: Path) -> None:

@@ -30,6 +30,8 @@ class PartitionField:
     """Field id of the column that the transform is of; None when it is of several, or of none that is told."""
     transform: str
     """`identity`, `void`, `year`, `month`, `day`, `hour`, `bucket`, `truncate`, or `unknown`."""
+    width: int | None = None
+    """Of `bucket`: how many buckets there are."""
 
 
 @dataclass(frozen=True)
@@ -121,7 +123,8 @@ def _spec(fields: Sequence[Mapping[str, Any]]) -> tuple[PartitionField, ...]:
             name=field["name"],
             field_id=field.get("field-id", _FIRST_PARTITION_ID + index),
             source_id=(source_id := _source_id(field)),
-            transform=_transform(field["transform"], source_id),
+            transform=(transform := _transform(field["transform"], source_id)),
+            width=_width(field["transform"]) if transform == "bucket" else None,
         )
         for index, field in enumerate(fields)
     )
@@ -138,6 +141,11 @@ def _transform(name: str, source_id: int | None) -> str:
     kind = "unknown" if match is None else (match[1] or match[2]).lower()
     # Of the transforms of one column, those of several may have other results.
     return "unknown" if source_id is None and kind not in ("void", "bucket") else kind
+
+
+def _width(name: str) -> int | None:
+    digits = name.partition("[")[2].partition("]")[0].strip()
+    return int(digits) if digits.isdecimal() and int(digits) else None
 
 
 def _parse_snapshot(raw: Mapping[str, Any]) -> IcebergSnapshot:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 import uuid
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import cached_property
 from typing import Any
 
@@ -71,6 +71,17 @@ class Partitions:
         order = sorted(self.specs, key=lambda spec_id: (spec_id != self._default_spec_id, spec_id))
         fields = [field for spec_id in order for field in self.specs[spec_id] if field.transform != "void"]
         return tuple(dict.fromkeys(field.name for field in fields))
+
+    def buckets(self) -> tuple[tuple[str, str, int], ...]:
+        """Name, id of the top-level column, and number of buckets of the fields that are that alone, in all specs."""
+        fields: dict[str, set[PartitionField]] = {}
+        for field in (field for spec in self.specs.values() for field in spec if field.transform != "void"):
+            fields.setdefault(field.name, set()).add(replace(field, field_id=0))
+        return tuple(
+            (name, str(field.source_id), field.width)
+            for name, (field, *others) in ((name, tuple(own)) for name, own in fields.items())
+            if not others and field.transform == "bucket" and field.width and field.source_id in self._top_level
+        )
 
     def is_unpartitioned(self, spec_id: int) -> bool:
         """Whether all files of a spec are in one partition."""

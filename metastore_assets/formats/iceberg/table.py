@@ -60,6 +60,7 @@ class IcebergFormat:
                 committed_at=state.committed_at,
                 schema=arrow_schema(self._table.uri, state.schema),
                 partition_columns=planner.partitions.columns(),
+                buckets=planner.partitions.buckets(),
                 fragments=tuple(sorted(fragments, key=lambda fragment: (fragment.partition_key, fragment.id))),
             )
 

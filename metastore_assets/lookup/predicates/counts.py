@@ -74,14 +74,23 @@ class ColumnBounds:
         )
 
 
-def true_rows(predicate: Predicate, rows: Integers, columns: Mapping[str, ColumnBounds]) -> RowBounds:
+Caps: TypeAlias = Mapping[Leaf, Integers]
+"""By leaf, of each set of rows at most how many of them it is true of, where that is known beside bounds."""
+
+
+def true_rows(
+    predicate: Predicate, rows: Integers, columns: Mapping[str, ColumnBounds], caps: Caps | None = None
+) -> RowBounds:
     """How many of the `rows` of each set the predicate is true of. `columns` has its columns, by field id."""
     if isinstance(predicate, Constant):
         return RowBounds(*(rows if predicate.value else np.zeros_like(rows),) * 2)
     if isinstance(predicate, And | Or):
-        parts = [true_rows(child, rows, columns) for child in predicate.children]
+        parts = [true_rows(child, rows, columns, caps) for child in predicate.children]
         return all_of(parts, rows) if isinstance(predicate, And) else any_of(parts, rows)
-    return leaf_rows(predicate, columns[predicate.column.field_id])
+    found = leaf_rows(predicate, columns[predicate.column.field_id])
+    if caps is None or predicate not in caps:
+        return found
+    return RowBounds(np.minimum(found.least, caps[predicate]), np.minimum(found.most, caps[predicate]))
 
 
 def all_of(parts: list[RowBounds], rows: Integers) -> RowBounds:

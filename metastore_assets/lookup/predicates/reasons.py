@@ -9,7 +9,7 @@ import numpy.typing as npt
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from metastore_assets.lookup.predicates.counts import ColumnBounds, Flags, Integers, ordered
+from metastore_assets.lookup.predicates.counts import Caps, ColumnBounds, Flags, Integers, leaf_rows, ordered
 from metastore_assets.lookup.predicates.text import value_text
 from metastore_assets.lookup.predicates.tree import (
     Compare,
@@ -25,14 +25,15 @@ from metastore_assets.lookup.predicates.tree import (
 
 Names = npt.NDArray[np.str_]
 _BOTH = "minimum, maximum"
+_BY_PARTITION = "partition"
 
 
-def statistics_of(predicate: Predicate, columns: Mapping[str, ColumnBounds], rows: Integers) -> Names:
+def statistics_of(predicate: Predicate, columns: Mapping[str, ColumnBounds], rows: Integers, caps: Caps) -> Names:
     """The statistic, or several with commas between them, for each set; right for those that it is true of nothing in.
 
     Sets without rows are eliminated by their `row_count`.
     """
-    found = [_of_leaf(leaf, columns[leaf.column.field_id]) for leaf in leaves(predicate)]
+    found = [_of_capped(leaf, columns[leaf.column.field_id], caps) for leaf in leaves(predicate)]
     if not found or isinstance(predicate, Constant):
         return np.where(rows == 0, "row_count", "constant")
     joined = found[0]
@@ -51,6 +52,13 @@ def told_value(predicate: Predicate, columns: Mapping[str, ColumnBounds], statis
     if statistic in ("null_count", "nan_count"):
         return str((column.nulls if statistic == "null_count" else column.nans).least[at])
     return value_text((column.minimum if statistic == "minimum" else column.maximum)[at])
+
+
+def _of_capped(leaf: Leaf, column: ColumnBounds, caps: Caps) -> Names:
+    found = _of_leaf(leaf, column)
+    if leaf not in caps:
+        return found
+    return np.where((leaf_rows(leaf, column).most > 0) & (caps[leaf] == 0), _BY_PARTITION, found)
 
 
 def _of_leaf(leaf: Leaf, column: ColumnBounds) -> Names:

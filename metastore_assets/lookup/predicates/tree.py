@@ -20,6 +20,10 @@ from metastore_assets.statistics.types import TypeClass
 Operator: TypeAlias = Literal["=", "!=", "<", "<=", ">", ">="]
 
 
+_FEW = 16
+"""Members of `in` that are looked up one by one."""
+
+
 @dataclass(frozen=True)
 class Column:
     """A column that a predicate is about: a value, or null, in each row."""
@@ -46,6 +50,10 @@ class Compare:
     operator: Operator
     value: pa.Scalar
     """Of the canonical type of the column's class."""
+
+    def __reduce__(self) -> tuple[object, ...]:
+        # A scalar would travel as a Python value, and those end at microseconds and at the year 9999.
+        return _compare, (self.column, self.operator, array_of([self.value]))
 
 
 @dataclass(frozen=True)
@@ -114,6 +122,10 @@ Leaf: TypeAlias = Compare | IsIn | Like | IsNull | IsNaN
 Predicate: TypeAlias = Constant | Leaf | And | Or
 
 
+def _compare(column: Column, operator: Operator, values: pa.Array) -> Compare:
+    return Compare(column, operator, values[0])
+
+
 def array_of(values: Sequence[pa.Scalar]) -> pa.Array:
     """Scalars of one class, one at least, as an array."""
     type_ = values[0].type
@@ -156,6 +168,15 @@ def leaves(predicate: Predicate) -> Iterator[Leaf]:
             yield from leaves(child)
     elif not isinstance(predicate, Constant):
         yield predicate
+
+
+def equal_values(leaf: Leaf) -> list[pa.Scalar]:
+    """The values of which one is in every row that a leaf is true of; none where they are not told, or are many."""
+    if isinstance(leaf, Compare) and leaf.operator == "=":
+        return [leaf.value]
+    if isinstance(leaf, IsIn) and not leaf.negated and len(leaf.values) <= _FEW:
+        return list(leaf.values)
+    return []
 
 
 def columns_of(predicate: Predicate) -> list[Column]:

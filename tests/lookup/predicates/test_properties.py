@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+import pickle
 from typing import Any
 
 import numpy as np
@@ -45,7 +46,7 @@ def check_bounds(node: tuple[Any, ...], sets: list[list[dict[str, Any]]], blur: 
     assert (found.least <= true).all(), (sql(node), found, true)
     assert (found.most >= true).all(), (sql(node), found, true)
     assert (found.most <= counts).all()
-    assert len(statistics_of(predicate, columns, counts)) == len(sets)
+    assert len(statistics_of(predicate, columns, counts, {})) == len(sets)
 
 
 def bounds_of(
@@ -100,6 +101,7 @@ def test_rows_are_those_of_three_valued_logic(node: tuple[Any, ...], rows: list[
 
 
 @pytest.mark.long
+@pytest.mark.timeout(3600)
 @settings(RELAXED, max_examples=6000)
 @given(predicates(), rows_of())
 def test_rows_are_those_of_three_valued_logic_at_length(node: tuple[Any, ...], rows: list[dict[str, Any]]) -> None:
@@ -113,10 +115,30 @@ def test_bounds_hold(node: tuple[Any, ...], sets: list[list[dict[str, Any]]], bl
 
 
 @pytest.mark.long
+@pytest.mark.timeout(3600)
 @settings(RELAXED, max_examples=6000)
 @given(predicates(), st.lists(rows_of(most=4), min_size=1, max_size=3), st.data())
 def test_bounds_hold_at_length(node: tuple[Any, ...], sets: list[list[dict[str, Any]]], blur: st.DataObject) -> None:
     check_bounds(node, sets, blur)
+
+
+@RELAXED
+@given(predicates())
+def test_it_travels_unharmed(node: tuple[Any, ...]) -> None:
+    predicate = parse_predicate(sql(node), "t", LEAVES)
+    assert pickle.loads(pickle.dumps(predicate)) == predicate
+
+
+def test_values_that_python_has_not_travel() -> None:
+    fields = pa.schema([("fine", pa.timestamp("ns")), ("far", pa.timestamp("us", "UTC")), ("late", pa.date32())])
+    leaves = [leaf for own in schema_leaves(fields) for leaf in own]
+    where = "fine = '2024-01-01T00:00:00.123456789' and far < '+200000-01-01T00:00:00Z' and late > '+12024-01-01'"
+    predicate = parse_predicate(where, "t", leaves)
+    again = pickle.loads(pickle.dumps(predicate))
+    assert again == predicate
+    assert text_of(again) == text_of(predicate)
+    assert ".123456789" in text_of(again)
+    assert "200000-01-01" in text_of(again)
 
 
 @RELAXED

@@ -1,0 +1,169 @@
+"""Pruning 39,000 fragments of 21 columns by the index, against reading Parquet footers; and what the index costs.
+
+The shape is that of a published benchmark of a metadata index. Footers are those of 1,000 files, times 39.
+"""
+
+from __future__ import annotations
+
+import shutil
+import tempfile
+import time
+from collections.abc import Callable
+from datetime import UTC, datetime
+from pathlib import Path
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.parquet as pq
+
+from benchmarks.data import FOLDER
+from benchmarks.measure import paired, ratio
+from benchmarks.report import Row
+from metastore_assets.index import IndexRows, next_index
+from metastore_assets.index.rows import FRAGMENTS, column_schema
+from metastore_assets.lookup import TableLookup
+from metastore_assets.statistics.types import class_named
+from metastore_assets.statistics.union import pack_values, union_type
+from metastore_assets.store.entry_files import EntryFiles
+from metastore_assets.store.manifest import ProfileFiles, Version
+from metastore_assets.store.objects import ObjectStore
+
+ROWS = 39_000
+FOOTERS = 1_000
+RUNS = 9
+_CLASSES = ("int64", "float64", "string", "timestamp_us", "date", "decimal_2", "boolean")
+_COLUMNS = 21
+_MOST_BYTES = 40e6
+_MOST_SECONDS = 0.025
+_CLUSTERED = "c0 between 500000000000 and 500100000000"
+
+
+def run() -> list[Row]:
+    """A cold prune on one column each: new objects, imports done."""
+    FOLDER.mkdir(parents=True, exist_ok=True)
+    folder = Path(tempfile.mkdtemp(prefix="metastore-bench-", dir=FOLDER))
+    try:
+        store = ObjectStore(str(folder))
+        index = next_index(store, None, index_rows(ROWS), (), ROWS)
+        size = sum(info.size for info in store.list("index"))
+        footers = footer_files(folder / "footers", FOOTERS)
+
+        def prune(where: str) -> Callable[[], object]:
+            return lambda: TableLookup(store, version(index)).prune(where).fragment_count
+
+        def read_footers() -> None:
+            for path in footers:
+                pq.read_metadata(path).row_group(0).column(0).statistics  # noqa: B018
+
+        rows = []
+        for what, where in {
+            "a range of integers, clustered": _CLUSTERED,
+            "a range of floats, not clustered": "c1 > 2.5",
+            "texts with a prefix": "c2 like 'customer 00000001%'",
+        }.items():
+            prune(where)()
+            own, peer = paired(RUNS, prune(where), read_footers)
+            peer = [seconds * ROWS / FOOTERS for seconds in peer]
+            rows.append(Row(f"prune {ROWS:,} fragments: {what}, against footers", own, peer, ratio(peer, own), 10.0))
+            goal = [_MOST_SECONDS] * len(own)
+            rows.append(Row(f"prune {ROWS:,} fragments: {what}, against 25 ms", own, goal, ratio(goal, own), 1.0))
+        rows.append(Row("bytes of the index, against 40 MB", [size], [_MOST_BYTES], _MOST_BYTES / size, 1.0))
+        return [*rows, _commit(store, index)]
+    finally:
+        shutil.rmtree(folder)
+
+
+def _commit(store: ObjectStore, index: EntryFiles) -> Row:
+    """Processor time of one fragment more and one less."""
+    one = index_rows(1)
+    spent = []
+    for number in range(RUNS):
+        name = pa.array([f"new {number}"])
+        came = IndexRows(one.fragments.set_column(0, "name", name), one.columns)
+        start = time.process_time()
+        next_index(store, index, came, [f"{number:016x}"], ROWS)
+        spent.append(time.process_time() - start)
+    goal = [0.01] * RUNS
+    return Row("processor time that a commit spends on the index, against 10 ms", spent, goal, ratio(goal, spent), 1.0)
+
+
+def version(index: EntryFiles) -> Version:
+    """A version that has nothing but an index."""
+    fields = [(f"c{number}", class_named(_CLASSES[number % len(_CLASSES)]).arrow) for number in range(_COLUMNS)]
+    return Version(
+        number=1,
+        table="t",
+        format="files",
+        snapshot="s",
+        committed_at=None,
+        published_at=datetime.now(UTC),
+        schema=pa.schema(fields),
+        partition_columns=(),
+        row_count=0,
+        bytes=0,
+        content_id="",
+        files=ProfileFiles("", "", ()),
+        code_version="",
+        layout="",
+        layouts={},
+        fragments=(),
+        partitions=(),
+        index=index,
+    )
+
+
+def index_rows(count: int) -> IndexRows:
+    """Fragments with plausible paths; integers and times ascend from one to the next, as in an append-only table."""
+    draw = np.random.default_rng(0)
+    union = union_type(class_named(name) for name in _CLASSES)
+    paths = [
+        f"s3://bucket/warehouse/data/day=2024-{1 + at % 12:02d}-01/part-{at:05d}-{at * 7919 % 2**31:08x}-c000.parquet"
+        for at in range(count)
+    ]
+    fragments = [
+        [f"{at:016x}" for at in range(count)],
+        [f"{at:032x}" for at in range(count)],
+        paths,
+        [path.split("/")[-2] for path in paths],
+        draw.integers(10**6, 10**8, count),
+        draw.integers(10**4, 10**6, count),
+    ]
+    columns = {}
+    for number in range(_COLUMNS):
+        cls = class_named(_CLASSES[number % len(_CLASSES)])
+        low, high = _bounds(cls.name, count, draw)
+        sides = [pack_values(own, cls, union) for own in (low, high)]
+        counts = [pa.array(draw.integers(0, 100, count)), pa.array(np.zeros(count, np.int64))]
+        exact = pa.repeat(pa.scalar(True), count)
+        columns[f"c{number}"] = pa.Table.from_arrays([*counts, *sides, exact, exact], schema=column_schema(union))
+    return IndexRows(pa.table(fragments, schema=FRAGMENTS), columns)
+
+
+def _bounds(name: str, count: int, draw: np.random.Generator) -> tuple[pa.Array, pa.Array]:
+    cls = class_named(name)
+    if name == "float64":
+        low = draw.normal(size=count)
+        return pa.array(low), pa.array(low + 1)
+    if name == "string":
+        drawn = np.sort(draw.integers(0, 10**9, count))
+        texts = [[f"customer {own + more:012d}" for own in drawn.tolist()] for more in (0, 10**6)]
+        return pa.array(texts[0], cls.arrow), pa.array(texts[1], cls.arrow)
+    if name == "boolean":
+        return pa.array(np.zeros(count, np.bool_)), pa.array(np.ones(count, np.bool_))
+    first = np.sort(draw.integers(0, 10**12 if name != "date" else 20_000, count))
+    sides = []
+    for numbers in (first, first + 5):
+        if name == "decimal_2":
+            sides.append(pa.array(numbers).cast(pa.decimal128(38, 0)).cast(cls.arrow))
+        else:
+            sides.append(pa.array(numbers.astype(np.int32) if name == "date" else numbers).view(cls.arrow))
+    return sides[0], sides[1]
+
+
+def footer_files(folder: Path, count: int) -> list[Path]:
+    """Small Parquet files of as many columns."""
+    folder.mkdir()
+    table = pa.table({f"c{number}": [number, number + 1] for number in range(_COLUMNS)})
+    for number in range(count):
+        pq.write_table(table, folder / f"{number}.parquet")
+    return sorted(folder.iterdir())

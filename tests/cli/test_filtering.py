@@ -1,0 +1,91 @@
+"""The commands that take a predicate: what they print, for programs and for people."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from tests.cli.conftest import COUNT
+from tests.cli.support import answer, error_of, run
+
+
+def test_prune(published: Path) -> None:
+    found = answer("prune", "orders", "--where", "id < 150 and day >= '2024-01-05'", config=published)
+    assert found["fragments"] == ["half=1.parquet"]
+    assert (found["version"], found["snapshot"], found["fragments_total"]) == (2, "snapshot 2", 2)
+    assert 0 < found["bytes"] < found["bytes_total"]
+    assert (found["rows_lower"], found["rows_upper"]) == (0, 200)
+    (receipt,) = found["receipt"]
+    assert receipt == {
+        "conjunct": "id < 150",
+        "statistic": "minimum",
+        "fragments": 1,
+        "bytes": found["bytes_total"] - found["bytes"],
+    }
+    assert found["read"]["files"] >= 1
+    assert "eliminated" not in found
+    explained = answer("prune", "orders", "--where", "id < 150", "--explain", config=published)
+    assert explained["eliminated"] == [
+        {"path": "half=2.parquet", "conjunct": "id < 150", "statistic": "minimum", "value": "200"}
+    ]
+    shown = run("prune", "orders", "--where", "id < 150", "--explain", config=published).stdout
+    assert "orders version 2: 1 of 2 files to read (50.0%)" in shown
+    assert "- half=2.parquet  id < 150: minimum 200" in shown
+    shown = run("prune", "orders", "--where", "state = 'done\n\x1b[31m' or blob = x'07'", config=published).stdout
+    assert "\x1b" not in shown
+    nothing = answer("prune", "orders", "--where", "big < 0", config=published)
+    assert (nothing["fragments"], nothing["rows_upper"], nothing["bytes"]) == ([], 0, 0)
+
+
+def test_estimate(published: Path) -> None:
+    exact = answer("estimate", "orders", "--where", "day = '2024-01-01'", config=published)
+    wanted = len(range(0, COUNT, 28))
+    assert exact == {
+        "lower": wanted,
+        "estimate": wanted,
+        "upper": wanted,
+        "guarantee": "exact",
+        "assumes": None,
+    }
+    both = answer("estimate", "orders", "--where", "day = '2024-01-01' and state = 'new'", config=published)
+    assert both["lower"] <= both["estimate"] <= both["upper"]
+    assert (both["guarantee"], both["assumes"]) == ("estimate", "independence")
+    assert "1 row" in run("estimate", "orders", "--where", "big = 4611686018427387904", config=published).stdout
+    assert (
+        "for independent"
+        in run("estimate", "orders", "--where", "day = '2024-01-01' and state = 'new'", config=published).stdout
+    )
+
+
+def test_count(published: Path) -> None:
+    """Of the table as it is now, which is another one than the version's: its file's own footer says it."""
+    found = answer("count", "orders", "--where", "id = 1", config=published)
+    assert (found["count"], found["fragments_read"], found["fragments_total"]) == (1, 0, 1)
+    assert found["bytes_read"] == 0
+    assert "1 row; read 0 of 1 file" in run("count", "orders", "--where", "id = 1", config=published).stdout
+
+
+@pytest.mark.parametrize("command", ["prune", "estimate"])
+@pytest.mark.parametrize(
+    ("where", "told"),
+    [
+        ("idd < 5", "table 'orders' has no column 'idd'; did you mean 'id'?"),
+        ("id <", "'id <' does not parse at character 4, near '<': something is missing after it"),
+        ("id < 'x'", "'x' is no value of column 'id' of table 'orders': give an integer"),
+        ("day > 5", "5 is no value of column 'day' of table 'orders': give a date, such as 2024-01-31"),
+        ("state > ratio", "compares two columns"),
+        ("tags = 'x'", "whose values do not compare"),
+        ("", "the predicate is empty"),
+        ("(" * 4000 + "id = 1" + ")" * 4000, "nested too deep"),
+        ("id = 1; drop table orders", "is more than one predicate"),
+    ],
+)
+def test_what_cannot_be_asked(published: Path, command: str, where: str, told: str) -> None:
+    assert told in error_of(run(command, "orders", "--where", where, config=published))
+
+
+def test_what_there_is_not(published: Path) -> None:
+    assert "no table named 'nope'" in error_of(run("prune", "nope", "--where", "id = 1", config=published))
+    assert "no published version" in error_of(run("count", "fresh", "--where", "id = 1", config=published))
+    assert "--where" in run("estimate", "orders", config=published).output

@@ -1,0 +1,114 @@
+"""A scan on Spark has the rows of the whole table with the filter, and opens only files that may have any."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pyarrow as pa
+import pyarrow.parquet as pq
+import pytest
+from deltalake import DeltaTable, write_deltalake
+from pyspark.sql import SparkSession
+
+from metastore_assets.config import MetastoreConfig, TableConfig
+from metastore_assets.errors import ColumnNotFoundError, FragmentError, MetastoreError, UnsupportedTypeError
+from metastore_assets.lookup import TableLookup, open_table
+from metastore_assets.pipeline.refresh import refresh
+from metastore_assets.scan.choosing import choose
+
+
+def no_spark() -> Any:
+    raise AssertionError("nothing here is worth a session")
+
+
+def published(uri: Path) -> tuple[TableConfig, TableLookup]:
+    config = MetastoreConfig(root=f"{uri}-root", tables=[TableConfig(name="t", uri=str(uri))], engine="auto")
+    refresh(config, config.tables[0], no_spark)
+    return config.tables[0], open_table(config.root, "t")
+
+
+def rows(first: int, count: int) -> pa.Table:
+    ids = range(first, first + count)
+    return pa.table(
+        {"id": ids, "name": [f"n{own:04d}" if own % 7 else None for own in ids], "x": [own / 4 for own in ids]}
+    )
+
+
+@pytest.mark.spark
+def test_rows_counts_and_files(spark: SparkSession, tmp_path: Path) -> None:
+    """With deletes, of the table as it is now and as it was, and without reading what bounds rule out."""
+    uri = tmp_path / "delta"
+    for part in range(6):
+        write_deltalake(str(uri), rows(part * 100, 100), mode="append")
+    DeltaTable(str(uri)).delete("id = 205")
+    table, lookup = published(uri)
+    frame = lookup.scan(spark, "id between 190 and 210 and name is not null", table, columns=["name", "id"])
+    wanted = [own for own in range(190, 211) if own % 7 and own != 205]
+    assert frame.columns == ["name", "id"]
+    assert sorted(row["id"] for row in frame.collect()) == wanted
+    assert {row["name"] for row in frame.collect()} == {f"n{own:04d}" for own in wanted}
+    assert lookup.scan(spark, "id < 0", table).collect() == []
+    assert lookup.scan(spark, "id >= 0", table, limit=5).count() == 5
+    assert lookup.scan(spark, "true", table).count() == 599
+    # What bounds rule out is not opened: these files are gone.
+    for path in lookup.prune("id > 300").paths:
+        Path(path.removeprefix("file://")).rename(tmp_path / Path(path).name)
+    assert lookup.scan(spark, "id < 50", table).count() == 50
+    with pytest.raises(FragmentError, match="parquet"):
+        lookup.count("x > 80.1 and x < 80.3 and name like '%9'", table, spark, snapshot="version")
+    for path in tmp_path.glob("*.parquet"):
+        path.rename(uri / path.name)
+    # Rows that came since the version are read.
+    write_deltalake(str(uri), rows(1000, 50), mode="append")
+    counted = lookup.count("id >= 580", table, spark)
+    assert (counted.count, counted.snapshot != lookup.version.snapshot) == (70, True)
+    assert lookup.count("id >= 580", table, spark, snapshot="version").count == 20
+    # What has not been profiled yet is ruled out by the log's own statistics.
+    counted = lookup.count("id < 50 and name is not null", table, spark)
+    assert counted.count == len([own for own in range(50) if own % 7])
+    assert choose(lookup, table, "id between 1050 and 2000", "now").undecided == ()
+    assert len(choose(lookup, table, "id = 1049", "now").undecided) == 1
+    assert sorted(row["id"] for row in lookup.scan(spark, "id >= 1045", table).collect()) == list(range(1045, 1050))
+    with pytest.raises(ColumnNotFoundError, match="did you mean 'name'"):
+        lookup.scan(spark, "id > 1", table, columns=["nmae"])
+
+
+@pytest.mark.spark
+def test_types_that_spark_has_and_has_not(spark: SparkSession, tmp_path: Path, build: Callable[[], pa.Table]) -> None:
+    folder = tmp_path / "files"
+    folder.mkdir()
+    pq.write_table(build(), folder / "0.parquet")
+    table, lookup = published(folder)
+    columns = [name for name in build().column_names if name != "clock"]
+    (row,) = lookup.scan(spark, "small = 200", table, columns=columns).collect()
+    assert (row["small"], row["big"], row["in"]["y"], row["many"]) == (200, 2**64 - 1, 2.5, [1, 2])
+    assert str(row["at"]) == "2024-01-01 00:00:00.000001"
+    with pytest.raises(UnsupportedTypeError, match="column 'clock' of table 't': Spark has no type for time64"):
+        lookup.scan(spark, "small = 200", table)
+
+
+@pytest.fixture
+def build() -> Callable[[], pa.Table]:
+    return lambda: pa.table(
+        {
+            "small": pa.array([1, 200], pa.uint8()),
+            "big": pa.array([0, 2**64 - 1], pa.uint64()),
+            "in": pa.array([None, {"y": 2.5}], pa.struct([("y", pa.float32())])),
+            "many": pa.array([[], [1, 2]], pa.large_list(pa.int32())),
+            "at": pa.array([0, 1704067200000001000], pa.timestamp("ns")),
+            "clock": pa.array([1, 2], pa.time64("us")),
+        }
+    )
+
+
+def test_a_version_of_plain_files_that_changed_cannot_be_counted(tmp_path: Path) -> None:
+    folder = tmp_path / "files"
+    folder.mkdir()
+    pq.write_table(rows(0, 10), folder / "0.parquet")
+    table, lookup = published(folder)
+    pq.write_table(rows(10, 10), folder / "1.parquet")
+    assert lookup.count("id >= 5", table).count == 15
+    with pytest.raises(MetastoreError, match="plain files have no former states"):
+        lookup.count("id >= 5", table, snapshot="version")
