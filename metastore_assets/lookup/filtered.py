@@ -12,7 +12,6 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from metastore_assets.index import IndexReader
-from metastore_assets.lists import read_lists
 from metastore_assets.lookup.answers import Count
 from metastore_assets.lookup.estimate import ColumnKnowledge, Estimate, estimate_rows
 from metastore_assets.lookup.missing import files_there
@@ -168,6 +167,8 @@ class FilteredAnswers:
     def _kept_by_partition(self) -> frozenset[str]:
         """Field ids of the columns of which it is kept which partitions hold which values."""
         lists = self._version.lists
+        from metastore_assets.lists import read_lists  # the statistics of columns do without
+
         return frozenset() if lists is None else frozenset(read_lists(self._objects, lists).by_partition)
 
     @cached_property
