@@ -27,6 +27,7 @@ if TYPE_CHECKING:
     from metastore_assets.assets.translator import MetastoreAsset, MetastoreTranslator
     from metastore_assets.config import MetastoreConfig, TableConfig, load_config
     from metastore_assets.lookup import Metastore, open_table
+    from metastore_assets.profiling import profile
     from metastore_assets.statistics.user_defined.kinds import FrequencyStatistic, MergeableStatistic
 
 __all__ = [
@@ -46,6 +47,7 @@ __all__ = [
     "fetch_column_statistics",
     "load_config",
     "open_table",
+    "profile",
 ]
 
 _ROOMS = {
@@ -64,6 +66,7 @@ _ROOMS = {
     "fetch_column_statistics": "assets.fetch",
     "load_config": "config",
     "open_table": "lookup",
+    "profile": "profiling",
 }
 _NEEDS_DAGSTER = ("assets.",)
 

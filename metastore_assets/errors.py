@@ -112,6 +112,10 @@ class LiteralError(MetastoreError):
     """Raised when a value that is asked about is none of the column's type, or a quantile is not from 0 to 1."""
 
 
+class QueryError(MetastoreError):
+    """Raised when a text is no query, or none over the views that there are: says what the engine says."""
+
+
 class PredicateError(MetastoreError):
     """Raised when a predicate on rows does not parse, and says where; or when it asks what no predicate can be of."""
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from contextlib import contextmanager
+from importlib.util import find_spec
 
 from metastore_assets.errors import MissingPackageError
 
@@ -14,9 +15,18 @@ PACKAGES = {
     "history": ("deltalake",),
     "hudi": ("fastavro", "hudi"),
     "iceberg": ("fastavro", "pyiceberg", "pyroaring"),
+    "sql": ("duckdb",),
     "spark": ("pandas", "py4j", "pyspark"),
 }
 """What is imported of each extra."""
+
+
+def is_installed(name: str) -> bool:
+    """Whether all packages of an extra are there."""
+    try:
+        return all(find_spec(package) is not None for package in PACKAGES[name])
+    except ModuleNotFoundError:
+        return False
 
 
 @contextmanager

@@ -78,13 +78,15 @@ def show_answer(
     partition: str | None = None,
     *,
     chosen: bool = False,
+    complete: bool = True,
 ) -> Json:
     """The answer of `show`. `current` is null when the table could not be asked.
 
     Of a partition, singletons and entropy take the whole lists of values: they are told of columns `chosen` by name.
+    Of columns that are not, nothing that only programs see is looked up unless the answer is to be `complete`.
     """
     count, spreads = table.row_count(partition), {}
-    if partition is None and rows:
+    if partition is None and rows and (complete or chosen):
         spreads = table.spreads()
     elif chosen:
         spreads = {row.column: table.spread(row.column, partition) for row in rows if row.frequencies == "listed"}

@@ -28,6 +28,8 @@ from metastore_assets.cli.outputs import make_output
 from metastore_assets.cli.profile_command import profile
 from metastore_assets.cli.purge import purge
 from metastore_assets.cli.refresh import refresh
+from metastore_assets.cli.report import report
+from metastore_assets.cli.sql import sql
 from metastore_assets.cli.values import quantile, rank, where
 from metastore_assets.cli.verify import verify
 
@@ -59,6 +61,8 @@ cli.add_command(check_statistic)
 cli.add_command(compact)
 cli.add_command(diff)
 cli.add_command(history)
+cli.add_command(report)
+cli.add_command(sql)
 cli.add_command(quantile)
 cli.add_command(rank)
 cli.add_command(where)
@@ -117,7 +121,7 @@ def show(
     current, reason = check.is_current(table.version)
     if reason is not None:
         note(reason)
-    answer = show_answer(table, rows, current, partition, chosen=columns is not None)
+    answer = show_answer(table, rows, current, partition, chosen=columns is not None, complete=as_json)
     if partitions:
         output.partitions(answer, partition_answers(table))
     else:
@@ -194,17 +198,17 @@ def expire(invocation: Invocation, name: str, keep: int | None, grace: float, as
 
     And whatever else no version names, such as files of a refresh that was killed.
     """
-    from importlib.util import find_spec
-
+    from metastore_assets.extras import is_installed
     from metastore_assets.history import gather
     from metastore_assets.store.objects import ObjectStore
     from metastore_assets.store.versions import VersionStore
 
     config = configured(invocation)
     versions = VersionStore(ObjectStore(config.root, config.storage_options), config.table(name).name)
-    if find_spec("deltalake") is not None:
+    most = keep or config.keep_versions
+    if len(versions.numbers()) > most and is_installed("history"):
         gather(versions)
-    removed = versions.expire(keep or config.keep_versions, timedelta(hours=grace))
+    removed = versions.expire(most, timedelta(hours=grace))
     make_output(as_json).expired(
         {"table": name, "versions": removed.versions, "files": removed.files, "bytes": removed.bytes}
     )

@@ -4,9 +4,8 @@ from __future__ import annotations
 
 import json
 import os
-import re
 import tempfile
-from collections.abc import Callable, Iterable
+from collections.abc import Iterable
 from typing import TYPE_CHECKING, Any
 
 import click
@@ -15,14 +14,11 @@ from metastore_assets.cli.completion import location
 from metastore_assets.cli.failures import Invocation, explained, raise_interrupt, report
 from metastore_assets.cli.options import answering
 from metastore_assets.cli.outputs import make_output
-from metastore_assets.cli.progress import Watcher, watching
+from metastore_assets.cli.progress import watching
 from metastore_assets.cli.spark import LazySpark
 
 if TYPE_CHECKING:
-    from pyspark.sql import SparkSession
-
     from metastore_assets.config import TableConfig
-    from metastore_assets.lookup import TableLookup
 
 
 @click.command(short_help="Compute and show the statistics of any tables.")
@@ -86,6 +82,7 @@ def profile(invocation: Invocation, /, uris: tuple[str, ...], as_json: bool, **s
     Needs no configuration and keeps nothing. The table format is found out. With --json, one line per URI.
     """
     from metastore_assets.cli.answers import profile_answer, shapes
+    from metastore_assets.profiling import profile_table
 
     output = make_output(as_json)
     status = 0
@@ -96,7 +93,7 @@ def profile(invocation: Invocation, /, uris: tuple[str, ...], as_json: bool, **s
     ):
         for index, uri in enumerate(uris):
             try:
-                table = _profiled(_table(uri, settings), f"{folder}/{index}", spark, watcher)
+                table = profile_table(_table(uri, settings), f"{folder}/{index}", spark, watcher)
                 rows = table.statistics()
                 pictures = shapes(table, rows) if output.draws else {}
             except Exception as error:  # noqa: BLE001 (the other tables are profiled all the same)
@@ -112,29 +109,15 @@ def profile(invocation: Invocation, /, uris: tuple[str, ...], as_json: bool, **s
     return status
 
 
-def _profiled(table: TableConfig, root: str, spark: Callable[[], SparkSession], watcher: Watcher) -> TableLookup:
-    from metastore_assets.config import MetastoreConfig
-    from metastore_assets.lookup import Metastore
-    from metastore_assets.pipeline.refresh import refresh
-
-    refresh(MetastoreConfig(root=root, tables=[table]), table, spark, progress=watcher)
-    return Metastore(root).table(table.name)
-
-
 def _table(uri: str, settings: dict[str, Any]) -> TableConfig:
     from metastore_assets.config import TableConfig
+    from metastore_assets.profiling import table_name
 
-    return TableConfig(name=_name(uri), uri=_absolute(uri), **settings)
+    return TableConfig(name=table_name(uri), uri=_absolute(uri), **settings)
 
 
 def _absolute(uri: str) -> str:
     return uri if "://" in uri else os.path.abspath(os.path.expanduser(uri))
-
-
-def _name(uri: str) -> str:
-    """A table name that makes the messages about a URI readable."""
-    last = re.sub(r"[^A-Za-z0-9_-]+", "_", uri.rstrip("/").rpartition("/")[2])
-    return re.sub(r"^(?![A-Za-z])", "t", last)[:100]
 
 
 def _not_empty(uri: str) -> str:

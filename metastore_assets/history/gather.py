@@ -9,13 +9,13 @@ the commit that has their rows: so what was killed is made good by the next, and
 from __future__ import annotations
 
 from datetime import UTC, datetime, timedelta
-from importlib.util import find_spec
 from threading import Lock
 
 import pyarrow as pa
 import pyarrow.compute as pc
 
 from metastore_assets.errors import ObjectNotFoundError
+from metastore_assets.extras import is_installed
 from metastore_assets.history.delta_table import ConflictError, HistoryTable
 from metastore_assets.history.rows import SCHEMA, hidden_columns, rows_of, without_values
 from metastore_assets.store.manifest import Version
@@ -64,7 +64,7 @@ def keep_history(versions: VersionStore, base: Version | None, new: Version, kee
     Raises StoreError.
     """
     outdated = new.number - keep
-    if find_spec("deltalake") is None:
+    if not is_installed("history"):
         return outdated
     gathered = _gathered(versions) if outdated > 0 else 0
     is_time = base is not None and (new.published_at - base.published_at >= QUIET or new.number % MOST == 0)
@@ -93,7 +93,7 @@ def read_history(versions: VersionStore, newest: int) -> pa.Table:
     is a Delta table and no `deltalake`, StoreError.
     """
     rows, last = SCHEMA.empty_table(), 0
-    if find_spec("deltalake") is not None or versions.objects.list(f"{HISTORY}/_delta_log"):
+    if is_installed("history") or versions.objects.list(f"{HISTORY}/_delta_log"):
         rows, last = HistoryTable(versions.objects).read()
     lacking = [number for number in versions.numbers() if last < number <= newest]
     hidden = hidden_columns(versions, newest)

@@ -98,8 +98,9 @@ def _statistics(versions: VersionStore, version: Version) -> list[ColumnStatisti
     return [as_named(found[leaf.field_id], position, leaf) for position, leaf in leaves if leaf.field_id in found]
 
 
-def _version_rows(version: Version, rows: Sequence[ColumnStatistics], hidden: Collection[str]) -> pa.Table:
-    of_version = {
+def of_version(version: Version) -> dict[str, Any]:
+    """What rows say of a version."""
+    return {
         "version": version.number,
         "snapshot": version.snapshot,
         "committed_at": version.committed_at,
@@ -109,27 +110,31 @@ def _version_rows(version: Version, rows: Sequence[ColumnStatistics], hidden: Co
         "partitions": len(version.partitions),
         "fragments": version.fragment_count,
     }
-    records = [{**of_version, **_record(row, is_hidden=row.field_id in hidden)} for row in rows]
-    return pa.Table.from_pylist(records, SCHEMA)
 
 
-def _record(row: ColumnStatistics, *, is_hidden: bool) -> dict[str, Any]:
+def record(row: ColumnStatistics) -> dict[str, Any]:
+    """What a row says of a column: the columns of `SCHEMA` from `position` on."""
     told = column_json(row)
-    record: dict[str, Any] = {"position": row.position, "field_id": row.field_id}
+    found: dict[str, Any] = {"position": row.position, "field_id": row.field_id}
     for name, own in STATISTICS.items():
         if own.kind == "value":
-            record[name] = _text(told[name])
+            found[name] = _text(told[name])
         elif own.kind == "percentiles":
-            record[name] = told[name] and [{**entry, "value": _text(entry["value"])} for entry in told[name]]
+            found[name] = told[name] and [{**entry, "value": _text(entry["value"])} for entry in told[name]]
         elif own.is_told:
-            record[name] = getattr(row, name)
+            found[name] = getattr(row, name)
     results = {
         name: {"value": value_json(own.value), "guarantee": own.guarantee} for name, own in row.user_defined.items()
     }
-    record["user_defined"] = json.dumps(results) if results else None
-    if is_hidden:
-        record.update(dict.fromkeys(TELL_VALUES))
-    return record
+    found["user_defined"] = json.dumps(results) if results else None
+    return found
+
+
+def _version_rows(version: Version, rows: Sequence[ColumnStatistics], hidden: Collection[str]) -> pa.Table:
+    beside = of_version(version)
+    without = dict.fromkeys(TELL_VALUES)
+    records = [{**beside, **record(row), **(without if row.field_id in hidden else {})} for row in rows]
+    return pa.Table.from_pylist(records, SCHEMA)
 
 
 def _text(value: Any) -> str | None:

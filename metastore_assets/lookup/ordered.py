@@ -9,18 +9,20 @@ import math
 from dataclasses import dataclass
 from fractions import Fraction
 from functools import cached_property
-from typing import Literal, Protocol
+from typing import TYPE_CHECKING, Literal, Protocol
 
 import numpy as np
 import pyarrow as pa
 from pyarrow import types as t
 
-from metastore_assets.lists import ListReader
 from metastore_assets.statistics.column import Guarantee
 from metastore_assets.statistics.frequencies import Frequencies, nan_frequency
 from metastore_assets.statistics.physical import integers_array, order_key, physical_value
 from metastore_assets.statistics.quantiles import Digest, estimated_rank, estimated_values, ranked_values
 from metastore_assets.statistics.types import TypeClass, class_named
+
+if TYPE_CHECKING:
+    from metastore_assets.lists import ListReader
 
 Method = Literal["discrete", "continuous"]
 

@@ -122,7 +122,8 @@ class ProfileReader:
                 names = file.read_row_group(group, columns=["section", "field_id"]).to_pylist()
                 wanted = {"section": self._files.section, "field_id": field_id}
                 if wanted in names:
-                    row = file.read_row_group(group, columns=list(_SKETCH)).slice(names.index(wanted), 1)
+                    sketches = file.read_row_group(group, columns=list(_SKETCH))
+                    row = sketches.slice(names.index(wanted), 1)
                     (digest,) = digests_of(row.combine_chunks())
                     moments = row["moments"][0].as_py()
                     infinities = (0, 0) if moments is None else decode_moments(moments).infinities

@@ -12,7 +12,6 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from metastore_assets.errors import ColumnNotFoundError, NotKeptError, PartitionNotFoundError
-from metastore_assets.lists import ListReader, read_lists
 from metastore_assets.lookup.answers import Answers, AsOf, Count, Quantile, Statistics, TopValues
 from metastore_assets.lookup.as_of import VersionChoice, find_version
 from metastore_assets.lookup.filtered import FilteredAnswers
@@ -34,10 +33,13 @@ from metastore_assets.store.versions import VersionStore
 
 if TYPE_CHECKING:
     from metastore_assets.history import HistoryPoint
+    from metastore_assets.lists import ListReader
     from metastore_assets.lookup.changes import Changes
     from metastore_assets.lookup.diff import TableDiff
 
 _OPEN_PROFILES = 32
+_KEPT_ROWS = 20_000
+"""Rows of statistics of all partitions that are kept for who asks again."""
 
 
 class TableLookup(FilteredAnswers):
@@ -50,6 +52,7 @@ class TableLookup(FilteredAnswers):
         self._lock = RLock()
         self._found: dict[str, PartitionEntry | None] = {}
         self._profiles: OrderedDict[str | None, ProfileReader] = OrderedDict()
+        self._everywhere: OrderedDict[tuple[str, ...] | None, Statistics] = OrderedDict()
         self._columns: OrderedDict[tuple[str, str | None], ColumnValues] = OrderedDict()
 
     @property
@@ -111,10 +114,20 @@ class TableLookup(FilteredAnswers):
 
     def _statistics_of(self, columns: list[str] | None, partitions: Iterable[str] | str) -> Statistics:
         if partitions == "*":
-            entries = list(self._version.partitions)
-        else:
-            keys = [partitions] if isinstance(partitions, str) else partitions
-            entries = [self._partition(key) for key in keys]
+            asked = None if columns is None else tuple(columns)
+            if asked not in self._everywhere:
+                found = self._statistics_at(columns, self._version.partitions)
+                if len(found) > _KEPT_ROWS:
+                    return found
+                self._everywhere[asked] = found
+                if len(self._everywhere) > _OPEN_PROFILES:
+                    self._everywhere.popitem(last=False)
+            kept = self._everywhere[asked]
+            return Statistics(kept, kept.partitions, self.as_of)
+        keys = [partitions] if isinstance(partitions, str) else partitions
+        return self._statistics_at(columns, [self._partition(key) for key in keys])
+
+    def _statistics_at(self, columns: list[str] | None, entries: Iterable[PartitionEntry]) -> Statistics:
         rows: list[ColumnStatistics] = []
         of: list[str] = []
         for entry in entries:
@@ -298,6 +311,8 @@ class TableLookup(FilteredAnswers):
 
     @cached_property
     def _lists(self) -> ListReader:
+        from metastore_assets.lists import ListReader, read_lists  # the statistics of columns do without
+
         return ListReader(self._objects, read_lists(self._objects, self._version.lists))
 
     def histogram(

@@ -6,13 +6,12 @@ from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from decimal import Decimal
 from fractions import Fraction
-from typing import TypeAlias
+from typing import TYPE_CHECKING, TypeAlias
 
 import numpy as np
 import pyarrow as pa
 
 from metastore_assets.errors import CorruptionError, LiteralError, NotKeptError
-from metastore_assets.lists import Cut, ListReader
 from metastore_assets.lookup.answers import AsOf, Count, Quantile
 from metastore_assets.lookup.literals import literal, literal_of_text
 from metastore_assets.lookup.ordered import ListedValues, Method, Ordered, SketchedValues, StoredValues, quantile
@@ -23,6 +22,9 @@ from metastore_assets.statistics.physical import order_key
 from metastore_assets.statistics.spread import Spread, spread
 from metastore_assets.statistics.told import implied_frequencies
 from metastore_assets.statistics.types import TypeClass, class_named
+
+if TYPE_CHECKING:
+    from metastore_assets.lists import ListReader
 
 Number: TypeAlias = int | float | Decimal | Fraction
 
@@ -86,6 +88,8 @@ class ColumnValues:
         self._check_listed()
         if not row.value_count:
             return []
+        from metastore_assets.lists import Cut
+
         cut = self._lists().cuts.get(row.field_id, Cut())
         n = n if cut.most is None else min(n, cut.most)
         values = self._profile.top(row.field_id, n) if self._has_own_lists else None

@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
+from typing import TYPE_CHECKING
 
 import numpy as np
 import numpy.typing as npt
-import polars as pl
 import pyarrow as pa
 import pyarrow.compute as pc
 
+from metastore_assets.lazy import LazyModule
 from metastore_assets.statistics.frequencies import Frequencies
 from metastore_assets.statistics.hashing import Words, hash_numbers, hash_values
 from metastore_assets.statistics.physical import (
@@ -22,6 +23,11 @@ from metastore_assets.statistics.physical import (
 )
 from metastore_assets.statistics.runs import SortedValues, count
 from metastore_assets.statistics.types import TypeClass
+
+if TYPE_CHECKING:
+    import polars as pl
+else:
+    pl = LazyModule("polars")
 
 
 @dataclass(frozen=True)

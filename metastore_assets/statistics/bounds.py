@@ -13,11 +13,14 @@ _WIDEST = (0x7F, 0x7FF, 0xFFFF)
 """Greatest code point that UTF-8 holds in one, two, three bytes."""
 
 
-def lower_bound(value: bytes, cls: TypeClass, longest: int = LONGEST) -> tuple[pa.Scalar, bool]:
+def lower_bound(value: bytes, cls: TypeClass, longest: int | None = None) -> tuple[pa.Scalar, bool]:
     """The greatest storable value that is not above `value`, and whether it is `value` itself.
+
+    Of at most `longest` bytes, or of `LONGEST`.
 
     Being the nearest one makes bounds merge exactly: no storable value lies between a long value and its bound.
     """
+    longest = LONGEST if longest is None else longest
     if len(value) <= longest:
         return _scalar(value, cls), True
     if cls.name != "string":
@@ -29,8 +32,9 @@ def lower_bound(value: bytes, cls: TypeClass, longest: int = LONGEST) -> tuple[p
     return _scalar(prefix + filler, cls), False
 
 
-def upper_bound(value: bytes, cls: TypeClass, longest: int = LONGEST) -> tuple[pa.Scalar | None, bool]:
+def upper_bound(value: bytes, cls: TypeClass, longest: int | None = None) -> tuple[pa.Scalar | None, bool]:
     """The least storable value that is not below `value`, None when there is none, and whether it is `value` itself."""
+    longest = LONGEST if longest is None else longest
     if len(value) <= longest:
         return _scalar(value, cls), True
     bound = _next_text(value, longest) if cls.name == "string" else _next_bytes(value[:longest])

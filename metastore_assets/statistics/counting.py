@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator
+from typing import TYPE_CHECKING
 
 import numpy as np
-import polars as pl
 import pyarrow as pa
 from pyarrow import types as t
 
+from metastore_assets.lazy import LazyModule
 from metastore_assets.statistics.physical import physical_series
 from metastore_assets.statistics.runs import (
     Counted,
@@ -25,6 +26,11 @@ from metastore_assets.statistics.runs import (
     sum_counts,
 )
 from metastore_assets.statistics.types import TypeClass
+
+if TYPE_CHECKING:
+    import polars as pl
+else:
+    pl = LazyModule("polars")
 
 _PENDING_ROWS = 1 << 20
 _PENDING_BYTES = 64 << 20

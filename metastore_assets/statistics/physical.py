@@ -3,18 +3,23 @@
 from __future__ import annotations
 
 import decimal
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 import numpy.typing as npt
-import polars as pl
 import pyarrow as pa
 import pyarrow.compute as pc
 from pyarrow import types as t
 
 from metastore_assets.errors import UnsupportedTypeError
+from metastore_assets.lazy import LazyModule
 from metastore_assets.statistics.leaves import plain_array
 from metastore_assets.statistics.types import DECIMAL_DIGITS, TypeClass
+
+if TYPE_CHECKING:
+    import polars as pl
+else:
+    pl = LazyModule("polars")
 
 Numbers = npt.NDArray[Any]
 """Physical values: int64, uint64, float64, or object (Python integers, where 64 bits do not hold a decimal)."""

@@ -4,18 +4,23 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
+from typing import TYPE_CHECKING
 
 import numpy as np
 import numpy.typing as npt
-import polars as pl
+
+from metastore_assets.lazy import LazyModule
+
+if TYPE_CHECKING:
+    import polars as pl
+else:
+    pl = LazyModule("polars")
 
 BLOCK = 1 << 17
 """Values in a block, about: what is held and computed with at a time."""
 _SAMPLES = 4
 _SHORT = 1 << 14
-_HASHED = (pl.Binary, pl.Boolean)
 _SAMPLE = 2048
-_WORDS = (pl.Int64, pl.UInt64)
 _MOST_SPAN = 2
 """Places per value of an array that integers are counted in: no more memory than sorted copies would need."""
 
@@ -61,7 +66,7 @@ def count(values: pl.Series) -> Counted:
 
 def count_dense(values: pl.Series) -> Counted | None:
     """As `count`, of integers that lie close together: these need no sorting. None for all others."""
-    if values.dtype not in _WORDS or len(values) == 0:
+    if values.dtype not in (pl.Int64, pl.UInt64) or len(values) == 0:
         return None
     words = values.to_numpy()
     least = words.min()
@@ -75,7 +80,7 @@ def count_dense(values: pl.Series) -> Counted | None:
 
 def is_hashed(values: pl.Series) -> bool:
     """Whether hashing beats sorting: for bytes that repeat. Numbers polars sorts as fast as it hashes them."""
-    return values.dtype in _HASHED and not mostly_distinct(values)
+    return values.dtype in (pl.Binary, pl.Boolean) and not mostly_distinct(values)
 
 
 def count_sorted(values: pl.Series) -> Counted:

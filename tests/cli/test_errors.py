@@ -239,7 +239,7 @@ def test_profile_says_how_far_a_table_reaches(tmp_path: Path, monkeypatch: pytes
     def profiled(table: TableConfig, *rest: object) -> None:
         raise ConfigError(f"{table.allow} {table.confine}")
 
-    monkeypatch.setattr("metastore_assets.cli.profile_command._profiled", profiled)
+    monkeypatch.setattr("metastore_assets.profiling.profile_table", profiled)
     monkeypatch.chdir(tmp_path)
     said = error_of(run("profile", "t", "--allow", "s3://other/lake/", "--allow", "near", "--confine"))
     assert f"('s3://other/lake/', '{tmp_path}/near') True" in said

@@ -63,6 +63,10 @@ def test_reading_imports_nothing_large(published: Path, arguments: list[str]) ->
     assert imported(*arguments, folder=published.parent) & LARGE == set()
 
 
+def test_a_look_at_statistics_does_without_what_counts_values(published: Path) -> None:
+    assert imported("show", "orders", folder=published.parent) & (LARGE | {"polars"}) == set()
+
+
 @pytest.mark.parametrize("arguments", [["--help"], ["show", "--help"], ["profile", "--help"], ["--version"]])
 def test_help_imports_nothing_at_all(tmp_path: Path, arguments: list[str]) -> None:
     modules = imported(*arguments, folder=tmp_path)

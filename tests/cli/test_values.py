@@ -153,7 +153,12 @@ def test_a_run_that_is_missing_is_named_and_made_anew(small: Path) -> None:
     """Whoever needs it says so; the version stands, and what does not need it is answered."""
     for path in (small.parent / "root" / "t" / "lists").glob("*.parquet"):
         path.unlink()
-    for command in (["quantile", "t", "kept", "0.5"], ["rank", "t", "kept", "2"], ["top", "t", "kept"], ["show", "t"]):
+    for command in (
+        ["quantile", "t", "kept", "0.5"],
+        ["rank", "t", "kept", "2"],
+        ["top", "t", "kept"],
+        ["show", "t", "--json"],
+    ):
         message = error_of(run(*command, config=small))
         assert "table 't', version 1: " in message
         assert "refresh t --full" in message

@@ -90,7 +90,7 @@ def check_history(folder: Path, seed: int, commits: int) -> None:
 
 
 def test_changes_are_those_of_the_files(tmp_path: Path) -> None:
-    check_history(tmp_path, 1, 5)
+    check_history(tmp_path, 1, 3)
 
 
 @pytest.mark.long

@@ -1,0 +1,157 @@
+"""Answers from 1,000 partitions of 100 columns, warm and cold: the times of each, beside goals in seconds.
+
+Cold is a new object, imports done. A few profiles are made and copied under new names, one for each partition.
+"""
+
+from __future__ import annotations
+
+import os
+import random
+import shutil
+import tempfile
+import time
+from collections.abc import Callable
+from dataclasses import replace
+from datetime import UTC, datetime
+
+import numpy as np
+import pyarrow as pa
+
+from benchmarks.data import FOLDER
+from benchmarks.report import Row
+from metastore_assets.config import TableConfig
+from metastore_assets.lookup import Metastore, TableLookup
+from metastore_assets.pipeline.files import ProfileWriter
+from metastore_assets.pipeline.layouts import table_layout
+from metastore_assets.statistics.profile import profile_field
+from metastore_assets.statistics.types import schema_leaves
+from metastore_assets.store.manifest import PartitionEntry, ProfileFiles, Version
+from metastore_assets.store.objects import ObjectStore
+from metastore_assets.store.versions import VersionStore
+
+PARTITIONS = 1_000
+COLUMNS = 100
+MANY = 20_000
+RUNS = 40
+_PROFILES = 5
+_ROWS = 2_000
+_WARM, _COLD = 0.005, 0.05
+
+
+def run() -> list[Row]:
+    """Each question's 95th percentile, warm and cold, against its goal."""
+    FOLDER.mkdir(parents=True, exist_ok=True)
+    folder = tempfile.mkdtemp(prefix="metastore-bench-", dir=FOLDER)
+    try:
+        store = ObjectStore(folder)
+        made = [_profile(store, seed) for seed in range(_PROFILES)]
+        _publish(store, "bench", made, PARTITIONS, copies=True)
+        _publish(store, "many", made, MANY, copies=False)
+        rows = []
+        for what, table, ask in _questions():
+            warm, cold = _times(folder, table, ask)
+            for kind, times, goal in (("warm", warm, _WARM), ("cold", cold, _COLD)):
+                tail = float(np.quantile(times, 0.95))
+                print(f"{what}, {kind}: p50 {np.median(times) * 1e3:7.2f} ms, p95 {tail * 1e3:7.2f} ms")
+                rows.append(Row(f"{what}, {kind}: p95 against {goal * 1e3:g} ms", [tail], [goal], goal / tail, 1.0))
+        return rows
+    finally:
+        shutil.rmtree(folder)
+
+
+def _questions() -> list[tuple[str, str, Callable[[TableLookup], object]]]:
+    draw = random.Random(5)
+
+    def column() -> str:
+        return f"c{draw.randrange(0, COLUMNS, 2)}"
+
+    def partition(count: int) -> str:
+        return f"p={draw.randrange(count):05d}"
+
+    return [
+        ("one column, the table", "bench", lambda table: table.statistics([column()])),
+        ("one column, one of 20,000 partitions", "many", lambda table: table.statistics([column()], partition(MANY))),
+        ("ten top values, one partition", "bench", lambda table: table.top(column(), 10, partition(PARTITIONS))),
+        ("50 bins, one partition", "bench", lambda table: table.histogram(column(), 50, partition(PARTITIONS))),
+        ("a quantile, one partition", "bench", lambda table: table.quantile(column(), 0.9, partition(PARTITIONS))),
+        ("one column, 1,000 partitions", "bench", lambda table: table.statistics(["c0"], partitions="*")),
+    ]
+
+
+def _times(folder: str, name: str, ask: Callable[[TableLookup], object]) -> tuple[list[float], list[float]]:
+    table = Metastore(folder).table(name)
+    ask(table)
+    warm, cold = [], []
+    for _ in range(RUNS):
+        for times, opened in ((warm, lambda: table), (cold, lambda: Metastore(folder).table(name))):
+            started = time.perf_counter()
+            ask(opened())
+            times.append(time.perf_counter() - started)
+        if sum(cold) > 20:
+            break  # what misses its goal by so much need not be measured to the millisecond
+    return warm, cold
+
+
+def _profile(store: ObjectStore, seed: int) -> ProfileFiles:
+    draw = np.random.default_rng(seed)
+    columns = {
+        f"c{at}": pa.array(draw.integers(0, 500, _ROWS)) if at % 2 else pa.array(draw.normal(at, 10, _ROWS).round(1))
+        for at in range(COLUMNS)
+    }
+    rows = pa.table(columns)
+    config = TableConfig(name="bench", uri="none")
+    layout = table_layout(rows.schema, config)
+    with ProfileWriter(store.child("bench"), "profiles", layout, rows.num_rows) as writer:
+        for field, column, leaves in zip(rows.schema, rows.columns, schema_leaves(rows.schema), strict=True):
+            for profile in profile_field(field, column.chunks, config.policy, leaves=leaves):
+                writer.add(profile)
+    return writer.files
+
+
+def _publish(store: ObjectStore, name: str, made: list[ProfileFiles], count: int, *, copies: bool) -> None:
+    root = store.uri()
+    os.makedirs(f"{root}/{name}/profiles", exist_ok=True)
+
+    def own(files: ProfileFiles, number: int | str) -> ProfileFiles:
+        def copied(path: str) -> str:
+            target = f"profiles/{number}-{path.rpartition('/')[2]}"
+            if path and not os.path.exists(f"{root}/{name}/{target}"):
+                shutil.copyfile(f"{root}/bench/{path}", f"{root}/{name}/{target}")
+            return target if path else ""
+
+        parts = tuple(map(copied, files.frequencies))
+        return replace(
+            files,
+            statistics=copied(files.statistics),
+            histograms=copied(files.histograms),
+            frequencies=parts,
+            states=copied(files.states),
+        )
+
+    entries = [
+        PartitionEntry(
+            f"p={at:05d}", str(at), _ROWS, 1, 1, own(made[at % len(made)], at if copies else at % len(made)), 1
+        )
+        for at in range(count)
+    ]
+    fields = [(f"c{at}", pa.int64() if at % 2 else pa.float64()) for at in range(COLUMNS)]
+    version = Version(
+        number=1,
+        table=name,
+        format="files",
+        snapshot="1",
+        committed_at=None,
+        published_at=datetime.now(UTC),
+        schema=pa.schema(fields),
+        partition_columns=("p",),
+        row_count=_ROWS * count,
+        bytes=count,
+        content_id="1",
+        files=own(made[0], "table"),
+        code_version="0",
+        layout="layout",
+        layouts={},
+        fragments=(),
+        partitions=entries,
+    )
+    VersionStore(store, name).publish(version)

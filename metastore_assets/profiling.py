@@ -1,0 +1,156 @@
+"""The statistics of anything at once, kept nowhere: what SUMMARIZE is to a database."""
+
+from __future__ import annotations
+
+import os
+import re
+import shutil
+import tempfile
+import weakref
+from collections.abc import Callable, Mapping
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import pyarrow as pa
+
+from metastore_assets.config import MetastoreConfig, TableConfig
+from metastore_assets.errors import MetastoreError, QueryError
+from metastore_assets.extras import extra
+from metastore_assets.lookup import Metastore, TableLookup
+from metastore_assets.pipeline.outcome import Progress
+from metastore_assets.pipeline.refresh import refresh
+
+if TYPE_CHECKING:
+    from pyspark.sql import SparkSession
+
+_QUERY = re.compile(r"\s*(select|from|with|values|summarize|describe)\b.*\s", re.IGNORECASE | re.DOTALL)
+_FILE_ROWS = 1 << 20
+
+
+def profile(data: object, *, spark: SparkSession | None = None, **settings: Any) -> TableLookup:
+    """Compute the statistics of a table, file or data frame; the answer is asked as what `open_table` opens.
+
+    `data` is a path or URI of a table of any format; whatever gives Arrow data (a table, reader or dataset of pyarrow,
+    a data frame of Polars, pandas or Spark, a relation of DuckDB); or a query in DuckDB's SQL. `settings` are those of
+    a table in `metastore.yaml`, such as `at`, `options` or `storage_options` of a location, and `columns`.
+
+    What is large is read on Spark: in the session given, else in one that is started. Data that lie nowhere yet are
+    written to a temporary folder, which goes with the answer; of a data frame of Spark they pass through this process.
+
+    Raises MetastoreError for what cannot be read: says what.
+    """
+    folder = tempfile.mkdtemp(prefix="metastore-profile-")
+    try:
+        uri = _location(data, Path(folder) / "data")
+        table = TableConfig.model_validate({"name": table_name(uri), "uri": uri, **settings})
+        found = profile_table(table, f"{folder}/root", lambda: _session(spark))
+    except BaseException:
+        shutil.rmtree(folder, ignore_errors=True)
+        raise
+    weakref.finalize(found, shutil.rmtree, folder, ignore_errors=True)
+    return found
+
+
+def profile_table(
+    table: TableConfig,
+    root: str,
+    spark: Callable[[], SparkSession],
+    progress: Callable[[Progress], None] = lambda progress: None,
+) -> TableLookup:
+    """Publish the first version of a table below a root that has nothing of it, and open it. Small ones need no Spark.
+
+    Raises what `refresh` does.
+    """
+    refresh(MetastoreConfig(root=root, tables=[table], engine="auto"), table, spark, progress=progress)
+    return Metastore(root).table(table.name)
+
+
+def table_name(uri: str) -> str:
+    """A table name that makes the messages about a location readable."""
+    last = re.sub(r"[^A-Za-z0-9_-]+", "_", uri.rstrip("/").rpartition("/")[2])
+    return re.sub(r"^(?![A-Za-z])", "t", last)[:100]
+
+
+def _session(given: SparkSession | None) -> SparkSession:
+    if given is not None:
+        return given
+    from metastore_assets.spark.session import spark_session
+
+    return spark_session()
+
+
+def _location(data: object, folder: Path) -> str:
+    """Where a table is; what is none yet becomes one there. Raises MetastoreError."""
+    if isinstance(data, os.PathLike):
+        data = os.fspath(data)
+    if isinstance(data, str):
+        if not _QUERY.match(data) or os.path.exists(data):
+            return data if "://" in data else os.path.abspath(os.path.expanduser(data))
+        return _queried(data, folder)
+    return _written(_reader(data), folder)
+
+
+def _queried(text: str, folder: Path) -> str:
+    with extra("sql", "SQL"):
+        import duckdb
+    with duckdb.connect(config={"autoinstall_known_extensions": "false"}) as connection:
+        try:
+            relation = connection.sql(text)
+            if relation is None:
+                raise QueryError("give a query, such as SELECT")
+            return _written(_reader(relation), folder)
+        except duckdb.Error as error:
+            raise QueryError(" ".join(str(error).partition("\n\n")[0].split())) from error
+
+
+def _reader(data: Any) -> pa.RecordBatchReader:
+    """The data as a stream of Arrow. Raises MetastoreError for what gives none."""
+    if not hasattr(data, "__arrow_c_stream__"):
+        # Datasets of pyarrow, data frames of Spark, lazy frames of Polars.
+        if hasattr(data, "scanner"):
+            data = data.scanner().to_reader()
+        elif hasattr(data, "toArrow"):
+            data = data.toArrow()
+        elif hasattr(data, "collect_schema"):
+            data = data.collect()
+    if isinstance(data, pa.RecordBatch):
+        data = pa.Table.from_batches([data])
+    if isinstance(data, Mapping):
+        data = pa.table(dict(data))
+    if not hasattr(data, "__arrow_c_stream__"):
+        raise MetastoreError(
+            f"a {type(data).__module__}.{type(data).__qualname__} cannot be profiled: give a path or URI, a query, or "
+            "what gives Arrow data, such as a table of pyarrow or a data frame of Polars, pandas or Spark"
+        )
+    return pa.RecordBatchReader.from_stream(data)
+
+
+def _written(reader: pa.RecordBatchReader, folder: Path) -> str:
+    """The data as a folder of Parquet files. Raises MetastoreError."""
+    import pyarrow.parquet as pq
+
+    names = reader.schema.names
+    if not names:
+        raise MetastoreError("data without a column cannot be profiled")
+    twice = next((name for name in names if names.count(name) > 1), None)
+    if twice is not None:
+        raise MetastoreError(f"the data have two columns named {twice!r}: rename one")
+    folder.mkdir()
+    writer: pq.ParquetWriter | None = None
+    rows = number = 0
+    try:
+        for batch in reader:
+            if writer is None or rows >= _FILE_ROWS:
+                if writer is not None:
+                    writer.close()
+                writer, rows, number = pq.ParquetWriter(folder / f"{number:05d}.parquet", reader.schema), 0, number + 1
+            writer.write_batch(batch)
+            rows += batch.num_rows
+        if writer is None:
+            writer = pq.ParquetWriter(folder / "00000.parquet", reader.schema)
+    except (pa.ArrowException, OSError) as error:
+        raise MetastoreError(f"the data cannot be profiled: {error}") from error
+    finally:
+        if writer is not None:
+            writer.close()
+    return str(folder)

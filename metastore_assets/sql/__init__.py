@@ -1,0 +1,6 @@
+"""What is kept of all tables below a root, as SQL views: for DuckDB and for Spark."""
+
+from metastore_assets.sql.engines import query, spark_views
+from metastore_assets.sql.views import VIEWS, view_batches
+
+__all__ = ["VIEWS", "query", "spark_views", "view_batches"]

@@ -1,0 +1,7 @@
+"""A local root."""
+
+from __future__ import annotations
+
+from tests.store.conftest import local_store
+
+__all__ = ["local_store"]

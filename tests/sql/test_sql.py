@@ -1,0 +1,177 @@
+"""Views say what lookups say, of every type, to DuckDB and to Spark."""
+
+from __future__ import annotations
+
+import math
+from datetime import UTC, date, datetime
+from decimal import Decimal
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import pyarrow as pa
+import pytest
+
+from metastore_assets.errors import QueryError
+from metastore_assets.history import gather
+from metastore_assets.lookup import Metastore
+from metastore_assets.lookup.json import scalar_json
+from metastore_assets.sql import VIEWS, query, spark_views, view_batches
+from metastore_assets.store.objects import ObjectStore
+from tests.cli.support import answer, error_of, run
+from tests.lookup.published import publish
+
+if TYPE_CHECKING:
+    from pyspark.sql import SparkSession
+
+ROWS = pa.table(
+    {
+        "i": pa.array([3, 1, 1, None], pa.int32()),
+        "f": [math.nan, math.inf, -0.5, -0.5],
+        "d": pa.array([Decimal("1.50"), Decimal("-7.25"), None, None], pa.decimal128(9, 2)),
+        "day": pa.array([date(2024, 2, 29), date(1582, 10, 4), None, None]),
+        "far": pa.array([2**31 - 1, -(2**31), 0, 0], pa.int32()).cast(pa.date32()),
+        "at": pa.array([datetime(2024, 1, 1, 12, tzinfo=UTC)] * 4, pa.timestamp("ms", "UTC")),
+        "ns": pa.array([1, -1, 1_500, 2**62], pa.timestamp("ns")),
+        "s": ["it's", "", 'a "b"', "é"],
+        "b": pa.array([b"\x00", b"\xff", b"", None]),
+        "flag": [True, False, None, True],
+        "u": pa.ExtensionArray.from_storage(pa.uuid(), pa.array([bytes([n] * 16) for n in range(4)], pa.binary(16))),
+        "big": pa.array([2**64 - 1, 0, 0, 1], pa.uint64()),
+        "list": [[1], [], None, [2, 2]],
+    }
+)  # fmt: skip
+
+
+@pytest.fixture(scope="module")
+def metastore(tmp_path_factory: pytest.TempPathFactory) -> Metastore:
+    store = ObjectStore(str(tmp_path_factory.mktemp("root")))
+    publish(store, ROWS.slice(0, 2), name="orders")
+    table = publish(store, ROWS, name="orders", partitions={"p=1": ROWS.slice(0, 1), "p=2": ROWS.slice(1)})
+    publish(store, ROWS.select(["i"]), name="my-table")
+    gather(table.versions)
+    return Metastore(store.uri())
+
+
+def test_lists_are_those_of_lookups(metastore: Metastore) -> None:
+    table = metastore.table("orders")
+    found = query(metastore, "select * from orders.frequencies").to_pylist()
+    for row in table.statistics():
+        own = [one for one in found if one["column_name"] == row.column]
+        if row.frequencies != "listed":
+            assert own == [], row.column
+            continue
+        values = {str(scalar_json(value)).lower(): (value, n) for value, n in table.top(row.column, 100).values}
+        assert {one["value"].lower(): one["frequency"] for one in own} == {key: n for key, (_, n) in values.items()}
+        for one in own:
+            value, _ = values[one["value"].lower()]
+            assert one["rank"] == table.rank(row.column, value).count, (row.column, one)
+            assert (one["number"] is not None) == (row.column in ("i", "f", "d", "big", "list.element"))
+    moments = {one["value"]: one["time"] for one in found if one["column_name"] in ("day", "at")}
+    assert moments["1582-10-04"] == datetime(1582, 10, 4)
+    assert moments["2024-01-01T12:00:00Z"] == datetime(2024, 1, 1, 12)
+    nanoseconds = sorted((one["time"] for one in found if one["column_name"] == "ns"), key=lambda own: own)
+    assert nanoseconds[0] < datetime(1970, 1, 1), "cut off towards the past"
+    assert [one["time"] for one in found if one["column_name"] == "far"][1] == datetime(1970, 1, 1)
+
+
+def test_the_other_views(metastore: Metastore) -> None:
+    def rows(text: str) -> list[tuple[object, ...]]:
+        return [tuple(own.values()) for own in query(metastore, text).to_pylist()]
+
+    assert rows("select table_name, version, row_count from versions order by all") == [
+        ("my-table", 1, 4), ("orders", 1, 2), ("orders", 2, 4)]  # fmt: skip
+    assert rows("select column_name, null_count, minimum, mean from orders.statistics where position < 3") == [
+        ("i", 1, "1", 5 / 3), ("f", 0, "-0.5", math.inf), ("d", 2, "-7.25", -2.875)]  # fmt: skip
+    assert rows('select partition, value_count from "my-table".partition_statistics') == [("all", 3)]
+    upper = "select partition, value_count from ORDERS.Partition_Statistics where column_name = 'i'"
+    assert rows(upper) == [("p=1", 1), ("p=2", 2)]
+    assert rows("select version, value_count from orders.history where column_name = 'i'") == [(1, 2), (2, 3)]
+    assert rows("select partition, row_count, version from orders.partitions") == [("p=1", 1, 2), ("p=2", 3, 2)]
+    assert rows("select count(*) from fragments") == [(0,)]
+    table = metastore.table("orders")
+    bins = rows("select minimum, maximum, lower, upper, frequency from orders.histograms where column_name = 'd'")
+    told = [(str(own.minimum), str(own.maximum), own.frequency) for own in table.histogram("d")]
+    assert [(one[0], one[1], one[4]) for one in bins] == told
+    assert (bins[0][2], bins[0][0]) == (float(str(bins[0][0])), bins[0][0])
+    twice = "with v as (select 1 as x) select a.x + b.row_count as n from v a, versions b, versions c order by n"
+    assert rows(twice) == [(3,)] * 3 + [(5,)] * 6
+    for name in VIEWS:
+        assert query(metastore, f"select * from {name}").schema.names[0] == "table_name"
+
+
+def test_of_views_those_are_read_that_are_named(metastore: Metastore, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Not one that is a column, a word in a text, or the name of a common table expression's neighbour."""
+    import metastore_assets.sql.engines as engines
+
+    read: list[str] = []
+
+    def noted(name: str, *rest: object) -> pa.RecordBatchReader:
+        read.append(name)
+        return view_batches(name, *rest)  # type: ignore[arg-type]
+
+    monkeypatch.setattr(engines, "view_batches", noted)
+    query(metastore, "select frequencies, 'from histograms' from statistics -- fragments")
+    assert read == ["statistics"]
+
+
+@pytest.mark.parametrize(
+    ("text", "told"),
+    [
+        ("select", "SELECT clause without selection list"),
+        ("", "give one query"),
+        ("select 1; select 2", "give one query"),
+        ("drop table statistics", "give a query"),
+        ("copy (select 1) to '/tmp/nowhere'", "give a query"),
+        ("select nix from statistics", '"nix" not found'),
+        ("select * from nix", "nix does not exist"),
+        ("select * from order.statistics", "syntax error"),
+        ("select * from oders.statistics", "no published table 'oders'; did you mean 'orders'"),
+    ],
+)
+def test_bad_queries(metastore: Metastore, text: str, told: str) -> None:
+    with pytest.raises(QueryError, match=told) as raised:
+        query(metastore, text)
+    assert "\n" not in str(raised.value)
+
+
+def test_any_name_of_a_folder(tmp_path: Path) -> None:
+    name = 'a"; drop table x; --'
+    publish(ObjectStore(str(tmp_path)), ROWS.select(["i"]))
+    (tmp_path / "orders").rename(tmp_path / name)
+    text = 'select count(*) as n from "a""; drop table x; --".statistics'
+    assert query(Metastore(str(tmp_path)), text).to_pylist() == [{"n": 1}]
+
+
+def test_an_empty_root(tmp_path: Path) -> None:
+    empty = Metastore(str(tmp_path / "none"))
+    assert query(empty, "select count(*) as n from statistics").to_pylist() == [{"n": 0}]
+    assert query(empty, "select * from frequencies").num_rows == 0
+
+
+def test_the_command(published: Path) -> None:
+    text = "select column_name, null_count from orders.statistics where null_count > 0"
+    assert answer("sql", text, config=published) == [{"column_name": "state", "null_count": 40}]
+    odd = "select 1 a, 2 a, 'x\ny' b, 1e400::double c, date '2024-01-31' d, null e, 12345678901234567890 f"
+    assert answer("sql", odd, config=published) == [
+        {"a": 1, "a_1": 2, "b": "x\ny", "c": "Infinity", "d": "2024-01-31", "e": None, "f": "12345678901234567890"}
+    ]
+    printed = run("sql", odd, config=published)
+    assert printed.exit_code == 0
+    assert "x\\ny" in printed.stdout
+    assert "give a query" in error_of(run("sql", "drop table x", config=published))
+
+
+@pytest.mark.spark
+def test_spark_has_the_same(metastore: Metastore, spark: SparkSession) -> None:
+    made = spark_views(spark, metastore)
+    assert made == [f"metastore_{name}" for name in VIEWS]
+    for name in VIEWS:
+        theirs = spark.table(f"metastore_{name}").toArrow()
+        ours = view_batches(name, metastore, metastore.tables()).read_all()
+        assert theirs.num_rows == ours.num_rows, name
+        assert theirs.column_names == ours.column_names, name
+    own = "table_name = 'orders' and column_name = 's'"
+    text = f"select value, frequency from metastore_frequencies where {own} order by 1"
+    assert [tuple(row) for row in spark.sql(text).collect()] == [("", 1), ('a "b"', 1), ("it's", 1), ("é", 1)]
+    with pytest.raises(ValueError, match="no view 'statistic'; did you mean"):
+        spark_views(spark, metastore, ["statistic"])

@@ -1,0 +1,111 @@
+"""`profile` takes whatever has rows, and leaves nothing behind."""
+
+from __future__ import annotations
+
+import gc
+import tempfile
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import duckdb
+import polars as pl
+import pyarrow as pa
+import pyarrow.dataset as ds
+import pyarrow.parquet as pq
+import pytest
+
+from metastore_assets import profile
+from metastore_assets.errors import MetastoreError, QueryError
+
+if TYPE_CHECKING:
+    from pyspark.sql import SparkSession
+
+ROWS = pa.table({"a": pa.array([1, 1, None], pa.int64()), "b": ["x", "y", "y"]})
+
+
+def told(data: Any, **settings: Any) -> list[tuple[str, int, int | None]]:
+    table = profile(data, **settings)
+    assert table.row_count() == 3
+    return [(row.column, row.null_count, row.distinct_count) for row in table.statistics()]
+
+
+def test_anything_with_rows(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(tempfile, "tempdir", str(tmp_path / "temporary"))
+    (tmp_path / "temporary").mkdir()
+    pq.write_table(ROWS, tmp_path / "rows.parquet")
+    frame = pl.from_arrow(ROWS)
+    assert isinstance(frame, pl.DataFrame)
+    every: list[Any] = [
+        ROWS,
+        ROWS.to_batches()[0],
+        {"a": [1, 1, None], "b": ["x", "y", "y"]},
+        ds.dataset(tmp_path / "rows.parquet"),
+        frame.lazy(),
+        tmp_path / "rows.parquet",
+        f"from '{tmp_path / 'rows.parquet'}' select a, b",
+        duckdb.connect().sql(f"from '{tmp_path / 'rows.parquet'}'"),
+    ]
+    for data in every:
+        assert told(data) == [("a", 1, 1), ("b", 0, 2)], type(data)
+    gc.collect()
+    table = profile(ROWS)
+    assert [(value.as_py(), count) for value, count in table.top("b").values] == [("y", 2), ("x", 1)]
+    assert len(list((tmp_path / "temporary").iterdir())) == 1
+    del table
+    gc.collect()
+    assert list((tmp_path / "temporary").iterdir()) == []
+    with pytest.raises(MetastoreError):
+        profile(tmp_path / "nowhere")
+    assert list((tmp_path / "temporary").iterdir()) == []
+
+
+def test_settings_are_those_of_a_table(tmp_path: Path) -> None:
+    (tmp_path / "rows.csv").write_text("1;x\n1;y\n;y\n")
+    found = told(
+        tmp_path / "rows.csv", options={"header": False, "delimiter": ";"}, columns={"default": {"frequencies": "off"}}
+    )
+    assert [nulls for _, nulls, _ in found] == [1, 0]
+
+
+def test_types_without_a_place_in_files() -> None:
+    rows = pa.table(
+        {
+            "dictionary": pa.array(["x", "x", "y"]).dictionary_encode(),
+            "view": pa.array(["x", "x", None], pa.string_view()),
+            "nothing": pa.nulls(3),
+            "nested": [{"a": [1]}, {"a": []}, None],
+            "nanoseconds": pa.array([1, 2, 3], pa.timestamp("ns", "Europe/Berlin")),
+        }
+    )
+    table = profile(rows)
+    (row,) = table.statistics(["dictionary"])
+    assert (row.distinct_count, row.value_count) == (2, 3)
+    assert table.statistics(["nothing"])[0].null_count == 3
+    assert profile(ROWS.slice(0, 0)).row_count() == 0
+
+
+@pytest.mark.parametrize(
+    ("data", "message"),
+    [
+        (7, "a builtins.int cannot be profiled: give a path or URI"),
+        (pa.table([[1], [2]], names=["a", "a"]), "two columns named 'a'"),
+        (pa.table({}), "without a column"),
+        (pa.table({"a": pa.array([(1, 2, 3)], pa.month_day_nano_interval())}), "cannot be profiled: .*interval"),
+        ("/nowhere/at/all", "nowhere"),
+    ],
+)
+def test_bad_input(data: object, message: str) -> None:
+    with pytest.raises(MetastoreError, match=message):
+        profile(data)
+
+
+@pytest.mark.parametrize("text", ["select nix from range(3)", "select 1 frm x y", "values (1, "])
+def test_bad_queries(text: str) -> None:
+    with pytest.raises(QueryError):
+        profile(text)
+
+
+@pytest.mark.spark
+def test_data_frames_of_spark(spark: SparkSession) -> None:
+    frame = spark.sql("select * from values (1, 'x'), (1, 'y'), (null, 'y') as t(a, b)")
+    assert told(frame, spark=spark) == [("a", 1, 1), ("b", 0, 2)]
