@@ -141,7 +141,7 @@ class FilteredAnswers:
     def _table_config(self, table: str | TableConfig) -> TableConfig:
         if not isinstance(table, str):
             return table
-        from metastore_assets.config import TableConfig
+        from metastore_assets.config import TableConfig  # which lookups that read no table do without
 
         return TableConfig(name=self._version.table, uri=table)
 
