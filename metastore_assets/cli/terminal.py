@@ -18,6 +18,7 @@ from metastore_assets.cli.values_page import (
     print_spreads,
     print_where,
 )
+from metastore_assets.cli.verdicts_page import print_checked, print_verified
 from metastore_assets.pictures import text
 
 LISTED_PARTITIONS = 40
@@ -177,23 +178,7 @@ class TerminalOutput:
 
     def verified(self, result: Answer) -> None:
         """One line, and one for each difference."""
-        name = Styled(result["table"], "bold")
-        what = [text.plural(result["fragments"], "fragment"), text.plural(result["partitions"], "partition")]
-        what += ["the table"] if result["whole"] else []
-        left_out = (
-            f"; {text.plural(result['moved_on'], 'partition')} left out, changed since" if result["moved_on"] else ""
-        )
-        wrong = len(result["differences"]) + len(result["unreadable"])
-        verdict = Styled(f"{wrong:,} wrong", "red") if wrong else Styled("all as the table says", "green")
-        self._page.line(name, f" version {result['version']}: {', '.join(what)} compared{left_out}: ", verdict)
-        for row in result["differences"]:
-            place = f"  {row['level']} {text.printable(row['name'])}" + (
-                f", {text.printable(row['column'])}" if row["column"] else ""
-            )
-            numbers = f"{text.printable(row['stored'])} is stored, {text.printable(row['found'])} found"
-            self._page.line(Styled(f"{place}: {row['statistic']}: {numbers}", "red"))
-        for row in result["unreadable"]:
-            self._page.line(Styled(f"  {text.printable(row['path'])}: {text.printable(row['message'])}", "red"))
+        print_verified(self._page, result)
 
     def answer(self, document: object, draw: Callable[[Page], None]) -> None:
         """Whatever is drawn."""
@@ -201,19 +186,7 @@ class TerminalOutput:
 
     def checked(self, result: Answer) -> None:
         """One line, and the data on which a law does not hold."""
-        name = Styled(result["statistic"], "bold")
-        classes = ", ".join(result["type_classes"])
-        found = result["counterexample"]
-        verdict = Styled("all laws hold", "green") if found is None else Styled("a law does not hold", "red")
-        self._page.line(name, f" {result['name']}, revision {result['revision']}, by {result['route']}: ", verdict)
-        if found is None:
-            self._page.line(Styled(f"  tried on {classes}", "dim"))
-            return
-        self._page.line(f"  {found['law']}; but of {found['type_class']}")
-        for rows in found["data"]:
-            self._page.line(f"    {text.printable(rows)}")
-        self._page.line(f"  expected {text.printable(found['expected'])}")
-        self._page.line(f"  found    {text.printable(found['found'])}")
+        print_checked(self._page, result)
 
     def checks(self, answer: Answer) -> None:
         """A heading, and a line for each check."""

@@ -1,0 +1,99 @@
+"""Questions about other versions of a table, and what became of it: a part of `TableLookup`."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+from typing import TYPE_CHECKING, cast, overload
+
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from metastore_assets.lookup.as_of import VersionChoice, find_version
+from metastore_assets.statistics.leaves import LeafColumn
+from metastore_assets.store.manifest import Version
+from metastore_assets.store.objects import ObjectStore
+
+if TYPE_CHECKING:
+    from metastore_assets.history import HistoryPoint
+    from metastore_assets.lookup.changes import Changes
+    from metastore_assets.lookup.diff import TableDiff
+    from metastore_assets.lookup.table import TableLookup
+    from metastore_assets.store.versions import VersionStore
+
+
+class PastAnswers:
+    """Answers from several versions."""
+
+    _objects: ObjectStore
+    _version: Version
+    _leaves: Sequence[LeafColumn]
+
+    if TYPE_CHECKING:
+
+        @property
+        def versions(self) -> VersionStore: ...
+
+        def _check(self, column: str) -> None: ...
+
+    @overload
+    def history(self, column: str | None = None) -> pa.Table: ...
+
+    @overload
+    def history(self, column: str | None, statistic: str) -> list[HistoryPoint]: ...
+
+    def history(self, column: str | None = None, statistic: str | None = None) -> pa.Table | list[HistoryPoint]:
+        """What was known in every version up to this one, those that expired included.
+
+        Of a `statistic` one point per version, the oldest first. It is a name of those in `metastore show --json`, such
+        as `null_count`, a percentile (`p50`) or a user-defined one; without a column, `row_count`, `bytes`,
+        `partitions` or `fragments`. Without it a table: a row per version and column, `docs/files.md` says of what. A
+        column is followed through renames, by its `field_id`.
+
+        Raises ColumnNotFoundError, ValueError for an unknown statistic, StoreError, MissingPackageError.
+        """
+        from metastore_assets.history import points, points_of_versions, read_history
+
+        if column is not None:
+            self._check(column)
+        rows = read_history(self.versions, self._version.number)
+        if column is not None:
+            (field_id,) = (leaf.field_id for leaf in self._leaves if leaf.path == column)
+            rows = rows.filter(pc.equal(rows["field_id"], field_id))
+        if statistic is None:
+            return rows
+        return points(rows, statistic) if column is not None else points_of_versions(rows, statistic)
+
+    def diff(self, before: VersionChoice | TableLookup, after: VersionChoice | TableLookup | None = None) -> TableDiff:
+        """What is different between two versions of the table: `orders.diff(41, 57)`; without the second, this one.
+
+        Either may be a version, a snapshot or a time, as `open_table` takes them, or another table as it was opened.
+        Columns of one table are paired through renames, those of two by name. Distances are those of histograms, or of
+        lists.
+
+        Raises VersionNotFoundError, StoreError.
+        """
+        from metastore_assets.lookup.diff import diff
+
+        return diff(self.at(before), self._own if after is None else self.at(after))
+
+    def changes(self, since: VersionChoice, columns: Iterable[str] | None = None) -> Changes:
+        """What changed value by value since an earlier version: of each listed column, or of those named, a table of
+        values that were added, deleted, or occur otherwise often. Of other columns a reason why that is not known.
+
+        Raises VersionNotFoundError, ColumnNotFoundError, StoreError.
+        """
+        from metastore_assets.lookup.changes import changes
+
+        return changes(self.at(since), self._own, columns)
+
+    def at(self, version: VersionChoice | TableLookup) -> TableLookup:
+        """The same table as of another version; a table that was opened is that one. Raises VersionNotFoundError."""
+        from metastore_assets.lookup.table import TableLookup
+
+        if isinstance(version, TableLookup):
+            return version
+        return TableLookup(self._objects, find_version(self.versions, version))
+
+    @property
+    def _own(self) -> TableLookup:
+        return cast("TableLookup", self)
