@@ -28,10 +28,13 @@ from metastore_assets.pipeline.layouts import Layout, table_layout
 from metastore_assets.pipeline.states_files import StatesFiles
 from metastore_assets.pipeline.stored import read_states
 from metastore_assets.pipeline.tree import Branch, key_position, merge_tree
+from metastore_assets.ranges import RangedFile
 from metastore_assets.statistics.merge import merge_states
 from metastore_assets.statistics.profile import profile_field
 from metastore_assets.statistics.types import schema_leaves
 from metastore_assets.store import objects
+from metastore_assets.store.ahead import FetchedRanges
+from metastore_assets.store.backend import Input
 from metastore_assets.store.manifest import ProfileFiles
 from metastore_assets.store.objects import ObjectStore
 
@@ -131,28 +134,23 @@ def _column(draw: np.random.Generator, at: int) -> pa.Array:
     return kinds[at % len(kinds)]()
 
 
-class _Counting:
-    """A file that notes the size of what is read of it."""
+class _Counting(RangedFile):
+    """A file that notes the size of what is asked for."""
 
     def __init__(self, file: pa.NativeFile, read: list[int]) -> None:
+        super().__init__(file.size())
         self._file = file
         self._read = read
-        self.closed = False
+        self.fetched = FetchedRanges(self._range)
 
-    def read(self, size: int = -1) -> bytes:
-        found = bytes(self._file.read(None if size < 0 else size))
-        self._read.append(len(found))
-        return found
+    def fetch(self, start: int, end: int) -> bytes:
+        found = self.fetched.find(start, end)
+        return self._range(start, end) if found is None else found
 
-    def seek(self, position: int, whence: int = 0) -> int:
-        return int(self._file.seek(position, whence))
-
-    def tell(self) -> int:
-        return int(self._file.tell())
-
-    def close(self) -> None:
-        self._file.close()
-        self.closed = True
+    def _range(self, start: int, end: int) -> bytes:
+        self._read.append(end - start)
+        self._file.seek(start)
+        return bytes(self._file.read(end - start))
 
 
 @contextmanager
@@ -161,8 +159,9 @@ def _counted() -> Iterator[list[int]]:
     read: list[int] = []
     plain = objects.open_parquet
 
-    def counting(source: pa.NativeFile, uri: str, remote: bool, metadata: pq.FileMetaData | None) -> pq.ParquetFile:
-        return plain(pa.PythonFile(_Counting(source, read), mode="r"), uri, True, metadata)
+    def counting(source: Input, uri: str, metadata: pq.FileMetaData | None) -> pq.ParquetFile:
+        file = _Counting(source.file, read)
+        return plain(Input(pa.PythonFile(file, mode="r"), file.fetched.fetch), uri, metadata)
 
     objects.open_parquet = counting
     try:

@@ -102,7 +102,7 @@ def test_the_project_of_ones_own(own_project: Path, monkeypatch: pytest.MonkeyPa
             result = own.execute_in_process(instance=instance, partition_key=day)
         checks = {check.check_name: check.passed for check in result.get_asset_check_evaluations()}
         configured = ("consistent", "number_not_null", "number_unique", "amount_range")
-        assert checks == dict.fromkeys((*configured, "no_shop_has_most"), True)
+        assert checks == dict.fromkeys((*configured, "current", "no_shop_has_most"), True)
         first, second = (rows_of_day(own_project, day) for day in DAYS)
         for key, told in (
             (orders, (DAYS[1], second)),

@@ -229,7 +229,12 @@ SCRIPT: list[list[Edit]] = [
 
 @pytest.mark.parametrize(
     ("full", "fan_in", "base_share", "suppress"),
-    [(None, 2, 0.5, True), (None, 2, 100.0, False), (False, 2, 0.5, False), (True, 3, 0.5, False)],
+    [
+        (None, 2, 0.5, True),
+        pytest.param(None, 2, 100.0, False, marks=pytest.mark.long),
+        pytest.param(False, 2, 0.5, False, marks=pytest.mark.long),
+        (True, 3, 0.5, False),
+    ],
 )
 def test_T49_runs_equal_plain_files(
     tmp_path: Any, suppress: bool, fan_in: int, base_share: float, full: bool | None

@@ -27,6 +27,7 @@ WRITES = [
     *(f"table/*.{kind}.parquet" for kind in PROFILE if kind != "frequencies"),
     "lists/*.parquet",
     "lists/*.json",
+    "index/*.index.parquet",
     *(f"entries/*.{kind}.parquet" for kind in ("fragments", "partitions", "memory", "released")),
     "versions/N.json",
     "versions/newest",
