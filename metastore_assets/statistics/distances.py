@@ -70,12 +70,18 @@ def equal_shares(baseline: Counts, other: Counts, groups: int) -> tuple[npt.NDAr
 
     What the population stability index is usually taken of, with 10 groups. A bin is in the group that the baseline's
     cumulated share falls in with it, the bin that comes to a multiple of 1 / groups still in that one. What lies below
-    or beyond the baseline is in its first or last group. Raises ValueError as the distances, and for `groups` < 1.
+    or beyond the baseline is a group each, if there is any: added to one of its own, it would hide there where that is
+    large. Raises ValueError as the distances, and for `groups` < 1.
     """
     if groups < 1:
         raise ValueError(f"there must be at least 1 group, not {groups}")
-    p, _ = _shares(baseline, other)
+    p, q = _shares(baseline, other)
     at = np.clip(np.ceil(np.cumsum(p) * groups - _ROUNDING), 1, groups).astype(np.intp)
+    known = np.flatnonzero(p)
+    if q[: known[0]].any():
+        at[: known[0]] = 0
+    if q[known[-1] + 1 :].any():
+        at[known[-1] + 1 :] = groups + 1
     _, starts = np.unique(at, return_index=True)
     return tuple(np.add.reduceat(np.asarray(counts, np.float64), starts) for counts in (baseline, other))
 
