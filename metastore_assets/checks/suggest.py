@@ -69,15 +69,17 @@ class Suggestions:
 
 
 class _Dumper(yaml.SafeDumper):
-    """Short mappings and lists on one line; no anchors, which nobody writes by hand."""
+    """A line for each check, and for each column; no anchors, which nobody writes by hand."""
 
     def ignore_aliases(self, data: Any) -> bool:
         return True
 
     def represent_mapping(self, tag: str, mapping: Any, flow_style: bool | None = None) -> Any:
-        is_entry = not isinstance(mapping, dict) or not set(mapping) & {"checks", "columns"}
-        has_lists = isinstance(mapping, dict) and any(isinstance(own, dict) for own in mapping.values())
-        return super().represent_mapping(tag, mapping, flow_style=is_entry and not (has_lists and len(mapping) > 3))
+        above = isinstance(mapping, dict) and (
+            not {"checks", "columns"}.isdisjoint(mapping)
+            or any(isinstance(own, dict) and "checks" in own for own in mapping.values())
+        )
+        return super().represent_mapping(tag, mapping, flow_style=not above)
 
 
 def suggest(table: TableLookup, around: Surroundings) -> Suggestions:
