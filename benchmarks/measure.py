@@ -123,5 +123,6 @@ def stop(spark: SparkSession) -> None:
     if gateway is not None:
         gateway.shutdown()
         gateway.proc.stdin.close()
+        gateway.proc.wait()
         SparkContext._gateway = None
         SparkContext._jvm = None
