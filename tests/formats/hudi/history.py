@@ -121,6 +121,8 @@ class History:
         """Changes merge with each other first, and then with the base file."""
         latest: dict[str, tuple[Row | None, int]] = {}
         for key, row, ordering in changes:
+            if row is None and not self.writer.by_commit and latest.get(key) == (None, 0):
+                continue  # What is gone whatever its ordering value stays so with another delete.
             if key not in latest or self._wins(row, ordering, *latest[key]):
                 latest[key] = (row, ordering)
         rows = dict(one.base_rows)
