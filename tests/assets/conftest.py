@@ -4,6 +4,7 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
+from dagster import DagsterInstance
 
 from tests.assets.lab import Lab, lab_in
 
@@ -13,4 +14,11 @@ def lab(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Lab]:
     """Two tables with three partitions each, and a Dagster instance that has not seen them."""
     monkeypatch.setenv("DAGSTER_DISABLE_TELEMETRY", "1")
     with lab_in(tmp_path) as made:
+        yield made
+
+
+@pytest.fixture
+def instance(tmp_path: Path) -> Iterator[DagsterInstance]:
+    (tmp_path / "home").mkdir()
+    with DagsterInstance.local_temp(str(tmp_path / "home")) as made:
         yield made

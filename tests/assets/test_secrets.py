@@ -14,7 +14,10 @@ from dagster_aws.s3 import S3Resource
 from deltalake import write_deltalake
 
 from metastore_assets import MetastoreConfig, TableConfig, build_metastore_definitions, fetch_column_statistics
-from tests.assets.test_project import STATISTICS, attached, commit, told
+from metastore_assets.assets.secrets import telling_no_secrets
+from metastore_assets.errors import ConfigError, MetastoreError
+from metastore_assets.messages import remember_secret
+from tests.assets.project import STATISTICS, attached, commit, told
 from tests.cli.support import run
 from tests.store.conftest import s3_endpoint as s3_endpoint
 from tests.store.conftest import s3_options as s3_options
@@ -134,3 +137,18 @@ tables: [{{name: sales, uri: "{lake}/sales", storage_options: *access}}]
     assert failed.exit_code == 1
     assert "Traceback" in failed.stderr
     assert_nothing_told(*(text for one in (*done, failed) for text in (one.stdout, one.stderr)))
+
+
+def test_errors_that_are_stored_have_no_secrets() -> None:
+    """Nor have their causes; those without are as they were."""
+    remember_secret("abracadabra", "${SPELL}")
+    error = ConfigError("it is refused")
+    error.__cause__ = ValueError("abracadabra")
+    with pytest.raises(MetastoreError) as raised, telling_no_secrets():
+        raise error
+    assert (type(raised.value), str(raised.value)) == (ConfigError, "it is refused")
+    assert raised.value.__cause__ is None
+    with pytest.raises(MetastoreError, match=r"RuntimeError: said \$\{SPELL\}"), telling_no_secrets():
+        raise RuntimeError("said abracadabra")
+    with pytest.raises(ZeroDivisionError), telling_no_secrets():
+        _ = 1 / 0

@@ -1,0 +1,45 @@
+"""The newest statistics in the materialization of the asset that writes a table."""
+
+from pathlib import Path
+
+import pytest
+from dagster import AssetMaterialization, MaterializeResult, TableSchema
+
+from metastore_assets import fetch_column_statistics
+from metastore_assets.errors import ConfigError
+from tests.assets.project import attached, config, write
+
+
+def test_the_writer_has_the_newest_statistics_itself(tmp_path: Path) -> None:
+    """Of the snapshot that it wrote, or none; its own metadata stay."""
+    own = config(tmp_path)
+    write(tmp_path, "2024-01-01", 3)
+    write(tmp_path, "2024-01-02", 5)
+    found = attached(fetch_column_statistics(MaterializeResult(metadata={"mine": 1}), "sales", own))
+    assert (found["mine"], found["dagster/row_count"], found["metastore/version"]) == (1, 8, 1)
+    schema = found["dagster/column_schema"]
+    assert isinstance(schema, TableSchema)
+    assert {column.name: column.type for column in schema.columns} == {"day": "date32[day]", "amount": "int64"}
+    described = {column.name: column.description or "" for column in schema.columns}
+    assert "5 distinct" in described["amount"]
+
+    part = attached(fetch_column_statistics(MaterializeResult(), "sales", own, partition="day=2024-01-02"))
+    assert (part["dagster/partition_row_count"], "dagster/row_count" in part) == (5, False)
+    event = fetch_column_statistics(AssetMaterialization("x", metadata={"dagster/row_count": 9}), "sales", own)
+    assert event.metadata["dagster/row_count"].value == 9, "what the asset says itself wins"
+
+    # What is not so: nothing of it, but why.
+    gone = attached(fetch_column_statistics(MaterializeResult(), "sales", own, partition="day=2024-01-09"))
+    assert "dagster/partition_row_count" not in gone
+    assert "2024-01-09" in str(gone["metastore/statistics"])
+    write(tmp_path, "2024-01-03", 1)
+    late = attached(fetch_column_statistics(MaterializeResult(), "sales", own, refresh=False))
+    assert list(late) == ["metastore/statistics"]
+    assert "version 1 is of snapshot 1, and the table at 2" in str(late["metastore/statistics"])
+    for file in (tmp_path / "sales").rglob("*.parquet"):
+        file.write_bytes(b"PAR1 no more")
+    broken = attached(fetch_column_statistics(MaterializeResult(), "sales", own))
+    assert list(broken) == ["metastore/statistics"]
+    assert str(broken["metastore/statistics"]).startswith("not known: ")
+    with pytest.raises(ConfigError, match="no table named 'sails'"):
+        fetch_column_statistics(MaterializeResult(), "sails", own)

@@ -1,0 +1,175 @@
+"""Partitions of a project's own: real tables, real runs, without Spark, for the tables are small."""
+
+from pathlib import Path
+
+import pyarrow as pa
+import pytest
+from dagster import (
+    AllPartitionMapping,
+    AssetKey,
+    AssetRecordsFilter,
+    DagsterInstance,
+    Definitions,
+    MonthlyPartitionsDefinition,
+    MultiPartitionsDefinition,
+    PartitionMapping,
+    PartitionsDefinition,
+    StaticPartitionsDefinition,
+    TimeWindowPartitionMapping,
+    TimeWindowPartitionsDefinition,
+    asset,
+)
+from dagster._core.definitions.data_version import CachingStaleStatusResolver, StaleStatus
+from dagster._core.loader import LoadingContextForTest
+from deltalake import DeltaTable, write_deltalake
+
+from metastore_assets import (
+    MetastoreTranslator,
+    TableConfig,
+    TablePartitions,
+    build_metastore_definitions,
+    open_table,
+)
+from tests.assets.project import (
+    DAYS,
+    PARTITIONS,
+    RAW,
+    STATISTICS,
+    ByDay,
+    commit,
+    config,
+    materialize,
+    raw_sales,
+    told,
+    write,
+)
+
+
+def test_statistics_hang_below_the_asset_that_writes_the_table(tmp_path: Path, instance: DagsterInstance) -> None:
+    """Partition by partition: in the run of the writer, after a commit, and when rows are gone or were never there."""
+    rows = {"2024-01-01": 3, "2024-01-02": 5}
+    definitions = Definitions.merge(
+        Definitions(assets=[raw_sales(tmp_path, rows)]),
+        build_metastore_definitions(config(tmp_path), translator=ByDay()),
+    )
+    graph = definitions.resolve_asset_graph()
+    assert graph.get(PARTITIONS).parent_keys == {RAW}
+    assert graph.get(PARTITIONS).partitions_def == DAYS
+    assert not graph.has(AssetKey(["sales", "source"]))
+
+    for day, count in rows.items():
+        result = materialize(definitions, instance, RAW, PARTITIONS, partition=day)
+        assert told(instance, result, PARTITIONS) == {day: count}
+    assert told(instance, result, STATISTICS) == {None: 8}
+
+    # Of a day that was never written it is known that it has no rows.
+    result = materialize(definitions, instance, RAW, PARTITIONS, partition="2024-01-07")
+    assert told(instance, result, PARTITIONS) == {"2024-01-07": 0}
+
+    DeltaTable(tmp_path / "sales").delete("day = '2024-01-01'")
+    write(tmp_path, "2024-01-03", 7)
+    write(tmp_path, "2025-01-01", 1)
+    result = commit(definitions, instance)
+    assert told(instance, result, PARTITIONS) == {"2024-01-01": 0, "2024-01-03": 7}, "and no day beyond the definition"
+    assert told(instance, result, STATISTICS) == {None: 13}
+    assert commit(definitions, instance) is None
+    (seen,) = instance.fetch_observations(RAW, limit=1).records
+    assert seen.asset_observation is not None
+    assert seen.asset_observation.metadata["dagster/row_count"].value == 13
+
+    # Written again by hand: what it was before is told again when it is asked for.
+    result = materialize(definitions, instance, PARTITIONS, partition="2024-01-02")
+    assert told(instance, result, PARTITIONS) == {"2024-01-02": 5}
+    assert open_table(str(tmp_path / "metastore"), "sales").version.row_count == 13
+
+
+def test_what_was_made_of_the_writers_newest_rows_is_not_outdated(tmp_path: Path, instance: DagsterInstance) -> None:
+    """And what was not, is."""
+    definitions = Definitions.merge(
+        Definitions(assets=[raw_sales(tmp_path, {"2024-01-01": 3})]),
+        build_metastore_definitions(config(tmp_path), translator=ByDay()),
+    )
+
+    def status() -> StaleStatus:
+        graph = definitions.resolve_asset_graph()
+        resolver = CachingStaleStatusResolver(instance, graph, LoadingContextForTest(instance))
+        return resolver.get_status(PARTITIONS, "2024-01-01")
+
+    assert status() == StaleStatus.MISSING
+    materialize(definitions, instance, RAW, PARTITIONS, partition="2024-01-01")
+    assert status() == StaleStatus.FRESH
+    materialize(definitions, instance, RAW, partition="2024-01-01")
+    assert status() == StaleStatus.STALE
+    assert told(instance, commit(definitions, instance), PARTITIONS) == {"2024-01-01": 3}
+    assert status() == StaleStatus.FRESH
+
+
+def test_a_key_that_no_partition_has_is_said(tmp_path: Path, instance: DagsterInstance) -> None:
+    """The run fails with the table's keys and what to do, and the statistics stay published."""
+
+    class Wrong(ByDay):
+        def get_partitions(self, table: TableConfig) -> TablePartitions:
+            return TablePartitions(DAYS, "date={:%Y-%m-%d}")
+
+    write(tmp_path, "2024-01-02", 2)
+    definitions = build_metastore_definitions(config(tmp_path), translator=Wrong())
+    with pytest.raises(Exception, match="none of the table's 1 partitions is one of DailyPartitionsDefinition"):
+        commit(definitions, instance)
+    assert open_table(str(tmp_path / "metastore"), "sales").version.row_count == 2
+
+
+def test_of_two_dimensions(tmp_path: Path, instance: DagsterInstance) -> None:
+    """A partition of the table is one of a day and a country; Dagster knows it by both."""
+    both = MultiPartitionsDefinition({"day": DAYS, "land": StaticPartitionsDefinition(["FR", "DE"])})
+
+    class ByBoth(MetastoreTranslator):
+        def get_partitions(self, table: TableConfig) -> TablePartitions:
+            return TablePartitions(both)
+
+    days = ["2024-01-01", "2024-01-02", "2024-01-02"]
+    rows = pa.table({"land": ["FR", "FR", "DE"], "day": days, "amount": [1, 2, 3]})
+    write_deltalake(tmp_path / "sales", rows, partition_by=["land", "day"])
+    definitions = build_metastore_definitions(config(tmp_path), translator=ByBoth())
+    result = commit(definitions, instance)
+    assert told(instance, result, PARTITIONS) == {"2024-01-01|FR": 1, "2024-01-02|FR": 1, "2024-01-02|DE": 1}
+    assert instance.get_materialized_partitions(PARTITIONS) == set(told(instance, result, PARTITIONS))
+    (event,) = instance.fetch_materializations(
+        AssetRecordsFilter(PARTITIONS, asset_partitions=["2024-01-01|FR"]), limit=2
+    ).records
+    assert event.asset_materialization is not None
+    assert event.asset_materialization.tags is not None
+    assert event.asset_materialization.tags["dagster/partition/land"] == "FR"
+    result = materialize(definitions, instance, PARTITIONS, partition="2024-01-02|DE")
+    assert told(instance, result, PARTITIONS) == {"2024-01-02|DE": 1}
+    result = materialize(definitions, instance, PARTITIONS, partition="2024-01-01|DE")
+    assert told(instance, result, PARTITIONS) == {"2024-01-01|DE": 0}
+
+
+@pytest.mark.parametrize("own", [None, TablePartitions(DAYS)], ids=["keys of the table", "days"])
+@pytest.mark.parametrize(
+    "above",
+    [None, DAYS, MonthlyPartitionsDefinition("2024-01-01"), StaticPartitionsDefinition(["a", "b"])],
+    ids=["none", "days", "months", "names"],
+)
+def test_the_asset_above_has_any_partitions(
+    tmp_path: Path, above: PartitionsDefinition | None, own: TablePartitions | None
+) -> None:
+    """Or none; names and times say what follows from what, or the translator does."""
+
+    class Ours(ByDay):
+        def get_partitions(self, table: TableConfig) -> TablePartitions | None:
+            return own
+
+        def get_partition_mapping(self, table: TableConfig) -> PartitionMapping | None:
+            return AllPartitionMapping() if isinstance(above, StaticPartitionsDefinition) else None
+
+    @asset(key=RAW, partitions_def=above)
+    def sales() -> None: ...
+
+    definitions = Definitions.merge(
+        Definitions(assets=[sales]), build_metastore_definitions(config(tmp_path), translator=Ours())
+    )
+    Definitions.validate_loadable(definitions)
+    mapping = definitions.resolve_asset_graph().get_partition_mapping(PARTITIONS, RAW)
+    by_time = isinstance(above, TimeWindowPartitionsDefinition) and own is not None
+    assert isinstance(mapping, TimeWindowPartitionMapping if by_time else AllPartitionMapping)

@@ -1,0 +1,160 @@
+"""The public functions in a project of one's own: names, what else a translator says, and the configuration."""
+
+from pathlib import Path
+
+import pytest
+from dagster import (
+    AssetKey,
+    AutomationCondition,
+    DagsterInstance,
+    DefaultSensorStatus,
+    Definitions,
+    EnvVar,
+)
+
+from metastore_assets import (
+    MetastoreAsset,
+    MetastoreConfig,
+    MetastoreTranslator,
+    TableConfig,
+    build_commit_sensor,
+    build_metastore_assets,
+    build_metastore_definitions,
+    load_config,
+)
+from metastore_assets.errors import ConfigError
+from tests.assets.project import STATISTICS, commit, config, told, write
+
+
+class House(MetastoreTranslator):
+    """What a project says of all its assets."""
+
+    def get_group_name(self, asset: MetastoreAsset) -> str:
+        return "quality"
+
+    def get_owners(self, asset: MetastoreAsset) -> list[str]:
+        return ["team:lake"] if asset.kind != "source" else []
+
+    def get_tags(self, asset: MetastoreAsset) -> dict[str, str]:
+        return {"domain": asset.table.name}
+
+    def get_kinds(self, asset: MetastoreAsset) -> set[str]:
+        return {*super().get_kinds(asset), asset.format or "unknown"}
+
+    def get_automation_condition(self, asset: MetastoreAsset) -> AutomationCondition | None:  # type: ignore[type-arg]
+        return AutomationCondition.eager() if asset.kind == "statistics" else None
+
+    def get_description(self, asset: MetastoreAsset) -> str:
+        return f"{asset.kind} of {asset.table.uri}"
+
+
+def test_two_metastores_share_an_instance(tmp_path: Path, instance: DagsterInstance) -> None:
+    """With tables of one name, in one code location: neither takes the other's runs, keys or partitions for its own."""
+    for place in ("eu", "us"):
+        (tmp_path / place).mkdir()
+        write(tmp_path / place, "2024-01-01" if place == "eu" else "2024-01-02", 4 if place == "eu" else 6)
+    definitions = Definitions.merge(
+        *(build_metastore_definitions(config(tmp_path / place), translator=House(place)) for place in ("eu", "us"))
+    )
+    for place, rows, day in (("eu", 4, "day=2024-01-01"), ("us", 6, "day=2024-01-02")):
+        result = commit(definitions, instance, f"{place}_sales")
+        assert told(instance, result, AssetKey([place, "sales", "partitions"])) == {day: rows}
+        assert instance.get_dynamic_partitions(f"{place}.sales_partitions") == [day]
+        run = instance.get_run_by_id(result.run_id) if result else None
+        assert run is not None
+        assert run.tags["metastore/table"] == f"{place}.sales"
+    assert commit(definitions, instance, "eu_sales") is None
+    nodes = {node.key: node for node in definitions.resolve_asset_graph().asset_nodes}
+    statistics, source = (nodes[AssetKey(["eu", "sales", kind])] for kind in ("statistics", "source"))
+    assert (statistics.group_name, source.group_name) == ("quality", "quality")
+    assert (statistics.owners, source.owners) == (["team:lake"], [])
+    assert {"domain": "sales", "metastore/table": "eu.sales", "metastore/kind": "statistics"}.items() <= (
+        statistics.tags.items()
+    )
+    assert source.kinds == {"table", "unknown"}, "before the first version nobody knows"
+    assert source.description == f"source of {tmp_path / 'eu' / 'sales'}"
+    assert statistics.automation_condition is not None
+    assert pools(definitions) == {"metastore_eu_sales", "metastore_us_sales"}
+
+
+def pools(definitions: Definitions) -> set[str]:
+    return {
+        pool
+        for own in definitions.resolve_asset_graph().assets_defs
+        if own.is_executable
+        for pool in own.node_def.pools
+    }
+
+
+def test_the_parts_are_the_whole(tmp_path: Path) -> None:
+    """Assets and sensors one by one are what all definitions are; of some tables only, what is named."""
+    two = config(tmp_path)
+    two = two.model_copy(update={"tables": [*two.tables, TableConfig(name="other", uri="o")]})
+    parts = Definitions(
+        assets=build_metastore_assets(two, tables=["sales"]), sensors=[build_commit_sensor("sales", two)]
+    ).get_repository_def()
+    whole = build_metastore_definitions(two, tables=["sales"]).get_repository_def()
+    stopped = build_commit_sensor("sales", two, default_status=DefaultSensorStatus.STOPPED)
+    assert (stopped.default_status, stopped.name) == (DefaultSensorStatus.STOPPED, "sales_commits")
+    assert parts.asset_graph.get_all_asset_keys() == whole.asset_graph.get_all_asset_keys()
+    assert [sensor.name for sensor in parts.sensor_defs] == [sensor.name for sensor in whole.sensor_defs]
+    assert parts.has_job("sales_refresh")
+    assert whole.has_job("sales_refresh")
+    with pytest.raises(ConfigError, match="no table named 'sails'"):
+        build_metastore_assets(two, tables=["sails"])
+
+
+def test_long_names_are_no_problem(tmp_path: Path) -> None:
+    """Though a tag of Dagster has 63 characters at most; and a prefix that names cannot have is refused."""
+    names = ["a" * 99 + "b", "a" * 99 + "c"]
+    tables = [TableConfig(name=name, uri="u") for name in names]
+    graph = build_metastore_definitions(MetastoreConfig(root=str(tmp_path), tables=tables)).resolve_asset_graph()
+    tags = {graph.get(AssetKey([name, "statistics"])).tags["metastore/table"] for name in names}
+    assert len(tags) == 2
+    for prefix in ("eu/west", "", "über", "a.b"):
+        with pytest.raises(ConfigError, match="is to be of letters"):
+            MetastoreTranslator(prefix)
+
+
+def test_two_assets_of_a_table_need_two_keys(tmp_path: Path) -> None:
+    class Same(MetastoreTranslator):
+        def get_asset_key(self, asset: MetastoreAsset) -> AssetKey:
+            return AssetKey([asset.table.name])
+
+    with pytest.raises(ConfigError, match="table 'sales': source and partitions both have the asset key 'sales'"):
+        build_metastore_assets(config(tmp_path), translator=Same())
+
+
+def test_definitions_load_where_only_runs_have_the_environment(
+    tmp_path: Path, instance: DagsterInstance, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A reference stays one in all that is shown; a run without the variable says which one it is."""
+    write(tmp_path, "2024-01-01", 2)
+    lake = MetastoreConfig(
+        root=str(tmp_path / "metastore"),
+        engine="auto",
+        storage_options={"aws_secret_access_key": EnvVar("SECRET_OF_ROOT")},
+        tables=[TableConfig(name="sales", uri="${LAKE_OF_TESTS}/sales")],
+    )
+    for name in ("SECRET_OF_ROOT", "LAKE_OF_TESTS"):
+        monkeypatch.delenv(name, raising=False)
+    definitions = build_metastore_definitions(lake)
+    source = definitions.resolve_asset_graph().get(AssetKey(["sales", "source"]))
+    assert source.metadata["dagster/uri"] == "${LAKE_OF_TESTS}/sales"
+    with pytest.raises(Exception, match="the environment has no variable SECRET_OF_ROOT"):
+        commit(definitions, instance)
+    monkeypatch.setenv("SECRET_OF_ROOT", "not to be told")
+    monkeypatch.setenv("LAKE_OF_TESTS", str(tmp_path))
+    assert told(instance, commit(definitions, instance), STATISTICS) == {None: 2}
+
+
+def test_a_file_is_the_same_configuration(tmp_path: Path) -> None:
+    """And paths in it are relative to it."""
+    file = tmp_path / "metastore.yaml"
+    file.write_text("root: ./metastore\nengine: auto\ntables: [{name: sales, uri: ./sales}]", encoding="utf-8")
+    assert load_config(file) == config(tmp_path).resolved()
+    graph = build_metastore_definitions(file).resolve_asset_graph()
+    assert (
+        graph.get_all_asset_keys()
+        == build_metastore_definitions(config(tmp_path)).resolve_asset_graph().get_all_asset_keys()
+    )
