@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
-from dataclasses import dataclass, field
+from dataclasses import asdict, dataclass, field
 from typing import TypeVar
 
 import pyarrow as pa
@@ -53,6 +53,24 @@ class Count:
     count: int
     guarantee: Guarantee
     as_of: AsOf = field(compare=False)
+
+
+@dataclass(frozen=True)
+class Counted:
+    """An exact number of rows, and what it took."""
+
+    count: int
+    fragments_read: int
+    bytes_read: int
+    """Of the table's data files."""
+    fragments_total: int
+    version: int
+    snapshot: str
+    """The snapshot that is counted, which need not be the version's."""
+
+    def to_json(self) -> dict[str, object]:
+        """The shape of `count --json`."""
+        return asdict(self)
 
 
 class Answers(list[T]):

@@ -6,13 +6,13 @@ from collections import Counter
 from functools import cached_property
 from importlib import import_module
 from threading import RLock
-from typing import TYPE_CHECKING, Literal, Protocol, cast
+from typing import TYPE_CHECKING, Literal, cast
 
 import pyarrow as pa
 import pyarrow.compute as pc
 
 from metastore_assets.index import IndexReader
-from metastore_assets.lookup.answers import Count
+from metastore_assets.lookup.answers import Count, Counted
 from metastore_assets.lookup.estimate import ColumnKnowledge, Estimate, estimate_rows
 from metastore_assets.lookup.missing import files_there
 from metastore_assets.lookup.predicates import Predicate, parse_predicate
@@ -34,17 +34,6 @@ if TYPE_CHECKING:
 
 _SCAN = "metastore_assets.scan"
 """What reads tables stands above lookups, and is not imported before it is asked for."""
-
-
-class Counted(Protocol):
-    """What `count` came to: see `metastore_assets.scan`."""
-
-    count: int
-    fragments_read: int
-    bytes_read: int
-    fragments_total: int
-    version: int
-    snapshot: str
 
 
 class _Knowledge:

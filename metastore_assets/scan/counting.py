@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from dataclasses import asdict, dataclass
 from functools import partial
 from typing import TYPE_CHECKING
 
@@ -14,6 +13,7 @@ from metastore_assets.errors import FatalFileError, FragmentError, MetastoreErro
 from metastore_assets.formats.apart.reading import read_all
 from metastore_assets.formats.base import Fragment, SnapshotReference
 from metastore_assets.lookup import TableLookup
+from metastore_assets.lookup.answers import Counted
 from metastore_assets.lookup.predicates.rows import RowFilter
 from metastore_assets.pipeline.engine import Engine
 from metastore_assets.pipeline.reading import TaskReader
@@ -27,24 +27,6 @@ if TYPE_CHECKING:
 
 _ATTEMPTS = 3
 _READ = "read"
-
-
-@dataclass(frozen=True)
-class Counted:
-    """An exact number of rows, and what it took."""
-
-    count: int
-    fragments_read: int
-    bytes_read: int
-    """Of the table's data files."""
-    fragments_total: int
-    version: int
-    snapshot: str
-    """The snapshot that is counted, which need not be the version's."""
-
-    def to_json(self) -> dict[str, object]:
-        """The shape of `count --json`."""
-        return asdict(self)
 
 
 def count(

@@ -136,24 +136,23 @@ def array_of(values: Sequence[pa.Scalar]) -> pa.Array:
 
 def both(children: list[Predicate]) -> Predicate:
     """`And`, as flat and as short as it can be."""
-    flat: dict[Predicate, None] = {}
-    for child in children:
-        flat.update(dict.fromkeys(child.children if isinstance(child, And) else (child,)))
-    flat.pop(Constant(True), None)
-    if Constant(False) in flat:
-        return Constant(False)
-    return And(tuple(flat)) if len(flat) > 1 else next(iter(flat), Constant(True))
+    return _joined(And, children, Constant(True))
 
 
 def either(children: list[Predicate]) -> Predicate:
     """`Or`, likewise."""
+    return _joined(Or, children, Constant(False))
+
+
+def _joined(kind: type[And | Or], children: list[Predicate], neutral: Constant) -> Predicate:
     flat: dict[Predicate, None] = {}
     for child in children:
-        flat.update(dict.fromkeys(child.children if isinstance(child, Or) else (child,)))
-    flat.pop(Constant(False), None)
-    if Constant(True) in flat:
-        return Constant(True)
-    return Or(tuple(flat)) if len(flat) > 1 else next(iter(flat), Constant(False))
+        flat.update(dict.fromkeys(child.children if isinstance(child, kind) else (child,)))
+    flat.pop(neutral, None)
+    decided = Constant(not neutral.value)
+    if decided in flat:
+        return decided
+    return kind(tuple(flat)) if len(flat) > 1 else next(iter(flat), neutral)
 
 
 def conjuncts(predicate: Predicate) -> tuple[Predicate, ...]:
