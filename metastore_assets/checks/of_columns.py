@@ -99,12 +99,17 @@ def value_range(check: Range, subject: Subject) -> Finding:
     sides = [_side(row, low, least=True), _side(row, high, least=False)]
     told = shown_range(row) or "least and greatest value are not kept"
     measures = _bounds(row)
+    if sides == ["passed", "passed"]:
+        return Finding("passed", told, measures=measures)
+    # Bounds of long texts are cut: where they do not tell, the list of values does.
+    outside = _outside(subject, low, high)
+    if outside is not None:
+        told += f"; {plural(outside, 'value')} outside" if outside else "; none outside"
+        return Finding(verdict(not outside), told, measures=measures)
     if "failed" in sides:
-        return Finding("failed", told + _outside(subject, low, high), measures=measures)
-    if "unknown" in sides:
-        hidden = row.minimum is None and row.maximum is None
-        return Finding("unknown", told, "absent" if hidden else "bound", _why_inexact(row))
-    return Finding("passed", told, measures=measures)
+        return Finding("failed", told, measures=measures)
+    hidden = row.minimum is None and row.maximum is None
+    return Finding("unknown", told, "absent" if hidden else "bound", _why_inexact(row))
 
 
 def _side(row: ColumnStatistics, limit: pa.Scalar | None, *, least: bool) -> Status:
@@ -125,8 +130,8 @@ def _within(value: pa.Scalar, limit: pa.Scalar, *, least: bool) -> bool:
     return bool(order_key(value) >= order_key(limit) if least else order_key(value) <= order_key(limit))
 
 
-def _outside(subject: Subject, low: pa.Scalar | None, high: pa.Scalar | None) -> str:
-    """How many values are outside, where that is known exactly."""
+def _outside(subject: Subject, low: pa.Scalar | None, high: pa.Scalar | None) -> int | None:
+    """How many values are outside; None where that is not known exactly."""
     table, row, (column, partition) = subject.table, subject.row, (subject.column, subject.partition)
     outside = 0
     try:
@@ -134,15 +139,15 @@ def _outside(subject: Subject, low: pa.Scalar | None, high: pa.Scalar | None) ->
             below = table.rank(column, low, partition)
             outside += below.count
             if below.guarantee != "exact":
-                return ""
+                return None
         if high is not None:
             within = table.count_between(column, row.minimum, high, partition)
             outside += row.value_count - within.count
             if within.guarantee != "exact":
-                return ""
+                return None
     except NotKeptError:
-        return ""
-    return f"; {plural(outside, 'value')} outside"
+        return None
+    return outside
 
 
 def shown_range(row: ColumnStatistics) -> str:
@@ -155,7 +160,7 @@ def shown_range(row: ColumnStatistics) -> str:
 def _why_inexact(row: ColumnStatistics) -> str:
     if row.minimum is None and row.maximum is None and row.type_class is not None:
         return "`values: shown`, for hidden values have no bounds"
-    return f"{_ALL_LISTED}, which makes bounds exact"
+    return f"{_ALL_LISTED}, with which values are counted"
 
 
 def _bounds(row: ColumnStatistics) -> dict[str, int | float]:

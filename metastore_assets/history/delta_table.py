@@ -8,6 +8,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 import pyarrow as pa
+import pyarrow.fs as fs
 
 from metastore_assets.errors import StoreError
 from metastore_assets.extras import extra
@@ -45,6 +46,8 @@ class HistoryTable:
         # The library takes a path for a URL where it looks like one.
         self._url = self._uri if objects.is_remote else Path(self._uri).as_uri()
         self._options = objects.storage_options
+        # On disk not the library's, which is a Python object: see `store.ahead`.
+        self._files = None if objects.is_remote else fs.SubTreeFileSystem(self._uri, fs.LocalFileSystem())
 
     def last(self) -> int:
         """The number of the newest version that was appended; 0 where there is none."""
@@ -57,7 +60,7 @@ class HistoryTable:
         if table is None:
             return SCHEMA.empty_table(), 0
         with self._explained("read"):
-            rows = table.to_pyarrow_table()
+            rows = table.to_pyarrow_table(filesystem=self._files)
             columns = [
                 rows[field.name].cast(field.type)
                 if field.name in rows.column_names

@@ -141,6 +141,19 @@ def test_what_is_told_is_true(drawn: dict[str, tuple[list[Any], list[tuple[str, 
             assert (result.status == "passed") == holds(kind, settings, values), (result, values)
 
 
+def test_values_are_counted_where_bounds_are_cut() -> None:
+    rows = pa.table({"listed": ["", LONG], "off": ["", LONG]})
+    with tempfile.TemporaryDirectory() as folder:
+        store = ObjectStore(folder)
+        table = publish(store, rows, columns={"listed": POLICIES["listed"], "off": POLICIES["off"]})
+        listed = results(store, table, listed=[{"range": {"maximum": ""}}, {"range": {"maximum": LONG}}])
+        (cut,) = results(store, table, off=[{"range": {"maximum": ""}}])
+    assert [(own.status, own.finding.guarantee) for own in listed] == [("failed", "exact"), ("passed", "exact")]
+    assert listed[0].finding.found.endswith("; 1 value outside")
+    assert listed[1].finding.found.endswith("; none outside")
+    assert (cut.status, cut.finding.advice) == ("unknown", "`frequencies: all`, with which values are counted")
+
+
 @given(st.integers(0, 12), st.integers(0, 12), st.integers(0, 12), st.fractions(0, 1))
 def test_what_is_not_listed_may_be_anything(fit: int, misfit: int, unlisted: int, least: Fraction) -> None:
     """Passed where it would be whatever the values are that are not listed, failed likewise; else unknown."""
