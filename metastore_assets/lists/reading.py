@@ -84,6 +84,19 @@ class ListReader:
         """The n most frequent values of those that occur `least` times or more, by decreasing frequency, then value:
         `value`, `frequency`.
         """
+        schema = pa.schema({"value": rows_of(type_class).key.field("value").type, "frequency": pa.int64()})
+        found = [schema.empty_table()]
+        for own in self.by_frequency(column, type_class, least) if n else ():
+            found.append(own.filter(pc.greater_equal(own["frequency"], least)).slice(0, n))
+            n -= found[-1].num_rows
+            if n <= 0 or (own.num_rows and found[-1].num_rows < own.num_rows):
+                break
+        return pa.concat_tables(found)
+
+    def by_frequency(self, column: str, type_class: str, least: int = 1) -> Iterator[pa.Table]:
+        """All values of a column by decreasing frequency, then value: `value`, `frequency`. From `least` 2 on without
+        those that occur once, and maybe with some that occur less than `least` times.
+        """
         start = pa.table(
             {
                 "column": pa.array([column]),
@@ -93,15 +106,8 @@ class ListReader:
         )
         repeated = self._from(FREQUENCIES, type_class, column, start)
         single = (own.filter(pc.equal(own["frequency"], 1)) for own in self._values(column, type_class))
-        schema = pa.schema({"value": rows_of(type_class).key.field("value").type, "frequency": pa.int64()})
-        found = [schema.empty_table()]
-        for table in chain(repeated, single if least <= 1 else ()) if n else ():
-            own = table.select(schema.names)
-            found.append(own.filter(pc.greater_equal(own["frequency"], least)).slice(0, n))
-            n -= found[-1].num_rows
-            if n <= 0 or (own.num_rows and found[-1].num_rows < own.num_rows):
-                break
-        return pa.concat_tables(found)
+        for table in chain(repeated, single if least <= 1 else ()):
+            yield table.select(["value", "frequency"])
 
     def frequencies(self, column: str, type_class: str) -> Frequencies:
         """All values of a column with their frequencies."""

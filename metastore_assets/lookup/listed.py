@@ -173,10 +173,22 @@ class ListedAnswers:
         """The Parquet files, below the table's folder, that list the values of a column of the table, for other tools.
 
         A row is `column` (the column's `field_id`), `value` and `frequency`; where there are several files, frequencies
-        of a value add up, and a sum of 0 says that it is gone. Raises as `top`.
+        of a value add up, and a sum of 0 says that it is gone. See `frequencies_file`. Raises as `top`.
         """
         with self._lock:
             return self._values(column, None).files()
+
+    @property
+    def frequencies_file(self) -> str | None:
+        """The Parquet file, below the table's folder, that has a row (`column`, `value`, `frequency`) for each listed
+        value of the table, by decreasing frequency; None unless lists are compacted and have not changed since.
+        """
+        return (self._version.lists and self._version.lists.frequencies) or None
+
+    @property
+    def ranks_file(self) -> str | None:
+        """The same with `rank`, by increasing value, of the columns with `ranks: on`; None where there are none."""
+        return (self._version.lists and self._version.lists.ranks) or None
 
     def literal(self, column: str, value: object) -> pa.Scalar:
         """A value that is asked about, as one of a column's class; errors as of `rank`."""

@@ -6,7 +6,7 @@ The first time, and when most of the table is other, they are summed from all pr
 from __future__ import annotations
 
 from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import cached_property, partial
 
 import pyarrow as pa
@@ -25,6 +25,7 @@ from metastore_assets.produce import Dataflow, Delta, FlowState
 from metastore_assets.produce.runs import Run
 from metastore_assets.spark.tasks import SparkExecutor
 from metastore_assets.statistics.frequencies import EMPTY, FrequencyFacts, frequency_facts
+from metastore_assets.statistics.leaves import schema_leaves
 from metastore_assets.statistics.types import class_named, type_class
 from metastore_assets.statistics.user_defined.telling import facts_with_results, follows_from_list
 from metastore_assets.store.manifest import FragmentEntry, ListFiles, ProfileFiles
@@ -64,6 +65,7 @@ class TableLists:
         self._layout = plan.layout
         self._wanted = listed_classes(plan.layout)
         self._published = None if plan.base is None else plan.base.lists
+        self._schemas = (None if plan.base is None else plan.base.schema, plan.snapshot.schema)
         # A table of one partition holds all of its values there.
         self._by_partition = _kept_by_partition(plan.layout, self._wanted) if len(plan.partitions) > 1 else {}
         self._keys = [partition.key for partition in plan.partitions]
@@ -107,7 +109,7 @@ class TableLists:
         with step("lists"):
             now = self._stepped(whole, self._rows)
             if self._published is not None and now.is_same(self._base):
-                return self._published
+                return self._as_named(self._published)
             if self._made is None:
                 self._made = write_lists(self._store, now)
             return self._made
@@ -117,6 +119,13 @@ class TableLists:
         if self._now is not None:
             named = self._now.paths() - self._base.paths()
             self._store.delete(sorted(named | ({self._made.state} if self._made else set())))
+
+    def _as_named(self, files: ListFiles) -> ListFiles:
+        """The published files, without the plain ones where these have columns under other names."""
+        before, now = self._schemas
+        if not files.frequencies or before is None or _names(before) == _names(now):
+            return files
+        return replace(files, frequencies="", ranks="")
 
     @cached_property
     def _base(self) -> Lists:
@@ -258,6 +267,10 @@ def listed_classes(layout: Layout) -> dict[str, str]:
         if leaf.field_id in valued and policy.lists
     }
     return {field_id: name for field_id, name in found.items() if name != "null"}
+
+
+def _names(schema: pa.Schema) -> list[tuple[str, str]]:
+    return [(leaf.field_id, leaf.path) for leaves in schema_leaves(schema) for leaf in leaves]
 
 
 def _kept_by_partition(layout: Layout, listed: Mapping[str, str]) -> dict[str, str]:
