@@ -146,7 +146,7 @@ def merged(streams: Sequence[Stream], run_schema: RunSchema) -> Iterator[pl.Data
         yield from (frame for frame in streams[0].frames if frame.height)
         return
     for frames in aligned(streams, run_schema.unit):
-        frame = _summed(frames, run_schema) if run_schema.amounts else _newest(frames, run_schema)
+        frame = summed(frames, run_schema) if run_schema.amounts else _newest(frames, run_schema)
         if frame.height:
             yield frame
 
@@ -164,7 +164,7 @@ def _newest(frames: Sequence[pl.DataFrame], run_schema: RunSchema) -> pl.DataFra
     return ordered.filter(pl.Series(runs == newest))[frames[0].columns]
 
 
-def _summed(frames: Sequence[pl.DataFrame], run_schema: RunSchema) -> pl.DataFrame:
+def summed(frames: Sequence[pl.DataFrame], run_schema: RunSchema) -> pl.DataFrame:
     """One row per key, sorted, with the sums of its amounts; keys whose sums are all zero are left out.
 
     Sums wrap around. That of all runs is a total, which fits; that of some is a difference of two totals, which may
