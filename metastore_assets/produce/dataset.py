@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from itertools import pairwise
 
 import numpy as np
@@ -95,6 +95,28 @@ class Dataset:
             if own.height:
                 streams = [Stream([newer], newer.clear()), *self._found(shard.runs, own, names)]
                 frames += self._merged(streams)
+        return pl.concat(frames)
+
+    def beginning(self, prefixes: pl.DataFrame) -> pl.DataFrame:
+        """The rows of sums whose keys begin with one of some sorted distinct prefixes, in the order of keys."""
+        run_schema, state = self.run_schema, self.state
+        looked_up = replace(run_schema, group_columns=prefixes.width)
+
+        def found(runs: Sequence[Run], own: pl.DataFrame) -> list[Stream]:
+            names = run_schema.schema.names
+            return [find_in_run(self.storage, run, looked_up, own, names) for run in reversed(runs) if own.height]
+
+        newest = pl.concat([self._empty, *merged(found(state.level0, prefixes), run_schema)])
+        frames = [self._empty]
+        split = zip(state.shards, state.ranges(), state.split(newest, run_schema.group), strict=True)
+        for shard, key_range, newer in split:
+            # Keys that begin as a splitter does may be on both sides of it.
+            own, begin = prefixes, looked_up.group
+            if key_range.after is not None:
+                own = own.filter(~begin.before(key_range.after))
+            if key_range.until is not None:
+                own = own.filter(begin.before(key_range.until, inclusive=True))
+            frames += self._merged([Stream([newer], newer.clear()), *found(shard.runs, own)])
         return pl.concat(frames)
 
     def crowded(self, most: int) -> pl.DataFrame:

@@ -1,4 +1,4 @@
-"""Ranks among many keys in many small runs and shards: what sorting all rows gives."""
+"""Ranks, and keys that begin alike, among many keys in many small runs and shards: what sorting all rows gives."""
 
 from __future__ import annotations
 
@@ -10,6 +10,7 @@ from typing import Any
 import pyarrow as pa
 import pytest
 
+from metastore_assets.errors import GraphError
 from metastore_assets.produce import Dataflow, Delta, DeltaRoot, FlowState, Ranks, Rows, Settings, SumStage
 from metastore_assets.produce.ranks import _last_that
 from metastore_assets.store.objects import ObjectStore
@@ -57,7 +58,13 @@ def test_ranks_in_many_runs(store: ObjectStore, seed: int) -> None:
         held += came
         held -= went
         if step % 3 == 2:
-            check(flow.view(state).ranks("values", "frequency"), held, draw, -1 if descending else 1)
+            view = flow.view(state)
+            check(view.ranks("values", "frequency"), held, draw, -1 if descending else 1)
+            columns = draw.sample("abcd", 2)
+            found = view.beginning("values", pa.table({"column": columns})).to_pylist()
+            expected = {key: count for key, count in held.items() if key[0] in columns}
+            assert {(row["column"], row["value"]): row["frequency"] for row in found} == expected
+            assert len(found) == len(expected)
     shards = state.stages["values"].content
     assert shards is not None
     assert len(shards.shards) > 1
@@ -101,3 +108,10 @@ def test_the_last_that_holds_whatever_was_guessed() -> None:
 
     assert _last_that(holds, (0, 100_000), 5_000) == 5_002
     assert len(asked) < 8
+
+
+def test_only_sums_are_looked_up_by_how_keys_begin(store: ObjectStore) -> None:
+    view = Dataflow(store, nodes(()), settings=TINY).view(FlowState())
+    assert view.beginning("values", pa.table({"column": ["a"]})).num_rows == 0
+    with pytest.raises(GraphError, match="'values' is no sum by keys that begin with value"):
+        view.beginning("values", pa.table({"value": pa.array([1])}))
