@@ -54,6 +54,8 @@ class ListReader:
     def __init__(self, store: ObjectStore, lists: Lists) -> None:
         self.columns = {**lists.columns, **lists.printed.columns}
         """By field id of the columns with lists, be they of all values or of those that repeat, the values' class."""
+        self.built = lists.built
+        """By field id, how lists were built from scratch."""
         self.cuts = lists.cuts
         """By field id, of which columns less is to be told as most frequent values than there is."""
         self._classes = frozenset(lists.columns.values())

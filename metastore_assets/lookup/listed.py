@@ -21,7 +21,7 @@ from metastore_assets.store.manifest import Version
 from metastore_assets.store.objects import ObjectStore
 
 if TYPE_CHECKING:
-    from metastore_assets.lists import ListReader
+    from metastore_assets.lists import Built, ListReader
 
 _OPEN_COLUMNS = 32
 
@@ -160,6 +160,16 @@ class ListedAnswers:
             classes = {row.type_class for row in known if row.type_class is not None and row.value_count}
             counts = {name: self._lists.counts_of_class(name) for name in classes}
         return {row.column: spread(counts.get(row.type_class or "", {}).get(row.field_id, ())) for row in known}
+
+    @files_there
+    def built(self) -> dict[str, Built]:
+        """How lists of the table were built from scratch, by column name: the algorithm, where, and what decided it.
+
+        Lists that grew from what there was are not among them.
+        """
+        with self._lock:
+            how = self._lists.built
+        return {row.column: how[row.field_id] for row in self.statistics() if row.field_id in how}
 
     @files_there
     def mode(self, column: str, partition: str | None = None) -> tuple[pa.Scalar, int] | None:

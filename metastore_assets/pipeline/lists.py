@@ -7,18 +7,17 @@ from __future__ import annotations
 
 from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
-from functools import cached_property, partial
+from functools import cached_property
 
 import pyarrow as pa
 
-from metastore_assets.lists import Cut, ListReader, Lists, list_flow, read_lists, write_lists
-from metastore_assets.lists.graph import FACTS, FREQUENCIES, VALUES, delta_name, rows_of, stage_name
+from metastore_assets.lists import Built, Cut, ListReader, Lists, list_flow, read_lists, write_lists
+from metastore_assets.lists.graph import delta_name, rows_of
 from metastore_assets.pipeline.by_partition import runs_by_partition
 from metastore_assets.pipeline.engine import Engine
-from metastore_assets.pipeline.frequencies import FrequencySum, map_sums
 from metastore_assets.pipeline.layouts import Layout
+from metastore_assets.pipeline.list_building import build_lists
 from metastore_assets.pipeline.list_deltas import Listing, deltas
-from metastore_assets.pipeline.list_runs import write_runs
 from metastore_assets.pipeline.plan import Plan
 from metastore_assets.pipeline.prints import TablePrints
 from metastore_assets.produce import Dataflow, Delta, FlowState
@@ -84,7 +83,7 @@ class TableLists:
             return self._facts(whole, listed)
 
     def _facts(self, whole: Sequence[ProfileFiles], listed: Mapping[int, int]) -> Mapping[int, FrequencyFacts]:
-        now = self._stepped(whole, sum(listed.values()))
+        now = self._stepped(whole, listed)
         reader = ListReader(self._store, now)
         by_class: dict[str, dict[str, int]] = {}
         told: dict[int, FrequencyFacts] = {}
@@ -107,7 +106,7 @@ class TableLists:
     def files(self, whole: Sequence[ProfileFiles]) -> ListFiles | None:
         """The files for the version to name."""
         with step("lists"):
-            now = self._stepped(whole, self._rows)
+            now = self._stepped(whole, {})
             if self._published is not None and now.is_same(self._base):
                 return self._as_named(self._published)
             if self._made is None:
@@ -131,43 +130,37 @@ class TableLists:
     def _base(self) -> Lists:
         return read_lists(self._store, self._published)
 
-    def _stepped(self, whole: Sequence[ProfileFiles], values: int) -> Lists:
+    def _stepped(self, whole: Sequence[ProfileFiles], listed: Mapping[int, int]) -> Lists:
         if self._now is None:
             if self._published is None or 2 * self._changes.rows >= self._rows:
-                flow = self._from_scratch(whole, values)
+                flow, built = self._from_scratch(whole, listed)
             else:
-                flow = self._step(whole)
+                flow, built = self._step(whole), self._still_built()
             try:
                 printed = self._prints.stepped(self._base.printed)
             except BaseException:
                 self._store.delete(sorted(flow.paths() - self._base.flow.paths()))
                 raise
             kept = {*self._wanted, *printed.columns}
-            self._now = Lists(self._wanted, flow, _cuts(self._layout, kept), self._by_partition, printed)
+            self._now = Lists(self._wanted, flow, _cuts(self._layout, kept), self._by_partition, printed, built)
         return self._now
 
-    def _from_scratch(self, whole: Sequence[ProfileFiles], values: int) -> FlowState:
+    def _still_built(self) -> dict[str, Built]:
+        """How the lists were built that are carried on."""
+        return {
+            own: how for own, how in self._base.built.items() if self._wanted.get(own) == self._base.columns.get(own)
+        }
+
+    def _from_scratch(
+        self, whole: Sequence[ProfileFiles], listed: Mapping[int, int]
+    ) -> tuple[FlowState, Mapping[str, Built]]:
         classes = set(self._wanted.values())
         if not classes:
-            return FlowState()
+            return FlowState(), {}
         flow = self._flow(classes)
-        # Columns in the order of their keys, so that neighbouring ones make a run.
-        leaves = sorted(
-            ((leaf, policy) for leaf, policy in self._layout.leaves if leaf.field_id in self._wanted),
-            key=lambda own: (self._wanted[own[0].field_id], own[0].field_id.encode()),
-        )
-        layout = Layout("", {}, tuple(leaves), {})
-        terms = tuple((files, 1) for files in sorted(whole, key=lambda files: files.states))
-        loaders = {
-            stage_name(kind, name): flow.loader(stage_name(kind, name))
-            for name in classes
-            for kind in (VALUES, FREQUENCIES, FACTS)
-        }
-        write = partial(write_runs, layout, self._wanted, loaders)
-        sums = [FrequencySum(0, tuple(range(len(leaves))), terms, values)]
-        parts = sorted(map_sums(self._engine, self._store, layout, sums, write), key=lambda part: part.first)
-        content = {name: [run for part in parts for run in part.runs.get(name, ())] for name in loaders}
-        return flow.load(FlowState(), {**content, **self._all_by_partition(flow, whole)})
+        distinct = {self._layout.leaves[position][0].field_id: count for position, count in listed.items()}
+        made = build_lists(self._engine, self._store, flow, self._layout, self._wanted, whole, distinct, self._rows)
+        return flow.load(FlowState(), {**made.runs, **self._all_by_partition(flow, whole)}), made.built
 
     def _step(self, whole: Sequence[ProfileFiles]) -> FlowState:
         base = self._base
