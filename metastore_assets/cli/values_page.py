@@ -57,7 +57,8 @@ def print_compacted(page: Page, result: Answer) -> None:
     """A line, and one for each plain file."""
     name = Styled(result["table"], "bold")
     if result["published"]:
-        files = f"{text.plural(result['files_before'], 'file')} of lists merged to {result['files']:,}"
+        files = f"{text.plural(result['files_before'], 'file')} of lists"
+        files += f" merged to {result['files']:,}" if result["files"] != result["files_before"] else ", merged before"
         page.line(name, Styled(f" version {result['version']}", "green"), f": {files}")
     else:
         page.line(name, Styled(f" has compact lists at version {result['version']}", "green"))
