@@ -144,7 +144,11 @@ class TableConfig(ConfigModel):
                     "`algorithm: fingerprints` keeps those that occur at least twice: `algorithm: lists` keeps all"
                 )
             given = self.columns[column].model_fields_set
-            if "algorithm" in given and policy.algorithm != "auto" and policy.frequencies != "repeated":
+            if (
+                "algorithm" in given
+                and policy.algorithm in ("lists", "fingerprints")
+                and policy.frequencies != "repeated"
+            ):
                 raise ValueError(
                     f"columns.{column}: `algorithm: {policy.algorithm}` is for `frequencies: repeated`, and it has "
                     f"`frequencies: {policy.frequencies}`: leave the algorithm out, or change the frequencies"

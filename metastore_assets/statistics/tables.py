@@ -107,8 +107,13 @@ def frequencies_table(path: str, frequencies: Frequencies, union: pa.StructType)
     """`column` (path, on every row), `value` (typed union), `frequency`: by decreasing frequency, then value."""
     order = np.argsort(-frequencies.counts.to_numpy(), kind="stable")
     values, counts = frequencies.values.take(pa.array(order)), frequencies.counts.take(pa.array(order))
-    paths = [pa.repeat(pa.scalar(path), min(_REPEATS, len(order) - at)) for at in range(0, len(order), _REPEATS)]
-    value = pack_values(values, frequencies.type_class, union)
+    return listed_table(path, values, counts, union)
+
+
+def listed_table(path: str, values: pa.Array, counts: pa.Array, union: pa.StructType) -> pa.Table:
+    """The same of values of one class, in the order that they have."""
+    paths = [pa.repeat(pa.scalar(path), min(_REPEATS, len(values) - at)) for at in range(0, len(values), _REPEATS)]
+    value = pack_values(values, type_class(values.type), union)
     return pa.table({"column": pa.chunked_array(paths, pa.string()), "value": value, "frequency": counts})
 
 

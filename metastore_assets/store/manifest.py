@@ -60,11 +60,16 @@ class ListFiles:
     state: str
     """The file that says what the others are."""
     files: tuple[str, ...]
+    frequencies: str = ""
+    """Of compacted lists: one file of all values by decreasing frequency. Empty where there is none."""
+    ranks: str = ""
+    """Of compacted lists: one file of the values of columns with `ranks: on`, in their order, with their ranks."""
 
     def paths(self) -> Iterator[str]:
         """Every file."""
         yield self.state
         yield from self.files
+        yield from (path for path in (self.frequencies, self.ranks) if path)
 
 
 @dataclass(frozen=True)
