@@ -45,7 +45,7 @@ def _fill(catalog: Catalog, location: str | None = None) -> str:
 
 def test_the_embedded_catalog_is_a_file_below_the_root(tmp_path: Path) -> None:
     """Nothing but the table's name is configured; what is committed is seen without opening the table anew."""
-    table = _configured(tmp_path, "{root: meta, tables: [{name: t, catalog: default, identifier: db.sales}]}")
+    table = _configured(tmp_path, "{root: meta, tables: [{name: t, catalog: default, table: db.sales}]}")
     assert table.uri == "catalog://default/db.sales"
     own = open_table_format(table)
     with pytest.raises(TableNotFoundError, match=r"'default' has no table 'db.sales': there is no .*meta/catalog\.db"):
@@ -73,7 +73,7 @@ def test_a_named_catalog_by_pyicebergs_properties(tmp_path: Path) -> None:
     table = _configured(
         tmp_path,
         "{root: meta, catalogs: {lake: {type: sql, uri: 'sqlite:///lake.db'}},"
-        f" tables: [{{name: t, catalog: lake, identifier: db.sales, at: {first}}}]}}",
+        f" tables: [{{name: t, catalog: lake, table: db.sales, at: {first}}}]}}",
     )
     snapshot = open_table_format(table).snapshot()
     assert (snapshot.id, len(read_rows(snapshot))) == (str(first), 2)
@@ -86,7 +86,7 @@ def test_a_table_that_was_moved_after_it_was_registered(tmp_path: Path) -> None:
     (tmp_path / "old").rename(tmp_path / "new")
     text = (
         "{root: meta, catalogs: {lake: {type: sql, uri: 'sqlite:///lake.db'}}, RELOCATE"
-        "tables: [{name: t, catalog: lake, identifier: db.sales}]}"
+        "tables: [{name: t, catalog: lake, table: db.sales}]}"
     )
     with pytest.raises(TableNotFoundError, match="does not exist"):
         open_table_format(_configured(tmp_path, text.replace("RELOCATE", ""))).snapshot()
@@ -98,11 +98,10 @@ def test_a_table_that_was_moved_after_it_was_registered(tmp_path: Path) -> None:
     ("text", "message"),
     [
         ("[{name: t, catalog: default}]", "go together"),
-        ("[{name: t, identifier: db.t}]", "go together"),
-        ("[{name: t, uri: x, catalog: default, identifier: db.t}]", "either a uri, or a catalog"),
-        ("[{name: t, format: delta, catalog: default, identifier: db.t}]", "Iceberg tables, not delta"),
+        ("[{name: t, table: db.t}]", "go together"),
+        ("[{name: t, uri: x, catalog: default, table: db.t}]", "either a uri, or a catalog"),
         ("[{name: t}]", r"table 't': uri is missing"),
-        ("[{name: t, catalog: lake, identifier: db.t}]", "'lake'; there are: other, default"),
+        ("[{name: t, catalog: lake, table: db.t}]", "'lake'; there are: other, default"),
     ],
 )
 def test_a_table_is_in_one_place(tmp_path: Path, text: str, message: str) -> None:
@@ -115,7 +114,7 @@ def test_catalogs_that_cannot_be_are_named(tmp_path: Path) -> None:
     with pytest.raises(ConfigError, match=r"catalogs\.lake\.type = 'jdbc'.*'sql', 'rest', 'glue' or 'hive'"):
         _configured(tmp_path, "{root: r, catalogs: {lake: {type: jdbc}}}")
     with pytest.raises(ConfigError, match="'default', which a root in an object store has not"):
-        _configured(tmp_path, "{root: 's3://b/r', tables: [{name: t, catalog: default, identifier: db.t}]}")
+        _configured(tmp_path, "{root: 's3://b/r', tables: [{name: t, catalog: default, table: db.t}]}")
 
 
 class _Rest(BaseHTTPRequestHandler):
@@ -162,7 +161,7 @@ def test_a_rest_catalog(tmp_path: Path, rest: str) -> None:
     """With credentials that the catalog gives out for this table; the table's own settings win."""
     text = (
         f"{{root: r, catalogs: {{lake: {{type: rest, uri: '{rest}'}}}}, "
-        "tables: [{name: t, catalog: lake, identifier: db.NAME, storage_options: {aws_endpoint: http://mine}}]}"
+        "tables: [{name: t, catalog: lake, table: db.NAME, storage_options: {aws_endpoint: http://mine}}]}"
     )
     snapshot = open_table_format(_configured(tmp_path, text.replace("NAME", "sales"))).snapshot()
     assert read_rows(snapshot) == [(1,), (2,)]
@@ -175,8 +174,8 @@ def test_a_rest_catalog(tmp_path: Path, rest: str) -> None:
 
 @pytest.mark.parametrize("properties", ["type: rest, uri: 'http://127.0.0.1:1'", "type: sql, uri: 'nonsense://x'"])
 def test_a_catalog_that_does_not_answer_is_named(tmp_path: Path, properties: str) -> None:
-    text = f"{{root: r, catalogs: {{lake: {{{properties}}}}}, tables: [{{name: t, catalog: lake, identifier: db.t}}]}}"
-    with pytest.raises(TableFormatError, match=r"catalog 'lake' cannot be asked for 'db\.t'"):
+    text = f"{{root: r, catalogs: {{lake: {{{properties}}}}}, tables: [{{name: t, catalog: lake, table: db.t}}]}}"
+    with pytest.raises(TableFormatError, match=r"catalog 'lake' cannot be asked for table 'db\.t'"):
         open_table_format(_configured(tmp_path, text)).snapshot()
 
 
@@ -193,7 +192,7 @@ def test_a_glue_catalog(tmp_path: Path, s3_endpoint: str) -> None:
     text = json.dumps({
         "root": "r",
         "catalogs": {"lake": {"type": "glue", **properties}},
-        "tables": [{"name": "t", "catalog": "lake", "identifier": "db.sales"}],
+        "tables": [{"name": "t", "catalog": "lake", "table": "db.sales"}],
     })  # fmt: skip
     assert read_rows(open_table_format(_configured(tmp_path, text)).snapshot()) == [(1,), (2,)]
 
