@@ -163,6 +163,8 @@ class TableConfig(DescribedConfig):
     as SQL (`decimal(10,2)`) or statistics (`decimal128(10, 2)`) name them."""
     _hidden_key: bytes | None = PrivateAttr(None)
     _database: str | None = PrivateAttr(None)
+    _listed: str | None = PrivateAttr(None)
+    _gone: str | None = PrivateAttr(None)
 
     @model_validator(mode="before")
     @classmethod
@@ -218,10 +220,26 @@ class TableConfig(DescribedConfig):
         """Which entry of the configuration it is one of, where that is of a whole database: `<catalog>.<database>`."""
         return self._database
 
+    @property
+    def told_format(self) -> str | None:
+        """The format, as far as it is known without looking at the table: configured, or as its catalog lists it."""
+        return self.format or self._listed
+
     def of_database(self, database: str) -> TableConfig:
         """The same table as one of a database."""
         copy = self.model_copy()
         copy._database = database
+        return copy
+
+    @property
+    def gone(self) -> str | None:
+        """Why its catalog does not have it any more; None while it has."""
+        return self._gone
+
+    def listed_as(self, format_: str | None, gone: str | None = None) -> TableConfig:
+        """The same table with the format that its catalog lists it with, or why it does not."""
+        copy = self.model_copy()
+        copy._listed, copy._gone = format_, gone
         return copy
 
     def policies_of_unknown_columns(self, known: set[str]) -> list[str]:
@@ -274,6 +292,8 @@ class DatabaseConfig(DescribedConfig):
 
     def table(self, table: str) -> TableConfig:
         """One of its tables, by its name there. Raises ConfigError where no name can be made of that."""
+        if "." in table:
+            raise ConfigError(f"{table!r} has a dot in its name: what is database and what is table nobody could tell")
         name = self.name.replace("{database}", self.database).replace("{table}", table)
         common = {key: getattr(self, key) for key in DescribedConfig.model_fields}
         identifier = f"{self.database}.{table}"

@@ -7,7 +7,7 @@ from dataclasses import asdict
 import click
 
 from metastore_assets.cli.failures import Invocation
-from metastore_assets.cli.opening import configured
+from metastore_assets.cli.opening import configured, kept_name
 from metastore_assets.cli.options import answering, name_argument
 from metastore_assets.cli.outputs import make_output
 
@@ -27,5 +27,5 @@ def compact(invocation: Invocation, name: str, as_json: bool) -> None:
     from metastore_assets.store.versions import VersionStore
 
     config = configured(invocation)
-    versions = VersionStore(ObjectStore(config.root, config.storage_options), config.table(name).name)
+    versions = VersionStore(ObjectStore(config.root, config.storage_options), kept_name(config, name))
     make_output(as_json).compacted({"table": name, **asdict(compact_table(versions))})
