@@ -39,7 +39,7 @@ def with_databases(config: MetastoreConfig) -> tuple[MetastoreConfig, bool]:
     members = look(config)
     found, left_out = with_members(config, members)
     for one in left_out:
-        note(f"{one.name} is left out: {one.reason}")
+        note(str(one))
     for table in found.tables:
         if table.gone is not None:
             note(f"table {table.name!r} is gone, and what was kept of it can still be read: {table.gone}")

@@ -18,6 +18,13 @@ class LeftOut:
     name: str
     """`<catalog>.<database>.<table>`, or without the table."""
     reason: str
+    is_database: bool = False
+    """Its tables are those of the last time then."""
+
+    def __str__(self) -> str:
+        if self.is_database:
+            return f"{self.name} has the tables that it had when it was listed last: {self.reason}"
+        return f"{self.name} is left out: {self.reason}"
 
 
 def with_members(config: MetastoreConfig, members: Sequence[Members]) -> tuple[MetastoreConfig, list[LeftOut]]:
@@ -26,15 +33,19 @@ def with_members(config: MetastoreConfig, members: Sequence[Members]) -> tuple[M
     What the configuration names itself is kept as it says there. Tables of which two would have one name are left out,
     all of them: which was meant nobody can tell, and another tomorrow would go on with the numbers of this one.
     """
-    by_key = {one.key: one for one in members}
+    by_key = _by_key(members)
     named = {_place(table) for table in config.tables}
     found: dict[tuple[str, str], TableConfig] = {}
     left_out: list[LeftOut] = []
     for database in config.databases:
         member = by_key.get(database.key, Members(database.key))
         if member.failure and not any(left.name == member.key for left in left_out):
-            left_out.append(LeftOut(member.key, member.failure))
-        left_out += [LeftOut(f"{member.key}.{name}", why) for name, why in sorted(member.left_out.items())]
+            left_out.append(LeftOut(member.key, member.failure, is_database=True))
+        left_out += [
+            LeftOut(f"{member.key}.{name}", why)
+            for name, why in sorted(member.left_out.items())
+            if database.takes(name)
+        ]
         for name in sorted({*member.tables, *member.gone}):
             if not database.takes(name):
                 continue
@@ -47,6 +58,21 @@ def with_members(config: MetastoreConfig, members: Sequence[Members]) -> tuple[M
                 found.setdefault(_place(table), table.listed_as(member.tables.get(name), member.gone.get(name)))
     tables, clashes = _distinct(config, list(found.values()))
     return config.model_copy(update={"tables": [*config.tables, *tables]}), [*left_out, *clashes]
+
+
+def _by_key(members: Sequence[Members]) -> dict[str, Members]:
+    """The members by database, of which there may be several entries."""
+    found: dict[str, Members] = {}
+    for one in members:
+        before = found.get(one.key, Members(one.key))
+        found[one.key] = Members(
+            one.key,
+            {**before.tables, **one.tables},
+            {**before.gone, **one.gone},
+            {**before.left_out, **one.left_out},
+            before.failure or one.failure,
+        )
+    return found
 
 
 def _distinct(config: MetastoreConfig, tables: list[TableConfig]) -> tuple[list[TableConfig], list[LeftOut]]:

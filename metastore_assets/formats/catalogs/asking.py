@@ -2,18 +2,23 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterator
 from contextlib import contextmanager
 from functools import lru_cache
 from pathlib import Path
+from urllib.parse import unquote
 
 from metastore_assets.config import CatalogConfig, TableConfig
 from metastore_assets.errors import ConfigError, MetastoreError, TableFormatError, TableNotFoundError
 from metastore_assets.extras import extra
 from metastore_assets.formats.catalogs.base import Catalog, Entry, Listed
-from metastore_assets.messages import without_secrets
+from metastore_assets.messages import remember_secret, without_secrets
 
 _SQLITE = "sqlite:///"
+_SECRET_KEY = re.compile(r"secret|token|password|credential|access-key|account-key", re.IGNORECASE)
+_PASSWORD = re.compile(r"://[^/@:]*:([^/@]+)@")
+"""In a URI."""
 _LONGEST = 500
 _CREDENTIALS = ("NoCredentials", "CredentialRetrieval", "PartialCredentials", "ProfileNotFound")
 _REFUSED = ("AccessDenied", "UnrecognizedClient", "ExpiredToken", "InvalidSignature", "Unauthorized", "Forbidden")
@@ -79,6 +84,7 @@ def _open(kind: str, name: str, properties: tuple[tuple[str, str], ...]) -> Cata
 @contextmanager
 def _asking(config: CatalogConfig, what: str) -> Iterator[None]:
     where = where_of(config)
+    _remember_secrets(config)
     try:
         yield
     except TableNotFoundError as error:
@@ -89,10 +95,21 @@ def _asking(config: CatalogConfig, what: str) -> Iterator[None]:
         raise
     except Exception as error:
         # Each kind of catalog has a client library of its own, with errors of its own.
-        raise TableFormatError(f"{where} cannot be asked for {what}: {told(error)}{_advice(config, error)}") from error
+        raise TableFormatError(f"{where} cannot be asked for {what}: {_told(error)}{_advice(config, error)}") from error
 
 
-def told(error: Exception) -> str:
+def _remember_secrets(config: CatalogConfig) -> None:
+    """What a catalog is given that is not for messages: clients quote what they were given."""
+    for key, value in config.properties.items():
+        place = f"(catalogs.{config.name}.{key})"
+        if _SECRET_KEY.search(key):
+            remember_secret(value, place)
+        if (given := _PASSWORD.search(value)) is not None:
+            remember_secret(given[1], place)
+            remember_secret(unquote(given[1]), place)
+
+
+def _told(error: Exception) -> str:
     """What a client's error says, in one line, without secrets."""
     message = getattr(error, "message", None)
     text = message if isinstance(message, str) and message else str(error)
