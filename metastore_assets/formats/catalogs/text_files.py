@@ -32,7 +32,9 @@ def spark_csv(settings: Mapping[str, str], columns: Columns) -> Reader:
     given = _known(settings, "csv", _CSV_KNOWN)
     if given.get("mode", "").upper() == "DROPMALFORMED":
         raise ValueError("mode = 'DROPMALFORMED' leaves out rows, which no statistics can know of")
-    options: dict[str, Any] = {"kind": "csv", "header": given.get("header", "false").lower() == "true"}
+    # To Spark an empty text is null, in quotes as well.
+    options: dict[str, Any] = {"kind": "csv", "null_values": [""]}
+    options["header"] = given.get("header", "false").lower() == "true"
     options["delimiter"] = _one(given.get("sep", given.get("delimiter", ",")), "sep")
     options["quote"] = _one(given.get("quote", '"'), "quote")
     options["escape"] = _one(given.get("escape", "\\"), "escape")

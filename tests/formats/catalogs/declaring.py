@@ -85,6 +85,31 @@ def register_in_glue(client: Any, database: str, tables: Iterable[Declaration]) 
             )
 
 
+def register_in_hive(uri: str, database: str, tables: Iterable[Declaration]) -> None:
+    """Put tables without partitions into a database of a Hive metastore, by its own API."""
+    from pyiceberg.catalog import hive
+
+    with hive.HiveCatalog("hms", uri=uri)._client as client:
+        for table in tables:
+            descriptor = hive.StorageDescriptor(
+                cols=[hive.FieldSchema(name, type_, "") for name, type_ in table.columns],
+                location=table.location or None,
+                inputFormat=table.input_format,
+                serdeInfo=hive.SerDeInfo(serializationLib=table.serde, parameters=dict(table.serde_parameters)),
+            )
+            client.create_table(
+                hive.HiveTable(
+                    dbName=database,
+                    tableName=table.name,
+                    owner="somebody",
+                    sd=descriptor,
+                    partitionKeys=[],
+                    parameters={"EXTERNAL": "TRUE", **table.parameters},
+                    tableType=table.kind,
+                )
+            )
+
+
 def _table_input(table: Declaration) -> dict[str, Any]:
     return {
         "Name": table.name,
