@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import re
 from pathlib import Path
 from typing import Any
 
@@ -51,6 +52,11 @@ def read_mapping(path: Path) -> dict[Any, Any]:
         if databases:
             raw["databases"] = [*(raw.get("databases") or []), *databases]
     return _present(raw)
+
+
+def name_of(identifier: str) -> str:
+    """The name here of a table that a catalog has under that name: `_` for whatever no name may have in it."""
+    return re.sub(r"[^A-Za-z0-9_-]", "_", identifier)
 
 
 def _present(keys: dict[Any, Any]) -> dict[Any, Any]:

@@ -18,6 +18,7 @@ from pydantic import (
 )
 
 from metastore_assets.config_check_entries import NamedCheck, TableChecks, named_checks
+from metastore_assets.config_file import name_of
 from metastore_assets.config_policy import ColumnPolicy, ConfigModel, References
 from metastore_assets.config_variables import has_reference
 from metastore_assets.errors import ConfigError
@@ -305,11 +306,6 @@ class DatabaseConfig(DescribedConfig):
             problem = error.errors()[0]["msg"].removeprefix("Value error, ")
             raise ConfigError(f"{identifier!r} cannot be called {name!r} here: {problem}") from None
         return made.of_database(self.key)
-
-
-def name_of(identifier: str) -> str:
-    """The name here of a table that a catalog has under that name: `_` for whatever no name may have in it."""
-    return re.sub(r"[^A-Za-z0-9_-]", "_", identifier)
 
 
 def listed(value: Any) -> Any:

@@ -21,7 +21,7 @@ from metastore_assets.assets.names import identifier
 from metastore_assets.assets.secrets import telling_no_secrets
 from metastore_assets.assets.translator import MetastoreTranslator
 from metastore_assets.config import DatabaseConfig
-from metastore_assets.config_table import name_of
+from metastore_assets.config_file import name_of
 from metastore_assets.databases import Members, look
 from metastore_assets.errors import ConfigError, TableFormatError
 from metastore_assets.messages import listed, without_secrets
