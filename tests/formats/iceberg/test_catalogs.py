@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import threading
+import traceback
 import uuid
 from collections.abc import Iterator
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
@@ -17,9 +18,12 @@ from pyiceberg.catalog import Catalog
 from pyiceberg.catalog.glue import GlueCatalog
 from pyiceberg.catalog.sql import SqlCatalog
 
-from metastore_assets.config import TableConfig, load_config
+from metastore_assets.config import CatalogConfig, TableConfig, load_config
 from metastore_assets.errors import ConfigError, TableFormatError, TableNotFoundError
 from metastore_assets.formats import open_table_format
+from metastore_assets.formats.catalogs.asking import list_tables
+from metastore_assets.formats.catalogs.base import Listed
+from metastore_assets.messages import without_secrets
 from tests.formats.iceberg.writer import IcebergWriter, column
 from tests.formats.oracle import read_rows
 
@@ -125,6 +129,8 @@ class _Rest(BaseHTTPRequestHandler):
     def do_GET(self) -> None:
         if self.path.startswith("/v1/config"):
             self._answer(200, {"defaults": {}, "overrides": {}})
+        elif self.path.startswith("/v1/namespaces/db/tables?") or self.path == "/v1/namespaces/db/tables":
+            self._answer(200, {"identifiers": [{"namespace": ["db"], "name": "sales"}]})
         elif self.path.startswith("/v1/namespaces/db/tables/sales"):
             config = {"s3.access-key-id": "vended", "s3.endpoint": "http://there"}
             metadata = json.loads(Path(self.location).read_text())
@@ -170,6 +176,8 @@ def test_a_rest_catalog(tmp_path: Path, rest: str) -> None:
     assert options["aws_endpoint"] == "http://mine"
     with pytest.raises(TableNotFoundError, match=r"'lake' has no table 'db\.other'.*no such table"):
         open_table_format(_configured(tmp_path, text.replace("NAME", "other"))).snapshot()
+    catalog = load_config(tmp_path / "metastore.yaml").catalogs["lake"]
+    assert list_tables(catalog, "db") == [Listed("sales", "iceberg")]
 
 
 @pytest.mark.parametrize("properties", ["type: rest, uri: 'http://127.0.0.1:1'", "type: sql, uri: 'nonsense://x'"])
@@ -177,6 +185,26 @@ def test_a_catalog_that_does_not_answer_is_named(tmp_path: Path, properties: str
     text = f"{{root: r, catalogs: {{lake: {{{properties}}}}}, tables: [{{name: t, catalog: lake, table: db.t}}]}}"
     with pytest.raises(TableFormatError, match=r"catalog 'lake' cannot be asked for table 'db\.t'"):
         open_table_format(_configured(tmp_path, text)).snapshot()
+
+
+@pytest.mark.parametrize(
+    "properties",
+    [
+        {"type": "sql", "uri": "postgresql+nope://me:a-s3cret%21@127.0.0.1:1/db"},
+        {"type": "rest", "uri": "http://127.0.0.1:1", "credential": "id:a-s3cret%21"},
+        {"type": "hive", "uri": "thrift://me:a-s3cret%21@127.0.0.1:1"},
+    ],
+)
+def test_secrets_of_a_catalog_are_not_told(properties: dict[str, str]) -> None:
+    """Though they stand in the configuration as they are; nor are they shown with it."""
+    catalog = CatalogConfig.model_validate({**properties, "name": "lake"})
+    table = TableConfig(name="t", catalog=catalog, table="db.t")
+    with pytest.raises(TableFormatError, match="'lake' cannot be asked") as told:
+        open_table_format(table).snapshot()
+    shown = "".join(traceback.format_exception(told.value))
+    assert "a-s3cret" not in str(told.value)
+    assert "a-s3cret" not in without_secrets(shown)
+    assert "a-s3cret" not in repr(table)
 
 
 @pytest.mark.s3
