@@ -36,7 +36,9 @@ def table_answers(config: MetastoreConfig) -> list[Json]:
         return {
             "table": table.name,
             "uri": table.uri,
-            "format": table.format if version is None else version.format,
+            "format": table.told_format if version is None else version.format,
+            "catalog": getattr(table.catalog, "name", None),
+            "gone": table.gone,
             **{key: told.get(key) for key in keys},
         }
 

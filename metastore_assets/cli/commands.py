@@ -15,7 +15,16 @@ from metastore_assets.cli.diff import diff
 from metastore_assets.cli.failures import Invocation, MetastoreGroup, note
 from metastore_assets.cli.filtering import count, estimate, prune
 from metastore_assets.cli.history import history
-from metastore_assets.cli.opening import column_answer, configured, metastore_of, newest, partition_of, published
+from metastore_assets.cli.opening import (
+    column_answer,
+    configured,
+    kept_name,
+    metastore_of,
+    newest,
+    partition_of,
+    published,
+    with_databases,
+)
 from metastore_assets.cli.options import (
     answering,
     column_argument,
@@ -78,7 +87,7 @@ def tables(invocation: Invocation, as_json: bool) -> None:
     """List the configured tables and their newest versions."""
     from metastore_assets.cli.answers import table_answers
 
-    make_output(as_json).tables(table_answers(configured(invocation)))
+    make_output(as_json).tables(table_answers(with_databases(configured(invocation))[0]))
 
 
 @cli.command()
@@ -204,7 +213,7 @@ def expire(invocation: Invocation, name: str, keep: int | None, grace: float, as
     from metastore_assets.store.versions import VersionStore
 
     config = configured(invocation)
-    versions = VersionStore(ObjectStore(config.root, config.storage_options), config.table(name).name)
+    versions = VersionStore(ObjectStore(config.root, config.storage_options), kept_name(config, name))
     most = keep or config.keep_versions
     if len(versions.numbers()) > most and is_installed("history"):
         gather(versions)
