@@ -28,9 +28,11 @@ $(INSTALLED): requirements.lock pyproject.toml scripts/setup
 demo: $(INSTALLED) ## Build a lakehouse in ./demo, commit to it, and show what is recomputed (3 minutes)
 	@$(WITH_JAVA) $(BIN)/python -m scripts.demo $(ARGS)
 
-ui: $(INSTALLED) ## Open Dagster's UI and daemon on the demo's result (PORT=3000)
+ui: $(INSTALLED) ## Open Dagster's UI and daemon on the demo's result, with a warm Spark (PORT=3000)
 	@test -d "$(DEMO)/dagster_home" || { echo "There is no demo yet: run 'make demo' first." >&2; exit 1; }
-	@$(WITH_JAVA) DAGSTER_HOME="$(DEMO)/dagster_home" METASTORE_CONFIG="$(CURDIR)/metastore.yaml" \
+	@$(WITH_JAVA) export DAGSTER_HOME="$(DEMO)/dagster_home" METASTORE_CONFIG="$(CURDIR)/metastore.yaml" \
+	  SPARK_REMOTE="local[*]" && $(BIN)/python -m metastore_assets spark-server start && \
+	  trap '$(BIN)/python -m metastore_assets spark-server stop' EXIT && \
 	  PYTHONWARNINGS=ignore $(BIN)/dagster dev --workspace workspace.yaml --port $(PORT)
 
 test: $(INSTALLED) ## Run the tests (ARGS="-k name" for some of them)
