@@ -14,10 +14,10 @@ PROCESSES ?= 2
 # Expands to a shell prefix: stops when there is no Java for Spark and it cannot be installed either.
 WITH_JAVA = home="$$(scripts/ensure-java)" && export JAVA_HOME="$$home" &&
 
-.PHONY: help setup demo ui test test-long test-browser test-postgresql lint format formats mutants bench lock clean
+.PHONY: help setup demo demo-s3 ui test test-long test-browser test-postgresql lint format formats mutants bench lock clean
 
 help: ## List the commands
-	@awk -F ':.*## ' '/^[a-z-]+:.*## / {printf "  make %-14s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
+	@awk -F ':.*## ' '/^[a-z0-9-]+:.*## / {printf "  make %-14s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
 
 setup: $(INSTALLED) ## Make .venv with everything in requirements.lock, and find or install Java
 	@scripts/ensure-java >/dev/null
@@ -27,6 +27,9 @@ $(INSTALLED): requirements.lock pyproject.toml scripts/setup
 
 demo: $(INSTALLED) ## Build a lakehouse in ./demo, commit to it, and show what is recomputed (3 minutes)
 	@$(WITH_JAVA) $(BIN)/python -m scripts.demo $(ARGS)
+
+demo-s3: $(INSTALLED) ## The same with tables and root in a bucket, on an S3 server on this machine
+	@$(WITH_JAVA) $(BIN)/python -m scripts.demo --s3 $(ARGS)
 
 ui: $(INSTALLED) ## Open Dagster's UI and daemon on the demo's result, with a warm Spark (PORT=3000)
 	@test -d "$(DEMO)/dagster_home" || { echo "There is no demo yet: run 'make demo' first." >&2; exit 1; }
@@ -71,4 +74,4 @@ lock: ## Renew requirements.lock from pyproject.toml
 	@scripts/lock
 
 clean: ## Remove the demo and the tools' caches (.venv stays)
-	@rm -rf demo build .cache .pytest_cache .mypy_cache .ruff_cache .import_linter_cache .hypothesis spark-warehouse
+	@rm -rf demo demo-s3 build .cache .pytest_cache .mypy_cache .ruff_cache .import_linter_cache .hypothesis spark-warehouse
