@@ -14,7 +14,7 @@ PROCESSES ?= 2
 # Expands to a shell prefix: stops when there is no Java for Spark and it cannot be installed either.
 WITH_JAVA = home="$$(scripts/ensure-java)" && export JAVA_HOME="$$home" &&
 
-.PHONY: help setup demo demo-s3 ui test test-long test-browser test-postgresql lint format formats mutants bench lock clean
+.PHONY: help setup demo demo-s3 ui test test-long test-browser test-postgresql test-cluster test-soak lint format formats mutants bench lock clean
 
 help: ## List the commands
 	@awk -F ':.*## ' '/^[a-z0-9-]+:.*## / {printf "  make %-14s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
@@ -42,13 +42,19 @@ test: $(INSTALLED) ## Run the tests (ARGS="-k name" for some of them)
 	@$(WITH_JAVA) $(BIN)/python -m pytest -n $(PROCESSES) --dist loadfile --no-loadscope-reorder $(ARGS)
 
 test-long: $(INSTALLED) ## Run the long tests too, with many more examples each
-	@$(WITH_JAVA) HYPOTHESIS_PROFILE=long $(BIN)/python -m pytest -m "not browser and not postgresql" --timeout 3600 $(ARGS)
+	@$(WITH_JAVA) HYPOTHESIS_PROFILE=long $(BIN)/python -m pytest -m "not browser and not postgresql and not cluster and not soak" --timeout 3600 $(ARGS)
 
 test-browser: $(INSTALLED) ## Look at Dagster's UI in a headless Chromium (installed when missing)
 	@$(WITH_JAVA) scripts/ensure-chromium && $(BIN)/python -m pytest -m browser $(ARGS)
 
 test-postgresql: $(INSTALLED) ## Report to Dagster on PostgreSQL (apt-get install postgresql)
 	@$(WITH_JAVA) $(BIN)/python -m pytest -m postgresql $(ARGS)
+
+test-cluster: $(INSTALLED) ## Kill workers of a standalone Spark cluster at their work
+	@$(WITH_JAVA) $(BIN)/python -m pytest -m cluster $(ARGS)
+
+test-soak: $(INSTALLED) ## Commit at random to tables of four formats, and kill daemon, runs and Spark (METASTORE_SOAK=200)
+	@$(WITH_JAVA) $(BIN)/python -m pytest -m soak $(ARGS)
 
 lint: $(INSTALLED) ## Check style, types, and who imports whom
 	@$(BIN)/ruff check --quiet .

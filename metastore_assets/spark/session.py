@@ -19,6 +19,7 @@ if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
 _JVM_OPTIONS = "spark.driver.extraJavaOptions"
+_PYTHON = "spark.pyspark.python"
 _SECRET = re.compile("secret|password|token|credential|key", re.IGNORECASE)
 """In the name of a setting whose value is not for error messages."""
 _LAST_WORDS = (
@@ -44,6 +45,9 @@ def spark_session(settings: Mapping[str, object] | None = None, *, log: Path | N
     if active is not None:
         return active
     chosen = chosen_settings(settings or {})
+    if _PYTHON in chosen:
+        # Of a session that no spark-submit starts, PySpark heeds the variable alone.
+        os.environ["PYSPARK_PYTHON"] = chosen[_PYTHON]
     remote = remote_url(chosen)
     if remote is not None:
         return connected(remote, chosen)
