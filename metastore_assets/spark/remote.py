@@ -137,6 +137,11 @@ def working(spark: SparkSession) -> Iterator[None]:
             ) from error
         with suppress(Exception):
             spark.interruptTag(tag)
+        if _status(error) == "RESOURCE_EXHAUSTED":
+            raise MetastoreError(
+                f"a job's tasks, or its results, are more than Spark Connect takes: {_reason(error)}; refresh this "
+                f"table without `{REMOTE}`"
+            ) from error
         raise
     finally:
         spark.removeTag(tag)
@@ -148,6 +153,9 @@ def _is_lost(error: BaseException) -> bool:
 
     if not isinstance(error, SparkConnectException):
         return False
-    return getattr(
-        getattr(error, "_grpc_status_code", None), "name", ""
-    ) == "UNAVAILABLE" or "[INVALID_HANDLE.SESSION" in str(error)
+    return _status(error) == "UNAVAILABLE" or "[INVALID_HANDLE.SESSION" in str(error)
+
+
+def _status(error: BaseException) -> str:
+    """What gRPC calls it; empty where it is no error of gRPC."""
+    return str(getattr(getattr(error, "_grpc_status_code", None), "name", ""))
