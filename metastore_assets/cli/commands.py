@@ -38,6 +38,7 @@ from metastore_assets.cli.profile_command import profile
 from metastore_assets.cli.purge import purge
 from metastore_assets.cli.refresh import refresh
 from metastore_assets.cli.report import report
+from metastore_assets.cli.spark_server import spark_server
 from metastore_assets.cli.sql import sql
 from metastore_assets.cli.values import quantile, rank, where
 from metastore_assets.cli.verify import verify
@@ -72,6 +73,7 @@ cli.add_command(diff)
 cli.add_command(history)
 cli.add_command(report)
 cli.add_command(sql)
+cli.add_command(spark_server)
 cli.add_command(quantile)
 cli.add_command(rank)
 cli.add_command(where)
