@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Literal, cast
 import pyarrow as pa
 import pyarrow.compute as pc
 
+from metastore_assets.errors import MetastoreError
 from metastore_assets.index import IndexReader
 from metastore_assets.lookup.answers import Count, Counted
 from metastore_assets.lookup.estimate import ColumnKnowledge, Estimate, estimate_rows
@@ -30,6 +31,7 @@ if TYPE_CHECKING:
 
     from metastore_assets.config import TableConfig
     from metastore_assets.lookup.table import TableLookup
+    from metastore_assets.scan import ScopedLookup
 
 
 _SCAN = "metastore_assets.scan"
@@ -93,6 +95,27 @@ class FilteredAnswers:
         with self._lock:
             return estimate_rows(found.predicate, self._version.row_count, self._knowledge, found.rows)
 
+    def filter(
+        self,
+        where: str | pc.Expression,
+        *,
+        read: bool = False,
+        table: str | TableConfig | None = None,
+        spark: SparkSession | None = None,
+    ) -> ScopedLookup:
+        """The rows that a predicate is true of, to be asked as the table is: its statistics, most frequent values, …
+
+        Whole partitions and fragments are answered for from what is kept, merged as the table is. Of those that the
+        predicate cuts nothing is known; with `read` their rows are read when something is asked, by Spark where a
+        session is given and there is much to read. `table`, as of `count`, says where they are, and implies `read`, as
+        `spark` does. Raises as `predicate`; an answer that would take reading what may not be read, NotKeptError.
+        """
+        scan = import_module(_SCAN)
+        given = None if spark is None else lambda: spark
+        may = read or table is not None or spark is not None
+        own = self._table_config(table) if may else None
+        return cast("ScopedLookup", scan.ScopedLookup(self, self.predicate(where), own, given))
+
     def count(
         self,
         where: str | pc.Expression,
@@ -127,7 +150,9 @@ class FilteredAnswers:
         found = scan.scan(self, own, spark, where, columns, limit=limit, snapshot=snapshot)
         return cast("DataFrame", found)
 
-    def _table_config(self, table: str | TableConfig) -> TableConfig:
+    def _table_config(self, table: str | TableConfig | None) -> TableConfig:
+        if table is None:
+            raise MetastoreError("where is the table?")
         if not isinstance(table, str):
             return table
         from metastore_assets.config import TableConfig  # which lookups that read no table do without

@@ -145,6 +145,20 @@ class Pruning:
         columns = (self._row_counts, self.bounds.least, self.bounds.most)
         return dict(zip(ids, zip(*(own.tolist() for own in columns), strict=True), strict=True))
 
+    @property
+    def row_counts(self) -> Integers:
+        """Live rows of each fragment, in the order of the index."""
+        return self._row_counts
+
+    def partition_keys(self) -> pa.DictionaryArray:
+        """Of each fragment, likewise."""
+        return self._index.fragments(("partition_key",))["partition_key"].combine_chunks().dictionary_encode()
+
+    def ids(self, mask: npt.NDArray[np.bool_]) -> list[str]:
+        """The ids of some of the fragments, likewise."""
+        ids: list[str] = self._index.fragments(("id",))["id"].filter(pa.array(mask)).to_pylist()
+        return ids
+
     @cached_property
     def paths(self) -> list[str]:
         """Of the data files that have to be read, in the order of partition keys, then of paths."""
@@ -215,7 +229,7 @@ class Pruning:
         found, buckets = by_partition(leaf), self._buckets(leaf)
         if found is None and not buckets:
             return None
-        keys = self._index.fragments(("partition_key",))["partition_key"].combine_chunks().dictionary_encode()
+        keys = self.partition_keys()
         names = keys.dictionary.to_pylist()
         most = np.array([_MOST if found is None else found.get(key, 0) for key in names], np.int64)
         for name, own in buckets:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Collection, Sequence
 from dataclasses import dataclass, replace
 from typing import Literal, TypeAlias
 
@@ -85,6 +85,25 @@ def choose(
     return Choice(snapshot, own, tuple(whole), tuple(undecided), decided, frozenset(unread))
 
 
+def fragments_named(
+    lookup: TableLookup, table: TableConfig, ids: Collection[str], run: Runner = run_in_children
+) -> list[Fragment]:
+    """The fragments of the version with those ids: of the table now, which may have them still, or of its snapshot.
+
+    Raises MetastoreError where that is not kept.
+    """
+    now = [own for own in _format(lookup, table, "now", run).snapshot().fragments if own.id in ids]
+    if len(now) == len(ids):
+        return now
+    then = [own for own in _format(lookup, table, "version", run).snapshot().fragments if own.id in ids]
+    if len(then) < len(ids):
+        raise MetastoreError(
+            f"table {table.name!r}: its snapshot {lookup.version.snapshot} has other files than version "
+            f"{lookup.version.number} has it: `metastore refresh {table.name}`, and ask again"
+        )
+    return then
+
+
 def told_by_format(
     table_format: TableFormat, snapshot: Snapshot, fragments: Sequence[Fragment], predicate: Predicate
 ) -> dict[str, tuple[int, int, int]]:
@@ -126,7 +145,7 @@ def _format(lookup: TableLookup, table: TableConfig, which: Which, run: Runner) 
         if version.format == "files":
             raise MetastoreError(
                 f"table {table.name!r} has changed since version {version.number}, and plain files have no former "
-                f"states: count it as it is now, or `metastore refresh {table.name}` first"
+                f"states: ask about it as it is now, or `metastore refresh {table.name}` first"
             )
         table_format = open_table_format(table.model_copy(update={"at": version.snapshot}), run=run)
     return table_format
