@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Literal, cast
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from metastore_assets.errors import MetastoreError
+from metastore_assets.errors import ConfigError
 from metastore_assets.index import IndexReader
 from metastore_assets.lookup.answers import Count, Counted
 from metastore_assets.lookup.estimate import ColumnKnowledge, Estimate, estimate_rows
@@ -34,6 +34,7 @@ if TYPE_CHECKING:
     from metastore_assets.scan import ScopedLookup
 
 
+_IN_CATALOG = "catalog://"
 _SCAN = "metastore_assets.scan"
 """What reads tables stands above lookups, and is not imported before it is asked for."""
 
@@ -102,62 +103,84 @@ class FilteredAnswers:
         read: bool = False,
         table: str | TableConfig | None = None,
         spark: SparkSession | None = None,
+        storage_options: Mapping[str, str] | None = None,
     ) -> ScopedLookup:
         """The rows that a predicate is true of, to be asked as the table is: its statistics, most frequent values, …
 
         Whole partitions and fragments are answered for from what is kept, merged as the table is. Of those that the
         predicate cuts nothing is known; with `read` their rows are read when something is asked, by Spark where a
-        session is given and there is much to read. `table`, as of `count`, says where they are, and implies `read`, as
-        `spark` does. Raises as `predicate`; an answer that would take reading what may not be read, NotKeptError.
+        session is given and there is much to read. `table` and `storage_options`, as of `count`, say where they are,
+        and imply `read`, as `spark` does. Raises as `predicate`. Answers that take reading what may not be read raise
+        NotKeptError.
         """
         scan = import_module(_SCAN)
         given = None if spark is None else lambda: spark
-        may = read or table is not None or spark is not None
-        own = self._table_config(table) if may else None
+        may = read or any(one is not None for one in (table, spark, storage_options))
+        own = self.table_config(table, storage_options) if may else None
         return cast("ScopedLookup", scan.ScopedLookup(self, self.predicate(where), own, given))
 
     def count(
         self,
         where: str | pc.Expression,
-        table: str | TableConfig,
+        table: str | TableConfig | None = None,
         spark: SparkSession | None = None,
         snapshot: Literal["now", "version"] = "now",
+        *,
+        storage_options: Mapping[str, str] | None = None,
     ) -> Counted:
         """How many rows a predicate is true of, exactly, of the table as it is now, or of the version's snapshot.
 
-        `table` is where the table lies: its URI, or its configuration. Reads only fragments that the version leaves
-        open, with Spark where a session is given and there is much to read. Errors as of `scan.count`.
+        `table` is where the table lies: its URI, or its configuration; without it, where it was when the version was
+        made. `storage_options` are those of the table, which versions do not have. Reads only fragments that the
+        version leaves open, with Spark where a session is given and there is much to read. Errors as of `scan.count`.
         """
         scan = import_module(_SCAN)
         given = None if spark is None else lambda: spark
-        return cast("Counted", scan.count(self, self._table_config(table), where, given, snapshot=snapshot))
+        return cast(
+            "Counted", scan.count(self, self.table_config(table, storage_options), where, given, snapshot=snapshot)
+        )
 
     def scan(
         self,
         spark: SparkSession,
         where: str | pc.Expression,
-        table: str | TableConfig,
+        table: str | TableConfig | None = None,
         columns: Sequence[str] | None = None,
         limit: int | None = None,
         snapshot: Literal["now", "version"] = "now",
+        *,
+        storage_options: Mapping[str, str] | None = None,
     ) -> DataFrame:
         """The rows that a predicate is true of, as a Spark DataFrame that opens only fragments that may have any.
 
-        `table` as of `count`; `columns` are of the top level. Errors as of `scan.scan`.
+        `table` and `storage_options` as of `count`; `columns` are of the top level. Errors as of `scan.scan`.
         """
         scan = import_module(_SCAN)
-        own = self._table_config(table)
+        own = self.table_config(table, storage_options)
         found = scan.scan(self, own, spark, where, columns, limit=limit, snapshot=snapshot)
         return cast("DataFrame", found)
 
-    def _table_config(self, table: str | TableConfig | None) -> TableConfig:
-        if table is None:
-            raise MetastoreError("where is the table?")
-        if not isinstance(table, str):
-            return table
+    def table_config(
+        self, table: str | TableConfig | None = None, storage_options: Mapping[str, str] | None = None
+    ) -> TableConfig:
+        """Where the table is: at that URI, or as configured; without either, where it was when the version was made.
+
+        Raises ConfigError where the version does not say that.
+        """
         from metastore_assets.config import TableConfig  # which lookups that read no table do without
 
-        return TableConfig(name=self._version.table, uri=table)
+        if isinstance(table, TableConfig):
+            return table
+        name, place = self._version.table, {} if self._version.place is None else dict(self._version.place)
+        if table is not None:
+            place["uri"] = table
+        uri = str(place.get("uri", ""))
+        if not uri or uri.startswith(_IN_CATALOG):
+            where = f"is in a catalog, {uri}" if uri else "is at a place that its version does not tell"
+            raise ConfigError(
+                f"table {name!r} {where}: give its configuration, as in `table=load_config().table({name!r})`"
+            )
+        return TableConfig.model_validate({**place, "name": name, "storage_options": dict(storage_options or {})})
 
     def _knowledge(self, column: Column) -> ColumnKnowledge:
         return _Knowledge(self, column.path)

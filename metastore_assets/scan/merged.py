@@ -52,14 +52,14 @@ class MergedProfile:
         self,
         store: ObjectStore,
         leaves: Sequence[LeafColumn],
-        policy: Callable[[LeafColumn], KeptPolicy],
+        policies: Callable[[Sequence[LeafColumn]], Sequence[KeptPolicy]],
         profiles: Sequence[ProfileFiles],
         cut: CutFragments | None,
     ) -> None:
-        """`leaves`: the table's columns, in its order; `policy` says what is kept of each."""
+        """`leaves`: the table's columns, in its order; `policies` says what is kept of some."""
         self._store = store
         self._leaves = leaves
-        self._policy = policy
+        self._policies = policies
         self._profiles = sorted(profiles, key=lambda own: own.states)  # neighbours in a file one after the other
         self._cut = cut
         self._lock = RLock()
@@ -106,7 +106,7 @@ class MergedProfile:
             wanted = {leaf.field_id for leaf in leaves} - self._known.keys()
             if wanted:
                 missing = [leaf for leaf in self._leaves if leaf.field_id in wanted]
-                self._known |= self._read([(leaf, self._policy(leaf)) for leaf in missing])
+                self._known |= self._read(list(zip(missing, self._policies(missing), strict=True)))
             return [self._known[leaf.field_id] for leaf in leaves]
 
     def _read(self, wanted: Sequence[Wanted]) -> dict[str, _Column]:

@@ -22,6 +22,7 @@ from metastore_assets.lookup.values import ColumnValues
 from metastore_assets.scan.cutting import CutFragments
 from metastore_assets.scan.merged import MergedProfile
 from metastore_assets.scan.work import StartSpark
+from metastore_assets.statistics.column import ColumnStatistics
 from metastore_assets.statistics.leaves import LeafColumn
 from metastore_assets.statistics.profile import HIDDEN
 from metastore_assets.statistics.spread import Spread
@@ -174,7 +175,7 @@ class ScopedLookup(ListedAnswers, HistogramAnswers):
         scope = self._within(partition)
         files = [own.files for own in scope.partitions] + [own.files for own in scope.fragments]
         cut = self._cut(partition) if scope.cut else None
-        return MergedProfile(self._objects, self._lookup._leaves, self._policy, files, cut)
+        return MergedProfile(self._objects, self._lookup._leaves, self._policies, files, cut)
 
     def _cut(self, partition: str | None) -> CutFragments:
         with self._lock:
@@ -195,12 +196,15 @@ class ScopedLookup(ListedAnswers, HistogramAnswers):
             "read, with `filter(…, read=True)`"
         )
 
-    def _policy(self, leaf: LeafColumn) -> KeptPolicy:
-        """What is kept of a column, as far as it shows."""
-        (row,) = self._lookup.statistics([leaf.path])
+    def _policies(self, leaves: Sequence[LeafColumn]) -> list[KeptPolicy]:
+        """What is kept of columns, as far as it shows."""
+        rows = self._lookup.statistics([leaf.path for leaf in leaves])
+        return [self._policy(row) for row in rows]
+
+    def _policy(self, row: ColumnStatistics) -> KeptPolicy:
         if row.reason == HIDDEN:
             return KeptPolicy(values="hidden")
-        kept = self._lookup._profile(None).histogram(leaf.path)
+        kept = self._lookup._profile(None).histogram(row.column)
         frequencies = {"listed": "all", "repeated": "repeated", "off": "off"}.get(row.frequencies, "estimated")
         return KeptPolicy(
             frequencies=frequencies,
