@@ -30,8 +30,8 @@ if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
 
     from metastore_assets.config import TableConfig
+    from metastore_assets.lookup.scoped import ScopedLookup
     from metastore_assets.lookup.table import TableLookup
-    from metastore_assets.scan import ScopedLookup
 
 
 _IN_CATALOG = "catalog://"
@@ -117,7 +117,7 @@ class FilteredAnswers:
         given = None if spark is None else lambda: spark
         may = read or any(one is not None for one in (table, spark, storage_options))
         own = self.table_config(table, storage_options) if may else None
-        return cast("ScopedLookup", scan.ScopedLookup(self, self.predicate(where), own, given))
+        return cast("ScopedLookup", scan.scoped(self, self.predicate(where), own, given))
 
     def count(
         self,

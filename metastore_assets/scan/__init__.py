@@ -3,6 +3,6 @@
 from metastore_assets.lookup.answers import Counted
 from metastore_assets.scan.counting import count
 from metastore_assets.scan.frames import scan
-from metastore_assets.scan.scoped import ScopeCost, ScopedLookup
+from metastore_assets.scan.scoped import scoped
 
-__all__ = ["Counted", "ScopeCost", "ScopedLookup", "count", "scan"]
+__all__ = ["Counted", "count", "scan", "scoped"]

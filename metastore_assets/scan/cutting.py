@@ -56,7 +56,8 @@ class CutFragments:
         self._table = table
         self._spark = spark
         self._fragments: list[Fragment] | None = None
-        self.fragments_read = 0
+        self.read_ids: frozenset[str] = frozenset()
+        """Ids of the fragments that were read."""
         self.bytes_read = 0
         """Of the table's data files, over all that was asked so far."""
 
@@ -74,7 +75,7 @@ class CutFragments:
         task = partial(cut_profile, self._filter, self._fields(columns), union)
         with metered() as meter:
             found: list[CutProfile] = each_fragment(engine, task, self._fragments, apart=self._spark is None)
-        self.fragments_read = len(self._fragments)
+        self.read_ids = frozenset(own.id for own in self._fragments)
         self.bytes_read += meter.told().read.bytes
         return found
 

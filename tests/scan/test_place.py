@@ -70,7 +70,7 @@ def test_what_a_version_does_not_tell_is_asked_for(tmp_path: Path) -> None:
     with pytest.raises(ConfigError, match="at a place that its version does not tell: give its configuration"):
         lookup.count("x > 4")
     object.__setattr__(lookup.version, "place", {"uri": "catalog://prod/db.t", "format": "iceberg"})
-    with pytest.raises(ConfigError, match="catalog://prod/db.t: give its configuration, as in `table=load_config"):
+    with pytest.raises(ConfigError, match=r"catalog://prod/db\.t: give its configuration, as in `table=load_config"):
         lookup.count("x > 4")
     with pytest.raises(NotKeptError, match="choose whole partitions, by 'day'"):
         lookup.filter("x > 4").row_count()
