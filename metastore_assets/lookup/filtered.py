@@ -73,17 +73,20 @@ class FilteredAnswers:
         return parse_predicate(where, self._version.table, self._leaves)
 
     @files_there
-    def prune(self, where: str | pc.Expression) -> Pruning:
+    def prune(self, where: str | pc.Expression, limit: int | None = None) -> Pruning:
         """Which fragments of the version may hold rows that a predicate is true of. Reads the index, a slice a column.
 
-        A fragment is left out only where its statistics rule out that any row of it is meant. Raises as `predicate`.
+        A fragment is left out only where its statistics rule out that any row of it is meant, or, with `limit`, where
+        others are sure to have so many rows. Raises as `predicate`; ValueError for a negative limit.
         """
-        return self.pruned(self.predicate(where))
+        return self.pruned(self.predicate(where), limit=limit)
 
-    def pruned(self, predicate: Predicate, unknown: Collection[str] = ()) -> Pruning:
+    def pruned(self, predicate: Predicate, unknown: Collection[str] = (), limit: int | None = None) -> Pruning:
         """The same of a typed predicate. Of columns with the field ids `unknown` the version knows nothing."""
+        if limit is not None and limit < 0:
+            raise ValueError(f"limit must not be negative, not {limit}")
         index = index_of(self._version, lambda: self._index)
-        return Pruning(self._version, index, predicate, unknown, self._by_partition)
+        return Pruning(self._version, index, predicate, unknown, self._by_partition, limit)
 
     @files_there
     def estimate(self, where: str | pc.Expression) -> Estimate:

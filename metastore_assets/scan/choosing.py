@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Literal, TypeAlias
 
@@ -40,6 +40,8 @@ class Choice:
     """It may be true of some. Of what came since the version, the format's own metadata say what they do."""
     decided_rows: int
     """Rows that it is true of in fragments whose statistics say exactly how many, those of `whole` included."""
+    sure: Mapping[str, int]
+    """By id, of fragments of which that is known: at least so many rows it is true of."""
     unread: frozenset[str]
     """Ids of the fragments among `undecided` of which that is so: to count, they need not be read."""
 
@@ -67,6 +69,7 @@ def choose(
     undecided: list[Fragment] = []
     unread: set[str] = set()
     decided = 0
+    sure: dict[str, int] = {}
     new = [fragment for fragment in snapshot.fragments if fragment.id not in known]
     known |= told_by_format(table_format, snapshot, new, predicate)
     for fragment in snapshot.fragments:
@@ -74,6 +77,7 @@ def choose(
             undecided.append(fragment)
             continue
         rows, least, most = known[fragment.id]
+        sure[fragment.id] = least
         if least == most:
             decided += least
         if least == rows:
@@ -82,7 +86,7 @@ def choose(
             undecided.append(fragment)
             unread.update([fragment.id] if least == most else [])
     own = RowFilter(predicate, snapshot.schema)
-    return Choice(snapshot, own, tuple(whole), tuple(undecided), decided, frozenset(unread))
+    return Choice(snapshot, own, tuple(whole), tuple(undecided), decided, sure, frozenset(unread))
 
 
 def fragments_named(

@@ -5,8 +5,9 @@ from __future__ import annotations
 import pickle
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from functools import partial
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, TypeAlias
 
+import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 from pyarrow import types as t
@@ -15,10 +16,12 @@ from metastore_assets.config import TableConfig
 from metastore_assets.errors import ColumnNotFoundError, UnsupportedTypeError
 from metastore_assets.formats.base import Fragment
 from metastore_assets.lookup import TableLookup
+from metastore_assets.lookup.enough import enough
+from metastore_assets.lookup.predicates.counts import RowBounds
 from metastore_assets.lookup.predicates.rows import RowFilter
 from metastore_assets.messages import close_names
 from metastore_assets.pipeline.reading import TaskReader
-from metastore_assets.scan.choosing import Which, choose
+from metastore_assets.scan.choosing import Choice, Which, choose
 from metastore_assets.scan.reading import matching_rows
 from metastore_assets.spark.tasks import balanced_bins, limit_threads, pack, parallelism
 from metastore_assets.statistics.leaves import plain_array, plain_type
@@ -27,6 +30,8 @@ if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
 
 _BINS_PER_SLOT = 4
+Work: TypeAlias = tuple[RowFilter | None, Fragment]
+"""A fragment, and the filter of its rows; None where all of them are meant."""
 
 
 def scan(
@@ -43,6 +48,7 @@ def scan(
 
     They are those of a full scan with that filter. The format's own readers read them in Spark's tasks, when the frame
     is asked for its rows: deletes and renames are applied, and fragments that cannot have any such row are not opened.
+    With `limit` no more fragments are read than are sure to have so many rows, and no more rows of each.
     Raises as `choose`; UnsupportedTypeError for a column of a type that Spark does not have.
     """
     chosen = choose(lookup, table, where, snapshot, TaskReader(lambda: spark))
@@ -51,7 +57,7 @@ def scan(
     fields = [schema.field(at) for at in places]
     types = [spark_arrow_type(table, field) for field in fields]
     sent = pa.schema([pa.field(field.name, type_) for field, type_ in zip(fields, types, strict=True)])
-    work = [(None, fragment) for fragment in chosen.whole] + [(chosen.filter, own) for own in chosen.undecided]
+    work = _work(chosen, limit)
     from pyspark.sql.pandas.types import from_arrow_schema
 
     shown = from_arrow_schema(sent)
@@ -60,17 +66,42 @@ def scan(
     bins = balanced_bins([float(own.bytes + 1) for _, own in work], parallelism(spark) * _BINS_PER_SLOT)
     packed = [pack([work[at] for at in group]) for group in bins]
     frame = spark.range(0, len(packed), 1, len(packed)).mapInArrow(
-        partial(_read, packed, pack((schema, places, sent))), shown
+        partial(_read, packed, pack((schema, places, sent)), limit), shown
     )
     return frame if limit is None else frame.limit(limit)
 
 
-def _read(packed: Sequence[bytes], shape: bytes, batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+def _work(chosen: Choice, limit: int | None) -> list[Work]:
+    """Which fragments are read, and with which filter. With a limit as few as are sure to have so many rows."""
+    work: list[Work] = [(None, fragment) for fragment in chosen.whole]
+    work += [(chosen.filter, fragment) for fragment in chosen.undecided]
+    if limit is None:
+        return work
+    least = np.array([chosen.sure.get(fragment.id, 0) for _, fragment in work], np.int64)
+    sizes = np.array([fragment.bytes for _, fragment in work], np.int64)
+    kept = enough(RowBounds(least, np.maximum(least, 1)), sizes, limit)
+    return [work[at] for at in np.flatnonzero(kept)]
+
+
+def _read(
+    packed: Sequence[bytes], shape: bytes, limit: int | None, batches: Iterable[pa.RecordBatch]
+) -> Iterator[pa.RecordBatch]:
+    """The rows of a task's fragments, no more of them than the limit."""
+    rows = _all_rows(packed, shape, batches)
+    if limit is None:
+        yield from rows
+        return
+    while limit > 0 and (batch := next(rows, None)) is not None:
+        yield batch.slice(0, limit)
+        limit -= batch.num_rows
+
+
+def _all_rows(packed: Sequence[bytes], shape: bytes, batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
     limit_threads()
     schema, places, sent = pickle.loads(shape)
     for batch in batches:
         for index in batch.column("id").to_pylist():
-            work: list[tuple[RowFilter | None, Fragment]] = pickle.loads(packed[index])
+            work: list[Work] = pickle.loads(packed[index])
             for own, fragment in work:
                 for found in matching_rows(own, schema, places, fragment):
                     if found.num_rows:
