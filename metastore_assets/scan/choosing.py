@@ -57,8 +57,22 @@ def choose(
 
     Raises PredicateError, ColumnNotFoundError, LiteralError; MetastoreError where the version's snapshot is not kept.
     """
+    return choose_from(lookup, table, plan_table(lookup, table, which, run), where)
+
+
+def plan_table(
+    lookup: TableLookup, table: TableConfig, which: Which, run: Runner = run_in_children
+) -> tuple[TableFormat, Snapshot]:
+    """The table and its snapshot now, or the version's. Raises MetastoreError where that is not kept."""
     table_format = _format(lookup, table, which, run)
-    snapshot = table_format.snapshot()
+    return table_format, table_format.snapshot()
+
+
+def choose_from(
+    lookup: TableLookup, table: TableConfig, planned: tuple[TableFormat, Snapshot], where: str | pc.Expression
+) -> Choice:
+    """As `choose`, of a snapshot that is there."""
+    table_format, snapshot = planned
     leaves = [leaf for own in schema_leaves(snapshot.schema) for leaf in own]
     predicate = parse_predicate(where, table.name, leaves)
     former = {leaf.field_id: signature(leaf.type) for own in schema_leaves(lookup.version.schema) for leaf in own}

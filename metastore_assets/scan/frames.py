@@ -3,17 +3,16 @@
 from __future__ import annotations
 
 import pickle
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from functools import partial
 from typing import TYPE_CHECKING, TypeAlias
 
 import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
-from pyarrow import types as t
 
 from metastore_assets.config import TableConfig
-from metastore_assets.errors import ColumnNotFoundError, UnsupportedTypeError
+from metastore_assets.errors import ColumnNotFoundError
 from metastore_assets.formats.base import Fragment
 from metastore_assets.lookup import TableLookup
 from metastore_assets.lookup.enough import enough
@@ -23,8 +22,8 @@ from metastore_assets.messages import close_names
 from metastore_assets.pipeline.reading import TaskReader
 from metastore_assets.scan.choosing import Choice, Which, choose
 from metastore_assets.scan.reading import matching_rows
+from metastore_assets.scan.spark_types import sent_array, spark_arrow_type
 from metastore_assets.spark.tasks import balanced_bins, limit_threads, pack, parallelism
-from metastore_assets.statistics.leaves import plain_array, plain_type
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
@@ -53,11 +52,11 @@ def scan(
     """
     chosen = choose(lookup, table, where, snapshot, TaskReader(lambda: spark))
     schema = chosen.snapshot.schema
-    places = _places(table, schema, columns)
+    places = places_of(table, schema, columns)
     fields = [schema.field(at) for at in places]
     types = [spark_arrow_type(table, field) for field in fields]
     sent = pa.schema([pa.field(field.name, type_) for field, type_ in zip(fields, types, strict=True)])
-    work = _work(chosen, limit)
+    work = work_of(chosen, limit)
     from pyspark.sql.pandas.types import from_arrow_schema
 
     shown = from_arrow_schema(sent)
@@ -71,7 +70,7 @@ def scan(
     return frame if limit is None else frame.limit(limit)
 
 
-def _work(chosen: Choice, limit: int | None) -> list[Work]:
+def work_of(chosen: Choice, limit: int | None) -> list[Work]:
     """Which fragments are read, and with which filter. With a limit as few as are sure to have so many rows."""
     work: list[Work] = [(None, fragment) for fragment in chosen.whole]
     work += [(chosen.filter, fragment) for fragment in chosen.undecided]
@@ -101,15 +100,21 @@ def _all_rows(packed: Sequence[bytes], shape: bytes, batches: Iterable[pa.Record
     schema, places, sent = pickle.loads(shape)
     for batch in batches:
         for index in batch.column("id").to_pylist():
-            work: list[Work] = pickle.loads(packed[index])
-            for own, fragment in work:
-                for found in matching_rows(own, schema, places, fragment):
-                    if found.num_rows:
-                        arrays = [_cast(array, field.type) for array, field in zip(found.columns, sent, strict=True)]
-                        yield pa.RecordBatch.from_arrays(arrays, schema=sent)
+            yield from rows_of_work(pickle.loads(packed[index]), schema, places, sent)
 
 
-def _places(table: TableConfig, schema: pa.Schema, columns: Sequence[str] | None) -> list[int]:
+def rows_of_work(
+    work: Sequence[Work], schema: pa.Schema, places: Sequence[int], sent: pa.Schema
+) -> Iterator[pa.RecordBatch]:
+    """The columns at some places of a table's schema, as they are sent to Spark. Raises FragmentError."""
+    for own, fragment in work:
+        for found in matching_rows(own, schema, places, fragment):
+            if found.num_rows:
+                arrays = [sent_array(array, field.type) for array, field in zip(found.columns, sent, strict=True)]
+                yield pa.RecordBatch.from_arrays(arrays, schema=sent)
+
+
+def places_of(table: TableConfig, schema: pa.Schema, columns: Sequence[str] | None) -> list[int]:
     if columns is None:
         return list(range(len(schema)))
     found = []
@@ -122,60 +127,3 @@ def _places(table: TableConfig, schema: pa.Schema, columns: Sequence[str] | None
             )
         found.append(at)
     return found
-
-
-def spark_arrow_type(table: TableConfig, field: pa.Field) -> pa.DataType:
-    """The Arrow type that a column is sent to Spark as: one that Spark has, and that holds all of its values.
-
-    Raises UnsupportedTypeError.
-    """
-    try:
-        return _sent_as(field.type)
-    except UnsupportedTypeError as error:
-        raise UnsupportedTypeError(
-            f"column {field.name!r} of table {table.name!r}: {error}; leave it out with `columns`"
-        ) from error
-
-
-def _sent_as(type: pa.DataType) -> pa.DataType:
-    plain = plain_type(type)
-    for matches, sent in _SENT:
-        if matches(plain):
-            return sent
-    if t.is_timestamp(plain):
-        return pa.timestamp("us", plain.tz and "UTC")
-    if t.is_decimal(plain) and plain.precision <= 38 and 0 <= plain.scale <= plain.precision:
-        return pa.decimal128(plain.precision, plain.scale)
-    if t.is_struct(plain):
-        return pa.struct([pa.field(own.name, _sent_as(own.type)) for own in plain])
-    if t.is_map(plain):
-        return pa.map_(_sent_as(plain.key_type), _sent_as(plain.item_type))
-    if t.is_nested(plain) and plain.num_fields == 1:
-        return pa.list_(_sent_as(plain.value_type))
-    raise UnsupportedTypeError(f"Spark has no type for {plain}")
-
-
-_SENT: Sequence[tuple[Callable[[pa.DataType], bool], pa.DataType]] = (
-    (t.is_boolean, pa.bool_()),
-    (t.is_int8, pa.int8()),
-    (lambda type: t.is_int16(type) or t.is_uint8(type), pa.int16()),
-    (lambda type: t.is_int32(type) or t.is_uint16(type), pa.int32()),
-    (lambda type: t.is_int64(type) or t.is_uint32(type), pa.int64()),
-    (t.is_uint64, pa.decimal128(20, 0)),
-    (lambda type: t.is_float32(type) or t.is_float16(type), pa.float32()),
-    (t.is_float64, pa.float64()),
-    (lambda type: t.is_string(type) or t.is_large_string(type) or t.is_string_view(type), pa.string()),
-    (lambda type: type == pa.uuid(), pa.string()),
-    (lambda type: t.is_binary(type) or t.is_large_binary(type) or t.is_binary_view(type), pa.binary()),
-    (t.is_fixed_size_binary, pa.binary()),
-    (t.is_date, pa.date32()),
-    (t.is_null, pa.null()),
-)
-
-
-def _cast(array: pa.Array, type: pa.DataType) -> pa.Array:
-    """Raises where a value does not fit: nanoseconds that are no whole microseconds."""
-    array = plain_array(array)
-    if array.type == pa.uuid():
-        return pa.array([None if own is None else str(own) for own in array.to_pylist()], type)
-    return array if array.type == type else array.cast(type)
