@@ -1,31 +1,32 @@
-"""Tables of the Metastore as a data source of Spark: filters are pushed down, and what cannot match is not read."""
+"""Tables of the Metastore as a data source of Spark, which reads only files that rows of a predicate may be in.
+
+The predicate is an option, and no filter that Spark pushes down: Spark 4.3 keeps what a filter leaves with the frame
+that was loaded, and not with the query, so that another query of the same frame, or the other side of a join, gets these
+rows. So sources in Python cannot take filters without wrong rows, and all filters are evaluated by Spark.
+"""
 
 from __future__ import annotations
 
 import pickle
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from functools import cached_property
 from typing import TYPE_CHECKING, Any
 
 import pyarrow as pa
-from pyspark.sql.datasource import DataSource, DataSourceReader, Filter, InputPartition
+from pyspark.sql.datasource import DataSource, DataSourceReader, InputPartition
 from pyspark.sql.pandas.types import from_arrow_schema, to_arrow_schema
 from pyspark.sql.types import StructType
 
 from metastore_assets.config import MetastoreConfig, TableConfig, load_config
-from metastore_assets.errors import ColumnNotFoundError, ConfigError, LiteralError, PredicateError, UnsupportedTypeError
+from metastore_assets.errors import ConfigError, UnsupportedTypeError
 from metastore_assets.lookup import TableLookup, open_table
-from metastore_assets.lookup.predicates import parse_predicate
-from metastore_assets.lookup.predicates.tree import columns_of
 from metastore_assets.scan.choosing import Choice, choose_from, plan_table
 from metastore_assets.scan.frames import places_of, rows_of_work, work_of
-from metastore_assets.scan.pushed import filter_sql
 from metastore_assets.scan.spark_types import spark_arrow_type
 from metastore_assets.spark.tasks import balanced_bins, limit_threads, pack
-from metastore_assets.statistics.leaves import schema_leaves
 
 if TYPE_CHECKING:
-    from pyspark.sql import SparkSession
+    pass
 
 _NAME = "metastore"
 _SPLIT_BYTES = 64 << 20
@@ -35,18 +36,13 @@ _OF_ROOT, _OF_TABLE = "root.", "table."
 """What options begin with that are storage options of the root, or of the table."""
 
 
-def register(spark: SparkSession) -> None:
-    """Make `spark.read.format("metastore")` known to a session, and let it push filters down."""
-    spark.dataSource.register(MetastoreSource)
-    spark.conf.set("spark.sql.python.filterPushdown.enabled", "true")
-
-
 class MetastoreSource(DataSource):
     """`spark.read.format("metastore").option("table", "orders").load(root)`.
 
-    Options: `table`; `version` (its number, default the newest); `snapshot` (`now`, the default, or `version`);
-    `columns`, of the top level, with commas between; `uri`, where the table is, unless its version tells; `root.…` and
-    `table.…`, storage options of the root and of the table; `config`, a configuration that has all of these.
+    Options: `table`; `where`, a predicate, of whose rows only the frame consists; `version` (its number, by default the
+    newest); `snapshot` (`now`, the default, or `version`); `columns`, of the top level, with commas between; `uri`,
+    where the table is, unless its version tells; `root.…` and `table.…`, storage options of the root and of the table;
+    `config`, a configuration that has all of these.
     """
 
     @classmethod
@@ -70,21 +66,11 @@ class MetastoreReader(DataSourceReader):
     def __init__(self, options: Mapping[str, str], schema: StructType) -> None:
         self._options = options
         self._schema = schema
-        self._where: list[str] = []
-
-    def pushFilters(self, filters: list[Filter]) -> Iterable[Filter]:
-        """Take the filters that predicates can say exactly; the others are left to Spark."""
-        for filter_ in filters:
-            where = filter_sql(filter_)
-            if where is None or not self._table.takes(where):
-                yield filter_
-            else:
-                self._where.append(where)
 
     def partitions(self) -> Sequence[InputPartition]:
         """Lots of files of about the same size, without those that no row can match in."""
-        table = self._table
-        work = work_of(table.chosen(" and ".join(f"({own})" for own in self._where) or "true"), None)
+        table = _Table(self._options)
+        work = work_of(table.chosen(self._options.get("where") or "true"), None)
         places = table.places(self._schema.fieldNames())
         table.check_types(places, self._schema)
         shape = (table.schema, places, to_arrow_schema(self._schema, timezone="UTC"))
@@ -98,14 +84,6 @@ class MetastoreReader(DataSourceReader):
         if partition.value is not None:
             limit_threads()
             yield from rows_of_work(*pickle.loads(partition.value))
-
-    @cached_property
-    def _table(self) -> _Table:
-        return _Table(self._options)
-
-    def __getstate__(self) -> dict[str, Any]:
-        """What tasks need: they get what they read with their partitions."""
-        return {name: value for name, value in self.__dict__.items() if name != "_table"}
 
 
 class _Table:
@@ -133,15 +111,6 @@ class _Table:
     def chosen(self, where: str) -> Choice:
         """What has to be read for a predicate."""
         return choose_from(self._lookup, self.config, self._planned, where)
-
-    def takes(self, where: str) -> bool:
-        """Whether a predicate means the same here and to Spark, which has some columns as others."""
-        leaves = [leaf for own in schema_leaves(self.schema) for leaf in own]
-        try:
-            predicate = parse_predicate(where, self.config.name, leaves)
-        except (PredicateError, LiteralError, ColumnNotFoundError):
-            return False
-        return all(own.cls is None or own.cls.name != "uuid" for own in columns_of(predicate))
 
     def places(self, columns: Sequence[str] | None) -> list[int]:
         """Of top-level columns. Raises ColumnNotFoundError."""

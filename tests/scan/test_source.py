@@ -3,128 +3,69 @@
 from __future__ import annotations
 
 import random
-from collections.abc import Callable
-from datetime import datetime
-from functools import reduce
 from pathlib import Path
-from typing import Any
 
 import hypothesis.strategies as st
 import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
-from pyspark.sql import Column, DataFrame, SparkSession
-from pyspark.sql import functions as f
+from deltalake import write_deltalake
+from pyspark.sql import DataFrame, SparkSession
 
 from metastore_assets.config import MetastoreConfig, TableConfig
+from metastore_assets.lookup import TableLookup, open_table
 from metastore_assets.pipeline.refresh import refresh
-from metastore_assets.scan.source import register
-from tests.lookup.predicates.model import rows_of, table_of
+from metastore_assets.scan import register
+from tests.lookup.predicates.model import holds, plain, predicates, rows_of, sql, table_of
 from tests.scan.test_law import example, no_spark
 
-NAMES = [
-    "small",
-    "price",
-    "wide",
-    "ratio",
-    "single",
-    "word",
-    "raw",
-    "flag",
-    "day",
-    "local",
-    "moment",
-    "in.word",
-    "in.day",
-]
-TOP = ["small", "price", "wide", "ratio", "single", "word", "raw", "flag", "day", "local", "moment", "in", "n"]
 
-
-def publish(folder: Path, tables: list[pa.Table], name: str = "t") -> tuple[Path, Path]:
-    """The table's folder and the root."""
-    uri = folder / f"lake-{name}"
-    for at, table in enumerate(tables):
-        part = uri / f"part={at % 2}"
-        part.mkdir(parents=True, exist_ok=True)
-        pq.write_table(table, part / f"{at}.parquet")
+def published(folder: Path, uri: Path, name: str = "t") -> TableLookup:
     own = TableConfig(name=name, uri=str(uri))
     config = MetastoreConfig(root=str(folder / "root"), tables=[own], engine="auto")
     refresh(config, own, no_spark)
-    return uri, folder / "root"
+    return open_table(config.root, name)
 
 
-def conditions(draw: random.Random, rows: list[dict[str, Any]], depth: int = 2) -> Callable[[DataFrame], Column]:
-    """A random condition with values that rows have."""
-    if depth and draw.random() < 0.5:
-        parts = [conditions(draw, rows, depth - 1) for _ in range(2)]
-        kind = draw.choice(["and", "and", "or", "not"])
-        if kind == "not":
-            return lambda frame: ~parts[0](frame)
-        return lambda frame: reduce(
-            lambda one, other: (one & other) if kind == "and" else (one | other), [own(frame) for own in parts]
-        )
-    name = draw.choice(NAMES)
-    held = [value_of(row, name) for row in rows]
-    values = [own for own in held if own is not None] or [None]
-    value, other = draw.choice(values), draw.choice(values)
-    kind = draw.choice(["=", "<", "<=", ">", ">=", "!=", "<=>", "in", "null", "not null", "starts", "contains"])
-    if kind in ("starts", "contains") and not isinstance(value, str):
-        kind = "="
-    return {
-        "=": lambda frame: frame[name] == f.lit(value),
-        "!=": lambda frame: frame[name] != f.lit(value),
-        "<": lambda frame: frame[name] < f.lit(value),
-        "<=": lambda frame: frame[name] <= f.lit(value),
-        ">": lambda frame: frame[name] > f.lit(value),
-        ">=": lambda frame: frame[name] >= f.lit(value),
-        "<=>": lambda frame: frame[name].eqNullSafe(f.lit(value)),
-        "in": lambda frame: frame[name].isin([own for own in (value, other) if own is not None]),
-        "null": lambda frame: frame[name].isNull(),
-        "not null": lambda frame: frame[name].isNotNull(),
-        "starts": lambda frame: frame[name].startswith(str(value)[:2]),
-        "contains": lambda frame: frame[name].contains(str(value)[1:2]),
-    }[kind]
+def opened(spark: SparkSession, folder: Path, **options: str) -> DataFrame:
+    return spark.read.format("metastore").options(**{"table": "t", **options}).load(str(folder / "root"))
 
 
-def value_of(row: dict[str, Any], name: str) -> Any:
-    outer, _, inner = name.partition(".")
-    value = row[outer] if not inner or row[outer] is None else row[outer][inner]
-    # Spark's literals of times are in the session's zone, and Python's before 1900 lose theirs.
-    return None if isinstance(value, datetime) and value.year < 1900 else value
+def tenfold(uri: Path, files: int) -> None:
+    """A Delta table of as many files, with ten numbers each."""
+    for at in range(files):
+        ids = list(range(at * 10, at * 10 + 10))
+        write_deltalake(str(uri), pa.table({"id": ids, "name": [f"n{own}" for own in ids]}), mode="append")
 
 
-def check(spark: SparkSession, folder: Path, number: int, count: int) -> int:
+def take_away(paths: set[str], folder: Path) -> None:
+    for path in paths:
+        Path(path).rename(folder / Path(path).name)
+
+
+def check(spark: SparkSession, folder: Path, number: int, count: int) -> None:
     draw = random.Random(number)
     parts = example(st.lists(rows_of(most=8), min_size=2, max_size=4), draw, 3)[-1]
-    tables = []
+    every = []
+    uri = folder / f"lake{number}"
     for at, rows in enumerate(parts):
-        numbers = pa.array([at * 100 + place for place in range(len(rows))], pa.int64())
-        tables.append(table_of(rows).append_column("n", numbers).select(TOP))
-    uri, root = publish(folder, tables, f"t{number}")
-    source = (
-        spark.read.format("metastore").option("table", f"t{number}").option("columns", ",".join(TOP)).load(str(root))
-    )
-    full = spark.read.parquet(str(uri)).cache()
-    every = [row for rows in parts for row in rows]
-    pushed = 0
-    for _ in range(count):
-        condition = conditions(draw, every)
-        wanted = sorted(row["n"] for row in full.filter(condition(full)).select("n").collect())
-        found = source.filter(condition(source))
-        assert sorted(row["n"] for row in found.select("n").collect()) == wanted, condition(source)
-        pushed += "PushedFilters: [" in plan_of(found) and "PushedFilters: []" not in plan_of(found)
-    full.unpersist()
-    return pushed
-
-
-def plan_of(frame: DataFrame) -> str:
-    return str(frame._jdf.queryExecution().executedPlan().toString())
+        numbered = [{**row, "n": at * 100 + place} for place, row in enumerate(plain(rows))]
+        every += numbered
+        part = uri / f"part={at % 2}"
+        part.mkdir(parents=True, exist_ok=True)
+        table = table_of(rows).append_column("n", pa.array([row["n"] for row in numbered], pa.int64()))
+        pq.write_table(table, part / f"{at}.parquet")
+    published(folder, uri, f"t{number}")
+    for node in example(predicates(), draw, count):
+        wanted = sorted(row["n"] for row in every if holds(node, row) is True)
+        frame = opened(spark, folder, table=f"t{number}", where=sql(node))
+        assert sorted(row["n"] for row in frame.select("n").collect()) == wanted, sql(node)
 
 
 @pytest.mark.spark
 def test_rows_are_those_of_a_full_scan(spark: SparkSession, tmp_path: Path) -> None:
     register(spark)
-    check(spark, tmp_path, 1, 8)
+    check(spark, tmp_path, 1, 2)
 
 
 @pytest.mark.spark
@@ -132,4 +73,55 @@ def test_rows_are_those_of_a_full_scan(spark: SparkSession, tmp_path: Path) -> N
 @pytest.mark.timeout(3600)
 def test_rows_are_those_of_a_full_scan_at_length(spark: SparkSession, tmp_path: Path) -> None:
     register(spark)
-    assert sum(check(spark, tmp_path, 10 + number, 30) for number in range(10)) > 100
+    for number in range(10):
+        check(spark, tmp_path, 10 + number, 20)
+
+
+@pytest.mark.spark
+def test_only_files_that_may_match_are_opened(spark: SparkSession, tmp_path: Path) -> None:
+    """Files that a predicate rules out are taken away, and nobody misses them."""
+    register(spark)
+    tenfold(tmp_path / "lake", 6)
+    lookup = published(tmp_path, tmp_path / "lake")
+    few = opened(spark, tmp_path, where="id between 22 and 24 and name like 'n2%'", columns="name")
+    take_away(set(lookup.prune("true").paths) - set(lookup.prune("id between 22 and 24").paths), tmp_path)
+    assert few.columns == ["name"]
+    assert sorted(row["name"] for row in few.collect()) == ["n22", "n23", "n24"]
+    with pytest.raises(Exception, match="is gone since the table was listed"):
+        opened(spark, tmp_path).count()
+    with pytest.raises(Exception, match="did you mean 'name'"):
+        opened(spark, tmp_path, columns="nmae")
+    with pytest.raises(Exception, match="option table: which one"):
+        spark.read.format("metastore").load(str(tmp_path / "root"))
+
+
+@pytest.mark.spark
+@pytest.mark.long
+def test_a_frame_serves_several_queries(spark: SparkSession, tmp_path: Path) -> None:
+    """Each gets its own rows, also where Spark pushes filters down: what one query filters by is nothing to others."""
+    register(spark)
+    tenfold(tmp_path / "lake", 6)
+    published(tmp_path, tmp_path / "lake")
+    spark.conf.set("spark.sql.python.filterPushdown.enabled", "true")
+    try:
+        frame = opened(spark, tmp_path)
+        late, early = frame.filter("id > 52"), frame.filter("id < 3")
+        plans = [own.groupBy().count() for own in (late, early, frame)]
+        for own in plans:
+            own._jdf.queryExecution().executedPlan()
+        assert [own.collect()[0][0] for own in plans] == [7, 3, 60]
+        assert late.join(frame.filter("id < 56"), "id").count() == 3
+    finally:
+        spark.conf.unset("spark.sql.python.filterPushdown.enabled")
+
+
+@pytest.mark.spark
+def test_a_limit_opens_no_more_than_it_takes(spark: SparkSession, tmp_path: Path) -> None:
+    tenfold(tmp_path / "lake", 6)
+    lookup = published(tmp_path, tmp_path / "lake")
+    needed = lookup.prune("id >= 5", limit=18)
+    assert needed.fragment_count == 2
+    assert sum(own.fragments for own in needed.receipt) == 4
+    take_away(set(lookup.prune("true").paths) - set(needed.paths), tmp_path)
+    assert len(lookup.scan(spark, "id >= 5", limit=18).collect()) == 18
+    assert lookup.scan(spark, "id >= 5", limit=0).collect() == []
