@@ -7,6 +7,7 @@ from datetime import timedelta
 import click
 
 from metastore_assets.cli.backfill import backfill
+from metastore_assets.cli.changes import changes
 from metastore_assets.cli.check import check
 from metastore_assets.cli.check_statistic import check_statistic
 from metastore_assets.cli.compact import compact
@@ -62,6 +63,7 @@ cli.add_command(check)
 cli.add_command(check_statistic)
 cli.add_command(compact)
 cli.add_command(diff)
+cli.add_command(changes)
 cli.add_command(history)
 cli.add_command(report)
 cli.add_command(sql)

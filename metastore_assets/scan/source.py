@@ -1,7 +1,7 @@
 """Tables of the Metastore as a data source of Spark, which reads only files that rows of a predicate may be in.
 
 The predicate is an option, and no filter that Spark pushes down: Spark 4.3 keeps what a filter leaves with the frame
-that was loaded, and not with the query, so that another query of the same frame, or the other side of a join, gets these
+that was loaded, not with the query, so that another query of the same frame, or the other side of a join, gets those
 rows. So sources in Python cannot take filters without wrong rows, and all filters are evaluated by Spark.
 """
 
