@@ -17,6 +17,7 @@ from pydantic import (
 
 from metastore_assets.config_check_entries import NamedCheck, TableChecks, named_checks
 from metastore_assets.config_policy import ColumnPolicy, ConfigModel, References
+from metastore_assets.errors import PredicateError
 
 _NAME = re.compile(r"[A-Za-z][A-Za-z0-9_-]{0,99}")
 
@@ -63,8 +64,9 @@ class TableConfig(ConfigModel):
     at: str | None = None
     """The state that is meant: a version (Delta), a branch, tag or snapshot id (Iceberg), an instant (Hudi), or a time
     in ISO 8601, for the newest state committed up to then. Absent: the newest."""
-    partitions: dict[str, tuple[str, ...]] = Field(default_factory=dict)
-    """By partition column, patterns (`2024-*`) of which a value must fit one: other partitions are left out."""
+    partitions: str | dict[str, tuple[str, ...]] = Field(default_factory=dict)
+    """By partition column, patterns (`2024-*`) of which a value must fit one; or a condition on partition columns
+    (`day >= current_date - 90`). Other partitions are left out, and their folders are not listed."""
     relocate: dict[str, str] = Field(default_factory=dict)
     """Of a moved table: recorded location prefixes and where the files lie now. The longest one that fits counts."""
     allow: tuple[str, ...] = ()
@@ -116,6 +118,18 @@ class TableConfig(ConfigModel):
             return value
         lists = {column: given if isinstance(given, list | tuple) else [given] for column, given in value.items()}
         return {column: tuple(map(_text, given)) for column, given in lists.items()}
+
+    @field_validator("partitions")
+    @classmethod
+    def _parses(cls, value: Any) -> Any:
+        if isinstance(value, str):
+            from metastore_assets.conditions.sql import parse_sql  # the parser takes 90 ms to be imported
+
+            try:
+                parse_sql(value)
+            except PredicateError as error:
+                raise ValueError(str(error)) from None
+        return value
 
     @field_validator("allow", mode="before")
     @classmethod
