@@ -21,7 +21,7 @@ from metastore_assets.config_check_entries import NamedCheck, TableChecks, named
 from metastore_assets.config_file import name_of
 from metastore_assets.config_policy import ColumnPolicy, ConfigModel, References
 from metastore_assets.config_variables import has_reference
-from metastore_assets.errors import ConfigError
+from metastore_assets.errors import ConfigError, PredicateError
 
 _NAME = re.compile(r"[A-Za-z][A-Za-z0-9_-]{0,99}")
 
@@ -157,8 +157,9 @@ class TableConfig(DescribedConfig):
     at: str | None = None
     """The state that is meant: a version (Delta), a branch, tag or snapshot id (Iceberg), an instant (Hudi), or a time
     in ISO 8601, for the newest state committed up to then. Absent: the newest."""
-    partitions: dict[str, tuple[str, ...]] = Field(default_factory=dict)
-    """By partition column, patterns (`2024-*`) of which a value must fit one: other partitions are left out."""
+    partitions: str | dict[str, tuple[str, ...]] = Field(default_factory=dict)
+    """By partition column, patterns (`2024-*`) of which a value must fit one; or a condition on partition columns
+    (`day >= current_date - 90`). Other partitions are left out, and their folders are not listed."""
     options: dict[str, Any] = Field(default_factory=dict)
     """Reader options of the format. Files: `template` (`{year:int}/{month}`) and `kind` (of files whose names do not
     tell); of CSV files also `header`, `delimiter`, `quote`, `escape`, `escape_unquoted`, `encoding`, `null_values`,
@@ -203,6 +204,18 @@ class TableConfig(DescribedConfig):
             return value
         lists = {column: given if isinstance(given, list | tuple) else [given] for column, given in value.items()}
         return {column: tuple(map(_text, given)) for column, given in lists.items()}
+
+    @field_validator("partitions")
+    @classmethod
+    def _parses(cls, value: Any) -> Any:
+        if isinstance(value, str):
+            from metastore_assets.conditions.sql import parse_sql  # the parser takes 90 ms to be imported
+
+            try:
+                parse_sql(value)
+            except PredicateError as error:
+                raise ValueError(str(error)) from None
+        return value
 
     @field_validator("at", mode="before")
     @classmethod

@@ -50,6 +50,7 @@ def encode_version(version: Version, entries: Mapping[str, EntryFiles], released
         **({"index": _files_json(version.index)} if version.index else {}),
         **({"buckets": [list(own) for own in version.buckets]} if version.buckets else {}),
         **({"decisions": {key: vars(own) for key, own in version.decisions.items()}} if version.decisions else {}),
+        **({"place": dict(version.place)} if version.place else {}),
         **({"effort": vars(version.effort)} if version.effort else {}),
         "schema": base64.b64encode(zlib.compress(version.schema.serialize().to_pybytes())).decode(),
     }
@@ -98,6 +99,7 @@ def decode_version(data: bytes, objects: ObjectStore, path: str) -> Version:
             buckets=tuple((name, own, count) for name, own, count in fields.get("buckets", ())),
             index=_files(index) if (index := fields.get("index")) else None,
             decisions={key: Decision(**own) for key, own in fields.get("decisions", {}).items()},
+            place=dict(place) if (place := fields.get("place")) else None,
             effort=Effort(**effort) if (effort := fields.get("effort")) else None,
             recorded_fragment_count=fields.get("fragment_count"),
         )

@@ -144,7 +144,7 @@ class FilesFormat:
             neighbours.check(anew=anew)
             files = data_files(location, found, self._folders, self._filter, self._memory, self._kind)
         if not files:
-            left = " in the partitions that are meant" if self._filter.patterns else ""
+            left = " in the partitions that are meant" if self._filter.leaves_out else ""
             raise TableNotFoundError(f"{location.uri} holds no table: there are no data files{left}")
         columns = partition_columns(self._folders, files)
         if unknown := self._filter.unknown(columns):
