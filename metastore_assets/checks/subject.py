@@ -47,7 +47,6 @@ class Surroundings:
             self._earlier[key] = _earlier(self.metastore, table, against)
         return self._earlier[key]
 
-
     def row(self, table: TableLookup, column: str, partition: str) -> ColumnStatistics:
         """The statistics of a column in one of many partitions. Raises ColumnNotFoundError, PartitionNotFoundError."""
         rows = self._rows.setdefault((table.version.number, column), {})

@@ -8,16 +8,20 @@ from importlib import import_module
 from threading import RLock
 from typing import TYPE_CHECKING, Literal, cast
 
+import numpy as np
+import numpy.typing as npt
 import pyarrow as pa
 import pyarrow.compute as pc
 
 from metastore_assets.index import IndexReader
+from metastore_assets.index.membership import MembershipReader
 from metastore_assets.lookup.answers import Count, Counted
 from metastore_assets.lookup.estimate import ColumnKnowledge, Estimate, estimate_rows
 from metastore_assets.lookup.missing import files_there
 from metastore_assets.lookup.predicates import Predicate, parse_predicate
-from metastore_assets.lookup.predicates.tree import Column, Leaf, equal_values
+from metastore_assets.lookup.predicates.tree import Column, Leaf, array_of, equal_values
 from metastore_assets.lookup.prune import Pruning, index_of
+from metastore_assets.statistics.hashing import hash_values
 from metastore_assets.statistics.histogram import Histogram
 from metastore_assets.statistics.leaves import LeafColumn
 from metastore_assets.store.manifest import Version
@@ -80,7 +84,7 @@ class FilteredAnswers:
     def pruned(self, predicate: Predicate, unknown: Collection[str] = ()) -> Pruning:
         """The same of a typed predicate. Of columns with the field ids `unknown` the version knows nothing."""
         index = index_of(self._version, lambda: self._index)
-        return Pruning(self._version, index, predicate, unknown, self._by_partition)
+        return Pruning(self._version, index, predicate, unknown, self._by_partition, self._may_hold)
 
     @files_there
     def estimate(self, where: str | pc.Expression) -> Estimate:
@@ -151,6 +155,30 @@ class FilteredAnswers:
                     return None
                 found.update(dict(counts))
         return found
+
+    def _may_hold(self, leaf: Leaf) -> npt.NDArray[np.bool_] | None:
+        """Which fragments, in the order of the index, may hold a value of a leaf, of columns with filters."""
+        kept = self._version.membership
+        values, cls = equal_values(leaf), leaf.column.cls
+        if kept is None or not values or cls is None or leaf.column.field_id not in kept.columns:
+            return None
+        hashes = hash_values(array_of(values), cls)[0]
+        found = self._membership.may_hold(leaf.column.field_id, cls, hashes.tolist())
+        # What there is no filter of may hold anything.
+        return np.append(found, True)[self._filter_places]
+
+    @cached_property
+    def _filter_places(self) -> npt.NDArray[np.int64]:
+        """Of each fragment of the index the place of its filter; -1 for none."""
+        names = pa.array(self._membership.names, pa.string())
+        places = pc.index_in(self._index.fragments(("name",))["name"], value_set=names)
+        found: npt.NDArray[np.int64] = places.fill_null(-1).to_numpy().astype(np.int64)
+        return found
+
+    @cached_property
+    def _membership(self) -> MembershipReader:
+        assert self._version.membership is not None
+        return MembershipReader(self._objects, self._version.membership.files)
 
     @cached_property
     def _kept_by_partition(self) -> frozenset[str]:

@@ -1,9 +1,9 @@
 """Filters that tell which values are not among some: for columns of which bounds and lists cannot.
 
 A filter is the set of the beginnings, of `bits` bits each, of the values' first 64-bit hashes. With n values they are
-7 + ⌈log2 n⌉ bits long, so that a value that is not there is taken for one in n / 2^bits, at most 0.8 % of cases. A value
-that is there is always found. As a Bloom filter does, it knows no values; it takes fewer bits for as few mistakes (a
-split-block filter of 10 bits a value makes 1.3 %), and since it is ordered, a part of it can be read by itself.
+7 + ⌈log2 n⌉ bits long, so that a value that is not there is taken for one in n / 2^bits, at most 0.8 % of cases. A
+value that is there is always found. It holds no values, as a Bloom filter does, but makes fewer mistakes in as many
+bits (a split-block filter of 10 bits a value 1.3 %), and since it is ordered, a part of it can be read by itself.
 
 It is kept as Elias and Fano do: the last byte of each beginning as it is, and of what is before it ("bucket") how many
 there are of each, in unary: a 1 for each, and a 0 when the next bucket begins. That is 9.5 to 10 bits a value, and at
@@ -20,6 +20,9 @@ from dataclasses import dataclass
 import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
+
+from metastore_assets.statistics.frequencies import Frequencies
+from metastore_assets.statistics.hashing import hash_values
 
 Words = npt.NDArray[np.uint64]
 Places = npt.NDArray[np.int64]
@@ -89,9 +92,7 @@ class Cells:
         return places, prints << (np.uint64(_WORD) - self.bits[places].astype(np.uint64))
 
 
-def cells_of(
-    places: Places, prefixes: Words, bits: npt.NDArray[np.int64], slicing: int = 0, slice_: int = 0
-) -> Cells:
+def cells_of(places: Places, prefixes: Words, bits: npt.NDArray[np.int64], slicing: int = 0, slice_: int = 0) -> Cells:
     """The cells of filters, with beginnings of those lengths, from the places of the filters and hashes in the slice,
     ascending by both."""
     shift = np.uint64(_WORD) - bits[places].astype(np.uint64)
@@ -124,6 +125,11 @@ def filter_of(hashes: Words) -> bytes:
     cells = cells_of(np.zeros(len(prefixes), np.int64), prefixes, np.array([bits]))
     upper, lower = cells.upper[0].as_py(), cells.lower[0].as_py()
     return bytes([bits]) + len(upper).to_bytes(8, "little") + upper + lower
+
+
+def filter_of_list(frequencies: Frequencies) -> bytes | None:
+    """The filter of the values of a list; None of none."""
+    return filter_of(hash_values(frequencies.values, frequencies.type_class)[0]) if len(frequencies) else None
 
 
 def cells_of_filters(filters: list[bytes | None]) -> Cells:

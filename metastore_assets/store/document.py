@@ -18,6 +18,7 @@ from metastore_assets.store.manifest import (
     Decision,
     Effort,
     ListFiles,
+    MembershipFiles,
     OwnStatistics,
     PartitionFiles,
     ProfileFiles,
@@ -57,6 +58,7 @@ def encode_version(version: Version, entries: Mapping[str, EntryFiles], released
         **({"lists": {"state": version.lists.state, "files": list(version.lists.files)}} if version.lists else {}),
         **({"index": _files_json(version.index)} if version.index else {}),
         **({"partition_files": _partition_files_json(own)} if (own := version.partition_files) else {}),
+        **({"membership": _membership_json(held)} if (held := version.membership) else {}),
         **({"buckets": [list(own) for own in version.buckets]} if version.buckets else {}),
         **({"decisions": {key: vars(own) for key, own in version.decisions.items()}} if version.decisions else {}),
         **({"effort": vars(version.effort)} if version.effort else {}),
@@ -107,6 +109,7 @@ def decode_version(data: bytes, objects: ObjectStore, path: str) -> Version:
             buckets=tuple((name, own, count) for name, own, count in fields.get("buckets", ())),
             index=_files(index) if (index := fields.get("index")) else None,
             partition_files=_partition_files(own) if (own := fields.get("partition_files")) else None,
+            membership=_membership(held) if (held := fields.get("membership")) else None,
             decisions={key: Decision(**own) for key, own in fields.get("decisions", {}).items()},
             effort=Effort(**effort) if (effort := fields.get("effort")) else None,
             recorded_fragment_count=fields.get("fragment_count"),
@@ -142,3 +145,11 @@ def _partition_files_json(own: PartitionFiles) -> dict[str, Any]:
 def _partition_files(fields: Mapping[str, Any]) -> PartitionFiles:
     apart = tuple(OwnStatistics(key, path, rows) for key, path, rows in fields["apart"])
     return PartitionFiles(_files(fields), apart, tuple(fields["gone"]))
+
+
+def _membership_json(own: MembershipFiles) -> dict[str, Any]:
+    return {**_files_json(own.files), "columns": list(own.columns)}
+
+
+def _membership(fields: Mapping[str, Any]) -> MembershipFiles:
+    return MembershipFiles(_files(fields), tuple(fields["columns"]))

@@ -90,6 +90,15 @@ class PartitionFiles:
 
 
 @dataclass(frozen=True)
+class MembershipFiles:
+    """Filters that tell which values are in no row of a fragment."""
+
+    files: EntryFiles
+    columns: tuple[str, ...]
+    """Field ids of the columns that they are of."""
+
+
+@dataclass(frozen=True)
 class FragmentEntry:
     """One profiled fragment."""
 
@@ -225,6 +234,8 @@ class Version:
     """The index of the fragments; None of a version that was made without one."""
     partition_files: PartitionFiles | None = None
     """The statistics of the partitions by column; None of a version that was made without them."""
+    membership: MembershipFiles | None = None
+    """The filters of columns whose policy asks for them; None without such a column."""
     buckets: tuple[tuple[str, str, int], ...] = ()
     """Partition columns that are hashes of a column: name, the column's field id, number of buckets."""
     memory: Learnt = field(default_factory=dict, compare=False, repr=False)
@@ -264,3 +275,5 @@ class Version:
             yield from self.index.paths()
         if self.partition_files is not None:
             yield from self.partition_files.files.paths()
+        if self.membership is not None:
+            yield from self.membership.files.paths()

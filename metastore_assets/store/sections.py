@@ -187,6 +187,12 @@ class SectionReader:
         """Of the rows of all sections, as they were written."""
         return self._file.schema_arrow.remove_metadata()
 
+    @property
+    def byte_count(self) -> int:
+        """Bytes of all rows, decompressed."""
+        metadata = self._file.metadata
+        return sum(metadata.row_group(at).total_byte_size for at in range(metadata.num_row_groups))
+
     def read_section(self, name: str, limit: int | None = None, columns: Sequence[str] | None = None) -> pa.Table:
         """The rows of a section, or its first `limit` rows; KeyError when there is no such section.
 
