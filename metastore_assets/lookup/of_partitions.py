@@ -9,7 +9,6 @@ from urllib.parse import unquote
 import numpy as np
 import pyarrow as pa
 
-from metastore_assets.index import PartitionReader
 from metastore_assets.statistics.column import ColumnStatistics
 from metastore_assets.statistics.leaves import LeafColumn
 from metastore_assets.statistics.naming import named_rows
@@ -32,6 +31,8 @@ class PartitionStatistics:
     ) -> None:
         """`read` tells of columns, by path, of a partition that has a file of its own; `missing` what is known of a
         column in a partition of so many rows that was profiled without it."""
+        from metastore_assets.index.partitions import PartitionReader  # the statistics of a table do without
+
         self._reader = PartitionReader(objects, files.files)
         self._files = files
         self._read = read

@@ -13,6 +13,7 @@ from metastore_assets.lookup.answers import Answers, AsOf, Statistics
 from metastore_assets.lookup.filtered import FilteredAnswers
 from metastore_assets.lookup.histograms import Bin, between, bins_of, why_no_histogram
 from metastore_assets.lookup.listed import ListedAnswers
+from metastore_assets.lookup.missing import files_there
 from metastore_assets.lookup.of_partitions import ALL, PartitionStatistics, chosen_keys
 from metastore_assets.lookup.past import PastAnswers
 from metastore_assets.lookup.profile_files import ProfileReader
@@ -130,7 +131,7 @@ class TableLookup(ListedAnswers, FilteredAnswers, PastAnswers):
         if self._version.partition_files is not None and (keys is None or len(keys) > _FEW):
             leaves = {leaf.path: (at, leaf) for at, leaf in enumerate(self._leaves)}
             wanted = list(leaves.values()) if columns is None else [leaves[name] for name in columns]
-            found = self._by_column.rows(wanted, None if keys is None else frozenset(keys))
+            found = self._rows_by_column(wanted, None if keys is None else frozenset(keys))
         else:
             # Not among those kept open: many would drive out what is asked for again.
             entries = self._version.partitions if keys is None else [self._partition(key) for key in keys]
@@ -138,6 +139,12 @@ class TableLookup(ListedAnswers, FilteredAnswers, PastAnswers):
         order = list(found) if keys is None else keys
         rows = [row for key in order for row in found[key]]
         return Statistics(rows, [key for key in order for _ in found[key]], self.as_of)
+
+    @files_there
+    def _rows_by_column(
+        self, columns: list[tuple[int, LeafColumn]], keys: frozenset[str] | None
+    ) -> dict[str, list[ColumnStatistics]]:
+        return self._by_column.rows(columns, keys)
 
     @cached_property
     def _by_column(self) -> PartitionStatistics:
