@@ -86,6 +86,11 @@ class DescribedConfig(ConfigModel):
                     f"columns.{column}: `{key}: on` takes a list of all values, and `{against}` keeps none: "
                     f"leave that out, or give the column `{key}: off`"
                 )
+            if policy.values == "hidden" and self.columns[column].membership == "on" and column != "default":
+                raise ValueError(
+                    f"columns.{column}: `membership: on` would tell of any value whether it is there, and `values: "
+                    "hidden` keeps nothing that does: leave one of them out"
+                )
             if policy.needs_lists and policy.is_printed:
                 raise ValueError(
                     f"columns.{column}: `{policy.needs_lists}: on` takes a list of all values, and "

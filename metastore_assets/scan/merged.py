@@ -15,7 +15,7 @@ from metastore_assets.pipeline.frequencies import summed_lists
 from metastore_assets.pipeline.layouts import Layout
 from metastore_assets.pipeline.packed import layout_union
 from metastore_assets.pipeline.states_files import StatesFiles
-from metastore_assets.pipeline.stored import read_states
+from metastore_assets.pipeline.stored_states import read_states
 from metastore_assets.scan.cutting import CutFragments, CutProfile, Wanted
 from metastore_assets.statistics.column import ColumnStatistics
 from metastore_assets.statistics.frequencies import Frequencies, frequency_facts, sum_frequencies

@@ -56,12 +56,14 @@ def statistics_table(rows: Sequence[ColumnStatistics]) -> pa.Table:
     return table
 
 
-def statistics_rows(table: pa.Table) -> list[ColumnStatistics]:
+def statistics_rows(table: pa.Table, told: Mapping[str, Any] | None = None) -> list[ColumnStatistics]:
     """The rows of a table that `statistics_table` made, also after a trip through Parquet.
 
-    Columns it does not know are ignored.
+    Columns it does not know are ignored. What is `told` is the same in all rows, whatever the table says.
     """
-    columns = unpack_columns(table, list(STATISTICS))
+    known = told or {}
+    columns = unpack_columns(table, [name for name in STATISTICS if name not in known])
+    columns |= {name: [value] * len(table) for name, value in known.items()}
     columns["user_defined"] = list(results_of(table, list(STATISTICS)))
     names = list(columns)
     return [ColumnStatistics(**dict(zip(names, row, strict=True))) for row in zip(*columns.values(), strict=True)]
