@@ -92,7 +92,7 @@ def _commits() -> list[pa.Table]:
     random = np.random.default_rng(7)
     commits = []
     for _ in range(3):
-        keys = np.sort(random.choice(200, 90, replace=False))
+        keys = np.sort(random.choice(120, 50, replace=False))
         words = ["".join(random.choice(list("abcdefghijkläöü"), random.integers(0, 4))) for _ in keys]
         changes = ["delete" if random.random() < 0.3 else "update" for _ in keys]
         commits.append(pa.table({"_change": changes, "key": keys, "word": words}))
