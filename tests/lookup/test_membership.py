@@ -20,6 +20,7 @@ from pydantic import ValidationError
 from metastore_assets.config import MetastoreConfig, TableConfig
 from metastore_assets.lookup import TableLookup, open_table
 from metastore_assets.pipeline.engine import Engine
+from metastore_assets.pipeline.membership import wrong_filters
 from metastore_assets.pipeline.purge import purge
 from metastore_assets.pipeline.refresh import refresh
 from metastore_assets.pipeline.verify import verify
@@ -141,7 +142,9 @@ def check(folder: Folder, table: TableLookup, columns: list[str], per_file: int)
     return read / max(1, others)
 
 
-@pytest.mark.parametrize("policy", POLICIES)
+@pytest.mark.parametrize(
+    "policy", [own if own == "off" else pytest.param(own, marks=pytest.mark.long) for own in POLICIES]
+)
 def test_what_holds_a_value_is_never_left_out(tmp_path: Path, policy: str) -> None:
     """Of every type, in lists, without them and beside fingerprints; through commits, and rewritten."""
     own = {**POLICIES[policy], "membership": "on"}
@@ -160,6 +163,14 @@ def test_what_holds_a_value_is_never_left_out(tmp_path: Path, policy: str) -> No
     purge(Engine(no_spark, "auto"), versions, versions.newest())
     assert check(folder, open_table(folder.config.root, "t"), names, 1) < 0.2
     assert verify(folder.config, folder.config.tables[0], no_spark).is_right
+    version = versions.latest()
+    assert version is not None
+    assert version.membership is not None
+    live = [entry for entry in version.fragments if entry.retired is None]
+    swapped = dict(zip((own.files.name for own in live), ((own.files.name, "") for own in reversed(live)), strict=True))
+    engine = Engine(no_spark, "auto")
+    found = set(wrong_filters(engine, versions.objects, versions.objects, version.membership, live, swapped))
+    assert {column for _, column in found} >= set(names)
 
 
 def test_turned_on_and_off(tmp_path: Path) -> None:
