@@ -55,9 +55,11 @@ class KeptPolicy(ConfigModel):
     frequencies: str = "auto"
     """`auto`; `all`; `top(n)`, of which all is kept and less listed; `repeated`, likewise or by fingerprints; `off`;
     `listed` and `estimated`, as `auto` was decided."""
-    algorithm: Literal["auto", "lists", "fingerprints"] = "auto"
-    """How a column is kept that is `repeated`: by the lists of all its values, or by fingerprints of them and a list of
-    those that occur at least twice. `auto` is decided from what its values are like. Of no meaning for other columns.
+    algorithm: Literal["auto", "counts", "ranges", "lists", "fingerprints"] = "auto"
+    """How lists are built from scratch: by partial `counts`, added in one place, or by `ranges` of values, a task each;
+    these agree. Of a column that is `repeated` also what is kept: `lists` of all its values, whichever way they are
+    built, or `fingerprints` of them and a list of those that occur at least twice. `auto` is decided from what its
+    values are like.
     """
     histogram: Literal["off"] | int = 1024
     """Number of bins asked for (1,000–10,000; at least that many are kept, never more than 10,000), or `off`."""

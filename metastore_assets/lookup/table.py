@@ -6,12 +6,11 @@ from collections import OrderedDict
 from collections.abc import Iterable, Sequence
 from functools import cached_property, partial
 from threading import RLock
-from typing import TYPE_CHECKING
 
-from metastore_assets.errors import ColumnNotFoundError, NotKeptError, PartitionNotFoundError
-from metastore_assets.lookup.answers import Answers, AsOf, Statistics
+from metastore_assets.errors import ColumnNotFoundError, PartitionNotFoundError
+from metastore_assets.lookup.answers import AsOf, Statistics
+from metastore_assets.lookup.distributed import HistogramAnswers
 from metastore_assets.lookup.filtered import FilteredAnswers
-from metastore_assets.lookup.histograms import Bin, between, bins_of, why_no_histogram
 from metastore_assets.lookup.listed import ListedAnswers
 from metastore_assets.lookup.missing import files_there
 from metastore_assets.lookup.of_partitions import ALL, PartitionStatistics, chosen_keys
@@ -20,15 +19,11 @@ from metastore_assets.lookup.profile_files import ProfileReader
 from metastore_assets.lookup.values import ColumnValues
 from metastore_assets.messages import close_names, near_names
 from metastore_assets.statistics.column import ColumnStatistics
-from metastore_assets.statistics.histogram import Histogram
 from metastore_assets.statistics.leaves import LeafColumn, schema_leaves
 from metastore_assets.store.manifest import OwnStatistics, PartitionEntry, ProfileFiles, Version
 from metastore_assets.store.objects import ObjectStore
 from metastore_assets.store.stored_entries import find_partition
 from metastore_assets.store.versions import VersionStore
-
-if TYPE_CHECKING:
-    pass
 
 _OPEN_PROFILES = 32
 _FEW = 4
@@ -37,7 +32,7 @@ _KEPT_ROWS = 20_000
 """Rows of statistics of all partitions that are kept for who asks again."""
 
 
-class TableLookup(ListedAnswers, FilteredAnswers, PastAnswers):
+class TableLookup(ListedAnswers, HistogramAnswers, FilteredAnswers, PastAnswers):
     """Answers from one version of one table. Reads no more of its files than an answer needs; safe to share."""
 
     def __init__(self, objects: ObjectStore, version: Version) -> None:
@@ -154,43 +149,6 @@ class TableLookup(ListedAnswers, FilteredAnswers, PastAnswers):
 
     def _own_statistics(self, own: OwnStatistics, columns: Sequence[str]) -> list[ColumnStatistics]:
         return self._reader(ProfileFiles(own.path, "", ()), own.row_count).statistics(columns)
-
-    def histogram(
-        self,
-        column: str,
-        bins: int | None = None,
-        partition: str | None = None,
-        *,
-        lower: object = None,
-        upper: object = None,
-    ) -> Answers[Bin]:
-        """The column's histogram, by increasing minimum, without gaps. NaN and infinities are in no bin.
-
-        With `lower` or `upper`, which are values of the column, both inclusive, only the bins that have room for values
-        between them: what is kept is not cut, so that the first and the last may reach further. With `bins`, at most so
-        many: neighbouring bins are added up, the last one over fewer where it does not come out even. Empty for a
-        column without a finite value.
-
-        Raises NotKeptError when there is no histogram, LiteralError, ColumnNotFoundError, PartitionNotFoundError.
-        """
-        if bins is not None and bins < 1:
-            raise ValueError(f"bins must be at least 1, not {bins}")
-        histogram = self.lattice(column, partition)
-        if histogram is not None and (lower is not None or upper is not None):
-            own = self._values(column, partition)
-            histogram = between(histogram, *(None if value is None else own.literal(value) for value in (lower, upper)))
-        found = [] if histogram is None else bins_of(histogram, len(histogram) if bins is None else bins)
-        return Answers(found, "exact", self.as_of)
-
-    def lattice(self, column: str, partition: str | None = None) -> Histogram | None:
-        """The histogram as it is kept, which others can be laid beside. Otherwise as `histogram`; None for no bin."""
-        profile = self._profile(partition)
-        self._check(column)
-        histogram = profile.histogram(column)
-        reason = why_no_histogram(profile.statistics([column])[0]) if histogram is None else None
-        if reason is not None:
-            raise NotKeptError(f"{self._named(column)} has no histogram: {reason}")
-        return histogram
 
     def find_partition(self, key: str) -> PartitionEntry | None:
         """The partition with that key, if there is one. Reads little of a table that has many."""

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from datetime import datetime
-from typing import Literal, TypeAlias
+from typing import Any, Literal, TypeAlias
 
 import pyarrow as pa
 
@@ -60,11 +60,16 @@ class ListFiles:
     state: str
     """The file that says what the others are."""
     files: tuple[str, ...]
+    frequencies: str = ""
+    """Of compacted lists: one file of all values by decreasing frequency. Empty where there is none."""
+    ranks: str = ""
+    """Of compacted lists: one file of the values of columns with `ranks: on`, in their order, with their ranks."""
 
     def paths(self) -> Iterator[str]:
         """Every file."""
         yield self.state
         yield from self.files
+        yield from (path for path in (self.frequencies, self.ranks) if path)
 
 
 @dataclass(frozen=True)
@@ -240,6 +245,9 @@ class Version:
     """Partition columns that are hashes of a column: name, the column's field id, number of buckets."""
     memory: Learnt = field(default_factory=dict, compare=False, repr=False)
     """What planning learnt of the table's files; what reads them gives it a meaning."""
+    place: Mapping[str, Any] | None = field(default=None, compare=False)
+    """Where the table was found, and which rows of what lies there are meant: fields of its configuration as JSON, none
+    of them secret. None where that is not known."""
     effort: Effort | None = field(default=None, compare=False)
     """None where it was not measured."""
     released: str | None = field(default=None, compare=False, repr=False)

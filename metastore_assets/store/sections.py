@@ -46,13 +46,19 @@ class SectionWriter:
     """
 
     def __init__(
-        self, store: ObjectStore, path: str, schema: pa.Schema, encodings: Mapping[str, str] | None = None
+        self,
+        store: ObjectStore,
+        path: str,
+        schema: pa.Schema,
+        encodings: Mapping[str, str] | None = None,
+        bounded: Sequence[str] = (),
     ) -> None:
-        """With `encodings` of leaf columns the file is a lean one."""
+        """With `encodings` of leaf columns the file is a lean one, in which only those that are `bounded` have a
+        minimum and maximum."""
         self._store = store
         self._path = path
         self._schema = schema
-        self._lean = None if encodings is None else Lean(encodings, keeps_types=True)
+        self._lean = None if encodings is None else Lean(encodings, keeps_types=True, bounded=bounded)
         self._stack = ExitStack()
         self._writer: ParquetTableWriter
         self._sections: dict[str, int] = {}
