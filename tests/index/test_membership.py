@@ -47,7 +47,7 @@ def lots(numbers: dict[str, int], size: int) -> Iterator[Filters]:
         yield Filters(pa.array(own, pa.string()), told)
 
 
-@settings(max_examples=10, deadline=None)
+@settings(max_examples=6, deadline=None)
 @given(
     st.lists(
         st.tuples(
