@@ -1,6 +1,8 @@
-"""Pruning 39,000 fragments of 21 columns by the index, against reading Parquet footers; and what the index costs.
+"""Pruning 39,000 fragments of 21 columns by the index, against reading Parquet footers and against pyiceberg's plan;
+and what the index costs.
 
-The shape is that of a published benchmark of a metadata index. Footers are those of 1,000 files, times 39.
+The shape is that of a published benchmark of a metadata index. Footers are those of 1,000 files, times 39, and so is
+the plan of as many data files in an Iceberg table's manifest.
 """
 
 from __future__ import annotations
@@ -11,10 +13,17 @@ import time
 from collections.abc import Callable
 from datetime import UTC, datetime
 from pathlib import Path
+from struct import pack
 
 import numpy as np
 import pyarrow as pa
 import pyarrow.parquet as pq
+from pyiceberg.catalog.memory import InMemoryCatalog
+from pyiceberg.manifest import DataFile, DataFileContent, FileFormat
+from pyiceberg.schema import Schema
+from pyiceberg.table import StaticTable
+from pyiceberg.typedef import Record
+from pyiceberg.types import LongType, NestedField
 
 from benchmarks.data import FOLDER
 from benchmarks.measure import paired, ratio
@@ -30,9 +39,11 @@ from metastore_assets.store.objects import ObjectStore
 
 ROWS = 39_000
 FOOTERS = 1_000
+PLANNED = 1_000
 RUNS = 9
 _CLASSES = ("int64", "float64", "string", "timestamp_us", "date", "decimal_2", "boolean")
 _COLUMNS = 21
+_PLANS = 3
 _MOST_BYTES = 40e6
 _MOST_SECONDS = 0.025
 _CLUSTERED = "c0 between 500000000000 and 500100000000"
@@ -55,6 +66,12 @@ def run() -> list[Row]:
             for path in footers:
                 pq.read_metadata(path).row_group(0).column(0).statistics  # noqa: B018
 
+        table = iceberg_table(folder / "iceberg", PLANNED)
+
+        def plan() -> None:
+            scan = StaticTable.from_metadata(table).scan(row_filter="c0 >= 500000000000 and c0 <= 500100000000")
+            list(scan.plan_files())
+
         rows = []
         for what, where in {
             "a range of integers, clustered": _CLUSTERED,
@@ -67,6 +84,11 @@ def run() -> list[Row]:
             rows.append(Row(f"prune {ROWS:,} fragments: {what}, against footers", own, peer, ratio(peer, own), 10.0))
             goal = [_MOST_SECONDS] * len(own)
             rows.append(Row(f"prune {ROWS:,} fragments: {what}, against 25 ms", own, goal, ratio(goal, own), 1.0))
+        own, peer = paired(min(RUNS, _PLANS), prune(_CLUSTERED), plan)
+        peer = [seconds * ROWS / PLANNED for seconds in peer]
+        rows.append(
+            Row(f"prune {ROWS:,} fragments: as above, against pyiceberg's plan", own, peer, ratio(peer, own), 10.0)
+        )
         rows.append(Row("bytes of the index, against 40 MB", [size], [_MOST_BYTES], _MOST_BYTES / size, 1.0))
         return [*rows, _commit(store, index)]
     finally:
@@ -158,6 +180,39 @@ def _bounds(name: str, count: int, draw: np.random.Generator) -> tuple[pa.Array,
         else:
             sides.append(pa.array(numbers.astype(np.int32) if name == "date" else numbers).view(cls.arrow))
     return sides[0], sides[1]
+
+
+def iceberg_table(folder: Path, count: int) -> str:
+    """Where the metadata are of an Iceberg table with so many data files, which are not there, in one manifest."""
+    folder.mkdir()
+    schema = Schema(*(NestedField(at + 1, f"c{at}", LongType(), required=False) for at in range(_COLUMNS)))
+    catalog = InMemoryCatalog("bench", warehouse=folder.as_uri())
+    catalog.create_namespace("bench")
+    table = catalog.create_table("bench.t", schema)
+    ids = range(1, _COLUMNS + 1)
+    with table.transaction() as transaction, transaction.update_snapshot().fast_append() as append:
+        for number in range(count):
+            low = number * 10**12 // count
+            append.append_data_file(
+                DataFile.from_args(
+                    content=DataFileContent.DATA,
+                    file_path=f"{folder}/data/{number:05}.parquet",
+                    file_format=FileFormat.PARQUET,
+                    partition=Record(),
+                    record_count=1_000,
+                    file_size_in_bytes=10**6,
+                    column_sizes=dict.fromkeys(ids, 80),
+                    value_counts=dict.fromkeys(ids, 1_000),
+                    null_value_counts=dict.fromkeys(ids, 0),
+                    nan_value_counts={},
+                    lower_bounds=dict.fromkeys(ids, pack("<q", low)),
+                    upper_bounds=dict.fromkeys(ids, pack("<q", low + 5)),
+                    split_offsets=[4],
+                    sort_order_id=0,
+                    spec_id=table.spec().spec_id,
+                )
+            )
+    return str(catalog.load_table("bench.t").metadata_location)
 
 
 def footer_files(folder: Path, count: int) -> list[Path]:

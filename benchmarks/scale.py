@@ -31,7 +31,7 @@ from metastore_assets.pipeline.layouts import Layout, table_layout
 from metastore_assets.pipeline.plan import Plan, content_id, make_plan, members_id, partition_content_id
 from metastore_assets.pipeline.tree import Branch, key_position, merge_tree
 from metastore_assets.store import objects
-from metastore_assets.store.backend import Backend
+from metastore_assets.store.backend import Backend, Input
 from metastore_assets.store.manifest import FragmentEntry, NodeEntry, PartitionEntry, ProfileFiles, Version
 from metastore_assets.store.objects import ObjectStore
 from metastore_assets.store.versions import VersionStore
@@ -207,10 +207,10 @@ class _Counting:
         self._counted.update(written=1, bytes_written=len(data))
         self._backend.write(path, data, create=create)
 
-    def open_input(self, path: str) -> pa.NativeFile:
-        file = self._backend.open_input(path)
-        self._counted.update(read=1, bytes_read=file.size())
-        return file
+    def open_input(self, path: str, *, again: bool = False) -> Input:
+        opened: Input = self._backend.open_input(path, again=again)
+        self._counted.update(read=1, bytes_read=opened.file.size())
+        return opened
 
     @contextmanager
     def create_output(self, path: str) -> Any:

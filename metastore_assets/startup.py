@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import gc
 import sys
 from collections.abc import Sequence
 from importlib.abc import MetaPathFinder
@@ -29,6 +30,11 @@ def hide_pandas() -> None:
     """
     if _FINDER not in sys.meta_path:
         sys.meta_path.insert(0, _FINDER)
+
+
+def collect_seldom() -> None:
+    """Look for garbage in cycles less often: while modules are imported there is none, and looking is a tenth of it."""
+    gc.set_threshold(100_000, 50, 100)
 
 
 def unhide_pandas() -> None:

@@ -9,7 +9,7 @@ import time
 
 import pytest
 
-from benchmarks import growth, produce, produce_share, pruning, quantile_errors, quantiles, tree
+from benchmarks import growth, needles, produce, produce_share, pruning, quantile_errors, quantiles, tree
 from benchmarks.measure import CpuTime
 from benchmarks.report import Row, show
 
@@ -31,11 +31,19 @@ def test_produce_share(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 def test_pruning(monkeypatch: pytest.MonkeyPatch) -> None:
-    for name, size in {"ROWS": 500, "FOOTERS": 20, "RUNS": 2}.items():
+    for name, size in {"ROWS": 500, "FOOTERS": 20, "PLANNED": 20, "RUNS": 2}.items():
         monkeypatch.setattr(pruning, name, size)
     rows = pruning.run()
-    assert len({row.name for row in rows}) == len(rows) == 8
+    assert len({row.name for row in rows}) == len(rows) == 9
     assert all(number > 0 for row in rows for number in (*row.own, *row.peer))
+
+
+def test_needles(monkeypatch: pytest.MonkeyPatch) -> None:
+    for name, size in {"FRAGMENTS": 300, "VALUES": 500, "RUNS": 2}.items():
+        monkeypatch.setattr(needles, name, size)
+    read, *others = needles.run()
+    assert 1 / 300 <= read.own[0] < 0.03
+    assert len(others) == 3
 
 
 def test_tree(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -108,6 +108,15 @@ def test_an_import_is_light(module: str, may: set[str]) -> None:
     assert (set(HEAVY) - may).isdisjoint(done.stdout.split())
 
 
+def test_statistics_are_read_without_what_predicates_need() -> None:
+    """Most lookups, such as `show`, are of statistics: what others need is imported when they are asked for."""
+    program = "import sys, metastore_assets.lookup; print(*sys.modules)"
+    done = subprocess.run([sys.executable, "-c", program], cwd=REPOSITORY, capture_output=True, text=True, check=True)
+    rooms = ("lookup.predicates", "lookup.prune", "lookup.estimate", "index", "lists", "produce", "history", "scan")
+    named = tuple(f"metastore_assets.{room}" for room in rooms)
+    assert [name for name in done.stdout.split() if name.startswith(named)] == []
+
+
 @pytest.mark.parametrize(
     ("folders", "groups"), [(PACKAGES, ()), (("scripts", "benchmarks", "tests"), ("dev",))], ids=["package", "tools"]
 )

@@ -8,7 +8,7 @@ import warnings
 from typing import NoReturn
 
 from metastore_assets.cli.interrupt import heed_signals
-from metastore_assets.startup import hide_pandas
+from metastore_assets.startup import collect_seldom, hide_pandas
 
 
 def main() -> NoReturn:
@@ -16,6 +16,7 @@ def main() -> NoReturn:
     # As exceptions, so that temporary files are removed on the way out.
     heed_signals()
     hide_pandas()
+    collect_seldom()
     # Warnings of libraries are for programmers; a user could do nothing about them.
     if not sys.warnoptions:
         warnings.simplefilter("ignore")

@@ -92,6 +92,8 @@ class MembershipReader:
         """By name of the profile, of the filters that there are of a column: class, bits, and the beginnings."""
         found = {}
         for part in self._parts:
+            if field_id not in part.slicings:
+                continue
             with self._lock:
                 classes, bits, places, prefixes = part.whole(field_id)
             ends = np.searchsorted(places, np.arange(len(bits) + 1)).tolist()

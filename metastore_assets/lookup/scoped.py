@@ -13,15 +13,15 @@ from metastore_assets.errors import NotKeptError
 from metastore_assets.lookup.answers import AsOf, Statistics
 from metastore_assets.lookup.distributed import HistogramAnswers
 from metastore_assets.lookup.listed import ListedAnswers
-from metastore_assets.lookup.predicates import Predicate
 from metastore_assets.lookup.profile_files import Profile
-from metastore_assets.lookup.scope import Scope
 from metastore_assets.lookup.values import ColumnValues
 from metastore_assets.statistics.spread import Spread
 from metastore_assets.store.manifest import PartitionEntry, Version
 
 if TYPE_CHECKING:
     from metastore_assets.lists import ListReader
+    from metastore_assets.lookup.predicates import Predicate
+    from metastore_assets.lookup.scope import Scope
     from metastore_assets.lookup.table import TableLookup
 
 _OPEN_PROFILES = 32

@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from functools import partial
 
+import numpy as np
 import pyarrow as pa
 
-from metastore_assets.index.membership import Filters, next_membership
+from metastore_assets.index.membership import Filters, MembershipReader, next_membership
 from metastore_assets.pipeline.engine import Engine
 from metastore_assets.pipeline.layouts import Layout
 from metastore_assets.pipeline.states_files import StatesFiles, sound
@@ -104,3 +105,29 @@ def _filter(opened: StatesFiles, files: ProfileFiles, field_id: str) -> tuple[st
     if listed is None or (made := filter_of_list(listed)) is None:
         return None
     return listed.type_class.name, made
+
+
+def wrong_filters(
+    engine: Engine,
+    store: ObjectStore,
+    scratch: ObjectStore,
+    membership: MembershipFiles,
+    fresh: Sequence[FragmentEntry],
+    stored: Mapping[str, tuple[str, str]],
+) -> Iterator[tuple[str, str]]:
+    """(Name of the fresh profile, field id) where the filter that is kept is not that of the fresh profile.
+
+    `stored` has by the name of a fresh profile that of the stored one. Raises CorruptionError.
+    """
+    reader = MembershipReader(store, membership.files)
+    kept = {field_id: reader.prefixes(field_id) for field_id in membership.columns}
+    for lot in read_filters(engine, scratch, membership.columns, fresh):
+        for field_id, (classes, cells) in lot.columns.items():
+            places, prefixes = cells.prefixes()
+            rows = zip(lot.names.to_pylist(), classes.to_pylist(), cells.bits.tolist(), strict=True)
+            for at, (name, cls, bits) in enumerate(rows):
+                own = kept[field_id].get(stored[name][0])
+                if (own is None) != (cls is None) or (
+                    own is not None and (own[:2] != (cls, bits) or not np.array_equal(own[2], prefixes[places == at]))
+                ):
+                    yield name, field_id

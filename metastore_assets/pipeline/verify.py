@@ -26,6 +26,7 @@ from metastore_assets.pipeline.fragments import FragmentFailure
 from metastore_assets.pipeline.hidden_key import with_hidden_key
 from metastore_assets.pipeline.index import class_or_none, index_table, read_rows
 from metastore_assets.pipeline.layouts import table_layout
+from metastore_assets.pipeline.membership import wrong_filters
 from metastore_assets.pipeline.outcome import Progress
 from metastore_assets.pipeline.partition_files import wrong_rows
 from metastore_assets.pipeline.plan import Plan, make_plan
@@ -135,6 +136,7 @@ def verify(
         fresh = {entry.id: entry for entry in profiled.entries}
         found = list(_fragment_differences(versions.objects, again.objects, version, plan, fresh))
         found += _index_differences(engine, versions.objects, again.objects, version, plan, list(fresh.values()))
+        found += _membership_differences(engine, versions.objects, again.objects, version, list(fresh.values()))
         compared = 0
         if sample is None and not failures:
             progress(Progress(table.name, "reduce", 0, len(kept), "partitions", len(kept)))
@@ -226,6 +228,23 @@ def _index_differences(
     except CorruptionError as error:
         found = [Found("index", version.table, Difference("", "files", str(error), "what the rows say"))]
     return found
+
+
+def _membership_differences(
+    engine: Engine, store: ObjectStore, scratch: ObjectStore, version: Version, fresh: Sequence[FragmentEntry]
+) -> list[Found]:
+    """The filters that are not those of the fragments' values."""
+    if version.membership is None or not fresh:
+        return []
+    names = {entry.id: entry.files.name for entry in version.fragments if entry.retired is None}
+    paths = {entry.files.name: (names[entry.id], entry.path) for entry in fresh}
+    try:
+        return [
+            Found("index", paths[name][1], Difference(column, "membership", "another filter", "that of its values"))
+            for name, column in wrong_filters(engine, store, scratch, version.membership, fresh, paths)
+        ]
+    except CorruptionError as error:
+        return [Found("index", version.table, Difference("", "files", str(error), "what the rows say"))]
 
 
 def _partition_file_differences(store: ObjectStore, version: Version, keys: Collection[str]) -> list[Found]:

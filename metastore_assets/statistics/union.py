@@ -52,7 +52,11 @@ def unpack_scalars(values: pa.StructArray) -> list[pa.Scalar | None]:
     result: list[pa.Scalar | None] = [None] * len(values)
     for field, child in zip(values.type, values.flatten(), strict=True):
         held = np.flatnonzero(child.is_valid().to_numpy(zero_copy_only=False))
+        if not len(held):
+            continue
         canonical = child.take(pa.array(held)).cast(class_named(field.name).arrow)
+        if len(held) == len(values):
+            return list(canonical)
         for at, scalar in zip(held.tolist(), canonical, strict=True):
             result[at] = scalar
     return result

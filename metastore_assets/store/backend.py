@@ -72,8 +72,11 @@ class Backend(Protocol):
     def delete(self, paths: Sequence[str]) -> None:
         """Remove objects; one that is not there is no error."""
 
-    def open_input(self, path: str) -> Input:
-        """The object for ranged reads. Raises ObjectNotFoundError."""
+    def open_input(self, path: str, *, again: bool = False) -> Input:
+        """The object for ranged reads. Raises ObjectNotFoundError.
+
+        `again`: it was opened before, and is as it was then, so that how it ends need not be asked for once more.
+        """
 
     def create_output(self, path: str) -> AbstractContextManager[Output]:
         """A file to write to, visible under `path` when the block ends well, and never when it raises."""

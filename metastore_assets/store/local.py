@@ -102,7 +102,7 @@ class LocalFiles:
             with self._explained("delete", full), suppress(FileNotFoundError):
                 os.unlink(full)
 
-    def open_input(self, path: str) -> Input:
+    def open_input(self, path: str, *, again: bool = False) -> Input:
         full = self._full(path)
         with self._explained("read", full):
             return Input(counted_input(pa.OSFile(full, "r"), full))

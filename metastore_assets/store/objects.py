@@ -94,8 +94,12 @@ class ObjectStore:
         return self._backend.remove_unfinished(before)
 
     def open_parquet(self, path: str, metadata: pq.FileMetaData | None = None) -> pq.ParquetFile:
-        """A Parquet object for ranged reads: only the footer, unless it is known, and what is asked for is fetched."""
-        return open_parquet(self._backend.open_input(_checked(path)), self.uri(path), metadata)
+        """A Parquet object for ranged reads: only the footer, unless it is known, and what is asked for is fetched.
+
+        What has a known footer must not have changed since.
+        """
+        source = self._backend.open_input(_checked(path), again=metadata is not None)
+        return open_parquet(source, self.uri(path), metadata)
 
     def read_parquet(self, path: str, columns: Sequence[str] | None = None) -> pa.Table:
         """A whole Parquet object, or some of its columns, as a table."""

@@ -4,9 +4,11 @@ from __future__ import annotations
 
 import io
 import os
+from collections import OrderedDict
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from datetime import datetime
+from threading import Lock
 from typing import Any, ClassVar
 from urllib.parse import quote
 
@@ -23,6 +25,8 @@ from metastore_assets.store.backend import Input, ObjectInfo, Output
 from metastore_assets.traffic import note_read, note_written, reading
 
 _TAIL = 1 << 16
+_KEPT_TAILS = 64
+"""Of objects that were opened last: four megabytes."""
 _INSTANCE_METADATA = ("/latest/api/token", "/latest/meta-data/", "/computeMetadata/", "/metadata/identity/")
 """Where clients ask a cloud's machine for credentials when there are no others."""
 
@@ -35,6 +39,8 @@ class RemoteObjects:
 
     def __init__(self, uri: str, options: Mapping[str, str]) -> None:
         self._uri = uri
+        self._lock = Lock()
+        self._tails: OrderedDict[str, tuple[int, bytes]] = OrderedDict()
         if RemoteObjects._opened_in not in (None, os.getpid()):
             # The threads are not in the child, and it would wait for them for ever.
             raise StoreError(
@@ -86,8 +92,8 @@ class RemoteObjects:
                 # S3 does not mind; others stop at the first that is missing, so go one by one.
                 self._delete_each(batch)
 
-    def open_input(self, path: str) -> Input:
-        opened = _RangedInput(self, path)
+    def open_input(self, path: str, *, again: bool = False) -> Input:
+        opened = _RangedInput(self, path, again=again)
         return Input(pa.PythonFile(opened, mode="r"), opened.fetched.fetch)
 
     @contextmanager
@@ -114,6 +120,19 @@ class RemoteObjects:
                     raise
             size = obstore.head(self._store, path)["size"]
             return size, self.range(path, max(0, size - _TAIL), size) if size else b""
+
+    def tail_again(self, path: str) -> tuple[int, bytes] | None:
+        """The same of an object that did not change, where it was among the last that were asked for."""
+        with self._lock:
+            return self._tails.get(path)
+
+    def keep_tail(self, path: str, size: int, tail: bytes) -> None:
+        """Keep it for who opens the object again."""
+        with self._lock:
+            self._tails[path] = size, tail
+            self._tails.move_to_end(path)
+            if len(self._tails) > _KEPT_TAILS:
+                self._tails.popitem(last=False)
 
     def range(self, path: str, start: int, end: int) -> bytes:
         """The bytes from `start` up to but without `end`."""
@@ -143,11 +162,14 @@ class RemoteObjects:
 class _RangedInput(RangedFile):
     """An object as a file whose tail is there already, where a Parquet footer is."""
 
-    def __init__(self, objects: RemoteObjects, path: str) -> None:
-        size, self._tail = objects.tail(path)
+    def __init__(self, objects: RemoteObjects, path: str, *, again: bool) -> None:
+        kept = objects.tail_again(path) if again else None
+        size, self._tail = objects.tail(path) if kept is None else kept
         super().__init__(size)
         self._note = reading(objects.place(path))
-        self._note(len(self._tail))
+        if kept is None:
+            self._note(len(self._tail))
+            objects.keep_tail(path, size, self._tail)
         self._objects = objects
         self._path = path
         self.fetched = FetchedRanges(self._range)

@@ -69,7 +69,7 @@ def read_of(store: ObjectStore, files: PartitionFiles) -> dict[str, dict[str, Co
     return found
 
 
-@settings(max_examples=12, deadline=None)
+@settings(max_examples=8, deadline=None)
 @given(
     st.lists(
         st.tuples(

@@ -1,0 +1,97 @@
+"""Looking for one id in 10,000 fragments by filters of values: fragments and bytes read, time, bits a value.
+
+Ids are drawn, so that bounds say nothing. Cold is new objects, imports done.
+"""
+
+from __future__ import annotations
+
+import shutil
+import tempfile
+from collections.abc import Callable, Iterator
+from dataclasses import replace
+from pathlib import Path
+
+import numpy as np
+import pyarrow as pa
+
+from benchmarks.data import FOLDER
+from benchmarks.measure import paired, ratio
+from benchmarks.pruning import index_rows, version
+from benchmarks.report import Row
+from metastore_assets.index import next_index
+from metastore_assets.index.membership import Filters, next_membership
+from metastore_assets.lookup import TableLookup
+from metastore_assets.statistics.hashing import hash_values
+from metastore_assets.statistics.membership import cells_of_filters, filter_of
+from metastore_assets.statistics.types import class_named
+from metastore_assets.store.entry_files import EntryFiles
+from metastore_assets.store.manifest import MembershipFiles
+from metastore_assets.store.objects import ObjectStore
+
+FRAGMENTS = 10_000
+VALUES = 2_000
+"""Distinct ids of a fragment."""
+RUNS = 9
+_COLUMN = "c0"
+_LOT = 1_000
+_MOST_SECONDS = 0.05
+
+
+def run() -> list[Row]:
+    """Needles that are there and needles that are not."""
+    FOLDER.mkdir(parents=True, exist_ok=True)
+    folder = Path(tempfile.mkdtemp(prefix="metastore-bench-", dir=FOLDER))
+    try:
+        store = ObjectStore(str(folder))
+        known = _anywhere(store)
+        names = [f"{at:016x}" for at in range(FRAGMENTS)]
+        files = next_membership(store, None, _lots(names), names, (), FRAGMENTS)
+        size = sum(info.size for info in store.list("index") if "membership" in info.path)
+        own = replace(version(known), membership=MembershipFiles(files, (_COLUMN,)))
+        there = iter([int(_ids(at)[at % VALUES]) for at in range(7, FRAGMENTS, max(1, FRAGMENTS // 40))] * RUNS)
+        absent = iter(range(1, 40 * RUNS))
+
+        def prune(numbers: Iterator[int]) -> Callable[[], object]:
+            return lambda: TableLookup(store, own).prune(f"{_COLUMN} = {next(numbers)}").fragment_count
+
+        left = [TableLookup(store, own).prune(f"{_COLUMN} = {next(there)}").fragment_count for _ in range(3)]
+        cost = TableLookup(store, own).prune(f"{_COLUMN} = {next(there)}").cost
+        times = paired(RUNS, prune(there), prune(absent))
+        goals = [_MOST_SECONDS] * RUNS
+        print(f"one id in {FRAGMENTS:,} fragments: {left} left; {cost.bytes:,} bytes read, filters have {size:,}")
+        share = float(np.mean(left)) / FRAGMENTS
+        bits = 8 * size / (FRAGMENTS * VALUES)
+        return [
+            Row("one id in 10,000 fragments: share of them read, against 1 %", [share], [0.01], 0.01 / share, 1.0),
+            Row("bits a value, against 10.5 with all that is around", [bits], [10.5], 10.5 / bits, 1.0),
+            *(
+                Row(f"an id that is {what}: a cold prune against 50 ms", spent, goals, ratio(goals, spent), 1.0)
+                for what, spent in zip(("there", "not there"), times, strict=True)
+            ),
+        ]
+    finally:
+        shutil.rmtree(folder)
+
+
+def _ids(fragment: int) -> np.ndarray:
+    return np.random.default_rng(fragment).integers(0, 10**12, VALUES)
+
+
+def _anywhere(store: ObjectStore) -> EntryFiles:
+    """An index whose bounds of the column rule out nothing."""
+    rows = index_rows(FRAGMENTS)
+    table = rows.columns[_COLUMN]
+    for name, value in (("minimum", 0), ("maximum", 10**12)):
+        union = table.schema.field(name).type
+        ends = pa.array([{"int64": value}] * FRAGMENTS, union)
+        table = table.set_column(table.schema.get_field_index(name), name, ends)
+    return next_index(store, None, replace(rows, columns={_COLUMN: table}), (), FRAGMENTS)
+
+
+def _lots(names: list[str]) -> Iterator[Filters]:
+    cls = class_named("int64")
+    for start in range(0, len(names), _LOT):
+        own = range(start, min(start + _LOT, len(names)))
+        kept: list[bytes | None] = [filter_of(hash_values(pa.array(_ids(at)), cls)[0]) for at in own]
+        told = pa.array(["int64"] * len(own)), cells_of_filters(kept)
+        yield Filters(pa.array([names[at] for at in own]), {_COLUMN: told})

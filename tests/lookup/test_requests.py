@@ -1,0 +1,88 @@
+"""How many requests an answer takes from an object store: a few, however many partitions or fragments there are."""
+
+from __future__ import annotations
+
+import hashlib
+from collections.abc import Callable
+from dataclasses import replace
+
+import pyarrow as pa
+import pytest
+
+from metastore_assets.lookup import Metastore, TableLookup
+from metastore_assets.store.objects import ObjectStore
+from metastore_assets.store.versions import VersionStore
+from tests.lookup.published import publish
+
+MANY = 20_000
+
+
+def parts(count: int) -> dict[str, pa.Table]:
+    """Partitions of some columns, whose values repeat."""
+    return {
+        f"p={at:05}": pa.table(
+            {f"c{i}": [at * 7 + i, at, None, at % 5] for i in range(6)} | {"t": ["a", "b", "b", str(at)]}
+        )
+        for at in range(count)
+    }
+
+
+def _digest(number: int) -> str:
+    return hashlib.md5(str(number).encode()).hexdigest()
+
+
+@pytest.mark.s3
+def test_a_cold_answer_takes_at_most_four_requests(
+    s3_store: ObjectStore, s3_options: dict[str, str], travelled: list[int]
+) -> None:
+    """Beside those for the version's document: of the table, of one partition, and of one column in all of them."""
+    partitions = parts(14)
+    publish(s3_store, pa.concat_tables(partitions.values()), partitions=partitions)
+    asks: list[Callable[[TableLookup], object]] = [
+        lambda table: table.statistics(["c3"], partitions="all"),
+        lambda table: table.statistics(["t", "c3", "c5"], partitions="all"),
+        lambda table: table.statistics(["c3"]),
+        lambda table: table.statistics(["c3"], "p=00011"),
+        lambda table: table.top("t", 10),
+        lambda table: table.top("t", 10, "p=00011"),
+        lambda table: table.quantile("c3", 0.9),
+        lambda table: table.histogram("c3", 50),
+        lambda table: table.histogram("c3", 50, "p=00011"),
+        lambda table: table.quantile("c3", 0.9, "p=00011"),
+    ]
+    for ask in asks:
+        table = Metastore(s3_store.uri(), s3_options).table("orders")
+        travelled.clear()
+        ask(table)
+        assert len(travelled) <= 4
+    table = Metastore(s3_store.uri(), s3_options).table("orders")
+    table.statistics(["c3"], partitions="all")
+    travelled.clear()
+    table.statistics(["c4"], partitions="all")
+    assert len(travelled) <= 1
+
+
+@pytest.mark.s3
+def test_one_partition_of_many_is_a_point_read(
+    s3_store: ObjectStore, s3_options: dict[str, str], travelled: list[int]
+) -> None:
+    """The row group of its entry and its own file: not the entries of the others, and nothing of them."""
+    few = parts(3)
+    made = publish(s3_store, pa.concat_tables(few.values()), partitions=few).version
+    entries = [replace(made.partitions[at % 3], key=f"p={at:05}", content_id=_digest(at)) for at in range(MANY)]
+    versions = VersionStore(s3_store, "orders")
+    versions.publish(replace(made, number=2, partitions=entries, partition_files=None))
+    whole = sum(info.size for info in versions.objects.list("entries") if ".partitions." in info.path)
+    assert whole > 300_000
+    table = Metastore(s3_store.uri(), s3_options).table("orders")
+    travelled.clear()
+    assert table.find_partition("p=12345") == replace(entries[12345])
+    assert len(travelled) <= 2
+    assert sum(travelled) < whole / 2
+    travelled.clear()
+    assert table.statistics(["c3"], "p=12345")[0].value_count == 3
+    assert len(travelled) <= 2
+    assert sum(travelled) < 80_000
+    travelled.clear()
+    assert table.find_partition("p=99999") is None
+    assert len(travelled) <= 2
