@@ -21,7 +21,9 @@ def _outdated(instance: DagsterInstance, definitions: Definitions) -> set[str]:
     return {key.to_user_string() for key in whole if resolver.get_status(key) != StaleStatus.FRESH}
 
 
-@pytest.mark.parametrize("folder", ["", "day=2024-01-01"], ids=["unpartitioned", "partitioned"])
+@pytest.mark.parametrize(
+    "folder", ["", pytest.param("day=2024-01-01", marks=pytest.mark.long)], ids=["unpartitioned", "partitioned"]
+)
 def test_nothing_is_outdated_after_a_run(folder: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """Nor when the code location is loaded again, nor after the next commit: what hangs below what stays so."""
     monkeypatch.setenv("DAGSTER_DISABLE_TELEMETRY", "1")
