@@ -21,7 +21,7 @@ from metastore_assets.config_check_entries import NamedCheck, TableChecks, named
 from metastore_assets.config_file import name_of
 from metastore_assets.config_policy import ColumnPolicy, ConfigModel, References
 from metastore_assets.config_variables import has_reference
-from metastore_assets.errors import ConfigError
+from metastore_assets.errors import ConfigError, PredicateError
 
 _NAME = re.compile(r"[A-Za-z][A-Za-z0-9_-]{0,99}")
 
@@ -86,13 +86,22 @@ class DescribedConfig(ConfigModel):
                     f"columns.{column}: `{key}: on` takes a list of all values, and `{against}` keeps none: "
                     f"leave that out, or give the column `{key}: off`"
                 )
+            if policy.values == "hidden" and self.columns[column].membership == "on" and column != "default":
+                raise ValueError(
+                    f"columns.{column}: `membership: on` would tell of any value whether it is there, and `values: "
+                    "hidden` keeps nothing that does: leave one of them out"
+                )
             if policy.needs_lists and policy.is_printed:
                 raise ValueError(
                     f"columns.{column}: `{policy.needs_lists}: on` takes a list of all values, and "
                     "`algorithm: fingerprints` keeps those that occur at least twice: `algorithm: lists` keeps all"
                 )
             given = self.columns[column].model_fields_set
-            if "algorithm" in given and policy.algorithm != "auto" and policy.frequencies != "repeated":
+            if (
+                "algorithm" in given
+                and policy.algorithm in ("lists", "fingerprints")
+                and policy.frequencies != "repeated"
+            ):
                 raise ValueError(
                     f"columns.{column}: `algorithm: {policy.algorithm}` is for `frequencies: repeated`, and it has "
                     f"`frequencies: {policy.frequencies}`: leave the algorithm out, or change the frequencies"
@@ -153,8 +162,9 @@ class TableConfig(DescribedConfig):
     at: str | None = None
     """The state that is meant: a version (Delta), a branch, tag or snapshot id (Iceberg), an instant (Hudi), or a time
     in ISO 8601, for the newest state committed up to then. Absent: the newest."""
-    partitions: dict[str, tuple[str, ...]] = Field(default_factory=dict)
-    """By partition column, patterns (`2024-*`) of which a value must fit one: other partitions are left out."""
+    partitions: str | dict[str, tuple[str, ...]] = Field(default_factory=dict)
+    """By partition column, patterns (`2024-*`) of which a value must fit one; or a condition on partition columns
+    (`day >= current_date - 90`). Other partitions are left out, and their folders are not listed."""
     options: dict[str, Any] = Field(default_factory=dict)
     """Reader options of the format. Files: `template` (`{year:int}/{month}`) and `kind` (of files whose names do not
     tell); of CSV files also `header`, `delimiter`, `quote`, `escape`, `escape_unquoted`, `encoding`, `null_values`,
@@ -199,6 +209,18 @@ class TableConfig(DescribedConfig):
             return value
         lists = {column: given if isinstance(given, list | tuple) else [given] for column, given in value.items()}
         return {column: tuple(map(_text, given)) for column, given in lists.items()}
+
+    @field_validator("partitions")
+    @classmethod
+    def _parses(cls, value: Any) -> Any:
+        if isinstance(value, str):
+            from metastore_assets.conditions.sql import parse_sql  # the parser takes 90 ms to be imported
+
+            try:
+                parse_sql(value)
+            except PredicateError as error:
+                raise ValueError(str(error)) from None
+        return value
 
     @field_validator("at", mode="before")
     @classmethod

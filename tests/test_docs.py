@@ -111,10 +111,10 @@ def test_links_lead_somewhere(page: Path) -> None:
 
 def test_make_targets_named_in_the_pages_exist() -> None:
     """`make something` in a page is a target of the Makefile."""
-    targets = set(re.findall(r"^([a-z-]+):", (REPOSITORY / "Makefile").read_text(encoding="utf-8"), re.MULTILINE))
+    targets = set(re.findall(r"^([a-z0-9-]+):", (REPOSITORY / "Makefile").read_text(encoding="utf-8"), re.MULTILINE))
     named = {
         name
         for page in PAGES
-        for name in re.findall(r"(?:^|`)make ([a-z-]+)", page.read_text(encoding="utf-8"), re.MULTILINE)
+        for name in re.findall(r"(?:^|`)make ([a-z0-9-]+)", page.read_text(encoding="utf-8"), re.MULTILINE)
     }
     assert named <= targets

@@ -10,7 +10,7 @@ from metastore_assets.errors import VersionNotFoundError
 if TYPE_CHECKING:
     from metastore_assets.cli.output import Answer
     from metastore_assets.config import MetastoreConfig, TableConfig
-    from metastore_assets.lookup import Metastore, TableLookup
+    from metastore_assets.lookup import Metastore, ScopedLookup, TableLookup
 
 
 def configured(invocation: Invocation) -> MetastoreConfig:
@@ -102,7 +102,7 @@ def partition_of(table: TableLookup, text: str | None) -> str | None:
     return one_partition(table.version.table, text, [entry.key for entry in table.partitions()])
 
 
-def column_answer(table: TableLookup, column: str, partition: str | None) -> Answer:
+def column_answer(table: TableLookup | ScopedLookup, column: str, partition: str | None) -> Answer:
     """The statistics of a column, as `show` has them. Raises ColumnNotFoundError."""
     from metastore_assets.lookup.json import column_json
 

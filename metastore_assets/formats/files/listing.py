@@ -72,7 +72,7 @@ def list_files(
         neighbours.see_folder(path)
         if is_leftover_folder(path.rpartition("/")[2]) or not folders.leads(path.split("/")):
             return False
-        if filter_.patterns and not filter_.keeps(texts(_items(location, folders, path, path.split("/")))):
+        if filter_.leaves_out and not filter_.keeps(texts(_items(location, folders, path, path.split("/")))):
             return False
         neighbours.follow(path)
         return True
@@ -85,7 +85,7 @@ def list_files(
         neighbours.follow(path)
         return True
 
-    return list(location.list(is_kept, is_meant, by_folder=bool(filter_.patterns))), neighbours
+    return list(location.list(is_kept, is_meant, by_folder=bool(filter_.leaves_out))), neighbours
 
 
 def data_files(
