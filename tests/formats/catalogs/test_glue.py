@@ -182,6 +182,20 @@ def test_only_registered_partitions_are_rows(glue: Glue, tmp_path: Path) -> None
     ]
 
 
+@pytest.mark.parametrize(
+    "partitions", [{"day": ["2024-01-02"]}, "day >= date '2024-01-02' and n < 10"], ids=["patterns", "condition"]
+)
+def test_partitions_are_chosen_by_their_values(glue: Glue, tmp_path: Path, partitions: object) -> None:
+    """As the catalog has them, wherever they lie."""
+    own = tmp_path / "t"
+    registered = [
+        (("2024-01-01", "9"), _write(own / "first", 1)),
+        (("2024-01-02", "9"), _write(own / "second", 2)),
+    ]
+    snapshot = glue.snapshot(files("t", str(own), partition_columns=_DAY, partitions=registered), partitions=partitions)
+    assert [row[0] for row in read_rows(snapshot)] == [2]
+
+
 def test_partitions_that_come_and_go_are_seen(glue: Glue, tmp_path: Path) -> None:
     """Without opening the table anew."""
     own, day = tmp_path / "t", (("day", "string"),)
