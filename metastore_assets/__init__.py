@@ -25,12 +25,13 @@ if TYPE_CHECKING:
         build_metastore_definitions,
     )
     from metastore_assets.assets.translator import MetastoreAsset, MetastoreTranslator
-    from metastore_assets.config import MetastoreConfig, TableConfig, load_config
+    from metastore_assets.config import DatabaseConfig, MetastoreConfig, TableConfig, load_config
     from metastore_assets.lookup import Metastore, open_table
     from metastore_assets.profiling import profile
     from metastore_assets.statistics.user_defined.kinds import FrequencyStatistic, MergeableStatistic
 
 __all__ = [
+    "DatabaseConfig",
     "FrequencyStatistic",
     "MergeableStatistic",
     "Metastore",
@@ -51,6 +52,7 @@ __all__ = [
 ]
 
 _ROOMS = {
+    "DatabaseConfig": "config",
     "FrequencyStatistic": "statistics.user_defined.kinds",
     "MergeableStatistic": "statistics.user_defined.kinds",
     "Metastore": "lookup",

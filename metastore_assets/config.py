@@ -20,7 +20,7 @@ from pydantic import (
 from metastore_assets.config_errors import explain
 from metastore_assets.config_file import CONFIG_VARIABLE as CONFIG_VARIABLE
 from metastore_assets.config_file import config_path as config_path
-from metastore_assets.config_file import read_mapping
+from metastore_assets.config_file import databases_apart, read_mapping
 from metastore_assets.config_policy import FREQUENCY_LIMIT as FREQUENCY_LIMIT
 from metastore_assets.config_policy import LEAST_KEY as LEAST_KEY
 from metastore_assets.config_policy import NEAR_UNIQUE_FROM as NEAR_UNIQUE_FROM
@@ -73,9 +73,14 @@ class MetastoreConfig(ConfigModel):
     """What hidden values are hashed with, unless `$METASTORE_HIDDEN_KEY` is set; else a key is kept in `root`."""
     tables: list[TableConfig] = Field(default_factory=list)
     databases: list[DatabaseConfig] = Field(default_factory=list)
-    """Whole databases, which in a file stand under `tables`. Which tables they have, their catalogs say."""
+    """Whole databases, which may also stand under `tables`. Which tables they have, their catalogs say."""
     _folder: Path | None = PrivateAttr(None)
     _is_resolved: bool = PrivateAttr(False)
+
+    @model_validator(mode="before")
+    @classmethod
+    def _databases_apart(cls, value: Any) -> Any:
+        return databases_apart(dict(value)) if isinstance(value, Mapping) else value
 
     @field_validator("allow", mode="before")
     @classmethod

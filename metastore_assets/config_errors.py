@@ -7,6 +7,7 @@ from typing import Any, get_args
 
 from pydantic import BaseModel, ValidationError
 
+from metastore_assets.config_table import DescribedConfig
 from metastore_assets.messages import close_names, listed
 
 Place = tuple[int | str, ...]
@@ -117,8 +118,9 @@ def _model_at(place: Place, model: type[BaseModel]) -> type[BaseModel]:
 
 
 def _keys(model: type[BaseModel]) -> list[str]:
-    """The keys of a model as they are written, those that are its own before those of many."""
-    fields = sorted(model.model_fields.items(), key=lambda named: named[0] not in model.__annotations__)
+    """The keys of a model as they are written: what says which table or database it is comes first."""
+    common = DescribedConfig.model_fields if issubclass(model, DescribedConfig) else {}
+    fields = sorted(model.model_fields.items(), key=lambda named: named[0] in common)
     return [field.alias or name for name, field in fields]
 
 

@@ -47,11 +47,21 @@ def read_mapping(path: Path) -> dict[Any, Any]:
     tables = raw.get("tables")
     if isinstance(tables, list):
         entries = [_present(entry) if isinstance(entry, dict) else entry for entry in tables]
-        databases = [entry for entry in entries if isinstance(entry, dict) and "database" in entry]
-        raw["tables"] = [entry for entry in entries if entry not in databases]
-        if databases:
-            raw["databases"] = [*(raw.get("databases") or []), *databases]
-    return _present(raw)
+        raw["tables"] = entries
+    return databases_apart(_present(raw))
+
+
+def databases_apart(raw: dict[Any, Any]) -> dict[Any, Any]:
+    """The same with entries of `tables` that have the key `database` under `databases`."""
+    tables = raw.get("tables")
+    if not isinstance(tables, list | tuple):
+        return raw
+    is_database = [isinstance(one, dict) and "database" in one for one in tables]
+    databases = [one for one, whole in zip(tables, is_database, strict=True) if whole]
+    if not databases:
+        return raw
+    own = [one for one, whole in zip(tables, is_database, strict=True) if not whole]
+    return {**raw, "tables": own, "databases": [*(raw.get("databases") or ()), *databases]}
 
 
 def name_of(identifier: str) -> str:

@@ -16,12 +16,12 @@ from dagster import (
 from pydantic import Field
 
 from metastore_assets.assets.names import TABLE_TAG, TableNames
+from metastore_assets.assets.newest import Known
 from metastore_assets.assets.run import refresh_and_report
 from metastore_assets.assets.specs import check_specs, profile_specs, source_spec
 from metastore_assets.assets.translator import MetastoreTranslator, names_of
 from metastore_assets.config import TableConfig
 from metastore_assets.resources.configuration import Configuration
-from metastore_assets.store.manifest import Version
 
 if TYPE_CHECKING:
     from dagster._core.definitions.unresolved_asset_job_definition import UnresolvedAssetJobDefinition
@@ -38,13 +38,13 @@ class RefreshOptions(Config):
 
 
 def table_assets(
-    configuration: Configuration, table: TableConfig, translator: MetastoreTranslator, newest: Version | None
+    configuration: Configuration, table: TableConfig, translator: MetastoreTranslator, known: Known
 ) -> list[AssetSpec | AssetsDefinition]:
     """The one op that makes all profiles of a table, and the table itself where no asset of the project writes it.
 
     One op, because a refresh makes one version: partitions and table, all kinds of files. What of it is selected
     decides what is read again and what is a result of the run; everything that changed is reported in any case.
-    What there is depends on the newest version, if there is one.
+    What there is depends on what is known of the table.
 
     The op is in a pool of the table's own, because runs that people launch from an asset's page have no tag that a
     limit could go by. Two runs of one table end well, but the second is of no use while the first works.
@@ -53,7 +53,7 @@ def table_assets(
 
     @multi_asset(
         name=names.op,
-        specs=profile_specs(table, names, translator, newest),
+        specs=profile_specs(table, names, translator, known),
         check_specs=check_specs(table, names),
         can_subset=True,
         # A range is one run, so one Spark application and one version.
@@ -64,7 +64,7 @@ def table_assets(
     def profile(context: AssetExecutionContext, config: RefreshOptions) -> Iterator[Any]:
         yield from refresh_and_report(context, configuration, names, partitions=config.partitions, full=config.full)
 
-    return [profile] if names.has_writer else [source_spec(table, translator, newest), profile]
+    return [profile] if names.has_writer else [source_spec(table, translator, known), profile]
 
 
 def refresh_job(table: TableConfig, names: TableNames) -> "UnresolvedAssetJobDefinition":

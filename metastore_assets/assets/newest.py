@@ -1,10 +1,15 @@
-"""What is known of the tables when a code location is loaded: their newest versions, where the root answers soon."""
+"""What is known of the tables when a code location is loaded: their newest versions, where the root answers soon, or
+else what the tables themselves say."""
 
 import threading
 import time
 from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
 
+from metastore_assets.assets.changes import is_partitioned
+from metastore_assets.config import TableConfig
 from metastore_assets.errors import MetastoreError
+from metastore_assets.formats import open_table_format
 from metastore_assets.resources.configuration import Configuration, versions_of
 from metastore_assets.store.manifest import Version
 
@@ -13,12 +18,31 @@ _PATIENCE = 5.0
 _READERS = 8
 
 
-def newest_versions(
+@dataclass(frozen=True)
+class Known:
+    """What is known of one table; nothing, as it is made."""
+
+    version: Version | None = None
+    """The newest."""
+    partitioned: bool | None = None
+    """Whether it has partition columns: by that version, else as it is now."""
+
+    @property
+    def format(self) -> str | None:
+        """As the version has it."""
+        return self.version.format if self.version else None
+
+
+def what_is_known(
     configuration: Configuration, tables: Sequence[str], patience: float = _PATIENCE
-) -> Mapping[str, Version]:
-    """By table, the newest version. Tables without one are left out, and those whose version cannot be read in time:
-    a code location has to load whatever its root and the environment say; runs and sensors tell what is wrong."""
-    found: dict[str, Version] = {}
+) -> Mapping[str, Known]:
+    """By table, what is known of it. What cannot be read in time is left out: a code location has to load whatever its
+    root, the tables and the environment say; runs and sensors tell what is wrong.
+
+    A table without a version is asked whether it has partitions, because what hangs below what is part of what Dagster
+    remembers of a result: were it guessed, and mended after the first version, that would look outdated.
+    """
+    found: dict[str, Known] = {}
     names = iter(tables)
     try:
         metastore = configuration.now()
@@ -38,10 +62,12 @@ def newest_versions(
         for name in taken():
             try:
                 version = versions_of(metastore, name).latest()
-            except MetastoreError:
+                if version is None:
+                    found[name] = Known(None, _has_partitions(metastore.table(name)))
+                else:
+                    found[name] = Known(version, is_partitioned(version))
+            except Exception:  # noqa: BLE001 (whatever it is, a run will say it)
                 continue
-            if version is not None:
-                found[name] = version
 
     # Not an executor: its threads would be waited for when the process ends.
     readers = [threading.Thread(target=read, daemon=True) for _ in range(min(_READERS, len(tables)))]
@@ -51,3 +77,7 @@ def newest_versions(
     for reader in readers:
         reader.join(max(0.0, end - time.monotonic()))
     return dict(found)
+
+
+def _has_partitions(table: TableConfig) -> bool:
+    return bool(open_table_format(table).partition_columns())

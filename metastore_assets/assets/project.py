@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING
 from dagster import AssetsDefinition, AssetSpec, DefaultSensorStatus, Definitions, SensorDefinition
 
 from metastore_assets.assets.factory import refresh_job, table_assets
-from metastore_assets.assets.newest import newest_versions
+from metastore_assets.assets.newest import Known, what_is_known
 from metastore_assets.assets.translator import MetastoreTranslator, names_of
 from metastore_assets.resources.configuration import ConfigLike, Configuration
 from metastore_assets.resources.spark import SparkLike
@@ -34,15 +34,18 @@ def build_metastore_assets(
     dagster-pyspark's resources, gives the session, instead of one with the settings under `spark`. The assets bring
     both with them: they need no entry among the resources of the definitions.
 
-    What the newest versions tell, whether a table has partitions and its format, is looked up for some seconds at most.
+    What the newest versions tell, whether a table has partitions and its format, is looked up for some seconds at most;
+    of a table that has none yet, the table itself is asked for partitions.
     Raises ConfigError.
     """
     configuration = Configuration.of(config, s3, spark).looked_up()
     metastore = configuration.shown()
     chosen = metastore.tables if tables is None else [metastore.table(name) for name in tables]
-    newest = newest_versions(configuration, [table.name for table in chosen])
+    known = what_is_known(configuration, [table.name for table in chosen])
     own = translator or MetastoreTranslator()
-    return [asset for table in chosen for asset in table_assets(configuration, table, own, newest.get(table.name))]
+    return [
+        asset for table in chosen for asset in table_assets(configuration, table, own, known.get(table.name, Known()))
+    ]
 
 
 def build_commit_sensor(

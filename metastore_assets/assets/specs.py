@@ -2,37 +2,36 @@
 
 from dagster import AllPartitionMapping, AssetCheckSpec, AssetDep, AssetSpec
 
-from metastore_assets.assets.changes import is_partitioned
 from metastore_assets.assets.checks import specs_of_checks
 from metastore_assets.assets.names import AssetKind, TableNames, kinds_of
+from metastore_assets.assets.newest import Known
 from metastore_assets.assets.translator import MetastoreAsset, MetastoreTranslator
 from metastore_assets.config import TableConfig
-from metastore_assets.store.manifest import Version
 
 
-def source_spec(table: TableConfig, translator: MetastoreTranslator, newest: Version | None) -> AssetSpec:
-    """The table itself: observed once per snapshot, never written. `newest` is the newest version, if there is one."""
-    return _spec(table, translator, "source", newest)
+def source_spec(table: TableConfig, translator: MetastoreTranslator, known: Known) -> AssetSpec:
+    """The table itself: observed once per snapshot, never written."""
+    return _spec(table, translator, "source", known)
 
 
 def profile_specs(
-    table: TableConfig, names: TableNames, translator: MetastoreTranslator, newest: Version | None
+    table: TableConfig, names: TableNames, translator: MetastoreTranslator, known: Known
 ) -> list[AssetSpec]:
     """The assets that a refresh makes: one of the partitions, and below it one of each kind of files of the table.
 
-    A table without partitions has none for them. Before the first version nobody knows; a table that turns out to have
-    none loses it when the code location is loaded again.
+    A table without partitions has none for them. Where it is not known, a table that turns out to have none loses it
+    when the code location is loaded again.
     """
     mapping = translator.get_partition_mapping(table)
     if mapping is None and names.has_writer and names.mapping is None:
         # The keys have nothing to do with those of the asset that writes the table, if it has partitions.
         mapping = AllPartitionMapping()
     source = AssetDep(names.source, partition_mapping=mapping)
-    whole = [_spec(table, translator, kind, newest) for kind in kinds_of(table)]
-    if newest is not None and not is_partitioned(newest):
+    whole = [_spec(table, translator, kind, known) for kind in kinds_of(table)]
+    if known.partitioned is False:
         alone = AssetDep(names.source, partition_mapping=AllPartitionMapping() if names.has_writer else None)
         return [spec.replace_attributes(deps=[alone, *spec.deps]) for spec in whole]
-    partitions = _spec(table, translator, "partitions", newest)
+    partitions = _spec(table, translator, "partitions", known)
     return [
         partitions.replace_attributes(deps=[source, *partitions.deps], partitions_def=names.partitions_def),
         *(spec.replace_attributes(deps=[names.partitions, *spec.deps]) for spec in whole),
@@ -44,5 +43,5 @@ def check_specs(table: TableConfig, names: TableNames) -> list[AssetCheckSpec]:
     return specs_of_checks(table, names.whole["statistics"])
 
 
-def _spec(table: TableConfig, translator: MetastoreTranslator, kind: AssetKind, newest: Version | None) -> AssetSpec:
-    return translator.get_asset_spec(MetastoreAsset(table, kind, newest.format if newest else table.format))
+def _spec(table: TableConfig, translator: MetastoreTranslator, kind: AssetKind, known: Known) -> AssetSpec:
+    return translator.get_asset_spec(MetastoreAsset(table, kind, known.format or table.told_format))

@@ -48,11 +48,11 @@ def with_databases(config: MetastoreConfig) -> tuple[MetastoreConfig, bool]:
 
 def table_of(config: MetastoreConfig, name: str) -> TableConfig:
     """The table of that name, of the configuration or of one of its databases. Raises ConfigError."""
-    if config.databases and all(table.name != name for table in config.tables):
-        from metastore_assets.databases import look, with_members
+    if not config.databases:
+        return config.table(name)
+    from metastore_assets.databases import find_table
 
-        return with_members(config, look(config))[0].table(name)
-    return config.table(name)
+    return find_table(config, name)
 
 
 def kept_name(config: MetastoreConfig, name: str) -> str:

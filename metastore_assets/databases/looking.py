@@ -57,7 +57,7 @@ def look(config: MetastoreConfig, patience: float | None = None) -> tuple[Member
         thread.join(None if end is None else max(0.0, end - time.monotonic()))
     members = []
     for place, database in enumerate(config.databases):
-        within = "" if patience is None else f" within {patience:.0f} seconds"
+        within = "" if patience is None else f" within {patience:g} seconds"
         one = found.get(place) or _remembered(config, database, f"{_where(database)} did not answer{within}")
         if isinstance(one, ConfigError):
             raise one

@@ -1,4 +1,4 @@
-"""A configuration with the tables of its databases among its own. Pure."""
+"""A configuration with the tables of its databases among its own, by what they are called."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 from metastore_assets.config import MetastoreConfig, TableConfig
-from metastore_assets.databases.looking import Members
+from metastore_assets.databases.looking import Members, look
 from metastore_assets.errors import ConfigError
 
 
@@ -58,6 +58,14 @@ def with_members(config: MetastoreConfig, members: Sequence[Members]) -> tuple[M
                 found.setdefault(_place(table), table.listed_as(member.tables.get(name), member.gone.get(name)))
     tables, clashes = _distinct(config, list(found.values()))
     return config.model_copy(update={"tables": [*config.tables, *tables]}), [*left_out, *clashes]
+
+
+def find_table(config: MetastoreConfig, name: str) -> TableConfig:
+    """The table of that name, which a resolved configuration names itself or one of its databases has: these are asked
+    only when it does not. Raises ConfigError."""
+    if not config.databases or any(table.name == name for table in config.tables):
+        return config.table(name)
+    return with_members(config, look(config))[0].table(name)
 
 
 def _by_key(members: Sequence[Members]) -> dict[str, Members]:

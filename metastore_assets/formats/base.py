@@ -147,6 +147,9 @@ class TableFormat(Protocol):
         Raises TableNotFoundError, SnapshotNotFoundError (of `at`), or TableFormatError.
         """
 
+    def partition_columns(self) -> tuple[str, ...]:
+        """Those that `snapshot()` would have now, without reading a data file. Raises what that does."""
+
     def bounds(self, snapshot: Snapshot, column: str) -> pa.Table:
         """What the format's own metadata say of one leaf column: BOUNDS_SCHEMA, one row per fragment in its order.
 

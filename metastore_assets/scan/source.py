@@ -18,6 +18,7 @@ from pyspark.sql.pandas.types import from_arrow_schema, to_arrow_schema
 from pyspark.sql.types import StructType
 
 from metastore_assets.config import MetastoreConfig, TableConfig, load_config
+from metastore_assets.databases import find_table
 from metastore_assets.errors import ConfigError, UnsupportedTypeError
 from metastore_assets.lookup import TableLookup, open_table
 from metastore_assets.scan.choosing import Choice, choose_from, plan_table
@@ -105,7 +106,7 @@ class _Table:
         """Where the table is."""
         configured = self._configured
         if configured is not None:
-            return configured.table(self._options["table"])
+            return find_table(configured, self._options["table"])
         return self._lookup.table_config(self._options.get("uri"), _with_prefix(self._options, _OF_TABLE))
 
     def chosen(self, where: str) -> Choice:

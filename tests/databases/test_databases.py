@@ -7,7 +7,7 @@ from collections.abc import Callable
 from pathlib import Path
 
 import pytest
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from metastore_assets.config import DatabaseConfig, MetastoreConfig, load_config
@@ -87,6 +87,7 @@ def test_what_has_no_name_here_is_left_out() -> None:
 
 
 @given(st.lists(st.tuples(st.sampled_from(("a", "b", "a_b")), st.text("ab_-1", min_size=1, max_size=4)), max_size=12))
+@settings(max_examples=max(20, settings().max_examples // 5))
 def test_no_two_tables_have_one_name(places: list[tuple[str, str]]) -> None:
     """Whatever databases have: names differ though case and punctuation do not count, and each is of one table."""
     config = _config(*({"catalog": "prod", "database": name} for name in ("a", "b", "a_b")))
@@ -214,13 +215,15 @@ def test_one_that_does_not_answer_is_not_waited_for(lake: Lake, monkeypatch: pyt
         return real(catalog, database)
 
     monkeypatch.setattr(asked, listing)
-    sales, slow = look(config, patience=1)
+    sales, slow = look(config, patience=0.3)
     never.set()
     assert list(sales.tables) == ["orders"]
-    assert slow.failure == "catalog 'lake' did not answer within 1 seconds"
+    assert slow.failure == "catalog 'lake' did not answer within 0.3 seconds"
 
 
 def test_a_database_is_given_as_objects_too() -> None:
     database = DatabaseConfig(catalog="prod", database="sales", only="fact_*")  # type: ignore[arg-type]
     config = MetastoreConfig.model_validate({"root": "r", "catalogs": {"prod": _SQL}, "databases": [database]})
     assert config.resolved().databases[0].key == "prod.sales"
+    mixed = _config(tables=({"catalog": "prod", "database": "sales"}, {"name": "own", "uri": "x"}))
+    assert ([one.key for one in mixed.databases], [one.name for one in mixed.tables]) == (["prod.sales"], ["own"])

@@ -127,6 +127,10 @@ def test_what_a_commit_does_not_touch_keeps_its_id(table: Table) -> None:
     assert sum(f.partition_key == f"day={DAYS[0]}" for f in compacted) == 1
 
 
+def test_partition_columns_are_those_of_the_snapshot(table: Table) -> None:
+    assert table.format().partition_columns() == table.snapshot().partition_columns == ("day",)
+
+
 def test_a_delete_gives_a_new_id(table: Table) -> None:
     """Rows of a file change: so must the id of its fragment."""
     old = {fragment.id for fragment, _ in table.fragments_of({0})}

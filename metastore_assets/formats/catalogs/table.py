@@ -39,6 +39,10 @@ class CatalogTable:
         with self._located() as located:
             return located.snapshot()
 
+    def partition_columns(self) -> tuple[str, ...]:
+        with self._located() as located:
+            return located.partition_columns()
+
     def bounds(self, snapshot: Snapshot, column: str) -> pa.Table:
         with self._located() as located:
             return located.bounds(snapshot, column)

@@ -85,6 +85,10 @@ class DeltaFormat:
             fragments=tuple(sorted(fragments, key=lambda fragment: (fragment.partition_key, fragment.id))),
         )
 
+    def partition_columns(self) -> tuple[str, ...]:
+        """By the metadata of a snapshot."""
+        return self.snapshot().partition_columns
+
     def bounds(self, snapshot: Snapshot, column: str) -> pa.Table:
         """What the log's statistics say of a leaf column: for lists, maps, binary and variants nothing.
 

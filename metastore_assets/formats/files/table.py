@@ -123,6 +123,10 @@ class FilesFormat:
             bytes_read=self._bytes_read,
         )
 
+    def partition_columns(self) -> tuple[str, ...]:
+        """By one listing."""
+        return partition_columns(self._folders, self._files(self._list(), anew=False))
+
     def bounds(self, snapshot: Snapshot, column: str) -> pa.Table:
         """What the folders' names and the footers of Parquet and ORC files say. Reads one footer per fragment."""
         return bounds_table(snapshot, column, file_bounds(snapshot, column))

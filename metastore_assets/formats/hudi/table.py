@@ -68,6 +68,10 @@ class HudiFormat:
         with _explained(self._location):
             return self._snapshot()
 
+    def partition_columns(self) -> tuple[str, ...]:
+        """By the metadata of a snapshot."""
+        return self.snapshot().partition_columns
+
     def bounds(self, snapshot: Snapshot, column: str) -> pa.Table:
         """Nothing: what the metadata table knows of columns is in HFile, which has no reader here."""
         return bounds_table(snapshot, column, [FragmentBounds()] * len(snapshot.fragments))

@@ -63,6 +63,10 @@ class IcebergFormat:
                 fragments=tuple(sorted(fragments, key=lambda fragment: (fragment.partition_key, fragment.id))),
             )
 
+    def partition_columns(self) -> tuple[str, ...]:
+        """By the metadata of a snapshot."""
+        return self.snapshot().partition_columns
+
     def bounds(self, snapshot: Snapshot, column: str) -> pa.Table:
         """What manifests say of a leaf column. They are read again: planning does not keep it, for it is most of them.
 

@@ -2,14 +2,18 @@
 
 from __future__ import annotations
 
+import io
+import uuid
 from pathlib import Path
+from urllib.parse import quote, unquote
 
+import boto3
 import deltalake
 import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 
-from metastore_assets.config import TableConfig
+from metastore_assets.config import CatalogConfig, TableConfig
 from metastore_assets.errors import MetastoreError, TableFormatError, TableNotFoundError
 from metastore_assets.formats import open_table_format
 from tests.formats.catalogs.conftest import SECRET, Glue
@@ -42,20 +46,26 @@ def _declared(name: str, folder: Path) -> Declaration:
     return files("t", str(folder), own.partition("_")[0])
 
 
-@pytest.mark.parametrize(
-    "name",
-    [
-        "delta/io_basic-dv-no-checkpoint",
-        "delta/rs_delta-0.8.0-special-partition",
-        "hudi/mor_v6_simplekeygen_nonhivestyle_parquet",
-        "hudi/cow_v8_nonpartitioned",
-        "iceberg/impala_v2_delete_positional",
-        "iceberg/duck_equality_deletes",
-        "listing/parquet_sort_columns",
-        "listing/orc_over1k_bloom",
-        "listing/avro_alltypes_plain",
-    ],
+_FEW = (
+    "delta/rs_delta-0.8.0-special-partition",
+    "hudi/mor_v6_simplekeygen_nonhivestyle_parquet",
+    "iceberg/impala_v2_delete_positional",
+    "listing/orc_over1k_bloom",
 )
+_MORE = (
+    "delta/io_basic-dv-no-checkpoint",
+    "delta/kernel_dv-partitioned-with-checkpoint",
+    "hudi/cow_v8_nonpartitioned",
+    "hudi/cow_v6_complexkeygen_hivestyle",
+    "iceberg/duck_equality_deletes",
+    "iceberg/impala_v3_deletion_vectors",
+    "listing/parquet_sort_columns",
+    "listing/parquet_list_columns",
+    "listing/avro_alltypes_plain",
+)
+
+
+@pytest.mark.parametrize("name", [*_FEW, *(pytest.param(name, marks=pytest.mark.long) for name in _MORE)])
 def test_real_tables_are_the_same_by_name(name: str, glue: Glue) -> None:
     """Schema, fragments and rows are those by location."""
     folder = _real(name)
@@ -70,6 +80,71 @@ def test_real_tables_are_the_same_by_name(name: str, glue: Glue) -> None:
         assert by_name.reference == by_path.reference
         assert [one.id for one in by_name.fragments] == [one.id for one in by_path.fragments]
     assert repr(read_columns(by_name)) == repr(read_columns(by_path))
+
+
+@pytest.mark.parametrize(
+    "name",
+    ["hive_special_partition", "hive_null_and_typed_partitions", "hive_partition_primitives", "hive_year_month_day"],
+)
+def test_registered_partitions_of_real_tables(name: str, glue: Glue) -> None:
+    """As text they are those that the folders' names say, however these are encoded."""
+    folder = _real(f"listing/{name}")
+    by_path = open_table_format(TableConfig(name="t", uri=str(folder))).snapshot()
+    leaves = sorted({file.parent for file in folder.rglob("*") if file.is_file() and file.name[0] not in "._"})
+    names = [part.partition("=")[0] for part in leaves[0].relative_to(folder).parts]
+    partitions = [
+        ([unquote(part.partition("=")[2]) for part in leaf.relative_to(folder).parts], f"file:{leaf}")
+        for leaf in leaves
+    ]
+    columns = [(name, "string") for name in names]
+    by_name = glue.snapshot(files("t", f"file:{folder}", partition_columns=columns, partitions=partitions))
+    assert by_name.partition_columns == by_path.partition_columns
+    assert by_name.schema.equals(by_path.schema)
+    keys = [[fragment.partition_key for fragment in snapshot.fragments] for snapshot in (by_name, by_path)]
+    assert keys[0] == keys[1]
+    rows = [sorted(map(repr, read_rows(snapshot))) for snapshot in (by_name, by_path)]
+    assert rows[0] == rows[1]
+
+
+def test_a_table_in_a_bucket(glue: Glue, s3_options: dict[str, str]) -> None:
+    """By Hadoop's name of the scheme, opened by what the catalog's properties say; the table's own settings win."""
+    prefix = f"lake/{uuid.uuid4().hex}"
+    client = boto3.client(
+        "s3",
+        endpoint_url=s3_options["aws_endpoint"],
+        region_name="us-east-1",
+        aws_access_key_id="key",
+        aws_secret_access_key=SECRET,
+    )
+    partitions = []
+    for day in ("2024-01-01", "a b/c"):
+        sink = io.BytesIO()
+        pq.write_table(pa.table({"id": [len(partitions)]}), sink)
+        key = f"{prefix}/day={quote(day, safe='')}"
+        client.put_object(Bucket="metastore", Key=f"{key}/x.parquet", Body=sink.getvalue())
+        partitions.append(((day,), f"s3://metastore/{key}"))
+    table = files("t", f"s3a://metastore/{prefix}/", partition_columns=[("day", "string")], partitions=partitions)
+    glue.register(table)
+    more = {"s3.endpoint": glue.endpoint, "client.access-key-id": "key", "client.secret-access-key": SECRET}
+    catalog = CatalogConfig.model_validate({**glue.properties, **more, "s3.region": "us-east-1", "name": "prod"})
+    config = glue.table("t").model_copy(update={"catalog": catalog})
+    assert sorted(read_rows(open_table_format(config).snapshot())) == [(0, "2024-01-01"), (1, "a b/c")]
+    elsewhere = config.model_copy(update={"storage_options": {"aws_endpoint": "http://127.0.0.1:1"}})
+    with pytest.raises(TableFormatError, match=r"catalog://prod/.*\.t: .*cannot be listed"):
+        open_table_format(elsewhere).snapshot()
+
+
+@pytest.mark.parametrize("kind", ["delta", "files"])
+def test_a_store_without_a_reader(glue: Glue, kind: str) -> None:
+    table = delta("t", "hdfs://node:8020/x") if kind == "delta" else files("t", "hdfs://node:8020/x")
+    with pytest.raises(MetastoreError, match=r"catalog://prod/.*\.t: .*hdfs://node:8020/x"):
+        glue.snapshot(table)
+
+
+def test_a_table_without_a_database(glue: Glue) -> None:
+    table = glue.table("t").model_copy(update={"identifier": "orders"})
+    with pytest.raises(MetastoreError, match="table = 'orders': database and name with a dot between"):
+        open_table_format(table).current()
 
 
 def _write(folder: Path, *numbers: int) -> str:
@@ -105,6 +180,20 @@ def test_only_registered_partitions_are_rows(glue: Glue, tmp_path: Path) -> None
         (2, "2024-01-02", 7),
         (3, "2024-01-03", None),
     ]
+
+
+@pytest.mark.parametrize(
+    "partitions", [{"day": ["2024-01-02"]}, "day >= date '2024-01-02' and n < 10"], ids=["patterns", "condition"]
+)
+def test_partitions_are_chosen_by_their_values(glue: Glue, tmp_path: Path, partitions: object) -> None:
+    """As the catalog has them, wherever they lie."""
+    own = tmp_path / "t"
+    registered = [
+        (("2024-01-01", "9"), _write(own / "first", 1)),
+        (("2024-01-02", "9"), _write(own / "second", 2)),
+    ]
+    snapshot = glue.snapshot(files("t", str(own), partition_columns=_DAY, partitions=registered), partitions=partitions)
+    assert [row[0] for row in read_rows(snapshot)] == [2]
 
 
 def test_partitions_that_come_and_go_are_seen(glue: Glue, tmp_path: Path) -> None:
