@@ -23,6 +23,7 @@ from benchmarks import (
     scale,
     sizes,
     tree,
+    warm,
 )
 from benchmarks.report import Row, show
 
@@ -45,6 +46,7 @@ BENCHMARKS = {
     "scale": scale.run,
     "sizes": sizes.run,
     "tree": tree.run,
+    "warm": warm.run,
 }
 
 

@@ -68,6 +68,8 @@ class KeptPolicy(ConfigModel):
     by_partition: Literal["on", "off"] = "off"
     """`on`: it is kept which partitions hold which values, and how often; so `auto` means `all`."""
     quantiles: Literal["sketch", "off"] = "sketch"
+    membership: Literal["on", "off"] = "off"
+    """`on`: of each fragment it is kept which values it may hold, so that `=` and `in` leave out the others."""
     values: Literal["shown", "hidden"] = "shown"
     """`hidden`: nothing is kept that tells of a value, only counts, lengths, and sketches of hashes under a key."""
 
@@ -106,6 +108,11 @@ class KeptPolicy(ConfigModel):
     def needs_lists(self) -> str | None:
         """The first of the keys that are `on` and take a list of all values."""
         return next((key for key in ("ranks", "by_partition") if getattr(self, key) == "on"), None)
+
+    @property
+    def has_filter(self) -> bool:
+        """Whether it is kept which values a fragment may hold, which would tell of hidden ones as well."""
+        return self.membership == "on" and self.values == "shown"
 
     @property
     def is_whole(self) -> bool:

@@ -7,7 +7,7 @@ from dataclasses import asdict
 import click
 
 from metastore_assets.cli.failures import Invocation
-from metastore_assets.cli.opening import configured
+from metastore_assets.cli.opening import configured, table_of
 from metastore_assets.cli.options import answering, name_argument
 from metastore_assets.cli.outputs import make_output
 
@@ -28,7 +28,7 @@ def compact(invocation: Invocation, name: str, as_json: bool) -> None:
     from metastore_assets.store.versions import VersionStore
 
     config = configured(invocation)
-    table = config.table(name)
+    table = table_of(config, name)
     versions = VersionStore(ObjectStore(config.root, config.storage_options), table.name)
     answer = {"table": name, **asdict(compact_table(versions, table))}
     for kind in ("frequencies", "ranks"):

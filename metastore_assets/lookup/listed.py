@@ -13,11 +13,11 @@ import pyarrow as pa
 from metastore_assets.lookup.answers import Answers, AsOf, Count, Quantile, Statistics, TopValues
 from metastore_assets.lookup.missing import files_there
 from metastore_assets.lookup.ordered import Method
-from metastore_assets.lookup.profile_files import ProfileReader
+from metastore_assets.lookup.profile_files import Profile
 from metastore_assets.lookup.values import ColumnValues, Number, fraction_of
 from metastore_assets.statistics.frequencies import Frequencies
 from metastore_assets.statistics.spread import Spread, spread
-from metastore_assets.store.manifest import Version
+from metastore_assets.store.manifest import PartitionEntry, Version
 from metastore_assets.store.objects import ObjectStore
 
 if TYPE_CHECKING:
@@ -41,7 +41,7 @@ class ListedAnswers:
 
         def statistics(self, columns: list[str] | None = None, partition: str | None = None) -> Statistics: ...
 
-        def _profile(self, partition: str | None) -> ProfileReader: ...
+        def _profile(self, partition: str | None) -> Profile: ...
 
         def _named(self, column: str) -> str: ...
 
@@ -130,7 +130,7 @@ class ListedAnswers:
                 return Answers(kept, "exact", self.as_of)
             left = own.frequency(wanted).count
             found = []
-            for entry in self._version.partitions:
+            for entry in self._places():
                 if not left:
                     break
                 if count := self._values(column, entry.key).frequency(wanted).count:
@@ -219,19 +219,28 @@ class ListedAnswers:
                 return
             yield piece
 
+    def _places(self) -> Sequence[PartitionEntry]:
+        """The partitions that values may be in."""
+        return self._version.partitions
+
+    def _lists_of(self, partition: str | None) -> tuple[bool, bool]:
+        """Whether a profile has lists of its own, and whether the table's lists are of it."""
+        # The only partition of a table has no lists but the table's.
+        return partition is not None, partition is None or len(self._version.partitions) == 1
+
     def _values(self, column: str, partition: str | None) -> ColumnValues:
         if (column, partition) not in self._columns:
             row = self.statistics([column], partition)[0]
             decision = self._version.decisions.get(row.field_id)
+            has_own_lists, is_whole = self._lists_of(partition)
             self._columns[column, partition] = ColumnValues(
                 row,
                 self._named(column),
                 self._profile(partition),
                 lambda: self._lists,
                 None if decision is None else decision.reason,
-                has_own_lists=partition is not None,
-                # The only partition of a table has no lists but the table's.
-                is_whole=partition is None or len(self._version.partitions) == 1,
+                has_own_lists=has_own_lists,
+                is_whole=is_whole,
                 as_of=self.as_of,
             )
             if len(self._columns) > _OPEN_COLUMNS:

@@ -140,6 +140,18 @@ def are_summed_here(engine: Engine, sums: Sequence[FrequencySum]) -> bool:
     return not is_cut and engine.sums_here(lists, sum(total.rows for total in sums))
 
 
+def summed_lists(
+    store: ObjectStore, layout: Layout, positions: Sequence[int], profiles: Sequence[ProfileFiles]
+) -> dict[int, Frequencies]:
+    """The full sums of the lists that some profiles have of some columns, by position, in this process.
+
+    Raises CorruptionError.
+    """
+    one = FrequencySum(0, tuple(positions), tuple((files, 1) for files in profiles), 0)
+    (found,) = _summed_here(store, layout, [one], lambda total, lists: dict(lists))
+    return found
+
+
 def _summed_here(store: ObjectStore, layout: Layout, sums: Sequence[FrequencySum], write: WriteSums[R]) -> list[R]:
     """All lists of a column at once: of short ones, partial sums would be the most of the work."""
     outcomes = []
