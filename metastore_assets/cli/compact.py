@@ -17,11 +17,11 @@ from metastore_assets.cli.outputs import make_output
 @answering
 @click.pass_obj
 def compact(invocation: Invocation, name: str, as_json: bool) -> None:
-    """Merge the files of a table's lists of values, and write them for other tools.
+    """Write a table's values as plain files for other tools.
 
-    Publishes a version of the same content, with all listed values by decreasing frequency in one plain file, and
-    those of columns with `ranks: on` in another, with their ranks. The next commit that changes a list leaves them
-    behind. Refreshes merge files as well, but no more than pays: the Metastore itself does not need this command.
+    Publishes a version of the same content whose lists are merged, with all listed values by decreasing frequency in
+    one file, and those of columns with `ranks: on` in another, with their ranks. The next commit that changes a list
+    leaves them behind. Refreshes merge lists as well, but no more than pays: the Metastore does not need this command.
     """
     from metastore_assets.pipeline.compact import compact as compact_table
     from metastore_assets.store.objects import ObjectStore

@@ -85,7 +85,7 @@ def _plain(store: ObjectStore, latest: Version, lists: Lists, table: TableConfig
     files = latest.lists if is_same else write_lists(store, lists)
     if files is None:
         return None
-    if not files.frequencies:
+    if columns_of(store, files.frequencies) != {leaf.field_id for leaf in listed}:
         files = replace(files, frequencies=write_frequencies(store, lists, listed))
     if columns_of(store, files.ranks) != {leaf.field_id for leaf in ranked}:
         files = replace(files, ranks=write_ranks(store, lists, ranked) if ranked else "")

@@ -9,6 +9,7 @@ from itertools import chain
 import numpy as np
 import pyarrow as pa
 
+from metastore_assets.errors import ObjectNotFoundError
 from metastore_assets.lists import ListReader, Lists
 from metastore_assets.pipeline.packed import value_encodings
 from metastore_assets.statistics.leaves import LeafColumn
@@ -55,11 +56,14 @@ def write_ranks(store: ObjectStore, lists: Lists, leaves: Sequence[LeafColumn]) 
 
 
 def columns_of(store: ObjectStore, path: str) -> set[str]:
-    """The field ids of the columns that such a file has; none where there is no file."""
+    """The field ids of the columns that such a file has; none where there is no file, or it is gone."""
     if not path:
         return set()
-    with SectionReader(store, path) as reader:
-        return set(reader.sections)
+    try:
+        with SectionReader(store, path) as reader:
+            return set(reader.sections)
+    except ObjectNotFoundError:
+        return set()
 
 
 def _write(

@@ -219,6 +219,22 @@ def test_a_purge_leaves_no_value_in_them(lake: Lake) -> None:
     assert pq.read_table(lake.path(lake.told.ranks_file)).num_rows == 1
 
 
+def test_one_that_is_missing_is_written_again(lake: Lake) -> None:
+    lake.columns = {"a": {"ranks": "on"}}
+    lake.put("one", pa.table({"a": [1, 2]}))
+    lake.refresh()
+    assert lake.compact()
+    for file in (lake.told.frequencies_file, lake.told.ranks_file):
+        path = lake.path(file)
+        held = pq.read_table(path)
+        Path(path).unlink()
+        assert lake.compact()
+        assert not lake.compact()
+        again = lake.told.ranks_file if file and file.endswith("ranks.parquet") else lake.told.frequencies_file
+        assert again != file
+        assert pq.read_table(lake.path(again)).equals(held)
+
+
 def test_expiry_follows_what_versions_name(lake: Lake) -> None:
     from datetime import timedelta
 

@@ -1,0 +1,29 @@
+"""Short lists of several files are derived together: their nulls are counted, and are in the fingerprint, of all."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pyarrow as pa
+
+from tests.pipeline.test_plain_lists import Lake
+
+
+def test_nulls_of_several_files_are_in_the_fingerprint(tmp_path: Path) -> None:
+    """That of rows in several files is that of the same rows in one, which a scan from scratch would tell."""
+    parts = [
+        pa.table({"a": pa.array([1, None, 2, None], pa.int64())}),
+        pa.table({"a": pa.array([2, 3, None], pa.int64())}),
+        pa.table({"a": pa.array([None, 4], pa.int64())}),
+    ]
+    told = []
+    for name, tables in (("several", parts), ("one", [pa.concat_tables(parts)])):
+        lake = Lake(tmp_path / name)
+        for at, table in enumerate(tables):
+            lake.put(f"p=1/{at}", table)
+        lake.put("p=2/other", parts[0])
+        lake.refresh()
+        told.append([lake.told.statistics(["a"], partition)[0] for partition in (None, "p=1")])
+    for several, one in zip(*told, strict=True):
+        assert (several.value_count, several.null_count) == (one.value_count, one.null_count)
+        assert several.fingerprint == one.fingerprint
