@@ -91,7 +91,8 @@ def test_configurations_are_valid(page: Path, tmp_path: Path) -> None:
         if language == "yaml":
             file = tmp_path / "metastore.yaml"
             file.write_text(code, encoding="utf-8")
-            assert len(load_config(file).tables) == len(yaml.safe_load(code)["tables"])
+            config = load_config(file)
+            assert len(config.tables) + len(config.databases) == len(yaml.safe_load(code)["tables"])
 
 
 def test_the_demos_configuration_is_valid() -> None:

@@ -9,7 +9,7 @@ from metastore_assets.cli.parallel import parallel_map
 from metastore_assets.cli.statistics_table import SHAPE_BINS
 from metastore_assets.config import MetastoreConfig, TableConfig
 from metastore_assets.errors import NotKeptError, VersionNotFoundError
-from metastore_assets.lookup import Metastore, TableLookup, TextValue
+from metastore_assets.lookup import Metastore, ScopedLookup, TableLookup, TextValue
 from metastore_assets.lookup.json import show_json
 from metastore_assets.statistics.json import integer_json
 
@@ -36,7 +36,9 @@ def table_answers(config: MetastoreConfig) -> list[Json]:
         return {
             "table": table.name,
             "uri": table.uri,
-            "format": table.format if version is None else version.format,
+            "format": table.told_format if version is None else version.format,
+            "catalog": getattr(table.catalog, "name", None),
+            "gone": table.gone,
             **{key: told.get(key) for key in keys},
         }
 
@@ -57,7 +59,7 @@ def version_answers(metastore: Metastore, name: str, newest: Version) -> list[Js
     return [_version(newest), *(row for row in older if row is not None)]
 
 
-def partition_answers(table: TableLookup) -> list[Json]:
+def partition_answers(table: TableLookup | ScopedLookup) -> list[Json]:
     """The partitions of a version, in its order."""
     return [
         {
@@ -72,7 +74,7 @@ def partition_answers(table: TableLookup) -> list[Json]:
 
 
 def show_answer(
-    table: TableLookup,
+    table: TableLookup | ScopedLookup,
     rows: Sequence[ColumnStatistics],
     current: bool | None,
     partition: str | None = None,
@@ -85,18 +87,24 @@ def show_answer(
     Of a partition, singletons and entropy take the whole lists of values: they are told of columns `chosen` by name.
     Of columns that are not, nothing that only programs see is looked up unless the answer is to be `complete`.
     """
-    count, spreads = table.row_count(partition), {}
+    count, spreads, built = table.row_count(partition), {}, {}
     if partition is None and rows and (complete or chosen):
-        spreads = table.spreads()
+        spreads, built = table.spreads(), table.built()
     elif chosen:
         spreads = {row.column: table.spread(row.column, partition) for row in rows if row.frequencies == "listed"}
     answer = show_json(
-        table.version, rows, current=bool(current), row_count=count, partition=partition, spreads=spreads
+        table.version,
+        rows,
+        current=bool(current),
+        row_count=count,
+        partition=partition,
+        spreads=spreads,
+        built=built,
     )
     return {**answer, "current": current, "format": table.version.format}
 
 
-def rank_answer(table: TableLookup, column: str, text: str, partition: str | None) -> Json:
+def rank_answer(table: TableLookup | ScopedLookup, column: str, text: str, partition: str | None) -> Json:
     """The answer of `rank`. `frequency` is null when it is not known."""
     value = TextValue(text)
     found = table.rank(column, value, partition)
@@ -125,7 +133,7 @@ def profile_answer(uri: str, table: TableLookup, rows: Sequence[ColumnStatistics
 
 
 def shapes(
-    table: TableLookup, rows: Sequence[ColumnStatistics], partition: str | None = None
+    table: TableLookup | ScopedLookup, rows: Sequence[ColumnStatistics], partition: str | None = None
 ) -> Mapping[str, Sequence[int]]:
     """By column, the frequencies of a few bins; columns without a histogram are left out."""
     found: dict[str, list[int]] = {}

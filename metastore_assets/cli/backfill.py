@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from metastore_assets.cli.failures import FAILED, Invocation, note, raise_interrupt, report
-from metastore_assets.cli.opening import configured
+from metastore_assets.cli.opening import configured, table_of
 from metastore_assets.cli.options import answering, name_argument, partitions_option
 from metastore_assets.cli.outputs import make_output
 from metastore_assets.cli.progress import Watcher, watching
@@ -30,6 +30,7 @@ _STDIN = "-"
 @partitions_option("This partition")
 @click.option("--from", "first", metavar="A", help="Partitions from this value on, by the order of values.")
 @click.option("--to", "last", metavar="B", help="Partitions up to this value, which is included.")
+@click.option("--where", metavar="E", help='Partitions that this is true of, such as "day >= current_date - 7".')
 @click.option("--keys-from", metavar="FILE", help="Partitions by their keys, one on each line of a file; - is stdin.")
 @click.option("--missing", is_flag=True, help="Those that the newest version does not have.")
 @click.option("--stale", is_flag=True, help="Those that it has and that are out of date.")
@@ -51,6 +52,7 @@ def backfill(
     partitions: tuple[str, ...],
     first: str | None,
     last: str | None,
+    where: str | None,
     keys_from: str | None,
     missing: bool,
     stale: bool,
@@ -66,7 +68,7 @@ def backfill(
 ) -> int:
     """Bring chosen partitions of a table up to date, or read them again.
 
-    What is chosen by --partition and --keys-from, as far as it lies between --from and --to; without any, all of the
+    What is chosen by --partition and --keys-from, as far as --from, --to and --where allow; without any, all of the
     table. What there is to do is told by the newest version and the table; an interrupted backfill, repeated, goes on
     where it was.
     """
@@ -86,10 +88,10 @@ def backfill(
     from metastore_assets.pipeline.outcome import Progress
 
     config = configured(invocation)
-    table = config.table(name)
+    table = table_of(config, name)
     keys = None if keys_from is None else _keys(keys_from)
     mode: Mode = "all" if every else "outdated" if missing == stale else "missing" if missing else "stale"
-    choice = Choice(mode, partitions, keys, first, last)
+    choice = Choice(mode, partitions, keys, first, last, where)
     with watching() as watcher:
         watcher(Progress(table.name, "plan"))
         plan = plan_backfill(config, table, choice, publish=not no_publish, chunk=chunk, restart=restart)

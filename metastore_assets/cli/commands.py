@@ -7,6 +7,7 @@ from datetime import timedelta
 import click
 
 from metastore_assets.cli.backfill import backfill
+from metastore_assets.cli.changes import changes
 from metastore_assets.cli.check import check
 from metastore_assets.cli.check_statistic import check_statistic
 from metastore_assets.cli.compact import compact
@@ -15,7 +16,14 @@ from metastore_assets.cli.diff import diff
 from metastore_assets.cli.failures import Invocation, MetastoreGroup, note
 from metastore_assets.cli.filtering import count, estimate, prune
 from metastore_assets.cli.history import history
-from metastore_assets.cli.opening import column_answer, configured, metastore_of, newest, partition_of, published
+from metastore_assets.cli.opening import (
+    column_answer,
+    configured,
+    kept_name,
+    metastore_of,
+    published,
+    with_databases,
+)
 from metastore_assets.cli.options import (
     answering,
     column_argument,
@@ -29,9 +37,11 @@ from metastore_assets.cli.profile_command import profile
 from metastore_assets.cli.purge import purge
 from metastore_assets.cli.refresh import refresh
 from metastore_assets.cli.report import report
+from metastore_assets.cli.scoping import asked, where_option
 from metastore_assets.cli.spark_server import spark_server
 from metastore_assets.cli.sql import sql
-from metastore_assets.cli.values import quantile, rank, where
+from metastore_assets.cli.values import quantile, rank
+from metastore_assets.cli.values import where as where_is
 from metastore_assets.cli.verify import verify
 
 _EPILOG = """\b
@@ -61,13 +71,14 @@ cli.add_command(check)
 cli.add_command(check_statistic)
 cli.add_command(compact)
 cli.add_command(diff)
+cli.add_command(changes)
 cli.add_command(history)
 cli.add_command(report)
 cli.add_command(sql)
 cli.add_command(spark_server)
 cli.add_command(quantile)
 cli.add_command(rank)
-cli.add_command(where)
+cli.add_command(where_is)
 cli.add_command(prune)
 cli.add_command(estimate)
 cli.add_command(count)
@@ -80,12 +91,13 @@ def tables(invocation: Invocation, as_json: bool) -> None:
     """List the configured tables and their newest versions."""
     from metastore_assets.cli.answers import table_answers
 
-    make_output(as_json).tables(table_answers(configured(invocation)))
+    make_output(as_json).tables(table_answers(with_databases(configured(invocation))[0]))
 
 
 @cli.command()
 @name_argument
 @partition_option
+@where_option
 @click.option(
     "--columns",
     metavar="A,B",
@@ -100,6 +112,7 @@ def show(
     invocation: Invocation,
     name: str,
     partition: str | None,
+    where: str | None,
     columns: str | None,
     partitions: bool,
     version: int | None,
@@ -109,25 +122,26 @@ def show(
     from metastore_assets.cli.answers import partition_answers, shapes, show_answer
     from metastore_assets.cli.current import CurrentCheck
 
-    if partitions and (partition is not None or columns is not None):
-        raise click.UsageError("--partitions lists all of them: it goes with neither --partition nor --columns")
+    if partitions and any(given is not None for given in (partition, columns, where)):
+        raise click.UsageError("--partitions lists all of them: it goes with no --partition, --columns or --where")
     if columns is not None and not column_names(columns):
         raise click.UsageError("--columns names no column")
     config = configured(invocation)
     check = CurrentCheck(config, name)
-    table = published(config, name, version)
-    partition = partition_of(table, partition)
     output = make_output(as_json)
-    rows = [] if partitions else table.statistics(column_names(columns), partition)
-    pictures = shapes(table, rows, partition) if output.draws else {}
-    current, reason = check.is_current(table.version)
-    if reason is not None:
-        note(reason)
-    answer = show_answer(table, rows, current, partition, chosen=columns is not None, complete=as_json)
-    if partitions:
-        output.partitions(answer, partition_answers(table))
+    with asked(config, name, where, partition, version) as (table, key):
+        rows = [] if partitions else table.statistics(column_names(columns), key)
+        pictures = shapes(table, rows, key) if output.draws else {}
+        current, reason = check.is_current(table.version)
+        if reason is not None:
+            note(reason)
+        answer = show_answer(table, rows, current, key, chosen=columns is not None, complete=as_json)
+        listed = partition_answers(table) if partitions else None
+    if listed is not None:
+        output.partitions(answer, listed)
     else:
-        output.statistics(answer, pictures, chosen=columns is not None)
+        where_told = {} if where is None else {"where": where}
+        output.statistics({**answer, **where_told}, pictures, chosen=columns is not None)
 
 
 @cli.command()
@@ -137,16 +151,25 @@ def show(
     "-n", "count", type=click.IntRange(min=1), default=10, show_default=True, metavar="N", help="Number of values."
 )
 @partition_option
+@where_option
 @answering
 @click.pass_obj
-def top(invocation: Invocation, name: str, column: str, count: int, partition: str | None, as_json: bool) -> None:
+def top(
+    invocation: Invocation,
+    name: str,
+    column: str,
+    count: int,
+    partition: str | None,
+    where: str | None,
+    as_json: bool,
+) -> None:
     """Show the most frequent values of a column."""
     from metastore_assets.lookup.json import top_json
 
-    table = newest(invocation, name)
-    partition = partition_of(table, partition)
-    values = top_json(table.top(column, count, partition))
-    make_output(as_json).top(column_answer(table, column, partition), values)
+    with asked(configured(invocation), name, where, partition) as (table, key):
+        values = top_json(table.top(column, count, key))
+        subject = column_answer(table, column, key)
+    make_output(as_json).top(subject, values)
 
 
 @cli.command()
@@ -154,19 +177,26 @@ def top(invocation: Invocation, name: str, column: str, count: int, partition: s
 @column_argument
 @click.option("--bins", type=click.IntRange(min=1), metavar="N", help="At most so many bins.  [default: as kept]")
 @partition_option
+@where_option
 @answering
 @click.pass_obj
 def histogram(
-    invocation: Invocation, name: str, column: str, bins: int | None, partition: str | None, as_json: bool
+    invocation: Invocation,
+    name: str,
+    column: str,
+    bins: int | None,
+    partition: str | None,
+    where: str | None,
+    as_json: bool,
 ) -> None:
     """Show the distribution of a numeric or temporal column."""
     from metastore_assets.lookup.json import histogram_json
 
-    table = newest(invocation, name)
-    partition = partition_of(table, partition)
     output = make_output(as_json)
-    found = histogram_json(table.histogram(column, bins or output.default_bins, partition))
-    output.histogram(column_answer(table, column, partition), found)
+    with asked(configured(invocation), name, where, partition) as (table, key):
+        found = histogram_json(table.histogram(column, bins or output.default_bins, key))
+        subject = column_answer(table, column, key)
+    output.histogram(subject, found)
 
 
 @cli.command()
@@ -206,7 +236,7 @@ def expire(invocation: Invocation, name: str, keep: int | None, grace: float, as
     from metastore_assets.store.versions import VersionStore
 
     config = configured(invocation)
-    versions = VersionStore(ObjectStore(config.root, config.storage_options), config.table(name).name)
+    versions = VersionStore(ObjectStore(config.root, config.storage_options), kept_name(config, name))
     most = keep or config.keep_versions
     if len(versions.numbers()) > most and is_installed("history"):
         gather(versions)

@@ -5,7 +5,7 @@ from __future__ import annotations
 import click
 
 from metastore_assets.cli.failures import Invocation
-from metastore_assets.cli.opening import configured, newest, published
+from metastore_assets.cli.opening import configured, newest, published, table_of
 from metastore_assets.cli.options import answering, name_argument
 from metastore_assets.cli.outputs import make_output
 from metastore_assets.cli.progress import watching
@@ -22,17 +22,18 @@ where_option = click.option(
 @click.command(short_help="List the files that a query has to read.")
 @name_argument
 @where_option
+@click.option("--limit", type=click.IntRange(min=0), metavar="N", help="No more files than it takes for so many rows.")
 @click.option("--explain", is_flag=True, help="Tell of each other file what rules it out.")
 @answering
 @click.pass_obj
-def prune(invocation: Invocation, name: str, where: str, explain: bool, as_json: bool) -> None:
+def prune(invocation: Invocation, name: str, where: str, limit: int | None, explain: bool, as_json: bool) -> None:
     """List the files of the newest version that may have rows that a predicate is true of.
 
     A file is left out only where its statistics rule out every row. Reads no file of the table.
     """
     from dataclasses import asdict
 
-    found = newest(invocation, name).prune(where)
+    found = newest(invocation, name).prune(where, limit)
     answer = found.to_json()
     if explain:
         answer["eliminated"] = [asdict(own) for own in found.eliminations()]
@@ -72,7 +73,7 @@ def count(invocation: Invocation, name: str, where: str, snapshot: str, as_json:
     Of files with all or none of such rows the newest version says how many; only the others are read.
     """
     config = configured(invocation)
-    table = config.table(name)
+    table = table_of(config, name)
     lookup = published(config, name)
 
     from metastore_assets.scan import count as count_rows

@@ -233,6 +233,7 @@ class TerminalOutput:
     def _heading(self, answer: Answer) -> None:
         subject = answer["uri"] if "uri" in answer else answer["table"]
         partition = f" {answer['partition']}" if answer.get("partition") is not None else ""
+        where = f" where {answer['where']}" if "where" in answer else ""
         kept = "version" in answer
         facts = [
             text.plural(answer["row_count"], "row"),
@@ -241,7 +242,7 @@ class TerminalOutput:
         ]
         words, style = _CURRENT[answer["current"]] if kept else ("", "")
         self._page.line(
-            Styled(text.printable(subject + partition), "bold"), "  " + ", ".join(facts), Styled(words, style)
+            Styled(text.printable(subject + partition + where), "bold"), "  " + ", ".join(facts), Styled(words, style)
         )
 
     def _column_heading(self, subject: Answer) -> None:

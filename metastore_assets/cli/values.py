@@ -5,9 +5,10 @@ from __future__ import annotations
 import click
 
 from metastore_assets.cli.failures import Invocation
-from metastore_assets.cli.opening import column_answer, newest, partition_of
+from metastore_assets.cli.opening import column_answer, configured, newest
 from metastore_assets.cli.options import answering, column_argument, name_argument, partition_option
 from metastore_assets.cli.outputs import make_output
+from metastore_assets.cli.scoping import asked, where_option
 
 _VALUES = {"ignore_unknown_options": True}
 """A negative number is a value, and no option."""
@@ -24,6 +25,7 @@ value_argument = click.argument("value", metavar="VALUE")
     help="Between the two nearest values, as percentile_cont of SQL: of numbers and times.",
 )
 @partition_option
+@where_option
 @answering
 @click.pass_obj
 def quantile(
@@ -33,6 +35,7 @@ def quantile(
     fractions: tuple[str, ...],
     continuous: bool,
     partition: str | None,
+    where: str | None,
     as_json: bool,
 ) -> None:
     """Show quantiles of a column: 0.5 is the median.
@@ -42,11 +45,11 @@ def quantile(
     from metastore_assets.lookup.json import quantiles_json
     from metastore_assets.lookup.values import fraction_of
 
-    asked = [fraction_of(own) for own in fractions]
-    table = newest(invocation, name)
-    partition = partition_of(table, partition)
-    found = table.quantile(column, asked, partition, "continuous" if continuous else "discrete")
-    make_output(as_json).quantiles(column_answer(table, column, partition), quantiles_json(found))
+    wanted = [fraction_of(own) for own in fractions]
+    with asked(configured(invocation), name, where, partition) as (table, key):
+        found = quantiles_json(table.quantile(column, wanted, key, "continuous" if continuous else "discrete"))
+        subject = column_answer(table, column, key)
+    make_output(as_json).quantiles(subject, found)
 
 
 @click.command(context_settings=_VALUES)
@@ -54,9 +57,18 @@ def quantile(
 @column_argument
 @value_argument
 @partition_option
+@where_option
 @answering
 @click.pass_obj
-def rank(invocation: Invocation, name: str, column: str, value: str, partition: str | None, as_json: bool) -> None:
+def rank(
+    invocation: Invocation,
+    name: str,
+    column: str,
+    value: str,
+    partition: str | None,
+    where: str | None,
+    as_json: bool,
+) -> None:
     """Show the rank of a value, and its frequency.
 
     The rank is how many values of the column are less. VALUE is written as `top --json` prints values. Exact where the
@@ -64,10 +76,10 @@ def rank(invocation: Invocation, name: str, column: str, value: str, partition: 
     """
     from metastore_assets.cli.answers import rank_answer
 
-    table = newest(invocation, name)
-    partition = partition_of(table, partition)
-    answer = rank_answer(table, column, value, partition)
-    make_output(as_json).rank(column_answer(table, column, partition), answer)
+    with asked(configured(invocation), name, where, partition) as (table, key):
+        answer = rank_answer(table, column, value, key)
+        subject = column_answer(table, column, key)
+    make_output(as_json).rank(subject, answer)
 
 
 @click.command(context_settings=_VALUES)

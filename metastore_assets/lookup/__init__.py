@@ -3,6 +3,7 @@
 from metastore_assets.lookup.answers import Answers, AsOf, Count, Quantile, Statistics, TopValues
 from metastore_assets.lookup.histograms import Bin
 from metastore_assets.lookup.metastore import Metastore, open_table
+from metastore_assets.lookup.scoped import ScopeCost, ScopedLookup
 from metastore_assets.lookup.table import TableLookup
 from metastore_assets.lookup.values import TextValue
 
@@ -13,6 +14,8 @@ __all__ = [
     "Count",
     "Metastore",
     "Quantile",
+    "ScopeCost",
+    "ScopedLookup",
     "Statistics",
     "TableLookup",
     "TextValue",

@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from itertools import pairwise
 from typing import TYPE_CHECKING
 
+import numpy as np
 import pyarrow as pa
+import pyarrow.compute as pc
 
 from metastore_assets.errors import VersionNotFoundError
 from metastore_assets.lists import read_lists
@@ -15,6 +18,7 @@ from metastore_assets.lists.between import changes_between
 from metastore_assets.lookup.answers import AsOf
 from metastore_assets.lookup.missing import files_there
 from metastore_assets.statistics.column import ColumnStatistics
+from metastore_assets.statistics.json import Json, integer_json, scalar_json
 from metastore_assets.store.manifest import Version
 
 if TYPE_CHECKING:
@@ -26,6 +30,8 @@ class ColumnChanges:
     """How the list of one column changed."""
 
     column: str
+    type: str
+    """Of the column, as statistics name it."""
     table: pa.Table | None
     """`change` (`add`, `update`, `delete`), `value` (of the canonical type of the column's class), `before`, `after`:
     frequencies, null where there is no such value. By increasing value. None where that is not known."""
@@ -62,8 +68,55 @@ def changes(before: TableLookup, after: TableLookup, columns: Iterable[str] | No
     wanted = {row.field_id: row.type_class for row in rows if reasons[row.field_id] is None and row.type_class}
     chain = _chain(before, after)
     found = _read(after, chain or [before.version, after.version], wanted, is_whole=chain is not None)
-    told = [ColumnChanges(row.column, found.get(row.field_id), reasons[row.field_id]) for row in rows]
+    told = [ColumnChanges(row.column, row.type, found.get(row.field_id), reasons[row.field_id]) for row in rows]
     return Changes(before.as_of, after.as_of, told)
+
+
+def changes_json(table: str, found: Changes, most: int | None = None) -> Json:
+    """The shape of `changes --json`: by column, the values by increasing value; with `most` only so many, those whose
+    frequency changed most."""
+    return {
+        "table": table,
+        "before": vars(found.before),
+        "after": vars(found.after),
+        "columns": [
+            {
+                "column": own.column,
+                "type": own.type,
+                "counts": None if own.table is None else _counts(own.table),
+                "reason": own.reason,
+                "changes": None if own.table is None else _rows(_largest(own.table, most)),
+            }
+            for own in found.columns
+        ],
+    }
+
+
+def _counts(table: pa.Table) -> dict[str, int]:
+    found = Counter(table["change"].to_pylist())
+    return {change: found[change] for change in ("add", "update", "delete")}
+
+
+def _largest(table: pa.Table, most: int | None) -> pa.Table:
+    if most is None or table.num_rows <= most:
+        return table
+    moved = pc.abs(pc.subtract(table["after"].fill_null(0), table["before"].fill_null(0))).to_numpy()
+    return table.take(pa.array(np.sort(np.argsort(-moved, kind="stable")[:most])))
+
+
+def _rows(table: pa.Table) -> list[Json]:
+    columns = [table["change"].to_pylist(), table["value"], table["before"].to_pylist(), table["after"].to_pylist()]
+    return [
+        {
+            "change": change,
+            "value": scalar_json(value),
+            **{
+                name: None if count is None else integer_json(count)
+                for name, count in (("before", before), ("after", after))
+            },
+        }
+        for change, value, before, after in zip(*columns, strict=True)
+    ]
 
 
 def _chain(before: TableLookup, after: TableLookup) -> list[Version] | None:

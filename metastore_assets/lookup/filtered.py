@@ -8,16 +8,14 @@ from importlib import import_module
 from threading import RLock
 from typing import TYPE_CHECKING, Literal, cast
 
+import numpy as np
+import numpy.typing as npt
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from metastore_assets.index import IndexReader
+from metastore_assets.errors import ConfigError
 from metastore_assets.lookup.answers import Count, Counted
-from metastore_assets.lookup.estimate import ColumnKnowledge, Estimate, estimate_rows
 from metastore_assets.lookup.missing import files_there
-from metastore_assets.lookup.predicates import Predicate, parse_predicate
-from metastore_assets.lookup.predicates.tree import Column, Leaf, equal_values
-from metastore_assets.lookup.prune import Pruning, index_of
 from metastore_assets.statistics.histogram import Histogram
 from metastore_assets.statistics.leaves import LeafColumn
 from metastore_assets.store.manifest import Version
@@ -29,9 +27,17 @@ if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
 
     from metastore_assets.config import TableConfig
+    from metastore_assets.index import IndexReader
+    from metastore_assets.index.membership import MembershipReader
+    from metastore_assets.lookup.estimate import ColumnKnowledge, Estimate
+    from metastore_assets.lookup.predicates import Predicate
+    from metastore_assets.lookup.predicates.tree import Column, Leaf
+    from metastore_assets.lookup.prune import Pruning
+    from metastore_assets.lookup.scoped import ScopedLookup
     from metastore_assets.lookup.table import TableLookup
 
 
+_IN_CATALOG = "catalog://"
 _SCAN = "metastore_assets.scan"
 """What reads tables stands above lookups, and is not imported before it is asked for."""
 
@@ -67,20 +73,27 @@ class FilteredAnswers:
 
         Raises PredicateError, ColumnNotFoundError, LiteralError.
         """
+        from metastore_assets.lookup.predicates import parse_predicate  # the statistics of columns do without
+
         return parse_predicate(where, self._version.table, self._leaves)
 
     @files_there
-    def prune(self, where: str | pc.Expression) -> Pruning:
+    def prune(self, where: str | pc.Expression, limit: int | None = None) -> Pruning:
         """Which fragments of the version may hold rows that a predicate is true of. Reads the index, a slice a column.
 
-        A fragment is left out only where its statistics rule out that any row of it is meant. Raises as `predicate`.
+        A fragment is left out only where its statistics rule out that any row of it is meant, or, with `limit`, where
+        others are sure to have so many rows. Raises as `predicate`; ValueError for a negative limit.
         """
-        return self.pruned(self.predicate(where))
+        return self.pruned(self.predicate(where), limit=limit)
 
-    def pruned(self, predicate: Predicate, unknown: Collection[str] = ()) -> Pruning:
+    def pruned(self, predicate: Predicate, unknown: Collection[str] = (), limit: int | None = None) -> Pruning:
         """The same of a typed predicate. Of columns with the field ids `unknown` the version knows nothing."""
+        from metastore_assets.lookup.prune import Pruning, index_of
+
+        if limit is not None and limit < 0:
+            raise ValueError(f"limit must not be negative, not {limit}")
         index = index_of(self._version, lambda: self._index)
-        return Pruning(self._version, index, predicate, unknown, self._by_partition)
+        return Pruning(self._version, index, predicate, unknown, self._by_partition, limit, self._may_hold)
 
     @files_there
     def estimate(self, where: str | pc.Expression) -> Estimate:
@@ -89,56 +102,105 @@ class FilteredAnswers:
         Exact for one comparison, `in` or prefix of a listed column; otherwise what the statistics leave open. Reads the
         index, and of each column its lists or its histogram. Raises as `predicate`.
         """
+        from metastore_assets.lookup.estimate import estimate_rows
+
         found = self.prune(where)
         with self._lock:
             return estimate_rows(found.predicate, self._version.row_count, self._knowledge, found.rows)
 
-    def count(
+    def filter(
         self,
         where: str | pc.Expression,
-        table: str | TableConfig,
+        *,
+        read: bool = False,
+        table: str | TableConfig | None = None,
         spark: SparkSession | None = None,
-        snapshot: Literal["now", "version"] = "now",
-    ) -> Counted:
-        """How many rows a predicate is true of, exactly, of the table as it is now, or of the version's snapshot.
+        storage_options: Mapping[str, str] | None = None,
+    ) -> ScopedLookup:
+        """The rows that a predicate is true of, to be asked as the table is: its statistics, most frequent values, …
 
-        `table` is where the table lies: its URI, or its configuration. Reads only fragments that the version leaves
-        open, with Spark where a session is given and there is much to read. Errors as of `scan.count`.
+        Whole partitions and fragments are answered for from what is kept, merged as the table is. Of those that the
+        predicate cuts nothing is known; with `read` their rows are read when something is asked, by Spark where a
+        session is given and there is much to read. `table` and `storage_options`, as of `count`, say where they are,
+        and imply `read`, as `spark` does. Raises as `predicate`. Answers that take reading what may not be read raise
+        NotKeptError.
         """
         scan = import_module(_SCAN)
         given = None if spark is None else lambda: spark
-        return cast("Counted", scan.count(self, self._table_config(table), where, given, snapshot=snapshot))
+        may = read or any(one is not None for one in (table, spark, storage_options))
+        own = self.table_config(table, storage_options) if may else None
+        return cast("ScopedLookup", scan.scoped(self, self.predicate(where), own, given))
+
+    def count(
+        self,
+        where: str | pc.Expression,
+        table: str | TableConfig | None = None,
+        spark: SparkSession | None = None,
+        snapshot: Literal["now", "version"] = "now",
+        *,
+        storage_options: Mapping[str, str] | None = None,
+    ) -> Counted:
+        """How many rows a predicate is true of, exactly, of the table as it is now, or of the version's snapshot.
+
+        `table` is where the table lies: its URI, or its configuration; without it, where it was when the version was
+        made. `storage_options` are those of the table, which versions do not have. Reads only fragments that the
+        version leaves open, with Spark where a session is given and there is much to read. Errors as of `scan.count`.
+        """
+        scan = import_module(_SCAN)
+        given = None if spark is None else lambda: spark
+        return cast(
+            "Counted", scan.count(self, self.table_config(table, storage_options), where, given, snapshot=snapshot)
+        )
 
     def scan(
         self,
         spark: SparkSession,
         where: str | pc.Expression,
-        table: str | TableConfig,
+        table: str | TableConfig | None = None,
         columns: Sequence[str] | None = None,
         limit: int | None = None,
         snapshot: Literal["now", "version"] = "now",
+        *,
+        storage_options: Mapping[str, str] | None = None,
     ) -> DataFrame:
         """The rows that a predicate is true of, as a Spark DataFrame that opens only fragments that may have any.
 
-        `table` as of `count`; `columns` are of the top level. Errors as of `scan.scan`.
+        `table` and `storage_options` as of `count`; `columns` are of the top level. Errors as of `scan.scan`.
         """
         scan = import_module(_SCAN)
-        own = self._table_config(table)
+        own = self.table_config(table, storage_options)
         found = scan.scan(self, own, spark, where, columns, limit=limit, snapshot=snapshot)
         return cast("DataFrame", found)
 
-    def _table_config(self, table: str | TableConfig) -> TableConfig:
-        if not isinstance(table, str):
-            return table
+    def table_config(
+        self, table: str | TableConfig | None = None, storage_options: Mapping[str, str] | None = None
+    ) -> TableConfig:
+        """Where the table is: at that URI, or as configured; without either, where it was when the version was made.
+
+        Raises ConfigError where the version does not say that.
+        """
         from metastore_assets.config import TableConfig  # which lookups that read no table do without
 
-        return TableConfig(name=self._version.table, uri=table)
+        if isinstance(table, TableConfig):
+            return table
+        name, place = self._version.table, {} if self._version.place is None else dict(self._version.place)
+        if table is not None:
+            place["uri"] = table
+        uri = str(place.get("uri", ""))
+        if not uri or uri.startswith(_IN_CATALOG):
+            where = f"is in a catalog, {uri}" if uri else "is at a place that its version does not tell"
+            raise ConfigError(
+                f"table {name!r} {where}: give its configuration, as in `table=load_config().table({name!r})`"
+            )
+        return TableConfig.model_validate({**place, "name": name, "storage_options": dict(storage_options or {})})
 
     def _knowledge(self, column: Column) -> ColumnKnowledge:
         return _Knowledge(self, column.path)
 
     def _by_partition(self, leaf: Leaf) -> Mapping[str, int] | None:
         """How many rows of each partition a leaf is true of, of columns with values by partition."""
+        from metastore_assets.lookup.predicates.tree import equal_values
+
         values = equal_values(leaf)
         if not values or leaf.column.field_id not in self._kept_by_partition:
             return None
@@ -152,6 +214,35 @@ class FilteredAnswers:
                 found.update(dict(counts))
         return found
 
+    def _may_hold(self, leaf: Leaf) -> npt.NDArray[np.bool_] | None:
+        """Which fragments, in the order of the index, may hold a value of a leaf, of columns with filters."""
+        from metastore_assets.lookup.predicates.tree import array_of, equal_values
+        from metastore_assets.statistics.hashing import hash_values
+
+        kept = self._version.membership
+        values, cls = equal_values(leaf), leaf.column.cls
+        if kept is None or not values or cls is None or leaf.column.field_id not in kept.columns:
+            return None
+        hashes = hash_values(array_of(values), cls)[0]
+        found = self._membership.may_hold(leaf.column.field_id, cls, hashes.tolist())
+        # What there is no filter of may hold anything.
+        return np.append(found, True)[self._filter_places]
+
+    @cached_property
+    def _filter_places(self) -> npt.NDArray[np.int64]:
+        """Of each fragment of the index the place of its filter; -1 for none."""
+        names = pa.array(self._membership.names, pa.string())
+        places = pc.index_in(self._index.fragments(("name",))["name"], value_set=names)
+        found: npt.NDArray[np.int64] = places.fill_null(-1).to_numpy().astype(np.int64)
+        return found
+
+    @cached_property
+    def _membership(self) -> MembershipReader:
+        from metastore_assets.index.membership import MembershipReader
+
+        assert self._version.membership is not None
+        return MembershipReader(self._objects, self._version.membership.files)
+
     @cached_property
     def _kept_by_partition(self) -> frozenset[str]:
         """Field ids of the columns of which it is kept which partitions hold which values."""
@@ -162,5 +253,7 @@ class FilteredAnswers:
 
     @cached_property
     def _index(self) -> IndexReader:
+        from metastore_assets.index import IndexReader
+
         assert self._version.index is not None
         return IndexReader(self._objects, self._version.index)

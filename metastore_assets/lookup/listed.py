@@ -13,15 +13,15 @@ import pyarrow as pa
 from metastore_assets.lookup.answers import Answers, AsOf, Count, Quantile, Statistics, TopValues
 from metastore_assets.lookup.missing import files_there
 from metastore_assets.lookup.ordered import Method
-from metastore_assets.lookup.profile_files import ProfileReader
+from metastore_assets.lookup.profile_files import Profile
 from metastore_assets.lookup.values import ColumnValues, Number, fraction_of
 from metastore_assets.statistics.frequencies import Frequencies
 from metastore_assets.statistics.spread import Spread, spread
-from metastore_assets.store.manifest import Version
+from metastore_assets.store.manifest import PartitionEntry, Version
 from metastore_assets.store.objects import ObjectStore
 
 if TYPE_CHECKING:
-    from metastore_assets.lists import ListReader
+    from metastore_assets.lists import Built, ListReader
 
 _OPEN_COLUMNS = 32
 
@@ -41,7 +41,7 @@ class ListedAnswers:
 
         def statistics(self, columns: list[str] | None = None, partition: str | None = None) -> Statistics: ...
 
-        def _profile(self, partition: str | None) -> ProfileReader: ...
+        def _profile(self, partition: str | None) -> Profile: ...
 
         def _named(self, column: str) -> str: ...
 
@@ -130,7 +130,7 @@ class ListedAnswers:
                 return Answers(kept, "exact", self.as_of)
             left = own.frequency(wanted).count
             found = []
-            for entry in self._version.partitions:
+            for entry in self._places():
                 if not left:
                     break
                 if count := self._values(column, entry.key).frequency(wanted).count:
@@ -162,6 +162,16 @@ class ListedAnswers:
         return {row.column: spread(counts.get(row.type_class or "", {}).get(row.field_id, ())) for row in known}
 
     @files_there
+    def built(self) -> dict[str, Built]:
+        """How lists of the table were built from scratch, by column name: the algorithm, where, and what decided it.
+
+        Lists that grew from what there was are not among them.
+        """
+        with self._lock:
+            how = self._lists.built
+        return {row.column: how[row.field_id] for row in self.statistics() if row.field_id in how}
+
+    @files_there
     def mode(self, column: str, partition: str | None = None) -> tuple[pa.Scalar, int] | None:
         """The most frequent value and its frequency, the least one of several; None where there is no value.
 
@@ -173,10 +183,22 @@ class ListedAnswers:
         """The Parquet files, below the table's folder, that list the values of a column of the table, for other tools.
 
         A row is `column` (the column's `field_id`), `value` and `frequency`; where there are several files, frequencies
-        of a value add up, and a sum of 0 says that it is gone. Raises as `top`.
+        of a value add up, and a sum of 0 says that it is gone. See `frequencies_file`. Raises as `top`.
         """
         with self._lock:
             return self._values(column, None).files()
+
+    @property
+    def frequencies_file(self) -> str | None:
+        """The Parquet file, below the table's folder, that has a row (`column`, `value`, `frequency`) for each listed
+        value of the table, by decreasing frequency; None unless lists are compacted and have not changed since.
+        """
+        return (self._version.lists and self._version.lists.frequencies) or None
+
+    @property
+    def ranks_file(self) -> str | None:
+        """The same with `rank`, by increasing value, of the columns with `ranks: on`; None where there are none."""
+        return (self._version.lists and self._version.lists.ranks) or None
 
     def literal(self, column: str, value: object) -> pa.Scalar:
         """A value that is asked about, as one of a column's class; errors as of `rank`."""
@@ -197,19 +219,28 @@ class ListedAnswers:
                 return
             yield piece
 
+    def _places(self) -> Sequence[PartitionEntry]:
+        """The partitions that values may be in."""
+        return self._version.partitions
+
+    def _lists_of(self, partition: str | None) -> tuple[bool, bool]:
+        """Whether a profile has lists of its own, and whether the table's lists are of it."""
+        # The only partition of a table has no lists but the table's.
+        return partition is not None, partition is None or len(self._version.partitions) == 1
+
     def _values(self, column: str, partition: str | None) -> ColumnValues:
         if (column, partition) not in self._columns:
             row = self.statistics([column], partition)[0]
             decision = self._version.decisions.get(row.field_id)
+            has_own_lists, is_whole = self._lists_of(partition)
             self._columns[column, partition] = ColumnValues(
                 row,
                 self._named(column),
                 self._profile(partition),
                 lambda: self._lists,
                 None if decision is None else decision.reason,
-                has_own_lists=partition is not None,
-                # The only partition of a table has no lists but the table's.
-                is_whole=partition is None or len(self._version.partitions) == 1,
+                has_own_lists=has_own_lists,
+                is_whole=is_whole,
                 as_of=self.as_of,
             )
             if len(self._columns) > _OPEN_COLUMNS:

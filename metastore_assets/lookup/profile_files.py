@@ -15,6 +15,7 @@ from contextlib import contextmanager
 from functools import cached_property
 from itertools import accumulate
 from threading import RLock
+from typing import Protocol
 
 import pyarrow as pa
 import pyarrow.parquet as pq
@@ -38,6 +39,25 @@ from metastore_assets.store.sections import SectionReader
 _COLUMNS = b"metastore.columns"
 """Metadata key of `statistics`: path and field id of each row, as JSON, deflated, in base 64."""
 _SKETCH = ("moments", "quantile_minimum", "quantile_maximum", "quantile_means", "quantile_weights")
+
+
+class Profile(Protocol):
+    """What is known of some rows, asked column by column."""
+
+    def statistics(self, columns: Iterable[str] | None = None) -> list[ColumnStatistics]:
+        """The rows of all columns, or of those named. KeyError for an unknown name."""
+
+    def top(self, field_id: str, n: int) -> list[tuple[pa.Scalar, int]] | None:
+        """The n most frequent values of a column with their frequencies; None when it is not listed."""
+
+    def frequencies(self, field_id: str) -> Frequencies | None:
+        """All values of a column; None when it is not listed."""
+
+    def sketch(self, field_id: str) -> tuple[Digest | None, tuple[int, int]] | None:
+        """The quantile sketch of a column, and how often -inf and +inf occur beside it; None where none is kept."""
+
+    def histogram(self, column: str) -> Histogram | None:
+        """The histogram of a column; None when there is none."""
 
 
 class ProfileReader:

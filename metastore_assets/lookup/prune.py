@@ -14,6 +14,7 @@ import pyarrow as pa
 from metastore_assets.errors import CorruptionError
 from metastore_assets.index import IndexColumn, IndexReader
 from metastore_assets.lookup.buckets import buckets_of, partitions_with
+from metastore_assets.lookup.enough import enough
 from metastore_assets.lookup.predicates.counts import ColumnBounds, Integers, RowBounds, all_of, leaf_rows, true_rows
 from metastore_assets.lookup.predicates.reasons import statistics_of, told_value
 from metastore_assets.lookup.predicates.text import short_text, text_of
@@ -24,6 +25,8 @@ from metastore_assets.traffic import metered
 _MOST = np.iinfo(np.int64).max
 ByPartition: TypeAlias = Callable[[Leaf], Mapping[str, int] | None]
 """How many rows of each partition a leaf is true of, by key: none of others; None where that is not kept."""
+MayHold: TypeAlias = Callable[[Leaf], npt.NDArray[np.bool_] | None]
+"""Whether each fragment, in the order of the index, may hold a value of a leaf; None where that is not kept."""
 
 
 @dataclass(frozen=True)
@@ -50,8 +53,7 @@ class Elimination:
     """The part of the predicate that is true of none of its rows."""
     statistic: str
     """What tells: `minimum`, `maximum`, `null_count`, `nan_count`, `partition` (what is known of the values of its
-    partition); several, where only all of
-    them do."""
+    partition), `membership` (the filter of its values); several, where only all of them do."""
     value: str | None
     """Of that statistic in the fragment, as it is written in predicates."""
 
@@ -84,10 +86,14 @@ class Pruning:
         predicate: Predicate,
         unknown: Collection[str] = (),
         by_partition: ByPartition = lambda leaf: None,
+        limit: int | None = None,
+        may_hold: MayHold = lambda leaf: None,
     ) -> None:
-        """`unknown` are field ids of columns that the version does not have as the predicate means them."""
+        """`unknown` are field ids of columns that the version does not have as the predicate means them. With `limit`
+        no more fragments are to be read than are needed for so many rows."""
         self.version = version
         self.predicate = predicate
+        self.limit = limit
         self._index = index
         with metered() as meter:
             self._fragments = index.fragments()
@@ -101,18 +107,18 @@ class Pruning:
             }
             known = [leaf for leaf in leaves(predicate) if leaf.column.field_id not in unknown]
             self._caps = {leaf: cap for leaf in known if (cap := self._cap(leaf, by_partition)) is not None}
-            self._parts = [
-                true_rows(part, self._row_counts, self._columns, self._caps) for part in conjuncts(predicate)
-            ]
+            self._filters = {leaf: own for leaf in known if (own := self._filter(leaf, may_hold)) is not None}
+            caps = self._with_filters()
+            self._parts = [true_rows(part, self._row_counts, self._columns, caps) for part in conjuncts(predicate)]
         read = meter.told().read
         self.cost = Cost(len(read.files), read.bytes)
         self.bounds: RowBounds = all_of(self._parts, self._row_counts)
         """Of each fragment, in the order of the index, how many of its rows the predicate is true of."""
 
-    @property
+    @cached_property
     def kept(self) -> npt.NDArray[np.bool_]:
         """Whether each fragment, in the order of the index, has to be read. One without rows has not."""
-        return self.bounds.most > 0
+        return self.bounds.most > 0 if self.limit is None else enough(self.bounds, self._sizes, self.limit)
 
     @property
     def fragments_total(self) -> int:
@@ -145,6 +151,20 @@ class Pruning:
         columns = (self._row_counts, self.bounds.least, self.bounds.most)
         return dict(zip(ids, zip(*(own.tolist() for own in columns), strict=True), strict=True))
 
+    @property
+    def row_counts(self) -> Integers:
+        """Live rows of each fragment, in the order of the index."""
+        return self._row_counts
+
+    def partition_keys(self) -> pa.DictionaryArray:
+        """Of each fragment, likewise."""
+        return self._index.fragments(("partition_key",))["partition_key"].combine_chunks().dictionary_encode()
+
+    def ids(self, mask: npt.NDArray[np.bool_]) -> list[str]:
+        """The ids of some of the fragments, likewise."""
+        ids: list[str] = self._index.fragments(("id",))["id"].filter(pa.array(mask)).to_pylist()
+        return ids
+
     @cached_property
     def paths(self) -> list[str]:
         """Of the data files that have to be read, in the order of partition keys, then of paths."""
@@ -173,6 +193,8 @@ class Pruning:
             rows = zip(names.tolist(), counts.tolist(), sizes.tolist(), strict=True)
             own = [Receipt(short_text(part), *row) for row in rows]
             found += sorted(own, key=lambda row: (-row.fragments, row.statistic))
+        if len(spare := self._spare):
+            found.append(Receipt(f"limit {self.limit}", "row_count", len(spare), int(self._sizes[spare].sum())))
         return found
 
     def eliminations(self) -> Iterator[Elimination]:
@@ -182,6 +204,8 @@ class Pruning:
             text = short_text(part)
             for at, statistic in zip(out.tolist(), statistics.tolist(), strict=True):
                 yield Elimination(paths[at], text, statistic, told_value(part, self._columns, statistic, at))
+        for at in self._spare.tolist():
+            yield Elimination(paths[at], f"limit {self.limit}", "row_count", str(self._row_counts[at]))
 
     def to_json(self) -> dict[str, object]:
         """The shape of `prune --json`."""
@@ -189,6 +213,7 @@ class Pruning:
             "version": self.version.number,
             "snapshot": self.version.snapshot,
             "predicate": text_of(self.predicate),
+            **({} if self.limit is None else {"limit": self.limit}),
             "fragments": self.paths,
             "fragments_total": self.fragments_total,
             "rows_lower": self.rows[0],
@@ -199,6 +224,11 @@ class Pruning:
             "read": vars(self.cost),
         }
 
+    @property
+    def _spare(self) -> npt.NDArray[np.intp]:
+        """The places of the fragments that may have rows and that the limit can do without."""
+        return np.flatnonzero((self.bounds.most > 0) & ~self.kept)
+
     def _eliminated(self) -> Iterator[tuple[Predicate, Integers, npt.NDArray[np.str_]]]:
         """By conjunct: the places of the fragments that it is the first to eliminate, and by what statistic each."""
         left = self._row_counts >= 0
@@ -206,7 +236,7 @@ class Pruning:
             out = np.flatnonzero(left & (bounds.most == 0))
             if len(out):
                 left[out] = False
-                yield part, out, statistics_of(part, self._columns, self._row_counts, self._caps)[out]
+                yield part, out, statistics_of(part, self._columns, self._row_counts, self._caps, self._filters)[out]
 
     def _cap(self, leaf: Leaf, by_partition: ByPartition) -> Integers | None:
         """At most so many rows of each fragment a leaf is true of, as its partition tells, where bounds leave some."""
@@ -215,12 +245,26 @@ class Pruning:
         found, buckets = by_partition(leaf), self._buckets(leaf)
         if found is None and not buckets:
             return None
-        keys = self._index.fragments(("partition_key",))["partition_key"].combine_chunks().dictionary_encode()
+        keys = self.partition_keys()
         names = keys.dictionary.to_pylist()
         most = np.array([_MOST if found is None else found.get(key, 0) for key in names], np.int64)
         for name, own in buckets:
             most[~np.array(partitions_with(names, name, own), np.bool_)] = 0
         return np.minimum(most[keys.indices.to_numpy()], self._row_counts)
+
+    def _filter(self, leaf: Leaf, may_hold: MayHold) -> npt.NDArray[np.bool_] | None:
+        """Which fragments may hold a leaf's values, where bounds and partitions leave some."""
+        left = leaf_rows(leaf, self._columns[leaf.column.field_id]).most
+        if leaf in self._caps:
+            left = np.minimum(left, self._caps[leaf])
+        return may_hold(leaf) if (left > 0).sum() >= 2 else None
+
+    def _with_filters(self) -> dict[Leaf, Integers]:
+        """What caps the rows that a leaf is true of, by partitions and by filters."""
+        caps = dict(self._caps)
+        for leaf, own in self._filters.items():
+            caps[leaf] = np.where(own, caps.get(leaf, self._row_counts), 0)
+        return caps
 
     def _buckets(self, leaf: Leaf) -> list[tuple[str, frozenset[str]]]:
         """Of partition columns that are hashes of the leaf's column: the values that its rows can have there."""

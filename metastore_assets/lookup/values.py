@@ -15,7 +15,7 @@ from metastore_assets.errors import CorruptionError, LiteralError, NotKeptError
 from metastore_assets.lookup.answers import AsOf, Count, Quantile
 from metastore_assets.lookup.literals import literal, literal_of_text
 from metastore_assets.lookup.ordered import ListedValues, Method, Ordered, SketchedValues, StoredValues, quantile
-from metastore_assets.lookup.profile_files import ProfileReader
+from metastore_assets.lookup.profile_files import Profile
 from metastore_assets.statistics.column import ColumnStatistics
 from metastore_assets.statistics.frequencies import EMPTY, Frequencies
 from metastore_assets.statistics.physical import order_key
@@ -56,7 +56,7 @@ class ColumnValues:
         self,
         row: ColumnStatistics,
         subject: str,
-        profile: ProfileReader,
+        profile: Profile,
         lists: Callable[[], ListReader],
         reason: str | None,
         *,
@@ -183,8 +183,7 @@ class ColumnValues:
             return
         self._check_listed()
         name, lists = self._stored()
-        for batch in lists.batches(self._row.field_id, name):
-            yield Frequencies(batch.column("value"), batch.column("frequency"))
+        yield from lists.pieces(self._row.field_id, name)
 
     def _check_listed(self) -> None:
         if self._row.frequencies != "listed" and not self._has_prints():

@@ -12,10 +12,13 @@ from dataclasses import dataclass
 from itertools import chain
 from typing import Literal
 
-from metastore_assets.errors import PartitionNotFoundError
+from metastore_assets.errors import ColumnNotFoundError, PartitionNotFoundError
 from metastore_assets.formats.base import Fragment, Snapshot
 from metastore_assets.formats.partition_choice import chosen_partitions, named_partitions
+from metastore_assets.formats.partition_filter import PartitionFilter
+from metastore_assets.formats.partition_keys import decode_partition_key
 from metastore_assets.formats.partition_ranges import PartitionRanges
+from metastore_assets.messages import close_names
 from metastore_assets.pipeline.plan import Plan
 from metastore_assets.pipeline.signatures import digest
 from metastore_assets.store.manifest import Effort
@@ -40,18 +43,21 @@ class Choice:
     first: str | None = None
     last: str | None = None
     """Bounds of a range, both included, see `PartitionRanges`."""
+    where: str | None = None
+    """A condition on partition columns, see `PartitionFilter`."""
 
     @property
     def id(self) -> str:
         """Digest of it: who asks for the same again goes on with what was interrupted."""
         keys = ["keys", *sorted(set(self.keys))] if self.keys is not None else []
         bounds = [repr(self.first), repr(self.last)]
+        bounds += [] if self.where is None else [repr(PartitionFilter.of(self.where))]
         return digest([self.mode, *bounds, *sorted(set(self.partitions)), *keys])
 
     @property
     def is_limited(self) -> bool:
         """Whether it names partitions at all."""
-        return bool(self.partitions) or self.keys is not None or self.first is not None or self.last is not None
+        return bool(self.partitions) or any(own is not None for own in (self.keys, self.first, self.last, self.where))
 
     def keys_of(self, table: str, snapshot: Snapshot) -> tuple[str, ...]:
         """The keys that are meant, whatever their state, in the order of their values.
@@ -61,6 +67,8 @@ class Choice:
         ranges = PartitionRanges(table, snapshot)
         limited = self.first is not None or self.last is not None
         between = ranges.between(self.first, self.last) if limited else ranges.keys
+        if self.where is not None:
+            between = _where(table, self.where, between, snapshot.partition_columns)
         if not self.partitions and self.keys is None:
             return between
         named = chosen_partitions(table, self.partitions, ranges.keys)
@@ -69,9 +77,24 @@ class Choice:
         if named and not found:
             raise PartitionNotFoundError(
                 f"table {table!r}: none of the {len(named):,} partitions named lies between {between[0]!r} and "
-                f"{between[-1]!r}, as --from and --to say: name others, or leave out the range"
+                f"{between[-1]!r}, as --from, --to and --where say: name others, or leave these out"
             )
         return found
+
+
+def _where(table: str, where: str, keys: Sequence[str], columns: Sequence[str]) -> tuple[str, ...]:
+    condition = PartitionFilter.of(where)
+    items = {key: decode_partition_key(key) for key in keys}
+    known = list(dict.fromkeys([*columns, *(name for own in items.values() for name, _ in own)]))
+    if unknown := condition.unknown(known):
+        raise ColumnNotFoundError(
+            f"table {table!r} has no partition column {unknown[0]!r}, which --where {where!r} is about"
+            + (close_names(unknown[0], known, "; it is partitioned by {}") or "; it is not partitioned")
+        )
+    found = tuple(key for key in keys if condition.keeps(items[key]))
+    if not found:
+        raise PartitionNotFoundError(f"table {table!r}: --where {where!r} is true of none of {len(keys):,} partitions")
+    return found
 
 
 @dataclass(frozen=True)

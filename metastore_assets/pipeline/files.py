@@ -121,7 +121,7 @@ def write_profile(
     """
     name = f"{folder}/{uuid.uuid4().hex}"
     shown = {
-        row.column: _shown(histogram, row)
+        row.column: shown_histogram(histogram, row)
         for row, histogram in zip(statistics, histograms, strict=True)
         if histogram is not None
     }
@@ -184,7 +184,7 @@ def write_states(store: ObjectStore, folder: str, layout: Layout, row_count: int
     return files
 
 
-def _shown(histogram: Histogram, row: ColumnStatistics) -> Histogram:
-    """A histogram with no more bins than the column has values."""
+def shown_histogram(histogram: Histogram, row: ColumnStatistics) -> Histogram:
+    """A histogram with no more bins than the column has values, as people see it."""
     most = max(2, row.value_count if row.distinct_count is None else row.distinct_count)
     return histogram if len(histogram) <= most else histogram.rebin(most)

@@ -12,6 +12,7 @@ import pyarrow as pa
 from metastore_assets.config import Decided, KeptPolicy, TableConfig
 from metastore_assets.errors import ConfigError, UnsupportedTypeError
 from metastore_assets.formats.base import FIELD_ID, INITIAL_DEFAULT
+from metastore_assets.formats.partition_filter import PartitionFilter
 from metastore_assets.messages import close_names, listed
 from metastore_assets.pipeline.signatures import Signature, digest, signature, signature_of
 from metastore_assets.statistics.keyed_hashing import column_key
@@ -138,7 +139,7 @@ def table_layout(schema: pa.Schema, table: TableConfig, decided: Mapping[str, De
             f"its columns are: {listed(columns)}" + close_names(unknown[0], columns, "")
         )
     # Profiles of fragments serve under any filter; a version is only true for its own.
-    partitions = [json.dumps(table.partitions)] if table.partitions else []
+    partitions = [_meant(table.partitions)] if table.partitions else []
     # All is stored, and merged, whatever is listed of it; but a version says what that is.
     shown = {leaf.field_id: policy.frequencies for leaf, policy in leaves if policy.is_cut}
     cut = [json.dumps(shown)] if shown else []
@@ -149,6 +150,11 @@ def table_layout(schema: pa.Schema, table: TableConfig, decided: Mapping[str, De
     id_ = digest([_MERGE_VERSION, json.dumps(signatures), *partitions, *cut])
     open_ = frozenset(leaf.field_id for leaf, _ in leaves if table.policy(leaf.path).is_open)
     return Layout(id_, signatures, tuple(leaves), owners, defaulted, open_)
+
+
+def _meant(partitions: str | Mapping[str, tuple[str, ...]]) -> str:
+    """Which partitions are meant, today."""
+    return repr(PartitionFilter.of(partitions)) if isinstance(partitions, str) else json.dumps(partitions)
 
 
 def _policy(table: TableConfig, leaf: LeafColumn, decided: Mapping[str, Decided]) -> KeptPolicy:

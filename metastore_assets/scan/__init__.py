@@ -1,7 +1,22 @@
-"""What needs the table as well as its version: exact counts and scans, which read only what statistics leave open."""
+"""What needs the table as well as its version: exact counts, scans, statistics of some rows, the source for Spark."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
 
 from metastore_assets.lookup.answers import Counted
 from metastore_assets.scan.counting import count
 from metastore_assets.scan.frames import scan
+from metastore_assets.scan.scoped import scoped
 
-__all__ = ["Counted", "count", "scan"]
+if TYPE_CHECKING:
+    from pyspark.sql import SparkSession
+
+__all__ = ["Counted", "count", "register", "scan", "scoped"]
+
+
+def register(spark: SparkSession) -> None:
+    """Make `spark.read.format("metastore")` known to a session: see `scan.source.MetastoreSource` for its options."""
+    from metastore_assets.scan.source import MetastoreSource  # which takes Spark's own modules
+
+    spark.dataSource.register(MetastoreSource)

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Literal, TypeAlias
 
@@ -40,6 +40,8 @@ class Choice:
     """It may be true of some. Of what came since the version, the format's own metadata say what they do."""
     decided_rows: int
     """Rows that it is true of in fragments whose statistics say exactly how many, those of `whole` included."""
+    sure: Mapping[str, int]
+    """By id, of fragments of which that is known: at least so many rows it is true of."""
     unread: frozenset[str]
     """Ids of the fragments among `undecided` of which that is so: to count, they need not be read."""
 
@@ -55,8 +57,22 @@ def choose(
 
     Raises PredicateError, ColumnNotFoundError, LiteralError; MetastoreError where the version's snapshot is not kept.
     """
+    return choose_from(lookup, table, plan_table(lookup, table, which, run), where)
+
+
+def plan_table(
+    lookup: TableLookup, table: TableConfig, which: Which, run: Runner = run_in_children
+) -> tuple[TableFormat, Snapshot]:
+    """The table and its snapshot now, or the version's. Raises MetastoreError where that is not kept."""
     table_format = _format(lookup, table, which, run)
-    snapshot = table_format.snapshot()
+    return table_format, table_format.snapshot()
+
+
+def choose_from(
+    lookup: TableLookup, table: TableConfig, planned: tuple[TableFormat, Snapshot], where: str | pc.Expression
+) -> Choice:
+    """As `choose`, of a snapshot that is there."""
+    table_format, snapshot = planned
     leaves = [leaf for own in schema_leaves(snapshot.schema) for leaf in own]
     predicate = parse_predicate(where, table.name, leaves)
     former = {leaf.field_id: signature(leaf.type) for own in schema_leaves(lookup.version.schema) for leaf in own}
@@ -67,6 +83,7 @@ def choose(
     undecided: list[Fragment] = []
     unread: set[str] = set()
     decided = 0
+    sure: dict[str, int] = {}
     new = [fragment for fragment in snapshot.fragments if fragment.id not in known]
     known |= told_by_format(table_format, snapshot, new, predicate)
     for fragment in snapshot.fragments:
@@ -74,6 +91,7 @@ def choose(
             undecided.append(fragment)
             continue
         rows, least, most = known[fragment.id]
+        sure[fragment.id] = least
         if least == most:
             decided += least
         if least == rows:
@@ -82,7 +100,26 @@ def choose(
             undecided.append(fragment)
             unread.update([fragment.id] if least == most else [])
     own = RowFilter(predicate, snapshot.schema)
-    return Choice(snapshot, own, tuple(whole), tuple(undecided), decided, frozenset(unread))
+    return Choice(snapshot, own, tuple(whole), tuple(undecided), decided, sure, frozenset(unread))
+
+
+def fragments_named(
+    lookup: TableLookup, table: TableConfig, ids: Collection[str], run: Runner = run_in_children
+) -> list[Fragment]:
+    """The fragments of the version with those ids: of the table now, which may have them still, or of its snapshot.
+
+    Raises MetastoreError where that is not kept.
+    """
+    now = [own for own in _format(lookup, table, "now", run).snapshot().fragments if own.id in ids]
+    if len(now) == len(ids):
+        return now
+    then = [own for own in _format(lookup, table, "version", run).snapshot().fragments if own.id in ids]
+    if len(then) < len(ids):
+        raise MetastoreError(
+            f"table {table.name!r}: its snapshot {lookup.version.snapshot} has other files than version "
+            f"{lookup.version.number} has it: `metastore refresh {table.name}`, and ask again"
+        )
+    return then
 
 
 def told_by_format(
@@ -126,7 +163,7 @@ def _format(lookup: TableLookup, table: TableConfig, which: Which, run: Runner) 
         if version.format == "files":
             raise MetastoreError(
                 f"table {table.name!r} has changed since version {version.number}, and plain files have no former "
-                f"states: count it as it is now, or `metastore refresh {table.name}` first"
+                f"states: ask about it as it is now, or `metastore refresh {table.name}` first"
             )
         table_format = open_table_format(table.model_copy(update={"at": version.snapshot}), run=run)
     return table_format

@@ -2,28 +2,20 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
 from functools import partial
-from typing import TYPE_CHECKING
 
 import pyarrow.compute as pc
 
 from metastore_assets.config import TableConfig
-from metastore_assets.errors import FatalFileError, FragmentError, MetastoreError, WorkerEndedError
-from metastore_assets.formats.apart.reading import read_all
-from metastore_assets.formats.base import Fragment, SnapshotReference
+from metastore_assets.errors import FragmentError
+from metastore_assets.formats.base import SnapshotReference
 from metastore_assets.lookup import TableLookup
 from metastore_assets.lookup.answers import Counted
-from metastore_assets.lookup.predicates.rows import RowFilter
-from metastore_assets.pipeline.engine import Engine
 from metastore_assets.pipeline.reading import TaskReader
 from metastore_assets.scan.choosing import Choice, Which, choose
 from metastore_assets.scan.reading import count_rows
-from metastore_assets.spark.tasks import run_tasks
+from metastore_assets.scan.work import StartSpark, each_fragment, engine_of, engine_session
 from metastore_assets.traffic import metered, step
-
-if TYPE_CHECKING:
-    from pyspark.sql import SparkSession
 
 _ATTEMPTS = 3
 _READ = "read"
@@ -33,7 +25,7 @@ def count(
     lookup: TableLookup,
     table: TableConfig,
     where: str | pc.Expression,
-    spark: Callable[[], SparkSession] | None = None,
+    spark: StartSpark | None = None,
     *,
     snapshot: Which = "now",
 ) -> Counted:
@@ -43,7 +35,7 @@ def count(
     many; the rest are, by Spark where they are many or large, and by child processes without. Raises as `choose`;
     FragmentError when a file cannot be read.
     """
-    engine = Engine(spark or _no_spark, "auto")
+    engine = engine_of(spark)
     for attempt in range(_ATTEMPTS):
         with metered() as meter:
             chosen = choose(lookup, table, where, snapshot, TaskReader(engine_session(engine)))
@@ -53,7 +45,7 @@ def count(
             read = [fragment for fragment in chosen.undecided if fragment.id not in chosen.unread]
             try:
                 with step(_READ):
-                    counts = _counted(engine, chosen.filter, read, apart=spark is None)
+                    counts = each_fragment(engine, partial(count_rows, chosen.filter), read, apart=spark is None)
             except FragmentError as error:
                 if not error.missing or snapshot == "version" or attempt == _ATTEMPTS - 1:
                     raise
@@ -80,39 +72,3 @@ def _told(lookup: TableLookup, where: str | pc.Expression, chosen: Choice) -> in
         return None
     found = lookup.estimate(where)
     return found.estimate if found.guarantee == "exact" else None
-
-
-def engine_session(engine: Engine) -> Callable[[], SparkSession]:
-    """Asks an engine for its session."""
-    return lambda: engine.session
-
-
-def _counted(engine: Engine, own: RowFilter, fragments: Sequence[Fragment], *, apart: bool) -> list[int]:
-    if not fragments:
-        return []
-    if apart or engine.reads_here([fragment.bytes for fragment in fragments]):
-        return _counted_apart(own, fragments)
-    weights = [float(fragment.bytes + 1) for fragment in fragments]
-    try:
-        return run_tasks(engine.session, partial(count_rows, own), fragments, weights)
-    except WorkerEndedError:
-        # Which file ended its worker is known when each is read in a child of one.
-        lots = [(fragment,) for fragment in fragments]
-        return [
-            found for own_ in run_tasks(engine.session, partial(_counted_apart, own), lots, weights) for found in own_
-        ]
-
-
-def _counted_apart(own: RowFilter, fragments: Sequence[Fragment]) -> list[int]:
-    tasks = [(own, fragment) for fragment in fragments]
-    outcomes = read_all(count_rows, tasks, [fragment.path for fragment in fragments])
-    for outcome in outcomes:
-        if isinstance(outcome, FatalFileError):
-            raise FragmentError(str(outcome), path=outcome.path)
-        if isinstance(outcome, Exception):
-            raise outcome
-    return outcomes
-
-
-def _no_spark() -> SparkSession:
-    raise MetastoreError("there is more to read than this process does by itself: give a Spark session")

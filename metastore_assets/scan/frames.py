@@ -3,30 +3,34 @@
 from __future__ import annotations
 
 import pickle
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from functools import partial
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, TypeAlias
 
+import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
-from pyarrow import types as t
 
 from metastore_assets.config import TableConfig
-from metastore_assets.errors import ColumnNotFoundError, UnsupportedTypeError
+from metastore_assets.errors import ColumnNotFoundError
 from metastore_assets.formats.base import Fragment
 from metastore_assets.lookup import TableLookup
+from metastore_assets.lookup.enough import enough
+from metastore_assets.lookup.predicates.counts import RowBounds
 from metastore_assets.lookup.predicates.rows import RowFilter
 from metastore_assets.messages import close_names
 from metastore_assets.pipeline.reading import TaskReader
-from metastore_assets.scan.choosing import Which, choose
+from metastore_assets.scan.choosing import Choice, Which, choose
 from metastore_assets.scan.reading import matching_rows
+from metastore_assets.scan.spark_types import sent_array, spark_arrow_type
 from metastore_assets.spark.tasks import balanced_bins, limit_threads, pack, parallelism
-from metastore_assets.statistics.leaves import plain_array, plain_type
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
 
 _BINS_PER_SLOT = 4
+Work: TypeAlias = tuple[RowFilter | None, Fragment]
+"""A fragment, and the filter of its rows; None where all of them are meant."""
 
 
 def scan(
@@ -43,15 +47,16 @@ def scan(
 
     They are those of a full scan with that filter. The format's own readers read them in Spark's tasks, when the frame
     is asked for its rows: deletes and renames are applied, and fragments that cannot have any such row are not opened.
+    With `limit` no more fragments are read than are sure to have so many rows, and no more rows of each.
     Raises as `choose`; UnsupportedTypeError for a column of a type that Spark does not have.
     """
     chosen = choose(lookup, table, where, snapshot, TaskReader(lambda: spark))
     schema = chosen.snapshot.schema
-    places = _places(table, schema, columns)
+    places = places_of(table, schema, columns)
     fields = [schema.field(at) for at in places]
     types = [spark_arrow_type(table, field) for field in fields]
     sent = pa.schema([pa.field(field.name, type_) for field, type_ in zip(fields, types, strict=True)])
-    work = [(None, fragment) for fragment in chosen.whole] + [(chosen.filter, own) for own in chosen.undecided]
+    work = work_of(chosen, limit)
     from pyspark.sql.pandas.types import from_arrow_schema
 
     shown = from_arrow_schema(sent)
@@ -60,25 +65,56 @@ def scan(
     bins = balanced_bins([float(own.bytes + 1) for _, own in work], parallelism(spark) * _BINS_PER_SLOT)
     packed = [pack([work[at] for at in group]) for group in bins]
     frame = spark.range(0, len(packed), 1, len(packed)).mapInArrow(
-        partial(_read, packed, pack((schema, places, sent))), shown
+        partial(_read, packed, pack((schema, places, sent)), limit), shown
     )
     return frame if limit is None else frame.limit(limit)
 
 
-def _read(packed: Sequence[bytes], shape: bytes, batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+def work_of(chosen: Choice, limit: int | None) -> list[Work]:
+    """Which fragments are read, and with which filter. With a limit as few as are sure to have so many rows."""
+    work: list[Work] = [(None, fragment) for fragment in chosen.whole]
+    work += [(chosen.filter, fragment) for fragment in chosen.undecided]
+    if limit is None:
+        return work
+    least = np.array([chosen.sure.get(fragment.id, 0) for _, fragment in work], np.int64)
+    sizes = np.array([fragment.bytes for _, fragment in work], np.int64)
+    kept = enough(RowBounds(least, np.maximum(least, 1)), sizes, limit)
+    return [work[at] for at in np.flatnonzero(kept)]
+
+
+def _read(
+    packed: Sequence[bytes], shape: bytes, limit: int | None, batches: Iterable[pa.RecordBatch]
+) -> Iterator[pa.RecordBatch]:
+    """The rows of a task's fragments, no more of them than the limit."""
+    rows = _all_rows(packed, shape, batches)
+    if limit is None:
+        yield from rows
+        return
+    while limit > 0 and (batch := next(rows, None)) is not None:
+        yield batch.slice(0, limit)
+        limit -= batch.num_rows
+
+
+def _all_rows(packed: Sequence[bytes], shape: bytes, batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
     limit_threads()
     schema, places, sent = pickle.loads(shape)
     for batch in batches:
         for index in batch.column("id").to_pylist():
-            work: list[tuple[RowFilter | None, Fragment]] = pickle.loads(packed[index])
-            for own, fragment in work:
-                for found in matching_rows(own, schema, places, fragment):
-                    if found.num_rows:
-                        arrays = [_cast(array, field.type) for array, field in zip(found.columns, sent, strict=True)]
-                        yield pa.RecordBatch.from_arrays(arrays, schema=sent)
+            yield from rows_of_work(pickle.loads(packed[index]), schema, places, sent)
 
 
-def _places(table: TableConfig, schema: pa.Schema, columns: Sequence[str] | None) -> list[int]:
+def rows_of_work(
+    work: Sequence[Work], schema: pa.Schema, places: Sequence[int], sent: pa.Schema
+) -> Iterator[pa.RecordBatch]:
+    """The columns at some places of a table's schema, as they are sent to Spark. Raises FragmentError."""
+    for own, fragment in work:
+        for found in matching_rows(own, schema, places, fragment):
+            if found.num_rows:
+                arrays = [sent_array(array, field.type) for array, field in zip(found.columns, sent, strict=True)]
+                yield pa.RecordBatch.from_arrays(arrays, schema=sent)
+
+
+def places_of(table: TableConfig, schema: pa.Schema, columns: Sequence[str] | None) -> list[int]:
     if columns is None:
         return list(range(len(schema)))
     found = []
@@ -91,60 +127,3 @@ def _places(table: TableConfig, schema: pa.Schema, columns: Sequence[str] | None
             )
         found.append(at)
     return found
-
-
-def spark_arrow_type(table: TableConfig, field: pa.Field) -> pa.DataType:
-    """The Arrow type that a column is sent to Spark as: one that Spark has, and that holds all of its values.
-
-    Raises UnsupportedTypeError.
-    """
-    try:
-        return _sent_as(field.type)
-    except UnsupportedTypeError as error:
-        raise UnsupportedTypeError(
-            f"column {field.name!r} of table {table.name!r}: {error}; leave it out with `columns`"
-        ) from error
-
-
-def _sent_as(type: pa.DataType) -> pa.DataType:
-    plain = plain_type(type)
-    for matches, sent in _SENT:
-        if matches(plain):
-            return sent
-    if t.is_timestamp(plain):
-        return pa.timestamp("us", plain.tz and "UTC")
-    if t.is_decimal(plain) and plain.precision <= 38 and 0 <= plain.scale <= plain.precision:
-        return pa.decimal128(plain.precision, plain.scale)
-    if t.is_struct(plain):
-        return pa.struct([pa.field(own.name, _sent_as(own.type)) for own in plain])
-    if t.is_map(plain):
-        return pa.map_(_sent_as(plain.key_type), _sent_as(plain.item_type))
-    if t.is_nested(plain) and plain.num_fields == 1:
-        return pa.list_(_sent_as(plain.value_type))
-    raise UnsupportedTypeError(f"Spark has no type for {plain}")
-
-
-_SENT: Sequence[tuple[Callable[[pa.DataType], bool], pa.DataType]] = (
-    (t.is_boolean, pa.bool_()),
-    (t.is_int8, pa.int8()),
-    (lambda type: t.is_int16(type) or t.is_uint8(type), pa.int16()),
-    (lambda type: t.is_int32(type) or t.is_uint16(type), pa.int32()),
-    (lambda type: t.is_int64(type) or t.is_uint32(type), pa.int64()),
-    (t.is_uint64, pa.decimal128(20, 0)),
-    (lambda type: t.is_float32(type) or t.is_float16(type), pa.float32()),
-    (t.is_float64, pa.float64()),
-    (lambda type: t.is_string(type) or t.is_large_string(type) or t.is_string_view(type), pa.string()),
-    (lambda type: type == pa.uuid(), pa.string()),
-    (lambda type: t.is_binary(type) or t.is_large_binary(type) or t.is_binary_view(type), pa.binary()),
-    (t.is_fixed_size_binary, pa.binary()),
-    (t.is_date, pa.date32()),
-    (t.is_null, pa.null()),
-)
-
-
-def _cast(array: pa.Array, type: pa.DataType) -> pa.Array:
-    """Raises where a value does not fit: nanoseconds that are no whole microseconds."""
-    array = plain_array(array)
-    if array.type == pa.uuid():
-        return pa.array([None if own is None else str(own) for own in array.to_pylist()], type)
-    return array if array.type == type else array.cast(type)

@@ -3,24 +3,27 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
 
 import pyarrow as pa
 
 from metastore_assets.errors import FragmentError, MetastoreError
 from metastore_assets.formats.base import Fragment, FragmentReader
 from metastore_assets.formats.damage import DAMAGE, reason
-from metastore_assets.lookup.predicates.rows import RowFilter
+from metastore_assets.lookup.predicates.rows import Mask, RowFilter
 from metastore_assets.statistics.leaves import plain_array
 
 
 def count_rows(own: RowFilter, fragment: Fragment) -> int:
     """How many rows of a fragment the predicate is true of. Raises FragmentError."""
-    return sum(mask_sum for mask_sum in _counts(own, fragment))
+    with opened_fragment(fragment) as reader:
+        return sum(int(mask.sum()) for mask in row_masks(own, reader))
 
 
-def _counts(own: RowFilter, fragment: Fragment) -> Iterator[int]:
-    for columns, rows in _chunks(own.schema, own.fields, fragment):
-        yield int(own.mask(dict(zip(own.fields, columns, strict=True)), rows).sum())
+def row_masks(own: RowFilter, reader: FragmentReader) -> Iterator[Mask]:
+    """Of the rows of an opened fragment, in their order and in pieces, whether the predicate is true of each."""
+    for columns, rows in _chunks(own.schema, own.fields, reader):
+        yield own.mask(dict(zip(own.fields, columns, strict=True)), rows)
 
 
 def matching_rows(
@@ -32,22 +35,29 @@ def matching_rows(
     """
     needed = sorted({*places, *(own.fields if own is not None else ())})
     fields = [schema.field(at) for at in places]
-    for columns, rows in _chunks(schema, needed, fragment):
-        held = dict(zip(needed, columns, strict=True))
-        arrays = [held[at] for at in places]
-        if not places:
-            arrays, fields = [pa.nulls(rows)], [pa.field("", pa.null())]
-        batch = pa.RecordBatch.from_arrays(arrays, schema=pa.schema(fields))
-        yield batch if own is None else batch.filter(pa.array(own.mask(held, rows)))
+    with opened_fragment(fragment) as reader:
+        for columns, rows in _chunks(schema, needed, reader):
+            held = dict(zip(needed, columns, strict=True))
+            arrays = [held[at] for at in places]
+            if not places:
+                arrays, fields = [pa.nulls(rows)], [pa.field("", pa.null())]
+            batch = pa.RecordBatch.from_arrays(arrays, schema=pa.schema(fields))
+            yield batch if own is None else batch.filter(pa.array(own.mask(held, rows)))
 
 
-def _chunks(schema: pa.Schema, places: Sequence[int], fragment: Fragment) -> Iterator[tuple[list[pa.Array], int]]:
+def _chunks(schema: pa.Schema, places: Sequence[int], reader: FragmentReader) -> Iterator[tuple[list[pa.Array], int]]:
+    if not places:
+        yield [], reader.row_count
+        return
+    yield from _aligned(reader, [schema.field(at) for at in places])
+
+
+@contextmanager
+def opened_fragment(fragment: Fragment) -> Iterator[FragmentReader]:
+    """A fragment while it is read. Whatever its reader throws is a FragmentError."""
     try:
         with fragment.source.open() as reader:
-            if not places:
-                yield [], reader.row_count
-                return
-            yield from _aligned(reader, [schema.field(at) for at in places])
+            yield reader
     except MetastoreError:
         raise
     except DAMAGE as error:

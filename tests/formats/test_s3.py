@@ -171,7 +171,8 @@ def test_folders_are_listed_once_and_only_where_a_filter_leads(
 
         monkeypatch.setattr(f"obstore.store.obs.{name}", spy)
 
-    def plan(**partitions: tuple[str, ...]) -> tuple[list[int], list[str]]:
+    def plan(condition: str | None = None, **patterns: tuple[str, ...]) -> tuple[list[int], list[str]]:
+        partitions = patterns if condition is None else condition
         uri = f"s3://metastore/{prefix}/t"
         table = open_table_format(
             TableConfig(name="t", uri=uri, format="files", storage_options=s3_options, partitions=partitions)
@@ -186,6 +187,9 @@ def test_folders_are_listed_once_and_only_where_a_filter_leads(
     assert plan(year=("2020",), month=("02",)) == ([202002], ["t", *below])
     assert plan(month=("03",))[0] == [year * 100 + 3 for year in range(2020, 2025)]
     assert len(plan(month=("03",))[1]) == 1 + 5 + 5
+    assert plan("year = 2020 and month in ('02', '05')") == ([202002], ["t", *below])
+    assert plan("year < 2020 or (year >= 2020 and month = 3)")[0] == [year * 100 + 3 for year in range(2020, 2025)]
+    assert plan("year > 2022")[1] == plan(year=("202[34]",))[1]
     assert plan(year=("202[34]",))[1] == sorted(
         [
             "t",

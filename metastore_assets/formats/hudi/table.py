@@ -116,7 +116,7 @@ class HudiFormat:
         return [commit for commit in known.values() if commit is not None]
 
     def _keeps(self, paths: PartitionPaths) -> Callable[[str], bool]:
-        if not self._filter.patterns:
+        if not self._filter.leaves_out:
             return lambda path: True
         return lru_cache(maxsize=None)(lambda path: self._filter.keeps(paths.items(path)))
 

@@ -15,8 +15,7 @@ from typing import TypeAlias
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from metastore_assets.errors import PredicateError
-from metastore_assets.lookup.predicates.syntax import (
+from metastore_assets.conditions.syntax import (
     MIRRORED,
     All,
     Any,
@@ -30,10 +29,11 @@ from metastore_assets.lookup.predicates.syntax import (
     NaNTest,
     Not,
     NullTest,
+    Operator,
     Syntax,
     Truth,
 )
-from metastore_assets.lookup.predicates.tree import Operator
+from metastore_assets.errors import PredicateError
 
 _LINE = re.compile(r"(call|end|field_ref|nested_field_ref|options|literal): '([^'\n]*)'")
 _OPERATORS: Mapping[str, Operator] = {

@@ -11,14 +11,12 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
-from typing import Literal, TypeAlias
+from typing import TypeAlias
 
 import pyarrow as pa
 
+from metastore_assets.conditions.syntax import Operator
 from metastore_assets.statistics.types import TypeClass
-
-Operator: TypeAlias = Literal["=", "!=", "<", "<=", ">", ">="]
-
 
 _FEW = 16
 """Members of `in` that are looked up one by one."""

@@ -12,11 +12,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 from pyarrow import types as t
 
-from metastore_assets.errors import ColumnNotFoundError, LiteralError, PredicateError, UnsupportedTypeError
-from metastore_assets.iso8601 import TICKS, parse_date, parse_time, parse_timestamp
-from metastore_assets.lookup.literals import form_of, literal, literal_of_text
-from metastore_assets.lookup.predicates.like import like_of
-from metastore_assets.lookup.predicates.syntax import (
+from metastore_assets.conditions.syntax import (
     NEGATED,
     All,
     Any,
@@ -32,10 +28,15 @@ from metastore_assets.lookup.predicates.syntax import (
     Not,
     NullTest,
     Number,
+    Operator,
     Syntax,
     Text,
     Truth,
 )
+from metastore_assets.errors import ColumnNotFoundError, LiteralError, PredicateError, UnsupportedTypeError
+from metastore_assets.iso8601 import TICKS, parse_date, parse_time, parse_timestamp
+from metastore_assets.lookup.literals import form_of, literal, literal_of_text
+from metastore_assets.lookup.predicates.like import like_of
 from metastore_assets.lookup.predicates.tree import (
     Column,
     Compare,
@@ -43,7 +44,6 @@ from metastore_assets.lookup.predicates.tree import (
     IsIn,
     IsNaN,
     IsNull,
-    Operator,
     Predicate,
     array_of,
     both,
@@ -65,7 +65,7 @@ def parse_predicate(expression: str | pc.Expression, table: str, leaves: Sequenc
     and LiteralError for a literal that is none of its column's type.
     """
     if isinstance(expression, str):
-        from metastore_assets.lookup.predicates.sql import parse_sql  # the parser takes 90 ms to be imported
+        from metastore_assets.conditions.sql import parse_sql  # the parser takes 90 ms to be imported
 
         syntax = parse_sql(expression)
     elif isinstance(expression, pc.Expression):

@@ -14,6 +14,7 @@ import pytest
 from deltalake import write_deltalake
 from hypothesis import given
 from hypothesis import strategies as st
+from pydantic import ValidationError
 
 from metastore_assets.config import TableConfig
 from metastore_assets.errors import TableFormatError
@@ -119,6 +120,18 @@ def test_a_filter_leaves_out_other_partitions(tmp_path: Path) -> None:
     assert left(p="__HIVE_DEFAULT_PARTITION__") == [2]
     assert left(day="*") == [0, 1, 2]
     assert left(day="1999-*") == []
+
+    def where(condition: str) -> list[int]:
+        return sorted(read_columns(_snapshot(tmp_path, partitions=condition))["a"])
+
+    assert where("day >= '2024-02-01'") == [1, 2]
+    assert where("day >= '2024-02-01' and p is null or p > 1") == [2, 3]
+    assert where("not (day = '2024-01-01')") == [1, 2]
+    assert where("day < current_date - 30") == [0, 1, 2]
+    with pytest.raises(TableFormatError, match="not partitioned by dya"):
+        where("dya > '2024-01-01'")
+    with pytest.raises(ValidationError, match="does not parse at character"):
+        where("day >")
 
 
 def test_a_filter_of_what_is_no_partition_column_is_refused(tmp_path: Path) -> None:

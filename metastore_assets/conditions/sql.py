@@ -5,6 +5,7 @@ Of its trees only what is known here is taken; all else is refused with words, a
 
 from __future__ import annotations
 
+from datetime import UTC, date, datetime, timedelta
 from decimal import Decimal, InvalidOperation
 from typing import NoReturn, cast
 
@@ -12,8 +13,7 @@ from sqlglot import exp, tokens
 from sqlglot.dialects.dialect import Dialect
 from sqlglot.errors import ParseError, SqlglotError
 
-from metastore_assets.errors import PredicateError
-from metastore_assets.lookup.predicates.syntax import (
+from metastore_assets.conditions.syntax import (
     MIRRORED,
     All,
     Any,
@@ -28,11 +28,12 @@ from metastore_assets.lookup.predicates.syntax import (
     Not,
     NullTest,
     Number,
+    Operator,
     Syntax,
     Text,
     Truth,
 )
-from metastore_assets.lookup.predicates.tree import Operator
+from metastore_assets.errors import PredicateError
 
 _OPERATORS: dict[type[exp.Expr], Operator] = {
     exp.EQ: "=",
@@ -188,11 +189,39 @@ def _literal(node: exp.Expr) -> Literal:
         return Number(-inner.value) if isinstance(inner, Number) else _refuse(node)
     if isinstance(node, exp.HexString):
         return _blob(node)
+    if isinstance(node, exp.CurrentDate | exp.Sub | exp.Add) and (day := _day(node)) is not None:
+        return Text(day.isoformat(), "date")
     if isinstance(node, exp.Cast | exp.TsOrDsToDate | exp.Date | exp.Timestamp):
         return _typed_text(node)
     if _is_name(node):
         raise PredicateError(f"{_sql(node)} is a column where a literal is needed; text goes into single quotes")
     return _refuse(node)
+
+
+def _day(node: exp.Expr) -> date | None:
+    """`current_date`, in UTC, and some days before or after it; None for any other sum."""
+    if isinstance(node, exp.CurrentDate):
+        return None if node.this else today()
+    left, right = _bare(node.this), _bare(node.expression)
+    if not isinstance(left, exp.CurrentDate) or left.this:
+        return None
+    if isinstance(right, exp.Interval):
+        unit = right.args.get("unit")
+        if unit is None or str(unit.name).upper() not in ("DAY", "DAYS"):
+            return None
+        right = _bare(right.this)
+    if not isinstance(right, exp.Literal) or not str(right.this).isdigit():
+        return None
+    days = int(right.this)
+    try:
+        return today() + timedelta(days=days if isinstance(node, exp.Add) else -days)
+    except OverflowError:
+        raise PredicateError(f"{_sql(node)} is beyond the years from 1 to 9999") from None
+
+
+def today() -> date:
+    """In UTC."""
+    return datetime.now(UTC).date()
 
 
 def _typed_text(node: exp.Expr) -> Literal:

@@ -9,7 +9,7 @@ from typing import TypeAlias
 
 import pyarrow as pa
 
-from metastore_assets.lookup.predicates.tree import Operator
+Operator: TypeAlias = OneOf["=", "!=", "<", "<=", ">", ">="]
 
 
 @dataclass(frozen=True)

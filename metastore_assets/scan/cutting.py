@@ -1,0 +1,122 @@
+"""Profiles of the rows of a fragment that a predicate is true of, where it is not of all: read column by column.
+
+The predicate's columns are read once, for a mask of the rows; then each column that is asked for, a chunk at a time.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass
+from functools import cached_property, partial
+
+import numpy as np
+import numpy.typing as npt
+import pyarrow as pa
+
+from metastore_assets.config import KeptPolicy, TableConfig
+from metastore_assets.formats.base import Fragment, FragmentReader
+from metastore_assets.lookup import TableLookup
+from metastore_assets.lookup.predicates import Predicate
+from metastore_assets.lookup.predicates.rows import RowFilter
+from metastore_assets.lookup.scope import Scope
+from metastore_assets.pipeline.reading import TaskReader
+from metastore_assets.scan.choosing import fragments_named
+from metastore_assets.scan.reading import opened_fragment, row_masks
+from metastore_assets.scan.work import StartSpark, each_fragment, engine_of, engine_session
+from metastore_assets.statistics.frequencies import Frequencies
+from metastore_assets.statistics.leaves import LeafColumn, schema_leaves
+from metastore_assets.statistics.profile import profile_field
+from metastore_assets.statistics.states import states_table
+from metastore_assets.traffic import metered
+
+Wanted = tuple[LeafColumn, KeptPolicy]
+
+
+@dataclass(frozen=True)
+class CutProfile:
+    """What is known of the rows of one fragment that are meant."""
+
+    row_count: int
+    states: pa.Table
+    """A row for each column asked for, as of `states_table`."""
+    lists: tuple[Frequencies | None, ...]
+    """Of each of them all values, where its policy lists them."""
+
+
+class CutFragments:
+    """The fragments that a predicate cuts, read as columns of them are asked for."""
+
+    def __init__(
+        self, lookup: TableLookup, predicate: Predicate, scope: Scope, table: TableConfig, spark: StartSpark | None
+    ) -> None:
+        self._schema = lookup.version.schema
+        self._filter = RowFilter(predicate, self._schema)
+        self._lookup = lookup
+        self._scope = scope
+        self._table = table
+        self._spark = spark
+        self._fragments: list[Fragment] | None = None
+        self.read_ids: frozenset[str] = frozenset()
+        """Ids of the fragments that were read."""
+        self.bytes_read = 0
+        """Of the table's data files, over all that was asked so far."""
+
+    @cached_property
+    def row_count(self) -> int:
+        """How many of their rows are meant."""
+        return sum(own.row_count for own in self.read((), pa.struct([("boolean", pa.bool_())])))
+
+    def read(self, columns: Sequence[Wanted], union: pa.StructType) -> list[CutProfile]:
+        """A profile of each fragment, of some columns, in no particular order. Raises FragmentError, MetastoreError."""
+        engine = engine_of(self._spark)
+        if self._fragments is None:
+            run = TaskReader(engine_session(engine))
+            self._fragments = fragments_named(self._lookup, self._table, {own.id for own in self._scope.cut}, run)
+        task = partial(cut_profile, self._filter, self._fields(columns), union)
+        with metered() as meter:
+            found: list[CutProfile] = each_fragment(engine, task, self._fragments, apart=self._spark is None)
+        self.read_ids = frozenset(own.id for own in self._fragments)
+        self.bytes_read += meter.told().read.bytes
+        return found
+
+    def _fields(self, columns: Sequence[Wanted]) -> list[tuple[int, list[Wanted]]]:
+        """By place in the schema, the columns that are asked for of each top-level column."""
+        owners = {own.field_id: at for at, leaves in enumerate(schema_leaves(self._schema)) for own in leaves}
+        found: dict[int, list[Wanted]] = {}
+        for leaf, policy in columns:
+            found.setdefault(owners[leaf.field_id], []).append((leaf, policy))
+        return sorted(found.items())
+
+
+def cut_profile(
+    own: RowFilter, fields: Sequence[tuple[int, Sequence[Wanted]]], union: pa.StructType, fragment: Fragment
+) -> CutProfile:
+    """Runs in whatever process. Raises FragmentError."""
+    with opened_fragment(fragment) as reader:
+        masks = list(row_masks(own, reader))
+        rows = np.concatenate([np.zeros(0, np.bool_), *masks])
+        profiles = {}
+        for at, wanted in fields:
+            leaves = schema_leaves(own.schema)[at]
+            policies = {leaf.path: policy for leaf, policy in wanted}
+            chunks = _kept(reader, own.schema.field(at), rows)
+            for profile in profile_field(own.schema.field(at), chunks, _policy(policies), leaves=leaves):
+                if profile.statistics.column in policies:
+                    profiles[profile.statistics.field_id] = profile
+    found = [profiles[leaf.field_id] for _, wanted in fields for leaf, _ in wanted]
+    states = states_table([one.statistics for one in found], [one.histogram for one in found], union)
+    return CutProfile(int(rows.sum()), states, tuple(one.frequencies for one in found))
+
+
+def _policy(policies: dict[str, KeptPolicy]) -> Callable[[str], KeptPolicy]:
+    nothing = KeptPolicy(frequencies="off", histogram="off", quantiles="off")
+    return lambda path: policies.get(path, nothing)
+
+
+def _kept(reader: FragmentReader, field: pa.Field, rows: npt.NDArray[np.bool_]) -> Iterator[pa.Array]:
+    start = 0
+    for chunk in reader.read(field, encoded=True):
+        mask = rows[start : start + len(chunk)]
+        start += len(chunk)
+        if mask.any():
+            yield chunk if mask.all() else chunk.filter(pa.array(mask))

@@ -1,0 +1,153 @@
+"""A profile of rows that no stored profile is of: of some partitions or fragments together, and of cut fragments."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Sequence
+from dataclasses import dataclass
+from threading import RLock
+
+import pyarrow as pa
+
+from metastore_assets.config import KeptPolicy
+from metastore_assets.errors import CorruptionError
+from metastore_assets.pipeline.files import shown_histogram
+from metastore_assets.pipeline.frequencies import summed_lists
+from metastore_assets.pipeline.layouts import Layout
+from metastore_assets.pipeline.packed import layout_union
+from metastore_assets.pipeline.states_files import StatesFiles
+from metastore_assets.pipeline.stored_states import read_states
+from metastore_assets.scan.cutting import CutFragments, CutProfile, Wanted
+from metastore_assets.statistics.column import ColumnStatistics
+from metastore_assets.statistics.frequencies import Frequencies, frequency_facts, sum_frequencies
+from metastore_assets.statistics.histogram import Histogram
+from metastore_assets.statistics.leaves import LeafColumn
+from metastore_assets.statistics.merge import merge_states
+from metastore_assets.statistics.moments import decode_moments
+from metastore_assets.statistics.naming import as_named
+from metastore_assets.statistics.profile import all_null_statistics
+from metastore_assets.statistics.quantiles import Digest, decode_digest
+from metastore_assets.statistics.states import histograms_of_states, state_rows
+from metastore_assets.statistics.told import apply_facts, completed
+from metastore_assets.statistics.types import type_text
+from metastore_assets.store.manifest import ProfileFiles
+from metastore_assets.store.objects import ObjectStore
+
+
+@dataclass(frozen=True)
+class _Column:
+    row: ColumnStatistics
+    histogram: Histogram | None
+    listed: Frequencies | None
+    """All values; None where they are not listed."""
+
+
+class MergedProfile:
+    """Answers as a `ProfileReader` does, from several stored profiles and what is read of the table. Safe to share.
+
+    A column that is listed everywhere is described from the sum of its lists, as if it were profiled; of others states
+    are merged. Each column is read once.
+    """
+
+    def __init__(
+        self,
+        store: ObjectStore,
+        leaves: Sequence[LeafColumn],
+        policies: Callable[[Sequence[LeafColumn]], Sequence[KeptPolicy]],
+        profiles: Sequence[ProfileFiles],
+        cut: CutFragments | None,
+    ) -> None:
+        """`leaves`: the table's columns, in its order; `policies` says what is kept of some."""
+        self._store = store
+        self._leaves = leaves
+        self._policies = policies
+        self._profiles = sorted(profiles, key=lambda own: own.states)  # neighbours in a file one after the other
+        self._cut = cut
+        self._lock = RLock()
+        self._known: dict[str, _Column] = {}
+        self.columns = {leaf.path: position for position, leaf in enumerate(leaves)}
+
+    def statistics(self, columns: Iterable[str] | None = None) -> list[ColumnStatistics]:
+        """The rows of all columns, or of those named. KeyError for an unknown name."""
+        wanted = range(len(self._leaves)) if columns is None else [self.columns[name] for name in columns]
+        found = self._columns([self._leaves[position] for position in wanted])
+        return [
+            as_named(own.row, position, self._leaves[position]) for own, position in zip(found, wanted, strict=True)
+        ]
+
+    def top(self, field_id: str, n: int) -> list[tuple[pa.Scalar, int]] | None:
+        """The n most frequent values with their frequencies; None where values are not listed."""
+        listed = self._column(field_id).listed
+        if listed is None:
+            return None
+        counts = listed.counts.to_numpy()
+        order = (-counts).argsort(kind="stable")[:n]
+        return list(zip(listed.values.take(pa.array(order)), counts[order].tolist(), strict=True))
+
+    def frequencies(self, field_id: str) -> Frequencies | None:
+        """All values; None where they are not listed."""
+        return self._column(field_id).listed
+
+    def sketch(self, field_id: str) -> tuple[Digest | None, tuple[int, int]] | None:
+        """As of `ProfileReader`."""
+        row = self._column(field_id).row
+        digest = None if row.quantile_sketch is None else decode_digest(row.quantile_sketch)
+        infinities = (0, 0) if row.moments is None else decode_moments(row.moments).infinities
+        return None if digest is None and not any(infinities) else (digest, infinities)
+
+    def histogram(self, column: str) -> Histogram | None:
+        """The histogram of a column; None when there is none."""
+        return self._column(self._leaves[self.columns[column]].field_id).histogram
+
+    def _column(self, field_id: str) -> _Column:
+        return self._columns([leaf for leaf in self._leaves if leaf.field_id == field_id])[0]
+
+    def _columns(self, leaves: Sequence[LeafColumn]) -> list[_Column]:
+        with self._lock:
+            wanted = {leaf.field_id for leaf in leaves} - self._known.keys()
+            if wanted:
+                missing = [leaf for leaf in self._leaves if leaf.field_id in wanted]
+                self._known |= self._read(list(zip(missing, self._policies(missing), strict=True)))
+            return [self._known[leaf.field_id] for leaf in leaves]
+
+    def _read(self, wanted: Sequence[Wanted]) -> dict[str, _Column]:
+        layout = Layout("", {}, tuple(wanted), {})
+        cut = [] if self._cut is None else self._cut.read(wanted, layout_union(layout))
+        rows = self._merged(layout, cut)
+        listed = [at for at, (row, _) in enumerate(rows) if row.frequencies == "listed" and row.value_count]
+        lists = self._lists(layout, listed, cut)
+        found = {}
+        for at, ((leaf, _), (row, histogram)) in enumerate(zip(wanted, rows, strict=True)):
+            own = lists.get(at)
+            if own is not None:
+                row = apply_facts(row, frequency_facts(own))
+                _check_total(self._store, leaf, row, own)
+            found[leaf.field_id] = _Column(row, None if histogram is None else shown_histogram(histogram, row), own)
+        return found
+
+    def _merged(self, layout: Layout, cut: Sequence[CutProfile]) -> list[tuple[ColumnStatistics, Histogram | None]]:
+        with StatesFiles(self._store) as opened:
+            parts = [read_states(opened, files, layout)[1] for files in self._profiles]
+        parts += [own.states for own in cut]
+        if not parts:
+            rows = [all_null_statistics(leaf, 0, policy) for leaf, policy in layout.leaves]
+            return [(row, None) for row in rows]
+        states = merge_states(parts, [leaf.path for leaf, _ in layout.leaves])
+        labels = [(leaf.path, type_text(leaf.type)) for leaf, _ in layout.leaves]
+        pairs = zip(state_rows(states, labels), histograms_of_states(states), strict=True)
+        return [(completed(row), histogram) for row, histogram in pairs]
+
+    def _lists(self, layout: Layout, positions: Sequence[int], cut: Sequence[CutProfile]) -> dict[int, Frequencies]:
+        if not positions:
+            return {}
+        stored = summed_lists(self._store, layout, positions, self._profiles)
+        read = {at: [(held, 1) for own in cut if (held := own.lists[at]) is not None] for at in positions}
+        return {at: sum_frequencies([(stored[at], 1), *read[at]]) for at in positions}
+
+
+def _check_total(store: ObjectStore, leaf: LeafColumn, row: ColumnStatistics, listed: Frequencies) -> None:
+    total = sum(listed.counts.to_pylist())
+    if total != row.value_count:
+        raise CorruptionError(
+            f"{store.uri()}: the lists of column {leaf.path!r} are of {total} values, and its states of "
+            f"{row.value_count}; rebuild with `metastore refresh --full`"
+        )

@@ -1,0 +1,96 @@
+"""What a scope is made of, read: profiles that are stored, and fragments of the table that the predicate cuts."""
+
+from __future__ import annotations
+
+from collections import OrderedDict
+from collections.abc import Sequence
+from threading import RLock
+
+from metastore_assets.config import KeptPolicy, TableConfig
+from metastore_assets.errors import NotKeptError
+from metastore_assets.lookup import ScopedLookup, TableLookup
+from metastore_assets.lookup.predicates import Predicate
+from metastore_assets.lookup.predicates.text import short_text
+from metastore_assets.lookup.scope import Scope, scope_of
+from metastore_assets.scan.cutting import CutFragments
+from metastore_assets.scan.merged import MergedProfile
+from metastore_assets.scan.work import StartSpark
+from metastore_assets.statistics.column import ColumnStatistics
+from metastore_assets.statistics.leaves import LeafColumn
+from metastore_assets.statistics.profile import HIDDEN
+
+
+def scoped(
+    lookup: TableLookup, predicate: Predicate, table: TableConfig | None = None, spark: StartSpark | None = None
+) -> ScopedLookup:
+    """The rows of a version that a predicate is true of.
+
+    `table`: where fragments are read that the predicate cuts; None where nothing may be read.
+    """
+    scope = scope_of(lookup.pruned(predicate), lookup.find_partition)
+    return ScopedLookup(lookup, predicate, scope, StoredAndRead(lookup, predicate, table, spark))
+
+
+class StoredAndRead:
+    """A `ScopeReader`. Safe to share."""
+
+    def __init__(
+        self, lookup: TableLookup, predicate: Predicate, table: TableConfig | None, spark: StartSpark | None
+    ) -> None:
+        self._lookup = lookup
+        self._predicate = predicate
+        self._table = table
+        self._spark = spark
+        self._lock = RLock()
+        self._cuts: OrderedDict[str | None, CutFragments] = OrderedDict()
+
+    def profile(self, scope: Scope, partition: str | None) -> MergedProfile:
+        """As `ScopeReader`."""
+        files = [own.files for own in scope.partitions] + [own.files for own in scope.fragments]
+        cut = self._cut(scope, partition) if scope.cut else None
+        return MergedProfile(self._lookup.versions.objects, self._lookup._leaves, self._policies, files, cut)
+
+    def cut_rows(self, scope: Scope, partition: str | None) -> int:
+        """As `ScopeReader`."""
+        return self._cut(scope, partition).row_count
+
+    def cost(self) -> tuple[int, int]:
+        """As `ScopeReader`."""
+        cuts = list(self._cuts.values())
+        read: frozenset[str] = frozenset().union(*(own.read_ids for own in cuts))
+        return len(read), sum(own.bytes_read for own in cuts)
+
+    def _cut(self, scope: Scope, partition: str | None) -> CutFragments:
+        with self._lock:
+            if partition not in self._cuts:
+                if self._table is None:
+                    raise NotKeptError(self._why_not(scope))
+                own = CutFragments(self._lookup, self._predicate, scope, self._table, self._spark)
+                self._cuts[partition] = own
+            return self._cuts[partition]
+
+    def _why_not(self, scope: Scope) -> str:
+        by = " and ".join(map(repr, self._lookup.version.partition_columns))
+        return (
+            f"table {self._lookup.version.table!r}: {short_text(self._predicate)} may be true of some of the rows of "
+            f"{len(scope.cut):,} of {scope.fragments_total:,} files, such as {scope.cut[0].path}, and what is "
+            f"kept tells them not apart: choose whole partitions{f', by {by}' if by else ''}, or let these files be "
+            "read, with `filter(…, read=True)`"
+        )
+
+    def _policies(self, leaves: Sequence[LeafColumn]) -> list[KeptPolicy]:
+        """What is kept of columns, as far as it shows."""
+        rows = self._lookup.statistics([leaf.path for leaf in leaves])
+        return [self._policy(row) for row in rows]
+
+    def _policy(self, row: ColumnStatistics) -> KeptPolicy:
+        if row.reason == HIDDEN:
+            return KeptPolicy(values="hidden")
+        kept = self._lookup._profile(None).histogram(row.column)
+        frequencies = {"listed": "all", "repeated": "repeated", "off": "off"}.get(row.frequencies, "estimated")
+        return KeptPolicy(
+            frequencies=frequencies,
+            algorithm="fingerprints" if frequencies == "repeated" else "auto",
+            histogram="off" if kept is None else kept.capacity // 2,
+            quantiles="off" if row.percentiles is None else "sketch",
+        )

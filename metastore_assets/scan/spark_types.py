@@ -1,0 +1,69 @@
+"""Columns as Spark has them."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+
+import pyarrow as pa
+from pyarrow import types as t
+
+from metastore_assets.config import TableConfig
+from metastore_assets.errors import UnsupportedTypeError
+from metastore_assets.statistics.leaves import plain_array, plain_type
+
+
+def spark_arrow_type(table: TableConfig, field: pa.Field) -> pa.DataType:
+    """The Arrow type that a column is sent to Spark as: one that Spark has, and that holds all of its values.
+
+    Raises UnsupportedTypeError.
+    """
+    try:
+        return _sent_as(field.type)
+    except UnsupportedTypeError as error:
+        raise UnsupportedTypeError(
+            f"column {field.name!r} of table {table.name!r}: {error}; leave it out with `columns`"
+        ) from error
+
+
+def _sent_as(type: pa.DataType) -> pa.DataType:
+    plain = plain_type(type)
+    for matches, sent in _SENT:
+        if matches(plain):
+            return sent
+    if t.is_timestamp(plain):
+        return pa.timestamp("us", plain.tz and "UTC")
+    if t.is_decimal(plain) and plain.precision <= 38 and 0 <= plain.scale <= plain.precision:
+        return pa.decimal128(plain.precision, plain.scale)
+    if t.is_struct(plain):
+        return pa.struct([pa.field(own.name, _sent_as(own.type)) for own in plain])
+    if t.is_map(plain):
+        return pa.map_(_sent_as(plain.key_type), _sent_as(plain.item_type))
+    if t.is_nested(plain) and plain.num_fields == 1:
+        return pa.list_(_sent_as(plain.value_type))
+    raise UnsupportedTypeError(f"Spark has no type for {plain}")
+
+
+_SENT: Sequence[tuple[Callable[[pa.DataType], bool], pa.DataType]] = (
+    (t.is_boolean, pa.bool_()),
+    (t.is_int8, pa.int8()),
+    (lambda type: t.is_int16(type) or t.is_uint8(type), pa.int16()),
+    (lambda type: t.is_int32(type) or t.is_uint16(type), pa.int32()),
+    (lambda type: t.is_int64(type) or t.is_uint32(type), pa.int64()),
+    (t.is_uint64, pa.decimal128(20, 0)),
+    (lambda type: t.is_float32(type) or t.is_float16(type), pa.float32()),
+    (t.is_float64, pa.float64()),
+    (lambda type: t.is_string(type) or t.is_large_string(type) or t.is_string_view(type), pa.string()),
+    (lambda type: type == pa.uuid(), pa.string()),
+    (lambda type: t.is_binary(type) or t.is_large_binary(type) or t.is_binary_view(type), pa.binary()),
+    (t.is_fixed_size_binary, pa.binary()),
+    (t.is_date, pa.date32()),
+    (t.is_null, pa.null()),
+)
+
+
+def sent_array(array: pa.Array, type: pa.DataType) -> pa.Array:
+    """A column as it is sent. Raises where a value does not fit: nanoseconds that are no whole microseconds."""
+    array = plain_array(array)
+    if array.type == pa.uuid():
+        return pa.array([None if own is None else str(own) for own in array.to_pylist()], type)
+    return array if array.type == type else array.cast(type)

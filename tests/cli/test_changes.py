@@ -1,0 +1,59 @@
+"""`metastore changes`: which values came, went, or occur otherwise often."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pyarrow as pa
+import pyarrow.parquet as pq
+import pytest
+
+from tests.cli.support import answer, error_of, run
+
+
+@pytest.fixture
+def lake(tmp_path: Path) -> Path:
+    """A table of which a file was replaced between two versions."""
+    (tmp_path / "lake").mkdir()
+    config = tmp_path / "metastore.yaml"
+    config.write_text(
+        "root: ./root\nengine: auto\ntables:\n- {name: t, uri: ./lake, columns: {hush: {values: hidden}}}\n"
+    )
+    for shops in (["a", "b", "b\x1b[31m"], ["b", "b", "c"]):
+        rows = pa.table({"shop": shops, "kept": [1, 1, 1], "hush": shops})
+        pq.write_table(rows, tmp_path / "lake" / "0.parquet")
+        assert run("refresh", "t", config=config).exit_code == 0
+    return config
+
+
+def test_changes(lake: Path) -> None:
+    found = answer("changes", "t", "--since", "1", config=lake)
+    assert (found["before"]["version"], found["after"]["version"]) == (1, 2)
+    columns = {own["column"]: own for own in found["columns"]}
+    assert columns["shop"]["changes"] == [
+        {"change": "delete", "value": "a", "before": 1, "after": None},
+        {"change": "update", "value": "b", "before": 1, "after": 2},
+        {"change": "delete", "value": "b\x1b[31m", "before": 1, "after": None},
+        {"change": "add", "value": "c", "before": None, "after": 1},
+    ]
+    assert columns["kept"]["changes"] == []
+    assert columns["hush"]["changes"] is None
+    assert "hidden" in columns["hush"]["reason"]
+    (few,) = answer("changes", "t", "--since", "1", "--columns", "shop", "-n", "2", config=lake)["columns"]
+    assert few["counts"] == {"add": 1, "update": 1, "delete": 2}
+    assert [own["value"] for own in few["changes"]] == ["a", "b"]
+    shown = run("changes", "t", "--since", "1", "-n", "3", config=lake).stdout
+    assert "t version 1 → 2" in shown
+    assert "shop  4 values: 1 added, 1 changed, 2 deleted" in shown
+    assert "and 1 more" in shown
+    assert "1 column the same, 1 column not listed" in shown
+    assert "\x1b" not in shown
+    assert "hidden" in run("changes", "t", "--since", "1", "--columns", "hush", config=lake).stdout
+
+
+def test_what_cannot_be_asked(lake: Path) -> None:
+    assert "has no version 7" in error_of(run("changes", "t", "--since", "7", config=lake))
+    assert "did you mean 'shop'" in error_of(run("changes", "t", "--since", "1", "--columns", "shp", config=lake))
+    assert "--columns names no column" in error_of(
+        run("changes", "t", "--since", "1", "--columns", ",", config=lake), 2
+    )

@@ -1,0 +1,33 @@
+"""Enough fragments for so many rows: as few as are sure to have them, or all that may have any."""
+
+from __future__ import annotations
+
+from itertools import combinations
+
+import hypothesis.strategies as st
+import numpy as np
+from hypothesis import given
+
+from metastore_assets.lookup.enough import enough
+from metastore_assets.lookup.predicates.counts import RowBounds
+
+SETS = st.lists(
+    st.tuples(st.integers(0, 6), st.integers(0, 6), st.integers(1, 9)).map(
+        lambda own: (min(own[:2]), max(own[:2]), own[2])
+    ),
+    max_size=6,
+)
+
+
+@given(SETS, st.integers(0, 20))
+def test_as_few_as_are_sure(sets: list[tuple[int, int, int]], limit: int) -> None:
+    least, most, sizes = (np.array([own[at] for own in sets], np.int64) for at in range(3))
+    found = np.flatnonzero(enough(RowBounds(least, most), sizes, limit)).tolist()
+    may = [at for at, own in enumerate(sets) if own[1]]
+    every = [own for count in range(len(may) + 1) for own in combinations(may, count)]
+    sure = [own for own in every if sum(sets[at][0] for at in own) >= limit]
+    if not sure:
+        assert found == may
+        return
+    assert sum(sets[at][0] for at in found) >= limit
+    assert len(found) == len(min(sure, key=len))

@@ -1,0 +1,64 @@
+"""Partitions that are meant by a condition: those of a table, some of which leave as days go by, and of a backfill."""
+
+from __future__ import annotations
+
+from datetime import date
+from pathlib import Path
+from typing import Any
+from unittest.mock import patch
+
+import pyarrow as pa
+import pyarrow.parquet as pq
+import pytest
+
+from metastore_assets.conditions import sql
+from metastore_assets.config import MetastoreConfig
+from metastore_assets.errors import ColumnNotFoundError, PartitionNotFoundError
+from metastore_assets.lookup import open_table
+from metastore_assets.pipeline.backfill import plan_backfill
+from metastore_assets.pipeline.backfill_plan import Choice
+from metastore_assets.pipeline.refresh import refresh
+
+
+def no_spark() -> Any:
+    raise AssertionError("nothing here is worth a session")
+
+
+def table_of_days(folder: Path, **options: Any) -> MetastoreConfig:
+    for day in range(1, 7):
+        part = folder / "lake" / f"day=2024-01-0{day}"
+        part.mkdir(parents=True)
+        pq.write_table(pa.table({"x": [day]}), part / "0.parquet")
+    own = {"name": "t", "uri": str(folder / "lake"), **options}
+    return MetastoreConfig.model_validate({"root": str(folder / "root"), "tables": [own], "engine": "auto"})
+
+
+def test_a_window_moves_with_the_days(tmp_path: Path) -> None:
+    """Nothing is read again for it, and on the same day nothing is published."""
+    config = table_of_days(tmp_path, partitions="day >= current_date - 2")
+    seen = []
+    for day in (5, 5, 6):
+        with patch.object(sql, "today", lambda day=day: date(2024, 1, day)):
+            result = refresh(config, config.tables[0], no_spark)
+            seen.append([own.key[-2:] for own in open_table(config.root, "t").partitions()])
+            assert result.published == (len(seen) != 2)
+    assert seen == [["03", "04", "05", "06"], ["03", "04", "05", "06"], ["04", "05", "06"]]
+
+
+def test_a_backfill_of_what_a_condition_is_true_of(tmp_path: Path) -> None:
+    config = table_of_days(tmp_path)
+    table = config.tables[0]
+    refresh(config, table, no_spark)
+
+    def keys(where: str, **choice: Any) -> list[str]:
+        plan = plan_backfill(config, table, Choice("all", where=where, **choice))
+        return [key.removeprefix("day=2024-01-0") for key in plan.keys]
+
+    assert keys("day >= '2024-01-05'") == ["5", "6"]
+    assert keys("day in ('2024-01-01', '2024-01-03')", first="2024-01-02") == ["3"]
+    assert keys("day > '2024-01-03'", partitions=("day=2024-01-0[34]",)) == ["4"]
+    with pytest.raises(ColumnNotFoundError, match=r"no partition column 'dya'.* did you mean 'day'"):
+        keys("dya > '2024-01-01'")
+    with pytest.raises(PartitionNotFoundError, match="is true of none of 6 partitions"):
+        keys("day > '2025-01-01'")
+    assert Choice(where="day > '2024-01-01'").id != Choice(where="day > '2024-01-02'").id

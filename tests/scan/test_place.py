@@ -1,0 +1,76 @@
+"""A version says where its table lies, so that nobody else has to; what is secret it does not say."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import Any
+
+import pyarrow as pa
+import pyarrow.parquet as pq
+import pytest
+
+from metastore_assets.config import MetastoreConfig, TableConfig
+from metastore_assets.errors import ConfigError, NotKeptError
+from metastore_assets.lookup import TableLookup, open_table
+from metastore_assets.pipeline.place import place_of
+from metastore_assets.pipeline.refresh import refresh
+
+
+def no_spark() -> Any:
+    raise AssertionError("nothing here is worth a session")
+
+
+def published(folder: Path, **options: Any) -> TableLookup:
+    for day in range(4):
+        part = folder / "lake" / f"day=2024-01-0{day + 1}"
+        part.mkdir(parents=True)
+        pq.write_table(pa.table({"x": list(range(day * 10, day * 10 + 10))}), part / "0.parquet")
+    own = TableConfig.model_validate({"name": "t", "uri": str(folder / "lake"), **options})
+    config = MetastoreConfig(root=str(folder / "root"), tables=[own], engine="auto")
+    refresh(config, own, no_spark)
+    return open_table(config.root, "t")
+
+
+def test_a_table_is_found_where_it_was(tmp_path: Path) -> None:
+    """With the partitions that were meant then, and no others."""
+    lookup = published(tmp_path, partitions={"day": ["2024-01-01", "2024-01-02"]})
+    assert lookup.count("x > 4").count == 15
+    assert lookup.filter("x > 4", read=True).row_count() == 15
+    assert lookup.filter("x > 4", read=True).quantile("x", 0.5).value.as_py() == 12
+    assert lookup.count("x > 4", str(tmp_path / "lake")).count == 15
+
+
+def test_options_stay_with_who_has_them(tmp_path: Path) -> None:
+    lookup = published(tmp_path, storage_options={"aws_secret_access_key": "hush"})
+    (document,) = (tmp_path / "root" / "t" / "versions").glob("*.json")
+    assert "hush" not in document.read_text()
+    assert json.loads(document.read_text())["place"]["uri"] == str(tmp_path / "lake")
+    given = lookup.table_config(storage_options={"aws_region": "eu-1"})
+    assert (given.uri, given.format, given.storage_options) == (
+        str(tmp_path / "lake"),
+        "files",
+        {"aws_region": "eu-1"},
+    )
+
+
+@pytest.mark.parametrize(
+    "uri", ["https://somebody:hush@host/lake", "https://host/lake?sig=hush", "az://container/lake?sv=1&sig=hush"]
+)
+def test_a_location_with_a_secret_is_not_told(uri: str) -> None:
+    assert place_of(TableConfig(name="t", uri=uri), "delta") is None
+    assert place_of(TableConfig(name="t", uri="s3://b/t", relocate={"s3://a/": uri}), "delta") is None
+    told = place_of(TableConfig(name="t", uri="abfss://container@account.dfs.core.windows.net/t"), "delta")
+    assert told is not None
+
+
+def test_what_a_version_does_not_tell_is_asked_for(tmp_path: Path) -> None:
+    lookup = published(tmp_path)
+    object.__setattr__(lookup.version, "place", None)
+    with pytest.raises(ConfigError, match="at a place that its version does not tell: give its configuration"):
+        lookup.count("x > 4")
+    object.__setattr__(lookup.version, "place", {"uri": "catalog://prod/db.t", "format": "iceberg"})
+    with pytest.raises(ConfigError, match=r"catalog://prod/db\.t: give its configuration, as in `table=load_config"):
+        lookup.count("x > 4")
+    with pytest.raises(NotKeptError, match="choose whole partitions, by 'day'"):
+        lookup.filter("x > 4").row_count()

@@ -1,0 +1,127 @@
+"""Spark's data source has the rows of a full scan with the filter, and opens only files that may have any."""
+
+from __future__ import annotations
+
+import random
+from pathlib import Path
+
+import hypothesis.strategies as st
+import pyarrow as pa
+import pyarrow.parquet as pq
+import pytest
+from deltalake import write_deltalake
+from pyspark.sql import DataFrame, SparkSession
+
+from metastore_assets.config import MetastoreConfig, TableConfig
+from metastore_assets.lookup import TableLookup, open_table
+from metastore_assets.pipeline.refresh import refresh
+from metastore_assets.scan import register
+from tests.lookup.predicates.model import holds, plain, predicates, rows_of, sql, table_of
+from tests.scan.test_law import example, no_spark
+
+
+def published(folder: Path, uri: Path, name: str = "t") -> TableLookup:
+    own = TableConfig(name=name, uri=str(uri))
+    config = MetastoreConfig(root=str(folder / "root"), tables=[own], engine="auto")
+    refresh(config, own, no_spark)
+    return open_table(config.root, name)
+
+
+def opened(spark: SparkSession, folder: Path, **options: str) -> DataFrame:
+    return spark.read.format("metastore").options(**{"table": "t", **options}).load(str(folder / "root"))
+
+
+def tenfold(uri: Path, files: int) -> None:
+    """A Delta table of as many files, with ten numbers each."""
+    for at in range(files):
+        ids = list(range(at * 10, at * 10 + 10))
+        write_deltalake(str(uri), pa.table({"id": ids, "name": [f"n{own}" for own in ids]}), mode="append")
+
+
+def take_away(paths: set[str], folder: Path) -> None:
+    for path in paths:
+        Path(path).rename(folder / Path(path).name)
+
+
+def check(spark: SparkSession, folder: Path, number: int, count: int) -> None:
+    draw = random.Random(number)
+    parts = example(st.lists(rows_of(most=8), min_size=2, max_size=4), draw, 3)[-1]
+    every = []
+    uri = folder / f"lake{number}"
+    for at, rows in enumerate(parts):
+        numbered = [{**row, "n": at * 100 + place} for place, row in enumerate(plain(rows))]
+        every += numbered
+        part = uri / f"part={at % 2}"
+        part.mkdir(parents=True, exist_ok=True)
+        table = table_of(rows).append_column("n", pa.array([row["n"] for row in numbered], pa.int64()))
+        pq.write_table(table, part / f"{at}.parquet")
+    published(folder, uri, f"t{number}")
+    for node in example(predicates(), draw, count):
+        wanted = sorted(row["n"] for row in every if holds(node, row) is True)
+        frame = opened(spark, folder, table=f"t{number}", where=sql(node))
+        assert sorted(row["n"] for row in frame.select("n").collect()) == wanted, sql(node)
+
+
+@pytest.mark.spark
+def test_rows_are_those_of_a_full_scan(spark: SparkSession, tmp_path: Path) -> None:
+    register(spark)
+    check(spark, tmp_path, 1, 2)
+
+
+@pytest.mark.spark
+@pytest.mark.long
+@pytest.mark.timeout(3600)
+def test_rows_are_those_of_a_full_scan_at_length(spark: SparkSession, tmp_path: Path) -> None:
+    register(spark)
+    for number in range(10):
+        check(spark, tmp_path, 10 + number, 20)
+
+
+@pytest.mark.spark
+def test_only_files_that_may_match_are_opened(spark: SparkSession, tmp_path: Path) -> None:
+    """Files that a predicate rules out are taken away, and nobody misses them."""
+    register(spark)
+    tenfold(tmp_path / "lake", 6)
+    lookup = published(tmp_path, tmp_path / "lake")
+    few = opened(spark, tmp_path, where="id between 22 and 24 and name like 'n2%'", columns="name")
+    take_away(set(lookup.prune("true").paths) - set(lookup.prune("id between 22 and 24").paths), tmp_path)
+    assert few.columns == ["name"]
+    assert sorted(row["name"] for row in few.collect()) == ["n22", "n23", "n24"]
+    with pytest.raises(Exception, match="is gone since the table was listed"):
+        opened(spark, tmp_path).count()
+    with pytest.raises(Exception, match="did you mean 'name'"):
+        opened(spark, tmp_path, columns="nmae")
+    with pytest.raises(Exception, match="option table: which one"):
+        spark.read.format("metastore").load(str(tmp_path / "root"))
+
+
+@pytest.mark.spark
+@pytest.mark.long
+def test_a_frame_serves_several_queries(spark: SparkSession, tmp_path: Path) -> None:
+    """Each gets its own rows, also where Spark pushes filters down: what one query filters by is nothing to others."""
+    register(spark)
+    tenfold(tmp_path / "lake", 6)
+    published(tmp_path, tmp_path / "lake")
+    spark.conf.set("spark.sql.python.filterPushdown.enabled", "true")
+    try:
+        frame = opened(spark, tmp_path)
+        late, early = frame.filter("id > 52"), frame.filter("id < 3")
+        plans = [own.groupBy().count() for own in (late, early, frame)]
+        for own in plans:
+            own._jdf.queryExecution().executedPlan()
+        assert [own.collect()[0][0] for own in plans] == [7, 3, 60]
+        assert late.join(frame.filter("id < 56"), "id").count() == 3
+    finally:
+        spark.conf.unset("spark.sql.python.filterPushdown.enabled")
+
+
+@pytest.mark.spark
+def test_a_limit_opens_no_more_than_it_takes(spark: SparkSession, tmp_path: Path) -> None:
+    tenfold(tmp_path / "lake", 6)
+    lookup = published(tmp_path, tmp_path / "lake")
+    needed = lookup.prune("id >= 5", limit=18)
+    assert needed.fragment_count == 2
+    assert sum(own.fragments for own in needed.receipt) == 4
+    take_away(set(lookup.prune("true").paths) - set(needed.paths), tmp_path)
+    assert len(lookup.scan(spark, "id >= 5", limit=18).collect()) == 18
+    assert lookup.scan(spark, "id >= 5", limit=0).collect() == []
