@@ -152,7 +152,7 @@ def _dagster(folder: Path) -> Iterator[int]:
 
 def _await_version(port: int, version: int) -> float:
     """When the webserver told of it."""
-    ends = time.monotonic() + 180
+    ends = time.monotonic() + 600
     while time.monotonic() < ends:
         if _told(port) == version:
             return time.time()

@@ -55,13 +55,10 @@ def connected(url: str, settings: Mapping[str, str]) -> SparkSession:
     _remember_token(url)
     if url.startswith("local"):
         server = local_server(url, settings)
-        shared: uuid.UUID | None = uuid.uuid5(uuid.NAMESPACE_URL, server.token)
-        url = f"{server.url}/;session_id={shared}"
+        url = f"{server.url}/;session_id={uuid.uuid5(uuid.NAMESPACE_URL, server.token)}"
         os.environ["SPARK_CONNECT_AUTHENTICATE_TOKEN"] = server.token
-    else:
-        shared = None
     spark = _session(url, {key: value for key, value in settings.items() if key.startswith(_OF_SERVERS)})
-    if shared is not None:
+    if "session_id=" in url:  # It is others' as well.
         spark.release_session_on_close = False  # type: ignore[attr-defined]
     return spark
 

@@ -29,8 +29,9 @@ _ENDING_SECONDS = 15.0
 _SETTINGS = {
     # Sessions are shared by runs, and stay.
     "spark.connect.session.manager.defaultSessionTimeout": "-1",
-    # What a client began that was killed ends soon after it.
-    "spark.connect.execute.manager.detachedTimeout": "30s",
+    # What a client began that was killed ends soon after it: as soon as it has not come back for the rest of a stream.
+    "spark.connect.execute.reattachable.senderMaxStreamDuration": "20s",
+    "spark.connect.execute.manager.detachedTimeout": "20s",
     "spark.connect.execute.manager.maintenanceInterval": "10s",
 }
 

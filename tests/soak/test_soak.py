@@ -40,6 +40,8 @@ KINDS: dict[str, type[Table]] = {
     "files": ParquetFiles,
 }
 DAYS = ("2024-01-01", "2024-01-02", "2024-01-03")
+_KILLED = 0.2
+"""Share of the commits after which something is killed."""
 _CALM = 0.6
 """Share of the commits after which nothing is killed any more, so that memory can be compared."""
 _CAUGHT_UP = 0.4
@@ -117,7 +119,7 @@ def test_nothing_is_lost_and_nothing_done_twice(site: Site, tables: dict[str, Ch
             time.sleep(draw.choice([0.0, 0.5, 2.0, 6.0]))
             if draw.random() < _CAUGHT_UP:
                 settle(site, instance, {chosen.name: chosen}, 600, runs=False)
-            if number < COMMITS * _CALM and draw.random() < 0.12:
+            if number < COMMITS * _CALM and draw.random() < _KILLED:
                 done[kill(draw, site, instance)] += 1
             if number >= COMMITS * _CALM:
                 memory.append(site.megabytes())

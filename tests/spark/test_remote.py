@@ -77,11 +77,15 @@ def test_errors_arrive_whole(remote: SparkSession) -> None:
     with pytest.raises(FragmentError, match="13 brings bad luck") as raised:
         run_tasks(remote, double_or_fail, range(20))
     assert (raised.value.path, raised.value.missing) == ("/lake/13", True)
-    with pytest.raises(WorkerEndedError, match="a Python worker of Spark ended"):
-        run_tasks(remote, end_worker, ["kill"])
     with pytest.raises(Exception, match="bug") as bug:
         run_tasks(remote, end_worker, ["bug"])
     assert not isinstance(bug.value, MetastoreError)
+
+
+@pytest.mark.long
+def test_a_worker_that_ends_is_told_from_a_task_that_fails(remote: SparkSession) -> None:
+    with pytest.raises(WorkerEndedError, match="a Python worker of Spark ended"):
+        run_tasks(remote, end_worker, ["kill"])
 
 
 def test_the_next_run_finds_the_same_workers_and_ends_nothing_of_another(remote: SparkSession) -> None:
@@ -92,6 +96,7 @@ def test_the_next_run_finds_the_same_workers_and_ends_nothing_of_another(remote:
     assert run_tasks(remote, double_or_fail, [1]) == [2]
 
 
+@pytest.mark.long
 @pytest.mark.parametrize("error", [KeyboardInterrupt, SystemExit])
 def test_what_is_interrupted_ends_on_the_server(
     remote: SparkSession, tmp_path: Path, error: type[BaseException]

@@ -1,0 +1,47 @@
+"""`metastore spark-server`: what it says and how it ends, with a server and without."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from tests.cli.support import answer, error_of, run
+
+
+@pytest.fixture
+def config(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    monkeypatch.setenv("SPARK_LOCAL_CONNECT_DISCOVERY", str(tmp_path / "server" / "connect-local.json"))
+    monkeypatch.delenv("SPARK_REMOTE", raising=False)
+    written = tmp_path / "metastore.yaml"
+    written.write_text('root: ./root\nspark: {spark.remote: "local[2]", spark.driver.memory: 512m}\n', encoding="utf-8")
+    return written
+
+
+def test_where_none_runs(config: Path) -> None:
+    status = run("spark-server", "status", config=config)
+    assert (status.exit_code, status.stdout, status.stderr) == (1, "none runs\n", "")
+    stopped = run("spark-server", "stop", config=config)
+    assert (stopped.exit_code, stopped.stdout) == (0, "none runs\n")
+    assert answer("spark-server", "stop", config=config) == {"stopped": False}
+
+
+def test_one_elsewhere_is_not_started_here(config: Path) -> None:
+    config.write_text("root: ./root\nspark: {spark.remote: 'sc://far:15002/;token=hush-hush'}\n", encoding="utf-8")
+    told = error_of(run("spark-server", "start", config=config))
+    assert told == "`spark`: sc://far:15002 is not on this machine; a server here has `spark.remote: local[*]`"
+
+
+@pytest.mark.spark
+@pytest.mark.long
+def test_it_starts_once_and_stops(config: Path) -> None:
+    started = answer("spark-server", "start", config=config)
+    assert started["started"]
+    again = answer("spark-server", "start", config=config)
+    assert again == started | {"started": False}
+    told = answer("spark-server", "status", config=config)
+    assert told == {"running": True} | {key: started[key] for key in ("url", "process", "logs")}
+    assert Path(started["logs"]).is_dir()
+    assert (config.parent / "server" / "connect-local.json").stat().st_mode & 0o077 == 0, "the token is its user's"
+    assert answer("spark-server", "stop", config=config) == {"stopped": True}
+    assert run("spark-server", "status", config=config).exit_code == 1
