@@ -26,7 +26,7 @@ from metastore_assets.pipeline import merging
 from metastore_assets.pipeline.files import ProfileWriter, write_states
 from metastore_assets.pipeline.layouts import Layout, table_layout
 from metastore_assets.pipeline.states_files import StatesFiles
-from metastore_assets.pipeline.stored import read_states
+from metastore_assets.pipeline.stored_states import read_states
 from metastore_assets.pipeline.tree import Branch, key_position, merge_tree
 from metastore_assets.ranges import RangedFile
 from metastore_assets.statistics.merge import merge_states

@@ -16,7 +16,7 @@ if TYPE_CHECKING:
 REPOSITORY = Path(__file__).parents[1]
 
 # Time limits per example are off: the machine may be busy with other tests, or with a Spark session that starts.
-settings.register_profile("default", deadline=None, max_examples=50)
+settings.register_profile("default", deadline=None, max_examples=25)
 # Continuous integration draws the same examples each time: a failure there is one that the commit made.
 settings.register_profile("ci", settings.get_profile("default"), derandomize=True, database=None)
 settings.register_profile("long", settings.get_profile("default"), max_examples=1000)

@@ -190,7 +190,10 @@ class ListReader:
                 stage = stage_name(VALUES, name)
                 if view.is_reset(stage) and name in former.values():
                     return None
-                _count_changes(view, stage, found)
+                if view.is_reset(stage):
+                    found["add"] += sum(run.rows for run in view.runs(stage))
+                else:
+                    found.update(view.change_counts(stage))
         return ListChanges(found["add"], found["delete"], found["update"])
 
     def ranks(self, type_class: str) -> Ranks:
@@ -273,15 +276,6 @@ def list_changes(store: ObjectStore, before: ListFiles | None, after: ListFiles 
     if before == after:
         return ListChanges()
     return ListReader(store, read_lists(store, after)).changes(read_lists(store, before))
-
-
-def _count_changes(view: View, stage: str, found: Counter[str]) -> None:
-    if view.is_reset(stage):
-        found["add"] += sum(run.rows for run in view.runs(stage))
-        return
-    for batch in view.update_batches(stage):
-        for entry in batch.column("_change").value_counts().to_pylist():
-            found[entry["values"]] += entry["counts"]
 
 
 def _equal(values: pa.ChunkedArray, value: pa.Scalar) -> pa.ChunkedArray:

@@ -15,7 +15,8 @@ from metastore_assets.lists import ListReader
 from metastore_assets.pipeline.layouts import Layout
 from metastore_assets.pipeline.print_values import read_prints
 from metastore_assets.pipeline.states_files import StatesFiles
-from metastore_assets.pipeline.stored import FrequencyReader, read_histograms, read_states, read_statistics
+from metastore_assets.pipeline.stored import FrequencyReader, read_histograms, read_statistics
+from metastore_assets.pipeline.stored_states import read_states
 from metastore_assets.statistics.column import STATISTICS, ColumnStatistics
 from metastore_assets.statistics.frequencies import EMPTY, Frequencies
 from metastore_assets.statistics.histogram import Histogram

@@ -15,47 +15,39 @@ they follow from lists.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence, Set
-from dataclasses import dataclass, replace
-from functools import partial
+import math
+from collections import Counter
+from collections.abc import Mapping, Sequence, Set
+from dataclasses import replace
 
 import pyarrow as pa
 
 from metastore_assets.config import FREQUENCY_LIMIT, NEAR_UNIQUE_FROM, Decided, KeptPolicy, TableConfig
-from metastore_assets.lists import ListReader, read_lists
 from metastore_assets.pipeline.engine import Engine
+from metastore_assets.pipeline.evidence import (
+    AT_ONCE,
+    NOTHING,
+    Evidence,
+    gathered,
+    table_evidence,
+    together,
+    with_sketch,
+)
 from metastore_assets.pipeline.layouts import Held, Layout, table_layout
 from metastore_assets.pipeline.plan import Plan, holds
 from metastore_assets.pipeline.signatures import signature_of
 from metastore_assets.pipeline.states_files import StatesFiles
-from metastore_assets.pipeline.stored import read_sketches, read_statistics
-from metastore_assets.statistics.column import ColumnStatistics
-from metastore_assets.statistics.distinct import distinct_sketch, estimate_distinct, merge_distinct_sketches
-from metastore_assets.statistics.hashing import hash_values
-from metastore_assets.statistics.types import class_named, type_class
+from metastore_assets.pipeline.stored import read_counts
+from metastore_assets.statistics.types import type_class
 from metastore_assets.store.manifest import Decision, FragmentEntry, ProfileFiles, Version
 from metastore_assets.store.objects import ObjectStore
 
-_AT_ONCE = 16
-"""Profiles that are looked at by one task."""
+_OVERESTIMATE = 1.1
+"""By how much a sketch overestimates distinct values at most, and more: see `distinct`."""
 
 
 _HELD_AS = {"estimated": "estimated", "fingerprinted": "prints"}
 """What signatures call what is decided."""
-
-
-@dataclass(frozen=True)
-class Evidence:
-    """What decides, of one column over some fragments."""
-
-    type_class: str | None
-    values: int
-    distinct: int
-    """About how many distinct values there are."""
-    sketch: bytes | None = None
-    """Of the distinct values, where it was read."""
-    unlisted: bool = False
-    """Whether the values of one of the fragments were not worth listing."""
 
 
 def why_estimated(distinct: int, values: int) -> str | None:
@@ -114,7 +106,7 @@ def planned_decisions(
     held = [signature_of(text) for text in base.layouts[base.layout].values()]
     states = {leaf: own.state(leaf) for own in held if own is not None for leaf in own.values}
     decided: dict[str, Decided] = {}
-    told: dict[str, ColumnStatistics] | None = None
+    told: dict[str, Evidence] | None = None
     layout = table_layout(schema, table)
     policies = {leaf.field_id: policy for leaf, policy in layout.leaves}
     for leaf in layout.undecided:
@@ -127,8 +119,8 @@ def planned_decisions(
             decided[leaf] = "listed" if again else _otherwise(policy)
         elif state is not None:
             # The policy was another: what is known of the table decides what has to be read.
-            told = read_statistics(store, base.files)[1] if told is None else told
-            decided[leaf] = _otherwise(policy) if _why_not_listed(policy, _told(told.get(leaf))) else "listed"
+            told = table_evidence(store, base.files) if told is None else told
+            decided[leaf] = _otherwise(policy) if _why_not_listed(policy, told.get(leaf, NOTHING)) else "listed"
     return decided
 
 
@@ -144,9 +136,11 @@ def settled(
     open_ &= plan.layout.valued
     if not open_:
         return plan
-    before = read_statistics(store, plan.base.files)[1] if plan.base is not None else {}
+    before = table_evidence(store, plan.base.files) if plan.base is not None else {}
     added = set(plan.added)
-    came = _gathered(engine, store, open_, [fragments[own] for own in plan.added])
+    entries = [fragments[own] for own in plan.added]
+    doubtful = _doubtful(store, plan.layout, open_, before, entries) if len(entries) <= AT_ONCE else open_
+    came = gathered(engine, store, doubtful, entries) if doubtful else {}
     read = [fragments[own.id] for own in plan.to_profile if own.id not in added]
     again: dict[str, Evidence] | None = None
     decided: dict[str, Decided] = {}
@@ -155,16 +149,19 @@ def settled(
             if leaf.field_id in plan.layout.open and not policy.lists:
                 decided[leaf.field_id] = _otherwise(policy)
             continue
-        base, new = _told(before.get(leaf.field_id)), came.get(leaf.field_id, _NOTHING)
+        if leaf.field_id not in doubtful:
+            decided[leaf.field_id] = "listed"
+            continue
+        base, new = before.get(leaf.field_id, NOTHING), came.get(leaf.field_id, NOTHING)
         if base.type_class is None or base.type_class != type_class(leaf.type).name:
             # A column that the published version does not know: what was read again for its sake counts as well.
-            again = _gathered(engine, store, open_, read) if again is None else again
-            new, base = _together([new, again.get(leaf.field_id, _NOTHING)]), _NOTHING
+            again = gathered(engine, store, open_, read) if again is None else again
+            new, base = together([new, again.get(leaf.field_id, NOTHING)]), NOTHING
         both = replace(base, distinct=base.distinct + new.distinct, values=base.values + new.values)
         if not plan.removed and base.values and _why_not_listed(policy, both):
             # Perhaps: both may have the same values.
             assert plan.base is not None
-            base = _with_sketch(store, plan.base, leaf.field_id, base)
+            base = with_sketch(store, plan.base, leaf.field_id, base)
         unlisted = _is_unlisted(policy, base, new, bool(plan.removed))
         decided[leaf.field_id] = _otherwise(policy) if unlisted else "listed"
     layout = table_layout(plan.snapshot.schema, table, decided)
@@ -174,14 +171,14 @@ def settled(
 def record(store: ObjectStore, plan: Plan, files: ProfileFiles) -> dict[str, Decision]:
     """The decisions of the version that a settled plan leads to, from its table's statistics."""
     before = plan.base.decisions if plan.base else {}
-    told: dict[str, ColumnStatistics] | None = None
+    told: dict[str, Evidence] | None = None
     decisions: dict[str, Decision] = {}
     for leaf, policy in plan.layout.leaves:
         old = before.get(leaf.field_id)
         if leaf.field_id not in plan.layout.open or (policy.lists and old is None):
             continue
-        told = read_statistics(store, files)[1] if told is None else told
-        own = _told(told.get(leaf.field_id))
+        told = table_evidence(store, files) if told is None else told
+        own = told.get(leaf.field_id, NOTHING)
         numbers = f"about {own.distinct:,} distinct values among {own.values:,}"
         state: Decided
         if policy.lists:
@@ -212,78 +209,47 @@ def _under(plan: Plan, layout: Layout, fragments: Mapping[str, FragmentEntry]) -
     return replace(plan, layout=layout, layouts=layouts, partitions=partitions)
 
 
+def _doubtful(
+    store: ObjectStore,
+    layout: Layout,
+    open_: Set[str],
+    before: Mapping[str, Evidence],
+    entries: Sequence[FragmentEntry],
+) -> set[str]:
+    """Those of the open columns for which it takes sketches to tell whether they stay listed.
+
+    For the others it does not: they are listed even if no value of any fragment that came is one of another or was
+    there before, and though sketches overestimate.
+    """
+    most: Counter[str] = Counter()
+    values: Counter[str] = Counter()
+    doubtful = {field_id for entry in entries for field_id in entry.unlisted if field_id in open_}
+    with StatesFiles(store) as opened:
+        for entry in entries:
+            for field_id, (_, count, distinct) in read_counts(opened, entry.files).items():
+                values[field_id] += count
+                most[field_id] += 0 if distinct is None else math.ceil(_OVERESTIMATE * distinct)
+                if count and distinct is None and field_id in open_:
+                    doubtful.add(field_id)
+    for leaf, policy in layout.leaves:
+        if leaf.field_id in open_:
+            base = before.get(leaf.field_id, NOTHING)
+            both = replace(
+                base, distinct=base.distinct + most[leaf.field_id], values=base.values + values[leaf.field_id]
+            )
+            is_other = base.type_class is None or base.type_class != type_class(leaf.type).name
+            if is_other or not base.values or _why_not_listed(policy, base) or _why_not_listed(policy, both):
+                doubtful.add(leaf.field_id)
+    return doubtful
+
+
 def _is_unlisted(policy: KeptPolicy, base: Evidence, came: Evidence, some_went: bool) -> bool:
     if came.unlisted:
         return True
     if not some_went:
-        both = _together([base, came]) if base.values else came
+        both = together([base, came]) if base.values else came
         return _why_not_listed(policy, both) is not None
     # What went cannot be taken out of a sketch. Sure is what came, and what the published version held; what both
     # amount to now, the next commit will know.
     too_many = policy.frequencies != "repeated" and came.distinct > FREQUENCY_LIMIT
     return too_many or _why_not_listed(policy, base) is not None
-
-
-def _gathered(
-    engine: Engine, store: ObjectStore, leaves: Set[str], entries: Sequence[FragmentEntry]
-) -> dict[str, Evidence]:
-    look = partial(_look, store, frozenset(leaves))
-    entries = sorted(entries, key=lambda entry: entry.files.states)  # who shares a file is looked at together
-    lots = [entries[start : start + _AT_ONCE] for start in range(0, len(entries), _AT_ONCE)]
-    return _merged(engine.merge(look, lots, [len(leaves) * len(lot) for lot in lots]))
-
-
-def _look(store: ObjectStore, leaves: frozenset[str], entries: Sequence[FragmentEntry]) -> dict[str, Evidence]:
-    """What the profiles of some fragments say. Runs in a worker process."""
-    found = []
-    with StatesFiles(store) as opened:
-        for entry in entries:
-            read = _read(opened, entry.files, leaves)
-            found.append({leaf: replace(own, unlisted=leaf in entry.unlisted) for leaf, own in read.items()})
-    return _merged(found)
-
-
-def _read(opened: StatesFiles, files: ProfileFiles, leaves: frozenset[str]) -> dict[str, Evidence]:
-    return {
-        leaf: Evidence(cls, values, 0 if sketch is None else estimate_distinct(sketch), sketch)
-        for leaf, (cls, values, sketch) in read_sketches(opened, files, leaves).items()
-    }
-
-
-def _merged(found: Iterable[Mapping[str, Evidence]]) -> dict[str, Evidence]:
-    by_leaf: dict[str, list[Evidence]] = {}
-    for one in found:
-        for leaf, own in one.items():
-            by_leaf.setdefault(leaf, []).append(own)
-    return {leaf: _together(own) for leaf, own in by_leaf.items()}
-
-
-def _together(parts: Sequence[Evidence]) -> Evidence:
-    sketches = [part.sketch for part in parts if part.sketch is not None]
-    sketch = merge_distinct_sketches(sketches) if sketches else None
-    return Evidence(
-        next((part.type_class for part in parts if part.type_class is not None), None),
-        sum(part.values for part in parts),
-        0 if sketch is None else estimate_distinct(sketch),
-        sketch,
-        any(part.unlisted for part in parts),
-    )
-
-
-def _with_sketch(store: ObjectStore, base: Version, field_id: str, told: Evidence) -> Evidence:
-    """What the table's list of a column tells, where it has one."""
-    lists = read_lists(store, base.lists)
-    if field_id not in lists.columns:
-        return told
-    name = lists.columns[field_id]
-    values = ListReader(store, lists).frequencies(field_id, name).values
-    sketch = distinct_sketch(hash_values(values, class_named(name))[0])
-    return replace(told, distinct=estimate_distinct(sketch), sketch=sketch)
-
-
-def _told(row: ColumnStatistics | None) -> Evidence:
-    """What the statistics of a table say, without a sketch."""
-    return _NOTHING if row is None else Evidence(row.type_class, row.value_count, row.distinct_count or 0)
-
-
-_NOTHING = Evidence(None, 0, 0)

@@ -17,7 +17,7 @@ from metastore_assets.pipeline.files import write_states
 from metastore_assets.pipeline.layouts import Held, Layout
 from metastore_assets.pipeline.packed import StatesWriter, layout_union
 from metastore_assets.pipeline.states_files import StatesFiles
-from metastore_assets.pipeline.stored import read_states
+from metastore_assets.pipeline.stored_states import read_together
 from metastore_assets.pipeline.tree import Branch, key_position, merge_tree
 from metastore_assets.statistics.merge import merge_states
 from metastore_assets.statistics.profile import all_null_statistics
@@ -175,15 +175,18 @@ def merged_states(
     opened: StatesFiles, layout: Layout, merge: Merge, nodes: NodeFiles
 ) -> tuple[int, pa.Table, list[str]]:
     """Row count and states of a merge, and the names of its inputs, of which those that are merges go to `nodes`."""
-    row_count, tables, names = 0, [], []
+    profiles = [part for part in merge.inputs if isinstance(part, ProfileFiles)]
+    row_count, read = read_together(opened, profiles, layout)
+    stored = iter(read)
+    tables, names = [], []
     for part in merge.inputs:
         if isinstance(part, Merge):
             rows, table, below = merged_states(opened, layout, part, nodes)
             names.append(nodes.add(node_id(part.group_key, below), rows, table))
+            row_count += rows
         else:
-            rows, table = read_states(opened, part, layout)
+            table = next(stored)
             names.append(part.name)
-        row_count += rows
         tables.append(table)
     if not tables:
         rows_ = [all_null_statistics(leaf, 0, policy) for leaf, policy in layout.leaves]

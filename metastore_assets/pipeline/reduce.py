@@ -33,7 +33,8 @@ from metastore_assets.pipeline.merging import (
     with_results,
 )
 from metastore_assets.pipeline.states_files import StatesFiles
-from metastore_assets.pipeline.stored import FrequencyReader, read_states
+from metastore_assets.pipeline.stored import FrequencyReader
+from metastore_assets.pipeline.stored_states import read_states
 from metastore_assets.statistics.column import ColumnStatistics
 from metastore_assets.statistics.frequencies import FrequencyFacts
 from metastore_assets.statistics.naming import as_named

@@ -1,163 +1,31 @@
-"""Reading the files of profiles for merging them: states, lists of values, statistics, histograms."""
+"""Reading the files of profiles: sketches, lists of values, statistics, histograms."""
 
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence, Set
 from contextlib import ExitStack
-from dataclasses import replace
-from typing import NamedTuple
 
 import pyarrow as pa
 
-from metastore_assets.config import KeptPolicy
-from metastore_assets.errors import CorruptionError
-from metastore_assets.pipeline.layouts import Layout
-from metastore_assets.pipeline.packed import ROW_COUNT, layout_union
+from metastore_assets.pipeline.packed import ROW_COUNT
 from metastore_assets.pipeline.states_files import StatesFiles, sound
 from metastore_assets.statistics.column import ColumnStatistics
-from metastore_assets.statistics.derive import derived
 from metastore_assets.statistics.distinct import distinct_sketch
 from metastore_assets.statistics.frequencies import EMPTY, Frequencies
 from metastore_assets.statistics.hashing import hash_values
-from metastore_assets.statistics.histogram import Histogram, histogram_capacity, limited
-from metastore_assets.statistics.profile import all_null_statistics
-from metastore_assets.statistics.states import (
-    KEPT,
-    OF_UNION,
-    SKETCHES,
-    histograms_of_states,
-    one_chunk,
-    state_rows,
-    states_table,
-)
+from metastore_assets.statistics.histogram import Histogram
 from metastore_assets.statistics.tables import (
+    ListRows,
     frequencies_of,
     histograms_of,
+    list_rows,
     statistics_rows,
+    summed,
 )
-from metastore_assets.statistics.told import as_kept, unlisted_state
-from metastore_assets.statistics.types import class_named, type_text
-from metastore_assets.statistics.union import as_union
-from metastore_assets.statistics.user_defined.states import keys_of, states_of_list, wanted_keys
+from metastore_assets.statistics.types import class_named
 from metastore_assets.store.manifest import ProfileFiles
 from metastore_assets.store.objects import ObjectStore
 from metastore_assets.store.sections import SectionReader
-
-
-def read_states(opened: StatesFiles, files: ProfileFiles, layout: Layout) -> tuple[int, pa.Table]:
-    """The row count of a profile, and its states: a row for each column of the layout, in the layout's union.
-
-    What follows from lists is derived from them; a column that the profile was made without is all null. Raises
-    CorruptionError.
-    """
-    store, path, union = opened.store, files.states or files.statistics, layout_union(layout)
-    with sound(store, path):
-        row_count, table = opened.read(files, (*KEPT, *SKETCHES)) if files.states else _without_sketches(store, path)
-        for at, name in enumerate(KEPT):
-            if name in OF_UNION:
-                table = table.set_column(at, name, as_union(table[name].combine_chunks(), union))
-        table = table.cast(states_table([], [], union).schema)
-        rows = {field_id: at for at, field_id in enumerate(table["field_id"].to_pylist())}
-    held = [_Held(*row) for row in zip(*(table[name].to_pylist() for name in _Held._fields), strict=True)]
-    wanted = [leaf.field_id for leaf, _ in layout.leaves if leaf.field_id in rows]
-    policies = {leaf.field_id: policy for leaf, policy in layout.leaves}
-    listed = [own for own in wanted if held[rows[own]].is_implied or held[rows[own]].lacks_states(policies[own])]
-    lists = _read_lists(opened, files, listed)
-    order: list[int] = []
-    added: list[tuple[ColumnStatistics, Histogram | None]] = []
-    for leaf, policy in layout.leaves:
-        place = rows.get(leaf.field_id)
-        if place is not None and not held[place].is_implied and held[place].is_kept(policy):
-            order.append(place)
-            continue
-        order.append(table.num_rows + len(added))
-        if place is None:
-            added.append((all_null_statistics(leaf, row_count, policy), None))
-            continue
-        own = held[place]
-        if own.is_implied:
-            assert own.type_class is not None
-            row, histogram = derived(leaf, policy, own.type_class, own.null_count, lists.get(leaf.field_id, EMPTY))
-            if (row.value_count, row.distinct_count) != (own.value_count, own.distinct_count):
-                raise CorruptionError(
-                    f"{store.uri(path)}: the list of column {leaf.path!r} is not of its {own.value_count} values; "
-                    "rebuild with `metastore refresh --full`"
-                )
-        else:
-            (row,) = state_rows(table.slice(place, 1), [(leaf.path, type_text(leaf.type))])
-            (histogram,) = histograms_of_states(table.slice(place, 1).combine_chunks())
-            if own.lacks_states(policy):
-                assert row.type_class is not None
-                states = states_of_list(policy, row.type_class, lists.get(leaf.field_id, EMPTY))
-                row = replace(row, user_states=states)
-        added.append((as_kept(row, policy), _limited(histogram, policy)))
-    if added:
-        more = states_table([row for row, _ in added], [histogram for _, histogram in added], union)
-        table = pa.concat_tables([table, more])
-    if order != list(range(table.num_rows)):
-        table = table.take(pa.array(order, pa.int64()))
-    return row_count, one_chunk(table)
-
-
-def _without_sketches(store: ObjectStore, path: str) -> tuple[int, pa.Table]:
-    """As `StatesFiles.read`, from the statistics of a profile whose states follow from its lists."""
-    table = store.read_parquet(path, KEPT)
-    row_count = int((table.schema.metadata or {})[ROW_COUNT.encode()])
-    table = one_chunk(table.select(list(KEPT)))
-    for name, type_ in SKETCHES.items():
-        table = table.append_column(name, pa.nulls(table.num_rows, type_))
-    return row_count, table
-
-
-class _Held(NamedTuple):
-    """What tells of a row of states how it is to be read."""
-
-    type_class: str | None
-    value_count: int
-    null_count: int
-    frequencies: str
-    distinct_count: int | None
-    distinct_sketch: bytes | None
-    quantile_minimum: float | None
-    histogram_capacity: int | None
-    user_states: bytes | None
-
-    @property
-    def is_implied(self) -> bool:
-        """Whether it is stored as its list of values."""
-        return (
-            self.distinct_sketch is None
-            and self.value_count > 0
-            and self.type_class is not None
-            and self.frequencies == "listed"
-        )
-
-    def is_kept(self, policy: KeptPolicy) -> bool:
-        """Whether a policy keeps all that there is."""
-        if self.type_class is None:
-            return True
-        return (
-            (policy.lists or self.frequencies == unlisted_state(policy))
-            and (policy.quantiles != "off" or self.quantile_minimum is None)
-            and (self.histogram_capacity is None or self.histogram_capacity <= _capacity(policy))
-            and keys_of(self.user_states) == wanted_keys(policy, self.type_class)
-        )
-
-    def lacks_states(self, policy: KeptPolicy) -> bool:
-        """Whether states of user-defined statistics are asked for that are not stored, and follow from the list."""
-        if not policy.statistics or (self.frequencies != "listed" and self.value_count):
-            return False
-        return not wanted_keys(policy, self.type_class) <= keys_of(self.user_states)
-
-
-def _capacity(policy: KeptPolicy) -> int:
-    """The most bins that are kept; 0 for none."""
-    return 0 if policy.histogram == "off" else histogram_capacity(policy.histogram)
-
-
-def _limited(histogram: Histogram | None, policy: KeptPolicy) -> Histogram | None:
-    most = _capacity(policy)
-    return limited(histogram, most) if histogram is not None and most else None
 
 
 def read_sketches(
@@ -179,7 +47,7 @@ def read_sketches(
         for field_id, cls, values, state, sketch in rows
         if sketch is None and values and cls is not None and state == "listed"
     }
-    lists = _read_lists(opened, files, list(bare))
+    lists = {field_id: summed(own) for field_id, own in read_lists(opened, files, list(bare)).items()}
     made = {
         field_id: distinct_sketch(hash_values(own.values, class_named(bare[field_id]))[0])
         for field_id, own in lists.items()
@@ -188,7 +56,21 @@ def read_sketches(
     return {field_id: (cls, values, made.get(field_id, sketch)) for field_id, cls, values, _, sketch in rows}
 
 
-def _read_lists(opened: StatesFiles, files: ProfileFiles, field_ids: Sequence[str]) -> Mapping[str, Frequencies]:
+def read_counts(opened: StatesFiles, files: ProfileFiles) -> dict[str, tuple[str | None, int, int | None]]:
+    """By field id of all columns: class of the values, how many there are, and how many distinct ones if known.
+
+    Raises CorruptionError.
+    """
+    path = files.states or files.statistics
+    names = ["field_id", "type_class", "value_count", "distinct_count"]
+    with sound(opened.store, path):
+        table = opened.read(files, names)[1] if files.states else opened.store.read_parquet(path, names)
+        rows = zip(*(table[name].to_pylist() for name in names), strict=True)
+        return {field_id: (cls, values, distinct) for field_id, cls, values, distinct in rows}
+
+
+def read_lists(opened: StatesFiles, files: ProfileFiles, field_ids: Sequence[str]) -> Mapping[str, Sequence[ListRows]]:
+    """The values of some listed columns: for short lists. Raises CorruptionError."""
     if not field_ids:
         return {}
     with FrequencyReader(opened, files) as reader:
@@ -239,17 +121,18 @@ class FrequencyReader:
                     return frequencies_of(part.read_section(field_id))
         return None
 
-    def read_all(self, field_ids: Sequence[str]) -> dict[str, Frequencies]:
-        """All values of some listed columns, read at once: for short lists."""
+    def read_all(self, field_ids: Sequence[str]) -> dict[str, Sequence[ListRows]]:
+        """All values of some listed columns, read at once, in any order: for short lists."""
         if self._packed is not None:
-            return {field_id: self.read(field_id) or EMPTY for field_id in field_ids}
+            lists = {field_id: self.read(field_id) or EMPTY for field_id in field_ids}
+            return {field_id: [(own.values, own.counts)] for field_id, own in lists.items()}
         tables: dict[str, list[pa.Table]] = {}
         for path, part in self._parts:
             with sound(self._store, path):
                 own = part.read_sections([field_id for field_id in field_ids if field_id in part.sections])
             for field_id, table in own.items():
                 tables.setdefault(field_id, []).append(table)
-        return {field_id: frequencies_of(pa.concat_tables(own)) for field_id, own in tables.items()}
+        return {field_id: [list_rows(part) for part in own] for field_id, own in tables.items()}
 
     def row_count(self, field_id: str) -> int:
         """Number of values listed for a column, of a profile that is not packed."""

@@ -6,6 +6,7 @@ import base64
 import json
 import sys
 import uuid
+from collections import Counter
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from functools import lru_cache
@@ -17,9 +18,10 @@ import pyarrow.parquet as pq
 
 from metastore_assets.errors import CorruptionError
 from metastore_assets.produce.order import Order
-from metastore_assets.produce.rows import frame_of, table_of
+from metastore_assets.produce.rows import CHANGE, frame_of, table_of
 from metastore_assets.produce.run_schema import GONE, RunSchema
 from metastore_assets.produce.streams import Stream
+from metastore_assets.produce.updates import CHANGES
 from metastore_assets.store.objects import ObjectStore
 
 _FIRST = "metastore.first_keys"
@@ -45,6 +47,8 @@ class Run:
     """How many of the rows say that a unit is gone."""
     sums: tuple[int, ...] = ()
     """Of a run of sums: what all its rows add to each amount of type int64, modulo 2**64."""
+    changes: tuple[int, ...] = ()
+    """Of an update: how many of its rows say `add`, `update` and `delete`."""
 
 
 @dataclass(frozen=True)
@@ -87,6 +91,7 @@ class RunWriter:
         self._first: list[pl.DataFrame] = []
         self._last: list[pl.DataFrame] = []
         self._sums: list[list[int]] = []
+        self._changes = [0, 0, 0] if CHANGE in run_schema.schema.names else []
 
     def __enter__(self) -> RunWriter:
         self._writer = self._context.__enter__()
@@ -111,6 +116,9 @@ class RunWriter:
         frame = frame[self._run_schema.file_schema.names]
         self.rows += frame.height
         self.gone += int(frame[GONE].sum()) if self._run_schema.replaces else 0
+        if self._changes:
+            counts = Counter(frame[CHANGE].to_list())
+            self._changes = [own + counts[name] for own, name in zip(self._changes, CHANGES, strict=True)]
         self._waiting.append(frame)
         if sum(waiting.height for waiting in self._waiting) >= self._row_group_rows:
             self._flush()
@@ -122,7 +130,7 @@ class RunWriter:
     def run(self, level: int) -> Run:
         """What a manifest says of the file, once it is closed."""
         sums = tuple(wrapped(sum(one)) for one in zip(*self._sums, strict=True))
-        return Run(self.path, level, self.rows, self.gone, sums)
+        return Run(self.path, level, self.rows, self.gone, sums, tuple(self._changes))
 
     def _flush(self) -> None:
         if not self._waiting:

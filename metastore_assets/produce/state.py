@@ -14,7 +14,8 @@ from metastore_assets.errors import CorruptionError, StoreError
 from metastore_assets.produce.dataset import Shard, State
 from metastore_assets.produce.runs import Run, keys_of, keys_text
 
-FORMAT = 3
+FORMAT = 4
+_TUPLES = ("sums", "changes")
 
 
 @dataclass(frozen=True)
@@ -103,7 +104,7 @@ def _state_json(state: State) -> dict[str, Any]:
 
 
 def _run_json(run: Run) -> dict[str, Any]:
-    return {**asdict(run), "sums": list(run.sums)}
+    return {**asdict(run), **{name: list(getattr(run, name)) for name in _TUPLES}}
 
 
 def _stage(fields: dict[str, Any]) -> StageState:
@@ -129,4 +130,6 @@ def _state(fields: dict[str, Any]) -> State:
 
 
 def _runs(entries: list[dict[str, Any]]) -> tuple[Run, ...]:
-    return tuple(Run(**{**entry, "sums": tuple(entry["sums"])}) for entry in entries)
+    return tuple(
+        Run(**{**entry, "sums": tuple(entry["sums"]), "changes": tuple(entry["changes"])}) for entry in entries
+    )

@@ -13,7 +13,7 @@ from metastore_assets.produce.order import canonical
 from metastore_assets.produce.rows import CHANGE, Rows, frame_of
 from metastore_assets.produce.run_schema import RunSchema
 
-ADD, UPDATE, DELETE = "add", "update", "delete"
+CHANGES = ADD, UPDATE, DELETE = "add", "update", "delete"
 BEFORE = "_before"
 """`_before_<amount>`: column of a sum stage's update with the total that was; null where there was none."""
 

@@ -21,7 +21,7 @@ from metastore_assets.produce.runs import KeyRange, read_run
 from metastore_assets.produce.stages import DeltaRoot, SumStage
 from metastore_assets.produce.state import FlowState, StageState
 from metastore_assets.produce.streams import grouped
-from metastore_assets.produce.updates import ADD, update_schema
+from metastore_assets.produce.updates import ADD, CHANGES, update_schema
 from metastore_assets.store.objects import ObjectStore
 
 _TOGETHER = 1_000_000
@@ -105,9 +105,7 @@ class View:
     def update_batches(self, stage: str) -> Iterator[pa.RecordBatch]:
         """The same piece by piece."""
         run_schema = self._update_schema(stage)
-        node = self._graph[stage].node
-        if isinstance(node, SumStage) and not node.is_followed:
-            raise GraphError(f"{stage!r} is declared not to be followed: its updates are not kept")
+        self._check_followed(stage)
         state = self._state.stages.get(stage)
         if state is not None and state.loaded:
             for batch in self._batches(stage, self._typed(stage).content, "content"):
@@ -117,6 +115,19 @@ class View:
             with self._there():
                 for frame in read_run(self._storage, run, run_schema).frames:
                     yield from table_of(frame, run_schema.schema).to_batches()
+
+    def change_counts(self, stage: str) -> dict[str, int]:
+        """How many rows of the update say `add`, `update` and `delete`; reads no file."""
+        self._update_schema(stage)
+        self._check_followed(stage)
+        state = self._state.stages.get(stage)
+        counts = dict.fromkeys(CHANGES, 0)
+        if state is not None:
+            counts[ADD] += state.content.rows if state.loaded else 0
+            for run in state.update:
+                for name, rows in zip(CHANGES, run.changes, strict=True):
+                    counts[name] += rows
+        return counts
 
     def is_reset(self, stage: str) -> bool:
         """Whether the stage was built anew in this version, so that its update adds all there is."""
@@ -162,6 +173,11 @@ class View:
         if isinstance(self._graph[stage].node, DeltaRoot):
             raise GraphError(f"{stage!r} is a root of deltas: nothing of it is kept; read what it feeds")
         return self._graph[stage]
+
+    def _check_followed(self, stage: str) -> None:
+        node = self._graph[stage].node
+        if isinstance(node, SumStage) and not node.is_followed:
+            raise GraphError(f"{stage!r} is declared not to be followed: its updates are not kept")
 
     def _update_schema(self, stage: str) -> RunSchema:
         typed = self._typed(stage)

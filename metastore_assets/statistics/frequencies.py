@@ -115,7 +115,7 @@ def sum_frequencies(terms: Iterable[tuple[Frequencies, int]]) -> Frequencies:
         )
     kept = np.flatnonzero(total.counts)
     if len(kept) < len(total.counts):
-        total = Counted(total.values.gather(kept), total.counts[kept])
+        total = Counted(total.values[kept], total.counts[kept])
     return frequencies_of_run(total, cls)
 
 

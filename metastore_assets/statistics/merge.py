@@ -110,7 +110,9 @@ def _merge(
     merged: dict[str, Any] = {name: pa.nulls(len(several), _type(name, union)) for name in (*KEPT, *SKETCHES)}
     merged["field_id"] = parts[0]["field_id"]
     merged["value_count"] = pa.array(integers(parts, "value_count")[0].sum(axis=0))
-    merged["type_class"] = pa.array([None if none else names[at] for none, at in zip(absent, own, strict=True)])
+    merged["type_class"] = pa.array(
+        [None if none else names[at] for none, at in zip(absent, own, strict=True)], pa.string()
+    )
     lists = ~absent | classless.all(axis=0)
     # Hidden values have no class, and sketches all the same.
     sketched = speaking & lists

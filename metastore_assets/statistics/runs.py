@@ -19,7 +19,8 @@ else:
 BLOCK = 1 << 17
 """Values in a block, about: what is held and computed with at a time."""
 _SAMPLES = 4
-_SHORT = 1 << 14
+_SHORT = 1 << 12
+_UNIQUE = 1 << 14
 _SAMPLE = 2048
 _MOST_SPAN = 2
 """Places per value of an array that integers are counted in: no more memory than sorted copies would need."""
@@ -60,7 +61,7 @@ def count(values: pl.Series) -> Counted:
     if is_hashed(values):
         table = values.alias("v").to_frame().group_by("v").len()
         order = table["v"].arg_sort()
-        return Counted(table["v"].gather(order), table["len"].gather(order).cast(pl.Int64).to_numpy())
+        return Counted(table["v"][order], table["len"][order].cast(pl.Int64).to_numpy())
     return count_sorted(values.sort())
 
 
@@ -93,15 +94,41 @@ def sum_counts(values: pl.Series, counts: Counts) -> Counted:
     """The run of values, in any order, that each come with a count of either sign; counts that cancel stay, as 0."""
     if len(values) == 0:
         return Counted(values, counts)
-    order = values.arg_sort()
-    values, counts = values.gather(order), counts[order.to_numpy()]
-    if len(values) <= _SHORT and values.n_unique() == len(values):  # Less work than their runs, if hashed.
+    order = _ascending(values)
+    # Taken by position a series is a hundred times faster than by `gather`, which plans a query.
+    values, counts = values[order], counts[order]
+    starts = _run_starts(values)
+    if len(starts) == len(values):
         return Counted(values, counts)
+    return Counted(values[starts], np.add.reduceat(counts, starts))
+
+
+def _ascending(values: pl.Series) -> npt.NDArray[np.intp]:
+    """The positions of the values in ascending order, NaN last. Short lists are not worth a query."""
+    if len(values) <= _SHORT:
+        if _is_words(values):
+            return values.to_numpy().argsort(kind="stable")
+        if values.dtype == pl.Binary:
+            return np.array(sorted(range(len(values)), key=values.to_list().__getitem__), np.intp)
+    return values.arg_sort().to_numpy()
+
+
+def _is_words(values: pl.Series) -> bool:
+    return values.dtype in (pl.Int64, pl.UInt64, pl.Float64)
+
+
+def _run_starts(values: pl.Series) -> npt.NDArray[np.intp]:
+    """Where each distinct value begins in an ascending series that is not empty."""
+    if _is_words(values):
+        words = values.to_numpy()
+        differs = words[1:] != words[:-1]
+        if values.dtype == pl.Float64:
+            differs &= ~np.isnan(words[:-1])  # NaN is one value, the last
+        return np.concatenate([[0], np.flatnonzero(differs) + 1])
+    if len(values) <= _UNIQUE and values.n_unique() == len(values):  # Less work than their runs, if hashed.
+        return np.arange(len(values))
     lengths = values.rle().struct.field("len").cast(pl.Int64).to_numpy()
-    if len(lengths) == len(values):
-        return Counted(values, counts)
-    starts = np.cumsum(lengths) - lengths
-    return Counted(values.gather(starts), np.add.reduceat(counts, starts))
+    return np.cumsum(lengths) - lengths
 
 
 def merge_runs(runs: Sequence[SortedValues]) -> Counted:

@@ -26,12 +26,17 @@ __all__ = [
     "frequencies_table",
     "histograms_of",
     "histograms_table",
+    "list_rows",
     "pack_columns",
     "statistics_rows",
     "statistics_table",
+    "summed",
     "union_type",
     "unpack_columns",
 ]
+
+ListRows = tuple[pa.Array, pa.Int64Array]
+"""Values of one column, in any order, and how often each occurs."""
 
 _REPEATS = 1 << 20
 """Repetitions of a path in one chunk: strings with 32-bit offsets end at 2 GB."""
@@ -109,11 +114,23 @@ def frequencies_table(path: str, frequencies: Frequencies, union: pa.StructType)
 
 def frequencies_of(table: pa.Table) -> Frequencies:
     """The frequencies of one column from its rows in frequencies.parquet, in any order."""
-    if table.num_rows == 0:
+    return summed([list_rows(table)])
+
+
+def list_rows(table: pa.Table) -> ListRows:
+    """Values and frequencies from rows of one column in frequencies.parquet."""
+    return from_union(_one_chunk(table.column("value"))), _one_chunk(table.column("frequency")).cast(pa.int64())
+
+
+def summed(lists: Sequence[ListRows]) -> Frequencies:
+    """The frequencies of one column from lists of its values, in any order, of one class."""
+    held = [own for own in lists if len(own[0])]
+    if not held:
         return EMPTY
-    values = from_union(_one_chunk(table.column("value")))
-    counts = _one_chunk(table.column("frequency")).cast(pa.int64())
-    return _ascending(values, counts)
+    values, counts = (pa.concat_arrays([own[at] for own in held]) if len(held) > 1 else held[0][at] for at in (0, 1))
+    cls = type_class(values.type)
+    run = sum_counts(physical_series(values, cls), counts.to_numpy())
+    return frequencies_of_run(run, cls)
 
 
 def histograms_table(histograms: Mapping[str, Histogram]) -> pa.Table:
@@ -158,12 +175,6 @@ def histograms_of(table: pa.Table) -> dict[str, Histogram]:
         counts[bin_numbers(numbers(minima, cls), exponent, first)] = frequencies.to_numpy()
         found[path] = Histogram(cls, exponent, first, counts, capacity)
     return found
-
-
-def _ascending(values: pa.Array, counts: pa.Array) -> Frequencies:
-    cls = type_class(values.type)
-    run = sum_counts(physical_series(values, cls), counts.to_numpy())
-    return frequencies_of_run(run, cls)
 
 
 def _pack_percentiles(held: Sequence[Percentiles | None], union: pa.StructType) -> pa.ListArray:

@@ -18,7 +18,7 @@ from metastore_assets.store.manifest import Decision, Effort, ListFiles, Profile
 from metastore_assets.store.objects import ObjectStore
 from metastore_assets.store.stored_entries import StoredEntries, StoredLayouts, StoredMemory
 
-FORMAT_VERSION = 8
+FORMAT_VERSION = 9
 """Of everything that a version names; raised when older code could not read it correctly."""
 
 

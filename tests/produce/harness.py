@@ -82,6 +82,8 @@ class Seen:
         )
         nothing = oracle.plain((None,) * len(value))
         assert all(row[2] == nothing for row in rows if row[0] == "delete"), "values of deletes are null"
+        kinds = [row[0] for row in rows]
+        assert self.view.change_counts(name) == {kind: kinds.count(kind) for kind in ("add", "update", "delete")}
         return [(change, one_key, None if change == "delete" else row) for change, one_key, row in rows]
 
     def before(self, name: str) -> list[Value]:

