@@ -21,6 +21,7 @@ from benchmarks import (
     quantile_errors,
     quantiles,
     scale,
+    scans,
     sizes,
     tree,
 )
@@ -43,6 +44,7 @@ BENCHMARKS = {
     "quantiles": quantiles.run,
     "shares": produce_share.run,
     "scale": scale.run,
+    "scans": scans.run,
     "sizes": sizes.run,
     "tree": tree.run,
 }
