@@ -14,10 +14,10 @@ PROCESSES ?= 2
 # Expands to a shell prefix: stops when there is no Java for Spark and it cannot be installed either.
 WITH_JAVA = home="$$(scripts/ensure-java)" && export JAVA_HOME="$$home" &&
 
-.PHONY: help setup demo ui test test-long test-browser test-postgresql lint format formats mutants bench lock clean
+.PHONY: help setup demo demo-s3 ui test test-long test-browser test-postgresql test-cluster test-soak lint format formats mutants bench lock clean
 
 help: ## List the commands
-	@awk -F ':.*## ' '/^[a-z-]+:.*## / {printf "  make %-14s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
+	@awk -F ':.*## ' '/^[a-z0-9-]+:.*## / {printf "  make %-14s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
 
 setup: $(INSTALLED) ## Make .venv with everything in requirements.lock, and find or install Java
 	@scripts/ensure-java >/dev/null
@@ -28,22 +28,33 @@ $(INSTALLED): requirements.lock pyproject.toml scripts/setup
 demo: $(INSTALLED) ## Build a lakehouse in ./demo, commit to it, and show what is recomputed (3 minutes)
 	@$(WITH_JAVA) $(BIN)/python -m scripts.demo $(ARGS)
 
-ui: $(INSTALLED) ## Open Dagster's UI and daemon on the demo's result (PORT=3000)
+demo-s3: $(INSTALLED) ## The same with tables and root in a bucket, on an S3 server on this machine
+	@$(WITH_JAVA) $(BIN)/python -m scripts.demo --s3 $(ARGS)
+
+ui: $(INSTALLED) ## Open Dagster's UI and daemon on the demo's result, with a warm Spark (PORT=3000)
 	@test -d "$(DEMO)/dagster_home" || { echo "There is no demo yet: run 'make demo' first." >&2; exit 1; }
-	@$(WITH_JAVA) DAGSTER_HOME="$(DEMO)/dagster_home" METASTORE_CONFIG="$(CURDIR)/metastore.yaml" \
+	@$(WITH_JAVA) export DAGSTER_HOME="$(DEMO)/dagster_home" METASTORE_CONFIG="$(CURDIR)/metastore.yaml" \
+	  SPARK_REMOTE="local[*]" && $(BIN)/python -m metastore_assets spark-server start && \
+	  trap '$(BIN)/python -m metastore_assets spark-server stop' EXIT && \
 	  PYTHONWARNINGS=ignore $(BIN)/dagster dev --workspace workspace.yaml --port $(PORT)
 
 test: $(INSTALLED) ## Run the tests (ARGS="-k name" for some of them)
 	@$(WITH_JAVA) $(BIN)/python -m pytest -n $(PROCESSES) --dist loadfile --no-loadscope-reorder $(ARGS)
 
 test-long: $(INSTALLED) ## Run the long tests too, with many more examples each
-	@$(WITH_JAVA) HYPOTHESIS_PROFILE=long $(BIN)/python -m pytest -m "not browser and not postgresql" --timeout 3600 $(ARGS)
+	@$(WITH_JAVA) HYPOTHESIS_PROFILE=long $(BIN)/python -m pytest -m "not browser and not postgresql and not cluster and not soak" --timeout 3600 $(ARGS)
 
 test-browser: $(INSTALLED) ## Look at Dagster's UI in a headless Chromium (installed when missing)
 	@$(WITH_JAVA) scripts/ensure-chromium && $(BIN)/python -m pytest -m browser $(ARGS)
 
 test-postgresql: $(INSTALLED) ## Report to Dagster on PostgreSQL (apt-get install postgresql)
 	@$(WITH_JAVA) $(BIN)/python -m pytest -m postgresql $(ARGS)
+
+test-cluster: $(INSTALLED) ## Kill workers of a standalone Spark cluster at their work
+	@$(WITH_JAVA) $(BIN)/python -m pytest -m cluster $(ARGS)
+
+test-soak: $(INSTALLED) ## Commit at random to tables of four formats, and kill daemon, runs and Spark (METASTORE_SOAK=200)
+	@$(WITH_JAVA) $(BIN)/python -m pytest -m soak $(ARGS)
 
 lint: $(INSTALLED) ## Check style, types, and who imports whom
 	@$(BIN)/ruff check --quiet .
@@ -69,4 +80,4 @@ lock: ## Renew requirements.lock from pyproject.toml
 	@scripts/lock
 
 clean: ## Remove the demo and the tools' caches (.venv stays)
-	@rm -rf demo build .cache .pytest_cache .mypy_cache .ruff_cache .import_linter_cache .hypothesis spark-warehouse
+	@rm -rf demo demo-s3 build .cache .pytest_cache .mypy_cache .ruff_cache .import_linter_cache .hypothesis spark-warehouse

@@ -24,6 +24,7 @@ from benchmarks import (
     scans,
     sizes,
     tree,
+    warm,
 )
 from benchmarks.report import Row, show
 
@@ -47,6 +48,7 @@ BENCHMARKS = {
     "scans": scans.run,
     "sizes": sizes.run,
     "tree": tree.run,
+    "warm": warm.run,
 }
 
 

@@ -6,7 +6,7 @@ import os
 from collections import Counter
 from collections.abc import Mapping
 from pathlib import Path
-from typing import Any, Literal
+from typing import Any, Literal, TypeVar
 
 from pydantic import (
     Field,
@@ -30,17 +30,20 @@ from metastore_assets.config_policy import Decided as Decided
 from metastore_assets.config_policy import KeptPolicy as KeptPolicy
 from metastore_assets.config_policy import References as References
 from metastore_assets.config_table import CatalogConfig as CatalogConfig
+from metastore_assets.config_table import DatabaseConfig as DatabaseConfig
+from metastore_assets.config_table import DescribedConfig, listed
 from metastore_assets.config_table import SensorConfig as SensorConfig
 from metastore_assets.config_table import TableConfig as TableConfig
-from metastore_assets.config_table import listed
 from metastore_assets.config_variables import Variables, has_reference
 from metastore_assets.errors import ConfigError
 from metastore_assets.messages import close_names
 
 EMBEDDED_CATALOG = "default"
-"""The Iceberg catalog that there is without being configured."""
+"""The catalog, of Iceberg tables, that there is without being configured."""
 
 _SQLITE = "sqlite:///"
+
+Described = TypeVar("Described", bound=DescribedConfig)
 
 
 class MetastoreConfig(ConfigModel):
@@ -59,7 +62,7 @@ class MetastoreConfig(ConfigModel):
     keep_versions: int = Field(default=100, ge=1)
     """Versions kept readable; what only older ones name is removed by `metastore expire`."""
     catalogs: dict[str, CatalogConfig] = Field(default_factory=dict)
-    """Iceberg catalogs by name. `default`, unless it is given, is an SQLite file `catalog.db` below a local `root`."""
+    """Catalogs by name. `default`, unless it is given, is an SQLite file `catalog.db` below a local `root`."""
     relocate: dict[str, str] = Field(default_factory=dict)
     """Locations that moved, for every table; see `TableConfig.relocate`, which adds to it and wins."""
     allow: tuple[str, ...] = ()
@@ -69,6 +72,8 @@ class MetastoreConfig(ConfigModel):
     hidden_key: SecretStr | None = None
     """What hidden values are hashed with, unless `$METASTORE_HIDDEN_KEY` is set; else a key is kept in `root`."""
     tables: list[TableConfig] = Field(default_factory=list)
+    databases: list[DatabaseConfig] = Field(default_factory=list)
+    """Whole databases, which in a file stand under `tables`. Which tables they have, their catalogs say."""
     _folder: Path | None = PrivateAttr(None)
     _is_resolved: bool = PrivateAttr(False)
 
@@ -95,10 +100,11 @@ class MetastoreConfig(ConfigModel):
 
     @model_validator(mode="after")
     def _known_catalogs(self) -> MetastoreConfig:
-        for table in self.tables:
-            if isinstance(table.catalog, str) and table.catalog not in (EMBEDDED_CATALOG, *self.catalogs):
-                there = ", ".join([*self.catalogs, EMBEDDED_CATALOG])
-                raise ValueError(f"table {table.name!r} is in the catalog {table.catalog!r}; there are: {there}")
+        for what, catalog in _in_catalogs(self):
+            if isinstance(catalog, str) and catalog not in (EMBEDDED_CATALOG, *self.catalogs):
+                there = [*self.catalogs, EMBEDDED_CATALOG]
+                near = close_names(catalog, there, "")
+                raise ValueError(f"{what} is in the catalog {catalog!r}; there are: {', '.join(there)}{near}")
         _check_embedded(self)
         return self
 
@@ -109,7 +115,10 @@ class MetastoreConfig(ConfigModel):
                 return table
         raise ConfigError(
             f"no table named {name!r} in the configuration"
-            + (close_names(name, [table.name for table in self.tables], "; there are: {}") or ", which has no tables")
+            + (
+                close_names(name, [table.name for table in self.tables], "; there are: {}")
+                or ("" if self.databases else ", which has no tables")
+            )
         )
 
     def located(self) -> MetastoreConfig:
@@ -167,12 +176,18 @@ def _check_key(value: SecretStr) -> None:
 
 
 def _check_embedded(config: MetastoreConfig) -> None:
-    for table in config.tables:
-        if table.catalog == EMBEDDED_CATALOG and EMBEDDED_CATALOG not in config.catalogs and "://" in config.root:
+    for what, catalog in _in_catalogs(config):
+        if catalog == EMBEDDED_CATALOG and EMBEDDED_CATALOG not in config.catalogs and "://" in config.root:
             raise ValueError(
-                f"table {table.name!r} is in the catalog {EMBEDDED_CATALOG!r}, which a root in an object store "
+                f"{what} is in the catalog {EMBEDDED_CATALOG!r}, which a root in an object store "
                 "has not: name one under catalogs"
             )
+
+
+def _in_catalogs(config: MetastoreConfig) -> list[tuple[str, str | CatalogConfig | None]]:
+    """What is in catalogs, as messages call it, and in which."""
+    tables = [(f"table {table.name!r}", table.catalog) for table in config.tables]
+    return [*tables, *((f"database {one.database!r}", one.catalog) for one in config.databases)]
 
 
 def _located(config: MetastoreConfig, folder: Path) -> MetastoreConfig:
@@ -183,19 +198,22 @@ def _located(config: MetastoreConfig, folder: Path) -> MetastoreConfig:
     allowed = [_absolute(prefix, folder) for prefix in config.allow]
     root = _absolute(config.root, folder)
     catalogs = _catalogs(config, root, folder)
-    tables = [
-        table.model_copy(
+
+    def described(one: Described) -> Described:
+        catalog: str | CatalogConfig | None = getattr(one, "catalog", None)
+        return one.model_copy(
             update={
-                "uri": _absolute(table.uri, folder),
-                "catalog": catalogs[table.catalog] if isinstance(table.catalog, str) else table.catalog,
-                "relocate": everywhere | resolved(table.relocate),
-                "allow": (*allowed, *(_absolute(prefix, folder) for prefix in table.allow)),
-                "statistics": tuple(dict.fromkeys((*config.statistics, *table.statistics))),
+                "catalog": catalogs[catalog] if isinstance(catalog, str) else catalog,
+                "relocate": everywhere | resolved(one.relocate),
+                "allow": (*allowed, *(_absolute(prefix, folder) for prefix in one.allow)),
+                "statistics": tuple(dict.fromkeys((*config.statistics, *one.statistics))),
             }
         )
-        for table in config.tables
-    ]
-    return config.model_copy(update={"root": root, "catalogs": catalogs, "tables": tables})
+
+    tables = [described(table).model_copy(update={"uri": _absolute(table.uri, folder)}) for table in config.tables]
+    databases = [described(database) for database in config.databases]
+    update = {"root": root, "catalogs": catalogs, "tables": tables, "databases": databases}
+    return config.model_copy(update=update)
 
 
 def _catalogs(config: MetastoreConfig, root: str, folder: Path) -> dict[str, CatalogConfig]:

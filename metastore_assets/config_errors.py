@@ -59,7 +59,11 @@ def _told(raw: Mapping[Any, Any], place: Place, problems: list[Problem], model: 
 
 
 def _subject(raw: Mapping[Any, Any], place: Place) -> tuple[str, str]:
-    """Which table it is about, and the path of the key within it."""
+    """Which table or database it is about, and the path of the key within it."""
+    if place[:1] == ("databases",) and len(place) > 1 and isinstance(place[1], int):
+        database = raw["databases"][place[1]]
+        named = database.get("database") if isinstance(database, Mapping) else place[1]
+        return f"database {named!r}", ".".join(map(str, place[2:]))
     if place[:1] != ("tables",) or len(place) < 2 or not isinstance(place[1], int):
         return "", ".".join(map(str, place))
     table = raw["tables"][place[1]]
@@ -113,8 +117,9 @@ def _model_at(place: Place, model: type[BaseModel]) -> type[BaseModel]:
 
 
 def _keys(model: type[BaseModel]) -> list[str]:
-    """The keys of a model as they are written."""
-    return [field.alias or name for name, field in model.model_fields.items()]
+    """The keys of a model as they are written, those that are its own before those of many."""
+    fields = sorted(model.model_fields.items(), key=lambda named: named[0] not in model.__annotations__)
+    return [field.alias or name for name, field in fields]
 
 
 def _models(annotation: Any) -> Iterator[type[BaseModel]]:

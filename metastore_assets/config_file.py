@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import re
 from pathlib import Path
 from typing import Any
 
@@ -21,7 +22,8 @@ def config_path(explicit: str | os.PathLike[str] | None = None) -> Path:
 
 
 def read_mapping(path: Path) -> dict[Any, Any]:
-    """The mapping that a file holds. A key without a value counts as absent, at the top and in a table.
+    """The mapping that a file holds. A key without a value counts as absent, at the top and in a table; entries of
+    `tables` that are whole databases stand under `databases`.
 
     Raises ConfigError.
     """
@@ -44,8 +46,17 @@ def read_mapping(path: Path) -> dict[Any, Any]:
         raise ConfigError(f"{path} must be a mapping with the keys root and tables; it is {held}")
     tables = raw.get("tables")
     if isinstance(tables, list):
-        raw["tables"] = [_present(table) if isinstance(table, dict) else table for table in tables]
+        entries = [_present(entry) if isinstance(entry, dict) else entry for entry in tables]
+        databases = [entry for entry in entries if isinstance(entry, dict) and "database" in entry]
+        raw["tables"] = [entry for entry in entries if entry not in databases]
+        if databases:
+            raw["databases"] = [*(raw.get("databases") or []), *databases]
     return _present(raw)
+
+
+def name_of(identifier: str) -> str:
+    """The name here of a table that a catalog has under that name: `_` for whatever no name may have in it."""
+    return re.sub(r"[^A-Za-z0-9_-]", "_", identifier)
 
 
 def _present(keys: dict[Any, Any]) -> dict[Any, Any]:

@@ -55,9 +55,11 @@ class KeptPolicy(ConfigModel):
     frequencies: str = "auto"
     """`auto`; `all`; `top(n)`, of which all is kept and less listed; `repeated`, likewise or by fingerprints; `off`;
     `listed` and `estimated`, as `auto` was decided."""
-    algorithm: Literal["auto", "lists", "fingerprints"] = "auto"
-    """How a column is kept that is `repeated`: by the lists of all its values, or by fingerprints of them and a list of
-    those that occur at least twice. `auto` is decided from what its values are like. Of no meaning for other columns.
+    algorithm: Literal["auto", "counts", "ranges", "lists", "fingerprints"] = "auto"
+    """How lists are built from scratch: by partial `counts`, added in one place, or by `ranges` of values, a task each;
+    these agree. Of a column that is `repeated` also what is kept: `lists` of all its values, whichever way they are
+    built, or `fingerprints` of them and a list of those that occur at least twice. `auto` is decided from what its
+    values are like.
     """
     histogram: Literal["off"] | int = 1024
     """Number of bins asked for (1,000–10,000; at least that many are kept, never more than 10,000), or `off`."""
@@ -66,6 +68,8 @@ class KeptPolicy(ConfigModel):
     by_partition: Literal["on", "off"] = "off"
     """`on`: it is kept which partitions hold which values, and how often; so `auto` means `all`."""
     quantiles: Literal["sketch", "off"] = "sketch"
+    membership: Literal["on", "off"] = "off"
+    """`on`: of each fragment it is kept which values it may hold, so that `=` and `in` leave out the others."""
     values: Literal["shown", "hidden"] = "shown"
     """`hidden`: nothing is kept that tells of a value, only counts, lengths, and sketches of hashes under a key."""
 
@@ -104,6 +108,11 @@ class KeptPolicy(ConfigModel):
     def needs_lists(self) -> str | None:
         """The first of the keys that are `on` and take a list of all values."""
         return next((key for key in ("ranks", "by_partition") if getattr(self, key) == "on"), None)
+
+    @property
+    def has_filter(self) -> bool:
+        """Whether it is kept which values a fragment may hold, which would tell of hidden ones as well."""
+        return self.membership == "on" and self.values == "shown"
 
     @property
     def is_whole(self) -> bool:

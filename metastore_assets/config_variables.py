@@ -99,8 +99,8 @@ def as_written(value: Any) -> Any:
 
 
 def _called(value: object, index: int) -> str:
-    """What an entry of a list is called in messages: tables have names."""
-    return str(getattr(value, "name", index))
+    """What an entry of a list is called in messages: tables and databases have names."""
+    return str(getattr(value, "database", None) or getattr(value, "name", index))
 
 
 def _told(place: Place) -> str:
@@ -110,5 +110,7 @@ def _told(place: Place) -> str:
 def _keys(place: Place) -> Iterator[str]:
     if place[:1] == ("tables",) and len(place) > 1:
         yield f"table {place[1]!r}: " + ".".join(place[2:])
+    elif place[:1] == ("databases",) and len(place) > 1:
+        yield f"database {place[1]!r}: " + ".".join(place[2:])
     else:
         yield from place

@@ -13,6 +13,7 @@ PACKAGES = {
     "dagster": ("dagster",),
     "delta": ("pyroaring",),
     "history": ("deltalake",),
+    "hive": ("pyiceberg", "thrift"),
     "hudi": ("fastavro", "hudi"),
     "iceberg": ("fastavro", "pyiceberg", "pyroaring"),
     "sql": ("duckdb",),

@@ -3,12 +3,16 @@
 import os
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Union
 
+from dagster import get_dagster_logger
+
 from metastore_assets.config import MetastoreConfig, config_path, load_config, read_config
+from metastore_assets.databases import Members, look, with_members
 from metastore_assets.errors import ConfigError
+from metastore_assets.messages import without_secrets
 from metastore_assets.resources.s3 import with_credentials
 from metastore_assets.resources.spark import SparkLike, running_spark
 from metastore_assets.store.objects import ObjectStore
@@ -17,6 +21,9 @@ from metastore_assets.store.versions import VersionStore
 if TYPE_CHECKING:
     from dagster_aws.s3 import S3Resource
     from pyspark.sql import SparkSession
+
+_PATIENCE = 5.0
+"""Seconds for a catalog that does not answer: Dagster loads a code location at every start, of runs too."""
 
 ConfigLike = Union["Configuration", MetastoreConfig, str, os.PathLike[str], None]
 """A configuration, its file, or None for the file that the command takes: $METASTORE_CONFIG, or ./metastore.yaml."""
@@ -33,6 +40,8 @@ class Configuration:
     """Access to S3, where the configuration itself has none."""
     spark: SparkLike | None = field(default=None, repr=False)
     """The session of runs; None: one with the settings under `spark`."""
+    members: tuple[Members, ...] | None = field(default=None, repr=False)
+    """Which tables whole databases have, as it was seen when definitions were loaded; None: not looked at."""
 
     @classmethod
     def of(
@@ -50,13 +59,33 @@ class Configuration:
             )
         return made
 
+    def looked_up(self) -> "Configuration":
+        """The same with the tables that its databases have now, or had when they were looked at last.
+
+        A code location has to load whatever catalogs say: what is left out is logged. Raises ConfigError.
+        """
+        if self.members is not None:
+            return self
+        shown = self.shown()
+        try:
+            members = look(self.now(), _PATIENCE) if shown.databases else ()
+        except ConfigError as error:
+            members = tuple(Members(database.key, failure=str(error)) for database in shown.databases)
+        for one in with_members(shown, members)[1]:
+            get_dagster_logger("metastore").warning("%s", without_secrets(str(one)))
+        return replace(self, members=members)
+
     def shown(self) -> MetastoreConfig:
         """With `${VAR}` where it refers to the environment: for all that is shown to people. Raises ConfigError."""
-        return (self.given or read_config(self.file)).located()
+        return self._with_members((self.given or read_config(self.file)).located())
 
     def now(self) -> MetastoreConfig:
         """As it counts. Raises ConfigError, also where a variable is not set."""
-        return with_credentials(self.given.resolved() if self.given else load_config(self.file), self.s3)
+        resolved = self.given.resolved() if self.given else load_config(self.file)
+        return self._with_members(with_credentials(resolved, self.s3))
+
+    def _with_members(self, config: MetastoreConfig) -> MetastoreConfig:
+        return with_members(config, self.members)[0] if self.members else config
 
     @contextmanager
     def session(self, now: MetastoreConfig) -> Iterator[Callable[[], "SparkSession"]]:

@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING
 
 from dagster import DagsterError
 
-from metastore_assets.config import CatalogConfig, MetastoreConfig, TableConfig
+from metastore_assets.config import CatalogConfig, Described, MetastoreConfig
 from metastore_assets.errors import ConfigError
 from metastore_assets.messages import remember_secret
 
@@ -36,7 +36,8 @@ def with_credentials(config: MetastoreConfig, s3: "S3Resource | None") -> Metast
     options = s3_options(s3)
     root = _merged(options, config.storage_options) if config.root.startswith(_S3) else config.storage_options
     tables = [_with_access(table, options) for table in config.tables]
-    return config.model_copy(update={"storage_options": root, "tables": tables})
+    databases = [_with_access(database, options) for database in config.databases]
+    return config.model_copy(update={"storage_options": root, "tables": tables, "databases": databases})
 
 
 def s3_options(s3: "S3Resource") -> dict[str, str]:
@@ -91,11 +92,11 @@ def _of_profile(name: str, region: str | None) -> dict[str, str | None]:
     }
 
 
-def _with_access(table: TableConfig, options: Mapping[str, str]) -> TableConfig:
-    if isinstance(table.catalog, CatalogConfig):
-        properties = _of_catalog(table.catalog, options)
-        return table.model_copy(update={"catalog": table.catalog.model_copy(update=properties)})
-    if table.uri.startswith(_S3):
+def _with_access(table: Described, options: Mapping[str, str]) -> Described:
+    catalog = getattr(table, "catalog", None)
+    if isinstance(catalog, CatalogConfig):
+        return table.model_copy(update={"catalog": catalog.model_copy(update=_of_catalog(catalog, options))})
+    if getattr(table, "uri", "").startswith(_S3):
         return table.model_copy(update={"storage_options": _merged(options, table.storage_options)})
     return table
 

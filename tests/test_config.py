@@ -111,13 +111,13 @@ def test_a_column_inherits_what_it_does_not_say(tmp_path: Path) -> None:
             "root: r\ntables: [{name: a, uri: x, partitions: {d: [{a: b}]}}]",
             r": table 'a': partitions.d.* must be text$",
         ),
-        ("root: r\ntables: [{name: a, identifier: b}]", r": table 'a': catalog and identifier go together"),
+        ("root: r\ntables: [{name: a, table: b}]", r": table 'a': catalog and table go together"),
         (
-            "root: r\ntables: [{name: a, identifier: b, catalog: c}]",
+            "root: r\ntables: [{name: a, table: b, catalog: c}]",
             r": table 'a' is in the catalog 'c'; there are: default$",
         ),
         (
-            "root: r\ntables: [{name: a, identifier: b, catalog: {type: x}}]",
+            "root: r\ntables: [{name: a, table: b, catalog: {type: x}}]",
             r": table 'a': catalog.type = 'x': must be 'sql', 'rest', 'glue' or 'hive'$",
         ),
         ("root: r\ncatalogs: {c: {tpe: sql}}", r": catalogs.c.type is missing$"),

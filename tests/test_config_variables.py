@@ -24,7 +24,7 @@ catalogs: {prod: {type: rest, uri: "https://${HOST}/", token: "${TOKEN}"}}
 spark: {spark.hadoop.fs.s3a.secret.key: "${SECRET}", spark.cores.max: 2}
 tables:
   - {name: sales, uri: "${LAKE}/sales", columns: {note: {frequencies: off}}}
-  - {name: orders, catalog: prod, identifier: "${DATABASE}.orders"}
+  - {name: orders, catalog: prod, table: "${DATABASE}.orders"}
 """
 ENVIRONMENT = {
     "SECRET": "open sesame",

@@ -91,7 +91,8 @@ def test_configurations_are_valid(page: Path, tmp_path: Path) -> None:
         if language == "yaml":
             file = tmp_path / "metastore.yaml"
             file.write_text(code, encoding="utf-8")
-            assert len(load_config(file).tables) == len(yaml.safe_load(code)["tables"])
+            config = load_config(file)
+            assert len(config.tables) + len(config.databases) == len(yaml.safe_load(code)["tables"])
 
 
 def test_the_demos_configuration_is_valid() -> None:
@@ -110,10 +111,10 @@ def test_links_lead_somewhere(page: Path) -> None:
 
 def test_make_targets_named_in_the_pages_exist() -> None:
     """`make something` in a page is a target of the Makefile."""
-    targets = set(re.findall(r"^([a-z-]+):", (REPOSITORY / "Makefile").read_text(encoding="utf-8"), re.MULTILINE))
+    targets = set(re.findall(r"^([a-z0-9-]+):", (REPOSITORY / "Makefile").read_text(encoding="utf-8"), re.MULTILINE))
     named = {
         name
         for page in PAGES
-        for name in re.findall(r"(?:^|`)make ([a-z-]+)", page.read_text(encoding="utf-8"), re.MULTILINE)
+        for name in re.findall(r"(?:^|`)make ([a-z0-9-]+)", page.read_text(encoding="utf-8"), re.MULTILINE)
     }
     assert named <= targets

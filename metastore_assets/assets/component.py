@@ -121,9 +121,10 @@ class MetastoreComponent(Component, Resolvable):
     def build_defs(self, context: ComponentLoadContext) -> Definitions:
         """The definitions. Raises ConfigError."""
         path = (context.path if context.path.is_dir() else context.path.parent) / self.config
+        configuration = Configuration.of(path).looked_up()
         for name in self.upstream:
-            Configuration.of(path).shown().table(name)  # Or else: no table of that name.
-        return build_metastore_definitions(path, tables=self.tables, translator=self.get_translator())
+            configuration.shown().table(name)  # Or else: no table of that name.
+        return build_metastore_definitions(configuration, tables=self.tables, translator=self.get_translator())
 
 
 def _translator_class(reference: str) -> Callable[..., Any]:

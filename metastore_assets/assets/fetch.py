@@ -46,7 +46,7 @@ def fetch_column_statistics(
     """
     found: dict[str, Any] = {}
     with telling_no_secrets():
-        configuration = Configuration.of(config, s3, spark)
+        configuration = Configuration.of(config, s3, spark).looked_up()
         now = configuration.now()
         own = now.table(table)
         try:

@@ -11,6 +11,7 @@ from metastore_assets.assets.translator import MetastoreTranslator, names_of
 from metastore_assets.resources.configuration import ConfigLike, Configuration
 from metastore_assets.resources.spark import SparkLike
 from metastore_assets.sensors.commits import commit_sensor
+from metastore_assets.sensors.databases import database_sensors
 
 if TYPE_CHECKING:
     from dagster_aws.s3 import S3Resource
@@ -36,7 +37,7 @@ def build_metastore_assets(
     What the newest versions tell, whether a table has partitions and its format, is looked up for some seconds at most.
     Raises ConfigError.
     """
-    configuration = Configuration.of(config, s3, spark)
+    configuration = Configuration.of(config, s3, spark).looked_up()
     metastore = configuration.shown()
     chosen = metastore.tables if tables is None else [metastore.table(name) for name in tables]
     newest = newest_versions(configuration, [table.name for table in chosen])
@@ -58,7 +59,7 @@ def build_commit_sensor(
     The arguments are those of `build_metastore_assets`, whose assets have to be in the same code location. Raises
     ConfigError.
     """
-    configuration = Configuration.of(config, s3)
+    configuration = Configuration.of(config, s3).looked_up()
     own = configuration.shown().table(table)
     names = names_of(own, translator or MetastoreTranslator())
     return commit_sensor(configuration, own, names, refresh_job(own, names), default_status)
@@ -74,13 +75,17 @@ def build_metastore_definitions(
 ) -> Definitions:
     """Assets, checks, jobs and sensors of the tables of a configuration, to be merged with a project's own.
 
+    Of whole databases these are the tables that they have now; a sensor for each sees tables come and go.
+
     The arguments are those of `build_metastore_assets`. Raises ConfigError.
     """
-    configuration = Configuration.of(config, s3, spark)
+    configuration = Configuration.of(config, s3, spark).looked_up()
     chosen = [table.name for table in configuration.shown().tables] if tables is None else list(tables)
     sensors = [build_commit_sensor(table, configuration, translator=translator) for table in chosen]
+    # Whoever chooses tables does not ask for those to come.
+    of_databases = database_sensors(configuration, translator or MetastoreTranslator()) if tables is None else []
     return Definitions(
         assets=build_metastore_assets(configuration, tables=chosen, translator=translator),
         jobs=[sensor.job for sensor in sensors],
-        sensors=sensors,
+        sensors=[*sensors, *of_databases],
     )

@@ -21,6 +21,8 @@ if TYPE_CHECKING:
     from metastore_assets.formats.base import Snapshot, SnapshotReference, TableFormat
 
 _TEXTS = ("string", "binary", "uuid")
+_FEW = 3
+"""Partitions of a column that are asked for one by one; whoever asks for another one will want them all."""
 
 
 @dataclass(frozen=True)
@@ -35,6 +37,8 @@ class Surroundings:
     """Which snapshot that is, at the least cost. Raises MetastoreError."""
     now: datetime = field(default_factory=lambda: datetime.now(UTC))
     _earlier: dict[object, TableLookup] = field(default_factory=dict)
+    _rows: dict[tuple[int, str], dict[str, ColumnStatistics]] = field(default_factory=dict)
+    """By version and column, statistics of partitions."""
 
     def earlier(self, table: TableLookup, against: Against) -> TableLookup:
         """The version that one is compared with. Raises NotKeptError where there is none."""
@@ -42,6 +46,16 @@ class Surroundings:
         if key not in self._earlier:
             self._earlier[key] = _earlier(self.metastore, table, against)
         return self._earlier[key]
+
+    def row(self, table: TableLookup, column: str, partition: str) -> ColumnStatistics:
+        """The statistics of a column in one of many partitions. Raises ColumnNotFoundError, PartitionNotFoundError."""
+        rows = self._rows.setdefault((table.version.number, column), {})
+        if partition not in rows and len(rows) == _FEW:
+            found = table.statistics([column], partitions="all")
+            rows.update(zip(found.partitions or (), found, strict=True))
+        if partition not in rows:
+            (rows[partition],) = table.statistics([column], partition)
+        return rows[partition]
 
 
 def surroundings_of(metastore: Metastore, config: TableConfig, table: TableLookup) -> Surroundings:
@@ -78,7 +92,9 @@ class Subject:
     @cached_property
     def row(self) -> ColumnStatistics:
         """The column's statistics. Raises ColumnNotFoundError."""
-        return self.table.statistics([self.column], self.partition)[0]
+        if self.partition is not None:
+            return self.around.row(self.table, self.column, self.partition)
+        return self.table.statistics([self.column])[0]
 
     @property
     def named(self) -> str:

@@ -36,7 +36,9 @@ def table_answers(config: MetastoreConfig) -> list[Json]:
         return {
             "table": table.name,
             "uri": table.uri,
-            "format": table.format if version is None else version.format,
+            "format": table.told_format if version is None else version.format,
+            "catalog": getattr(table.catalog, "name", None),
+            "gone": table.gone,
             **{key: told.get(key) for key in keys},
         }
 
@@ -85,13 +87,19 @@ def show_answer(
     Of a partition, singletons and entropy take the whole lists of values: they are told of columns `chosen` by name.
     Of columns that are not, nothing that only programs see is looked up unless the answer is to be `complete`.
     """
-    count, spreads = table.row_count(partition), {}
+    count, spreads, built = table.row_count(partition), {}, {}
     if partition is None and rows and (complete or chosen):
-        spreads = table.spreads()
+        spreads, built = table.spreads(), table.built()
     elif chosen:
         spreads = {row.column: table.spread(row.column, partition) for row in rows if row.frequencies == "listed"}
     answer = show_json(
-        table.version, rows, current=bool(current), row_count=count, partition=partition, spreads=spreads
+        table.version,
+        rows,
+        current=bool(current),
+        row_count=count,
+        partition=partition,
+        spreads=spreads,
+        built=built,
     )
     return {**answer, "current": current, "format": table.version.format}
 

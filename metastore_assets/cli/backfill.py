@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from metastore_assets.cli.failures import FAILED, Invocation, note, raise_interrupt, report
-from metastore_assets.cli.opening import configured
+from metastore_assets.cli.opening import configured, table_of
 from metastore_assets.cli.options import answering, name_argument, partitions_option
 from metastore_assets.cli.outputs import make_output
 from metastore_assets.cli.progress import Watcher, watching
@@ -88,7 +88,7 @@ def backfill(
     from metastore_assets.pipeline.outcome import Progress
 
     config = configured(invocation)
-    table = config.table(name)
+    table = table_of(config, name)
     keys = None if keys_from is None else _keys(keys_from)
     mode: Mode = "all" if every else "outdated" if missing == stale else "missing" if missing else "stale"
     choice = Choice(mode, partitions, keys, first, last, where)

@@ -5,7 +5,7 @@ from __future__ import annotations
 import click
 
 from metastore_assets.cli.failures import Invocation
-from metastore_assets.cli.opening import configured, metastore_of, published
+from metastore_assets.cli.opening import configured, metastore_of, published, table_of
 from metastore_assets.cli.options import answering, name_argument
 from metastore_assets.cli.outputs import make_output
 
@@ -39,7 +39,7 @@ def check(
     if suggest and (names or strict):
         raise click.UsageError("--suggest prints checks and makes none: it goes with neither --only nor --strict")
     config = configured(invocation)
-    own = config.table(name)
+    own = table_of(config, name)
     table = published(config, name, version)
     around = surroundings_of(metastore_of(config), own, table)
     output = make_output(as_json)

@@ -17,7 +17,14 @@ from metastore_assets.cli.failures import Invocation, MetastoreGroup, note
 from metastore_assets.cli.filtering import count, estimate, prune
 from metastore_assets.cli.history import history
 from metastore_assets.cli.layout import layout
-from metastore_assets.cli.opening import column_answer, configured, metastore_of, published
+from metastore_assets.cli.opening import (
+    column_answer,
+    configured,
+    kept_name,
+    metastore_of,
+    published,
+    with_databases,
+)
 from metastore_assets.cli.options import (
     answering,
     column_argument,
@@ -32,6 +39,7 @@ from metastore_assets.cli.purge import purge
 from metastore_assets.cli.refresh import refresh
 from metastore_assets.cli.report import report
 from metastore_assets.cli.scoping import asked, where_option
+from metastore_assets.cli.spark_server import spark_server
 from metastore_assets.cli.sql import sql
 from metastore_assets.cli.values import quantile, rank
 from metastore_assets.cli.values import where as where_is
@@ -69,6 +77,7 @@ cli.add_command(history)
 cli.add_command(layout)
 cli.add_command(report)
 cli.add_command(sql)
+cli.add_command(spark_server)
 cli.add_command(quantile)
 cli.add_command(rank)
 cli.add_command(where_is)
@@ -84,7 +93,7 @@ def tables(invocation: Invocation, as_json: bool) -> None:
     """List the configured tables and their newest versions."""
     from metastore_assets.cli.answers import table_answers
 
-    make_output(as_json).tables(table_answers(configured(invocation)))
+    make_output(as_json).tables(table_answers(with_databases(configured(invocation))[0]))
 
 
 @cli.command()
@@ -229,7 +238,7 @@ def expire(invocation: Invocation, name: str, keep: int | None, grace: float, as
     from metastore_assets.store.versions import VersionStore
 
     config = configured(invocation)
-    versions = VersionStore(ObjectStore(config.root, config.storage_options), config.table(name).name)
+    versions = VersionStore(ObjectStore(config.root, config.storage_options), kept_name(config, name))
     most = keep or config.keep_versions
     if len(versions.numbers()) > most and is_installed("history"):
         gather(versions)

@@ -22,15 +22,26 @@ PATIENCE = 2.0
 
 
 def table_names(context: click.Context, parameter: click.Parameter, incomplete: str) -> list[CompletionItem]:
-    """Tables of the configuration that are not named yet."""
+    """Tables of the configuration that are not named yet; those of databases as they were recorded last."""
 
     def names() -> list[str]:
-        from metastore_assets.config_file import config_path, read_mapping
+        from metastore_assets.config_file import config_path, name_of, read_mapping
 
-        tables = read_mapping(config_path(_invocation(context).config)).get("tables", [])
-        return [table["name"] for table in tables if table["name"] not in context.params.get("names", ())]
+        raw = read_mapping(config_path(_invocation(context).config))
+        own = [table.get("name") or name_of(table["table"]) for table in raw.get("tables", [])]
+        return [*own, *(_of_databases(context) if raw.get("databases") else ())]
 
-    return _items(name for name in _soon(names) if name.startswith(incomplete))
+    taken = context.params.get("names") or ()
+    return _items(name for name in _soon(names) if name.startswith(incomplete) and name not in taken)
+
+
+def _of_databases(context: click.Context) -> list[str]:
+    """What is known of databases without asking their catalogs, which may take long."""
+    from metastore_assets.config import load_config
+    from metastore_assets.databases import remember, with_members
+
+    config = load_config(_invocation(context).config)
+    return [table.name for table in with_members(config, remember(config))[0].tables if table.database is not None]
 
 
 def column_name(context: click.Context, parameter: click.Parameter, incomplete: str) -> list[CompletionItem]:

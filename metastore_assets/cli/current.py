@@ -6,8 +6,9 @@ import threading
 import time
 from typing import TYPE_CHECKING
 
+from metastore_assets.cli.opening import table_of
 from metastore_assets.config import MetastoreConfig
-from metastore_assets.errors import MetastoreError
+from metastore_assets.errors import MetastoreError, SnapshotNotFoundError, TableNotFoundError
 from metastore_assets.pictures.text import one_line
 
 if TYPE_CHECKING:
@@ -23,8 +24,9 @@ class CurrentCheck:
 
     def __init__(self, config: MetastoreConfig, table: str) -> None:
         self._config = config
-        self._table = config.table(table)
+        self._name = table
         self._snapshot: SnapshotReference | None = None
+        self._gone = ""
         self._failure = f"it did not answer within {PATIENCE:.0f} seconds"
         # A daemon: a store that never answers must not keep the command from ending.
         self._thread = threading.Thread(target=self._ask, daemon=True)
@@ -36,6 +38,8 @@ class CurrentCheck:
         end = time.monotonic() + PATIENCE
         while self._thread.is_alive() and time.monotonic() < end:
             self._thread.join(0.2)
+        if self._gone:
+            return None, f"the table is not there any more, and version {version.number} stays as it is: {self._gone}"
         if self._snapshot is None:
             return None, f"whether version and table agree is not known: {self._failure}"
         return (self._snapshot.id, self._snapshot.committed_at) == (version.snapshot, version.committed_at), None
@@ -46,9 +50,13 @@ class CurrentCheck:
         from metastore_assets.store.versions import VersionStore
 
         store = ObjectStore(self._config.root, self._config.storage_options)
-        memory = Memory(VersionStore(store, self._table.name).memory)
+        memory = Memory(VersionStore(store, self._name).memory)
         try:
-            self._snapshot = open_table_format(self._table, memory).current()
+            self._snapshot = open_table_format(table_of(self._config, self._name), memory).current()
+        except SnapshotNotFoundError as error:
+            self._failure = one_line(str(error))
+        except TableNotFoundError as error:
+            self._gone = one_line(str(error))
         except MetastoreError as error:
             self._failure = one_line(str(error))
         except Exception as error:  # noqa: BLE001 (the clients of object stores raise whatever they like)

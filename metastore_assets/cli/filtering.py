@@ -5,7 +5,7 @@ from __future__ import annotations
 import click
 
 from metastore_assets.cli.failures import Invocation
-from metastore_assets.cli.opening import configured, newest, published
+from metastore_assets.cli.opening import configured, newest, published, table_of
 from metastore_assets.cli.options import answering, name_argument
 from metastore_assets.cli.outputs import make_output
 from metastore_assets.cli.progress import watching
@@ -73,7 +73,7 @@ def count(invocation: Invocation, name: str, where: str, snapshot: str, as_json:
     Of files with all or none of such rows the newest version says how many; only the others are read.
     """
     config = configured(invocation)
-    table = config.table(name)
+    table = table_of(config, name)
     lookup = published(config, name)
 
     from metastore_assets.scan import count as count_rows

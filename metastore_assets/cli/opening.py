@@ -4,12 +4,12 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from metastore_assets.cli.failures import Invocation
+from metastore_assets.cli.failures import Invocation, note
 from metastore_assets.errors import VersionNotFoundError
 
 if TYPE_CHECKING:
     from metastore_assets.cli.output import Answer
-    from metastore_assets.config import MetastoreConfig
+    from metastore_assets.config import MetastoreConfig, TableConfig
     from metastore_assets.lookup import Metastore, ScopedLookup, TableLookup
 
 
@@ -27,6 +27,47 @@ def metastore_of(config: MetastoreConfig) -> Metastore:
     return Metastore(config.root, config.storage_options)
 
 
+def with_databases(config: MetastoreConfig) -> tuple[MetastoreConfig, bool]:
+    """The configuration with the tables of its databases, which are asked for them; and whether all of them answered.
+
+    What is left out is told on stderr. Raises ConfigError.
+    """
+    if not config.databases:
+        return config, True
+    from metastore_assets.databases import look, with_members
+
+    members = look(config)
+    found, left_out = with_members(config, members)
+    for one in left_out:
+        note(str(one))
+    for table in found.tables:
+        if table.gone is not None:
+            note(f"table {table.name!r} is gone, and what was kept of it can still be read: {table.gone}")
+    return found, not any(one.failure for one in members)
+
+
+def table_of(config: MetastoreConfig, name: str) -> TableConfig:
+    """The table of that name, of the configuration or of one of its databases. Raises ConfigError."""
+    if config.databases and all(table.name != name for table in config.tables):
+        from metastore_assets.databases import look, with_members
+
+        return with_members(config, look(config))[0].table(name)
+    return config.table(name)
+
+
+def kept_name(config: MetastoreConfig, name: str) -> str:
+    """The name, if it is that of a table: databases are only asked when nothing is kept under it. Raises ConfigError.
+
+    So what is kept of a table can be read when its catalog cannot be asked, or does not have it any more.
+    """
+    if config.databases and all(table.name != name for table in config.tables):
+        try:
+            return metastore_of(config).table(name).version.table
+        except VersionNotFoundError:
+            pass
+    return table_of(config, name).name
+
+
 def newest(invocation: Invocation, name: str) -> TableLookup:
     """A configured table as of its newest version. Raises VersionNotFoundError, ConfigError."""
     return published(configured(invocation), name)
@@ -41,7 +82,7 @@ def version_choice(text: str | None) -> int | str | None:
 
 def published(config: MetastoreConfig, name: str, version: int | str | None = None) -> TableLookup:
     """A configured table as of a version, as `open_table` takes it. Raises VersionNotFoundError, ConfigError."""
-    name = config.table(name).name
+    name = kept_name(config, name)
     try:
         return metastore_of(config).table(name, version)
     except VersionNotFoundError:

@@ -7,6 +7,7 @@ from dataclasses import asdict
 import click
 
 from metastore_assets.cli.failures import Invocation
+from metastore_assets.cli.opening import configured, kept_name
 from metastore_assets.cli.options import answering, name_argument
 from metastore_assets.cli.outputs import make_output
 from metastore_assets.cli.progress import watching
@@ -27,14 +28,13 @@ def purge(invocation: Invocation, name: str, before: int, as_json: bool) -> None
     then published once more. A reader of an older version, or a refresh that runs, is stopped by that; both may be
     tried again. What restoring former files of the table would need goes as well: they would be read again.
     """
-    from metastore_assets.config import load_config
     from metastore_assets.pipeline.engine import Engine
     from metastore_assets.pipeline.purge import purge as purge_table
     from metastore_assets.store.objects import ObjectStore
     from metastore_assets.store.versions import VersionStore
 
-    config = load_config(invocation.config)
-    versions = VersionStore(ObjectStore(config.root, config.storage_options), config.table(name).name)
+    config = configured(invocation)
+    versions = VersionStore(ObjectStore(config.root, config.storage_options), kept_name(config, name))
     with watching() as watcher, LazySpark(config.spark, watcher) as spark:
         done = purge_table(Engine(spark, config.engine), versions, before)
         watcher.hide()

@@ -8,6 +8,7 @@ import click
 
 from metastore_assets.cli.completion import table_names
 from metastore_assets.cli.failures import Invocation, note, raise_interrupt, report
+from metastore_assets.cli.opening import configured, with_databases
 from metastore_assets.cli.options import answering, partitions_option
 from metastore_assets.cli.outputs import make_output
 from metastore_assets.cli.progress import watching
@@ -43,10 +44,11 @@ def refresh(
         raise click.UsageError("name the tables to refresh, or say --all for every configured one")
     if partitions and len(names) != 1:
         raise click.UsageError("--partition is for one table")
-    from metastore_assets.config import load_config
-
-    config = load_config(invocation.config)
-    chosen = config.tables if every else [config.table(name) for name in names]
+    config, is_complete = configured(invocation), True
+    if every or any(name not in {table.name for table in config.tables} for name in names):
+        config, is_complete = with_databases(config)
+    there = [table for table in config.tables if table.gone is None]
+    chosen = there if every else [config.table(name) for name in names]
     if not chosen:
         note("no tables are configured")
     output = make_output(as_json)
@@ -55,7 +57,7 @@ def refresh(
     from metastore_assets.pipeline.refresh import plan_refresh
     from metastore_assets.pipeline.refresh import refresh as refresh_table
 
-    status = 0
+    status = 0 if is_complete or not every else 1
     with watching() as watcher, LazySpark(config.spark, watcher) as spark:
 
         def result_of(table: TableConfig) -> dict[str, Any]:

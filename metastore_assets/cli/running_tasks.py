@@ -1,8 +1,9 @@
-"""How many tasks of Spark's running jobs are done, asked while the program waits for the jobs to end."""
+"""How many tasks of Spark's running jobs are done, learnt while the program waits for the jobs to end."""
 
 from __future__ import annotations
 
 import threading
+from collections.abc import Iterable
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
@@ -12,14 +13,17 @@ _SECONDS = 0.25
 
 
 class RunningTasks:
-    """Asks Spark in the background, several times a second, until it is closed. Spark Connect does not tell."""
+    """Asks Spark in the background, several times a second, until it is closed. Spark Connect tells by itself."""
 
     def __init__(self, spark: SparkSession) -> None:
+        from metastore_assets.spark.remote import is_remote
+
         self._counted = (0, 0)
         self._newest = -1
         self._forgotten = -1
         self._closed = threading.Event()
-        if type(spark).__module__.startswith("pyspark.sql.connect"):
+        if is_remote(spark):
+            spark.registerProgressHandler(self._told)  # type: ignore[arg-type]
             return
         tracker = spark.sparkContext.statusTracker()
         threading.Thread(target=self._watch, args=(tracker,), daemon=True).start()
@@ -46,6 +50,11 @@ class RunningTasks:
             except Exception:  # noqa: BLE001 (a session that ends answers with whatever error; nobody misses the count)
                 self._counted = (0, 0)
                 return
+
+    def _told(self, stages: Iterable[Any] | None, done: bool, **_: object) -> None:
+        """What a server says of the job that this process waits for."""
+        known = [] if done else list(stages or ())
+        self._counted = (sum(stage.num_completed_tasks for stage in known), sum(stage.num_tasks for stage in known))
 
 
 def _count(tracker: Any, jobs: list[int]) -> tuple[int, int]:

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, TypeAlias
 import click
 
 from metastore_assets.cli.failures import note
-from metastore_assets.cli.opening import partition_of, published
+from metastore_assets.cli.opening import partition_of, published, table_of
 from metastore_assets.cli.progress import watching
 from metastore_assets.cli.spark import LazySpark
 
@@ -47,7 +47,9 @@ def asked(
     from metastore_assets.scan import scoped
 
     with watching() as watcher, LazySpark(config.spark, watcher) as spark:
-        scope = scoped(table, predicate, config.table(name), spark)
+        scope = scoped(table, predicate)
+        if scope.scope.cut:  # else nobody has to be asked where the table is
+            scope = scoped(table, predicate, table_of(config, name), spark)
         yield scope, key
         watcher.hide()
     cost = scope.cost

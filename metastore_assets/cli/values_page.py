@@ -54,10 +54,14 @@ def print_spreads(page: Page, rows: Sequence[Answer]) -> None:
 
 
 def print_compacted(page: Page, result: Answer) -> None:
-    """One line."""
+    """A line, and one for each plain file."""
     name = Styled(result["table"], "bold")
-    if not result["published"]:
+    if result["published"]:
+        files = f"{text.plural(result['files_before'], 'file')} of lists"
+        files += f" merged to {result['files']:,}" if result["files"] != result["files_before"] else ", merged before"
+        page.line(name, Styled(f" version {result['version']}", "green"), f": {files}")
+    else:
         page.line(name, Styled(f" has compact lists at version {result['version']}", "green"))
-        return
-    files = f"{text.plural(result['files_before'], 'file')} of lists merged to {result['files']:,}"
-    page.line(name, Styled(f" version {result['version']}", "green"), f": {files}")
+    for kind in ("frequencies", "ranks"):
+        if result[kind] is not None:
+            page.line(f"  {kind:<11}  {result[kind]}")

@@ -5,6 +5,7 @@ from __future__ import annotations
 import click
 
 from metastore_assets.cli.failures import Invocation
+from metastore_assets.cli.opening import configured, table_of
 from metastore_assets.cli.options import answering, name_argument, partitions_option
 from metastore_assets.cli.outputs import make_output
 from metastore_assets.cli.progress import watching
@@ -23,11 +24,10 @@ def verify(invocation: Invocation, name: str, partitions: tuple[str, ...], sampl
     They are read again; each number that differs is told. Estimates are not compared. Changes nothing. Exit status 1
     when anything differs or cannot be read.
     """
-    from metastore_assets.config import load_config
     from metastore_assets.pipeline.verify import verify as verify_table
 
-    config = load_config(invocation.config)
-    table = config.table(name)
+    config = configured(invocation)
+    table = table_of(config, name)
     with watching() as watcher, LazySpark(config.spark, watcher) as spark:
         result = verify_table(config, table, spark, partitions=partitions, sample=sample, progress=watcher)
         watcher.hide()

@@ -19,10 +19,12 @@ from metastore_assets.formats.base import (
 from metastore_assets.formats.memory import Memory
 from metastore_assets.formats.partition_keys import UNPARTITIONED, decode_partition_key, encode_partition_key
 from metastore_assets.formats.places.location import Location
-from metastore_assets.formats.places.reach import own_location
+from metastore_assets.formats.places.reach import Reach, own_location
 
 if TYPE_CHECKING:
     from metastore_assets.config import TableConfig
+    from metastore_assets.formats.catalogs.base import Folders
+    from metastore_assets.formats.files.registered import RegisteredFolders
 
 __all__ = [
     "UNPARTITIONED",
@@ -41,13 +43,23 @@ __all__ = [
 
 
 def open_table_format(table: TableConfig, memory: Memory | None = None, run: Runner = run_in_children) -> TableFormat:
-    """The table at `table.uri` in its format, detected from what lies there when `table.format` is None.
+    """The table at `table.uri` in its format, detected from what lies there when `table.format` is None; or the one
+    that its catalog has under its name, wherever and in whichever format that says it is.
 
     What `memory` knows of its files is not read again, and what is learnt is added. Whole files that nothing is known
     of, which may take long, are read by `run`. Nothing but detection is read yet. Raises TableFormatError for a format
     that is not built.
     """
     memory = Memory() if memory is None else memory
+    if table.catalog is None:
+        return _open_located(table, memory, run, None)
+    from metastore_assets.formats.catalogs.table import CatalogTable
+
+    return CatalogTable(table, lambda located, folders: _open_located(located, memory, run, folders))
+
+
+def _open_located(table: TableConfig, memory: Memory, run: Runner, registered: Folders | None) -> TableFormat:
+    """The table at its location; `registered` are its folders where a catalog knows them."""
     name = table.format or _detect(own_location(table))
     if table.declared and name != "files":
         raise ConfigError(
@@ -57,9 +69,28 @@ def open_table_format(table: TableConfig, memory: Memory | None = None, run: Run
         from metastore_assets.formats.files.table import FilesFormat
 
         marks = {registration.title: registration.marks for registration in _LOGGED.values()}
-        return FilesFormat(table, marks, memory, run)
+        folders = None if registered is None else _registered(table, registered)
+        return FilesFormat(table, marks, memory, run, folders)
     with extra(name, f"{_LOGGED[name].title} table {table.name!r}"):
         return _LOGGED[name].open(table, memory)
+
+
+def _registered(table: TableConfig, folders: Folders) -> RegisteredFolders:
+    from metastore_assets.formats.files.registered import RegisteredFolders
+
+    own = own_location(table)
+    reach = Reach.of(table, own)
+    partitions = []
+    for partition in folders.partitions:
+        location, path = reach.to(partition.location)
+        if location != own:
+            values = "/".join(map(str, partition.values))
+            raise TableFormatError(
+                f"its partition {values} lies at {partition.location}, outside of the table's folder {own.uri}: tables "
+                "with partitions elsewhere are not read, for their rows would be missing"
+            )
+        partitions.append((path, partition.values))
+    return RegisteredFolders.of(own.uri, folders.columns, partitions)
 
 
 def _detect(location: Location) -> str:

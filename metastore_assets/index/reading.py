@@ -9,10 +9,10 @@ from threading import RLock
 
 import numpy as np
 import pyarrow as pa
-import pyarrow.compute as pc
 
 from metastore_assets.errors import CorruptionError
 from metastore_assets.index.rows import FRAGMENTS, IndexRows, column_schema
+from metastore_assets.index.runs import GONE, live_masks
 from metastore_assets.statistics.types import TypeClass
 from metastore_assets.statistics.union import class_values
 from metastore_assets.store.entry_files import EntryFiles
@@ -21,8 +21,7 @@ from metastore_assets.store.parquet import parquet_errors
 from metastore_assets.store.sections import SectionReader
 
 ROWS = "fragments"
-GONE = "gone"
-"""Names of the sections that are of no column."""
+"""Name of the section of the fragments themselves."""
 
 
 def section_of(field_id: str) -> str:
@@ -96,18 +95,10 @@ class IndexReader:
     def _live(self) -> list[tuple[_File, pa.Array | None]]:
         """Each file, oldest first, with a mask of its fragments that no newer one has or says are gone; None: all."""
         files = [_File(self._store, file.path) for file in self._files.files]
-        found: list[tuple[_File, pa.Array | None]] = []
-        newer: list[pa.Array] = []
-        for number in reversed(range(len(files))):
-            own = files[number]
-            live = None
-            if newer:
-                superseded = pc.is_in(own.names(ROWS), value_set=pa.concat_arrays(newer))
-                live = pc.invert(superseded) if pc.any(superseded).as_py() else None
-            found.append((own, live))
-            if number:
-                newer += [own.names(ROWS), own.names(GONE)]
-        return found[::-1]
+        newer = files[1:]  # what a base has is asked for only where something may be newer
+        names = [own.names(ROWS) if newer else pa.array([], pa.string()) for own in files]
+        gone = [pa.array([], pa.string()), *(own.names(GONE) for own in newer)][: len(files)]
+        return list(zip(files, live_masks(names, gone), strict=True))
 
 
 class _File:

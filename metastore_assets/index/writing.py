@@ -14,8 +14,9 @@ from collections.abc import Collection, Iterable
 
 import pyarrow as pa
 
-from metastore_assets.index.reading import GONE, ROWS, IndexReader, section_of
+from metastore_assets.index.reading import ROWS, IndexReader, section_of
 from metastore_assets.index.rows import FRAGMENTS, IndexRows, column_schema, joined
+from metastore_assets.index.runs import GONE
 from metastore_assets.statistics.types import class_named
 from metastore_assets.statistics.union import union_of
 from metastore_assets.store.entry_files import EntryFile, EntryFiles, kept_files

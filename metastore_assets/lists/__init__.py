@@ -3,10 +3,11 @@
 from metastore_assets.lists.graph import FOLDER, list_flow
 from metastore_assets.lists.reading import ListChanges, ListReader, list_changes
 from metastore_assets.lists.rewriting import rewritten
-from metastore_assets.lists.state import Cut, Lists, read_lists, write_lists
+from metastore_assets.lists.state import Built, Cut, Lists, read_lists, write_lists
 
 __all__ = [
     "FOLDER",
+    "Built",
     "Cut",
     "ListChanges",
     "ListReader",

@@ -66,12 +66,14 @@ def list_flow(
     return Dataflow(store, nodes, executor=executor, settings=SETTINGS, folder=FOLDER)
 
 
-def list_stages(type_class: str) -> list[Node]:
-    """The stages that have the columns of one class."""
+def list_stages(type_class: str, rows: Rows | None = None) -> list[Node]:
+    """The stages that have the columns of one class. `rows`: what comes and goes, where that is not `rows_of` it; the
+    key of `values` is theirs."""
     deltas, values = delta_name(type_class), stage_name(VALUES, type_class)
+    rows = rows_of(type_class) if rows is None else rows
     return [
-        DeltaRoot(deltas, rows_of(type_class)),
-        SumStage(values, (deltas,), ("column", "value"), ("frequency",)),
+        DeltaRoot(deltas, rows),
+        SumStage(values, (deltas,), tuple(rows.key.names), ("frequency",)),
         SumStage(
             stage_name(FREQUENCIES, type_class),
             (values,),

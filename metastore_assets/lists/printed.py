@@ -3,7 +3,9 @@
     fingerprints of the fragments that came (+) and went (−)
       → prints       sum, by (column, print): frequency        of every value; two values may share one
     values that were read for the fingerprints that occur at least twice
-      → values       sum, by (column, value): frequency        and so on, as of listed columns
+      → values       sum, by (column, print, value): frequency  and so on, as of listed columns
+
+By fingerprint first, for what goes is known by that alone.
 
 `values` has exactly the values whose fingerprint occurs at least twice in the table: so every value that does, and now
 and then one that shares its fingerprint with another. All others occur once, and are counted by what is left.
@@ -15,12 +17,14 @@ from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
+import numpy as np
 import pyarrow as pa
 
 from metastore_assets.lists import graph
-from metastore_assets.lists.graph import FOLDER, list_stages
+from metastore_assets.lists.graph import FOLDER, list_stages, rows_of
 from metastore_assets.produce import Dataflow, DeltaRoot, Executor, FlowState, Rows, SumStage
-from metastore_assets.statistics.prints import BITS
+from metastore_assets.statistics.frequencies import Frequencies
+from metastore_assets.statistics.prints import BITS, prints_of
 from metastore_assets.store.objects import ObjectStore
 
 PRINTS, PRINT_DELTAS = "prints", "print_deltas"
@@ -56,12 +60,26 @@ class PrintedLists:
         )
 
 
+def printed_rows(type_class: str) -> Rows:
+    """The rows of values that come and go: `column`, `print`, `value`; `frequency`."""
+    own = rows_of(type_class)
+    return Rows(pa.schema([*PRINT_ROWS.key, own.key.field("value")]), own.value)
+
+
+def printed_table(column: str, values: Frequencies, bits: int, type_class: str) -> pa.Table:
+    """Values of a column, with their frequencies, as such rows: in the order of their keys."""
+    prints = prints_of(values, bits)
+    order = pa.array(np.argsort(prints, kind="stable"))
+    columns = [pa.repeat(pa.scalar(column), len(values)), pa.array(prints), values.values, values.counts]
+    return pa.Table.from_arrays(columns, schema=printed_rows(type_class).schema).take(order)
+
+
 def printed_flow(store: ObjectStore, classes: Iterable[str], *, executor: Executor | None = None) -> Dataflow:
     """The dataflow of the columns of some classes, by name, whose files lie beside those of listed columns."""
     nodes = [
         DeltaRoot(PRINT_DELTAS, PRINT_ROWS),
         SumStage(PRINTS, (PRINT_DELTAS,), ("column", "print"), ("frequency",), is_followed=False),
-        *(node for name in sorted(set(classes)) for node in list_stages(name)),
+        *(node for name in sorted(set(classes)) for node in list_stages(name, printed_rows(name))),
     ]
     return Dataflow(store, nodes, executor=executor, settings=graph.SETTINGS, folder=FOLDER)
 

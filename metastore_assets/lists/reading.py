@@ -13,7 +13,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from metastore_assets.lists.graph import BY_PARTITION, FACTS, FREQUENCIES, VALUES, rows_of, stage_name
-from metastore_assets.lists.printed import PRINTS, printed_flow, with_singletons
+from metastore_assets.lists.printed import PRINTS, printed_flow, printed_rows, with_singletons
 from metastore_assets.lists.state import Lists, read_lists
 from metastore_assets.produce import View
 from metastore_assets.produce.ranks import Ranks
@@ -22,10 +22,14 @@ from metastore_assets.statistics.frequencies import (
     PERCENTS,
     Frequencies,
     FrequencyFacts,
+    frequencies_of_run,
     frequency_facts,
     nearest_ranks,
 )
-from metastore_assets.statistics.prints import prints_of
+from metastore_assets.statistics.physical import physical_series
+from metastore_assets.statistics.prints import Numbers, prints_of
+from metastore_assets.statistics.runs import sum_counts
+from metastore_assets.statistics.types import class_named
 from metastore_assets.store.manifest import ListFiles
 from metastore_assets.store.objects import ObjectStore
 
@@ -50,6 +54,8 @@ class ListReader:
     def __init__(self, store: ObjectStore, lists: Lists) -> None:
         self.columns = {**lists.columns, **lists.printed.columns}
         """By field id of the columns with lists, be they of all values or of those that repeat, the values' class."""
+        self.built = lists.built
+        """By field id, how lists were built from scratch."""
         self.cuts = lists.cuts
         """By field id, of which columns less is to be told as most frequent values than there is."""
         self._classes = frozenset(lists.columns.values())
@@ -70,19 +76,33 @@ class ListReader:
         view = self._view_of(column, type_class)
         if view is None:
             return 0
-        key = pa.table({"column": [column], "value": pa.array([value], value.type)})
+        values = pa.array([value], value.type)
+        prints = {"print": self._prints(values)} if self._is_printed(column) else {}
+        key = pa.table({"column": [column], **prints, "value": values})
         return sum(view.groups(stage_name(VALUES, type_class), key)["frequency"].to_pylist())
 
     def print_frequency(self, column: str, value: pa.Scalar) -> int:
         """Of a column with fingerprints: how many rows have a value of the fingerprint that a value has."""
-        values = pa.array([value], value.type)
-        prints = prints_of(Frequencies(values, pa.array([1])), self._printed.bits)
+        prints = self._prints(pa.array([value], value.type))
         found = self._printed_view.groups(PRINTS, pa.table({"column": [column], "print": prints}))
         return sum(found["frequency"].to_pylist())
 
     def top(self, column: str, type_class: str, n: int, least: int = 1) -> pa.Table:
         """The n most frequent values of those that occur `least` times or more, by decreasing frequency, then value:
         `value`, `frequency`.
+        """
+        schema = pa.schema({"value": rows_of(type_class).key.field("value").type, "frequency": pa.int64()})
+        found = [schema.empty_table()]
+        for own in self.by_frequency(column, type_class, least) if n else ():
+            found.append(own.filter(pc.greater_equal(own["frequency"], least)).slice(0, n))
+            n -= found[-1].num_rows
+            if n <= 0 or (own.num_rows and found[-1].num_rows < own.num_rows):
+                break
+        return pa.concat_tables(found)
+
+    def by_frequency(self, column: str, type_class: str, least: int = 1) -> Iterator[pa.Table]:
+        """All values of a column by decreasing frequency, then value: `value`, `frequency`. From `least` 2 on without
+        those that occur once, and maybe with some that occur less than `least` times.
         """
         start = pa.table(
             {
@@ -93,25 +113,37 @@ class ListReader:
         )
         repeated = self._from(FREQUENCIES, type_class, column, start)
         single = (own.filter(pc.equal(own["frequency"], 1)) for own in self._values(column, type_class))
-        schema = pa.schema({"value": rows_of(type_class).key.field("value").type, "frequency": pa.int64()})
-        found = [schema.empty_table()]
-        for table in chain(repeated, single if least <= 1 else ()) if n else ():
-            own = table.select(schema.names)
-            found.append(own.filter(pc.greater_equal(own["frequency"], least)).slice(0, n))
-            n -= found[-1].num_rows
-            if n <= 0 or (own.num_rows and found[-1].num_rows < own.num_rows):
-                break
-        return pa.concat_tables(found)
+        for table in chain(repeated, single if least <= 1 else ()):
+            yield table.select(["value", "frequency"])
 
     def frequencies(self, column: str, type_class: str) -> Frequencies:
         """All values of a column with their frequencies."""
         tables = list(self._values(column, type_class))
+        if tables and self._is_printed(column):
+            return frequencies_of_rows(pa.concat_tables(tables), type_class)
         return _joined(tables) if tables else EMPTY
 
+    def pieces(self, column: str, type_class: str) -> Iterator[Frequencies]:
+        """The same in pieces of bounded size, where all values are listed; those that repeat at once."""
+        if self._is_printed(column):
+            yield self.frequencies(column, type_class)
+            return
+        for batch in self.batches(column, type_class):
+            yield Frequencies(batch.column("value"), batch.column("frequency"))
+
     def batches(self, column: str, type_class: str) -> Iterator[pa.RecordBatch]:
-        """The rows of a column as they came: `column`, `value`, `frequency`."""
+        """The rows of a column: `column`, `value`, `frequency`; by value where all are listed, else by fingerprint."""
         for table in self._values(column, type_class):
-            yield from table.to_batches()
+            yield from table.select(rows_of(type_class).schema.names).to_batches()
+
+    def rows(self, column: str, type_class: str) -> Iterator[pa.Table]:
+        """The same as they came: with fingerprints where these are kept."""
+        return self._values(column, type_class)
+
+    def of_prints(self, column: str, type_class: str, prints: Numbers) -> Frequencies:
+        """Of a column with fingerprints the values that are listed of some ascending ones."""
+        keys = pa.table({"column": pa.repeat(pa.scalar(column), len(prints)), "print": prints})
+        return frequencies_of_rows(self._printed_view.beginning(stage_name(VALUES, type_class), keys), type_class)
 
     def partitions_of(self, column: str, value: pa.Scalar) -> list[tuple[str, int]]:
         """The keys of the partitions that hold a value of a column of `by_partition`, ascending, with its frequency in
@@ -239,10 +271,12 @@ class ListReader:
         return self.ranks(type_class).count_between(nan, nan)
 
     def _values(self, column: str, type_class: str) -> Iterator[pa.Table]:
-        start = pa.table(
-            {"column": pa.array([column]), "value": pa.nulls(1, rows_of(type_class).key.field("value").type)}
-        )
-        return self._from(VALUES, type_class, column, start)
+        rows = printed_rows(type_class) if self._is_printed(column) else rows_of(type_class)
+        first = [pa.array([column]), *(pa.nulls(1, field.type) for field in list(rows.key)[1:])]
+        return self._from(VALUES, type_class, column, pa.table(first, names=rows.key.names))
+
+    def _prints(self, values: pa.Array) -> Numbers:
+        return prints_of(Frequencies(values, pa.array([1] * len(values))), self._printed.bits)
 
     def _by_partition(self, column: str, start: pa.Table) -> Iterator[pa.Table]:
         return self._from(BY_PARTITION, self.by_partition[column], column, start)
@@ -276,6 +310,15 @@ def list_changes(store: ObjectStore, before: ListFiles | None, after: ListFiles 
     if before == after:
         return ListChanges()
     return ListReader(store, read_lists(store, after)).changes(read_lists(store, before))
+
+
+def frequencies_of_rows(rows: pa.Table, type_class: str) -> Frequencies:
+    """Distinct values of one class with their frequencies, in any order, as a list."""
+    if not rows.num_rows:
+        return EMPTY
+    cls = class_named(type_class)
+    values, counts = physical_series(rows["value"].combine_chunks(), cls), rows["frequency"].to_numpy()
+    return frequencies_of_run(sum_counts(values, counts), cls)
 
 
 def _equal(values: pa.ChunkedArray, value: pa.Scalar) -> pa.ChunkedArray:

@@ -6,6 +6,7 @@ import json
 import uuid
 from collections.abc import Mapping
 from dataclasses import dataclass, field
+from typing import Literal, TypeAlias
 
 from metastore_assets.errors import CorruptionError, ObjectNotFoundError
 from metastore_assets.lists.graph import (
@@ -23,6 +24,8 @@ from metastore_assets.produce import Dataflow, FlowState
 from metastore_assets.store.manifest import ListFiles
 from metastore_assets.store.objects import ObjectStore
 
+Where: TypeAlias = Literal["here", "spark"]
+"""In the process that refreshed, or in Spark's tasks."""
 _ORDER = (FREQUENCIES, VALUES, FACTS, BY_PARTITION, DELTAS, PARTITION_DELTAS, PRINTS, PRINT_DELTAS)
 """The files that people ask for come first."""
 
@@ -38,6 +41,19 @@ class Cut:
 
 
 @dataclass(frozen=True)
+class Built:
+    """How the list of a column was built from scratch, and what that was decided by."""
+
+    algorithm: Literal["counts", "ranges"]
+    """`counts`: partial counts, added in one place; `ranges`: a task for each range of values."""
+    where: Where
+    distinct: int | None
+    """About how many distinct values there were; None where that was not asked for."""
+    profiles: int
+    """How many lists were summed."""
+
+
+@dataclass(frozen=True)
 class Lists:
     """The lists of a table at one moment."""
 
@@ -50,6 +66,8 @@ class Lists:
     """Of `columns`, those whose values are kept by partition as well."""
     printed: PrintedLists = field(default_factory=PrintedLists)
     """The columns of which fingerprints are kept, and lists of what occurs at least twice."""
+    built: Mapping[str, Built] = field(default_factory=dict, compare=False)
+    """By field id, of lists that were built from scratch; those that grew from what there was are not among them."""
 
     def is_same(self, other: Lists) -> bool:
         """Whether these are the same files, of the same columns."""
@@ -75,7 +93,8 @@ def read_lists(store: ObjectStore, files: ListFiles | None) -> Lists:
         cuts = {field_id: Cut(*own) for field_id, own in fields["cuts"].items()}
         by_partition = dict(fields.get("by_partition", {}))
         printed = PrintedLists.from_json(fields["printed"]) if "printed" in fields else PrintedLists()
-        return Lists(dict(fields["columns"]), FlowState.from_json(fields["flow"]), cuts, by_partition, printed)
+        built = {field_id: Built(**own) for field_id, own in fields.get("built", {}).items()}
+        return Lists(dict(fields["columns"]), FlowState.from_json(fields["flow"]), cuts, by_partition, printed, built)
     except (ObjectNotFoundError, ValueError, KeyError, TypeError, AttributeError) as error:
         raise CorruptionError(
             f"{store.uri(files.state)} is missing or damaged ({error}); rebuild with `metastore refresh --full`"
@@ -93,6 +112,8 @@ def write_lists(store: ObjectStore, lists: Lists) -> ListFiles | None:
         fields["by_partition"] = dict(lists.by_partition)
     if lists.printed.columns:
         fields["printed"] = lists.printed.to_json()
+    if lists.built:
+        fields["built"] = {field_id: vars(own) for field_id, own in lists.built.items()}
     store.write(path, json.dumps(fields).encode())
     both = [*lists.flow.stages.items(), *lists.printed.flow.stages.items()]
     stages = sorted(both, key=lambda stage: _ORDER.index(stage[0].partition(".")[0]))

@@ -8,17 +8,14 @@ from importlib import import_module
 from threading import RLock
 from typing import TYPE_CHECKING, Literal, cast
 
+import numpy as np
+import numpy.typing as npt
 import pyarrow as pa
 import pyarrow.compute as pc
 
 from metastore_assets.errors import ConfigError
-from metastore_assets.index import IndexReader
 from metastore_assets.lookup.answers import Count, Counted
-from metastore_assets.lookup.estimate import ColumnKnowledge, Estimate, estimate_rows
 from metastore_assets.lookup.missing import files_there
-from metastore_assets.lookup.predicates import Predicate, parse_predicate
-from metastore_assets.lookup.predicates.tree import Column, Leaf, equal_values
-from metastore_assets.lookup.prune import Pruning, index_of
 from metastore_assets.statistics.histogram import Histogram
 from metastore_assets.statistics.leaves import LeafColumn
 from metastore_assets.store.manifest import Version
@@ -30,7 +27,13 @@ if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
 
     from metastore_assets.config import TableConfig
+    from metastore_assets.index import IndexReader
+    from metastore_assets.index.membership import MembershipReader
     from metastore_assets.lookup.clustering import ColumnClustering
+    from metastore_assets.lookup.estimate import ColumnKnowledge, Estimate
+    from metastore_assets.lookup.predicates import Predicate
+    from metastore_assets.lookup.predicates.tree import Column, Leaf
+    from metastore_assets.lookup.prune import Pruning
     from metastore_assets.lookup.scoped import ScopedLookup
     from metastore_assets.lookup.table import TableLookup
 
@@ -71,6 +74,8 @@ class FilteredAnswers:
 
         Raises PredicateError, ColumnNotFoundError, LiteralError.
         """
+        from metastore_assets.lookup.predicates import parse_predicate  # the statistics of columns do without
+
         return parse_predicate(where, self._version.table, self._leaves)
 
     @files_there
@@ -84,10 +89,12 @@ class FilteredAnswers:
 
     def pruned(self, predicate: Predicate, unknown: Collection[str] = (), limit: int | None = None) -> Pruning:
         """The same of a typed predicate. Of columns with the field ids `unknown` the version knows nothing."""
+        from metastore_assets.lookup.prune import Pruning, index_of
+
         if limit is not None and limit < 0:
             raise ValueError(f"limit must not be negative, not {limit}")
         index = index_of(self._version, lambda: self._index)
-        return Pruning(self._version, index, predicate, unknown, self._by_partition, limit)
+        return Pruning(self._version, index, predicate, unknown, self._by_partition, limit, self._may_hold)
 
     @files_there
     def estimate(self, where: str | pc.Expression) -> Estimate:
@@ -96,6 +103,8 @@ class FilteredAnswers:
         Exact for one comparison, `in` or prefix of a listed column; otherwise what the statistics leave open. Reads the
         index, and of each column its lists or its histogram. Raises as `predicate`.
         """
+        from metastore_assets.lookup.estimate import estimate_rows
+
         found = self.prune(where)
         with self._lock:
             return estimate_rows(found.predicate, self._version.row_count, self._knowledge, found.rows)
@@ -107,6 +116,7 @@ class FilteredAnswers:
         Reads the index, a slice a column. Raises ColumnNotFoundError.
         """
         from metastore_assets.lookup.clustering import clustering
+        from metastore_assets.lookup.prune import index_of
 
         rows = cast("TableLookup", self).statistics(columns)
         return clustering(index_of(self._version, lambda: self._index), rows)
@@ -202,6 +212,8 @@ class FilteredAnswers:
 
     def _by_partition(self, leaf: Leaf) -> Mapping[str, int] | None:
         """How many rows of each partition a leaf is true of, of columns with values by partition."""
+        from metastore_assets.lookup.predicates.tree import equal_values
+
         values = equal_values(leaf)
         if not values or leaf.column.field_id not in self._kept_by_partition:
             return None
@@ -215,6 +227,35 @@ class FilteredAnswers:
                 found.update(dict(counts))
         return found
 
+    def _may_hold(self, leaf: Leaf) -> npt.NDArray[np.bool_] | None:
+        """Which fragments, in the order of the index, may hold a value of a leaf, of columns with filters."""
+        from metastore_assets.lookup.predicates.tree import array_of, equal_values
+        from metastore_assets.statistics.hashing import hash_values
+
+        kept = self._version.membership
+        values, cls = equal_values(leaf), leaf.column.cls
+        if kept is None or not values or cls is None or leaf.column.field_id not in kept.columns:
+            return None
+        hashes = hash_values(array_of(values), cls)[0]
+        found = self._membership.may_hold(leaf.column.field_id, cls, hashes.tolist())
+        # What there is no filter of may hold anything.
+        return np.append(found, True)[self._filter_places]
+
+    @cached_property
+    def _filter_places(self) -> npt.NDArray[np.int64]:
+        """Of each fragment of the index the place of its filter; -1 for none."""
+        names = pa.array(self._membership.names, pa.string())
+        places = pc.index_in(self._index.fragments(("name",))["name"], value_set=names)
+        found: npt.NDArray[np.int64] = places.fill_null(-1).to_numpy().astype(np.int64)
+        return found
+
+    @cached_property
+    def _membership(self) -> MembershipReader:
+        from metastore_assets.index.membership import MembershipReader
+
+        assert self._version.membership is not None
+        return MembershipReader(self._objects, self._version.membership.files)
+
     @cached_property
     def _kept_by_partition(self) -> frozenset[str]:
         """Field ids of the columns of which it is kept which partitions hold which values."""
@@ -225,5 +266,7 @@ class FilteredAnswers:
 
     @cached_property
     def _index(self) -> IndexReader:
+        from metastore_assets.index import IndexReader
+
         assert self._version.index is not None
         return IndexReader(self._objects, self._version.index)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from typing import TYPE_CHECKING
 
 from metastore_assets.lookup.answers import Quantile, TopValues
 from metastore_assets.lookup.histograms import Bin
@@ -10,6 +11,9 @@ from metastore_assets.statistics.column import ColumnStatistics
 from metastore_assets.statistics.json import Json, column_json, float_json, integer_json, scalar_json
 from metastore_assets.statistics.spread import Spread
 from metastore_assets.store.manifest import Decision, Version
+
+if TYPE_CHECKING:
+    from metastore_assets.lists import Built
 
 __all__ = [
     "Json",
@@ -32,10 +36,11 @@ def show_json(
     row_count: int | None = None,
     partition: str | None = None,
     spreads: Mapping[str, Spread] | None = None,
+    built: Mapping[str, Built] | None = None,
 ) -> Json:
     """The shape of `show`. For a partition, its key and row count are given; the key `partition` is there only then.
 
-    `spreads`: what is known of how the values of columns spread, by name.
+    `spreads`: what is known of how the values of columns spread, by name; `built`: how their lists were built.
     """
     return {
         "table": version.table,
@@ -49,6 +54,7 @@ def show_json(
                 **column_json(row),
                 **_spread_json((spreads or {}).get(row.column)),
                 "decision": _decision_json(version.decisions.get(row.field_id)),
+                "built": vars(built[row.column]) if built and row.column in built else None,
             }
             for row in statistics
         ],

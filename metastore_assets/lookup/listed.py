@@ -21,7 +21,7 @@ from metastore_assets.store.manifest import PartitionEntry, Version
 from metastore_assets.store.objects import ObjectStore
 
 if TYPE_CHECKING:
-    from metastore_assets.lists import ListReader
+    from metastore_assets.lists import Built, ListReader
 
 _OPEN_COLUMNS = 32
 
@@ -162,6 +162,16 @@ class ListedAnswers:
         return {row.column: spread(counts.get(row.type_class or "", {}).get(row.field_id, ())) for row in known}
 
     @files_there
+    def built(self) -> dict[str, Built]:
+        """How lists of the table were built from scratch, by column name: the algorithm, where, and what decided it.
+
+        Lists that grew from what there was are not among them.
+        """
+        with self._lock:
+            how = self._lists.built
+        return {row.column: how[row.field_id] for row in self.statistics() if row.field_id in how}
+
+    @files_there
     def mode(self, column: str, partition: str | None = None) -> tuple[pa.Scalar, int] | None:
         """The most frequent value and its frequency, the least one of several; None where there is no value.
 
@@ -173,10 +183,22 @@ class ListedAnswers:
         """The Parquet files, below the table's folder, that list the values of a column of the table, for other tools.
 
         A row is `column` (the column's `field_id`), `value` and `frequency`; where there are several files, frequencies
-        of a value add up, and a sum of 0 says that it is gone. Raises as `top`.
+        of a value add up, and a sum of 0 says that it is gone. See `frequencies_file`. Raises as `top`.
         """
         with self._lock:
             return self._values(column, None).files()
+
+    @property
+    def frequencies_file(self) -> str | None:
+        """The Parquet file, below the table's folder, that has a row (`column`, `value`, `frequency`) for each listed
+        value of the table, by decreasing frequency; None unless lists are compacted and have not changed since.
+        """
+        return (self._version.lists and self._version.lists.frequencies) or None
+
+    @property
+    def ranks_file(self) -> str | None:
+        """The same with `rank`, by increasing value, of the columns with `ranks: on`; None where there are none."""
+        return (self._version.lists and self._version.lists.ranks) or None
 
     def literal(self, column: str, value: object) -> pa.Scalar:
         """A value that is asked about, as one of a column's class; errors as of `rank`."""

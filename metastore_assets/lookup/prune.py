@@ -25,6 +25,8 @@ from metastore_assets.traffic import metered
 _MOST = np.iinfo(np.int64).max
 ByPartition: TypeAlias = Callable[[Leaf], Mapping[str, int] | None]
 """How many rows of each partition a leaf is true of, by key: none of others; None where that is not kept."""
+MayHold: TypeAlias = Callable[[Leaf], npt.NDArray[np.bool_] | None]
+"""Whether each fragment, in the order of the index, may hold a value of a leaf; None where that is not kept."""
 
 
 @dataclass(frozen=True)
@@ -51,8 +53,7 @@ class Elimination:
     """The part of the predicate that is true of none of its rows."""
     statistic: str
     """What tells: `minimum`, `maximum`, `null_count`, `nan_count`, `partition` (what is known of the values of its
-    partition); several, where only all of
-    them do."""
+    partition), `membership` (the filter of its values); several, where only all of them do."""
     value: str | None
     """Of that statistic in the fragment, as it is written in predicates."""
 
@@ -86,6 +87,7 @@ class Pruning:
         unknown: Collection[str] = (),
         by_partition: ByPartition = lambda leaf: None,
         limit: int | None = None,
+        may_hold: MayHold = lambda leaf: None,
     ) -> None:
         """`unknown` are field ids of columns that the version does not have as the predicate means them. With `limit`
         no more fragments are to be read than are needed for so many rows."""
@@ -105,9 +107,9 @@ class Pruning:
             }
             known = [leaf for leaf in leaves(predicate) if leaf.column.field_id not in unknown]
             self._caps = {leaf: cap for leaf in known if (cap := self._cap(leaf, by_partition)) is not None}
-            self._parts = [
-                true_rows(part, self._row_counts, self._columns, self._caps) for part in conjuncts(predicate)
-            ]
+            self._filters = {leaf: own for leaf in known if (own := self._filter(leaf, may_hold)) is not None}
+            caps = self._with_filters()
+            self._parts = [true_rows(part, self._row_counts, self._columns, caps) for part in conjuncts(predicate)]
         read = meter.told().read
         self.cost = Cost(len(read.files), read.bytes)
         self.bounds: RowBounds = all_of(self._parts, self._row_counts)
@@ -234,7 +236,7 @@ class Pruning:
             out = np.flatnonzero(left & (bounds.most == 0))
             if len(out):
                 left[out] = False
-                yield part, out, statistics_of(part, self._columns, self._row_counts, self._caps)[out]
+                yield part, out, statistics_of(part, self._columns, self._row_counts, self._caps, self._filters)[out]
 
     def _cap(self, leaf: Leaf, by_partition: ByPartition) -> Integers | None:
         """At most so many rows of each fragment a leaf is true of, as its partition tells, where bounds leave some."""
@@ -249,6 +251,20 @@ class Pruning:
         for name, own in buckets:
             most[~np.array(partitions_with(names, name, own), np.bool_)] = 0
         return np.minimum(most[keys.indices.to_numpy()], self._row_counts)
+
+    def _filter(self, leaf: Leaf, may_hold: MayHold) -> npt.NDArray[np.bool_] | None:
+        """Which fragments may hold a leaf's values, where bounds and partitions leave some."""
+        left = leaf_rows(leaf, self._columns[leaf.column.field_id]).most
+        if leaf in self._caps:
+            left = np.minimum(left, self._caps[leaf])
+        return may_hold(leaf) if (left > 0).sum() >= 2 else None
+
+    def _with_filters(self) -> dict[Leaf, Integers]:
+        """What caps the rows that a leaf is true of, by partitions and by filters."""
+        caps = dict(self._caps)
+        for leaf, own in self._filters.items():
+            caps[leaf] = np.where(own, caps.get(leaf, self._row_counts), 0)
+        return caps
 
     def _buckets(self, leaf: Leaf) -> list[tuple[str, frozenset[str]]]:
         """Of partition columns that are hashes of the leaf's column: the values that its rows can have there."""

@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 from collections import OrderedDict
-from collections.abc import Iterable
-from functools import partial
+from collections.abc import Iterable, Sequence
+from functools import cached_property, partial
 from threading import RLock
 
 from metastore_assets.errors import ColumnNotFoundError, PartitionNotFoundError
@@ -12,18 +12,22 @@ from metastore_assets.lookup.answers import AsOf, Statistics
 from metastore_assets.lookup.distributed import HistogramAnswers
 from metastore_assets.lookup.filtered import FilteredAnswers
 from metastore_assets.lookup.listed import ListedAnswers
+from metastore_assets.lookup.missing import files_there
+from metastore_assets.lookup.of_partitions import ALL, PartitionStatistics, chosen_keys
 from metastore_assets.lookup.past import PastAnswers
 from metastore_assets.lookup.profile_files import ProfileReader
 from metastore_assets.lookup.values import ColumnValues
 from metastore_assets.messages import close_names, near_names
 from metastore_assets.statistics.column import ColumnStatistics
 from metastore_assets.statistics.leaves import LeafColumn, schema_leaves
-from metastore_assets.store.manifest import PartitionEntry, ProfileFiles, Version
+from metastore_assets.store.manifest import OwnStatistics, PartitionEntry, ProfileFiles, Version
 from metastore_assets.store.objects import ObjectStore
 from metastore_assets.store.stored_entries import find_partition
 from metastore_assets.store.versions import VersionStore
 
 _OPEN_PROFILES = 32
+_FEW = 4
+"""Partitions that are rather read one by one, each in its own file."""
 _KEPT_ROWS = 20_000
 """Rows of statistics of all partitions that are kept for who asks again."""
 
@@ -83,8 +87,9 @@ class TableLookup(ListedAnswers, HistogramAnswers, FilteredAnswers, PastAnswers)
     ) -> Statistics:
         """Statistics of all leaf columns in table order, or of those named in the order given.
 
-        Of the table, of one `partition`, or of several `partitions`, one after the other; `"*"` are all. The mergeable
-        states are left out (None); `to_arrow()` of the answer is a table.
+        Of the table, of one `partition`, or of several `partitions`, one after the other: keys, or patterns such as
+        `"day=2024-01-*"`, and `"all"` (or `"*"`) for all of them, by key. One column of all partitions is read in one
+        slice. The mergeable states are left out (None); `to_arrow()` of the answer is a table.
 
         Raises ColumnNotFoundError, PartitionNotFoundError.
         """
@@ -99,29 +104,51 @@ class TableLookup(ListedAnswers, HistogramAnswers, FilteredAnswers, PastAnswers)
         return self._statistics_of(wanted, partitions)
 
     def _statistics_of(self, columns: list[str] | None, partitions: Iterable[str] | str) -> Statistics:
-        if partitions == "*":
+        if partitions in ALL:
             asked = None if columns is None else tuple(columns)
             kept = self._everywhere.get(asked)
             if kept is None:
-                kept = self._statistics_at(columns, self._version.partitions)
+                kept = self._statistics_at(columns, None)
                 if len(kept) <= _KEPT_ROWS:
                     with self._lock:
                         self._everywhere[asked] = kept
                         if len(self._everywhere) > _OPEN_PROFILES:
                             self._everywhere.popitem(last=False)
             return Statistics(kept, kept.partitions, self.as_of)
-        keys = [partitions] if isinstance(partitions, str) else partitions
-        return self._statistics_at(columns, [self._partition(key) for key in keys])
+        texts = [partitions] if isinstance(partitions, str) else list(partitions)
+        if len(texts) <= _FEW and all(self.find_partition(text) is not None for text in texts):
+            return self._statistics_at(columns, texts)
+        keys = chosen_keys(texts, {entry.key: None for entry in self._version.partitions})
+        return self._statistics_at(columns, [self._partition(keys).key] if isinstance(keys, str) else keys)
 
-    def _statistics_at(self, columns: list[str] | None, entries: Iterable[PartitionEntry]) -> Statistics:
-        rows: list[ColumnStatistics] = []
-        of: list[str] = []
-        for entry in entries:
+    def _statistics_at(self, columns: list[str] | None, keys: list[str] | None) -> Statistics:
+        """Of all partitions, by key, or of some, in the order given."""
+        if self._version.partition_files is not None and (keys is None or len(keys) > _FEW):
+            leaves = {leaf.path: (at, leaf) for at, leaf in enumerate(self._leaves)}
+            wanted = list(leaves.values()) if columns is None else [leaves[name] for name in columns]
+            found = self._rows_by_column(wanted, None if keys is None else frozenset(keys))
+        else:
             # Not among those kept open: many would drive out what is asked for again.
-            own = self._reader(entry.files, entry.row_count).statistics(columns)
-            rows += own
-            of += [entry.key] * len(own)
-        return Statistics(rows, of, self.as_of)
+            entries = self._version.partitions if keys is None else [self._partition(key) for key in keys]
+            found = {entry.key: self._reader(entry.files, entry.row_count).statistics(columns) for entry in entries}
+        order = list(found) if keys is None else keys
+        rows = [row for key in order for row in found[key]]
+        return Statistics(rows, [key for key in order for _ in found[key]], self.as_of)
+
+    @files_there
+    def _rows_by_column(
+        self, columns: list[tuple[int, LeafColumn]], keys: frozenset[str] | None
+    ) -> dict[str, list[ColumnStatistics]]:
+        return self._by_column.rows(columns, keys)
+
+    @cached_property
+    def _by_column(self) -> PartitionStatistics:
+        files = self._version.partition_files
+        assert files is not None
+        return PartitionStatistics(self._objects, files, self._own_statistics, self._all_null)
+
+    def _own_statistics(self, own: OwnStatistics, columns: Sequence[str]) -> list[ColumnStatistics]:
+        return self._reader(ProfileFiles(own.path, "", ()), own.row_count).statistics(columns)
 
     def find_partition(self, key: str) -> PartitionEntry | None:
         """The partition with that key, if there is one. Reads little of a table that has many."""

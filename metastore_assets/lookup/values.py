@@ -183,8 +183,7 @@ class ColumnValues:
             return
         self._check_listed()
         name, lists = self._stored()
-        for batch in lists.batches(self._row.field_id, name):
-            yield Frequencies(batch.column("value"), batch.column("frequency"))
+        yield from lists.pieces(self._row.field_id, name)
 
     def _check_listed(self) -> None:
         if self._row.frequencies != "listed" and not self._has_prints():

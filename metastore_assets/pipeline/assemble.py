@@ -12,7 +12,9 @@ from metastore_assets.pipeline.engine import Engine
 from metastore_assets.pipeline.index import table_index
 from metastore_assets.pipeline.layouts import Held
 from metastore_assets.pipeline.lists import TableLists
+from metastore_assets.pipeline.membership import filtered_columns, table_membership
 from metastore_assets.pipeline.merging import Child, Former, Group, node_group
+from metastore_assets.pipeline.partition_files import table_partition_files
 from metastore_assets.pipeline.plan import PartitionPlan, Plan, content_id, members_id, partition_content_id
 from metastore_assets.pipeline.reduce import Reduction, reduce_groups
 from metastore_assets.pipeline.rewriting import gathered
@@ -79,6 +81,9 @@ def _assembled(
     index = table_index(
         engine, store, len(plan.layout.leaves), plan.base, [entry for entry in entries if entry.retired is None]
     )
+    partition_files = table_partition_files(engine, store, len(plan.layout.leaves), plan.base, partitions)
+    live = [entry for entry in entries if entry.retired is None]
+    membership = table_membership(engine, store, filtered_columns(plan.layout), plan.base, live)
     used = {entry.layout for held_ in (entries, partitions, nodes) for entry in held_} | {plan.layout.id}
     return Version(
         number=plan.number,
@@ -102,6 +107,8 @@ def _assembled(
         memory=memory,
         lists=list_files,
         index=index,
+        partition_files=partition_files,
+        membership=membership,
         buckets=plan.snapshot.buckets,
         decisions=record(store, plan, table_files),
     )

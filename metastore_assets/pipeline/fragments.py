@@ -23,7 +23,7 @@ from metastore_assets.pipeline.bundles import weight
 from metastore_assets.pipeline.engine import Engine
 from metastore_assets.pipeline.files import ProfileWriter
 from metastore_assets.pipeline.layouts import Layout, field_identity
-from metastore_assets.pipeline.packed import StatesWriter, keeps_prints, layout_union
+from metastore_assets.pipeline.packed import StatesWriter, keeps_filters, keeps_prints, layout_union
 from metastore_assets.spark.tasks import limit_threads, run_tasks
 from metastore_assets.statistics.leaves import schema_leaves
 from metastore_assets.statistics.profile import ColumnProfile, profile_field
@@ -138,7 +138,12 @@ def profile_bundle(context: ProfileContext, bundle: Bundle) -> Results:
         (fragment,) = bundle
         return [_outcome(context, fragment, partial(_profile_own, context, fragment))]
     with StatesWriter(
-        context.store, "fragments", layout_union(context.layout), lists=True, prints=keeps_prints(context.layout)
+        context.store,
+        "fragments",
+        layout_union(context.layout),
+        lists=True,
+        prints=keeps_prints(context.layout),
+        filters=keeps_filters(context.layout),
     ) as writer:
         # What is left of one that fails halfway is a section that nothing names.
         results = [
@@ -186,7 +191,7 @@ def _profile_section(context: ProfileContext, fragment: Fragment, writer: States
         section = writer.begin(reader.row_count)
 
         def add(profile: ColumnProfile) -> None:
-            writer.add(profile.statistics, profile.histogram, profile.frequencies, profile.prints)
+            writer.add(profile.statistics, profile.histogram, profile.frequencies, profile.prints, profile.membership)
 
         return replace(_profile(context, fragment, reader, add), files=ProfileFiles("", "", (), section=section))
 

@@ -2,7 +2,7 @@
 
 A sum has signed terms, so that the same function serves from scratch (every child, +1) and after a commit (the old
 sum and the children that came, +1; those that went, -1). The exchange carries opaque blobs, one column's values each:
-Spark sees no types, and a reducer holds one column at a time.
+Spark sees no types, and a reducer holds one column at a time, or, where that is cut, one range of it.
 """
 
 from __future__ import annotations
@@ -38,6 +38,7 @@ from metastore_assets.statistics.frequencies import (
     EMPTY,
     Frequencies,
     FrequencyFacts,
+    cut,
     frequency_facts,
     sum_frequencies,
 )
@@ -66,6 +67,8 @@ class FrequencySum:
     """Lists with their signs. A column that a term does not list counts as empty."""
     rows: int
     """About how many values the terms list, over all columns."""
+    splitters: Mapping[int, pa.Array] = field(default_factory=dict)
+    """By position, what columns are cut by into ranges, each of which is summed by a task of its own."""
 
 
 @dataclass
@@ -91,6 +94,8 @@ class _MapTask:
     buckets: tuple[tuple[int, int], ...]
     """(position, bucket) of each column."""
     terms: tuple[tuple[ProfileFiles, int], ...]
+    splitters: Mapping[int, pa.Array]
+    """By position, of columns that are cut: the bucket is that of the first range, the others follow."""
     first: bool
     """Whether it is the first task of its sum: the one that answers for columns without any list."""
 
@@ -115,17 +120,24 @@ def sum_columns(
 def map_sums(
     engine: Engine, store: ObjectStore, layout: Layout, sums: Sequence[FrequencySum], write: WriteSums[R]
 ) -> list[R]:
-    """What `write` returns for the full sums of some neighbouring columns of one profile, for all of them.
+    """What `write` returns for the full sums of some neighbouring columns of one profile, or of a range of one that is
+    cut, for all of them.
 
     Where the lists are short it is called here, else in Spark's tasks: it has to be picklable. Raises CorruptionError
     when a total comes out negative, for then the terms were not what they claim to be.
     """
     if not sums:
         return []
-    lists = sum(len(total.positions) * len(total.terms) for total in sums)
-    if engine.sums_here(lists, sum(total.rows for total in sums)):
+    if are_summed_here(engine, sums):
         return _summed_here(store, layout, sums, write)
     return _summed_on_spark(engine, store, layout, sums, write)
+
+
+def are_summed_here(engine: Engine, sums: Sequence[FrequencySum]) -> bool:
+    """Whether sums are made without Spark: where the lists are short, and none is cut."""
+    lists = sum(len(total.positions) * len(total.terms) for total in sums)
+    is_cut = any(total.splitters for total in sums)
+    return not is_cut and engine.sums_here(lists, sum(total.rows for total in sums))
 
 
 def summed_lists(
@@ -195,12 +207,16 @@ def _map_tasks(sums: Sequence[FrequencySum], slots: int) -> tuple[list[_MapTask]
         for index, position in enumerate(sorted(own)):
             bucket_of[number, position] = (next_bucket + index * spread // len(own)) % count
         next_bucket += spread
+    for total in sums:
+        for position, splitters in total.splitters.items():
+            bucket_of[total.total, position] = count
+            count += len(splitters) + 1
     tasks = []
     for total in sums:
         buckets = tuple((position, bucket_of[total.total, position]) for position in total.positions)
         for start in range(0, max(1, len(total.terms)), _TERMS_PER_TASK):
             terms = total.terms[start : start + _TERMS_PER_TASK]
-            tasks.append(_MapTask(total.total, buckets, terms, first=start == 0))
+            tasks.append(_MapTask(total.total, buckets, terms, total.splitters, first=start == 0))
     return tasks, count
 
 
@@ -233,8 +249,11 @@ def _partials(opened: StatesFiles, layout: Layout, task: _MapTask) -> Iterator[p
                 if not present:
                     continue
                 whole = present[0] if len(present) == 1 else sum_frequencies((found, 1) for found in present)
-                for blob in blobs(whole):
-                    yield exchanged_row(bucket, task.total, position, sign, blob)
+                pieces = cut(whole, task.splitters[position]) if position in task.splitters else [whole]
+                for number, piece in enumerate(pieces):
+                    if len(piece) or len(pieces) == 1:
+                        for blob in blobs(piece):
+                            yield exchanged_row(bucket + number, task.total, position, sign, blob)
                 silent = False
             if silent:
                 # A list that stays empty is written too: it says that the column has no values.

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass
 
 import numpy as np
 import pyarrow as pa
@@ -16,24 +15,16 @@ from metastore_assets.produce.runs import Run
 from metastore_assets.statistics.frequencies import Frequencies
 
 
-@dataclass(frozen=True)
-class ListPart:
-    """Runs that hold some neighbouring columns, by stage."""
-
-    first: int
-    runs: Mapping[str, Sequence[Run]]
-
-
 def write_runs(
     layout: Layout,
     classes: Mapping[str, str],
     loaders: Mapping[str, Loader],
     total: int,
     lists: Iterable[tuple[int, Frequencies]],
-) -> ListPart:
-    """Write full lists as runs of all stages. May run in a worker process; holds the lists of one class at a time."""
+) -> dict[str, list[Run]]:
+    """Write full lists, or a range of one, as runs of all stages: by stage. May run in a worker process; holds the
+    lists of one class at a time."""
     runs: dict[str, list[Run]] = {}
-    first: int | None = None
     held: list[tuple[str, Frequencies]] = []
 
     def flush(name: str) -> None:
@@ -44,7 +35,6 @@ def write_runs(
 
     before: str | None = None
     for position, whole in lists:
-        first = position if first is None else first
         leaf, _ = layout.leaves[position]
         name = classes[leaf.field_id]
         if before is not None and name != before:
@@ -54,7 +44,7 @@ def write_runs(
             held.append((leaf.field_id, whole))
     if before is not None:
         flush(before)
-    return ListPart(first or 0, runs)
+    return runs
 
 
 def list_tables(type_class: str, lists: Sequence[tuple[str, Frequencies]]) -> dict[str, pa.Table]:

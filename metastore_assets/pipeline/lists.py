@@ -6,25 +6,25 @@ The first time, and when most of the table is other, they are summed from all pr
 from __future__ import annotations
 
 from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
-from dataclasses import dataclass
-from functools import cached_property, partial
+from dataclasses import dataclass, replace
+from functools import cached_property
 
 import pyarrow as pa
 
-from metastore_assets.lists import Cut, ListReader, Lists, list_flow, read_lists, write_lists
-from metastore_assets.lists.graph import FACTS, FREQUENCIES, VALUES, delta_name, rows_of, stage_name
+from metastore_assets.lists import Built, Cut, ListReader, Lists, list_flow, read_lists, write_lists
+from metastore_assets.lists.graph import delta_name, rows_of
 from metastore_assets.pipeline.by_partition import runs_by_partition
 from metastore_assets.pipeline.engine import Engine
-from metastore_assets.pipeline.frequencies import FrequencySum, map_sums
 from metastore_assets.pipeline.layouts import Layout
+from metastore_assets.pipeline.list_building import build_lists
 from metastore_assets.pipeline.list_deltas import Listing, deltas
-from metastore_assets.pipeline.list_runs import write_runs
 from metastore_assets.pipeline.plan import Plan
 from metastore_assets.pipeline.prints import TablePrints
 from metastore_assets.produce import Dataflow, Delta, FlowState
 from metastore_assets.produce.runs import Run
 from metastore_assets.spark.tasks import SparkExecutor
 from metastore_assets.statistics.frequencies import EMPTY, FrequencyFacts, frequency_facts
+from metastore_assets.statistics.leaves import schema_leaves
 from metastore_assets.statistics.types import class_named, type_class
 from metastore_assets.statistics.user_defined.telling import facts_with_results, follows_from_list
 from metastore_assets.store.manifest import FragmentEntry, ListFiles, ProfileFiles
@@ -64,6 +64,7 @@ class TableLists:
         self._layout = plan.layout
         self._wanted = listed_classes(plan.layout)
         self._published = None if plan.base is None else plan.base.lists
+        self._schemas = (None if plan.base is None else plan.base.schema, plan.snapshot.schema)
         # A table of one partition holds all of its values there.
         self._by_partition = _kept_by_partition(plan.layout, self._wanted) if len(plan.partitions) > 1 else {}
         self._keys = [partition.key for partition in plan.partitions]
@@ -82,7 +83,7 @@ class TableLists:
             return self._facts(whole, listed)
 
     def _facts(self, whole: Sequence[ProfileFiles], listed: Mapping[int, int]) -> Mapping[int, FrequencyFacts]:
-        now = self._stepped(whole, sum(listed.values()))
+        now = self._stepped(whole, listed)
         reader = ListReader(self._store, now)
         by_class: dict[str, dict[str, int]] = {}
         told: dict[int, FrequencyFacts] = {}
@@ -105,9 +106,9 @@ class TableLists:
     def files(self, whole: Sequence[ProfileFiles]) -> ListFiles | None:
         """The files for the version to name."""
         with step("lists"):
-            now = self._stepped(whole, self._rows)
+            now = self._stepped(whole, {})
             if self._published is not None and now.is_same(self._base):
-                return self._published
+                return self._as_named(self._published)
             if self._made is None:
                 self._made = write_lists(self._store, now)
             return self._made
@@ -118,47 +119,48 @@ class TableLists:
             named = self._now.paths() - self._base.paths()
             self._store.delete(sorted(named | ({self._made.state} if self._made else set())))
 
+    def _as_named(self, files: ListFiles) -> ListFiles:
+        """The published files, without the plain ones where these have columns under other names."""
+        before, now = self._schemas
+        if not files.frequencies or before is None or _names(before) == _names(now):
+            return files
+        return replace(files, frequencies="", ranks="")
+
     @cached_property
     def _base(self) -> Lists:
         return read_lists(self._store, self._published)
 
-    def _stepped(self, whole: Sequence[ProfileFiles], values: int) -> Lists:
+    def _stepped(self, whole: Sequence[ProfileFiles], listed: Mapping[int, int]) -> Lists:
         if self._now is None:
             if self._published is None or 2 * self._changes.rows >= self._rows:
-                flow = self._from_scratch(whole, values)
+                flow, built = self._from_scratch(whole, listed)
             else:
-                flow = self._step(whole)
+                flow, built = self._step(whole), self._still_built()
             try:
                 printed = self._prints.stepped(self._base.printed)
             except BaseException:
                 self._store.delete(sorted(flow.paths() - self._base.flow.paths()))
                 raise
             kept = {*self._wanted, *printed.columns}
-            self._now = Lists(self._wanted, flow, _cuts(self._layout, kept), self._by_partition, printed)
+            self._now = Lists(self._wanted, flow, _cuts(self._layout, kept), self._by_partition, printed, built)
         return self._now
 
-    def _from_scratch(self, whole: Sequence[ProfileFiles], values: int) -> FlowState:
+    def _still_built(self) -> dict[str, Built]:
+        """How the lists were built that are carried on."""
+        return {
+            own: how for own, how in self._base.built.items() if self._wanted.get(own) == self._base.columns.get(own)
+        }
+
+    def _from_scratch(
+        self, whole: Sequence[ProfileFiles], listed: Mapping[int, int]
+    ) -> tuple[FlowState, Mapping[str, Built]]:
         classes = set(self._wanted.values())
         if not classes:
-            return FlowState()
+            return FlowState(), {}
         flow = self._flow(classes)
-        # Columns in the order of their keys, so that neighbouring ones make a run.
-        leaves = sorted(
-            ((leaf, policy) for leaf, policy in self._layout.leaves if leaf.field_id in self._wanted),
-            key=lambda own: (self._wanted[own[0].field_id], own[0].field_id.encode()),
-        )
-        layout = Layout("", {}, tuple(leaves), {})
-        terms = tuple((files, 1) for files in sorted(whole, key=lambda files: files.states))
-        loaders = {
-            stage_name(kind, name): flow.loader(stage_name(kind, name))
-            for name in classes
-            for kind in (VALUES, FREQUENCIES, FACTS)
-        }
-        write = partial(write_runs, layout, self._wanted, loaders)
-        sums = [FrequencySum(0, tuple(range(len(leaves))), terms, values)]
-        parts = sorted(map_sums(self._engine, self._store, layout, sums, write), key=lambda part: part.first)
-        content = {name: [run for part in parts for run in part.runs.get(name, ())] for name in loaders}
-        return flow.load(FlowState(), {**content, **self._all_by_partition(flow, whole)})
+        distinct = {self._layout.leaves[position][0].field_id: count for position, count in listed.items()}
+        made = build_lists(self._engine, self._store, flow, self._layout, self._wanted, whole, distinct, self._rows)
+        return flow.load(FlowState(), {**made.runs, **self._all_by_partition(flow, whole)}), made.built
 
     def _step(self, whole: Sequence[ProfileFiles]) -> FlowState:
         base = self._base
@@ -258,6 +260,10 @@ def listed_classes(layout: Layout) -> dict[str, str]:
         if leaf.field_id in valued and policy.lists
     }
     return {field_id: name for field_id, name in found.items() if name != "null"}
+
+
+def _names(schema: pa.Schema) -> list[tuple[str, str]]:
+    return [(leaf.field_id, leaf.path) for leaves in schema_leaves(schema) for leaf in leaves]
 
 
 def _kept_by_partition(layout: Layout, listed: Mapping[str, str]) -> dict[str, str]:

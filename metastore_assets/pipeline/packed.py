@@ -37,6 +37,8 @@ LISTS = ("listed_values", "listed_counts")
 """Columns of packed profiles."""
 PRINTS = ("value_prints", "print_counts")
 """Columns of those of them that have fingerprints of values: ascending, and of how many rows each."""
+MEMBERSHIP = "membership"
+"""Column of those that have filters of values."""
 _GROUP_VALUES = 1 << 14
 _GROUP_ROWS = 256
 """Where a row group ends: some 200 KB, for whoever wants one small profile reads the others of its group too."""
@@ -73,7 +75,12 @@ def keeps_prints(layout: Layout) -> bool:
     return any(policy.frequencies == "repeated" and not policy.is_whole for _, policy in layout.leaves)
 
 
-def states_schema(union: pa.StructType, *, lists: bool, prints: bool = False) -> pa.Schema:
+def keeps_filters(layout: Layout) -> bool:
+    """Whether profiles made under a layout may have filters of values."""
+    return any(policy.has_filter for _, policy in layout.leaves)
+
+
+def states_schema(union: pa.StructType, *, lists: bool, prints: bool = False, filters: bool = False) -> pa.Schema:
     """The columns of a file of states."""
     fields = [pa.field(name, type_) for name, type_ in zip(SECTION, (pa.string(), pa.int64()), strict=True)]
     fields += states_table([], [], union).schema
@@ -81,6 +88,8 @@ def states_schema(union: pa.StructType, *, lists: bool, prints: bool = False) ->
         fields += [pa.field(name, pa.list_(own)) for name, own in zip(LISTS, (union, pa.int64()), strict=True)]
     if prints:
         fields += [pa.field(name, pa.list_(pa.int64())) for name in PRINTS]
+    if filters:
+        fields.append(pa.field(MEMBERSHIP, pa.binary()))
     return pa.schema(fields)
 
 
@@ -91,13 +100,21 @@ class StatesWriter:
     """
 
     def __init__(
-        self, store: ObjectStore, folder: str, union: pa.StructType, *, lists: bool, prints: bool = False
+        self,
+        store: ObjectStore,
+        folder: str,
+        union: pa.StructType,
+        *,
+        lists: bool,
+        prints: bool = False,
+        filters: bool = False,
     ) -> None:
         self._union = union
         self.path = f"{folder}/{uuid.uuid4().hex}.states.parquet"
         self._lists = lists
         self._prints = prints
-        self._schema = states_schema(union, lists=lists, prints=prints)
+        self._filters = filters
+        self._schema = states_schema(union, lists=lists, prints=prints, filters=filters)
         self._store = store
         self._stack = ExitStack()
         self._sections: list[str] = []
@@ -126,16 +143,20 @@ class StatesWriter:
         histogram: Histogram | None,
         frequencies: Frequencies | None,
         prints: Prints | None = None,
+        membership: bytes | None = None,
         *,
         implied: bool = True,
     ) -> None:
         """Append a column. Without `lists` the frequencies are left out, but what follows from them too: unless the
         profile has no lists anywhere, and nothing is `implied` by them.
         """
-        column = _Column(row, histogram, frequencies if self._lists else None, prints if self._prints else None)
+        column = _Column(
+            row, histogram, frequencies if self._lists else None, prints if self._prints else None, membership
+        )
         if implied and follows(row):
             column = replace(column, row=bare(row), histogram=None)
         size = sum(len(own) for own in (column.frequencies, column.prints) if own is not None)
+        size += len(membership or b"") // 2
         if size > SHORT_LIST:
             self._write(self._table([column]))
             return
@@ -158,12 +179,16 @@ class StatesWriter:
         self._end_section()
         for name in PRINTS if self._prints and PRINTS[0] not in table.column_names else ():
             table = table.append_column(name, pa.nulls(table.num_rows, self._schema.field(name).type))
+        if self._filters and MEMBERSHIP not in table.column_names:
+            table = table.append_column(MEMBERSHIP, pa.nulls(table.num_rows, pa.binary()))
         self._tables.append(table.cast(self._schema))
         self._waiting += table.num_rows
         if self._lists:
             self._values += len(table[LISTS[1]].combine_chunks().flatten())
         if self._prints:
             self._values += len(table[PRINTS[0]].combine_chunks().flatten())
+        if self._filters:
+            self._values += table[MEMBERSHIP].nbytes // 2
         if self._values >= _GROUP_VALUES or self._waiting >= _GROUP_ROWS:
             self._flush()
 
@@ -194,6 +219,8 @@ class StatesWriter:
         if self._prints:
             for name, array in zip(PRINTS, print_arrays([own.prints for own in columns]), strict=True):
                 table = table.append_column(name, array)
+        if self._filters:
+            table = table.append_column(MEMBERSHIP, pa.array([own.membership for own in columns], pa.binary()))
         return table.cast(self._schema)
 
     def __enter__(self) -> StatesWriter:
@@ -243,6 +270,7 @@ class _Column:
     histogram: Histogram | None
     frequencies: Frequencies | None
     prints: Prints | None
+    membership: bytes | None = None
 
 
 def print_arrays(prints: Sequence[Prints | None]) -> list[pa.Array]:

@@ -23,13 +23,12 @@ import pyarrow as pa
 
 from metastore_assets.errors import CorruptionError
 from metastore_assets.lists import ListReader
-from metastore_assets.lists.graph import VALUES, stage_name
 from metastore_assets.lists.printed import PRINTS
 from metastore_assets.pipeline.print_values import PrintedColumn
 from metastore_assets.produce import View
 from metastore_assets.statistics.frequencies import EMPTY, Frequencies, frequencies_of_run, sum_frequencies
 from metastore_assets.statistics.physical import physical_series
-from metastore_assets.statistics.prints import Numbers, Prints, counted_prints, prints_of
+from metastore_assets.statistics.prints import Numbers, Prints, prints_of
 from metastore_assets.statistics.runs import sum_counts
 from metastore_assets.statistics.types import class_named
 
@@ -55,8 +54,8 @@ class Known(Protocol):
     def totals(self, prints: Numbers) -> Numbers:
         """How many rows have a value of each of some ascending fingerprints."""
 
-    def values(self, prints: Prints, new: Frequencies) -> Frequencies:
-        """The listed values of some fingerprints, which so many rows have: all twice at least. `new` may have some."""
+    def values(self, prints: Numbers) -> Frequencies:
+        """The listed values of some ascending fingerprints that occur at least twice."""
 
 
 def change_of(
@@ -83,7 +82,7 @@ def change_of(
         )
     several = totals >= 2
     new = find_new(changed[several & (gained > 0)])
-    listed = known.values(Prints(changed, before).part(before >= 2), new)
+    listed = known.values(changed[before >= 2])
     # How many listed values each of the changed fingerprints has.
     places = np.searchsorted(changed, prints_of(listed, column.bits))
     shared = np.bincount(places, minlength=len(changed))
@@ -100,7 +99,7 @@ def change_of(
 
 @dataclass(frozen=True)
 class Published:
-    """What the published lists say of a column. Of long ones little is read where values come that they have."""
+    """What the published lists say of a column. Read are the row groups that have what is asked for."""
 
     view: View
     reader: ListReader
@@ -108,35 +107,13 @@ class Published:
 
     def totals(self, prints: Numbers) -> Numbers:
         """As of `Known`."""
-        found = self.view.groups(PRINTS, self._keys("print", pa.array(prints)))
+        column = pa.repeat(pa.scalar(self.column.field_id), len(prints))
+        found = self.view.groups(PRINTS, pa.table({"column": column, "print": prints}))
         return Prints(found["print"].to_numpy(), found["frequency"].to_numpy()).counts_of(prints)
 
-    def values(self, prints: Prints, new: Frequencies) -> Frequencies:
-        """As of `Known`. A fingerprint whose values are not all among the new ones is looked for in the whole list."""
-        if not len(prints):
-            return EMPTY
-        found = self._looked_up(self.column.within(new, prints.prints))
-        own = counted_prints(prints_of(found, self.column.bits), found.counts.to_numpy())
-        open_ = own.counts_of(prints.prints) != prints.counts
-        parts = [(self.column.within(found, prints.prints[~open_]), 1)]
-        if open_.any():
-            for batch in self.reader.batches(self.column.field_id, self.column.type_class):
-                listed = Frequencies(batch["value"], batch["frequency"])
-                parts.append((self.column.within(listed, prints.prints[open_]), 1))
-        return sum_frequencies(parts)
-
-    def _looked_up(self, values: Frequencies) -> Frequencies:
-        """Those of some values that are listed, as they are listed."""
-        if not len(values):
-            return EMPTY
-        stage = stage_name(VALUES, self.column.type_class)
-        table = self.view.groups(stage, self._keys("value", values.values)).combine_chunks()
-        if not table.num_rows:
-            return EMPTY
-        return Frequencies(table["value"].chunk(0), table["frequency"].chunk(0))
-
-    def _keys(self, name: str, values: pa.Array) -> pa.Table:
-        return pa.table({"column": pa.repeat(pa.scalar(self.column.field_id), len(values)), name: values})
+    def values(self, prints: Numbers) -> Frequencies:
+        """As of `Known`."""
+        return self.reader.of_prints(self.column.field_id, self.column.type_class, prints)
 
 
 class Nothing:
@@ -146,7 +123,7 @@ class Nothing:
         """As of `Known`."""
         return np.zeros(len(prints), np.int64)
 
-    def values(self, prints: Prints, new: Frequencies) -> Frequencies:
+    def values(self, prints: Numbers) -> Frequencies:
         """As of `Known`."""
         return EMPTY
 

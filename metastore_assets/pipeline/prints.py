@@ -15,11 +15,10 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from metastore_assets.lists import ListReader, Lists
-from metastore_assets.lists.graph import FACTS, FREQUENCIES, VALUES, delta_name, rows_of, stage_name
-from metastore_assets.lists.printed import PRINT_DELTAS, PRINT_ROWS, PRINTS, PrintedLists, printed_flow
+from metastore_assets.lists.graph import FACTS, FREQUENCIES, VALUES, delta_name, stage_name
+from metastore_assets.lists.printed import PRINT_DELTAS, PRINT_ROWS, PRINTS, PrintedLists, printed_flow, printed_table
 from metastore_assets.pipeline.engine import Engine
 from metastore_assets.pipeline.layouts import Layout
-from metastore_assets.pipeline.list_deltas import list_rows
 from metastore_assets.pipeline.list_runs import list_tables
 from metastore_assets.pipeline.plan import Plan
 from metastore_assets.pipeline.print_changes import Change, Known, Nothing, Published, change_of, check_values
@@ -117,8 +116,10 @@ class TablePrints:
             for name in set(wanted.values()):
                 whole = [(own.field_id, loads[own.field_id].values) for own in columns if own.type_class == name]
                 tables = list_tables(name, [(field_id, values) for field_id, values in whole if len(values)])
-                for kind in (VALUES, FREQUENCIES, FACTS):
+                for kind in (FREQUENCIES, FACTS):
                     content[stage_name(kind, name)] = _batches([tables[kind]] if kind in tables else [])
+                own = [printed_table(field_id, values, TABLE_BITS, name) for field_id, values in whole]
+                content[stage_name(VALUES, name)] = _batches(own)
             return {field_id: own.rows for field_id, own in loads.items()}, flow.load(FlowState(), content)
         except BaseException:
             self._store.delete([run.path for run in runs])
@@ -163,8 +164,8 @@ class TablePrints:
             for table in _print_tables(own.field_id, change.prints):
                 _add(deltas, PRINT_DELTAS, table)
             if len(change.values):
-                schema = rows_of(own.type_class).schema
-                _add(deltas, delta_name(own.type_class), list_rows(own.field_id, change.values, schema))
+                rows = printed_table(own.field_id, change.values, TABLE_BITS, own.type_class)
+                _add(deltas, delta_name(own.type_class), rows)
         for field_id, name in base.columns.items():
             if field_id not in stay:
                 start = pa.table({"column": [field_id], "print": pa.nulls(1, pa.int64())})
@@ -173,8 +174,8 @@ class TablePrints:
                     if not table.num_rows:
                         break
                     deltas.setdefault(PRINT_DELTAS, []).append(Delta(table, gone=True))
-                listed = pa.Table.from_batches(reader.batches(field_id, name), rows_of(name).schema)
-                deltas.setdefault(delta_name(name), []).append(Delta(listed, gone=True))
+                listed = [Delta(table, gone=True) for table in reader.rows(field_id, name)]
+                deltas.setdefault(delta_name(name), []).extend(listed)
         if not deltas:
             return counts, base.flow
         if sum(delta.row_count for own in deltas.values() for delta in own) > _MANY:

@@ -12,7 +12,7 @@ from metastore_assets.pipeline.bundles import bundles
 from metastore_assets.pipeline.engine import Engine
 from metastore_assets.pipeline.fragments import FragmentFailure, FragmentProfiler, ProfileContext
 from metastore_assets.pipeline.outcome import Progress
-from metastore_assets.pipeline.packed import keeps_prints
+from metastore_assets.pipeline.packed import keeps_filters, keeps_prints
 from metastore_assets.pipeline.plan import Plan
 from metastore_assets.store.manifest import FragmentEntry
 from metastore_assets.store.versions import VersionStore
@@ -50,8 +50,9 @@ def profile_all(
     done = Profiled(attempt=attempt)
     if not plan.to_profile:
         return done
-    # Files for people have no place for fingerprints of values.
-    ones = [] if keeps_prints(plan.layout) else [part for part in plan.partitions if len(part.fragments) == 1]
+    # Files for people have no place for fingerprints of values, nor for filters.
+    is_packed = keeps_prints(plan.layout) or keeps_filters(plan.layout)
+    ones = [] if is_packed else [part for part in plan.partitions if len(part.fragments) == 1]
     alone = {partition.fragments[0] for partition in ones}
     alone &= {fragment.id for fragment in plan.to_profile}
     context = ProfileContext(versions.objects, table, plan.snapshot.schema, plan.layout, frozenset(alone))

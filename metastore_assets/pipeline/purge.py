@@ -16,6 +16,8 @@ from metastore_assets.history import forget_values
 from metastore_assets.lists import read_lists, rewritten, write_lists
 from metastore_assets.pipeline.engine import Engine
 from metastore_assets.pipeline.index import table_index
+from metastore_assets.pipeline.membership import discard_membership, table_membership
+from metastore_assets.pipeline.partition_files import table_partition_files
 from metastore_assets.pipeline.rewriting import gathered
 from metastore_assets.store.backfills import FOLDER as BACKFILLS
 from metastore_assets.store.document import stored_entries
@@ -109,10 +111,15 @@ def _publish_without_former(engine: Engine, versions: VersionStore, before: int)
         )
         lists = write_lists(versions.objects, rewritten(versions.objects, read_lists(versions.objects, latest.lists)))
         index = table_index(engine, versions.objects, len(latest.schema), None, fragments)
+        by_column = table_partition_files(engine, versions.objects, len(latest.schema), None, list(latest.partitions))
+        columns = latest.membership.columns if latest.membership else ()
+        membership = table_membership(engine, versions.objects, columns, None, fragments)
         new = replace(
             latest,
             lists=lists,
             index=index,
+            partition_files=by_column,
+            membership=membership,
             number=latest.number + 1,
             published_at=datetime.now(UTC),
             fragments=fragments,
@@ -125,7 +132,10 @@ def _publish_without_former(engine: Engine, versions: VersionStore, before: int)
             # Without a base all entries are written whole: files of the version before would tell of what went.
             versions.publish(new)
         except VersionConflictError:
-            versions.objects.delete([*(() if lists is None else lists.paths()), *index.paths()])
+            versions.objects.delete(
+                [*(() if lists is None else lists.paths()), *index.paths(), *by_column.files.paths()]
+            )
+            discard_membership(versions.objects, membership, None)
             continue
         return new.number
     raise VersionConflictError(

@@ -18,12 +18,13 @@ from metastore_assets.config import KeptPolicy
 from metastore_assets.pipeline.engine import Engine
 from metastore_assets.pipeline.layouts import Layout
 from metastore_assets.pipeline.merging import node_group
-from metastore_assets.pipeline.packed import LISTS, PRINTS, SECTION, StatesWriter, print_arrays
+from metastore_assets.pipeline.packed import LISTS, MEMBERSHIP, PRINTS, SECTION, StatesWriter, print_arrays
 from metastore_assets.pipeline.states_files import StatesFiles, list_at, sound
 from metastore_assets.statistics.column import ColumnStatistics
 from metastore_assets.statistics.derive import derived
 from metastore_assets.statistics.histogram import Histogram
 from metastore_assets.statistics.leaves import LeafColumn
+from metastore_assets.statistics.membership import filter_of_list
 from metastore_assets.statistics.prints import Prints, prints_of_list
 from metastore_assets.statistics.states import KEPT, SKETCHES, histograms_of_states, state_rows, states_table
 from metastore_assets.statistics.told import as_kept
@@ -159,7 +160,8 @@ def _rewrite(store: ObjectStore, task: _Task) -> _Outcome:
         union = union_of(schema.field("minimum").type for schema in schemas)
         lists = LISTS[0] in schemas[0].names
         prints = any(PRINTS[0] in schema.names for schema in schemas)
-        with StatesWriter(store, task.folder, union, lists=lists, prints=prints) as writer:
+        filters = any(MEMBERSHIP in schema.names for schema in schemas)
+        with StatesWriter(store, task.folder, union, lists=lists, prints=prints, filters=filters) as writer:
             for files in task.files:
                 writer.begin(0, files.name)  # each row tells the number of rows of its profile
             for path, sections in wanted.items():
@@ -197,6 +199,7 @@ def _without_lists(
     """The rows, of which those of some columns have states in place of lists; notes which in `unlisted`."""
     made: list[tuple[ColumnStatistics, Histogram | None]] = []
     prints: list[Prints | None] = []
+    filters: list[bytes | None] = []
     order = list(range(table.num_rows))
     names = [*SECTION, "field_id", "frequencies", "type_class", "null_count", "distinct_sketch"]
     rows = zip(*(table[name].to_pylist() for name in names), strict=True)
@@ -217,6 +220,7 @@ def _without_lists(
         order[at] = table.num_rows + len(made)
         made.append((as_kept(row, policy), histogram))
         prints.append(prints_of_list(list_at(table, at)) if policy.is_printed else None)
+        filters.append(filter_of_list(list_at(table, at)) if policy.has_filter else None)
         marks.append((section, row_count))
     if not made:
         return table
@@ -228,4 +232,6 @@ def _without_lists(
     if PRINTS[0] in table.column_names:
         for name, array in zip(PRINTS, print_arrays(prints), strict=True):
             own = own.append_column(name, array)
+    if MEMBERSHIP in table.column_names:
+        own = own.append_column(MEMBERSHIP, pa.array(filters, pa.binary()))
     return pa.concat_tables([table, own.cast(table.schema)]).take(pa.array(order, pa.int64())).combine_chunks()

@@ -56,6 +56,8 @@ class Signature:
     histograms: Mapping[str, int] = field(default_factory=dict)
     """Most bins, 0 for no histogram; leaves not named have the default."""
     without_quantiles: tuple[str, ...] = ()
+    membership: tuple[str, ...] = field(default=(), compare=False)
+    """Leaves with filters of their values, of fragments alone."""
     user_defined: Mapping[str, Mapping[str, str]] = field(default_factory=dict)
     """By leaf, the user-defined statistics that it has: digest of the source by key, `module:Class@revision`. Of those
     that follow from lists the key begins with `=`, for nothing is held for their sake."""
@@ -86,7 +88,10 @@ class Signature:
                 yield leaf, "frequencies"
             if not self._has_bins(wanted, leaf):
                 yield leaf, "histogram"
-            # States follow from lists too.
+            # Filters follow from lists, and so do states.
+            is_filtered = leaf in self.membership or self.state(leaf, unlisted) in _LISTING
+            if leaf in wanted.membership and not is_filtered:
+                yield leaf, "membership"
             if self.state(leaf, unlisted) not in _LISTING:
                 own = self.user_defined.get(leaf, {})
                 lacking = (key for key in wanted.user_defined.get(leaf, {}) if key not in own)
@@ -136,6 +141,7 @@ class Signature:
         told |= {"frequencies": self.frequencies} if self.frequencies else {}
         told |= {"histograms": self.histograms} if self.histograms else {}
         told |= {"without_quantiles": list(self.without_quantiles)} if self.without_quantiles else {}
+        told |= {"membership": list(self.membership)} if self.membership else {}
         told |= {"user_defined": self.user_defined} if self.user_defined else {}
         told["versions"] = [self.frequencies_version, self.histograms_version]
         return json.dumps(told, ensure_ascii=False, sort_keys=True, separators=(",", ":"))
@@ -154,6 +160,7 @@ def signature_of(text: str) -> Signature | None:
             told.get("frequencies", {}),
             told.get("histograms", {}),
             tuple(told.get("without_quantiles", ())),
+            tuple(told.get("membership", ())),
             told.get("user_defined", {}),
             frequencies_version,
             histograms_version,
@@ -182,6 +189,7 @@ def signature(position: int, leaves: Iterable[tuple[LeafColumn, KeptPolicy]]) ->
         frequencies=states,
         histograms=bins,
         without_quantiles=tuple(leaf for leaf, policy in valued if policy.quantiles == "off"),
+        membership=tuple(leaf for leaf, policy in valued if policy.has_filter),
         user_defined={leaf.field_id: held for leaf, policy in own if (held := _user_defined(leaf, policy))},
         frequencies_version=FREQUENCIES_VERSION,
         histograms_version=HISTOGRAMS_VERSION,

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING
 import pyarrow as pa
 
 from metastore_assets.errors import CorruptionError, ObjectNotFoundError, UnsupportedTypeError
-from metastore_assets.pipeline.packed import LISTS, PRINTS, SECTION
+from metastore_assets.pipeline.packed import LISTS, MEMBERSHIP, PRINTS, SECTION
 from metastore_assets.statistics.frequencies import EMPTY, Frequencies
 from metastore_assets.statistics.prints import Prints
 from metastore_assets.statistics.union import from_union
@@ -74,6 +74,17 @@ class StatesFiles:
             columns = (self._group(files.states, group, PRINTS)[name].chunk(0) for name in PRINTS)
             prints, counts = (own.values.slice(own.offsets[at].as_py(), len(own[at])).to_numpy() for own in columns)
             return Prints(prints, counts)
+
+    def read_filter(self, files: ProfileFiles, field_id: str) -> tuple[str, bytes] | None:
+        """The filter of one column of a packed profile, and the class of its values; None when it has none."""
+        with sound(self.store, files.states):
+            place = self._section(files).filters.get(field_id)
+            if place is None:
+                return None
+            group, at = place
+            table = self._group(files.states, group, (MEMBERSHIP, "type_class"))
+            cls, own = table["type_class"][at].as_py(), table[MEMBERSHIP][at].as_py()
+            return None if own is None or cls is None else (cls, own)
 
     def schema(self, path: str) -> pa.Schema:
         """The columns of a file."""
@@ -155,6 +166,8 @@ class _Section:
     """Row group and row in it of the columns listed, by field id."""
     prints: dict[str, tuple[int, int]] = field(default_factory=dict)
     """Likewise of columns with fingerprints."""
+    filters: dict[str, tuple[int, int]] = field(default_factory=dict)
+    """Likewise of columns that may have a filter."""
 
 
 @dataclass(frozen=True)
@@ -166,6 +179,7 @@ class _File:
 
 def _sections(file: pq.ParquetFile) -> dict[str, _Section]:
     has_lists, has_prints = (names[0] in file.schema_arrow.names for names in (LISTS, PRINTS))
+    has_filters = MEMBERSHIP in file.schema_arrow.names
     names = [SECTION[0], *(("field_id", "frequencies") if has_lists else ())]
     table = file.read(columns=names)
     own, *columns = [table[name].to_pylist() for name in names]
@@ -184,5 +198,7 @@ def _sections(file: pq.ParquetFile) -> dict[str, _Section]:
                 section.lists[columns[0][row]] = (group, row - first)
             if has_prints and columns[1][row] == "repeated":
                 section.prints[columns[0][row]] = (group, row - first)
+            if has_filters and has_lists:
+                section.filters[columns[0][row]] = (group, row - first)
         first = last
     return found

@@ -27,6 +27,7 @@ from metastore_assets.pipeline.hidden_key import with_hidden_key
 from metastore_assets.pipeline.index import class_or_none, index_table, read_rows
 from metastore_assets.pipeline.layouts import table_layout
 from metastore_assets.pipeline.outcome import Progress
+from metastore_assets.pipeline.partition_files import wrong_rows
 from metastore_assets.pipeline.plan import Plan, make_plan
 from metastore_assets.pipeline.profiling import profile_all
 from metastore_assets.pipeline.reading import TaskReader
@@ -149,6 +150,7 @@ def verify(
                     found += _differences(kept_files, was, new_files, is_, plan, level, name, lists)
             if whole:
                 found += [Found("table", table.name, own) for own in partition_differences(plan.layout, *lists)]
+            found += _partition_file_differences(versions.objects, version, {own.key for own in anew.partitions})
     return Verification(
         table.name, version.number, len(fresh), compared, whole and not failures, moved_on, tuple(found),
         tuple(failures),
@@ -224,6 +226,17 @@ def _index_differences(
     except CorruptionError as error:
         found = [Found("index", version.table, Difference("", "files", str(error), "what the rows say"))]
     return found
+
+
+def _partition_file_differences(store: ObjectStore, version: Version, keys: Collection[str]) -> list[Found]:
+    """What is told of partitions by column otherwise than in their own files, which are compared with the rows."""
+    try:
+        wrong = list(wrong_rows(store, version, keys))
+    except CorruptionError as error:
+        return [Found("index", version.table, Difference("", "files", str(error), "what the rows say"))]
+    return [
+        Found("index", key, Difference(column, "statistics", was, "that of its file")) for key, column, was in wrong
+    ]
 
 
 def _differences(

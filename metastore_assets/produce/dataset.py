@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from itertools import pairwise
 
 import numpy as np
@@ -97,6 +97,28 @@ class Dataset:
                 frames += self._merged(streams)
         return pl.concat(frames)
 
+    def beginning(self, prefixes: pl.DataFrame) -> pl.DataFrame:
+        """The rows of sums whose keys begin with one of some sorted distinct prefixes, in the order of keys."""
+        run_schema, state = self.run_schema, self.state
+        looked_up = replace(run_schema, group_columns=prefixes.width)
+
+        def found(runs: Sequence[Run], own: pl.DataFrame) -> list[Stream]:
+            names = run_schema.schema.names
+            return [find_in_run(self.storage, run, looked_up, own, names) for run in reversed(runs) if own.height]
+
+        newest = pl.concat([self._empty, *merged(found(state.level0, prefixes), run_schema)])
+        frames = [self._empty]
+        split = zip(state.shards, state.ranges(), state.split(newest, run_schema.group), strict=True)
+        for shard, key_range, newer in split:
+            # Keys that begin as a splitter does may be on both sides of it.
+            own, begin = prefixes, looked_up.group
+            if key_range.after is not None:
+                own = own.filter(~begin.before(key_range.after))
+            if key_range.until is not None:
+                own = own.filter(begin.before(key_range.until, inclusive=True))
+            frames += self._merged([Stream([newer], newer.clear()), *found(shard.runs, own)])
+        return pl.concat(frames)
+
     def crowded(self, most: int) -> pl.DataFrame:
         """Keys that may have more than `most` rows, sorted: those that fill whole row groups of about half as many."""
         group = self.run_schema.group
@@ -146,7 +168,7 @@ def merged(streams: Sequence[Stream], run_schema: RunSchema) -> Iterator[pl.Data
         yield from (frame for frame in streams[0].frames if frame.height)
         return
     for frames in aligned(streams, run_schema.unit):
-        frame = _summed(frames, run_schema) if run_schema.amounts else _newest(frames, run_schema)
+        frame = summed(frames, run_schema) if run_schema.amounts else _newest(frames, run_schema)
         if frame.height:
             yield frame
 
@@ -164,7 +186,7 @@ def _newest(frames: Sequence[pl.DataFrame], run_schema: RunSchema) -> pl.DataFra
     return ordered.filter(pl.Series(runs == newest))[frames[0].columns]
 
 
-def _summed(frames: Sequence[pl.DataFrame], run_schema: RunSchema) -> pl.DataFrame:
+def summed(frames: Sequence[pl.DataFrame], run_schema: RunSchema) -> pl.DataFrame:
     """One row per key, sorted, with the sums of its amounts; keys whose sums are all zero are left out.
 
     Sums wrap around. That of all runs is a total, which fits; that of some is a difference of two totals, which may

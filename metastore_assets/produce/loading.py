@@ -12,12 +12,12 @@ import polars as pl
 
 from metastore_assets.errors import CorruptionError, GraphError, UpdateError
 from metastore_assets.produce.compaction import BASE_LEVEL, goes_on
-from metastore_assets.produce.dataset import Shard, State
+from metastore_assets.produce.dataset import Shard, State, merged
 from metastore_assets.produce.graph import Typed
 from metastore_assets.produce.order import canonical
-from metastore_assets.produce.rows import frame_of
+from metastore_assets.produce.rows import frame_of, table_of
 from metastore_assets.produce.run_schema import RunSchema
-from metastore_assets.produce.runs import Run, RunWriter, footer_of
+from metastore_assets.produce.runs import Run, RunWriter, footer_of, read_run
 from metastore_assets.produce.settings import Settings
 from metastore_assets.produce.stages import Root, SumStage
 from metastore_assets.produce.updates import External, key_text, typed_tables
@@ -80,6 +80,18 @@ class Loader:
             raise CorruptionError(f"{uri}: the keys of its row groups do not ascend; write it again")
         sums = tuple(sum(one) for one in zip(*footer.sums, strict=True))
         return Run(path, BASE_LEVEL, footer.metadata.num_rows, 0, sums)
+
+    def in_order(self, runs: Sequence[Run]) -> list[Run]:
+        """Runs of ranges of keys that do not overlap, one after the other."""
+        firsts = [footer_of(self.storage, run.path).first[:1] for run in runs]
+        numbered = pl.concat([self.run_schema.empty_keys, *firsts]).with_row_index("_run")
+        return [runs[number] for number in self.run_schema.group.sort(numbered)["_run"]]
+
+    def merged(self, runs: Sequence[Run]) -> list[Run]:
+        """Runs of a sum whose keys overlap as runs that follow each other: new files, written piece by piece."""
+        streams = [read_run(self.storage, run, self.run_schema) for run in runs]
+        rows = (table_of(frame, self.run_schema.schema) for frame in merged(streams, self.run_schema))
+        return self.write(batch for table in rows for batch in table.to_batches())
 
     def state(self, runs: Sequence[Run]) -> State:
         """A dataset that is made of runs whose keys follow each other. Raises UpdateError where they do not."""

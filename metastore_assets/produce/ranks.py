@@ -7,19 +7,22 @@ of whole row groups, which the file's footer tells, and one row group to look in
 from __future__ import annotations
 
 from collections import OrderedDict
+from collections.abc import Callable
 
+import numpy as np
 import polars as pl
 import pyarrow as pa
 
 from metastore_assets.errors import GraphError
-from metastore_assets.produce.dataset import Dataset
+from metastore_assets.produce.dataset import Dataset, summed
 from metastore_assets.produce.order import Order, canonical
+from metastore_assets.produce.rank_index import Blocks, RankIndex
 from metastore_assets.produce.rows import frame_of, table_of
-from metastore_assets.produce.runs import KeyRange, Run, footer_of, wrapped
+from metastore_assets.produce.runs import Run, wrapped
 
 RANK = "rank"
-_BLOCKS = 32
-"""Row groups that are kept for the next question."""
+_INDICES = 16
+"""Shards of which it is kept where their row groups are."""
 
 
 class Ranks:
@@ -42,7 +45,8 @@ class Ranks:
         self._place = run_schema.counted.index(amount)
         self._order = run_schema.group
         self._prefix = run_schema.group.first(len(run_schema.group.columns) - 1)
-        self._blocks: OrderedDict[tuple[str, int], pl.DataFrame] = OrderedDict()
+        self._blocks = Blocks(dataset.storage, run_schema)
+        self._indices: OrderedDict[int, RankIndex] = OrderedDict()
 
     def total(self, prefix: pa.Table | None = None) -> int:
         """The sum of the amounts of a prefix, which is a table of one row; without it, or columns, of all keys."""
@@ -68,34 +72,47 @@ class Ranks:
         start, stop = self._bounds(self._one(prefix, self._prefix))
         if not 0 <= rank < stop - start:
             raise IndexError(f"there is no rank {rank}: ranks go from 0 up to {stop - start}, and not with it")
-        wanted = start + rank
-        edges = self._edges()
-        low, high = 0, edges.height - 1
-        while low < high:
-            middle = (low + high + 1) // 2
-            low, high = (middle, high) if self._before(edges[middle], self._order) <= wanted else (low, middle - 1)
-        until = edges[low + 1] if low + 1 < edges.height else None
-        row = self._found(KeyRange(edges[low], until, closed=True), wanted)
-        rows = row.with_columns(pl.col(RANK) - start)
+        rows = self._found(start + rank).with_columns(pl.col(RANK) - start)
         return table_of(rows, self._dataset.run_schema.schema.append(pa.field(RANK, pa.int64())))
 
-    def _found(self, key_range: KeyRange, wanted: int) -> pl.DataFrame:
-        """The row of a range that an absolute rank lies in."""
-        assert key_range.after is not None
-        so_far = self._before(key_range.after, self._order)
-        for frame in self._dataset.scan(key_range).frames:
-            ends = frame[self._amount].cum_sum() + so_far
-            row = int((ends <= wanted).sum())
-            if row < frame.height:
-                end = int(ends[row])
-                return frame[row].with_columns(pl.lit(end - frame[self._amount][row], pl.Int64).alias(RANK))
-            so_far = int(ends[-1])
-        raise AssertionError("a rank below the total lies in a row")
+    def _found(self, wanted: int) -> pl.DataFrame:
+        """The row that an absolute rank lies in."""
+        shard = self._shard_of(wanted)
+        own, index = self._dataset.state.ranges()[shard], self._index(shard)
+        # The edges in the shard; the one before them stands for where it begins.
+        first = 0 if own.after is None else index.place(own.after, self._order, inclusive=True)
+        stop = index.edges.height if own.until is None else index.place(own.until, self._order, inclusive=True)
+        start = self._sum_of_shards(shard)
+        # What went makes it fall now and then.
+        about = np.maximum.accumulate(index.about(slice(first, stop)))
+        edge = _last_that(
+            lambda at: at < first or wrapped(start + index.before_edge(at)) <= wanted,
+            (first - 1, stop - 1),
+            first - 1 + int(np.searchsorted(about, wanted - start, "right")),
+        )
+        after = index.edges[edge] if edge >= first else own.after
+        so_far = 0 if after is None else self._before(after, self._order, inclusive=edge < first)
+        # Of the next edge there may be rows in other row groups.
+        until = index.edges[edge + 1] if edge + 1 < stop else own.until
+        frames = index.rows_behind(edge)
+        if after is not None:
+            frames = [rows.filter(~self._order.before(after, inclusive=edge < first)) for rows in frames]
+        if until is not None:
+            frames = [rows.filter(self._order.before(until, inclusive=edge + 1 == stop)) for rows in frames]
+        frame = summed(frames, self._dataset.run_schema)
+        ends = frame[self._amount].cum_sum() + so_far
+        row = int((ends <= wanted).sum())  # There is one: the rank is below the total.
+        return frame[row].with_columns(pl.lit(int(ends[row]) - frame[self._amount][row], pl.Int64).alias(RANK))
 
-    def _edges(self) -> pl.DataFrame:
-        """The first keys of all row groups, ascending, each once."""
-        firsts = [footer_of(self._dataset.storage, run.path).first for run in self._dataset.state.runs()]
-        return self._order.distinct(self._order.sort(pl.concat([self._dataset.run_schema.empty_keys, *firsts])))
+    def _shard_of(self, wanted: int) -> int:
+        """The shard that an absolute rank lies in."""
+        splitters = self._dataset.state.splitters
+        about = [self._sum_of_shards(shard) for shard in range(splitters.height + 1)]
+        return _last_that(
+            lambda at: at == 0 or self._before(splitters[at - 1], self._order, inclusive=True) <= wanted,
+            (0, splitters.height),
+            int(np.searchsorted(np.maximum.accumulate(about), wanted, "right")) - 1,
+        )
 
     def _bounds(self, prefix: pl.DataFrame) -> tuple[int, int]:
         """What lies before the first key of a prefix, and before the first one behind it."""
@@ -103,43 +120,29 @@ class Ranks:
 
     def _before(self, bound: pl.DataFrame, order: Order, *, inclusive: bool = False) -> int:
         """The sum over all keys before a bound in an order, or equal to it and `inclusive`."""
-        if not order.columns:
-            return sum(self._sum(run) for run in self._dataset.state.runs()) if inclusive else 0
-        found = 0
         state = self._dataset.state
-        past = state.splitters.select(order.before(bound, inclusive=inclusive).sum()).item()
-        # Shards up to there are before the bound as a whole; those beyond the one that it lies in are not read.
-        for number, shard in enumerate(state.shards[: past + 1]):
-            found += sum(
-                self._sum(run) if number < past else self._part(run, bound, order, inclusive) for run in shard.runs
-            )
-        return wrapped(found + sum(self._part(run, bound, order, inclusive) for run in state.level0))
+        if not order.columns:
+            return wrapped(sum(self._sum(run) for run in state.runs())) if inclusive else 0
+        shard = int(state.splitters.select(order.before(bound, inclusive=inclusive).sum()).item())
+        return wrapped(self._sum_of_shards(shard) + self._index(shard).before(bound, order, inclusive=inclusive))
+
+    def _sum_of_shards(self, stop: int) -> int:
+        """Of all rows in the shards before one; what is in runs of all shards is not among them."""
+        return sum(self._sum(run) for shard in self._dataset.state.shards[:stop] for run in shard.runs)
 
     def _sum(self, run: Run) -> int:
         return run.sums[self._place] if run.rows else 0
 
-    def _part(self, run: Run, bound: pl.DataFrame, order: Order, inclusive: bool) -> int:
-        """The sum over the rows of one run before a bound."""
-        footer = footer_of(self._dataset.storage, run.path)
-        before = order.before(bound, inclusive=inclusive)
-        whole, begun = (ends.select(before.sum()).item() for ends in (footer.last, footer.first))
-        found = sum(sums[self._place] for sums in footer.sums[:whole])
-        if begun > whole:
-            found += int(self._block(run, whole).filter(before)[self._amount].sum())
-        return found
-
-    def _block(self, run: Run, number: int) -> pl.DataFrame:
-        """Keys and amounts of a row group."""
-        name = run.path, number
-        if name not in self._blocks:
-            storage = self._dataset.storage
-            with storage.open_parquet(run.path, footer_of(storage, run.path).metadata) as file:
-                columns = [*self._order.columns, self._amount]
-                self._blocks[name] = frame_of(file.read_row_group(number, columns=columns))
-            if len(self._blocks) > _BLOCKS:
-                self._blocks.popitem(last=False)
-        self._blocks.move_to_end(name)
-        return self._blocks[name]
+    def _index(self, shard: int) -> RankIndex:
+        """Of the runs that have keys of a shard."""
+        if shard not in self._indices:
+            state = self._dataset.state
+            runs = (*state.level0, *(state.shards[shard].runs if state.shards else ()))
+            self._indices[shard] = RankIndex(self._blocks, runs, self._amount)
+            if len(self._indices) > _INDICES:
+                self._indices.popitem(last=False)
+        self._indices.move_to_end(shard)
+        return self._indices[shard]
 
     def _one(self, key: pa.Table | None, order: Order) -> pl.DataFrame:
         if not order.columns:
@@ -155,3 +158,26 @@ class Ranks:
             raise ValueError(f"the key column {missing[0]!r} is missing; give {', '.join(order.columns)}")
         schema = pa.schema([self._dataset.run_schema.schema.field(name) for name in order.columns])
         return canonical(frame_of(keys.select(schema.names).cast(schema)), schema.names)
+
+
+def _last_that(holds: Callable[[int], bool], ends: tuple[int, int], guess: int) -> int:
+    """The last of some numbers, both ends included, of which a condition holds: it holds of the first one, and once it
+    does not, of none that follow. The nearer the guess, the less often it is asked.
+    """
+    low, high = ends
+    step = 1
+    guess = min(max(guess, low), high)
+    if guess == low or holds(guess):
+        low = guess
+        while low + step <= high and holds(low + step):
+            low, step = low + step, 2 * step
+        high = min(high, low + step - 1)
+    else:
+        high = guess - 1
+        while high - step > low and not holds(high - step):
+            high, step = high - step - 1, 2 * step
+        low = max(low, high - step)
+    while low < high:
+        middle = (low + high + 1) // 2
+        low, high = (middle, high) if holds(middle) else (low, middle - 1)
+    return low

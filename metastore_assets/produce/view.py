@@ -146,6 +146,21 @@ class View:
         whole = pl.concat([typed.content.empty.select(typed.content.schema.names), *frames])
         return table_of(whole, typed.rows.schema)
 
+    def beginning(self, stage: str, prefixes: pa.Table) -> pa.Table:
+        """Key and value columns of a sum stage whose keys begin as some: `prefixes` has the first key columns.
+
+        Raises GraphError where it is no sum stage.
+        """
+        typed = self._typed(stage)
+        order = typed.rows.order.first(prefixes.num_columns)
+        if not isinstance(typed.node, SumStage) or list(order.columns) != prefixes.column_names:
+            raise GraphError(f"{stage!r} is no sum by keys that begin with {', '.join(prefixes.column_names)}")
+        schema = pa.schema([typed.rows.key.field(name) for name in order.columns])
+        wanted = order.distinct(order.sort(canonical(frame_of(prefixes.cast(schema)), schema.names)))
+        with self._there():
+            frames = [dataset.beginning(wanted) for dataset in self._dataset(stage, typed.content, "content")]
+        return table_of(pl.concat([typed.content.empty, *frames]), typed.rows.schema)
+
     def ranks(self, stage: str, amount: str) -> Ranks:
         """Ranks of the keys of a sum stage by one of its totals. Raises GraphError where it has none."""
         typed = self._typed(stage)

@@ -43,6 +43,11 @@ def local_jvm_options() -> str:
     return f"{_FAST_START} -Xshare:auto -Xlog:disable -Xlog:all=off -XX:SharedArchiveFile={archive}"
 
 
+def cache_folder() -> Path:
+    """`$METASTORE_CACHE`, else `~/.cache/metastore-assets`, which need not be there."""
+    return Path(os.environ.get(CACHE_VARIABLE) or Path.home() / ".cache" / "metastore-assets")
+
+
 def _java() -> Path:
     home = os.environ.get("JAVA_HOME")
     found = os.path.join(home, "bin", "java") if home else shutil.which("java")
@@ -68,7 +73,7 @@ def _archive(java: Path) -> Path | None:
     spark = version("pyspark")
     home = os.environ.get("SPARK_HOME") or str(Path(pyspark.__file__).parent)
     digest = hashlib.sha256("\n".join([str(java), _release(java), spark, home]).encode()).hexdigest()[:16]
-    cache = Path(os.environ.get(CACHE_VARIABLE) or Path.home() / ".cache" / "metastore-assets")
+    cache = cache_folder()
     archive = cache / f"spark-{spark}-{digest}.jsa"
     if not archive.exists() or _failed_long_ago(archive):
         cache.mkdir(parents=True, exist_ok=True)

@@ -1,4 +1,4 @@
-"""The Spark session: any settings, any master; a local one starts fast."""
+"""The Spark session: any settings, any master or server; a local one starts fast."""
 
 from __future__ import annotations
 
@@ -12,33 +12,27 @@ from typing import TYPE_CHECKING
 from metastore_assets.errors import MetastoreError
 from metastore_assets.extras import extra
 from metastore_assets.spark.jvm import local_jvm_options
-from metastore_assets.spark.settings import LOCAL_SETTINGS, SETTINGS
+from metastore_assets.spark.remote import connected, remote_url
+from metastore_assets.spark.settings import LOCAL_SETTINGS, SETTINGS, chosen_settings
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
 _JVM_OPTIONS = "spark.driver.extraJavaOptions"
+_PYTHON = "spark.pyspark.python"
 _SECRET = re.compile("secret|password|token|credential|key", re.IGNORECASE)
 """In the name of a setting whose value is not for error messages."""
 _LAST_WORDS = (
     "Error: Could not create the Java Virtual Machine.",
     "Error: A fatal exception has occurred. Program will exit.",
 )
-_MEMORY_LIMIT = "spark.executor.pyspark.memory"
-# That setting limits the address space of a worker, and what an allocator retains counts: give it back at once.
-# Measured: a fragment of 2.2 GB in 52 columns needs 1.2 GB of address space with this, 3.5 GB without; 8 % slower.
-_LEAN_MEMORY = {
-    "spark.executorEnv._RJEM_MALLOC_CONF": "retain:false,dirty_decay_ms:0,muzzy_decay_ms:0,narenas:1",
-    "spark.executorEnv.ARROW_DEFAULT_MEMORY_POOL": "system",
-    "spark.executorEnv.MALLOC_ARENA_MAX": "1",
-}
 
 
 def spark_session(settings: Mapping[str, object] | None = None, *, log: Path | None = None) -> SparkSession:
     """The running session, or a new one with `settings` (Spark's own names) over the Metastore's defaults.
 
     With `log`, everything that Spark's JVM and its Python workers write to standard output and error goes to that
-    file; what a program must know comes back as exceptions all the same.
+    file; what a program must know comes back as exceptions all the same. `spark.remote` is a server that has its own.
 
     Raises MetastoreError when there is no Java 17 or newer, or Spark does not start.
     """
@@ -50,14 +44,14 @@ def spark_session(settings: Mapping[str, object] | None = None, *, log: Path | N
     active = SparkSession.getActiveSession()
     if active is not None:
         return active
-    chosen = {
-        key: str(value).lower() if isinstance(value, bool) else str(value) for key, value in (settings or {}).items()
-    }
-    if _MEMORY_LIMIT in chosen:
-        chosen = {**_LEAN_MEMORY, **chosen}
-    if "spark.remote" in chosen:
-        merged = chosen
-    elif chosen.get("spark.master", SETTINGS["spark.master"]).startswith("local"):
+    chosen = chosen_settings(settings or {})
+    if _PYTHON in chosen:
+        # Of a session that no spark-submit starts, PySpark heeds the variable alone.
+        os.environ["PYSPARK_PYTHON"] = chosen[_PYTHON]
+    remote = remote_url(chosen)
+    if remote is not None:
+        return connected(remote, chosen)
+    if chosen.get("spark.master", SETTINGS["spark.master"]).startswith("local"):
         options = " ".join([local_jvm_options(), chosen.get(_JVM_OPTIONS, "")]).strip()
         merged = {**LOCAL_SETTINGS, **chosen, _JVM_OPTIONS: options}
         os.environ.setdefault("SPARK_LOCAL_IP", "127.0.0.1")
@@ -69,7 +63,7 @@ def spark_session(settings: Mapping[str, object] | None = None, *, log: Path | N
     for key, value in merged.items():
         builder = builder.config(key, value)
     try:
-        if log is not None and "spark.remote" not in chosen:
+        if log is not None:
             _start_jvm(merged, log)
         return builder.getOrCreate()
     except (PySparkException, Py4JError, OSError) as error:

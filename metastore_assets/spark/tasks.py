@@ -18,6 +18,7 @@ from typing import TYPE_CHECKING, Any, TypeVar
 import pyarrow as pa
 
 from metastore_assets.errors import MetastoreError, WorkerEndedError
+from metastore_assets.spark.remote import is_remote, remote_parallelism, working
 from metastore_assets.traffic import Meter, Traffic, is_metered, metered, note_traffic
 
 if TYPE_CHECKING:
@@ -44,9 +45,7 @@ _BINS_PER_SLOT = 4
 
 def parallelism(spark: SparkSession) -> int:
     """Number of tasks that the cluster runs at once, as far as Spark tells; at least 1."""
-    if type(spark).__module__.startswith("pyspark.sql.connect"):
-        return max(1, int(spark.conf.get("spark.default.parallelism", None) or 8))
-    return max(1, spark.sparkContext.defaultParallelism)
+    return remote_parallelism(spark) if is_remote(spark) else max(1, spark.sparkContext.defaultParallelism)
 
 
 class SparkExecutor:
@@ -149,7 +148,8 @@ def _scalar_of(values: pa.Array) -> pa.Scalar:
 def collected(frame: DataFrame) -> pa.Table:
     """The rows of a frame. Raises WorkerEndedError when that, and no exception of a task, made its job fail."""
     try:
-        return frame.toArrow()
+        with working(frame.sparkSession):
+            return frame.toArrow()
     except Exception as error:
         # Spark has no class for it, and wraps it in those of Py4J or of Connect.
         if _WORKER_ENDED not in str(error) or _is_interrupt(error):

@@ -13,6 +13,7 @@ from metastore_assets.history import read_history
 from metastore_assets.history.rows import OF_VERSIONS, SCHEMA, of_version, record
 from metastore_assets.lookup import Metastore, TableLookup
 from metastore_assets.sql.columns import BINS, LISTED, bins_of_column, listed_values
+from metastore_assets.statistics.leaves import schema_leaves
 
 _PORTION = 5_000
 """Records that become Arrow at a time."""
@@ -68,9 +69,11 @@ def _statistics(table: TableLookup) -> Iterator[pa.RecordBatch]:
 
 def _partition_statistics(table: TableLookup) -> Iterator[pa.RecordBatch]:
     def records() -> Iterator[dict[str, Any]]:
-        for entry in table.partitions():
-            for row in table.statistics(partitions=entry.key):
-                yield {"partition": entry.key, "version": table.version.number, **record(row)}
+        # Column by column, as they are kept.
+        for leaf in (leaf.path for leaves in schema_leaves(table.version.schema) for leaf in leaves):
+            found = table.statistics([leaf], partitions="all")
+            for partition, row in zip(found.partitions or (), found, strict=True):
+                yield {"partition": partition, "version": table.version.number, **record(row)}
 
     return _portions(records(), pa.schema([("partition", pa.string()), *_STATISTICS]))
 

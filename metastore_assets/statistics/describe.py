@@ -23,8 +23,9 @@ from metastore_assets.statistics.distinct import (
     merge_distinct_sketches,
 )
 from metastore_assets.statistics.frequencies import PERCENTS, Frequencies, Percentiles, nearest_ranks
-from metastore_assets.statistics.hashing import hash_values
+from metastore_assets.statistics.hashing import Words, hash_values
 from metastore_assets.statistics.histogram import Histogram, histogram_capacity, histogram_of, merge_histograms
+from metastore_assets.statistics.membership import filter_of
 from metastore_assets.statistics.moments import Moments, encode_moments, merge_moments, moment_facts, moments_of
 from metastore_assets.statistics.physical import order_key, storage
 from metastore_assets.statistics.prints import EMPTY, PrintCounter, Prints
@@ -95,6 +96,8 @@ class Describer:
     _histograms: Fold[Histogram] = field(default_factory=lambda: Fold(merge_histograms))
     _printed: PrintCounter | None = None
     """Of values in passing, where fingerprints are kept of them."""
+    _members: list[Words] = field(default_factory=list)
+    """Hashes of the values, where a filter is to be made of them."""
     _user_defined: Accumulator = field(init=False)
 
     def __post_init__(self) -> None:
@@ -130,6 +133,10 @@ class Describer:
     def prints(self) -> Prints:
         """The fingerprints of values that were passed by, where the policy keeps them."""
         return EMPTY if self._printed is None else self._printed.total()
+
+    def membership(self) -> bytes | None:
+        """The filter of the values that were taken, where the policy keeps one and there is a value."""
+        return filter_of(np.concatenate(self._members)) if self._members else None
 
     def estimated_distinct(self) -> int:
         """About how many distinct values were taken."""
@@ -184,6 +191,8 @@ class Describer:
         self._prints.add(fingerprint(hashes, block.counts, 0))
         if self._printed is not None:
             self._printed.add(hashes[0], block.counts)
+        if self.policy.has_filter:
+            self._members.append(np.unique(hashes[0]))
         block, nans = block.without_nan()
         self._nans += nans
         return block

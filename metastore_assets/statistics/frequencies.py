@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+from bisect import bisect_right
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
+from itertools import pairwise
 
 import numpy as np
 import numpy.typing as npt
@@ -12,7 +14,7 @@ from pyarrow import types as t
 
 from metastore_assets.errors import CorruptionError
 from metastore_assets.iso8601 import temporal_text
-from metastore_assets.statistics.physical import canonical_array, physical_series
+from metastore_assets.statistics.physical import canonical_array, order_key, physical_series
 from metastore_assets.statistics.runs import Counted, sum_counts
 from metastore_assets.statistics.types import TypeClass, type_class
 from metastore_assets.statistics.user_defined.results import Result
@@ -87,6 +89,21 @@ class FrequencyFacts:
 def frequencies_of_run(run: Counted, cls: TypeClass) -> Frequencies:
     """The frequencies that a run of counted values stands for."""
     return Frequencies(canonical_array(run.values, cls), pa.array(run.counts))
+
+
+def cut(own: Frequencies, splitters: pa.Array) -> list[Frequencies]:
+    """A list in ranges, one more than there are splitters, which ascend: each is the last that a range may have."""
+    keys = [_place(splitter) for splitter in splitters]
+    numbers = range(len(own))
+    ends = [bisect_right(numbers, key, key=lambda at: _place(own.values[at])) for key in keys]
+    bounds = pairwise([0, *ends, len(own)])
+    return [Frequencies(own.values[start:stop], own.counts[start:stop]) for start, stop in bounds]
+
+
+def _place(value: pa.Scalar) -> tuple[bool, object]:
+    """Orders scalars of one class, NaN last."""
+    key = order_key(value)
+    return (True, 0.0) if key != key else (False, key)
 
 
 def sum_frequencies(terms: Iterable[tuple[Frequencies, int]]) -> Frequencies:

@@ -9,6 +9,7 @@ from pyarrow import types as t
 
 from metastore_assets.statistics.column import ColumnStatistics
 from metastore_assets.statistics.leaves import LeafColumn, plain_type
+from metastore_assets.statistics.tables import statistics_rows
 from metastore_assets.statistics.types import type_class, type_text
 
 
@@ -18,6 +19,16 @@ def as_named(row: ColumnStatistics, position: int, leaf: LeafColumn) -> ColumnSt
         # A profile made before the column was widened counted narrower values.
         row = replace(row, total_bytes=row.value_count * width)
     return replace(row, position=position, column=leaf.path, field_id=leaf.field_id, type=type_text(leaf.type))
+
+
+def named_rows(table: pa.Table, position: int, leaf: LeafColumn) -> list[ColumnStatistics]:
+    """Rows of `statistics` that are all of one leaf column, as `as_named` has them."""
+    told = {"position": position, "column": leaf.path, "field_id": leaf.field_id, "type": type_text(leaf.type)}
+    rows = statistics_rows(table, told)
+    width = value_width(leaf.type) if any(row.total_bytes is not None for row in rows) else 0
+    if not width or all(row.total_bytes in (None, row.value_count * width) for row in rows):
+        return rows
+    return [as_named(row, position, leaf) for row in rows]
 
 
 def value_width(type: pa.DataType) -> int:

@@ -42,6 +42,8 @@ class ColumnProfile:
     frequencies: Frequencies | None
     histogram: Histogram | None
     prints: Prints | None = None
+    membership: bytes | None = None
+    """The filter of the values, where the policy keeps one and they are not listed: else it follows from the list."""
 
 
 def profile_field(
@@ -175,7 +177,8 @@ class _LeafProfiler:
         if kept is None:
             policy = self._policy.decided("estimated") if self._policy.lists else self._policy
             prints = describer.prints() if policy.is_printed else None
-            return ColumnProfile(with_user_defined(as_kept(row, policy), policy), None, describer.histogram(), prints)
+            row = with_user_defined(as_kept(row, policy), policy)
+            return ColumnProfile(row, None, describer.histogram(), prints, describer.membership())
         whole = _joined(kept, cls)
         row = with_user_defined(replace(row, frequencies="listed"), self._policy, whole)
         return ColumnProfile(row, whole, describer.histogram())

@@ -56,12 +56,14 @@ def statistics_table(rows: Sequence[ColumnStatistics]) -> pa.Table:
     return table
 
 
-def statistics_rows(table: pa.Table) -> list[ColumnStatistics]:
+def statistics_rows(table: pa.Table, told: Mapping[str, Any] | None = None) -> list[ColumnStatistics]:
     """The rows of a table that `statistics_table` made, also after a trip through Parquet.
 
-    Columns it does not know are ignored.
+    Columns it does not know are ignored. What is `told` is the same in all rows, whatever the table says.
     """
-    columns = unpack_columns(table, list(STATISTICS))
+    known = told or {}
+    columns = unpack_columns(table, [name for name in STATISTICS if name not in known])
+    columns |= {name: [value] * len(table) for name, value in known.items()}
     columns["user_defined"] = list(results_of(table, list(STATISTICS)))
     names = list(columns)
     return [ColumnStatistics(**dict(zip(names, row, strict=True))) for row in zip(*columns.values(), strict=True)]
@@ -107,8 +109,13 @@ def frequencies_table(path: str, frequencies: Frequencies, union: pa.StructType)
     """`column` (path, on every row), `value` (typed union), `frequency`: by decreasing frequency, then value."""
     order = np.argsort(-frequencies.counts.to_numpy(), kind="stable")
     values, counts = frequencies.values.take(pa.array(order)), frequencies.counts.take(pa.array(order))
-    paths = [pa.repeat(pa.scalar(path), min(_REPEATS, len(order) - at)) for at in range(0, len(order), _REPEATS)]
-    value = pack_values(values, frequencies.type_class, union)
+    return listed_table(path, values, counts, union)
+
+
+def listed_table(path: str, values: pa.Array, counts: pa.Array, union: pa.StructType) -> pa.Table:
+    """The same of values of one class, in the order that they have."""
+    paths = [pa.repeat(pa.scalar(path), min(_REPEATS, len(values) - at)) for at in range(0, len(values), _REPEATS)]
+    value = pack_values(values, type_class(values.type), union)
     return pa.table({"column": pa.chunked_array(paths, pa.string()), "value": value, "frequency": counts})
 
 

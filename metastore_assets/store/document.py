@@ -14,7 +14,16 @@ import pyarrow as pa
 from metastore_assets.errors import CorruptionError, StoreError
 from metastore_assets.store.entries import FRAGMENTS, KINDS, LAYOUTS, MEMORY, NODES, PARTITIONS
 from metastore_assets.store.entry_files import EntryFile, EntryFiles
-from metastore_assets.store.manifest import Decision, Effort, ListFiles, ProfileFiles, Version
+from metastore_assets.store.manifest import (
+    Decision,
+    Effort,
+    ListFiles,
+    MembershipFiles,
+    OwnStatistics,
+    PartitionFiles,
+    ProfileFiles,
+    Version,
+)
 from metastore_assets.store.objects import ObjectStore
 from metastore_assets.store.stored_entries import StoredEntries, StoredLayouts, StoredMemory
 
@@ -46,8 +55,10 @@ def encode_version(version: Version, entries: Mapping[str, EntryFiles], released
         "files": vars(version.files),
         "entries": {kind: _files_json(files) for kind, files in entries.items()},
         "released": released,
-        **({"lists": {"state": version.lists.state, "files": list(version.lists.files)}} if version.lists else {}),
+        **({"lists": {**vars(version.lists), "files": list(version.lists.files)}} if version.lists else {}),
         **({"index": _files_json(version.index)} if version.index else {}),
+        **({"partition_files": _partition_files_json(own)} if (own := version.partition_files) else {}),
+        **({"membership": _membership_json(held)} if (held := version.membership) else {}),
         **({"buckets": [list(own) for own in version.buckets]} if version.buckets else {}),
         **({"decisions": {key: vars(own) for key, own in version.decisions.items()}} if version.decisions else {}),
         **({"place": dict(version.place)} if version.place else {}),
@@ -95,9 +106,11 @@ def decode_version(data: bytes, objects: ObjectStore, path: str) -> Version:
             nodes=entries[NODES],
             memory=StoredMemory(entries[MEMORY]),
             released=fields["released"],
-            lists=ListFiles(lists["state"], tuple(lists["files"])) if (lists := fields.get("lists")) else None,
+            lists=ListFiles(**{**lists, "files": tuple(lists["files"])}) if (lists := fields.get("lists")) else None,
             buckets=tuple((name, own, count) for name, own, count in fields.get("buckets", ())),
             index=_files(index) if (index := fields.get("index")) else None,
+            partition_files=_partition_files(own) if (own := fields.get("partition_files")) else None,
+            membership=_membership(held) if (held := fields.get("membership")) else None,
             decisions={key: Decision(**own) for key, own in fields.get("decisions", {}).items()},
             place=dict(place) if (place := fields.get("place")) else None,
             effort=Effort(**effort) if (effort := fields.get("effort")) else None,
@@ -124,3 +137,21 @@ def _files_json(entries: EntryFiles) -> dict[str, Any]:
 
 def _files(fields: Mapping[str, Any]) -> EntryFiles:
     return EntryFiles(fields["rows"], tuple(EntryFile(file["path"], file["rows"]) for file in fields["files"]))
+
+
+def _partition_files_json(own: PartitionFiles) -> dict[str, Any]:
+    apart = [list(vars(one).values()) for one in own.apart]
+    return {**_files_json(own.files), "apart": apart, "gone": list(own.gone)}
+
+
+def _partition_files(fields: Mapping[str, Any]) -> PartitionFiles:
+    apart = tuple(OwnStatistics(key, path, rows) for key, path, rows in fields["apart"])
+    return PartitionFiles(_files(fields), apart, tuple(fields["gone"]))
+
+
+def _membership_json(own: MembershipFiles) -> dict[str, Any]:
+    return {**_files_json(own.files), "columns": list(own.columns)}
+
+
+def _membership(fields: Mapping[str, Any]) -> MembershipFiles:
+    return MembershipFiles(_files(fields), tuple(fields["columns"]))

@@ -56,11 +56,14 @@ class EntryFiles:
         return tuple(file.path for file in self.files)
 
 
-def kept_files(before: EntryFiles, rows: int, changed: int, whole_rows: int | None = None) -> tuple[EntryFile, ...]:
+def kept_files(
+    before: EntryFiles, rows: int, changed: int, whole_rows: int | None = None, most_changes: int = _MOST_CHANGES
+) -> tuple[EntryFile, ...]:
     """The files that stay when `changed` keys get new rows or none, and there are then `rows` rows.
 
     What is not in them goes into one new file: with none, all rows; else the changed ones, and those of the files that
-    do not stay. Up to `whole_rows` rows are always written whole; without it, some hundred.
+    do not stay. Up to `whole_rows` rows are always written whole; without it, some hundred. There are then at most
+    `most_changes` files beside the base.
     """
     if rows <= (_WHOLE_ROWS if whole_rows is None else whole_rows) or not before.files:
         return ()
@@ -68,7 +71,7 @@ def kept_files(before: EntryFiles, rows: int, changed: int, whole_rows: int | No
     if changed + sum(file.rows for file in changes) > base.rows / 2:
         return ()
     merged = changed
-    if len(changes) >= _MOST_CHANGES:
+    if len(changes) >= most_changes:
         merged += changes.pop().rows
         while changes and changes[-1].rows <= merged:
             merged += changes.pop().rows

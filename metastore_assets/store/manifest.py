@@ -60,11 +60,47 @@ class ListFiles:
     state: str
     """The file that says what the others are."""
     files: tuple[str, ...]
+    frequencies: str = ""
+    """Of compacted lists: one file of all values by decreasing frequency. Empty where there is none."""
+    ranks: str = ""
+    """Of compacted lists: one file of the values of columns with `ranks: on`, in their order, with their ranks."""
 
     def paths(self) -> Iterator[str]:
         """Every file."""
         yield self.state
         yield from self.files
+        yield from (path for path in (self.frequencies, self.ranks) if path)
+
+
+@dataclass(frozen=True)
+class OwnStatistics:
+    """A partition whose statistics are read from its own file."""
+
+    key: str
+    path: str
+    """Of the file `statistics` of its profile."""
+    row_count: int
+
+
+@dataclass(frozen=True)
+class PartitionFiles:
+    """What tells of one column in all partitions."""
+
+    files: EntryFiles
+    """The statistics of partitions by (column, partition)."""
+    apart: tuple[OwnStatistics, ...] = ()
+    """Partitions of which the files tell nothing, or nothing that is still true."""
+    gone: tuple[str, ...] = ()
+    """Keys of partitions that the files may have and that are gone."""
+
+
+@dataclass(frozen=True)
+class MembershipFiles:
+    """Filters that tell which values are in no row of a fragment."""
+
+    files: EntryFiles
+    columns: tuple[str, ...]
+    """Field ids of the columns that they are of."""
 
 
 @dataclass(frozen=True)
@@ -201,6 +237,10 @@ class Version:
     """The lists of the table's values; None where no column is listed."""
     index: EntryFiles | None = None
     """The index of the fragments; None of a version that was made without one."""
+    partition_files: PartitionFiles | None = None
+    """The statistics of the partitions by column; None of a version that was made without them."""
+    membership: MembershipFiles | None = None
+    """The filters of columns whose policy asks for them; None without such a column."""
     buckets: tuple[tuple[str, str, int], ...] = ()
     """Partition columns that are hashes of a column: name, the column's field id, number of buckets."""
     memory: Learnt = field(default_factory=dict, compare=False, repr=False)
@@ -218,7 +258,7 @@ class Version:
 
     def own_files(self) -> tuple[str, ...]:
         """The files that a version read from a store names beside its profiles and entries."""
-        own = (*(self.lists.paths() if self.lists else ()), *(self.index.paths() if self.index else ()))
+        own = (*(self.lists.paths() if self.lists else ()), *self._index_paths())
         return own if self.released is None else (*own, self.released)
 
     @property
@@ -233,8 +273,15 @@ class Version:
         yield from self.files.paths()
         if self.lists is not None:
             yield from self.lists.paths()
-        if self.index is not None:
-            yield from self.index.paths()
+        yield from self._index_paths()
         for entries in (self.fragments, self.partitions, self.nodes):
             for entry in entries:
                 yield from entry.files.paths()
+
+    def _index_paths(self) -> Iterator[str]:
+        if self.index is not None:
+            yield from self.index.paths()
+        if self.partition_files is not None:
+            yield from self.partition_files.files.paths()
+        if self.membership is not None:
+            yield from self.membership.files.paths()

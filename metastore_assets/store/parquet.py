@@ -19,13 +19,15 @@ ROW_GROUP_ROWS = 131_072
 
 @dataclass(frozen=True)
 class Lean:
-    """How to write a file of which every byte counts: no column but the top-level texts has a dictionary, and none a
-    minimum and maximum."""
+    """How to write a file of which every byte counts: no column but the top-level texts has a dictionary, and none but
+    those named a minimum and maximum."""
 
     encodings: Mapping[str, str] = field(default_factory=dict)
     """Of leaf columns, by dotted path."""
     keeps_types: bool = False
     """Whether Arrow's types are kept beside Parquet's, which do not tell texts of over 2 GB in all from others."""
+    bounded: Sequence[str] = ()
+    """Leaf columns that have a minimum and maximum per row group, by dotted path."""
 
 
 class ParquetTableWriter:
@@ -64,7 +66,7 @@ def parquet_writer(
     """
     dictionary: list[str] | bool
     if lean is not None:
-        bounded, dictionary = [], [field.name for field in schema if pa.types.is_string(field.type)]
+        bounded, dictionary = lean.bounded, [field.name for field in schema if pa.types.is_string(field.type)]
     else:
         if bounded is None:
             bounded = [path for field in schema for path in _bounded(field, field.name)]

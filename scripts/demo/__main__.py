@@ -1,6 +1,6 @@
-"""`make demo`: a lakehouse, commits to it, and what is recomputed after each.
+"""`make demo`: a lakehouse, commits to it, and what is recomputed after each; `make demo-s3`: the same in S3.
 
-Everything is written to ./demo, which is removed first. Ends with status 1 when a refresh recomputed anything but
+Everything is written to ./demo (./demo-s3), which is removed first. Ends with status 1 when a refresh recomputed anything but
 what its commit changed, or when the Metastore's numbers are not those of a scan.
 """
 
@@ -17,8 +17,10 @@ from pathlib import Path
 from metastore_assets.config import MetastoreConfig, config_path, load_config
 from metastore_assets.formats import open_table_format
 from metastore_assets.lookup import Metastore
+from metastore_assets.lookup.answers import Quantile
 from metastore_assets.store.objects import ObjectStore
 from metastore_assets.store.versions import VersionStore
+from scripts.demo.bucket import Bucket, demo_bucket
 from scripts.demo.change import Change, change_between
 from scripts.demo.commits import COMMITS
 from scripts.demo.instance import DemoInstance, demo_instance
@@ -31,12 +33,17 @@ _SCALE = 0.1
 _FACTS = {"lineitem": ("l_partkey", "l_extendedprice"), "orders": ("o_custkey", "o_totalprice")}
 
 
+_MEDIANS = {"lineitem": "l_shipdate", "orders": "o_orderdate"}
+"""Columns of which a quantile is shown before and after each commit."""
+
+
 class Demo:
     """The parts of the demo, in the order of `run`."""
 
-    def __init__(self, config: MetastoreConfig, folder: Path) -> None:
+    def __init__(self, config: MetastoreConfig, folder: Path, bucket: Bucket | None = None) -> None:
         self._config = config
         self._folder = folder
+        self._bucket = bucket
         self._report = Reporter()
         self._lakehouse = Lakehouse(folder)
         self._agree = True
@@ -51,19 +58,23 @@ class Demo:
             self._first_refresh(instance)
             self._commits(instance)
             self._report.line("")
-            self._medians("lineitem", "l_shipdate")
             self._report.line(f"{instance.runs()} runs, one per commit; each told Dagster of the partitions that changed.")
         self._verify()
         self._look()
-        self._report.heading(f"Done in {time.monotonic() - started:.0f} s. Dagster's view of it all:  make ui")
+        if self._bucket is not None:
+            self._search(self._bucket)
+        view = "" if self._bucket else " Dagster's view of it all:  make ui"
+        self._report.heading(f"Done in {time.monotonic() - started:.0f} s.{view}")
         return self._agree
 
     def _build(self, scale: float) -> None:
-        self._report.heading("1. A lakehouse in ./demo/lake, from TPC-H")
+        place = "a bucket" if self._bucket else "./demo/lake"
+        self._report.heading(f"1. A lakehouse in {place}, from TPC-H")
         with self._working("generating"):
             self._lakehouse.generate(scale)
         with self._working("writing the tables"):
             self._lakehouse.build()
+            self._committed()
         for table in self._config.tables:
             snapshot = open_table_format(table).snapshot()
             keys = {fragment.partition_key for fragment in snapshot.fragments}
@@ -81,9 +92,12 @@ class Demo:
         self._report.heading("3. Commits. After each one both sensors look again")
         self._report.table_head()
         for commit in COMMITS:
+            before = self._median(commit.table)
             with self._working(f"{commit.table}: {commit.title}"):
                 commit.apply(self._lakehouse)
+                self._committed()
             changes = {table.name: self._sense(instance, table.name, commit.title) for table in self._config.tables}
+            self._report.median(commit.table, _MEDIANS[commit.table], before, self._median(commit.table))
             change = changes.pop(commit.table)
             others = [name for name, other in changes.items() if other is not None]
             if change is None or (change.recomputed, change.dropped) != (frozenset(commit.changed), frozenset(commit.removed)):
@@ -93,16 +107,21 @@ class Demo:
                 self._report.line(f"and a run of {', '.join(others)}, to which nothing was committed")
                 self._agree = False
 
-    def _medians(self, name: str, column: str) -> None:
-        """The exact median of a column in every version, as its lists tell."""
+    def _committed(self) -> None:
+        if self._bucket is not None:
+            self._bucket.follow()
+
+    def _search(self, bucket: Bucket) -> None:
+        """The credentials are in nothing that was written: events, logs, configuration, versions, profiles."""
+        self._report.heading("6. The secret key, looked for in everything that was written")
+        looked, found = bucket.told(self._folder)
+        self._report.line(f"{looked:,} objects and files  {f'it is in {found}' if found else '✓'}")
+        self._agree &= not found
+
+    def _median(self, name: str) -> Quantile:
+        """The median of a column of a table, as its lists tell it now."""
         metastore = Metastore(self._config.root, self._config.storage_options)
-        store = ObjectStore(self._config.root, self._config.storage_options)
-        found: list[str] = []
-        for number in VersionStore(store, name).numbers():
-            median = metastore.table(name, number).quantile(column, 0.5)
-            found.append(f"{median.value} ({median.guarantee})")
-        told = [value for at, value in enumerate(found) if at == 0 or value != found[at - 1]]
-        self._report.line(f"The median of {name}.{column}, as it changed from commit to commit: {', '.join(told)}.")
+        return metastore.table(name).quantile(_MEDIANS[name], 0.5)
 
     def _sense(self, instance: DemoInstance, table: str, title: str) -> Change | None:
         """Evaluate a sensor and execute what it asks for; what that changed, None when it asked for nothing."""
@@ -121,6 +140,8 @@ class Demo:
         return change
 
     def _profiled(self, table: str) -> str:
+        if self._bucket is not None:
+            return ""
         done = sum(1 for _ in (Path(self._config.root) / table / "fragments").glob("*.statistics.parquet"))
         return f"{done} fragments profiled"
 
@@ -128,7 +149,7 @@ class Demo:
         self._report.heading("4. The same numbers as a full scan by other engines")
         scans = {"lineitem": scanned_lineitem, "orders": scanned_orders}
         for table, (distinct, total) in _FACTS.items():
-            found = kept(self._config.root, table, distinct, total)
+            found = kept(self._config, table, distinct, total)
             with self._working(f"scanning {table}"):
                 scanned = scans[table](self._lakehouse, distinct, total)
             rows, values, summed = found
@@ -152,14 +173,20 @@ def main() -> int:
     """Run the demo; the exit status."""
     parser = argparse.ArgumentParser(prog="make demo")
     parser.add_argument("--scale", type=float, default=_SCALE, help="TPC-H scale; 1 is 6 million line items")
-    scale = parser.parse_args().scale
+    parser.add_argument("--s3", action="store_true", help="tables and root in a bucket of a server that is started")
+    arguments = parser.parse_args()
+    if arguments.s3:
+        folder = config_path().parent / "demo-s3"
+        shutil.rmtree(folder, ignore_errors=True)
+        with demo_bucket(folder) as bucket:
+            return 0 if Demo(load_config(), folder, bucket).run(arguments.scale) else 1
     config = load_config()
     folder = config_path().parent / "demo"
     if Path(config.root) != folder / "metastore":
         print(f"the demo removes and writes {folder}, but the root in {config_path()} is {config.root}", file=sys.stderr)
         return 1
     shutil.rmtree(folder, ignore_errors=True)
-    return 0 if Demo(config, folder).run(scale) else 1
+    return 0 if Demo(config, folder).run(arguments.scale) else 1
 
 
 if __name__ == "__main__":

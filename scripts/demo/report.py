@@ -9,6 +9,7 @@ from collections.abc import Sequence
 from rich.console import Console
 from rich.text import Text
 
+from metastore_assets.lookup.answers import Quantile
 from scripts.demo.change import Change
 from scripts.demo.commits import Commit
 
@@ -48,6 +49,11 @@ class Reporter:
         line.append("  " + " ".join(f"{number:>7}" for number in numbers), style="magenta")
         line.append(f"  {seconds:>7.1f}")
         self.console.print(line)
+
+    def median(self, table: str, column: str, before: Quantile, now: Quantile) -> None:
+        """One line on what a commit did to the median of a column."""
+        told = f"stays {now.value}" if now.value == before.value else f"{before.value} → {now.value}"
+        self.console.print(Text(f"  {'':<8}  median of {table}.{column}, {now.guarantee}: {told}", style="dim"))
 
     def unexpected(self, commit: Commit, change: Change | None) -> None:
         """The refresh did not recompute what the commit changed."""

@@ -8,16 +8,17 @@ import duckdb
 import pyarrow as pa
 from deltalake import DeltaTable, QueryBuilder
 
-from metastore_assets import open_table
+from metastore_assets.config import MetastoreConfig
+from metastore_assets.lookup import Metastore
 from scripts.demo.lakehouse import Lakehouse
 
 Facts = tuple[int, int, Decimal]
 """Rows, distinct values of one column, sum of another."""
 
 
-def kept(root: str, table: str, distinct: str, total: str) -> Facts:
+def kept(config: MetastoreConfig, table: str, distinct: str, total: str) -> Facts:
     """As the Metastore keeps them."""
-    lookup = open_table(root, table)
+    lookup = Metastore(config.root, config.storage_options).table(table)
     first, second = lookup.statistics([distinct, total])
     if first.distinct_count is None or second.sum is None:
         raise ValueError(f"{table}: no distinct count of {distinct}, or no sum of {total}")

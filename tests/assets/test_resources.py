@@ -154,8 +154,8 @@ def test_a_glue_catalog_is_asked_as_the_resource_says(
                 "own": {"type": "glue", **told, "glue.access-key-id": "own", "s3.session-token": "vended"},
             },
             "tables": [
-                {"name": "sales", "catalog": "lake", "identifier": "shop.sales"},
-                {"name": "other", "catalog": "own", "identifier": "shop.sales"},
+                {"name": "sales", "catalog": "lake", "table": "shop.sales"},
+                {"name": "other", "catalog": "own", "table": "shop.sales"},
             ],
         }
     ).resolved({})

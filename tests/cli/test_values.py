@@ -84,13 +84,18 @@ def test_show_tells_singletons_and_entropy(published: Path) -> None:
 
 
 def test_compact(published: Path) -> None:
-    """Of lists that are a file each there is nothing to do."""
+    """Of lists that are a file each, the plain files are what there is to do; then nothing."""
     done = answer("compact", "orders", config=published)
-    assert (done["published"], done["version"]) == (False, 2)
+    assert (done["published"], done["version"], done["ranks"]) == (True, 3, None)
     assert done["files"] == done["files_before"]
-    assert "has compact lists at version 2" in run("compact", "orders", config=published).stdout
+    listed = pq.read_table(done["frequencies"].removeprefix("file://"))
+    assert listed.column_names == ["column", "value", "frequency"]
+    again = run("compact", "orders", config=published).stdout.splitlines()
+    assert "has compact lists at version 3" in again[0]
+    assert again[1].split() == ["frequencies", done["frequencies"]]
+    assert answer("compact", "orders", config=published) == {**done, "published": False}
     versions = VersionStore(ObjectStore(str(published.parent / "root")), "orders")
-    assert versions.newest() == 2
+    assert versions.newest() == 3
 
 
 @pytest.mark.parametrize(

@@ -38,6 +38,27 @@ def test_the_demo_runs_and_agrees_with_scans(tmp_path: Path) -> None:
     assert (tmp_path / "demo" / "dagster_home" / "dagster.yaml").exists()
 
 
+@pytest.mark.spark
+@pytest.mark.s3
+@pytest.mark.long
+@pytest.mark.timeout(900)
+def test_the_demo_runs_in_a_bucket_and_tells_the_secret_nowhere(tmp_path: Path) -> None:
+    """The same, with tables and root in S3; exit status 0 also says that no file and no object holds the secret key."""
+    shutil.copy(REPOSITORY / "metastore.yaml", tmp_path)
+    done = subprocess.run(
+        [sys.executable, "-m", "scripts.demo", "--s3", "--scale", "0.002"],
+        cwd=REPOSITORY,
+        env={**os.environ, "METASTORE_CONFIG": str(tmp_path / "metastore.yaml")},
+        stdin=subprocess.DEVNULL,
+        capture_output=True,
+        text=True,
+        check=False,
+    )
+    assert done.returncode == 0, done.stdout + done.stderr
+    assert done.stdout.count("✓") == 3
+    assert "12 runs" in done.stdout
+
+
 def test_the_demo_removes_no_folder_but_its_own(tmp_path: Path) -> None:
     """With a configuration whose root lies elsewhere, it stops before it removes or writes anything."""
     (tmp_path / "metastore.yaml").write_text("root: ./other/metastore\n", encoding="utf-8")

@@ -18,6 +18,7 @@ from metastore_assets.pipeline.files import ProfileWriter
 from metastore_assets.pipeline.index import table_index
 from metastore_assets.pipeline.layouts import table_layout
 from metastore_assets.pipeline.lists import listed_classes
+from metastore_assets.pipeline.partition_files import table_partition_files
 from metastore_assets.produce import Delta, FlowState
 from metastore_assets.statistics.frequencies import Frequencies
 from metastore_assets.statistics.profile import profile_field
@@ -110,6 +111,9 @@ def publish(
         fragments=(),
         partitions=entries,
         index=table_index(Engine(_no_spark, "auto"), versions.objects, len(rows.schema), None, fragments),
+        partition_files=table_partition_files(
+            Engine(_no_spark, "auto"), versions.objects, len(rows.schema), None, entries
+        ),
     )
     versions.publish(version)
     return TableLookup(versions.objects, versions.read(number))

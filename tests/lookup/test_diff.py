@@ -71,7 +71,7 @@ def check_history(folder: Path, seed: int, commits: int) -> None:
         refresh(config, config.tables[0], no_spark)
         history[versions.newest()] = counted(lake)
         if lake.draw.random() < 0.3:
-            compact(versions)
+            compact(versions, config.tables[0])
             history[versions.newest()] = history[max(history)]
         lake.commit()
     metastore = Metastore(config.root)

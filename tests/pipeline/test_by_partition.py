@@ -125,7 +125,7 @@ def test_after_any_commits_it_is_what_duckdb_counts(tmp_path: Path, monkeypatch:
     refresh(config(lake, "scratch"), lake.table, no_spark)
     assert kept(reader(lake)) == kept(reader(lake, "scratch")) == counted(lake, on)
     assert verify(config(lake), lake.table, no_spark).is_right
-    compact(VersionStore(ObjectStore(lake.config().root), "t"))
+    compact(VersionStore(ObjectStore(lake.config().root), "t"), lake.table)
     assert kept(reader(lake)) == counted(lake, on)
 
 

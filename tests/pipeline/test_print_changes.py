@@ -47,9 +47,9 @@ class Told:
     def totals(self, asked: Numbers) -> Numbers:
         return prints(self.fragments).counts_of(asked)
 
-    def values(self, asked: Prints, new: Frequencies) -> Frequencies:
-        assert (asked.counts >= 2).all()
-        return COLUMN.within(candidates(self.fragments), asked.prints)
+    def values(self, asked: Numbers) -> Frequencies:
+        assert (self.totals(asked) >= 2).all()
+        return COLUMN.within(candidates(self.fragments), asked)
 
 
 def candidates(fragments: Sequence[Sequence[int]]) -> Frequencies:

@@ -317,7 +317,7 @@ def test_compaction_and_purge_keep_what_is_told(tmp_path: Path, monkeypatch: pyt
     expected = [("b", 2), ("x", 2)]
     assert lake.top() == expected
     store = VersionStore(ObjectStore(lake.config.root), "t")
-    compact(store)
+    compact(store, lake.config.tables[0])
     assert lake.top() == expected
     purge(Engine(_no_spark), store, latest(lake.config).number)
     assert lake.top() == expected

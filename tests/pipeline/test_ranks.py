@@ -132,7 +132,7 @@ def test_a_compacted_table_says_the_same(spark: SparkSession, tmp_path: Path) ->
     refresh(config, lake.table, lambda: spark)
     versions = VersionStore(ObjectStore(config.root), "t")
     before, latest = everything(config), versions.latest()
-    done = compact(versions)
+    done = compact(versions, config.tables[0])
     assert latest is not None
     assert (done.published, done.version) == (True, latest.number + 1)
     assert done.files < done.files_before
@@ -143,7 +143,7 @@ def test_a_compacted_table_says_the_same(spark: SparkSession, tmp_path: Path) ->
     for stage in read_lists(versions.objects, newest.lists).flow.stages.values():
         assert stage.content is not None
         assert len(list(stage.content.runs())) <= 1
-    assert compact(versions).published is False
+    assert compact(versions, config.tables[0]).published is False
     assert refresh(config, lake.table, lambda: spark).published is False, "the table is the same"
     lake.append(1, 10)
     refresh(config, lake.table, lambda: spark)
@@ -167,6 +167,6 @@ def test_compacting_gives_way_to_others(spark: SparkSession, tmp_path: Path, mon
     with monkeypatch.context() as patched:
         patched.setattr(VersionStore, "publish", lose)
         with pytest.raises(VersionConflictError, match="5 versions meanwhile"):
-            compact(versions)
+            compact(versions, config.tables[0])
     assert {info.path for info in versions.objects.list()} == files
-    assert compact(versions).published
+    assert compact(versions, config.tables[0]).published

@@ -11,12 +11,15 @@ import os
 import random
 import shutil
 from collections import Counter
+from collections.abc import Iterable
 from copy import deepcopy
 from pathlib import Path
 from typing import Any, ClassVar
 
 import duckdb
 import pyarrow as pa
+import pyarrow.compute as pc
+import pyarrow.parquet as pq
 import pytest
 
 from metastore_assets.config import MetastoreConfig, TableConfig
@@ -79,7 +82,7 @@ class Policies(History):
         self.columns = {self.draw.choice(named): self.draw.choice(POLICIES) for _ in range(2)}
 
     def compact_lists(self) -> None:
-        compact(versions(self.config()))
+        compact(versions(self.config()), self.config().tables[0])
 
 
 class FilePolicies(Policies, PlainFiles):
@@ -214,6 +217,8 @@ def assert_answers(told: TableLookup, live: pa.Table, config: MetastoreConfig, d
     ordered = [row for row in rows.values() if row.frequencies == "listed" and row.value_count]
     if ordered:
         assert_ordered(told, live, draw.choice(ordered), draw)
+    if told.frequencies_file is not None:
+        assert_plain(told, live, rows.values())
 
 
 def assert_listed(told: TableLookup, row: ColumnStatistics, counts: Counter[Any], least: int, most: int | None) -> None:
@@ -256,3 +261,41 @@ def assert_ordered(told: TableLookup, live: pa.Table, row: ColumnStatistics, dra
         held = connection.execute(f"SELECT count(*) FROM live WHERE {column} = ?", [value]).fetchone()
         assert held is not None
         assert sum(count for _, count in told.where_is(row.column, value)) == held[0], row.column
+
+
+def assert_plain(told: TableLookup, live: pa.Table, rows: Iterable[ColumnStatistics]) -> None:
+    """The files of compacted lists, read by other tools as they are."""
+    listed = {row.column: row for row in rows if row.frequencies in ("listed", "repeated")}
+    frequencies, ranks = (
+        None if path is None else pq.read_table(f"{told.location}/{path}")
+        for path in (told.frequencies_file, told.ranks_file)
+    )
+    assert frequencies is not None
+    assert set(frequencies["column"].unique().to_pylist()) <= listed.keys()
+    for name, row in listed.items():
+        least = 2 if row.frequencies == "repeated" else 1
+        counts = Counter(_comparable(value) for value in live[name].to_pylist() if value is not None)
+        expected = sorted((-count, value) for value, count in counts.items() if count >= least)
+        own = frequencies.filter(pc.equal(frequencies["column"], name))
+        found = zip(_values(own, row), own["frequency"].to_pylist(), strict=True)
+        assert [(-count, value) for value, count in found] == expected, name
+        own = None if ranks is None else ranks.filter(pc.equal(ranks["column"], name))
+        if own is not None and own.num_rows:
+            ordered, before = sorted(counts.items()), 0
+            for (value, count), *told_ in zip(
+                ordered, _values(own, row), own["frequency"].to_pylist(), own["rank"].to_pylist(), strict=True
+            ):
+                assert told_ == [value, count, before], name
+                before += count
+
+
+def _values(rows: pa.Table, row: ColumnStatistics) -> list[Any]:
+    if not rows.num_rows:
+        return []
+    value = rows["value"].combine_chunks()
+    return [_comparable(own) for own in value.field(row.type_class).to_pylist()]
+
+
+def _comparable(value: Any) -> Any:
+    """NaN is greater than all others, and equal to itself."""
+    return (isinstance(value, float) and math.isnan(value), 0.0 if value != value else value)

@@ -75,6 +75,8 @@ def test_a_worker_that_an_interrupt_ended_is_no_fault_of_its_task() -> None:
     """Ctrl-C goes to the workers too, and what waits for them sees them end first."""
 
     class Interrupted:
+        sparkSession = None
+
         def toArrow(self) -> None:
             try:
                 raise KeyboardInterrupt

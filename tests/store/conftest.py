@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import subprocess
-import sys
 import uuid
 from collections.abc import Iterator
 from pathlib import Path
@@ -13,36 +11,14 @@ import pytest
 
 from metastore_assets.store.objects import ObjectStore
 from metastore_assets.store.remote import RemoteObjects
-
-# S3 decides a conditional put at one moment; moto looks first and stores then, so its requests go one at a time.
-_SERVER = """
-import sys, threading
-from moto.server import DomainDispatcherApplication, create_backend_app
-from werkzeug.serving import make_server
-application, turn = DomainDispatcherApplication(create_backend_app), threading.Lock()
-def one_at_a_time(environ, start_response):
-    with turn:
-        return list(application(environ, start_response))
-server = make_server("127.0.0.1", 0, one_at_a_time, threaded=True)
-threading.Thread(target=server.serve_forever, daemon=True).start()
-print(server.server_port, flush=True)
-sys.stdin.read()
-"""
+from scripts.s3_server import s3_server
 
 
 @pytest.fixture(scope="session")
 def s3_endpoint() -> Iterator[str]:
     """The endpoint of an S3 server on the loopback interface."""
-    command = [sys.executable, "-W", "ignore", "-c", _SERVER]
-    with subprocess.Popen(
-        command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=subprocess.DEVNULL, text=True
-    ) as server:
-        assert server.stdout is not None
-        assert server.stdin is not None
-        port = int(server.stdout.readline())
-        yield f"http://127.0.0.1:{port}"
-        server.stdin.close()
-        server.wait(timeout=30)
+    with s3_server() as endpoint:
+        yield endpoint
 
 
 @pytest.fixture(scope="session")

@@ -15,6 +15,8 @@ from metastore_assets.formats.memory import Memory, memory_key
 from metastore_assets.formats.partition_filter import PartitionFilter
 from metastore_assets.formats.places.location import Location, StoredFile
 
+_TEXT = "text"
+"""What a suffix tells that tells no kind."""
 _KINDS = {
     ".parquet": "parquet",
     ".parq": "parquet",
@@ -26,7 +28,7 @@ _KINDS = {
     ".json": "json",
     ".jsonl": "json",
     ".ndjson": "json",
-    ".txt": "text",
+    ".txt": _TEXT,
 }
 _MAGIC = {b"PAR1": "parquet", b"PARE": "parquet", b"ORC": "orc", b"Obj\x01": "avro"}
 _MAGIC_BYTES = 4
@@ -34,7 +36,7 @@ _UNKNOWN = "unknown"
 _CODECS = (".snappy", ".zlib", ".deflate", ".lzo", ".brotli")
 """Suffixes that some writers put behind the kind's for how the pages inside are compressed."""
 _TEXT_KINDS = ("csv", "json")
-_READABLE = ("parquet", "orc", "avro", *_TEXT_KINDS)
+READABLE = ("parquet", "orc", "avro", *_TEXT_KINDS)
 _ACID_FOLDER = re.compile(r"(base|delta|delete_delta)_0[0-9]{6}(_0[0-9]{6}(_[0-9]{4})?)?(_v[0-9]+)?")
 """As Hive names what its transactions wrote: numbers of seven digits."""
 
@@ -68,7 +70,7 @@ def list_files(
 
     def is_meant(path: str) -> bool:
         neighbours.see_folder(path)
-        if is_leftover_folder(path.rpartition("/")[2]):
+        if is_leftover_folder(path.rpartition("/")[2]) or not folders.leads(path.split("/")):
             return False
         if filter_.leaves_out and not filter_.keeps(texts(_items(location, folders, path, path.split("/")))):
             return False
@@ -77,7 +79,8 @@ def list_files(
 
     def is_kept(path: str) -> bool:
         neighbours.see_file(path)
-        if is_leftover(path.rpartition("/")[2]):
+        above, _, name = path.rpartition("/")
+        if is_leftover(name) or not folders.holds(above.split("/") if above else ()):
             return False
         neighbours.follow(path)
         return True
@@ -86,11 +89,17 @@ def list_files(
 
 
 def data_files(
-    location: Location, found: Iterable[StoredFile], folders: Folders, filter_: PartitionFilter, memory: Memory
+    location: Location,
+    found: Iterable[StoredFile],
+    folders: Folders,
+    filter_: PartitionFilter,
+    memory: Memory,
+    told: str | None = None,
 ) -> list[DataFile]:
     """The data files among those found, ordered by path. Raises TableFormatError for one that has no reader.
 
-    Of files whose names do not tell what they are the first bytes are read, of new ones.
+    Files whose names do not tell what they are, are of the kind `told`; when that is None the first bytes are read, of
+    new ones.
     """
     files = []
     partitions: dict[str, Items] = {}
@@ -113,7 +122,10 @@ def data_files(
             continue
         if stored.path and not suffix:
             _check_suffix(location, stored.path, stem)
-        kind = _KINDS[suffix] if suffix else _sniff(location, stored, memory)
+        kind = _KINDS.get(suffix, "")
+        if kind in ("", _TEXT):
+            # Whoever names a file .txt says no more than who names it nothing.
+            kind = told or kind or _sniff(location, stored, memory)
         # Whether text is compressed its content tells, to who opens it.
         is_packed = compression and kind not in _TEXT_KINDS and _sniff(location, stored, memory) != kind
         packed = compression if is_packed else None
@@ -166,8 +178,10 @@ def _check_readable(location: Location, path: str, kind: str, compression: str |
             f"{full_path} is no data file that can be told: name it .parquet, .orc, .avro, .csv or .json, "
             "or start its name with `_` if it is no data"
         )
-    if kind not in _READABLE:
-        raise TableFormatError(f"{full_path} is a file of the kind {kind!r}; {', '.join(_READABLE)} are read")
+    if kind not in READABLE:
+        raise TableFormatError(
+            f"{full_path} is a file of the kind {kind!r}; {', '.join(READABLE)} are read: options.kind says which"
+        )
     if compression:
         raise TableFormatError(f"{full_path} is of the kind {kind!r} inside a {compression} file, which has no reader")
     if any(map(_ACID_FOLDER.fullmatch, path.split("/")[:-1])):

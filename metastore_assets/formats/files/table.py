@@ -21,7 +21,7 @@ from metastore_assets.formats.files.csv.options import CsvOptions
 from metastore_assets.formats.files.csv.reader import CsvReader
 from metastore_assets.formats.files.declared import check_declared, declared_types
 from metastore_assets.formats.files.json.reader import JsonReader
-from metastore_assets.formats.files.listing import DataFile, data_files, list_files, partition_columns
+from metastore_assets.formats.files.listing import READABLE, DataFile, data_files, list_files, partition_columns
 from metastore_assets.formats.files.neighbours import Formats, Neighbours
 from metastore_assets.formats.files.schemas import Described, table_schema
 from metastore_assets.formats.files.source import FilesFragmentSource
@@ -35,13 +35,16 @@ from metastore_assets.formats.places.stored import StoredFile
 from metastore_assets.messages import close_names
 
 _TEMPLATE = "template"
+_KIND = "kind"
 
 
 class FilesFormat:
     """Files in folders. Their snapshot is what a listing shows: there is no commit that spans files."""
 
-    def __init__(self, table: TableConfig, formats: Formats, memory: Memory, run: Runner) -> None:
-        """`formats` are those whose tables are no plain files."""
+    def __init__(
+        self, table: TableConfig, formats: Formats, memory: Memory, run: Runner, folders: Folders | None = None
+    ) -> None:
+        """`formats` are those whose tables are no plain files; `folders`, where it is known which ones are meant."""
         self._table = table
         self._formats = formats
         self._memory = memory
@@ -50,16 +53,23 @@ class FilesFormat:
         self._listed: tuple[list[DataFile], Neighbours] | None = None
         """By the last look, for the snapshot that is taken next: so that both are of one listing, and cost one."""
         for key in table.options:
-            if key not in (_TEMPLATE, *CSV_OPTIONS):
+            if key not in (_TEMPLATE, _KIND, *CSV_OPTIONS):
                 raise ConfigError(
                     f"table {table.name!r}: options.{key} is not an option of files: "
-                    f"{_TEMPLATE}; of CSV files: {', '.join(CSV_OPTIONS)}"
+                    f"{_TEMPLATE}, {_KIND}; of CSV files: {', '.join(CSV_OPTIONS)}"
                 )
         CsvOptions.of(table.name, table.options, "")  # What is wrong with them is told whatever the files are.
         self._declared = declared_types(table)
         self._declared_items = tuple(sorted(self._declared.items()))
         template = table.options.get(_TEMPLATE)
-        self._folders: Folders = HiveFolders() if template is None else Template.of(table.name, template)
+        if template is not None and folders is not None:
+            raise ConfigError(
+                f"table {table.name!r}: options.template = {template!r}: its catalog says which folders are partitions"
+            )
+        self._folders: Folders = folders or (HiveFolders() if template is None else Template.of(table.name, template))
+        self._kind = table.options.get(_KIND)
+        if self._kind not in (None, *READABLE):
+            raise ConfigError(f"table {table.name!r}: options.kind = {self._kind!r}: one of {', '.join(READABLE)}")
         self._filter = PartitionFilter.of(table.partitions)
         self._location = own_location(table)
 
@@ -132,7 +142,7 @@ class FilesFormat:
         found, neighbours = listed
         with self._told():
             neighbours.check(anew=anew)
-            files = data_files(location, found, self._folders, self._filter, self._memory)
+            files = data_files(location, found, self._folders, self._filter, self._memory, self._kind)
         if not files:
             left = " in the partitions that are meant" if self._filter.leaves_out else ""
             raise TableNotFoundError(f"{location.uri} holds no table: there are no data files{left}")
@@ -143,6 +153,10 @@ class FilesFormat:
                 + (close_names(unknown[0], columns, "; it has: {}") or "; it has none")
             )
         kinds = {file.kind: file for file in files}
+        if self._kind is not None and (others := kinds.keys() - {self._kind}):
+            kind = min(others)
+            path = location.full_path(kinds[kind].stored.path)
+            raise TableFormatError(f"{path} is a file of the kind {kind!r}, and options.kind says {self._kind!r}")
         if len(kinds) > 1:
             paths = " and ".join(location.full_path(file.stored.path) for file in kinds.values())
             raise TableFormatError(f"{location.uri} mixes kinds of files: {paths}")

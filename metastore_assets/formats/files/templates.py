@@ -44,6 +44,12 @@ class Folders(Protocol):
     def check(self, folders: Sequence[str]) -> None:
         """Raise ValueError when no file may lie in that path of folders."""
 
+    def leads(self, folders: Sequence[str]) -> bool:
+        """Whether there may be files of the table in that path of folders or below."""
+
+    def holds(self, folders: Sequence[str]) -> bool:
+        """Whether files in that path of folders are the table's, if there are any."""
+
 
 @dataclass(frozen=True)
 class HiveFolders:
@@ -67,6 +73,12 @@ class HiveFolders:
 
     def check(self, folders: Sequence[str]) -> None:
         """Files lie at any depth."""
+
+    def leads(self, folders: Sequence[str]) -> bool:
+        return True
+
+    def holds(self, folders: Sequence[str]) -> bool:
+        return True
 
 
 @dataclass(frozen=True)
@@ -118,6 +130,12 @@ class Template:
     def check(self, folders: Sequence[str]) -> None:
         if len(folders) != self.text.count("/") + 1:
             raise ValueError(f"folders that are not as deep as the template {self.text!r}")
+
+    def leads(self, folders: Sequence[str]) -> bool:
+        return True
+
+    def holds(self, folders: Sequence[str]) -> bool:
+        return True
 
     def _value(self, text: str, type_: pa.DataType) -> Value:
         try:

@@ -1,4 +1,4 @@
-"""Iceberg tables: metadata and manifests are read here, catalogs by pyiceberg."""
+"""Iceberg tables: metadata and manifests are read here."""
 
 from __future__ import annotations
 

@@ -8,8 +8,7 @@ from contextlib import contextmanager
 import pyarrow as pa
 
 from metastore_assets.config import TableConfig
-from metastore_assets.errors import ConfigError, MetastoreError, TableFormatError
-from metastore_assets.extras import extra
+from metastore_assets.errors import MetastoreError, TableFormatError
 from metastore_assets.formats.base import Snapshot, SnapshotReference
 from metastore_assets.formats.bounds import FragmentBounds, bounds_table, column_path
 from metastore_assets.formats.damage import DAMAGE, naming, reason
@@ -23,11 +22,11 @@ from metastore_assets.formats.iceberg.states import State, resolve_state
 from metastore_assets.formats.memory import Memory
 from metastore_assets.formats.partition_filter import PartitionFilter
 from metastore_assets.formats.places.location import Location
-from metastore_assets.formats.places.reach import Reach, catalog_location, own_location
+from metastore_assets.formats.places.reach import Reach, own_location
 
 
 class IcebergFormat:
-    """An Iceberg table by its folder, by a metadata file, or by its name in a catalog."""
+    """An Iceberg table by its folder, or by a metadata file."""
 
     def __init__(self, table: TableConfig, memory: Memory) -> None:
         self._memory = memory
@@ -85,25 +84,12 @@ class IcebergFormat:
 
     def _load(self) -> tuple[Reach, Location, TableMetadata, State]:
         """How far the table reaches, its folder, its metadata and the state that is meant."""
-        location = self._location()
+        location = own_location(self._table)
         path = "" if is_metadata_file(location.uri) else newest_metadata(location)
         metadata = read_metadata(location, path)
         with naming(location.full_path(path)):
             reach, folder = (Reach.of(self._table, location), location) if path else self._around(location, metadata)
             return reach, folder, metadata, resolve_state(self._table.uri, metadata, self._table.at)
-
-    def _location(self) -> Location:
-        """The table's folder, or a metadata file."""
-        table = self._table
-        if isinstance(table.catalog, str):
-            raise ConfigError(f"table {table.name!r}: nothing is known of the catalog {table.catalog!r}")
-        if table.catalog is None or table.identifier is None:
-            return own_location(table)
-        with extra("iceberg", f"the catalog of table {self._table.name!r}"):
-            from metastore_assets.formats.iceberg.catalog import locate_table
-
-        recorded, options = locate_table(table.catalog, table.identifier)
-        return catalog_location(table, recorded, options)
 
     def _around(self, file: Location, metadata: TableMetadata) -> tuple[Reach, Location]:
         """What a metadata file says of where its table is. The table's own store is the one that the file is in."""

@@ -177,7 +177,7 @@ def own_location(table: TableConfig) -> Location:
 
 
 def catalog_location(table: TableConfig, recorded: str, options: Mapping[str, str]) -> Location:
-    """Where a table's metadata file lies as its catalog says, with the storage options that the catalog gives."""
+    """Where a table or its metadata file lies as its catalog says, with the storage options that the catalog gives."""
     place = Place.of(_relocation(table)(recorded))
     return Location.of(place.uri if place else recorded, {**options, **table.storage_options}, confined=table.confine)
 

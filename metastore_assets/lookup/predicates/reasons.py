@@ -24,16 +24,24 @@ from metastore_assets.lookup.predicates.tree import (
 )
 
 Names = npt.NDArray[np.str_]
+NO_FILTERS: Mapping[Leaf, Flags] = {}
 _BOTH = "minimum, maximum"
 _BY_PARTITION = "partition"
+_BY_MEMBERSHIP = "membership"
 
 
-def statistics_of(predicate: Predicate, columns: Mapping[str, ColumnBounds], rows: Integers, caps: Caps) -> Names:
+def statistics_of(
+    predicate: Predicate,
+    columns: Mapping[str, ColumnBounds],
+    rows: Integers,
+    caps: Caps,
+    filters: Mapping[Leaf, Flags] = NO_FILTERS,
+) -> Names:
     """The statistic, or several with commas between them, for each set; right for those that it is true of nothing in.
 
-    Sets without rows are eliminated by their `row_count`.
+    Sets without rows are eliminated by their `row_count`. `filters` say of a leaf which sets may hold its values.
     """
-    found = [_of_capped(leaf, columns[leaf.column.field_id], caps) for leaf in leaves(predicate)]
+    found = [_of_capped(leaf, columns[leaf.column.field_id], caps, filters) for leaf in leaves(predicate)]
     if not found or isinstance(predicate, Constant):
         return np.where(rows == 0, "row_count", "constant")
     joined = found[0]
@@ -54,11 +62,14 @@ def told_value(predicate: Predicate, columns: Mapping[str, ColumnBounds], statis
     return value_text((column.minimum if statistic == "minimum" else column.maximum)[at])
 
 
-def _of_capped(leaf: Leaf, column: ColumnBounds, caps: Caps) -> Names:
+def _of_capped(leaf: Leaf, column: ColumnBounds, caps: Caps, filters: Mapping[Leaf, Flags]) -> Names:
     found = _of_leaf(leaf, column)
-    if leaf not in caps:
+    if leaf not in caps and leaf not in filters:
         return found
-    return np.where((leaf_rows(leaf, column).most > 0) & (caps[leaf] == 0), _BY_PARTITION, found)
+    left = leaf_rows(leaf, column).most > 0
+    if leaf in filters:
+        found = np.where(left & ~filters[leaf], _BY_MEMBERSHIP, found)
+    return np.where(left & (caps[leaf] == 0), _BY_PARTITION, found) if leaf in caps else found
 
 
 def _of_leaf(leaf: Leaf, column: ColumnBounds) -> Names:

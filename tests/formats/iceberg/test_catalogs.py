@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import threading
+import traceback
 import uuid
 from collections.abc import Iterator
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
@@ -17,9 +18,12 @@ from pyiceberg.catalog import Catalog
 from pyiceberg.catalog.glue import GlueCatalog
 from pyiceberg.catalog.sql import SqlCatalog
 
-from metastore_assets.config import TableConfig, load_config
+from metastore_assets.config import CatalogConfig, TableConfig, load_config
 from metastore_assets.errors import ConfigError, TableFormatError, TableNotFoundError
 from metastore_assets.formats import open_table_format
+from metastore_assets.formats.catalogs.asking import list_tables
+from metastore_assets.formats.catalogs.base import Listed
+from metastore_assets.messages import without_secrets
 from tests.formats.iceberg.writer import IcebergWriter, column
 from tests.formats.oracle import read_rows
 
@@ -45,7 +49,7 @@ def _fill(catalog: Catalog, location: str | None = None) -> str:
 
 def test_the_embedded_catalog_is_a_file_below_the_root(tmp_path: Path) -> None:
     """Nothing but the table's name is configured; what is committed is seen without opening the table anew."""
-    table = _configured(tmp_path, "{root: meta, tables: [{name: t, catalog: default, identifier: db.sales}]}")
+    table = _configured(tmp_path, "{root: meta, tables: [{name: t, catalog: default, table: db.sales}]}")
     assert table.uri == "catalog://default/db.sales"
     own = open_table_format(table)
     with pytest.raises(TableNotFoundError, match=r"'default' has no table 'db.sales': there is no .*meta/catalog\.db"):
@@ -73,7 +77,7 @@ def test_a_named_catalog_by_pyicebergs_properties(tmp_path: Path) -> None:
     table = _configured(
         tmp_path,
         "{root: meta, catalogs: {lake: {type: sql, uri: 'sqlite:///lake.db'}},"
-        f" tables: [{{name: t, catalog: lake, identifier: db.sales, at: {first}}}]}}",
+        f" tables: [{{name: t, catalog: lake, table: db.sales, at: {first}}}]}}",
     )
     snapshot = open_table_format(table).snapshot()
     assert (snapshot.id, len(read_rows(snapshot))) == (str(first), 2)
@@ -86,7 +90,7 @@ def test_a_table_that_was_moved_after_it_was_registered(tmp_path: Path) -> None:
     (tmp_path / "old").rename(tmp_path / "new")
     text = (
         "{root: meta, catalogs: {lake: {type: sql, uri: 'sqlite:///lake.db'}}, RELOCATE"
-        "tables: [{name: t, catalog: lake, identifier: db.sales}]}"
+        "tables: [{name: t, catalog: lake, table: db.sales}]}"
     )
     with pytest.raises(TableNotFoundError, match="does not exist"):
         open_table_format(_configured(tmp_path, text.replace("RELOCATE", ""))).snapshot()
@@ -98,11 +102,10 @@ def test_a_table_that_was_moved_after_it_was_registered(tmp_path: Path) -> None:
     ("text", "message"),
     [
         ("[{name: t, catalog: default}]", "go together"),
-        ("[{name: t, identifier: db.t}]", "go together"),
-        ("[{name: t, uri: x, catalog: default, identifier: db.t}]", "either a uri, or a catalog"),
-        ("[{name: t, format: delta, catalog: default, identifier: db.t}]", "Iceberg tables, not delta"),
+        ("[{name: t, table: db.t}]", "go together"),
+        ("[{name: t, uri: x, catalog: default, table: db.t}]", "either a uri, or a catalog"),
         ("[{name: t}]", r"table 't': uri is missing"),
-        ("[{name: t, catalog: lake, identifier: db.t}]", "'lake'; there are: other, default"),
+        ("[{name: t, catalog: lake, table: db.t}]", "'lake'; there are: other, default"),
     ],
 )
 def test_a_table_is_in_one_place(tmp_path: Path, text: str, message: str) -> None:
@@ -115,7 +118,7 @@ def test_catalogs_that_cannot_be_are_named(tmp_path: Path) -> None:
     with pytest.raises(ConfigError, match=r"catalogs\.lake\.type = 'jdbc'.*'sql', 'rest', 'glue' or 'hive'"):
         _configured(tmp_path, "{root: r, catalogs: {lake: {type: jdbc}}}")
     with pytest.raises(ConfigError, match="'default', which a root in an object store has not"):
-        _configured(tmp_path, "{root: 's3://b/r', tables: [{name: t, catalog: default, identifier: db.t}]}")
+        _configured(tmp_path, "{root: 's3://b/r', tables: [{name: t, catalog: default, table: db.t}]}")
 
 
 class _Rest(BaseHTTPRequestHandler):
@@ -126,6 +129,8 @@ class _Rest(BaseHTTPRequestHandler):
     def do_GET(self) -> None:
         if self.path.startswith("/v1/config"):
             self._answer(200, {"defaults": {}, "overrides": {}})
+        elif self.path.startswith("/v1/namespaces/db/tables?") or self.path == "/v1/namespaces/db/tables":
+            self._answer(200, {"identifiers": [{"namespace": ["db"], "name": "sales"}]})
         elif self.path.startswith("/v1/namespaces/db/tables/sales"):
             config = {"s3.access-key-id": "vended", "s3.endpoint": "http://there"}
             metadata = json.loads(Path(self.location).read_text())
@@ -162,7 +167,7 @@ def test_a_rest_catalog(tmp_path: Path, rest: str) -> None:
     """With credentials that the catalog gives out for this table; the table's own settings win."""
     text = (
         f"{{root: r, catalogs: {{lake: {{type: rest, uri: '{rest}'}}}}, "
-        "tables: [{name: t, catalog: lake, identifier: db.NAME, storage_options: {aws_endpoint: http://mine}}]}"
+        "tables: [{name: t, catalog: lake, table: db.NAME, storage_options: {aws_endpoint: http://mine}}]}"
     )
     snapshot = open_table_format(_configured(tmp_path, text.replace("NAME", "sales"))).snapshot()
     assert read_rows(snapshot) == [(1,), (2,)]
@@ -171,13 +176,35 @@ def test_a_rest_catalog(tmp_path: Path, rest: str) -> None:
     assert options["aws_endpoint"] == "http://mine"
     with pytest.raises(TableNotFoundError, match=r"'lake' has no table 'db\.other'.*no such table"):
         open_table_format(_configured(tmp_path, text.replace("NAME", "other"))).snapshot()
+    catalog = load_config(tmp_path / "metastore.yaml").catalogs["lake"]
+    assert list_tables(catalog, "db") == [Listed("sales", "iceberg")]
 
 
 @pytest.mark.parametrize("properties", ["type: rest, uri: 'http://127.0.0.1:1'", "type: sql, uri: 'nonsense://x'"])
 def test_a_catalog_that_does_not_answer_is_named(tmp_path: Path, properties: str) -> None:
-    text = f"{{root: r, catalogs: {{lake: {{{properties}}}}}, tables: [{{name: t, catalog: lake, identifier: db.t}}]}}"
-    with pytest.raises(TableFormatError, match=r"catalog 'lake' cannot be asked for 'db\.t'"):
+    text = f"{{root: r, catalogs: {{lake: {{{properties}}}}}, tables: [{{name: t, catalog: lake, table: db.t}}]}}"
+    with pytest.raises(TableFormatError, match=r"catalog 'lake' cannot be asked for table 'db\.t'"):
         open_table_format(_configured(tmp_path, text)).snapshot()
+
+
+@pytest.mark.parametrize(
+    "properties",
+    [
+        {"type": "sql", "uri": "postgresql+nope://me:a-s3cret%21@127.0.0.1:1/db"},
+        {"type": "rest", "uri": "http://127.0.0.1:1", "credential": "id:a-s3cret%21"},
+        {"type": "hive", "uri": "thrift://me:a-s3cret%21@127.0.0.1:1"},
+    ],
+)
+def test_secrets_of_a_catalog_are_not_told(properties: dict[str, str]) -> None:
+    """Though they stand in the configuration as they are; nor are they shown with it."""
+    catalog = CatalogConfig.model_validate({**properties, "name": "lake"})
+    table = TableConfig(name="t", catalog=catalog, table="db.t")
+    with pytest.raises(TableFormatError, match="'lake' cannot be asked") as told:
+        open_table_format(table).snapshot()
+    shown = "".join(traceback.format_exception(told.value))
+    assert "a-s3cret" not in str(told.value)
+    assert "a-s3cret" not in without_secrets(shown)
+    assert "a-s3cret" not in repr(table)
 
 
 @pytest.mark.s3
@@ -193,7 +220,7 @@ def test_a_glue_catalog(tmp_path: Path, s3_endpoint: str) -> None:
     text = json.dumps({
         "root": "r",
         "catalogs": {"lake": {"type": "glue", **properties}},
-        "tables": [{"name": "t", "catalog": "lake", "identifier": "db.sales"}],
+        "tables": [{"name": "t", "catalog": "lake", "table": "db.sales"}],
     })  # fmt: skip
     assert read_rows(open_table_format(_configured(tmp_path, text)).snapshot()) == [(1,), (2,)]
 

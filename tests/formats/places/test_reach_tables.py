@@ -16,6 +16,7 @@ import pytest
 from metastore_assets.config import CatalogConfig, TableConfig
 from metastore_assets.errors import FragmentError, MetastoreError, TableFormatError
 from metastore_assets.formats import open_table_format
+from metastore_assets.formats.catalogs.base import Entry
 from tests.formats.delta.log_writer import add_file, commit, field, metadata, protocol, write_vector
 from tests.formats.hudi.tables import HudiCopyOnWrite, HudiMergeOnRead
 from tests.formats.iceberg.writer import IcebergWriter, column
@@ -226,16 +227,16 @@ def test_a_catalog_says_where_the_table_is(tmp_path: Path, monkeypatch: pytest.M
     far.parent.mkdir()
     shutil.copy(newest, far)
     catalog = CatalogConfig(type="sql", name="c", uri=f"sqlite:///{tmp_path}/c.db")
-    table = TableConfig(name="t", uri="catalog://c/db.t", catalog=catalog, identifier="db.t", format="iceberg")
+    table = TableConfig(name="t", uri="catalog://c/db.t", catalog=catalog, table="db.t", format="iceberg")
     confined = table.model_copy(update={"confine": True})
     recorded = [str(newest)]
-    located = "metastore_assets.formats.iceberg.catalog.locate_table"
-    monkeypatch.setattr(located, lambda config, identifier: (recorded[0], {}))
+    found = "metastore_assets.formats.catalogs.table.find_table"
+    monkeypatch.setattr(found, lambda table: Entry("iceberg", recorded[0]))
     for asked in (table, confined):
         assert read_rows(open_table_format(asked).snapshot()) == [(1,)]
     recorded[0] = f"FILE://{far}"
     assert read_rows(open_table_format(table).snapshot()) == [(1,)]
-    with pytest.raises(TableFormatError, match=r"catalog://c/db\.t: its metadata name .*confine: true"):
+    with pytest.raises(TableFormatError, match=r"catalog://c/db\.t: .*its metadata name .*confine: true"):
         open_table_format(confined).snapshot()
 
 

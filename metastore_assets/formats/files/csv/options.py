@@ -19,6 +19,8 @@ OPTIONS = (
     "null_values",
     "skip_initial_space",
     "skip_blank_lines",
+    "empty_text",
+    "columns",
 )
 
 
@@ -42,15 +44,24 @@ class CsvOptions:
     """Whether blanks before a value, and behind a closing quote, are nothing. None: no, and none is before a quote."""
     skip_blank_lines: bool | None = None
     """Whether blank lines between rows of one column are nothing, or nulls. None: there are none."""
+    empty_text: bool = False
+    """Whether nothing between delimiters is the empty text in columns of text; else it is null, as in all others."""
+    columns: tuple[str, ...] | None = None
+    """Names of the columns, in the order of the files, instead of those in their first rows."""
     has_delimiter: bool = False
     """Whether the delimiter is the one that was asked for."""
     has_escape: bool = False
     """Whether it was said what escapes, be it nothing."""
 
+    @property
+    def empty_is_null(self) -> bool:
+        """Whether nothing between delimiters is null in columns that are not text."""
+        return self.null_values is None or self.empty_text
+
     @classmethod
     def of(cls, table: str, options: Mapping[str, Any], suffix: str) -> CsvOptions:
         """Options from a table's configuration. Raises ConfigError naming the key, the value and what is allowed."""
-        for key in ("header", "escape_unquoted", "skip_initial_space", "skip_blank_lines"):
+        for key in ("header", "escape_unquoted", "skip_initial_space", "skip_blank_lines", "empty_text"):
             if not isinstance(options.get(key), bool | None):
                 raise ConfigError(f"table {table!r}: options.{key} = {options[key]!r}: true or false")
         delimiter = options.get("delimiter", "\t" if suffix == ".tsv" else ",")
@@ -71,6 +82,13 @@ class CsvOptions:
         except (LookupError, TypeError):
             raise ConfigError(f"table {table!r}: options.encoding = {encoding!r}: the name of an encoding") from None
         nulls = None if null_values is None else tuple(null_values)
+        columns = options.get("columns")
+        if columns is not None and not (
+            isinstance(columns, list | tuple) and columns and all(isinstance(name, str) for name in columns)
+        ):
+            raise ConfigError(f"table {table!r}: options.columns = {columns!r}: a list of names")
+        if columns is not None and options.get("header") is None:
+            raise ConfigError(f"table {table!r}: options.columns takes options.header, true or false, too")
         return cls(
             options.get("header"),
             delimiter,
@@ -81,6 +99,8 @@ class CsvOptions:
             nulls,
             options.get("skip_initial_space"),
             options.get("skip_blank_lines"),
+            bool(options.get("empty_text")),
+            None if columns is None else tuple(columns),
             "delimiter" in options,
             "escape" in options,
         )

@@ -50,7 +50,7 @@ class CsvReader:
                 _check_delimiter(batch, self.options)
                 # What may be a header waits until it is known how the other rows are.
                 start = 0 if header is False else 1
-                columns = tuple(map(Column, _cells(batch) if header else batch.schema.names))
+                columns = tuple(map(Column, _names(batch, self.options)))
                 check_distinct([column.name for column in columns])
             columns = tuple(
                 column.with_values(texts.slice(start), block, start, self.options)
@@ -121,7 +121,7 @@ class CsvReader:
         first = next(blocks, None)
         if first is None:
             return pa.schema([]), iter(())
-        names = _cells(first[1]) if self.options.header else first[1].schema.names
+        names = _names(first[1], self.options)
         check_distinct(names)
         schema = pa.schema([pa.field(name, types[name]) for name in names if name in types])
         return schema, self._typed(chain([first], blocks), names, schema)
@@ -144,7 +144,7 @@ def _parsed(texts: pa.StringArray, field: pa.Field, block: Block, first: int, op
     """Values of the block's rows from `first` on. Raises ArrowInvalid, naming the line and the value, for a misfit."""
     if pa.types.is_null(field.type):
         return pa.nulls(len(texts))
-    if options.null_values is None and not pa.types.is_string(field.type):
+    if options.empty_is_null and not pa.types.is_string(field.type):
         texts = pc.if_else(pc.equal(texts, ""), pa.scalar(None, pa.string()), texts)
     try:
         return parse(texts, field.type)
@@ -162,6 +162,17 @@ def _is_parsed(texts: pa.StringArray, type_: pa.DataType) -> bool:
     except pa.ArrowInvalid:
         return False
     return True
+
+
+def _names(batch: pa.RecordBatch, options: CsvOptions) -> list[str]:
+    """What the columns are called, by the first rows of a file."""
+    if options.columns is None:
+        return _cells(batch) if options.header else batch.schema.names
+    if len(options.columns) != batch.num_columns:
+        raise pa.ArrowInvalid(
+            f"its rows have {batch.num_columns} columns, and options.columns has {len(options.columns)} names"
+        )
+    return list(options.columns)
 
 
 def _cells(batch: pa.RecordBatch) -> list[str]:

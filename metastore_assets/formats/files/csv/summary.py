@@ -36,7 +36,7 @@ class Column:
     def with_values(self, texts: pa.StringArray, block: Block, first: int, options: CsvOptions) -> Column:
         """The column with more values, which are those of the block's rows from `first` on."""
         texts = values(texts, options)
-        found = misfits(texts, self.types, empty_fits=options.null_values is None)
+        found = misfits(texts, self.types, empty_fits=options.empty_is_null)
         types = self.types - found.keys()
         if texts.null_count < len(texts):
             types -= {pa.null()}

@@ -67,7 +67,7 @@ def _parsed(block: Block, names: list[str], options: CsvOptions) -> pa.RecordBat
             ),
             convert_options=pacsv.ConvertOptions(
                 column_types=dict.fromkeys(names or [f"f{place}" for place in range(block.width)], pa.string()),
-                null_values=[""] if options.null_values is None else [],
+                null_values=[""] if options.null_values is None and not options.empty_text else [],
                 strings_can_be_null=True,
                 quoted_strings_can_be_null=False,
             ),

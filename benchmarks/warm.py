@@ -1,0 +1,179 @@
+"""Where the time goes from a commit to its version in Dagster's UI: with a Spark for each run, a warm one, and none.
+
+`dagster dev` runs with sensor, queue and webserver; a small Delta table is committed to, and the webserver is asked,
+ten times a second, until it tells of the new version. `METASTORE_BENCH_WARM=cold,remote,auto` are the ways to measure,
+and `METASTORE_BENCH_COMMITS=3` the commits of each; the median is told.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import random
+import signal
+import socket
+import statistics
+import subprocess
+import sys
+import sysconfig
+import tempfile
+import time
+from collections.abc import Iterator
+from contextlib import contextmanager
+from itertools import pairwise
+from pathlib import Path
+from urllib.request import Request, urlopen
+
+import pyarrow as pa
+from dagster import DagsterEventType, DagsterInstance
+from deltalake import write_deltalake
+
+from benchmarks.report import Row
+
+GOALS = {"cold": 10.0, "remote": 5.0, "auto": 5.0}
+"""Seconds from the run's start to the version in the UI."""
+_SETTINGS = {"cold": "", "remote": 'spark: {spark.remote: "local[*]"}', "auto": "engine: auto"}
+_REPOSITORY = Path(__file__).parents[1]
+_QUERY = """{ assetOrError(assetKey: {path: ["sales", "statistics"]}) { ... on Asset {
+  assetMaterializations(limit: 1) {
+  metadataEntries { label ... on TextMetadataEntry { text } ... on IntMetadataEntry { intRepr } } } } } }"""
+_STEPS = {
+    "launched": "in the queue",
+    "started": "a process, Dagster, and the definitions",
+    "step": "Dagster's start of the step",
+    "plan": "the configuration, and what the run is for",
+    "profile": "what changed, and a session of Spark",
+    "reduce": "reading what came",
+    "publish": "merging, and the lists",
+    "version": "writing the version",
+    "seen": "telling Dagster",
+}
+"""What a run has to do until each moment, in this order."""
+
+
+def run() -> list[Row]:
+    """The median of each way against its goal."""
+    ways = os.environ.get("METASTORE_BENCH_WARM", "cold,remote,auto").split(",")
+    commits = int(os.environ.get("METASTORE_BENCH_COMMITS", "3"))
+    measured = {way: _measure(way, commits) for way in ways}
+    print(f"{'seconds':<48}" + "".join(f"{way:>10}" for way in ways))
+    for step, what in _STEPS.items():
+        print(f"{what:<48}" + "".join(f"{_median(measured[way], step):>10.1f}" for way in ways))
+    rows = []
+    for way in ways:
+        totals = [sum(seconds for step, seconds in one.items() if step != "launched") for one in measured[way]]
+        print(f"{way}: from the run's start {', '.join(f'{total:.1f}' for total in totals)}")
+        share = GOALS[way] / statistics.median(totals)
+        rows.append(Row(f"run's start to the UI, {way} (s)", totals, [GOALS[way]], share, 1.0))
+    return rows
+
+
+def _median(found: list[dict[str, float]], step: str) -> float:
+    return statistics.median(one.get(step, 0.0) for one in found)
+
+
+def _measure(way: str, commits: int) -> list[dict[str, float]]:
+    with tempfile.TemporaryDirectory(prefix="metastore-bench-") as name:
+        folder = Path(name)
+        table = "tables: [{name: sales, uri: ./sales, sensor: {interval: 2}}]"
+        (folder / "metastore.yaml").write_text(f"root: ./metastore\n{_SETTINGS[way]}\n{table}\n")
+        (folder / "home").mkdir()
+        settings = (_REPOSITORY / "dagster.yaml").read_text()
+        (folder / "home" / "dagster.yaml").write_text(f"telemetry: {{enabled: false}}\n{settings}")
+        _commit(folder, 0)
+        with _dagster(folder) as port, DagsterInstance.from_config(str(folder / "home")) as instance:
+            _await_version(port, 1)
+            # What is warm in none of the ways, as the operating system's files, is now.
+            found = [_once(folder, instance, port, number) for number in range(2, commits + 3)]
+        return found[1:]
+
+
+def _once(folder: Path, instance: DagsterInstance, port: int, version: int) -> dict[str, float]:
+    _await_quiet(instance)
+    committed = _commit(folder, version)
+    seen = _await_version(port, version)
+    (record, *_) = instance.get_run_records(limit=1)
+    run_id = record.dagster_run.run_id
+    at = {"committed": committed, "seen": seen, "created": record.create_timestamp.timestamp()}
+    for event in instance.all_logs(run_id):
+        kind = event.dagster_event.event_type if event.dagster_event else None
+        if kind == DagsterEventType.PIPELINE_STARTING:
+            at["launched"] = event.timestamp
+        elif kind == DagsterEventType.PIPELINE_START:
+            at["started"] = event.timestamp
+        elif kind == DagsterEventType.STEP_START:
+            at["step"] = event.timestamp
+        elif kind is None:
+            stage = event.message.partition(":")[0].split()[0]
+            at.setdefault(stage, event.timestamp)
+    known = [name for name in ("committed", "created", *_STEPS) if name in at]
+    print("  ".join(f"{name} {at[name] - committed:.1f}" for name in known))
+    return {step: at[step] - at[before] for before, step in pairwise(known[1:])}
+
+
+def _commit(folder: Path, number: int) -> float:
+    draw = random.Random(number)
+    count = 10_000 if number == 0 else 500
+    rows = pa.table(
+        {
+            "day": [f"2024-01-{draw.randrange(1, 6) if number == 0 else 1 + number % 5:02}" for _ in range(count)],
+            "amount": [round(draw.lognormvariate(3, 1), 2) for _ in range(count)],
+            "shop": [draw.choice(["Lyon", "Oslo", "Rome"]) for _ in range(count)],
+        }
+    )
+    write_deltalake(str(folder / "sales"), rows, mode="append", partition_by=["day"])
+    return time.time()
+
+
+@contextmanager
+def _dagster(folder: Path) -> Iterator[int]:
+    with socket.create_server(("127.0.0.1", 0)) as free:
+        port: int = free.getsockname()[1]
+    environment = {
+        **os.environ,
+        "METASTORE_CONFIG": str(folder / "metastore.yaml"),
+        "DAGSTER_HOME": str(folder / "home"),
+        "SPARK_LOCAL_CONNECT_DISCOVERY": str(folder / "server" / "connect-local.json"),
+        "PYTHONWARNINGS": "ignore",
+    }
+    command = [Path(sysconfig.get_path("scripts")) / "dagster", "dev", "-w", "workspace.yaml", "-p", str(port)]
+    with (folder / "dagster.log").open("wb") as log:
+        started = subprocess.Popen(
+            command, cwd=_REPOSITORY, env=environment, stdout=log, stderr=log, start_new_session=True
+        )
+        try:
+            yield port
+        finally:
+            os.killpg(started.pid, signal.SIGINT)
+            started.wait(60)
+            server = [sys.executable, "-m", "metastore_assets", "spark-server", "stop"]
+            subprocess.run(server, env=environment, stdout=subprocess.DEVNULL, check=True)
+
+
+def _await_version(port: int, version: int) -> float:
+    """When the webserver told of it."""
+    ends = time.monotonic() + 180
+    while time.monotonic() < ends:
+        if _told(port) == version:
+            return time.time()
+        time.sleep(0.1)
+    raise TimeoutError(f"version {version} is not seen")
+
+
+def _told(port: int) -> int | None:
+    request = Request(
+        f"http://127.0.0.1:{port}/graphql", json.dumps({"query": _QUERY}).encode(), {"Content-Type": "application/json"}
+    )
+    try:
+        with urlopen(request, timeout=10) as answer:
+            found = json.load(answer)["data"]["assetOrError"].get("assetMaterializations")
+    except OSError:
+        return None
+    entries = {entry["label"]: entry for entry in found[0]["metadataEntries"]} if found else {}
+    version = entries.get("version", {})
+    return int(version.get("text") or version["intRepr"]) if version else None
+
+
+def _await_quiet(instance: DagsterInstance) -> None:
+    while any(not run.is_finished for run in instance.get_runs(limit=5)):
+        time.sleep(0.2)

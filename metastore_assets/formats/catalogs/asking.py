@@ -1,0 +1,126 @@
+"""Opening catalogs, and what is said where one cannot be asked: catalog, table, reason, and never a secret."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator
+from contextlib import contextmanager
+from functools import lru_cache
+from pathlib import Path
+from urllib.parse import unquote
+
+from metastore_assets.config import CatalogConfig, TableConfig
+from metastore_assets.errors import ConfigError, MetastoreError, TableFormatError, TableNotFoundError
+from metastore_assets.extras import extra
+from metastore_assets.formats.catalogs.base import Catalog, Entry, Listed
+from metastore_assets.messages import remember_secret, without_secrets
+
+_SQLITE = "sqlite:///"
+_SECRET_KEY = re.compile(r"secret|token|password|credential|access-key|account-key", re.IGNORECASE)
+_PASSWORD = re.compile(r"://[^/@:]*:([^/@]+)@")
+"""In a URI."""
+_LONGEST = 500
+_CREDENTIALS = ("NoCredentials", "CredentialRetrieval", "PartialCredentials", "ProfileNotFound")
+_REFUSED = ("AccessDenied", "UnrecognizedClient", "ExpiredToken", "InvalidSignature", "Unauthorized", "Forbidden")
+
+
+def find_table(table: TableConfig) -> Entry:
+    """What its catalog says of a configured table.
+
+    Raises TableNotFoundError when the catalog has none of that name, TableFormatError when it cannot be asked or has
+    something that cannot be described.
+    """
+    if not isinstance(table.catalog, CatalogConfig) or table.identifier is None:
+        raise ConfigError(f"table {table.name!r}: nothing is known of the catalog {table.catalog!r}")
+    database, _, name = table.identifier.rpartition(".")
+    if not database or not name:
+        raise ConfigError(
+            f"table {table.name!r}: table = {table.identifier!r}: database and name with a dot between, `sales.orders`"
+        )
+    what = f"table {table.identifier!r}"
+    with _asking(table.catalog, what):
+        return _opened(table.catalog, what).table(database, name)
+
+
+def list_tables(config: CatalogConfig, database: str) -> list[Listed]:
+    """The tables of a database, by name, views too. Raises TableNotFoundError, TableFormatError."""
+    with _asking(config, f"the tables of the database {database!r}"):
+        return sorted(_opened(config, f"database {database!r}").tables(database), key=lambda listed: listed.name)
+
+
+def where_of(config: CatalogConfig) -> str:
+    """What a catalog is called in messages."""
+    return f"catalog {config.name!r}"
+
+
+def _opened(config: CatalogConfig, what: str) -> Catalog:
+    database = config.properties.get("uri", "")
+    if config.type == "sql" and database.startswith(_SQLITE):
+        path = Path(database.removeprefix(_SQLITE))
+        if not path.exists():
+            # Asking would make an empty one.
+            raise TableNotFoundError(f"has no {what}: there is no {path}")
+    with extra("hive" if config.type == "hive" else "iceberg", where_of(config)):
+        return _open(config.type, config.name, tuple(sorted(config.properties.items())))
+
+
+@lru_cache(maxsize=32)
+def _open(kind: str, name: str, properties: tuple[tuple[str, str], ...]) -> Catalog:
+    """One client for each catalog and process: making one costs more than asking it."""
+    given = dict(properties)
+    if kind == "glue":
+        from metastore_assets.formats.catalogs.glue import GlueTables
+
+        return GlueTables(name, given)
+    if kind == "hive":
+        from metastore_assets.formats.catalogs.hive import HiveTables
+
+        return HiveTables(name, given)
+    from metastore_assets.formats.catalogs.iceberg import IcebergTables
+
+    return IcebergTables(name, {"type": kind, **given})
+
+
+@contextmanager
+def _asking(config: CatalogConfig, what: str) -> Iterator[None]:
+    where = where_of(config)
+    _remember_secrets(config)
+    try:
+        yield
+    except TableNotFoundError as error:
+        raise TableNotFoundError(f"{where} {error}") from error.__cause__
+    except TableFormatError as error:
+        raise TableFormatError(f"{where}: {error}") from error.__cause__
+    except MetastoreError:
+        raise
+    except Exception as error:
+        # Each kind of catalog has a client library of its own, with errors of its own.
+        raise TableFormatError(f"{where} cannot be asked for {what}: {_told(error)}{_advice(config, error)}") from error
+
+
+def _remember_secrets(config: CatalogConfig) -> None:
+    """What a catalog is given that is not for messages: clients quote what they were given."""
+    for key, value in config.properties.items():
+        place = f"(catalogs.{config.name}.{key})"
+        if _SECRET_KEY.search(key):
+            remember_secret(value, place)
+        if (given := _PASSWORD.search(value)) is not None:
+            remember_secret(given[1], place)
+            remember_secret(unquote(given[1]), place)
+
+
+def _told(error: Exception) -> str:
+    """What a client's error says, in one line, without secrets."""
+    message = getattr(error, "message", None)
+    text = message if isinstance(message, str) and message else str(error)
+    return " ".join(without_secrets(text).split())[:_LONGEST] or type(error).__name__
+
+
+def _advice(config: CatalogConfig, error: Exception) -> str:
+    name = f"{type(error).__name__} {error}"
+    keys = f"under catalogs.{config.name} in metastore.yaml"
+    if any(sign in name for sign in _CREDENTIALS):
+        return f". Give it credentials, in the environment or {keys}"
+    if any(sign in name for sign in _REFUSED):
+        return f". Look at the credentials that it is given, in the environment or {keys}"
+    return f". Look at what is {keys}"

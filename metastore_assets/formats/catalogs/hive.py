@@ -1,0 +1,96 @@
+"""A Hive metastore, asked by pyiceberg's client over Thrift: tables of any format."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import AbstractContextManager
+from dataclasses import replace
+from typing import Any
+
+from pyiceberg.catalog.hive import HiveCatalog
+
+from metastore_assets.errors import TableNotFoundError
+from metastore_assets.formats.catalogs.base import Entry, Listed
+from metastore_assets.formats.catalogs.declared import DeclaredPartition, DeclaredTable, describe, listed
+from metastore_assets.formats.catalogs.storage import storage_options
+from metastore_assets.messages import close_names
+
+_AT_ONCE = 500
+"""Tables, or partitions, of one request."""
+
+
+class HiveTables:
+    """The tables of a Hive metastore, by the properties that pyiceberg takes for a Hive catalog."""
+
+    def __init__(self, name: str, properties: Mapping[str, str]) -> None:
+        """Nothing is asked yet."""
+        self._name = name
+        self._properties = dict(properties)
+
+    def tables(self, database: str) -> Sequence[Listed]:
+        with self._client() as client:
+            there = client.get_all_databases()
+            # The metastore's names are lower case, however they are asked for.
+            if database.lower() not in there:
+                raise TableNotFoundError(
+                    f"has no database {database!r}" + close_names(database, there, "; there are: {}")
+                )
+            names = client.get_all_tables(db_name=database)
+            found = [
+                table
+                for some in _batches(names)
+                for table in client.get_table_objects_by_name(dbname=database, tbl_names=some)
+            ]
+        return [listed(_declared(table)) for table in found]
+
+    def table(self, database: str, name: str) -> Entry:
+        with self._client() as client:
+            try:
+                table = client.get_table(dbname=database, tbl_name=name)
+            except Exception as error:
+                if type(error).__name__ == "NoSuchObjectException":
+                    raise TableNotFoundError(f"has no table {f'{database}.{name}'!r}") from error
+                raise
+            entry = describe(_declared(table), lambda: _partitions(client, database, name))
+        return replace(entry, storage_options=storage_options(self._properties))
+
+    def _client(self) -> AbstractContextManager[Any]:
+        """A connection of its own: one serves a single thread."""
+        return HiveCatalog(self._name, **self._properties)._client
+
+
+def _partitions(client: Any, database: str, name: str) -> Iterator[DeclaredPartition]:
+    names = client.get_partition_names(db_name=database, tbl_name=name, max_parts=-1)
+    for some in _batches(names):
+        for partition in client.get_partitions_by_names(db_name=database, tbl_name=name, names=some):
+            descriptor = partition.sd
+            yield DeclaredPartition(
+                tuple(partition.values),
+                descriptor.location or "",
+                descriptor.inputFormat or "",
+                descriptor.serdeInfo.serializationLib or "",
+            )
+
+
+def _batches(names: Sequence[str]) -> Iterator[list[str]]:
+    return (list(names[start : start + _AT_ONCE]) for start in range(0, len(names), _AT_ONCE))
+
+
+def _declared(table: Any) -> DeclaredTable:
+    descriptor = table.sd
+    serde = descriptor.serdeInfo if descriptor else None
+    return DeclaredTable(
+        table.tableName,
+        table.tableType or "",
+        (descriptor.location if descriptor else "") or "",
+        (descriptor.inputFormat if descriptor else "") or "",
+        (serde.serializationLib if serde else "") or "",
+        table.parameters or {},
+        (serde.parameters if serde else None) or {},
+        _columns(descriptor.cols if descriptor else None),
+        _columns(table.partitionKeys),
+    )
+
+
+def _columns(columns: Sequence[Any] | None) -> tuple[tuple[str, str], ...]:
+    return tuple((column.name, column.type or "") for column in columns or ())

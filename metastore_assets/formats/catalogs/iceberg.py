@@ -1,0 +1,82 @@
+"""SQL and REST catalogs, by way of pyiceberg: where a table's newest metadata file is, and how to reach it."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+
+from pyiceberg.catalog import Catalog, load_catalog
+from pyiceberg.exceptions import NoSuchIdentifierError, NoSuchNamespaceError, NoSuchTableError
+from pyiceberg.io import FileIO, InputFile, OutputFile
+from pyiceberg.typedef import Properties
+
+from metastore_assets.errors import TableFormatError, TableNotFoundError
+from metastore_assets.formats.catalogs.base import Entry, Listed
+from metastore_assets.formats.catalogs.storage import storage_options
+from metastore_assets.messages import close_names
+
+_MISSING = (NoSuchTableError, NoSuchNamespaceError, NoSuchIdentifierError)
+
+
+class _Located(Exception):
+    """Raised by LocatingFileIO."""
+
+    def __init__(self, location: str) -> None:
+        super().__init__(location)
+        self.location = location
+
+
+class LocatingFileIO(FileIO):
+    """Opens nothing: it stops pyiceberg as soon as it knows which file to open.
+
+    That file is read as those of tables without a catalog are, wherever it may have been moved to.
+    """
+
+    def __init__(self, properties: Properties) -> None:
+        super().__init__(properties)
+
+    def new_input(self, location: str) -> InputFile:
+        raise _Located(location)
+
+    def new_output(self, location: str) -> OutputFile:
+        raise PermissionError(f"{location}: tables are only read")
+
+    def delete(self, location: str | InputFile | OutputFile) -> None:
+        raise PermissionError(f"{location}: tables are only read")
+
+
+class IcebergTables:
+    """A catalog of Iceberg tables. A database is a namespace, which may have parts: `lake.sales`."""
+
+    def __init__(self, name: str, properties: Mapping[str, str]) -> None:
+        """`properties` as pyiceberg takes them, with the `type`. Nothing is asked yet."""
+        self._name = name
+        self._properties = dict(properties)
+
+    def tables(self, database: str) -> Sequence[Listed]:
+        with self._catalog() as catalog:
+            try:
+                found = catalog.list_tables(tuple(database.split(".")))
+            except NoSuchNamespaceError as error:
+                there = [".".join(namespace) for namespace in catalog.list_namespaces()]
+                raise TableNotFoundError(
+                    f"has no database {database!r}" + close_names(database, there, "; there are: {}")
+                ) from error
+        return [Listed(identifier[-1], "iceberg") for identifier in found]
+
+    def table(self, database: str, name: str) -> Entry:
+        identifier = f"{database}.{name}"
+        try:
+            with self._catalog() as catalog:
+                table = catalog.load_table((*database.split("."), name))
+        except _Located as found:
+            return Entry("iceberg", found.location, storage_options(self._properties))
+        except _MISSING as error:
+            raise TableNotFoundError(f"has no table {identifier!r}: {error}") from error
+        if not table.metadata_location:
+            raise TableFormatError(f"it does not say where the metadata file of {identifier!r} is")
+        # A REST catalog answers with the metadata themselves, and with credentials for this table.
+        return Entry("iceberg", table.metadata_location, storage_options(self._properties | dict(table.io.properties)))
+
+    def _catalog(self) -> Catalog:
+        implementation = f"{LocatingFileIO.__module__}.{LocatingFileIO.__qualname__}"
+        return load_catalog(self._name, **self._properties, **{"py-io-impl": implementation})

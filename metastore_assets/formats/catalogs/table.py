@@ -1,0 +1,77 @@
+"""A table by its name in a catalog: whatever is asked of it, the catalog is asked first where it is now."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+
+import pyarrow as pa
+
+from metastore_assets.config import TableConfig
+from metastore_assets.errors import ConfigError, SnapshotNotFoundError, TableFormatError, TableNotFoundError
+from metastore_assets.formats.base import Snapshot, SnapshotReference, TableFormat
+from metastore_assets.formats.catalogs.asking import find_table
+from metastore_assets.formats.catalogs.base import Entry, Folders
+from metastore_assets.formats.places.reach import catalog_location
+
+Open = Callable[[TableConfig, Folders | None], TableFormat]
+"""Opens the table that a configuration names by its location, with the folders that are registered of plain files."""
+
+
+class CatalogTable:
+    """A table of any format that a catalog has: it is opened anew when the catalog says something else of it."""
+
+    def __init__(self, table: TableConfig, open_located: Open) -> None:
+        """Nothing is asked yet."""
+        self._table = table
+        self._open = open_located
+        self._known: tuple[Entry, TableFormat] | None = None
+
+    def snapshot_id(self) -> str:
+        with self._located() as located:
+            return located.snapshot_id()
+
+    def current(self) -> SnapshotReference:
+        with self._located() as located:
+            return located.current()
+
+    def snapshot(self) -> Snapshot:
+        with self._located() as located:
+            return located.snapshot()
+
+    def bounds(self, snapshot: Snapshot, column: str) -> pa.Table:
+        with self._located() as located:
+            return located.bounds(snapshot, column)
+
+    @contextmanager
+    def _located(self) -> Iterator[TableFormat]:
+        """The table where it is now. Errors inside name it as the configuration does, too."""
+        entry = find_table(self._table)
+        uri = self._table.uri
+        try:
+            if self._known is None or self._known[0] != entry:
+                self._known = entry, self._open(located_table(self._table, entry), entry.folders)
+            yield self._known[1]
+        except (TableNotFoundError, SnapshotNotFoundError, TableFormatError) as error:
+            message = str(error)
+            raise type(error)(message if message.startswith(uri) else f"{uri}: {message}") from error
+
+
+def located_table(table: TableConfig, entry: Entry) -> TableConfig:
+    """The configuration of the same table by its location. What it says itself goes before what the catalog says."""
+    if table.format not in (None, entry.format):
+        raise ConfigError(
+            f"table {table.name!r}: format = {table.format!r}, and its catalog says {entry.format!r}: leave out format"
+        )
+    location = catalog_location(table, entry.location, entry.storage_options)
+    return table.model_copy(
+        update={
+            "uri": location.uri,
+            "catalog": None,
+            "identifier": None,
+            "format": entry.format,
+            "storage_options": dict(location.options),
+            "options": {**entry.options, **table.options},
+            "declared": {**entry.types, **table.declared},
+        }
+    )

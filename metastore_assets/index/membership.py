@@ -1,0 +1,312 @@
+"""The filters of a version's fragments by (column, slice, fragment): a value is looked for in one slice of all of them.
+
+    index/<unique>.membership.parquet    sections `gone`, `fragments`, and one per slice of a column
+
+A value's hash says in which slice of a filter it would be (`statistics.membership`). So a section has what the filters
+of all of a file's fragments have of one slice, in the order of its section `fragments`: whoever looks for a value reads
+that, not the filters. Files come and merge as those of the index do, slice by slice: a commit adds one, with as many
+slices as it is large.
+"""
+
+from __future__ import annotations
+
+import uuid
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from functools import cached_property
+from threading import RLock
+
+import numpy as np
+import numpy.typing as npt
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from metastore_assets.errors import CorruptionError
+from metastore_assets.index.runs import GONE, live_masks
+from metastore_assets.statistics.membership import MOST_SLICING, Cells, Places, Words, cells_of
+from metastore_assets.statistics.types import TypeClass
+from metastore_assets.store.entry_files import EntryFile, EntryFiles, kept_files
+from metastore_assets.store.objects import ObjectStore
+from metastore_assets.store.parquet import parquet_errors
+from metastore_assets.store.sections import SectionReader, SectionWriter
+
+FOLDER = "index"
+ROWS = "fragments"
+_SCHEMA = pa.schema(
+    [
+        ("name", pa.string()),
+        ("type_class", pa.string()),
+        ("bits", pa.int64()),
+        ("upper", pa.binary()),
+        ("lower", pa.binary()),
+    ]
+)
+_CELL = ["type_class", "bits", "upper", "lower"]
+_SLICE_BYTES = 256 << 10
+"""Slices are at least that large, or a file has one."""
+_CELL_BYTES = 64
+"""Likewise, what one filter has of them, on average."""
+
+
+@dataclass(frozen=True)
+class Filters:
+    """Filters of some columns of some fragments."""
+
+    names: pa.Array
+    """Of the fragments' profiles."""
+    columns: Mapping[str, tuple[pa.Array, Cells]]
+    """By field id, for each of the fragments, in that order, the class that its values were hashed as, null where there
+    is no filter; and the whole filters."""
+
+
+_NOTHING = Filters(pa.array([], pa.string()), {})
+
+
+class MembershipReader:
+    """The filters of one version. Opens each file once, on first use; safe to share. Raises CorruptionError."""
+
+    def __init__(self, store: ObjectStore, files: EntryFiles) -> None:
+        self._store = store
+        self._files = files
+        self._lock = RLock()
+
+    @cached_property
+    def names(self) -> list[str]:
+        """The names of the profiles of the version's fragments."""
+        with self._lock:
+            found: list[str] = [name for part in self._parts for name in part.names.to_pylist()]
+        if len(found) != self._files.rows:
+            raise CorruptionError(
+                f"{self._store.uri()}: there are filters of {len(found):,} fragments, and the version has "
+                f"{self._files.rows:,}; rebuild with `metastore refresh --full`"
+            )
+        return found
+
+    def may_hold(self, field_id: str, cls: TypeClass, hashes: Sequence[int]) -> npt.NDArray[np.bool_]:
+        """Whether each fragment, in the order of `names`, may hold a value of the column with one of these hashes."""
+        with self._lock:
+            found = [part.may_hold(field_id, cls, hashes) for part in self._parts]
+        return np.concatenate([np.zeros(0, np.bool_), *found])
+
+    def prefixes(self, field_id: str) -> dict[str, tuple[str, int, Words]]:
+        """By name of the profile, of the filters that there are of a column: class, bits, and the beginnings."""
+        found = {}
+        for part in self._parts:
+            with self._lock:
+                classes, bits, places, prefixes = part.whole(field_id)
+            ends = np.searchsorted(places, np.arange(len(bits) + 1)).tolist()
+            for at, (name, cls) in enumerate(zip(part.names.to_pylist(), classes.to_pylist(), strict=True)):
+                if cls is not None:
+                    found[name] = cls, int(bits[at]), prefixes[ends[at] : ends[at + 1]]
+        return found
+
+    @cached_property
+    def _parts(self) -> list[_Part]:
+        with self._lock:
+            return _parts(self._store, self._files.files)
+
+
+def next_membership(
+    store: ObjectStore,
+    base: EntryFiles | None,
+    lots: Iterable[Filters],
+    came: Collection[str],
+    gone: Collection[str],
+    count: int,
+) -> EntryFiles:
+    """The files in which the filters of some fragments are new, and those of others are gone.
+
+    `lots` have the filters of those that `came`, by name; `gone` are names that `base` has; then there are `count`
+    fragments. Nothing is changed: what `base` names stays. Raises CorruptionError.
+    """
+    if not count:
+        return EntryFiles(0, ())
+    base = base or EntryFiles(0, ())
+    if not came and not gone:
+        return base
+    kept = kept_files(base, count, len(came) + len(gone), whole_rows=0)
+    newest = _parts(store, base.files[len(kept) :], {*came, *gone})
+    dropped = {name for part in newest for name in part.gone} | set(gone) if kept else set()
+    last, written = _NOTHING, list[EntryFile]()
+    for lot in lots:
+        if len(last.names):  # more than one: each is put away, to be read slice by slice
+            written.append(_written(store, [], last, ()))
+        last = lot
+    found = _written(store, [*newest, *_parts(store, written)], last, dropped)
+    store.delete([file.path for file in written])
+    return EntryFiles(count, (*kept, found))
+
+
+class _Part:
+    """The rows of one file that count."""
+
+    def __init__(self, sections: SectionReader, uri: str, live: pa.Array | None) -> None:
+        self._sections = sections
+        self._uri = uri
+        self._live = None if live is None else live.to_numpy(zero_copy_only=False)
+        self._decoded: tuple[tuple[str, int], tuple[Places, Words]] | None = None
+
+    @cached_property
+    def names(self) -> pa.Array:
+        return self._counted(_names(self._sections, ROWS, self._uri))
+
+    @property
+    def gone(self) -> set[str]:
+        return set(_names(self._sections, GONE, self._uri).to_pylist())
+
+    @property
+    def byte_count(self) -> int:
+        return self._sections.byte_count
+
+    @cached_property
+    def slicings(self) -> dict[str, int]:
+        """By field id, the slicing of the filters of a column."""
+        slices: dict[str, int] = {}
+        for name in self._sections.sections:
+            if name.startswith("slice "):
+                field_id = name.split(" ", 2)[2]
+                slices[field_id] = slices.get(field_id, 0) + 1
+        return {field_id: count.bit_length() - 1 for field_id, count in slices.items()}
+
+    def may_hold(self, field_id: str, cls: TypeClass, hashes: Sequence[int]) -> npt.NDArray[np.bool_]:
+        if field_id not in self.slicings:
+            return np.ones(len(self.names), np.bool_)
+        found = np.zeros(len(self.names), np.bool_)
+        for hash_ in hashes:
+            classes, cells = self.cells(field_id, hash_ >> (64 - self.slicings[field_id]))
+            # What was hashed as values of another class says nothing.
+            is_other = pc.invert(pc.equal(classes, cls.name).fill_null(False)).to_numpy(zero_copy_only=False)
+            held = cells.may_hold(hash_) | is_other
+            found |= held if self._live is None else held[self._live]
+        return found
+
+    def cells(self, field_id: str, slice_: int) -> tuple[pa.Array, Cells]:
+        """What the filters of all of the file's fragments have of a slice, and the classes of their values."""
+        slicing = self.slicings[field_id]
+        table = self._sections.read_section(_section(field_id, slice_), columns=_CELL)
+        with parquet_errors(self._uri):
+            classes, bits, upper, lower = (_one(table[name]) for name in _CELL)
+            return classes, Cells(bits.to_numpy(), upper, lower, slicing, slice_)
+
+    def whole(self, field_id: str) -> tuple[pa.Array, npt.NDArray[np.int64], Places, Words]:
+        """Classes and bits of the filters of a column, and the place and beginning of each value."""
+        slicing = self.slicings[field_id]
+        held = [self.cells(field_id, own) for own in range(1 << slicing)]
+        parts = [self._moved(*cells.prefixes()) for _, cells in held]
+        places, prefixes = (np.concatenate(own) for own in zip(*parts, strict=True))
+        order = np.argsort(places, kind="stable")
+        return self._counted(held[0][0]), self._bits(held[0][1]), places[order], prefixes[order]
+
+    def prefixes(self, field_id: str, slicing: int, slice_: int) -> tuple[Places, Words]:
+        """The place among those that count, and the beginning, of each value in a slice of any size."""
+        own = self.slicings[field_id]
+        if own < slicing:
+            places, prefixes = self._slice(field_id, slice_ >> (slicing - own))
+            mask = (prefixes >> np.uint64(64 - slicing)) == np.uint64(slice_)
+            return places[mask], prefixes[mask]
+        parts = [self._slice(field_id, (slice_ << (own - slicing)) + at) for at in range(1 << (own - slicing))]
+        places, prefixes = (np.concatenate(each) for each in zip(*parts, strict=True))
+        order = np.argsort(places, kind="stable")
+        return places[order], prefixes[order]
+
+    def heads(self, field_id: str) -> tuple[list[str | None], npt.NDArray[np.int64]]:
+        """Classes and bits of the filters that count."""
+        if field_id not in self.slicings:
+            return [None] * len(self.names), np.zeros(len(self.names), np.int64)
+        classes, cells = self.cells(field_id, 0)
+        return self._counted(classes).to_pylist(), self._bits(cells)
+
+    def _slice(self, field_id: str, slice_: int) -> tuple[Places, Words]:
+        key = (field_id, slice_)
+        if self._decoded is None or self._decoded[0] != key:
+            self._decoded = key, self._moved(*self.cells(field_id, slice_)[1].prefixes())
+        return self._decoded[1]
+
+    def _moved(self, places: Places, prefixes: Words) -> tuple[Places, Words]:
+        if self._live is None:
+            return places, prefixes
+        mask = self._live[places]
+        return (np.cumsum(self._live) - 1)[places[mask]], prefixes[mask]
+
+    def _bits(self, cells: Cells) -> npt.NDArray[np.int64]:
+        return cells.bits if self._live is None else cells.bits[self._live]
+
+    def _counted(self, array: pa.Array) -> pa.Array:
+        return array if self._live is None else array.filter(pa.array(self._live))
+
+
+def _parts(store: ObjectStore, files: Sequence[EntryFile], changed: Collection[str] = ()) -> list[_Part]:
+    """Each file, oldest first; what is `changed` after them does not count in any."""
+    held = [(SectionReader(store, file.path), store.uri(file.path)) for file in files]
+    keys, gone = ([_names(own, section, uri) for own, uri in held] for section in (ROWS, GONE))
+    last = pa.array(sorted(changed), pa.string())
+    masks = live_masks([*keys, last], [*gone, pa.array([], pa.string())])
+    return [_Part(own, uri, live) for (own, uri), live in zip(held, masks, strict=False)]
+
+
+def _written(store: ObjectStore, parts: Sequence[_Part], came: Filters, gone: Collection[str]) -> EntryFile:
+    """Write what counts of some files, and what came, as one file."""
+    path = f"{FOLDER}/{uuid.uuid4().hex}.membership.parquet"
+    names = pa.concat_arrays([*(part.names for part in parts), came.names])
+    columns = sorted({own for part in parts for own in part.slicings} | came.columns.keys())
+    new = sum(cells.upper.nbytes + cells.lower.nbytes for _, cells in came.columns.values())
+    size = (new + sum(part.byte_count for part in parts)) // max(1, len(columns))
+    slicing = _slicing(size, len(names))
+    with SectionWriter(store, path, _SCHEMA, {"bits": "DELTA_BINARY_PACKED"}) as writer:
+        for section, own in ((GONE, pa.array(sorted(gone), pa.string())), (ROWS, names)):
+            nothing = [pa.nulls(len(own), field.type) for field in list(_SCHEMA)[1:]]
+            writer.write_section(section, pa.Table.from_arrays([own, *nothing], schema=_SCHEMA))
+        for field_id in columns:
+            for slice_, table in enumerate(_slices(parts, came, field_id, slicing)):
+                writer.write_section(_section(field_id, slice_), table)
+    return EntryFile(path, len(names) + len(gone))
+
+
+def _slices(parts: Sequence[_Part], came: Filters, field_id: str, slicing: int) -> Iterator[pa.Table]:
+    """What the filters of a column have of each slice, those of files and those that came."""
+    heads = [part.heads(field_id) for part in parts]
+    if field_id in came.columns:
+        classes, own = came.columns[field_id]
+        heads.append((classes.to_pylist(), own.bits))
+        new = own.prefixes()
+    else:
+        heads.append(([None] * len(came.names), np.zeros(len(came.names), np.int64)))
+        new = np.zeros(0, np.int64), np.zeros(0, np.uint64)
+    told = pa.array([cls for classes, _ in heads for cls in classes], pa.string())
+    bits = np.concatenate([own for _, own in heads])
+    firsts = np.cumsum([0, *(len(part.names) for part in parts)]).tolist()
+    for slice_ in range(1 << slicing):
+        found = [
+            (first, part.prefixes(field_id, slicing, slice_))
+            for part, first in zip(parts, firsts, strict=False)
+            if field_id in part.slicings
+        ]
+        mask = (new[1] >> np.uint64(64 - slicing)) == np.uint64(slice_) if slicing else slice(None)
+        found.append((firsts[-1], (new[0][mask], new[1][mask])))
+        places = np.concatenate([places + first for first, (places, _) in found])
+        cells = cells_of(places, np.concatenate([own for _, (_, own) in found]), bits, slicing, slice_)
+        arrays = [pa.nulls(len(bits), pa.string()), told, pa.array(bits), cells.upper, cells.lower]
+        yield pa.Table.from_arrays(arrays, schema=_SCHEMA)
+
+
+def _slicing(size: int, fragments: int) -> int:
+    slices = size // max(_SLICE_BYTES, _CELL_BYTES * fragments)
+    return min(MOST_SLICING, max(1, slices).bit_length() - 1)
+
+
+def _section(field_id: str, slice_: int) -> str:
+    return f"slice {slice_} {field_id}"
+
+
+def _names(sections: SectionReader, section: str, uri: str) -> pa.Array:
+    try:
+        own = sections.read_section(section, columns=["name"])["name"].combine_chunks()
+    except KeyError as error:
+        raise CorruptionError(f"{uri} has no section {error}; rebuild with `metastore refresh --full`") from error
+    return own if isinstance(own, pa.Array) else pa.array([], pa.string())
+
+
+def _one(column: pa.ChunkedArray) -> pa.Array:
+    if not column.num_chunks:
+        return pa.nulls(0, column.type)
+    return column.chunk(0) if column.num_chunks == 1 else column.combine_chunks()

@@ -1,0 +1,106 @@
+"""The filters of a table's fragments, from the published version to the next: what profiles have of those that came."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from functools import partial
+
+import pyarrow as pa
+
+from metastore_assets.index.membership import Filters, next_membership
+from metastore_assets.pipeline.engine import Engine
+from metastore_assets.pipeline.layouts import Layout
+from metastore_assets.pipeline.states_files import StatesFiles, sound
+from metastore_assets.pipeline.stored import FrequencyReader
+from metastore_assets.statistics.membership import cells_of_filters, filter_of_list
+from metastore_assets.store.manifest import FragmentEntry, MembershipFiles, ProfileFiles, Version
+from metastore_assets.store.objects import ObjectStore
+
+_FILES_PER_TASK = 64
+_LOT = 512
+"""Fragments whose filters are held at once."""
+
+
+def filtered_columns(layout: Layout) -> tuple[str, ...]:
+    """Field ids of the columns of which it is kept which values a fragment may hold, in table order."""
+    valued = layout.valued
+    return tuple(leaf.field_id for leaf, policy in layout.leaves if policy.has_filter and leaf.field_id in valued)
+
+
+def table_membership(
+    engine: Engine,
+    store: ObjectStore,
+    columns: tuple[str, ...],
+    base: Version | None,
+    fragments: Sequence[FragmentEntry],
+) -> MembershipFiles | None:
+    """The filters of some columns of a version with those fragments; None without such a column. Reads the profiles of
+    fragments that `base` has none of.
+
+    Raises CorruptionError when a stored profile, or a filter of `base`, is damaged.
+    """
+    if not columns:
+        return None
+    known = base.membership if base is not None else None
+    if known is not None and known.columns != columns:
+        known = None  # nothing of a column that is not wanted any more stays
+    before = {entry.files.name for entry in base.fragments if entry.retired is None} if base and known else set()
+    now = {entry.files.name: entry for entry in fragments}
+    came = [entry for name, entry in now.items() if name not in before]
+    files = next_membership(
+        store,
+        known.files if known else None,
+        read_filters(engine, store, columns, came),
+        {entry.files.name for entry in came},
+        before - now.keys(),
+        len(now),
+    )
+    return MembershipFiles(files, columns)
+
+
+def discard_membership(store: ObjectStore, made: MembershipFiles | None, base: MembershipFiles | None) -> None:
+    """Remove the files that will not be published, but for those that were taken over from `base`."""
+    if made is not None:
+        store.delete(sorted(set(made.files.paths()) - set(base.files.paths() if base else ())))
+
+
+def read_filters(
+    engine: Engine, store: ObjectStore, columns: Sequence[str], fragments: Sequence[FragmentEntry]
+) -> Iterator[Filters]:
+    """The filters of fragments, in lots: as they are kept, or made of lists. Many are read by Spark's tasks."""
+    entries = sorted(fragments, key=lambda entry: (entry.files.states or entry.files.statistics, entry.files.name))
+    for start in range(0, len(entries), _LOT):
+        lot = entries[start : start + _LOT]
+        tasks = [
+            [entry.files for entry in lot[at : at + _FILES_PER_TASK]] for at in range(0, len(lot), _FILES_PER_TASK)
+        ]
+        work = [len(task) * len(columns) for task in tasks]
+        found = {
+            name: own
+            for part in engine.merge(partial(_read, store, columns), tasks, work)
+            for name, own in part.items()
+        }
+        told = {}
+        for at, field_id in enumerate(columns):
+            own = [found[entry.files.name][at] for entry in lot]
+            classes = pa.array([None if one is None else one[0] for one in own], pa.string())
+            with sound(store, lot[0].files.states or lot[0].files.statistics):
+                told[field_id] = classes, cells_of_filters([None if one is None else one[1] for one in own])
+        yield Filters(pa.array([entry.files.name for entry in lot], pa.string()), told)
+
+
+def _read(
+    store: ObjectStore, columns: Sequence[str], profiles: Sequence[ProfileFiles]
+) -> dict[str, list[tuple[str, bytes] | None]]:
+    with StatesFiles(store) as opened:
+        return {files.name: [_filter(opened, files, field_id) for field_id in columns] for files in profiles}
+
+
+def _filter(opened: StatesFiles, files: ProfileFiles, field_id: str) -> tuple[str, bytes] | None:
+    if files.is_packed and (own := opened.read_filter(files, field_id)) is not None:
+        return own
+    with FrequencyReader(opened, files) as reader:
+        listed = reader.read(field_id)
+    if listed is None or (made := filter_of_list(listed)) is None:
+        return None
+    return listed.type_class.name, made

@@ -1,0 +1,98 @@
+"""The statistics of a table's partitions by column, from the published version to the next."""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Iterator, Sequence
+from functools import partial
+
+from metastore_assets.index import PartitionReader, PartitionRows, joined, next_partitions, stacked
+from metastore_assets.pipeline.engine import Engine
+from metastore_assets.pipeline.states_files import sound
+from metastore_assets.statistics.column import ColumnStatistics
+from metastore_assets.statistics.leaves import schema_leaves
+from metastore_assets.statistics.tables import statistics_rows
+from metastore_assets.store.manifest import OwnStatistics, PartitionEntry, PartitionFiles, Version
+from metastore_assets.store.objects import ObjectStore
+
+_FILES_PER_TASK = 64
+_CHEAPER = 10
+"""Times that it takes less to read statistics than to merge states."""
+_LOT = 500_000
+"""Rows that are held at once."""
+
+
+def table_partition_files(
+    engine: Engine, store: ObjectStore, columns: int, base: Version | None, partitions: Sequence[PartitionEntry]
+) -> PartitionFiles:
+    """What tells of the columns of a version with those partitions, of about so many columns each. Most commits write
+    nothing for it.
+
+    Raises CorruptionError when stored statistics are damaged.
+    """
+    known = base.partition_files if base is not None else None
+    before = {own.key: _own(own) for own in base.partitions} if base is not None and known is not None else {}
+    now = {own.key: _own(own) for own in partitions}
+    came = {key: own for key, own in now.items() if before.get(key) != own}
+    read = partial(_read, engine, store, max(1, columns))
+    return next_partitions(store, known, came, before.keys() - now.keys(), len(now), read)
+
+
+def discard_partition_files(store: ObjectStore, made: PartitionFiles | None, base: PartitionFiles | None) -> None:
+    """Remove the files that will not be published, but for those that were taken over from `base`."""
+    if made is not None:
+        store.delete(sorted(set(made.files.paths()) - set(base.files.paths() if base else ())))
+
+
+def _own(entry: PartitionEntry) -> OwnStatistics:
+    return OwnStatistics(entry.key, entry.files.statistics, entry.row_count)
+
+
+def _read(
+    engine: Engine, store: ObjectStore, columns: int, partitions: Sequence[OwnStatistics]
+) -> Iterator[PartitionRows]:
+    """What the profiles of partitions say, in lots. Many are read by Spark's tasks."""
+    size = max(_FILES_PER_TASK, _LOT // columns)
+    for start in range(0, len(partitions), size):
+        lot = partitions[start : start + size]
+        tasks = [lot[at : at + _FILES_PER_TASK] for at in range(0, len(lot), _FILES_PER_TASK)]
+        work = [len(task) * columns // _CHEAPER for task in tasks]
+        yield joined(engine.merge(partial(_read_files, store), tasks, work))
+
+
+def _read_files(store: ObjectStore, partitions: Sequence[OwnStatistics]) -> PartitionRows:
+    tables = []
+    for own in partitions:
+        with sound(store, own.path):
+            tables.append(store.read_parquet(own.path).replace_schema_metadata())
+    return stacked([(own.key, own.row_count) for own in partitions], tables)
+
+
+def wrong_rows(store: ObjectStore, version: Version, keys: Collection[str]) -> Iterator[tuple[str, str, str]]:
+    """(Key, column, what is wrong) where the statistics by column are not those of the partitions' own files.
+
+    Raises CorruptionError.
+    """
+    own = version.partition_files
+    apart = set() if own is None else {one.key for one in own.apart} | set(own.gone)
+    wanted = {entry.key: entry for entry in version.partitions if entry.key in keys and entry.key not in apart}
+    if own is None or not wanted:
+        return
+    reader = PartitionReader(store, own.files)
+    places = {key: at for at, key in enumerate(reader.partitions["_key"].to_pylist())}
+    held = {(key, row.field_id): row for key, row in _held_rows(reader, version, list(places))}
+    for key, entry in wanted.items():
+        if key not in places:
+            yield key, "", "no rows"
+            continue
+        with sound(store, entry.files.statistics):
+            rows = statistics_rows(store.read_parquet(entry.files.statistics))
+        yield from ((key, row.column, "another row") for row in rows if held.get((key, row.field_id), row) != row)
+
+
+def _held_rows(
+    reader: PartitionReader, version: Version, keys: Sequence[str]
+) -> Iterator[tuple[str, ColumnStatistics]]:
+    for leaves in schema_leaves(version.schema):
+        for leaf in leaves:
+            for places, table in reader.column(leaf.field_id):
+                yield from zip((keys[at] for at in places.tolist()), statistics_rows(table), strict=True)

@@ -1,0 +1,74 @@
+"""Splitters: values that cut a long list into ranges of about equal length, for a task each.
+
+Algorithm 3 of three for frequencies: of values that are many and repeat, no task has to hold all of a column's.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from functools import partial
+
+import numpy as np
+import pyarrow as pa
+
+from metastore_assets.pipeline.engine import Engine
+from metastore_assets.pipeline.states_files import StatesFiles
+from metastore_assets.pipeline.stored import FrequencyReader
+from metastore_assets.spark.tasks import run_tasks
+from metastore_assets.statistics.frequencies import Frequencies, sum_frequencies
+from metastore_assets.store.manifest import ProfileFiles
+from metastore_assets.store.objects import ObjectStore
+
+LONG = 8_000_000
+"""Distinct values of a column from which on its list is cut."""
+_ROWS_PER_RANGE = 4_000_000
+_MOST_RANGES = 4096
+_SAMPLED = 64
+"""Most lists of a column that are looked into."""
+_PER_LIST = 256
+"""Values that are taken of each: a range is then longer than others by a few percent."""
+
+
+def ranges_of(distinct: int, slots: int) -> int:
+    """How many ranges a list of about so many values is cut into; no fewer than tasks run at a time."""
+    return min(_MOST_RANGES, max(slots, distinct // _ROWS_PER_RANGE + 1))
+
+
+@dataclass(frozen=True)
+class _Task:
+    files: ProfileFiles
+    columns: tuple[str, ...]
+
+
+def find_splitters(
+    engine: Engine, store: ObjectStore, profiles: Sequence[ProfileFiles], ranges: Mapping[str, int]
+) -> dict[str, pa.Array]:
+    """By field id of columns that are to be cut into so many ranges, the last value of each range but the last one.
+
+    Ascending and distinct; fewer where there are few values. One job on Spark, which takes samples of the lists.
+    """
+    step = max(1, len(profiles) // _SAMPLED)
+    tasks = [_Task(files, tuple(ranges)) for files in profiles[step // 2 :: step]]
+    samples = run_tasks(engine.session, partial(_sampled, store), tasks)
+    found = {}
+    for column, number in ranges.items():
+        whole = sum_frequencies((own[column], 1) for own in samples if column in own)
+        ends = np.cumsum(whole.counts.to_numpy())
+        total = int(ends[-1]) if len(ends) else 0
+        places = np.searchsorted(ends, [total * at // number for at in range(1, number)])
+        found[column] = whole.values.take(pa.array(np.unique(places[places < len(ends) - 1])))
+    return found
+
+
+def _sampled(store: ObjectStore, task: _Task) -> dict[str, Frequencies]:
+    """Evenly spaced values of each list; the frequency of each is how many values of the list it stands for."""
+    found = {}
+    with StatesFiles(store) as opened, FrequencyReader(opened, task.files) as reader:
+        for column in task.columns:
+            own = reader.read(column)
+            if own is not None and len(own):
+                each = -(-len(own) // _PER_LIST)
+                values = own.values.take(pa.array(np.arange(each // 2, len(own), each)))
+                found[column] = Frequencies(values, pa.array(np.full(len(values), each, np.int64)))
+    return found

@@ -1,0 +1,103 @@
+"""What lies before a key in some runs of sums: from the sums of whole row groups, and rows of those that begin before
+the key and end behind it.
+
+The first and last keys of all row groups, in order, are *edges*. Between two of them no row group begins or ends, so
+which ones to look into follows from numbers alone.
+"""
+
+from __future__ import annotations
+
+from collections import OrderedDict
+from collections.abc import Sequence
+
+import numpy as np
+import numpy.typing as npt
+import polars as pl
+
+from metastore_assets.produce.order import Order
+from metastore_assets.produce.rows import frame_of
+from metastore_assets.produce.run_schema import RunSchema
+from metastore_assets.produce.runs import Run, footer_of, wrapped
+from metastore_assets.store.objects import ObjectStore
+
+_BLOCK_BYTES = 32 << 20
+"""Row groups that are kept for the next question."""
+
+
+class Blocks:
+    """Reads row groups of runs, and keeps those that were asked for last."""
+
+    def __init__(self, storage: ObjectStore, run_schema: RunSchema) -> None:
+        self.storage = storage
+        self.run_schema = run_schema
+        self._kept: OrderedDict[tuple[str, int], pl.DataFrame] = OrderedDict()
+        self._bytes = 0
+
+    def read(self, run: Run, number: int) -> pl.DataFrame:
+        """The rows of one row group."""
+        name = run.path, number
+        if name not in self._kept:
+            with self.storage.open_parquet(run.path, footer_of(self.storage, run.path).metadata) as file:
+                self._kept[name] = frame_of(file.read_row_group(number, columns=self.run_schema.schema.names))
+            self._bytes += int(self._kept[name].estimated_size())
+            while self._bytes > _BLOCK_BYTES and len(self._kept) > 1:
+                _, former = self._kept.popitem(last=False)
+                self._bytes -= int(former.estimated_size())
+        self._kept.move_to_end(name)
+        return self._kept[name]
+
+
+class RankIndex:
+    """The row groups of some runs, which add up."""
+
+    def __init__(self, blocks: Blocks, runs: Sequence[Run], amount: str) -> None:
+        self._blocks = blocks
+        self._amount = amount
+        place = blocks.run_schema.counted.index(amount)
+        footers = [(run, footer_of(blocks.storage, run.path)) for run in runs]
+        self._groups = [(run, number) for run, footer in footers for number in range(footer.first.height)]
+        ends = [part for end in ("first", "last") for part in (getattr(footer, end) for _, footer in footers)]
+        order = blocks.run_schema.group
+        tagged = pl.concat([blocks.run_schema.empty_keys, *ends]).with_row_index("_end")
+        ordered = order.sort(tagged).with_columns((order.changes().cum_sum() - 1).alias("_edge"))
+        self.edges = order.distinct(ordered)
+        """The first and last keys of all row groups, ascending, each once."""
+        edge_of = ordered.sort("_end")["_edge"].to_numpy().astype(np.int64)
+        self._first, self._last = np.split(edge_of, 2)
+        sums = np.array([own[place] for _, footer in footers for own in footer.sums], np.int64)
+        ended = np.zeros(self.edges.height + 1, np.int64)
+        np.add.at(ended, self._last + 1, sums)
+        self._whole: npt.NDArray[np.int64] = np.cumsum(ended)
+        """By number of edges: the sum of the row groups that end among so many."""
+
+    def about(self, edges: slice) -> npt.NDArray[np.int64]:
+        """About what lies before each of some edges: the row groups that end before it."""
+        return self._whole[edges]
+
+    def place(self, bound: pl.DataFrame, order: Order, *, inclusive: bool = False) -> int:
+        """How many edges lie before a bound, a frame of one row, in an order, or are equal to it and `inclusive`."""
+        return int(self.edges.select(order.before(bound, inclusive=inclusive).sum()).item())
+
+    def before(self, bound: pl.DataFrame, order: Order, *, inclusive: bool = False) -> int:
+        """What all rows before a bound come to, modulo 2**64, or equal to it and `inclusive`."""
+        place = self.place(bound, order, inclusive=inclusive)
+        return self._sum(place, bound, order, inclusive)
+
+    def before_edge(self, number: int) -> int:
+        """The same of an edge."""
+        return self._sum(number, self.edges[number], self._blocks.run_schema.group, False)
+
+    def rows_behind(self, number: int) -> list[pl.DataFrame]:
+        """The row groups with rows from an edge on up to the next one; −1 is for those before the first edge."""
+        return self._read((self._first <= number) & (self._last >= number))
+
+    def _sum(self, place: int, bound: pl.DataFrame, order: Order, inclusive: bool) -> int:
+        found = int(self._whole[place])
+        frames = self._read((self._first < place) & (self._last >= place))
+        if frames:
+            rows = pl.concat(frames, rechunk=False)
+            found += int(rows.filter(order.before(bound, inclusive=inclusive))[self._amount].sum())
+        return wrapped(found)
+
+    def _read(self, chosen: npt.NDArray[np.bool_]) -> list[pl.DataFrame]:
+        return [self._blocks.read(*self._groups[at]) for at in np.flatnonzero(chosen)]

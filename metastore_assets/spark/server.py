@@ -1,0 +1,141 @@
+"""The Spark Connect server of this user on this machine: it stays warm between runs.
+
+PySpark starts it, finds it again and stops it; here is which settings it gets, and where it is looked for.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import os
+import sys
+import time
+from collections.abc import Mapping
+from contextlib import suppress
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from metastore_assets.errors import MetastoreError
+from metastore_assets.messages import remember_secret
+from metastore_assets.spark.jvm import cache_folder, local_jvm_options
+from metastore_assets.spark.settings import LOCAL_SETTINGS
+
+if TYPE_CHECKING:
+    from pyspark.sql.connect.local_server import LocalConnectServer
+
+_DISCOVERY = "SPARK_LOCAL_CONNECT_DISCOVERY"
+_JVM_OPTIONS = "spark.driver.extraJavaOptions"
+_ENDING_SECONDS = 15.0
+_SETTINGS = {
+    # Sessions are shared by runs, and stay.
+    "spark.connect.session.manager.defaultSessionTimeout": "-1",
+    # What a client began that was killed ends soon after it.
+    "spark.connect.execute.manager.detachedTimeout": "30s",
+    "spark.connect.execute.manager.maintenanceInterval": "10s",
+}
+
+
+@dataclass(frozen=True)
+class RunningServer:
+    """A server that answers."""
+
+    url: str
+    pid: int
+    log: str
+    """The folder with what it writes."""
+    token: str = field(repr=False)
+
+
+def local_server(master: str, settings: Mapping[str, str]) -> RunningServer:
+    """The server that runs, or a new one of `local[…]`, with `settings` (Spark's own names) over the Metastore's.
+
+    Whoever starts it decides about settings, environment (PYTHONPATH, credentials) and current folder of all that it
+    runs until it is stopped. It listens on the loopback address, and wants a token that only this user can read.
+
+    Raises MetastoreError when there is no Java, or it does not start.
+    """
+    from pyspark.errors import PySparkException
+    from pyspark.sql.connect.local_server import Discovery, LocalConnectServer
+
+    _look_in_cache()
+    # The workers must be this Python, with these packages, not whichever `python3` comes first on PATH.
+    os.environ.setdefault("PYSPARK_PYTHON", sys.executable)
+    os.environ.setdefault("SPARK_LOCAL_IP", "127.0.0.1")
+    with Discovery() as discovery:
+        server = LocalConnectServer(discovery)
+        if not _is_there(server):
+            options = " ".join([local_jvm_options(), settings.get(_JVM_OPTIONS, "")]).strip()
+            chosen = {**LOCAL_SETTINGS, **_SETTINGS, **settings, _JVM_OPTIONS: options}
+            # PySpark gives it the master and the port itself.
+            try:
+                server.reuse_or_start(master, dict(chosen))
+            except (PySparkException, OSError) as error:
+                raise MetastoreError(
+                    f"the Spark Connect server of this machine did not start: {error}; what it wrote is in "
+                    f"{_log(discovery.directory)}, and `metastore spark-server stop` ends one that is in the way"
+                ) from error
+        return _running(server, discovery.directory)
+
+
+def find_server() -> RunningServer | None:
+    """The server that runs; None where there is none, or none that this version of Spark can use."""
+    from pyspark.sql.connect.local_server import Discovery, LocalConnectServer
+
+    _look_in_cache()
+    with Discovery() as discovery:
+        server = LocalConnectServer(discovery)
+        return _running(server, discovery.directory) if server.is_reusable() else None
+
+
+def stop_server() -> bool:
+    """Stop it, and all that runs on it. False: there was none. Raises MetastoreError when that cannot be told."""
+    from pyspark.sql.connect.local_server import stop_local_connect_server
+
+    _look_in_cache()
+    stopped = stop_local_connect_server()
+    if stopped is None:
+        raise MetastoreError("whether the process of the Spark Connect server is one cannot be told: try again")
+    return stopped
+
+
+def _is_there(server: LocalConnectServer) -> bool:
+    """Whether it answers. One that has just been stopped or killed is waited for: it is in the way of the next."""
+    patience = time.monotonic() + _ENDING_SECONDS
+    while not server.is_reusable():
+        if server.pid is None or not _runs(server.pid) or time.monotonic() > patience:
+            return False
+        time.sleep(0.2)
+    return True
+
+
+def _runs(pid: int) -> bool:
+    with suppress(ProcessLookupError):
+        os.kill(pid, 0)
+        return True
+    return False
+
+
+def _running(server: LocalConnectServer, folder: str) -> RunningServer:
+    assert server.pid is not None
+    assert server.token is not None
+    remember_secret(server.token, "(the token of the Spark Connect server)")
+    return RunningServer(server.url, server.pid, _log(folder), server.token)
+
+
+def _log(folder: str) -> str:
+    return str(Path(folder) / "logs")
+
+
+def _look_in_cache() -> None:
+    """Each Python environment has a server of its own, for the workers have its packages.
+
+    Where PySpark's variable says which one, it is that; without a cache to write to, it is where PySpark has it.
+    """
+    if _DISCOVERY in os.environ:
+        return
+    digest = hashlib.sha256(sys.prefix.encode()).hexdigest()[:12]
+    folder = cache_folder() / f"spark-server-{digest}"
+    with suppress(OSError):
+        folder.mkdir(parents=True, exist_ok=True)
+        folder.chmod(0o700)
+        os.environ[_DISCOVERY] = str(folder / "connect-local.json")

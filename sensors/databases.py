@@ -1,0 +1,109 @@
+"""One sensor per database: sees tables come and go, and has the code location loaded anew when there are others."""
+
+import hashlib
+import sys
+import threading
+import time
+from datetime import UTC, datetime
+from typing import Any
+
+from dagster import (
+    DagsterInstance,
+    DefaultSensorStatus,
+    SensorDefinition,
+    SensorEvaluationContext,
+    SensorResult,
+    SkipReason,
+    sensor,
+)
+
+from metastore_assets.assets.names import identifier
+from metastore_assets.assets.secrets import telling_no_secrets
+from metastore_assets.assets.translator import MetastoreTranslator
+from metastore_assets.config import DatabaseConfig
+from metastore_assets.config_file import name_of
+from metastore_assets.databases import Members, look
+from metastore_assets.errors import ConfigError, TableFormatError
+from metastore_assets.messages import listed, without_secrets
+from metastore_assets.resources.configuration import Configuration
+from metastore_assets.sensors.membership import Asked, decide
+
+_DELAY = 1.0
+"""Seconds until the code location is loaded anew: the tick that asks for it is answered by the old one."""
+
+
+def database_sensors(configuration: Configuration, translator: MetastoreTranslator) -> list[SensorDefinition]:
+    """The sensors of all databases of a configuration that was looked up."""
+    entries = {database.key: database for database in reversed(configuration.shown().databases)}
+    names = {key: f"{identifier(name_of(key), translator.prefix)}_tables" for key in entries}
+    taken = list(names.values())
+    for key, name in names.items():
+        if taken.count(name) > 1:
+            names[key] = f"{name}_{hashlib.sha256(key.encode()).hexdigest()[:8]}"
+    return [database_sensor(configuration, database, names[key]) for key, database in sorted(entries.items())]
+
+
+def database_sensor(configuration: Configuration, database: DatabaseConfig, name: str) -> SensorDefinition:
+    """The sensor of one database. A tick lists it, by one request or a few, and asks for no run: tables that come have
+    sensors of their own once they are loaded."""
+    key = database.key
+    loaded = {place for members in configuration.members or () if members.key == key for place in _places(members)}
+
+    @sensor(
+        name=name,
+        minimum_interval_seconds=database.sensor.interval,
+        default_status=DefaultSensorStatus.RUNNING,
+        description=f"Sees tables of the database `{key}` come and go. When there are others than this code location "
+        "has loaded, it has it loaded anew.",
+    )
+    def tables(context: SensorEvaluationContext) -> SensorResult:
+        with telling_no_secrets():
+            now = configuration.now()
+            own = now.model_copy(update={"databases": [one for one in now.databases if one.key == key]})
+            found = look(own)
+            if not found:
+                raise ConfigError(f"the database {key} is not in the configuration any more: reload the code location")
+            if found[0].failure:
+                raise TableFormatError(found[0].failure)
+        there = {place for members in found for place in _places(members)}
+        decision = decide(Asked.from_json(context.cursor), loaded, there, time.time())
+        reason = decision.reason
+        if decision.asks:
+            context.log.info(reason)
+            reason = f"{reason}; {_reload(context)}"
+        gone = sorted({name for members in found for name in members.gone})
+        if gone:
+            reason = f"{reason}; gone, and kept as they were: {listed(gone)}"
+        return SensorResult(skip_reason=SkipReason(reason), cursor=decision.asked.to_json())
+
+    return tables
+
+
+def _places(members: Members) -> set[str]:
+    return {*members.tables, *members.gone}
+
+
+def _reload(context: SensorEvaluationContext) -> str:
+    """Have the code location loaded anew, where its server can; what is said of that.
+
+    A server that Dagster's tools start (`dagster dev`, `dagster code-server start`) can; the webserver and the daemon
+    notice it by themselves.
+    """
+    origin = context.code_location_origin
+    if origin is None:
+        return "reload the code location"
+    client = getattr(origin, "create_client", None)
+    if client is None:
+        return "Dagster's daemon reloads this code location within a minute; the webserver does when Reload is pressed"
+    threading.Thread(target=_reload_soon, args=(client(), context.instance), daemon=True).start()
+    return "the code location is being reloaded"
+
+
+def _reload_soon(client: Any, instance: DagsterInstance) -> None:
+    time.sleep(_DELAY)
+    try:
+        client.reload_code(timeout=instance.code_server_reload_timeout)
+    except Exception as error:  # noqa: BLE001 (the next tick sees whether it is loaded, and says what to do)
+        moment = datetime.now(UTC).isoformat(timespec="seconds")
+        message = f"{moment} the code location could not be reloaded: {without_secrets(str(error))}"
+        sys.stderr.write(f"{message}\n")

@@ -1,0 +1,53 @@
+"""What steps print goes to S3 by dagster-aws, with the settings that the documentation gives."""
+
+import re
+from pathlib import Path
+
+import boto3
+import pytest
+import yaml
+from dagster import DagsterInstance, Definitions, job, op
+from dagster._core.storage.compute_log_manager import ComputeIOType
+from dagster_aws.s3 import S3ComputeLogManager
+
+from tests.conftest import REPOSITORY
+from tests.store.conftest import s3_endpoint as s3_endpoint
+
+SECRET = "a-secret-that-is-told-to-nobody"
+
+
+@op
+def talks() -> None:
+    print("read 7 files")  # noqa: T201
+
+
+@job
+def talking() -> None:
+    talks()
+
+
+@pytest.mark.s3
+def test_the_documented_settings(tmp_path: Path, s3_endpoint: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    """They come from the environment, as the credentials do; nothing of these is in what is stored."""
+    page = (REPOSITORY / "docs" / "dagster.md").read_text(encoding="utf-8")
+    (documented,) = re.findall(r"```\n(compute_logs:\n.*?)```", page, re.DOTALL)
+    settings = yaml.safe_load(documented)
+    settings["compute_logs"]["config"] |= {"endpoint_url": s3_endpoint, "local_dir": str(tmp_path / "local")}
+    environment = {"DAGSTER_LOGS_BUCKET": "logs", "AWS_ACCESS_KEY_ID": "key", "AWS_SECRET_ACCESS_KEY": SECRET}
+    for name, value in (environment | {"AWS_DEFAULT_REGION": "us-east-1"}).items():
+        monkeypatch.setenv(name, value)
+    client = boto3.client("s3", endpoint_url=s3_endpoint)
+    client.create_bucket(Bucket="logs")
+    (tmp_path / "home").mkdir()
+    with DagsterInstance.local_temp(str(tmp_path / "home"), overrides=settings) as instance:
+        manager = instance.compute_log_manager
+        assert isinstance(manager, S3ComputeLogManager)
+        result = Definitions(jobs=[talking]).resolve_job_def("talking").execute_in_process(instance=instance)
+        (captured,) = [event for event in result.all_events if event.event_type_value == "LOGS_CAPTURED"]
+        log_key = [result.run_id, "compute_logs", captured.logs_captured_data.file_key]
+        told = manager.get_log_data_for_type(log_key, ComputeIOType.STDOUT, 0, None)
+        assert b"read 7 files" in (told[0] if isinstance(told, tuple) else told)
+        keys = [entry["Key"] for entry in client.list_objects_v2(Bucket="logs")["Contents"]]
+        assert all(key.startswith("dagster/storage/") for key in keys), keys
+    stored = [path.read_bytes() for path in tmp_path.rglob("*") if path.is_file()]
+    assert not [data for data in stored if SECRET.encode() in data]

@@ -1,0 +1,73 @@
+"""The commands on whole databases."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+from pyiceberg.catalog.sql import SqlCatalog
+
+from tests.cli.support import run
+from tests.databases.lake import Lake
+
+
+@pytest.fixture
+def lake(tmp_path: Path) -> Iterator[Lake]:
+    """With the tables `orders` and `people`, and a configuration beside it."""
+    (tmp_path / "metastore.yaml").write_text(
+        "{root: root, engine: auto, catalogs: {lake: {type: sql, uri: 'sqlite:///lake.db'}}, "
+        "tables: [{catalog: lake, database: sales}]}"
+    )
+    with SqlCatalog("lake", uri=f"sqlite:///{tmp_path / 'lake.db'}", warehouse=str(tmp_path / "warehouse")) as catalog:
+        catalog.create_namespace("sales")
+        made = Lake(tmp_path, catalog)
+        made.add("orders", 1, 2, 3)
+        made.add("people", 1)
+        yield made
+
+
+def test_all_of_a_database(lake: Lake) -> None:
+    """Tables come and go from one command to the next; what is kept of one that is gone is read, and says so."""
+    config = lake.folder / "metastore.yaml"
+    first = run("refresh", "--all", "--json", config=config)
+    assert first.exit_code == 0
+    assert [json.loads(line)["table"] for line in first.stdout.splitlines()] == ["sales_orders", "sales_people"]
+    lake.drop("people")
+    lake.add("more")
+    second = run("refresh", "--all", "--json", config=config)
+    assert [json.loads(line)["table"] for line in second.stdout.splitlines()] == ["sales_more", "sales_orders"]
+    assert "'sales_people' is gone" in second.stderr
+    told = {row["table"]: row for row in json.loads(run("tables", "--json", config=config).stdout)}
+    assert {name: (row["catalog"], row["row_count"], bool(row["gone"])) for name, row in told.items()} == {
+        "sales_more": ("lake", 2, False),
+        "sales_orders": ("lake", 3, False),
+        "sales_people": ("lake", 1, True),
+    }
+    shown = run("show", "sales_people", "--json", config=config)
+    assert (shown.exit_code, json.loads(shown.stdout)["row_count"]) == (0, 1)
+    assert "the table is not there any more" in shown.stderr
+    failed = run("refresh", "sales_people", config=config)
+    assert failed.exit_code == 1
+    assert "stays readable, but is of a table that is gone" in failed.stderr
+    near = run("show", "sales_order", config=config)
+    assert near.exit_code == 1
+    assert "did you mean 'sales_orders'" in near.stderr
+
+
+def test_while_a_catalog_cannot_be_asked(lake: Lake) -> None:
+    """What is kept is read, and nothing is taken for gone."""
+    config = lake.folder / "metastore.yaml"
+    run("refresh", "sales_orders", config=config)
+    lake.database.write_text("no database")
+    tables = run("tables", "--json", config=config)
+    assert tables.exit_code == 0
+    assert [(row["table"], row["gone"]) for row in json.loads(tables.stdout)] == [
+        ("sales_orders", None),
+        ("sales_people", None),
+    ]
+    assert "lake.sales has the tables that it had when it was listed last" in tables.stderr
+    shown = run("show", "sales_orders", "--json", config=config)
+    assert (shown.exit_code, json.loads(shown.stdout)["current"]) == (0, None)
+    assert run("refresh", "--all", config=config).exit_code == 1

@@ -1,0 +1,1 @@
+"""Whole databases of a configuration."""

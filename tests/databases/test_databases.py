@@ -1,0 +1,226 @@
+"""Whole databases in a configuration: their tables come and go, and nothing of them is taken for another's."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from metastore_assets.config import DatabaseConfig, MetastoreConfig, load_config
+from metastore_assets.databases import Members, look, remember, with_members
+from metastore_assets.databases.record import read_record, write_record
+from metastore_assets.errors import ConfigError
+from metastore_assets.store.objects import ObjectStore
+from tests.databases.lake import Lake
+
+_SQL = {"type": "sql", "uri": "sqlite:///nowhere.db"}
+
+
+def _config(*databases: dict[str, object], tables: tuple[dict[str, object], ...] = ()) -> MetastoreConfig:
+    return MetastoreConfig.model_validate(
+        {"root": "r", "catalogs": {"prod": _SQL, "test": _SQL}, "tables": tables, "databases": databases}
+    )
+
+
+def _expanded(config: MetastoreConfig, *members: Members) -> tuple[dict[str, str], dict[str, str]]:
+    found, left_out = with_members(config, members)
+    return {table.name: table.uri for table in found.tables}, {one.name: one.reason for one in left_out}
+
+
+def test_tables_are_called_by_database_and_name() -> None:
+    """And are chosen by patterns, whatever the case; what the configuration names itself stays as it says."""
+    config = _config(
+        {"catalog": "prod", "database": "sales", "only": ["fact_*", "dim"], "except": "*_OLD", "columns": {"x": {}}},
+        tables=({"name": "mine", "catalog": "prod", "table": "sales.fact_b"},),
+    )
+    names = ("fact_a", "FACT_b2", "fact_b", "fact_old", "dim", "dim2")
+    tables, left_out = _expanded(config, Members("prod.sales", dict.fromkeys(names, "delta")))
+    assert tables == {
+        "mine": "catalog://prod/sales.fact_b",
+        "sales_FACT_b2": "catalog://prod/sales.FACT_b2",
+        "sales_dim": "catalog://prod/sales.dim",
+        "sales_fact_a": "catalog://prod/sales.fact_a",
+    }
+    assert left_out == {}
+    table = with_members(config, [Members("prod.sales", {"dim": "delta"})])[0].table("sales_dim")
+    assert (table.told_format, table.format, list(table.columns)) == ("delta", None, ["x"])
+    assert table.policies_of_unknown_columns({"y"}) == []
+
+
+def test_two_tables_of_one_name_are_none() -> None:
+    """Of two databases, of two spellings, or of one that is named; the others are there all the same."""
+    config = _config(
+        {"catalog": "prod", "database": "sales", "name": "{table}"},
+        {"catalog": "prod", "database": "shop", "name": "{table}"},
+        tables=({"name": "Own", "uri": "x"},),
+    )
+    tables, left_out = _expanded(
+        config,
+        Members("prod.sales", dict.fromkeys(("orders", "a_b", "a-b", "own", "rest"), "files")),
+        Members("prod.shop", dict.fromkeys(("orders", "more"), "files")),
+    )
+    assert list(tables) == ["Own", "rest", "more"]
+    assert sorted(left_out) == [
+        "prod.sales.a-b",
+        "prod.sales.a_b",
+        "prod.sales.orders",
+        "prod.sales.own",
+        "prod.shop.orders",
+    ]
+    assert "'orders' here, as would catalog://prod/shop.orders" in left_out["prod.sales.orders"]
+    assert "give the database another `name`, such as '{database}_{table}'" in left_out["prod.sales.own"]
+
+
+def test_what_has_no_name_here_is_left_out() -> None:
+    tables, left_out = _expanded(
+        _config({"catalog": "prod", "database": "sales", "name": "{table}"}),
+        Members("prod.sales", {"2024": "files", "größe": "files", "a.b": "files"}, left_out={"v": "'v' is a view"}),
+    )
+    assert tables == {"gr__e": "catalog://prod/sales.größe"}
+    assert left_out["prod.sales.v"] == "'v' is a view"
+    assert "'a.b' has a dot in its name" in left_out["prod.sales.a.b"]
+    assert "'sales.2024' cannot be called '2024' here: a letter, then up to 99" in left_out["prod.sales.2024"]
+
+
+@given(st.lists(st.tuples(st.sampled_from(("a", "b", "a_b")), st.text("ab_-1", min_size=1, max_size=4)), max_size=12))
+def test_no_two_tables_have_one_name(places: list[tuple[str, str]]) -> None:
+    """Whatever databases have: names differ though case and punctuation do not count, and each is of one table."""
+    config = _config(*({"catalog": "prod", "database": name} for name in ("a", "b", "a_b")))
+    members = [
+        Members(f"prod.{name}", {table: "files" for database, table in places if database == name})
+        for name in ("a", "b", "a_b")
+    ]
+    found, left_out = with_members(config, members)
+    folded = [table.name.lower().replace("-", "_") for table in found.tables]
+    assert len(set(folded)) == len(folded)
+    assert len(found.tables) + len(left_out) == len(set(places))
+    # Adding what is not there yet renames nothing.
+    for table in found.tables:
+        assert table.name == f"{table.identifier}".replace(".", "_")
+
+
+@pytest.mark.parametrize(
+    ("text", "message"),
+    [
+        (
+            "[{catalog: prod, database: sales, onyl: x}]",
+            "database 'sales': onyl = 'x': no such key; there are: catalog",
+        ),
+        ("[{catalog: prod, database: sales, only: []}]", "database 'sales': only = \\[\\]: patterns of tables' names"),
+        ("[{catalog: prod, database: sales, name: x}]", "name = 'x': a text with {table} in it"),
+        ("[{catalog: prod, database: sales, name: '{table}{x}'}]", "a text with {table} in it"),
+        (
+            "[{catalog: prd, database: sales}]",
+            "database 'sales' is in the catalog 'prd'; there are: .*did you mean 'prod'",
+        ),
+        ("[{database: sales}]", "database 'sales': catalog is missing"),
+        ("[{catalog: prod, database: sales, uri: x}]", "uri = 'x': no such key"),
+        (
+            "[{catalog: prod, database: sales, columns: {a: {ranks: x}}}]",
+            r"database 'sales': columns\.a\.ranks = 'x'",
+        ),
+        ("[{catalog: prod, database: '${NOT_THERE}'}]", "the environment has no variable NOT_THERE"),
+    ],
+)
+def test_what_is_wrong_with_an_entry_is_said(tmp_path: Path, text: str, message: str) -> None:
+    file = tmp_path / "metastore.yaml"
+    file.write_text(f"{{root: r, catalogs: {{prod: {json.dumps(_SQL)}}}, tables: {text}}}")
+    with pytest.raises(ConfigError, match=message):
+        load_config(file)
+
+
+def test_a_record_that_makes_no_sense_is_none(tmp_path: Path) -> None:
+    root = ObjectStore(str(tmp_path))
+    assert read_record(root, "a/b.c") == frozenset()
+    write_record(root, "a/b.c", {"x", "ü"})
+    assert read_record(root, "a/b.c") == {"x", "ü"}
+    (path,) = (tmp_path / "_databases").iterdir()
+    for damaged in ("", "{}", "[]", '{"format": 2, "tables": ["x"]}', '{"format": 1, "tables": 3}'):
+        path.write_text(damaged)
+        assert read_record(root, "a/b.c") == frozenset()
+
+
+def test_tables_come_and_go(lake: Lake) -> None:
+    """What something is kept of stays, and says that it is gone; what nothing is kept of is forgotten."""
+    lake.add("orders")
+    lake.add("people")
+    config = lake.config()
+    assert [dict(one.tables) for one in look(config)] == [{"orders": "iceberg", "people": "iceberg"}]
+    assert {table.name for table in with_members(config, remember(config))[0].tables} == {
+        "sales_orders",
+        "sales_people",
+    }
+    lake.publish("sales_orders")
+    lake.drop("orders")
+    lake.drop("people")
+    lake.add("more")
+    (member,) = look(config)
+    assert dict(member.tables) == {"more": "iceberg"}
+    assert list(member.gone) == ["orders"]
+    by_name = {table.name: table.gone for table in with_members(config, [member])[0].tables}
+    assert by_name == {"sales_more": None, "sales_orders": "catalog 'lake' has no table 'sales.orders' any more"}
+    lake.add("orders")
+    assert (list(look(config)[0].tables), look(config)[0].gone) == (["more", "orders"], {})
+
+
+def test_a_database_that_cannot_be_asked_has_the_tables_of_the_last_time(lake: Lake) -> None:
+    lake.add("orders")
+    config = lake.config()
+    look(config)
+    lake.database.rename(lake.database.with_suffix(".away"))
+    lake.database.write_text("no database")
+    (member,) = look(config)
+    assert dict(member.tables) == {"orders": None}
+    assert "catalog 'lake' cannot be asked for the tables of the database 'sales'" in member.failure
+    found, left_out = with_members(config, [member])
+    assert [table.name for table in found.tables] == ["sales_orders"]
+    assert [one.name for one in left_out] == ["lake.sales"]
+
+
+def test_a_database_that_never_was_and_one_that_was_dropped(lake: Lake) -> None:
+    lake.add("orders")
+    wrong = lake.config(database="sale")
+    assert "catalog 'lake' has no database 'sale'; did you mean 'sales'?" in look(wrong)[0].failure
+    config = lake.config()
+    look(config)
+    lake.publish("sales_orders")
+    lake.drop("orders")
+    lake.catalog.drop_namespace("sales")
+    (member,) = look(config)
+    assert (dict(member.tables), member.failure) == ({}, "")
+    assert "has no database 'sales'" in member.gone["orders"]
+
+
+def test_one_that_does_not_answer_is_not_waited_for(lake: Lake, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Others are there."""
+    import threading
+
+    never = threading.Event()
+    lake.add("orders")
+    config = lake.config(databases=("sales", "slow"))
+    asked = "metastore_assets.databases.looking.list_tables"
+    from metastore_assets.databases import looking
+
+    real: Callable[..., object] = looking.list_tables
+
+    def listing(catalog: object, database: str) -> object:
+        if database == "slow":
+            never.wait()
+            return []
+        return real(catalog, database)
+
+    monkeypatch.setattr(asked, listing)
+    sales, slow = look(config, patience=1)
+    never.set()
+    assert list(sales.tables) == ["orders"]
+    assert slow.failure == "catalog 'lake' did not answer within 1 seconds"
+
+
+def test_a_database_is_given_as_objects_too() -> None:
+    database = DatabaseConfig(catalog="prod", database="sales", only="fact_*")  # type: ignore[arg-type]
+    config = MetastoreConfig.model_validate({"root": "r", "catalogs": {"prod": _SQL}, "databases": [database]})
+    assert config.resolved().databases[0].key == "prod.sales"

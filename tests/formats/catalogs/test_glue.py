@@ -1,0 +1,314 @@
+"""Tables by their names in Glue, whatever their format: the same as by their location; and what is refused."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import deltalake
+import pyarrow as pa
+import pyarrow.parquet as pq
+import pytest
+
+from metastore_assets.config import TableConfig
+from metastore_assets.errors import MetastoreError, TableFormatError, TableNotFoundError
+from metastore_assets.formats import open_table_format
+from tests.formats.catalogs.conftest import SECRET, Glue
+from tests.formats.catalogs.declaring import Declaration, delta, files, hudi, iceberg
+from tests.formats.hudi.realtables import unpacked
+from tests.formats.oracle import read_columns, read_rows
+
+pytestmark = pytest.mark.s3
+
+_REALTABLES = Path(__file__).parents[4] / "shared" / "realtables"
+
+
+def _real(name: str) -> Path:
+    if not (_REALTABLES / name.partition("/")[0]).exists():
+        pytest.skip("the real tables are not there: ../shared/realtables")
+    if name.startswith("hudi/"):
+        return unpacked(_REALTABLES, name.removeprefix("hudi/"))
+    return _REALTABLES / name
+
+
+def _declared(name: str, folder: Path) -> Declaration:
+    kind, _, own = name.partition("/")
+    if kind == "delta":
+        return delta("t", f"file:{folder}")
+    if kind == "hudi":
+        return hudi("t", folder.as_uri())
+    if kind == "iceberg":
+        newest = max((folder / "metadata").glob("*.metadata.json"), key=lambda file: file.name)
+        return iceberg("t", str(newest))
+    return files("t", str(folder), own.partition("_")[0])
+
+
+@pytest.mark.parametrize(
+    "name",
+    [
+        "delta/io_basic-dv-no-checkpoint",
+        "delta/rs_delta-0.8.0-special-partition",
+        "hudi/mor_v6_simplekeygen_nonhivestyle_parquet",
+        "hudi/cow_v8_nonpartitioned",
+        "iceberg/impala_v2_delete_positional",
+        "iceberg/duck_equality_deletes",
+        "listing/parquet_sort_columns",
+        "listing/orc_over1k_bloom",
+        "listing/avro_alltypes_plain",
+    ],
+)
+def test_real_tables_are_the_same_by_name(name: str, glue: Glue) -> None:
+    """Schema, fragments and rows are those by location."""
+    folder = _real(name)
+    by_path = open_table_format(TableConfig(name="t", uri=str(folder))).snapshot()
+    own = glue.open(_declared(name, folder))
+    by_name = own.snapshot()
+    assert own.current() == by_name.reference
+    assert by_name.schema.equals(by_path.schema, check_metadata=True)
+    assert by_name.format == by_path.format
+    if by_path.format != "files":
+        # Of plain files it goes into their identity that a catalog says how they are read.
+        assert by_name.reference == by_path.reference
+        assert [one.id for one in by_name.fragments] == [one.id for one in by_path.fragments]
+    assert repr(read_columns(by_name)) == repr(read_columns(by_path))
+
+
+def _write(folder: Path, *numbers: int) -> str:
+    folder.mkdir(parents=True, exist_ok=True)
+    pq.write_table(pa.table({"id": pa.array(numbers, pa.int64())}), folder / "000000_0")
+    return str(folder)
+
+
+_DAY = (("day", "date"), ("n", "int"))
+
+
+def test_only_registered_partitions_are_rows(glue: Glue, tmp_path: Path) -> None:
+    """Wherever below the table they lie, with the values that the catalog says, in its types; null is Hive's word."""
+    own = tmp_path / "t"
+    _write(own / "day=2024-01-01" / "n=1", 99)  # dropped from the catalog, and left on disk
+    _write(own, 98)
+    partitions = [
+        (("2024-01-02", "7"), _write(own / "day=2024-01-02" / "n=07", 1, 2)),
+        (("2024-01-03", "__HIVE_DEFAULT_PARTITION__"), _write(own / "added by hand", 3)),
+        (("2024-01-04", "1"), str(own / "day=2024-01-04" / "n=1")),
+    ]
+    snapshot = glue.snapshot(files("t", str(own), partition_columns=_DAY, partitions=partitions))
+    assert snapshot.partition_columns == ("day", "n")
+    assert {field.name: field.type for field in snapshot.schema} == {
+        "id": pa.int64(),
+        "day": pa.date32(),
+        "n": pa.int64(),
+    }
+    keys = [fragment.partition_key for fragment in snapshot.fragments]
+    assert keys == ["day=2024-01-02/n=7", "day=2024-01-03/n=__HIVE_DEFAULT_PARTITION__"]
+    assert [(row[0], str(row[1]), row[2]) for row in read_rows(snapshot)] == [
+        (1, "2024-01-02", 7),
+        (2, "2024-01-02", 7),
+        (3, "2024-01-03", None),
+    ]
+
+
+def test_partitions_that_come_and_go_are_seen(glue: Glue, tmp_path: Path) -> None:
+    """Without opening the table anew."""
+    own, day = tmp_path / "t", (("day", "string"),)
+    first, second = (_write(own / f"day={name}", number) for number, name in enumerate("ab"))
+    table = glue.open(files("t", str(own), partition_columns=day, partitions=[(("a",), first)]))
+    before = table.current()
+    assert read_rows(table.snapshot()) == [(0, "a")]
+    glue.client.create_partition(
+        DatabaseName=glue.database,
+        TableName="t",
+        PartitionInput={"Values": ["b"], "StorageDescriptor": {"Location": second}},
+    )
+    assert table.current() != before
+    assert read_rows(table.snapshot()) == [(0, "a"), (1, "b")]
+    glue.client.delete_partition(DatabaseName=glue.database, TableName="t", PartitionValues=["b"])
+    assert table.current() == before
+
+
+def test_a_table_that_is_moved_or_is_of_another_format_by_now(glue: Glue, tmp_path: Path) -> None:
+    table = glue.open(files("t", _write(tmp_path / "old", 1)))
+    assert read_rows(table.snapshot()) == [(1,)]
+    deltalake.write_deltalake(str(tmp_path / "new"), pa.table({"id": [2]}))
+    glue.client.delete_table(DatabaseName=glue.database, Name="t")
+    with pytest.raises(TableNotFoundError, match=rf"catalog 'prod' has no table '{glue.database}\.t'"):
+        table.current()
+    glue.register(delta("t", f"file:{tmp_path / 'new'}"))
+    assert table.current().id == "0"
+    assert (table.snapshot().format, read_rows(table.snapshot())) == ("delta", [(2,)])
+
+
+@pytest.mark.parametrize(
+    ("partitions", "reason"),
+    [
+        ([(("a",), "ELSEWHERE")], r"its partition a lies at .*elsewhere, outside of the table's folder"),
+        ([(("a",), "s3://other/x")], r"s3://other/x"),
+        ([(("a",), "OWN/x"), (("b",), "OWN/x")], "has two partitions in one folder, 'x'"),
+        ([(("a",), "OWN/x"), (("b",), "OWN/x/y")], "has a partition in the folder 'x', and another one inside"),
+        ([(("a",), "OWN"), (("b",), "OWN/x")], "has a partition in its own folder, and another one inside"),
+        ([(("a", "b"), "OWN/x")], "has 2 values, a, b, and the table 1 partition columns"),
+    ],
+)
+def test_partitions_that_would_be_missed_or_counted_twice(
+    glue: Glue, tmp_path: Path, partitions: list[tuple[tuple[str, ...], str]], reason: str
+) -> None:
+    own, elsewhere = _write(tmp_path / "t" / "x", 1).removesuffix("/x"), _write(tmp_path / "elsewhere", 2)
+    placed = [
+        (values, place.replace("OWN", own).replace("ELSEWHERE", elsewhere).replace("//x", "/x"))
+        for values, place in partitions
+    ]
+    with pytest.raises(TableFormatError, match=reason) as raised:
+        glue.snapshot(files("t", own, partition_columns=[("day", "string")], partitions=placed))
+    assert str(raised.value).startswith(f"catalog://prod/{glue.database}.t: ") or "catalog 'prod'" in str(raised.value)
+
+
+def test_a_value_that_is_none_of_its_type(glue: Glue, tmp_path: Path) -> None:
+    place = _write(tmp_path / "t" / "x", 1)
+    table = files("t", str(tmp_path / "t"), partition_columns=[("n", "int")], partitions=[(("1_0",), place)])
+    with pytest.raises(TableFormatError, match="n = '1_0', which is no int64"):
+        glue.snapshot(table)
+
+
+_VIEW = Declaration("t", "", kind="VIRTUAL_VIEW")
+
+
+@pytest.mark.parametrize(
+    ("table", "reason"),
+    [
+        (_VIEW, "'t' is a view: name the tables that it reads"),
+        (iceberg("t", "x").but(parameters={"table_type": "ICEBERG"}), "without metadata_location"),
+        (files("t", "/x").but(parameters={"storage_handler": "org.x.HBase"}), r"kept by org\.x\.HBase"),
+        (files("t", "/x").but(parameters={"transactional": "true"}), "transactional Hive table"),
+        (files("t", "/x").but(parameters={"projection.enabled": "TRUE"}), "are projected.*`uri`"),
+        (files("t", "/x").but(input_format="a.SymlinkTextInputFormat"), "list of files elsewhere"),
+        (files("t", "/x").but(input_format="a.B", serde="c.RegexSerDe"), r"a kind without a reader: c\.RegexSerDe"),
+        (files("t", "/x").but(input_format="", serde=""), "neither serde nor input format"),
+        (files("t", ""), "does not say where 't' lies"),
+        (files("t", "/x").but(parameters={"spark.sql.sources.provider": "JDBC"}), "source 'jdbc' has no reader"),
+        (hudi("t_ro", "/x").but(serde_parameters={"hoodie.query.as.ro.table": "true"}), "'t_rt' or the one without"),
+        (files("t", "/x", "text", serde_parameters={"line.delim": "x"}), "line.delim = 'x'"),
+        (files("t", "/x", "text", parameters={"skip.header.line.count": "2"}), "at most one line is a header"),
+        (files("t", "/x", "text", columns=[("a", "array<int>")]), "'a' is of the type array<int>"),
+        (files("t", "/x", "json", serde_parameters={"mapping.a": "b"}), r"mapping\.a = 'b' changes what is read"),
+    ],
+)
+def test_what_is_no_table_that_can_be_read(glue: Glue, table: Declaration, reason: str) -> None:
+    """It is refused with the catalog, the table and the reason."""
+    with pytest.raises(TableFormatError, match=f"catalog 'prod': .*{reason}"):
+        glue.snapshot(table)
+
+
+@pytest.mark.parametrize(
+    ("parameters", "options", "reason"),
+    [
+        ({}, {"comment": "#"}, "the option comment = '#' of csv files has no counterpart"),
+        ({}, {"mode": "DROPMALFORMED"}, "leaves out rows"),
+        ({"spark.sql.sources.schema": "{"}, {}, "its schema as Spark keeps it"),
+    ],
+)
+def test_options_of_spark_that_are_not_known(
+    glue: Glue, parameters: dict[str, str], options: dict[str, str], reason: str
+) -> None:
+    table = files("t", "/x", "text", parameters={"spark.sql.sources.provider": "csv"} | parameters)
+    with pytest.raises(TableFormatError, match=reason):
+        glue.snapshot(table.but(serde_parameters=options))
+
+
+_TEXT_COLUMNS = [("Name", "string"), ("count", "int"), ("day", "date"), ("share", "decimal(4,2)")]
+
+
+def _typed(glue: Glue, table: Declaration) -> tuple[dict[str, str], list[tuple[object, ...]]]:
+    snapshot = glue.snapshot(table)
+    return {field.name: str(field.type) for field in snapshot.schema}, read_rows(snapshot)
+
+
+def test_text_as_hive_reads_it(glue: Glue, tmp_path: Path) -> None:
+    """Columns by place with the declared names and types; an empty text is no null, but `\\N` and an empty number are.
+
+    In files of whatever name.
+    """
+    (tmp_path / "t").mkdir()
+    (tmp_path / "t" / "000000_0").write_text('"a\x011\x012024-01-31\x010.50\n\x01\x01\x01\n\\N\x01\\N\x01\\N\x01\\N\n')
+    (tmp_path / "t" / "more.txt").write_text("007\x01007\x01\x01\n")
+    types, rows = _typed(glue, files("t", str(tmp_path / "t"), "text", columns=_TEXT_COLUMNS))
+    assert types == {"Name": "string", "count": "int32", "day": "date32[day]", "share": "decimal128(4, 2)"}
+    plain = [tuple(None if value is None else str(value) for value in row) for row in rows]
+    assert sorted(plain, key=repr) == sorted(
+        [('"a', "1", "2024-01-31", "0.50"), ("", None, None, None), (None,) * 4, ("007", "7", None, None)], key=repr
+    )
+
+
+def test_csv_of_hive_and_of_spark(glue: Glue, tmp_path: Path) -> None:
+    """A header is skipped where one is declared, whatever it says; to Spark nothing between delimiters is null."""
+    (tmp_path / "t").mkdir()
+    (tmp_path / "t" / "x.csv").write_text('x;y\n"a;\\"b";1\n;2\n')
+    columns = [("name", "string"), ("n", "bigint")]
+    hive = files(
+        "t",
+        str(tmp_path / "t"),
+        "csv",
+        columns=columns,
+        parameters={"skip.header.line.count": "1"},
+        serde_parameters={"separatorChar": ";"},
+    )
+    assert _typed(glue, hive) == ({"name": "string", "n": "int64"}, [('a;"b', 1), ("", 2)])
+    spark = files(
+        "spark",
+        "/nowhere",
+        "text",
+        columns=[("col", "array<string>")],
+        parameters={
+            "spark.sql.sources.provider": "csv",
+            "spark.sql.sources.schema.numParts": "2",
+            "spark.sql.sources.schema.part.0": '{"type":"struct","fields":[{"name":"name","type":"string"},',
+            "spark.sql.sources.schema.part.1": '{"name":"n","type":"long"}]}',
+        },
+        serde_parameters={"header": "true", "sep": ";", "path": str(tmp_path / "t")},
+    )
+    assert _typed(glue, spark) == ({"name": "string", "n": "int64"}, [('a;"b', 1), (None, 2)])
+
+
+def test_a_file_of_another_kind_or_width_than_declared(glue: Glue, tmp_path: Path) -> None:
+    (tmp_path / "t").mkdir()
+    (tmp_path / "t" / "x.csv").write_text("a,b\n")
+    with pytest.raises(TableFormatError, match=r"x\.csv is a file of the kind 'csv', and options.kind says 'parquet'"):
+        glue.snapshot(files("t", str(tmp_path / "t")))
+    table = files("u", str(tmp_path / "t"), "text", serde_parameters={"field.delim": ","})
+    with pytest.raises(TableFormatError, match=r"its rows have 2 columns, and options\.columns has 1 names"):
+        glue.snapshot(table)
+
+
+def test_what_the_configuration_says_goes_before_what_the_catalog_says(glue: Glue, tmp_path: Path) -> None:
+    (tmp_path / "t").mkdir()
+    (tmp_path / "t" / "x.csv").write_text("1;2\n")
+    columns = [("a", "string"), ("b", "string")]
+    glue.register(files("t", str(tmp_path / "t"), "text", columns=columns))
+    config = glue.table("t", options={"delimiter": ";"}, schema={"a": "int"})
+    assert read_rows(open_table_format(config).snapshot()) == [(1, "2")]
+    with pytest.raises(MetastoreError, match="format = 'delta', and its catalog says 'files'"):
+        open_table_format(glue.table("t", format="delta")).snapshot()
+    with pytest.raises(MetastoreError, match="its catalog says which folders are partitions"):
+        open_table_format(glue.table("t", options={"template": "{a}"})).snapshot()
+
+
+def test_a_catalog_that_cannot_be_asked(glue: Glue, monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    """Catalog, table, reason and what to do; and never a secret."""
+    table = glue.table("t")
+    for properties, reason in (
+        ({"glue.endpoint": "http://127.0.0.1:1", "glue.max-retries": "1"}, "Could not connect to the endpoint"),
+        ({"glue.profile-name": "nobody"}, r"profile \(nobody\).*Give it credentials"),
+    ):
+        catalog = table.catalog.model_copy(update=properties)  # type: ignore[union-attr]
+        with pytest.raises(TableFormatError, match=f"'prod' cannot be asked for table '.*t': .*{reason}") as told:
+            open_table_format(table.model_copy(update={"catalog": catalog})).current()
+        assert SECRET not in str(told.value)
+        assert "catalogs.prod in metastore.yaml" in str(told.value)
+    for name in ("AWS_ACCESS_KEY_ID", "AWS_PROFILE", "AWS_SHARED_CREDENTIALS_FILE"):
+        monkeypatch.delenv(name, raising=False)
+    monkeypatch.setenv("AWS_EC2_METADATA_DISABLED", "true")
+    monkeypatch.setenv("HOME", str(tmp_path))
+    without = {key: value for key, value in glue.properties.items() if "key" not in key}
+    catalog = type(table.catalog).model_validate({**without, "name": "prod"})  # type: ignore[union-attr]
+    with pytest.raises(
+        TableFormatError, match=r"Unable to locate credentials.*Give it credentials, in the environment"
+    ):
+        open_table_format(table.model_copy(update={"catalog": catalog})).current()

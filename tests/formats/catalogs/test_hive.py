@@ -1,0 +1,119 @@
+"""Tables by their names in a Hive metastore: what Spark itself selects from them is what is read."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import deltalake
+import pyarrow as pa
+import pytest
+from pyiceberg.catalog.hive import HiveCatalog
+from pyiceberg.catalog.sql import SqlCatalog
+
+from metastore_assets.config import CatalogConfig, TableConfig
+from metastore_assets.errors import TableFormatError, TableNotFoundError
+from metastore_assets.formats import open_table_format
+from metastore_assets.formats.catalogs.asking import list_tables
+from tests.formats.catalogs.declaring import delta, register_in_hive
+from tests.formats.catalogs.hive_server import hive_metastore, run_spark
+from tests.formats.oracle import read_columns
+
+pytestmark = [pytest.mark.long, pytest.mark.spark]
+
+_ROWS = "(1, 'a', date'2024-01-01'), (2, '', date'2024-01-02'), (3, null, date'2024-01-02'), (null, 'b,\"c', null)"
+_MADE = {
+    "spark_parquet": "create table {} (id bigint, name string, day date) using parquet partitioned by (day)",
+    "spark_orc": "create table {} (id bigint, name string, day date) using orc",
+    "spark_csv": "create table {} (id bigint, name string, day date) using csv options (header true, sep '|')",
+    "spark_json": "create table {} (id bigint, name string, day date) using json partitioned by (day)",
+    "hive_parquet": "create table {} (id bigint, name string) partitioned by (day date) stored as parquet",
+    "hive_orc": "create table {} (id bigint, name string, day date) stored as orc",
+    "hive_text": "create table {} (id bigint, name string, day date) row format delimited fields terminated by '|'",
+    "hive_control_a": "create table {} (id bigint, name string, day date) stored as textfile",
+}
+_TABLES = {f"sales.{name}": statement for name, statement in _MADE.items()}
+
+
+@pytest.fixture(scope="module")
+def metastore(tmp_path_factory: pytest.TempPathFactory) -> Iterator[tuple[str, Path, dict[str, list[list[Any]]]]]:
+    """Its URI, the folder with its warehouse, and what Spark selected."""
+    folder = tmp_path_factory.mktemp("hive")
+    with hive_metastore(folder) as uri:
+        statements = ["create database sales"]
+        for name, statement in _TABLES.items():
+            statements += [statement.format(name), f"insert into {name} values {_ROWS}"]
+        moved = f"{folder}/elsewhere"
+        statements += [
+            "alter table sales.hive_parquet drop partition (day = date'2024-01-01')",
+            "create view sales.some as select id from sales.hive_orc",
+            "create table sales.out (id bigint) partitioned by (n int) stored as parquet",
+            f"alter table sales.out add partition (n = 1) location 'file://{moved}'",
+            "insert into sales.out partition (n = 1) values (1)",
+            "create table sales.within (id bigint) partitioned by (n int) stored as parquet",
+            f"alter table sales.within add partition (n = 7) location 'file://{folder}/warehouse/sales.db/within/any'",
+            "insert into sales.within partition (n = 7) values (1), (2)",
+            *(f"select * from {name}" for name in [*_TABLES, "sales.within"]),
+        ]
+        yield uri, folder, run_spark(uri, folder, statements)
+
+
+def _catalog(uri: str) -> CatalogConfig:
+    return CatalogConfig.model_validate({"type": "hive", "name": "hms", "uri": uri})
+
+
+def _rows(uri: str, name: str) -> list[tuple[Any, ...]]:
+    snapshot = open_table_format(TableConfig(name="t", catalog=_catalog(uri), table=name)).snapshot()
+    columns = read_columns(snapshot)
+    order = [column for column in ("id", "name", "day", "n") if column in columns]
+    texts = [[None if value is None else str(value) for value in columns[column]] for column in order]
+    return sorted(zip(*texts, strict=True), key=repr)
+
+
+@pytest.mark.parametrize("name", [*_TABLES, "sales.within"])
+def test_what_spark_selects_is_what_is_read(name: str, metastore: tuple[str, Path, dict[str, Any]]) -> None:
+    """Of plain files that Spark and Hive's own writers made; partitions that were dropped are none of it."""
+    uri, _, selected = metastore
+    wanted = sorted((tuple(row) for row in selected[f"select * from {name}"]), key=repr)
+    assert len(wanted) >= 2
+    assert _rows(uri, name) == wanted
+
+
+def test_tables_of_the_other_formats(metastore: tuple[str, Path, dict[str, Any]]) -> None:
+    """Iceberg's by its own catalog; Delta's as Spark registers it."""
+    uri, folder, _ = metastore
+    rows = pa.table({"id": pa.array([7, 8], pa.int64())})
+    with SqlCatalog("own", uri=f"sqlite:///{folder}/own.db", warehouse=f"{folder}/own") as own:
+        own.create_namespace("sales")
+        table = own.create_table("sales.ice", rows.schema)
+        table.append(rows)
+    HiveCatalog("hms", uri=uri).register_table("sales.ice", table.metadata_location)
+    assert _rows(uri, "sales.ice") == [("7",), ("8",)]
+    deltalake.write_deltalake(f"{folder}/delta", rows)
+    register_in_hive(uri, "sales", [delta("del", f"file:{folder}/delta")])
+    assert _rows(uri, "sales.del") == [("7",), ("8",)]
+    formats = {one.name: one.format for one in list_tables(_catalog(uri), "sales")}
+    assert formats == {
+        **dict.fromkeys(_MADE, "files"),
+        "within": "files",
+        "out": "files",
+        "some": None,
+        "ice": "iceberg",
+        "del": "delta",
+    }
+
+
+def test_what_cannot_be_read_or_is_not_there(metastore: tuple[str, Path, dict[str, Any]]) -> None:
+    """Is an error that names it; a server that is not there as well."""
+    uri = metastore[0]
+    with pytest.raises(TableFormatError, match=r"its partition 1 lies at file:.*/elsewhere, outside of the table's"):
+        _rows(uri, "sales.out")
+    with pytest.raises(TableFormatError, match="catalog 'hms': 'some' is a view"):
+        _rows(uri, "sales.some")
+    with pytest.raises(TableNotFoundError, match=r"catalog 'hms' has no table 'sales\.nope'"):
+        _rows(uri, "sales.nope")
+    with pytest.raises(TableNotFoundError, match="catalog 'hms' has no database 'sale'; did you mean 'sales'"):
+        list_tables(_catalog(uri), "sale")
+    with pytest.raises(TableFormatError, match=r"'hms' cannot be asked for table 'a\.b': .*catalogs\.hms in"):
+        _rows("thrift://127.0.0.1:1", "a.b")

@@ -1,0 +1,96 @@
+"""The filters of fragments in files: whatever came and went, each fragment may hold what its filter says."""
+
+from __future__ import annotations
+
+import random
+import tempfile
+from collections.abc import Iterator, Sequence
+
+import numpy as np
+import pyarrow as pa
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from metastore_assets.index import membership
+from metastore_assets.index.membership import Filters, MembershipReader, next_membership
+from metastore_assets.statistics.membership import cells_of_filters, filter_of
+from metastore_assets.statistics.types import class_named
+from metastore_assets.store.entry_files import EntryFiles
+from metastore_assets.store.objects import ObjectStore
+
+COLUMNS = ("a", "b.c d")
+INT, TEXT = class_named("int64"), class_named("string")
+
+
+def hashes_of(number: int, column: str) -> list[int]:
+    draw = random.Random(f"{number} {column}")
+    return [draw.getrandbits(64) for _ in range(draw.choice([0, 1, 5, 60]))]
+
+
+def class_of(number: int) -> str | None:
+    return (None, "int64", "int64", "string")[number % 4]
+
+
+def lots(numbers: dict[str, int], size: int) -> Iterator[Filters]:
+    names = sorted(numbers)
+    for start in range(0, len(names), size):
+        own = names[start : start + size]
+        told = {}
+        for column in COLUMNS:
+            classes = [class_of(numbers[name]) for name in own]
+            kept = [
+                None if cls is None else filter_of(np.array(hashes_of(numbers[name], column), np.uint64))
+                for name, cls in zip(own, classes, strict=True)
+            ]
+            told[column] = pa.array(classes, pa.string()), cells_of_filters(kept)
+        yield Filters(pa.array(own, pa.string()), told)
+
+
+@settings(max_examples=10, deadline=None)
+@given(
+    st.lists(
+        st.tuples(
+            st.dictionaries(st.integers(0, 20), st.integers(0, 10**6), max_size=9),
+            st.sets(st.integers(0, 20), max_size=5),
+        ),
+        min_size=1,
+        max_size=10,
+    ),
+    st.sampled_from([32, 256 << 10]),
+    st.sampled_from([2, 10**9]),
+)
+def test_every_fragment_may_hold_what_it_holds(
+    commits: Sequence[tuple[dict[int, int], set[int]]], slice_bytes: int, lot: int
+) -> None:
+    """In slices or whole, through commits that add, drop and replace, and lots; another class rules nothing out."""
+    with tempfile.TemporaryDirectory() as folder, pytest.MonkeyPatch.context() as patch:
+        patch.setattr(membership, "_SLICE_BYTES", slice_bytes)
+        patch.setattr(membership, "_CELL_BYTES", 1)
+        store = ObjectStore(folder)
+        now: dict[str, int] = {}
+        files: EntryFiles | None = None
+        for came, went in commits:
+            changed = {f"f{key}": number for key, number in came.items()}
+            gone = {f"f{key}" for key in went if f"f{key}" in now and key not in came}
+            now = {name: number for name, number in {**now, **changed}.items() if name not in gone}
+            files = next_membership(store, files, lots(changed, lot), changed, gone, len(now))
+            reader = MembershipReader(store, files)
+            assert sorted(reader.names) == sorted(now)
+            assert {info.path for info in store.list()} >= set(files.paths())
+        draw = random.Random(len(now))
+        assert files is not None
+        for column in COLUMNS if now else ():
+            kept = {name: own for name, own in now.items() if class_of(own) is not None}
+            assert {name: len(own) for name, (_, _, own) in reader.prefixes(column).items()} == {
+                name: len(set(hashes_of(own, column))) for name, own in kept.items()
+            }
+            some = [own for number in kept.values() for own in hashes_of(number, column)[:1]]
+            for asked in [draw.getrandbits(64), *some[:5]]:
+                for cls in (INT, TEXT):
+                    found = dict(zip(reader.names, reader.may_hold(column, cls, [asked]).tolist(), strict=True))
+                    for name, number in now.items():
+                        own = hashes_of(number, column)
+                        bits = max(18, 7 + max(0, len(own) - 1).bit_length())
+                        is_held = asked >> (64 - bits) in {each >> (64 - bits) for each in own}
+                        assert found[name] == (is_held or class_of(number) != cls.name)

@@ -1,0 +1,131 @@
+"""The statistics of partitions by column: whatever came and went, one column is what the partitions' own rows say."""
+
+from __future__ import annotations
+
+import random
+import tempfile
+from collections.abc import Iterator, Sequence
+from dataclasses import replace
+
+import pyarrow as pa
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from metastore_assets.errors import CorruptionError
+from metastore_assets.index import PartitionReader, PartitionRows, next_partitions, partitions, stacked
+from metastore_assets.statistics.column import ColumnStatistics
+from metastore_assets.statistics.tables import statistics_rows, statistics_table
+from metastore_assets.store.manifest import OwnStatistics, PartitionFiles
+from metastore_assets.store.objects import ObjectStore
+from tests.statistics.columns import profile_one
+
+KINDS = (
+    pa.array([1, 2, None]),
+    pa.array(["a", "bb", "x" * 5000]),
+    pa.array([0.5, float("nan"), -0.0]),
+    pa.array([b"\x00" * 16, b"\xff" * 16, None]).cast(pa.binary(16)),
+    pa.array([None, None], pa.decimal128(5, 2)),
+)
+PROFILED = [profile_one(own).statistics for own in KINDS]
+UUIDS = profile_one(
+    pa.ExtensionArray.from_storage(pa.uuid(), pa.array([b"\x00" * 16, None, b"\x07" * 16], pa.binary(16)))
+).statistics
+ALL = [*PROFILED, UUIDS]
+
+
+def told(row: ColumnStatistics) -> ColumnStatistics:
+    """What is left of a row without its states."""
+    (found,) = statistics_rows(statistics_table([row]))
+    return found
+
+
+def rows_of(number: int) -> dict[str, ColumnStatistics]:
+    """The columns of a partition, by field id: some of them, of any types."""
+    draw = random.Random(number)
+    names = draw.sample(["a", "b", "c", "d.e"], draw.randint(1, 4))
+    return {name: told(_named(draw.choice(ALL), name)) for name in names}
+
+
+def _named(row: ColumnStatistics, name: str) -> ColumnStatistics:
+    return replace(row, column=name, field_id=name)
+
+
+def read_of(store: ObjectStore, files: PartitionFiles) -> dict[str, dict[str, ColumnStatistics]]:
+    """By key and field id, what a reader tells; what lies apart is its number."""
+    reader = PartitionReader(store, files.files)
+    keys = reader.partitions["_key"].to_pylist() if files.files.files else []
+    assert keys == sorted(keys)
+    hidden = {*files.gone, *(own.key for own in files.apart)}
+    found: dict[str, dict[str, ColumnStatistics]] = {key: {} for key in keys if key not in hidden}
+    for name in ("a", "b", "c", "d.e") if keys else ():
+        for places, table in reader.column(name):
+            for place, row in zip(places.tolist(), statistics_rows(table), strict=True):
+                if keys[place] in found:
+                    assert name not in found[keys[place]]
+                    found[keys[place]][name] = row
+    for own in files.apart:
+        found[own.key] = rows_of(int(own.path))
+    return found
+
+
+@settings(max_examples=12, deadline=None)
+@given(
+    st.lists(
+        st.tuples(
+            st.dictionaries(st.integers(0, 25), st.integers(0, 10**6), max_size=14),
+            st.sets(st.integers(0, 25), max_size=9),
+        ),
+        min_size=1,
+        max_size=9,
+    ),
+    st.sampled_from([1, 40, 10**9]),
+    st.sampled_from([3, 10**9]),
+)
+def test_what_is_read_is_what_came_last(
+    commits: Sequence[tuple[dict[int, int], set[int]]], at_once: int, lot: int
+) -> None:
+    """Of partitions that come, change, go and come back, many at once or few; in lots, column by column, or whole."""
+    with tempfile.TemporaryDirectory() as folder, pytest.MonkeyPatch.context() as patch:
+        patch.setattr(partitions, "_AT_ONCE", at_once)
+        store = ObjectStore(folder)
+        now: dict[str, int] = {}
+        files: PartitionFiles | None = None
+
+        def read(own: Sequence[OwnStatistics]) -> Iterator[PartitionRows]:
+            for start in range(0, len(own), lot):
+                part = own[start : start + lot]
+                tables = [statistics_table(list(rows_of(int(one.path)).values())) for one in part]
+                yield stacked([(one.key, one.row_count) for one in part], tables)
+
+        for came, went in commits:
+            changed = {f"p={key}": number for key, number in came.items() if now.get(f"p={key}") != number}
+            gone = {f"p={key}" for key in went if f"p={key}" in now and f"p={key}" not in changed}
+            before = files
+            now = {key: number for key, number in {**now, **changed}.items() if key not in gone}
+            own = {key: OwnStatistics(key, str(number), number) for key, number in changed.items()}
+            files = next_partitions(store, files, own, gone, len(now), read)
+            assert read_of(store, files) == {key: rows_of(number) for key, number in now.items()}
+            assert len(files.apart) + len(files.gone) <= 8
+            assert len(files.files.files) <= 4
+            if before is not None and len(changed) + len(gone) + len(before.apart) + len(before.gone) <= 8:
+                assert files.files == before.files
+        named = set(files.files.paths()) if files else set()
+        assert named <= {info.path for info in store.list()}
+
+
+def test_a_file_that_is_not_all_there_is_told(tmp_path: object) -> None:
+    store = ObjectStore(str(tmp_path))
+    own = {f"p={at}": OwnStatistics(f"p={at}", str(at), at) for at in range(12)}
+
+    def read(wanted: Sequence[OwnStatistics]) -> Iterator[PartitionRows]:
+        tables = [statistics_table(list(rows_of(int(one.path)).values())) for one in wanted]
+        yield stacked([(one.key, one.row_count) for one in wanted], tables)
+
+    files = next_partitions(store, None, own, (), 12, read).files
+    with pytest.raises(CorruptionError, match=r"has 12 partitions, and its version 13.*refresh --full"):
+        PartitionReader(store, type(files)(13, files.files)).partitions  # noqa: B018
+    data = store.read(files.files[0].path)
+    store.write(files.files[0].path, data[: len(data) // 2])
+    with pytest.raises(CorruptionError, match=r"partitions\.parquet"):
+        PartitionReader(store, files).partitions  # noqa: B018

@@ -1,0 +1,201 @@
+"""`membership: on` leaves out fragments that bounds cannot, and never one that holds the value."""
+
+from __future__ import annotations
+
+import math
+import random
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from datetime import UTC, date, datetime, timedelta
+from decimal import Decimal
+from pathlib import Path
+from typing import Any
+
+import pyarrow as pa
+import pyarrow.compute as pc
+import pyarrow.parquet as pq
+import pytest
+from pydantic import ValidationError
+
+from metastore_assets.config import MetastoreConfig, TableConfig
+from metastore_assets.lookup import TableLookup, open_table
+from metastore_assets.pipeline.engine import Engine
+from metastore_assets.pipeline.purge import purge
+from metastore_assets.pipeline.refresh import refresh
+from metastore_assets.pipeline.verify import verify
+from metastore_assets.store.objects import ObjectStore
+from metastore_assets.store.versions import VersionStore
+
+ZONED = pa.timestamp("us", "Europe/Berlin")
+SCHEMA = pa.schema(
+    [
+        ("integer", pa.int32()),
+        ("unsigned", pa.uint64()),
+        ("ratio", pa.float64()),
+        ("single", pa.float32()),
+        ("price", pa.decimal128(30, 4)),
+        ("text", pa.string()),
+        ("raw", pa.binary()),
+        ("day", pa.date32()),
+        ("at", pa.timestamp("ns")),
+        ("zoned", ZONED),
+        ("flag", pa.bool_()),
+    ]
+)
+POLICIES: dict[str, dict[str, Any]] = {
+    "listed": {"frequencies": "all"},
+    "off": {"frequencies": "off"},
+    "printed": {"frequencies": "repeated", "algorithm": "fingerprints"},
+}
+WIDE = [-(2**31), 2**31 - 1]
+
+
+def no_spark() -> Any:
+    raise AssertionError("nothing here is worth a session")
+
+
+@dataclass
+class Folder:
+    """Files of 20 rows, each with the least and the greatest value of every column, so that bounds decide nothing."""
+
+    place: Path
+    columns: Mapping[str, Any]
+    held: dict[str, pa.Table] = field(default_factory=dict)
+    number: int = 0
+
+    def append(self, count: int) -> None:
+        for _ in range(count):
+            self.number += 1
+            rows = drawn(random.Random(self.number))
+            path = self.place / "lake" / f"{self.number:03}.parquet"
+            path.parent.mkdir(exist_ok=True, parents=True)
+            pq.write_table(rows, path)
+            self.held[str(path)] = rows
+
+    def drop(self, number: int) -> None:
+        path = sorted(self.held)[number]
+        Path(path).unlink()
+        del self.held[path]
+
+    @property
+    def config(self) -> MetastoreConfig:
+        table = TableConfig.model_validate(
+            {"name": "t", "uri": str(self.place / "lake"), "columns": dict(self.columns)}
+        )
+        return MetastoreConfig(root=str(self.place / "root"), engine="auto", tables=[table])
+
+    def refreshed(self) -> TableLookup:
+        refresh(self.config, self.config.tables[0], no_spark)
+        return open_table(self.config.root, "t")
+
+
+def drawn(draw: random.Random) -> pa.Table:
+    def day() -> date:
+        return date(1000, 1, 1) + timedelta(days=draw.randrange(10**6))
+
+    rows = [
+        {
+            "integer": draw.randrange(*WIDE),
+            "unsigned": draw.getrandbits(64),
+            "ratio": draw.choice([draw.gauss(0, 1e9), -0.0, math.nan, 1e-300]),
+            "single": draw.choice([draw.gauss(0, 1), 0.0, -math.inf]),
+            "price": Decimal(draw.randrange(-(10**25), 10**25)).scaleb(-4),
+            "text": "ä" * draw.randrange(3) + str(draw.getrandbits(64)) * draw.randrange(12),
+            "raw": draw.randbytes(draw.randrange(30)),
+            "day": day(),
+            "at": draw.getrandbits(62),
+            "zoned": datetime(1890, 1, 1, tzinfo=UTC) + timedelta(microseconds=draw.randrange(4 * 10**15)),
+            "flag": draw.random() < 0.5,
+        }
+        for _ in range(18)
+    ]
+    years = [datetime(year, 1, 1, tzinfo=UTC) for year in (1700, 2900)]
+    texts, days = (["", "\U0010ffff"], [b"", b"\xff" * 40]), [date(1, 1, 1), date(9999, 1, 1)]
+    prices = [Decimal(-(10**25)), Decimal(10**25)]
+    sides = [WIDE, [0, 2**64 - 1], [-1e308, 1e308], [-3e38, 3e38], prices, *texts, days, [-(2**62), 2**62], years]
+    ends = [dict(zip(SCHEMA.names, own, strict=True)) for own in zip(*sides, [False, True], strict=True)]
+    records: list[dict[str, Any]] = [*rows, *ends, dict.fromkeys(SCHEMA.names)]
+    arrays = [pa.array([own[field.name] for own in records], field.type) for field in SCHEMA]
+    return pa.table(arrays, schema=SCHEMA)
+
+
+def kept(table: TableLookup, column: str, value: pa.Scalar) -> list[str]:
+    return table.prune(pc.field(column) == value).paths
+
+
+def check(folder: Folder, table: TableLookup, columns: list[str], per_file: int) -> float:
+    """No file that holds a value is left out; the share of the others that is read."""
+    draw, read, others = random.Random(1), 0, 0
+    for column in columns:
+        for rows in folder.held.values():
+            for at in draw.sample(range(20), per_file):
+                value = rows[column][at]
+                found = set(kept(table, column, value))
+                holding = {path for path, own in folder.held.items() if pc.any(pc.equal(own[column], value)).as_py()}
+                assert holding <= found, (column, value)
+                read += len(found - holding)
+                others += len(folder.held) - len(holding)
+    for column in ("ratio", "single"):
+        nan = {path for path, own in folder.held.items() if pc.any(pc.is_nan(own[column])).as_py()}
+        assert nan <= set(table.prune(f"isnan({column}) or {column} = 'NaN'").paths)
+    return read / max(1, others)
+
+
+@pytest.mark.parametrize("policy", POLICIES)
+def test_what_holds_a_value_is_never_left_out(tmp_path: Path, policy: str) -> None:
+    """Of every type, in lists, without them and beside fingerprints; through commits, and rewritten."""
+    own = {**POLICIES[policy], "membership": "on"}
+    folder = Folder(tmp_path, dict.fromkeys(SCHEMA.names, own))
+    folder.append(7)
+    table = folder.refreshed()
+    names = [name for name in SCHEMA.names if name != "flag"]
+    assert check(folder, table, SCHEMA.names, 2) < 0.2
+    assert check(folder, table, [name for name in names if name not in ("ratio", "single", "text", "raw")], 2) < 0.03
+    (receipt,) = table.prune(pc.field("price") == next(iter(folder.held.values()))["price"][3]).receipt
+    assert (receipt.statistic, receipt.fragments) == ("membership", 6)
+    folder.drop(2)
+    folder.append(2)
+    assert check(folder, folder.refreshed(), SCHEMA.names, 2) < 0.2
+    versions = VersionStore(ObjectStore(folder.config.root), "t")
+    purge(Engine(no_spark, "auto"), versions, versions.newest())
+    assert check(folder, open_table(folder.config.root, "t"), names, 1) < 0.2
+    assert verify(folder.config, folder.config.tables[0], no_spark).is_right
+
+
+def test_turned_on_and_off(tmp_path: Path) -> None:
+    """Of listed columns nothing is read for it; what is not wanted any more is not kept."""
+    folder = Folder(tmp_path, {"integer": {"frequencies": "all"}, "price": {"frequencies": "off"}})
+    folder.append(4)
+    table = folder.refreshed()
+    value = next(iter(folder.held.values()))["integer"][1]
+    assert table.version.membership is None
+    assert len(kept(table, "integer", value)) == 4
+    on = {"membership": "on"}
+    folder.columns = {"integer": {"frequencies": "all", **on}, "price": {"frequencies": "off"}}
+    result = refresh(folder.config, folder.config.tables[0], no_spark)
+    assert result.fragments_profiled == 0
+    table = open_table(folder.config.root, "t")
+    assert table.version.membership is not None
+    assert table.version.membership.columns == ("integer",)
+    assert len(kept(table, "integer", value)) == 1
+    folder.columns = {"price": {"frequencies": "off", **on}}
+    table = folder.refreshed()
+    assert table.version.membership is not None
+    assert table.version.membership.columns == ("price",)
+    assert len(kept(table, "integer", value)) == 4
+    assert len(kept(table, "price", next(iter(folder.held.values()))["price"][1])) == 1
+    folder.columns = {}
+    assert folder.refreshed().version.membership is None
+
+
+def test_hidden_values_have_no_filters() -> None:
+    """Which would tell of any value whether it is there; a default is not for hidden columns."""
+    with pytest.raises(ValidationError, match=r"columns\.card: `membership: on` would tell of any value"):
+        TableConfig.model_validate(
+            {"name": "t", "uri": "x", "columns": {"card": {"values": "hidden", "membership": "on"}}}
+        )
+    table = TableConfig.model_validate(
+        {"name": "t", "uri": "x", "columns": {"default": {"membership": "on"}, "card": {"values": "hidden"}}}
+    )
+    assert not table.policy("card").has_filter
+    assert table.policy("other").has_filter

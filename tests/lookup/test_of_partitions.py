@@ -1,0 +1,124 @@
+"""The statistics of many partitions at once: those of each one, under the names of now, whatever commits changed."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from pathlib import Path
+
+import pyarrow as pa
+import pytest
+
+from metastore_assets.errors import PartitionNotFoundError
+from metastore_assets.lookup import Metastore, TableLookup
+from metastore_assets.pipeline.engine import Engine
+from metastore_assets.pipeline.partition_files import table_partition_files, wrong_rows
+from metastore_assets.store.objects import ObjectStore
+from metastore_assets.store.versions import VersionStore
+from tests.lookup.published import publish
+
+PARTS = {
+    f"day=2024-01-{at:02}/region={'EU' if at % 2 else 'US%2FX'}": pa.table(
+        {"n": list(range(at)), "t": [f"w{at}"] * at, "x": pa.array(([None, 0.5] + [1.5] * at)[:at], pa.float64())}
+    )
+    for at in range(1, 21)
+}
+
+
+def published(root: Path) -> TableLookup:
+    return publish(ObjectStore(str(root)), pa.concat_tables(PARTS.values()), partitions=PARTS)
+
+
+def one_by_one(table: TableLookup, columns: list[str] | None = None, keys: list[str] | None = None) -> list[object]:
+    found = [(key, row) for key in keys or PARTS for row in table.statistics(columns, key)]
+    return list(found)
+
+
+def all_at_once(table: TableLookup, columns: list[str] | None = None, partitions: object = "all") -> list[object]:
+    found = table.statistics(columns, partitions=partitions)  # type: ignore[arg-type]
+    assert found.partitions is not None
+    return list(zip(found.partitions, found, strict=True))
+
+
+def test_all_partitions_or_some_are_told_as_each_one(tmp_path: Path) -> None:
+    table = published(tmp_path)
+    for columns in (None, ["x"], ["t", "n"]):
+        assert all_at_once(table, columns) == all_at_once(table, columns, "*") == one_by_one(table, columns)
+    keys = [key for key in reversed(PARTS) if "EU" in key]
+    assert all_at_once(table, ["n"], keys) == one_by_one(table, ["n"], keys)
+    assert all_at_once(table, ["n"], "region=EU") == one_by_one(table, ["n"], sorted(keys))
+    assert all_at_once(table, ["n"], ["day=2024-01-0*/region=US/X"[:-2] + "*"]) == one_by_one(
+        table, ["n"], [key for key in PARTS if "01-0" in key and "US" in key]
+    )
+    assert table.statistics(["n"], partitions="all").to_arrow()["partition"].to_pylist() == list(PARTS)
+    with pytest.raises(PartitionNotFoundError, match="day=2023"):
+        table.statistics(["n"], partitions=["region=EU", "day=2023-*"])
+
+
+def test_a_column_of_all_partitions_reads_one_file_of_it(tmp_path: Path) -> None:
+    """Not those of the partitions: without them it says the same."""
+    table = published(tmp_path)
+    expected = all_at_once(table, ["n"])
+    for entry in table.partitions():
+        (tmp_path / "orders" / entry.files.statistics).unlink()
+    assert all_at_once(Metastore(str(tmp_path)).table("orders"), ["n"]) == expected
+
+
+def test_columns_go_by_their_names_of_now_and_new_ones_are_null(tmp_path: Path) -> None:
+    table = published(tmp_path)
+    schema = pa.schema(
+        [
+            pa.field("new", pa.int64(), metadata={"metastore.field_id": "9"}),
+            pa.field("words", pa.string(), metadata={"metastore.field_id": "t"}),
+            pa.field("n", pa.int64()),
+        ]
+    )
+    versions = VersionStore(ObjectStore(str(tmp_path)), "orders")
+    # The table's own profile has all columns of now; this one has not, so of a new column nothing is asked.
+    versions.publish(replace(table.version, number=2, schema=schema))
+    renamed = Metastore(str(tmp_path)).table("orders")
+    before, after = all_at_once(table, ["t"]), all_at_once(renamed, ["words"])
+    assert [replace(row, column="t", position=1) for _, row in after] == [row for _, row in before]  # type: ignore[type-var]
+    assert {(row.column, row.position) for _, row in after} == {("words", 1)}  # type: ignore[attr-defined]
+
+
+def test_a_few_partitions_that_changed_are_read_on_their_own(tmp_path: Path) -> None:
+    """And a version that has only these writes no file."""
+    table = published(tmp_path)
+    version = table.version
+    assert version.partition_files is not None
+    keys = list(PARTS)
+    moved = {keys[0]: version.partitions[5].files, keys[3]: version.partitions[7].files}
+    partitions = [replace(own, files=moved.get(own.key, own.files)) for own in version.partitions if own.key != keys[9]]
+    files = table_partition_files(
+        _engine(), VersionStore(ObjectStore(str(tmp_path)), "orders").objects, 3, version, partitions
+    )
+    assert files.files == version.partition_files.files
+    assert [own.key for own in files.apart] == [keys[0], keys[3]]
+    VersionStore(ObjectStore(str(tmp_path)), "orders").publish(
+        replace(version, number=2, partitions=partitions, partition_files=files), version
+    )
+    now = Metastore(str(tmp_path)).table("orders")
+    left = [key for key in keys if key != keys[9]]
+    assert all_at_once(now, ["t"]) == one_by_one(now, ["t"], left)
+    assert now.statistics(["t"], partitions="all")[0].maximum.as_py() == "w6"  # type: ignore[union-attr]
+
+
+def test_verify_finds_rows_that_are_not_those_of_the_partition(tmp_path: Path) -> None:
+    version = published(tmp_path).version
+    objects = VersionStore(ObjectStore(str(tmp_path)), "orders").objects
+    assert list(wrong_rows(objects, version, PARTS)) == []
+    one, other = version.partitions[4], version.partitions[11]
+    objects.write(one.files.statistics, objects.read(other.files.statistics))
+    assert {(key, column) for key, column, _ in wrong_rows(objects, version, PARTS)} == {
+        (one.key, "n"),
+        (one.key, "t"),
+        (one.key, "x"),
+    }
+    assert list(wrong_rows(objects, version, [other.key])) == []
+
+
+def _engine() -> Engine:
+    def none() -> object:
+        raise AssertionError("this is little work")
+
+    return Engine(none, "auto")  # type: ignore[arg-type]

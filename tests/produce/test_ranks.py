@@ -1,0 +1,117 @@
+"""Ranks, and keys that begin alike, among many keys in many small runs and shards: what sorting all rows gives."""
+
+from __future__ import annotations
+
+from bisect import bisect_left, bisect_right
+from collections import Counter
+from random import Random
+from typing import Any
+
+import pyarrow as pa
+import pytest
+
+from metastore_assets.errors import GraphError
+from metastore_assets.produce import Dataflow, Delta, DeltaRoot, FlowState, Ranks, Rows, Settings, SumStage
+from metastore_assets.produce.ranks import _last_that
+from metastore_assets.store.objects import ObjectStore
+
+TINY = Settings(
+    row_group_rows=3, target_rows=20, single_run_rows=0, fan_in=3, max_runs=9, bulk_share=1e9, base_share=0.4
+)
+
+
+def nodes(descending: tuple[str, ...]) -> list[Any]:
+    key = pa.schema([("column", pa.string()), ("value", pa.int64())])
+    return [
+        DeltaRoot("lists", Rows(key, pa.schema([("frequency", pa.int64()), ("other", pa.int64())]))),
+        SumStage(
+            "values", ("lists",), ("column", "value"), ("frequency", "other"), descending=descending, signed=False
+        ),
+    ]
+
+
+def rows(amounts: Counter[tuple[str, int]]) -> pa.Table:
+    keys = list(amounts)
+    return pa.table(
+        {
+            "column": [column for column, _ in keys],
+            "value": [value for _, value in keys],
+            "frequency": list(amounts.values()),
+            "other": pa.array([7 * count for count in amounts.values()], pa.int64()),
+        }
+    )
+
+
+@pytest.mark.parametrize("seed", [2, 3, *(pytest.param(seed, marks=pytest.mark.long) for seed in range(4, 60))])
+def test_ranks_in_many_runs(store: ObjectStore, seed: int) -> None:
+    draw = Random(seed)
+    descending: tuple[str, ...] = ("value",) if seed % 3 == 0 else ()
+    flow = Dataflow(store, nodes(descending), settings=TINY)
+    state, held = FlowState(), Counter[tuple[str, int]]()
+    for step in range(9):
+        came = Counter(
+            {(draw.choice("abc"), draw.randrange(60)): draw.randint(1, 9) for _ in range(draw.randint(0, 40))}
+        )
+        gone = draw.sample(sorted(held), min(len(held), draw.randint(0, 30))) if step else []
+        went = Counter({key: draw.randint(1, held[key]) for key in gone})
+        state = flow.step(state, {"lists": [Delta(rows(came)), Delta(rows(went), gone=True)]})
+        held += came
+        held -= went
+        if step % 3 == 2:
+            view = flow.view(state)
+            check(view.ranks("values", "frequency"), held, draw, -1 if descending else 1)
+            columns = draw.sample("abcd", 2)
+            found = view.beginning("values", pa.table({"column": columns})).to_pylist()
+            expected = {key: count for key, count in held.items() if key[0] in columns}
+            assert {(row["column"], row["value"]): row["frequency"] for row in found} == expected
+            assert len(found) == len(expected)
+    shards = state.stages["values"].content
+    assert shards is not None
+    assert len(shards.shards) > 1
+    assert shards.level0
+
+
+def check(ranks: Ranks, held: Counter[tuple[str, int]], draw: Random, sign: int) -> None:
+    for column in "abcd":
+        prefix = pa.table({"column": [column]})
+        amounts = {sign * value: count for (own, value), count in held.items() if own == column}
+        whole = [value for value in sorted(amounts) for _ in range(amounts[value])]
+        assert ranks.total(prefix) == len(whole)
+        low, high = sorted(sign * draw.randrange(-1, 61) for _ in range(2))
+        keys = pa.table({"column": [column] * 2, "value": [sign * low, sign * high]})
+        assert ranks.rank(keys) == [bisect_left(whole, low), bisect_left(whole, high)]
+        between = bisect_right(whole, high) - bisect_left(whole, low)
+        assert ranks.count_between(keys.slice(0, 1), keys.slice(1)) == between
+        for rank in {0, len(whole) - 1, *draw.sample(range(len(whole)), min(2, len(whole)))} if whole else ():
+            value, count = whole[rank], amounts[whole[rank]]
+            assert ranks.at_rank(prefix, rank).to_pylist() == [
+                {
+                    "column": column,
+                    "value": sign * value,
+                    "frequency": count,
+                    "other": 7 * count,
+                    "rank": bisect_left(whole, value),
+                }
+            ]
+
+
+def test_the_last_that_holds_whatever_was_guessed() -> None:
+    """And a good guess asks little."""
+    for last in range(10):
+        for guess in range(-3, 14):
+            assert _last_that(lambda at, last=last: at <= last, (0, 9), guess) == last
+    asked: list[int] = []
+
+    def holds(at: int) -> bool:
+        asked.append(at)
+        return at <= 5_002
+
+    assert _last_that(holds, (0, 100_000), 5_000) == 5_002
+    assert len(asked) < 8
+
+
+def test_only_sums_are_looked_up_by_how_keys_begin(store: ObjectStore) -> None:
+    view = Dataflow(store, nodes(()), settings=TINY).view(FlowState())
+    assert view.beginning("values", pa.table({"column": ["a"]})).num_rows == 0
+    with pytest.raises(GraphError, match="'values' is no sum by keys that begin with value"):
+        view.beginning("values", pa.table({"value": pa.array([1])}))

@@ -1,0 +1,159 @@
+"""Whole databases as definitions, and the sensor that sees their tables come and go."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+from dagster import DagsterInstance, Definitions, SensorDefinition, build_sensor_context
+from dagster._core.definitions.sensor_definition import SensorExecutionData
+from pyiceberg.catalog.sql import SqlCatalog
+
+from metastore_assets.assets.project import build_metastore_assets, build_metastore_definitions
+from metastore_assets.errors import TableFormatError
+from metastore_assets.resources.configuration import Configuration
+from tests.databases.lake import Lake
+
+_CONFIG = """
+root: ./root
+engine: auto
+catalogs: {lake: {type: sql, uri: "sqlite:///lake.db", token: "${TOKEN}"}}
+tables:
+  - {catalog: lake, database: sales, sensor: {interval: 7}, columns: {id: {ranks: on}}}
+"""
+
+
+@pytest.fixture
+def lake(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Lake]:
+    """With the tables `orders` and `people`, and a configuration beside it."""
+    monkeypatch.setenv("DAGSTER_DISABLE_TELEMETRY", "1")
+    monkeypatch.setenv("TOKEN", "not-to-be-told")
+    (tmp_path / "metastore.yaml").write_text(_CONFIG)
+    with SqlCatalog("lake", uri=f"sqlite:///{tmp_path / 'lake.db'}", warehouse=str(tmp_path / "warehouse")) as catalog:
+        catalog.create_namespace("sales")
+        made = Lake(tmp_path, catalog)
+        made.add("orders")
+        made.add("people")
+        yield made
+
+
+class _Origin:
+    """As much of the origin of a code location as a sensor asks for."""
+
+    def __init__(self) -> None:
+        self.reloads = 0
+
+    def create_client(self) -> _Origin:
+        return self
+
+    def reload_code(self, timeout: int) -> None:
+        assert timeout > 0
+        self.reloads += 1
+
+
+def _loaded(lake: Lake) -> Definitions:
+    return build_metastore_definitions(lake.folder / "metastore.yaml")
+
+
+def _sensor(definitions: Definitions) -> SensorDefinition:
+    return definitions.get_repository_def().get_sensor_def("lake_sales_tables")
+
+
+def _tick(sensor: SensorDefinition, cursor: str | None = None, origin: Any = None) -> SensorExecutionData:
+    with DagsterInstance.ephemeral() as instance, build_sensor_context(instance=instance, cursor=cursor) as context:
+        context._code_location_origin = origin
+        return sensor.evaluate_tick(context)
+
+
+def test_a_database_is_its_tables(lake: Lake) -> None:
+    """Assets, jobs and sensors of each, under its name, with what the database says of all; and one sensor more."""
+    definitions = _loaded(lake)
+    repository = definitions.get_repository_def()
+    assert sorted(sensor.name for sensor in repository.sensor_defs) == [
+        "lake_sales_tables",
+        "sales_orders_commits",
+        "sales_people_commits",
+    ]
+    assert _sensor(definitions).minimum_interval_seconds == 7
+    keys = {key.to_user_string() for key in repository.asset_graph.get_all_asset_keys()}
+    assert {"sales_orders/source", "sales_orders/ranks", "sales_people/statistics"} <= keys
+    text = repr([spec.metadata for spec in definitions.resolve_all_asset_specs()])
+    assert "catalog://lake/sales.orders" in text
+    assert "not-to-be-told" not in text
+
+
+def test_nothing_is_asked_for_while_the_tables_are_the_same(lake: Lake) -> None:
+    origin = _Origin()
+    tick = _tick(_sensor(_loaded(lake)), origin=origin)
+    assert tick.skip_message == "the tables are those that are loaded: 2"
+    assert (tick.run_requests, origin.reloads) == ([], 0)
+
+
+def test_a_table_that_comes_has_the_code_location_reloaded(lake: Lake, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Once; and it is there when that is loaded."""
+    monkeypatch.setattr("metastore_assets.sensors.databases._DELAY", 0.0)
+    sensor, origin = _sensor(_loaded(lake)), _Origin()
+    lake.add("invoices")
+    first = _tick(sensor, origin=origin)
+    assert first.skip_message == "1 table came (invoices); the code location is being reloaded"
+    second = _tick(sensor, first.cursor, origin)
+    assert second.skip_message is not None
+    assert "is not yet" in second.skip_message
+    end = time.monotonic() + 10
+    while not origin.reloads and time.monotonic() < end:
+        time.sleep(0.01)
+    assert origin.reloads == 1
+    again = _loaded(lake)
+    assert again.get_repository_def().get_sensor_def("sales_invoices_commits")
+    assert _tick(_sensor(again), first.cursor, origin).skip_message == "the tables are those that are loaded: 3"
+
+
+def test_where_the_server_cannot_reload_it_says_who_does(lake: Lake) -> None:
+    sensor = _sensor(_loaded(lake))
+    lake.add("invoices")
+    assert "reload the code location" in str(_tick(sensor).skip_message)
+    assert "daemon reloads this code location within a minute" in str(_tick(sensor, origin=object()).skip_message)
+
+
+def test_a_table_that_goes_stays_readable_and_is_told(lake: Lake) -> None:
+    """Its assets stay, and its own sensor says in its next tick that it is gone; one that nothing is kept of goes."""
+    Lake(lake.folder, lake.catalog).publish("sales_orders")
+    sensor = _sensor(_loaded(lake))
+    lake.drop("orders")
+    lake.drop("people")
+    tick = _tick(sensor)
+    assert tick.skip_message is not None
+    assert tick.skip_message.startswith("1 table went (people)")
+    assert tick.skip_message.endswith("gone, and kept as they were: orders")
+    definitions = _loaded(lake)
+    names = {one.name for one in definitions.get_repository_def().sensor_defs}
+    assert names == {"lake_sales_tables", "sales_orders_commits"}
+    gone = _tick(definitions.get_repository_def().get_sensor_def("sales_orders_commits"))
+    (told,) = gone.asset_events
+    assert not told.passed
+    assert "catalog 'lake' has no table 'sales.orders'" in told.description
+
+
+def test_a_catalog_that_cannot_be_asked_fails_the_tick_and_loads_what_there_was(lake: Lake) -> None:
+    sensor = _sensor(_loaded(lake))
+    lake.database.write_text("no database")
+    with pytest.raises(TableFormatError, match="'lake' cannot be asked for the tables of the database 'sales'"):
+        _tick(sensor)
+    names = {one.name for one in _loaded(lake).get_repository_def().sensor_defs}
+    assert names == {"lake_sales_tables", "sales_orders_commits", "sales_people_commits"}
+
+
+def test_a_code_location_loads_without_the_variables(lake: Lake, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Then it knows no tables of the database; ticks say what is missing."""
+    monkeypatch.delenv("TOKEN")
+    assert [sensor.name for sensor in _loaded(lake).get_repository_def().sensor_defs] == ["lake_sales_tables"]
+
+
+def test_who_names_tables_does_not_ask_for_others(lake: Lake) -> None:
+    configuration = Configuration.of(lake.folder / "metastore.yaml").looked_up()
+    definitions = build_metastore_definitions(configuration, tables=["sales_orders"])
+    assert [sensor.name for sensor in definitions.get_repository_def().sensor_defs] == ["sales_orders_commits"]
+    assert len(build_metastore_assets(configuration)) == 4

@@ -1,0 +1,203 @@
+"""Hours of commits to tables of four formats, with daemon and sensors, while daemon, runs and Spark are killed."""
+
+from __future__ import annotations
+
+import logging
+import os
+import random
+import time
+from collections import Counter
+from collections.abc import Iterator
+from dataclasses import dataclass, field
+from itertools import pairwise
+from pathlib import Path
+from statistics import median
+
+import pytest
+from dagster import AssetKey, DagsterInstance
+
+from metastore_assets.config import load_config
+from metastore_assets.formats import open_table_format
+from metastore_assets.lookup import Metastore
+from metastore_assets.store.objects import ObjectStore
+from metastore_assets.store.versions import VersionStore
+from tests.formats.hudi.tables import HudiMergeOnRead
+from tests.formats.iceberg.tables import IcebergPositionDeletes
+from tests.formats.tables import DeltaDeletionVectors, ParquetFiles, Row, Table
+from tests.formats.tables import arrow as arrow_of
+from tests.robustness.live_rows import assert_tells
+from tests.soak.site import Site
+
+pytestmark = [pytest.mark.soak, pytest.mark.timeout(4 * 3600)]
+
+_LOG = logging.getLogger(__name__)
+COMMITS = int(os.environ.get("METASTORE_SOAK", "200"))
+SEED = int(os.environ.get("METASTORE_SOAK_SEED", "1"))
+KINDS: dict[str, type[Table]] = {
+    "delta": DeltaDeletionVectors,
+    "iceberg": IcebergPositionDeletes,
+    "hudi": HudiMergeOnRead,
+    "files": ParquetFiles,
+}
+DAYS = ("2024-01-01", "2024-01-02", "2024-01-03")
+_CALM = 0.6
+"""Share of the commits after which nothing is killed any more, so that memory can be compared."""
+_CAUGHT_UP = 0.4
+"""Share of the commits after which the table is waited for; others come in bursts, and while a run works."""
+_MOST_GROWTH = 1.3
+
+
+@dataclass
+class Changing:
+    """A table, and its rows in each snapshot that it had."""
+
+    name: str
+    table: Table
+    draw: random.Random
+    batches: list[list[int]] = field(default_factory=list)
+    states: dict[str, dict[int, Row]] = field(default_factory=dict)
+
+    def commit(self) -> str:
+        """One commit, as far as the format has such; says what it was."""
+        kind = self.draw.choice(["append", "append", "append", "delete", "compact"])
+        day = self.draw.choice(DAYS)
+        there = [batch for batch in self.batches if set(batch) & set(self.table.rows)]
+        if kind == "append" or len(there) < 4:
+            kind, count = "append", self.draw.randrange(1, 60)
+            first = self.table.next_id
+            rows = [(first + at, self.draw.choice(["", "x", "é", f"{at}"]), day) for at in range(count)]
+            self.table.append(rows)
+            self.batches.append([row[0] for row in rows])
+        elif kind == "delete":
+            batch = [key for key in self.draw.choice(there) if key in self.table.rows]
+            self.table.delete(batch[: self.draw.randrange(1, len(batch) + 1)])
+        else:
+            self.table.compact(day)
+        self.states[self.snapshot()] = dict(self.table.rows)
+        return f"{kind} {self.name}"
+
+    def snapshot(self) -> str:
+        return self.table.format().current().id
+
+
+@pytest.fixture
+def tables(tmp_path: Path) -> dict[str, Changing]:
+    made = {}
+    for name, kind in KINDS.items():
+        folder = tmp_path / "lake" / name
+        folder.parent.mkdir(exist_ok=True)
+        made[name] = Changing(name, kind(folder), random.Random(f"{SEED} {name}"))
+        made[name].commit()
+    lines = [f"  - {{name: {name}, uri: ./lake/{name}, sensor: {{interval: 2}}}}" for name in made]
+    settings = 'spark: {spark.remote: "local[2]", spark.driver.memory: 512m}'
+    (tmp_path / "metastore.yaml").write_text(
+        "\n".join(["root: ./metastore", settings, "keep_versions: 10000", "tables:", *lines]), encoding="utf-8"
+    )
+    return made
+
+
+@pytest.fixture
+def site(tables: dict[str, Changing], tmp_path: Path) -> Iterator[Site]:
+    made = Site(tmp_path)
+    try:
+        made.start()
+        yield made
+    finally:
+        made.stop()
+
+
+def test_nothing_is_lost_and_nothing_done_twice(site: Site, tables: dict[str, Changing], tmp_path: Path) -> None:
+    draw = random.Random(SEED)
+    done: Counter[str] = Counter()
+    memory: list[dict[str, float]] = []
+    with DagsterInstance.from_config(str(tmp_path / "home")) as instance:
+        for number in range(COMMITS):
+            chosen = draw.choice(list(tables.values()))
+            done[chosen.commit()] += 1
+            time.sleep(draw.choice([0.0, 0.5, 2.0, 6.0]))
+            if draw.random() < _CAUGHT_UP:
+                settle(site, instance, {chosen.name: chosen}, 600, runs=False)
+            if number < COMMITS * _CALM and draw.random() < 0.12:
+                done[kill(draw, site, instance)] += 1
+            if number >= COMMITS * _CALM:
+                memory.append(site.megabytes())
+        started = time.monotonic()
+        settle(site, instance, tables, 1200)
+        _LOG.warning("%s; settled in %.0f s", dict(done), time.monotonic() - started)
+        assert_events_told_once(instance, tables)
+    for changing in tables.values():
+        assert_versions_are_true(tmp_path, changing)
+    assert_flat(memory)
+
+
+def kill(draw: random.Random, site: Site, instance: DagsterInstance) -> str:
+    kind = draw.choice(["daemon", "run", "spark"])
+    if kind == "daemon":
+        site.kill_daemon()
+    elif not (site.kill_run(instance) if kind == "run" else site.kill_spark()):
+        return f"no {kind} to kill"
+    return f"killed {kind}"
+
+
+def versions_of(folder: Path, name: str) -> VersionStore:
+    return VersionStore(ObjectStore(load_config(folder / "metastore.yaml").root), name)
+
+
+def settle(
+    site: Site, instance: DagsterInstance, tables: dict[str, Changing], seconds: float, runs: bool = True
+) -> None:
+    """Until the newest version of each of these tables is of its newest snapshot, and, with `runs`, no run is left."""
+    ends = time.monotonic() + seconds
+    while True:
+        behind = {}
+        for name, changing in tables.items():
+            latest = versions_of(site.folder, name).latest()
+            if latest is None or latest.snapshot != changing.snapshot():
+                behind[name] = latest and latest.number
+        left = [run.run_id for run in instance.get_runs() if not run.is_finished] if runs else []
+        if not behind and not left:
+            return
+        assert time.monotonic() < ends, f"behind: {behind}, runs: {left}"
+        time.sleep(1)
+
+
+def assert_versions_are_true(folder: Path, changing: Changing) -> None:
+    """Each version tells the rows of its snapshot, as another engine counts them; none repeats the one before."""
+    config = load_config(folder / "metastore.yaml")
+    store = versions_of(folder, changing.name)
+    numbers = sorted(store.numbers())
+    assert numbers == list(range(1, len(numbers) + 1)), "a version is missing"
+    snapshots = []
+    known = 0
+    for number in numbers:
+        told = Metastore(config.root).table(changing.name, number)
+        snapshots.append(told.version.snapshot)
+        rows = changing.states.get(told.version.snapshot)
+        # Plain files change one by one, and Hudi's rows file by file: what lies between is no commit of ours.
+        if rows is not None:
+            known += 1
+            live = arrow_of(list(rows.values())) if rows else arrow_of([(0, "", "")]).slice(1)
+            assert_tells(told, live, f"{changing.name} {number}", "day")
+    assert all(one != next_ for one, next_ in pairwise(snapshots)), "a snapshot was done twice"
+    assert snapshots[-1] == open_table_format(config.table(changing.name)).current().id
+    _LOG.warning("%s: %d versions, %d compared, %d rows", changing.name, len(numbers), known, len(changing.table.rows))
+    assert known > len(numbers) / 2
+
+
+def assert_events_told_once(instance: DagsterInstance, tables: dict[str, Changing]) -> None:
+    """Dagster was told of each version once at most, in order, and of the newest."""
+    for name in tables:
+        records = instance.fetch_materializations(AssetKey([name, "statistics"]), limit=5000).records
+        found = [record.asset_materialization for record in records]
+        told = [int(str(event.metadata["version"].value)) for event in found if event is not None]
+        assert told == sorted(set(told), reverse=True), (name, told)
+
+
+def assert_flat(memory: list[dict[str, float]]) -> None:
+    """Of what stays, the last samples are not much more than the first ones after the last kill."""
+    half = len(memory) // 2
+    for name in memory[-1]:
+        first = median(sample[name] for sample in memory[:half] if name in sample)
+        last = median(sample[name] for sample in memory[half:] if name in sample)
+        _LOG.warning("%s: %.0f MB, then %.0f MB", name, first, last)
+        assert last < first * _MOST_GROWTH + 100, name

@@ -1,0 +1,170 @@
+"""On a Spark Connect server all is as it is in this process: results, errors, interrupts, and what is published."""
+
+from __future__ import annotations
+
+import os
+import random
+import signal
+import socket
+import threading
+import time
+from collections.abc import Iterator
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import pytest
+
+from metastore_assets.cli.running_tasks import RunningTasks
+from metastore_assets.errors import ConfigError, FragmentError, MetastoreError, WorkerEndedError
+from metastore_assets.pipeline.refresh import refresh
+from metastore_assets.spark import server
+from metastore_assets.spark.remote import connected, local_master
+from metastore_assets.spark.tasks import parallelism, run_tasks
+from tests.pipeline.support import Lake, assert_same, everything, everything_on_spark
+from tests.spark.remote_tasks import beat, double_or_fail, end_worker, process_of
+
+if TYPE_CHECKING:
+    from pyspark.sql import SparkSession
+
+pytestmark = [pytest.mark.spark, pytest.mark.filterwarnings(r"ignore:\[RETRIES_EXCEEDED")]
+LEFT_BY_PYSPARK = ("SPARK_CONNECT_MODE_ENABLED", "SPARK_CONNECT_AUTHENTICATE_TOKEN", "SPARK_LOCAL_CONNECT_DISCOVERY")
+"""Variables that tell the process that its sessions are remote: other tests have one of their own."""
+
+
+@pytest.fixture(scope="module")
+def discovery(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Path]:
+    with pytest.MonkeyPatch.context() as patch:
+        for name in LEFT_BY_PYSPARK:
+            patch.delenv(name, raising=False)
+        found = tmp_path_factory.mktemp("server") / "connect-local.json"
+        patch.setenv("SPARK_LOCAL_CONNECT_DISCOVERY", str(found))
+        yield found
+        server.stop_server()
+        for name in LEFT_BY_PYSPARK:
+            os.environ.pop(name, None)
+
+
+@pytest.fixture(scope="module")
+def remote(discovery: Path) -> Iterator[SparkSession]:
+    """A session on a server with two slots."""
+    session = connected("local[2]", {"spark.driver.memory": "512m"})
+    yield session
+    session.stop()
+
+
+def test_a_session_says_how_much_runs_at_a_time(remote: SparkSession) -> None:
+    assert parallelism(remote) == 2
+
+
+def test_every_task_runs_once_and_progress_is_told(remote: SparkSession) -> None:
+    numbers = [number for number in range(100) if number != 13]
+    tasks = RunningTasks(remote)
+    seen: list[tuple[int, int]] = []
+    told = tasks._told
+
+    def heard(**event: object) -> None:
+        told(**event)  # type: ignore[arg-type]
+        seen.append(tasks.count())
+
+    remote.registerProgressHandler(heard)  # type: ignore[arg-type]
+    assert sorted(run_tasks(remote, double_or_fail, numbers)) == [2 * number for number in numbers]
+    remote.clearProgressHandlers()
+    assert seen
+    assert seen[-1] == (0, 0)
+
+
+def test_errors_arrive_whole(remote: SparkSession) -> None:
+    with pytest.raises(FragmentError, match="13 brings bad luck") as raised:
+        run_tasks(remote, double_or_fail, range(20))
+    assert (raised.value.path, raised.value.missing) == ("/lake/13", True)
+    with pytest.raises(WorkerEndedError, match="a Python worker of Spark ended"):
+        run_tasks(remote, end_worker, ["kill"])
+    with pytest.raises(Exception, match="bug") as bug:
+        run_tasks(remote, end_worker, ["bug"])
+    assert not isinstance(bug.value, MetastoreError)
+
+
+def test_the_next_run_finds_the_same_workers_and_ends_nothing_of_another(remote: SparkSession) -> None:
+    before = set(run_tasks(remote, process_of, range(8)))
+    other = connected("local[2]", {})
+    assert set(run_tasks(other, process_of, range(8))) & before
+    other.stop()
+    assert run_tasks(remote, double_or_fail, [1]) == [2]
+
+
+@pytest.mark.parametrize("error", [KeyboardInterrupt, SystemExit])
+def test_what_is_interrupted_ends_on_the_server(
+    remote: SparkSession, tmp_path: Path, error: type[BaseException]
+) -> None:
+    def interrupt(*_: object) -> None:
+        raise error
+
+    before = signal.signal(signal.SIGALRM, interrupt)
+    signal.setitimer(signal.ITIMER_REAL, 1.5)
+    started = time.monotonic()
+    try:
+        with pytest.raises(error):
+            run_tasks(remote, beat, [(str(tmp_path / "beat"), 20.0)])
+    finally:
+        signal.setitimer(signal.ITIMER_REAL, 0)
+        signal.signal(signal.SIGALRM, before)
+    ended = time.time()
+    assert time.monotonic() - started < 15
+    while time.time() < ended + 15:
+        last = float((tmp_path / "beat").read_text() or 0)
+        time.sleep(0.3)
+        if float((tmp_path / "beat").read_text() or 0) == last:
+            return
+    raise AssertionError("the task works on")
+
+
+def test_a_refresh_publishes_what_one_in_this_process_does(remote: SparkSession, tmp_path: Path) -> None:
+    lake = Lake(tmp_path, random.Random(7))
+    for partition in range(4):
+        lake.append(partition)
+    config = lake.config()
+    with everything_on_spark():
+        refresh(config, lake.table, lambda: remote)
+        lake.commit()
+        result = refresh(config, lake.table, lambda: remote)
+    assert (result.version, result.published) == (2, True)
+    here = lake.config("here").model_copy(update={"engine": "auto"})
+    refresh(here, lake.table, lambda: pytest.fail("Spark was started"))
+    assert_same(everything(config), everything(here))
+
+
+@pytest.mark.long
+def test_a_server_that_ends_at_its_work_is_named_and_the_next_session_starts_another(
+    discovery: Path, tmp_path: Path
+) -> None:
+    session = connected("local[2]", {"spark.driver.memory": "512m"})
+    first = server.find_server()
+    assert first is not None
+    kill = threading.Timer(3, os.kill, (first.pid, signal.SIGKILL))
+    kill.start()
+    with pytest.raises(MetastoreError, match="the Spark Connect server ended, or does not answer any more: "):
+        run_tasks(session, beat, [(str(tmp_path / "beat"), 30.0)])
+    kill.join()
+    again = connected("local[2]", {"spark.driver.memory": "512m"})
+    assert run_tasks(again, double_or_fail, [1]) == [2]
+    second = server.find_server()
+    assert second is not None
+    assert second.pid != first.pid
+    # Who knew the first one is told, and not left waiting.
+    with pytest.raises(MetastoreError, match="the Spark Connect server ended, or does not answer any more: "):
+        run_tasks(session, double_or_fail, [1])
+
+
+def test_nobody_there_is_said_soon() -> None:
+    with socket.create_server(("127.0.0.1", 0)) as free:
+        port = free.getsockname()[1]
+    started = time.monotonic()
+    with pytest.raises(MetastoreError, match=rf"no session of Spark Connect at sc://localhost:{port}: .*refused"):
+        connected(f"sc://localhost:{port}/;token=not-to-be-told", {})
+    assert time.monotonic() - started < 20
+
+
+def test_a_server_here_is_not_one_elsewhere() -> None:
+    assert local_master({"spark.remote": "local[3]", "spark.master": "spark://x:1"}) == "local[3]"
+    with pytest.raises(ConfigError, match="sc://far:1 is not on this machine"):
+        local_master({"spark.remote": "sc://far:1/;token=secret"})

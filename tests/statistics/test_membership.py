@@ -1,0 +1,68 @@
+"""Filters of values: what is in them is always found, what is not hardly ever, in ten bits a value, slice by slice."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from metastore_assets.statistics.membership import (
+    MOST_SLICING,
+    Words,
+    bits_for,
+    cells_of,
+    cells_of_filters,
+    filter_of,
+)
+
+HASHES = st.lists(
+    st.one_of(st.integers(0, 2**64 - 1), st.sampled_from([0, 1, 2**64 - 1, 2**63, 2**63 - 1])), max_size=40
+)
+
+
+def words(hashes: list[int]) -> Words:
+    return np.array(sorted(set(hashes)), np.uint64)
+
+
+@settings(max_examples=60, deadline=None)
+@given(st.lists(HASHES, min_size=1, max_size=6), st.integers(0, MOST_SLICING), st.integers(0, 2**64 - 1))
+def test_a_filter_is_the_set_of_the_beginnings(sets: list[list[int]], slicing: int, other: int) -> None:
+    """Python's sets of the same beginnings say the same, of the whole and of every slice."""
+    kept = [None if number % 4 == 3 else filter_of(words(own)) for number, own in enumerate(sets)]
+    lengths = [0 if own is None else bits_for(len(set(each))) for own, each in zip(kept, sets, strict=True)]
+    whole = cells_of_filters(kept)
+    assert whole.bits.tolist() == lengths
+    places, prefixes = whole.prefixes()
+    begun = [
+        {hash_ >> (64 - length) for hash_ in own} if length else set()
+        for own, length in zip(sets, lengths, strict=True)
+    ]
+    for at, length in enumerate(lengths):
+        assert (prefixes[places == at] >> np.uint64(64 - length)).tolist() == sorted(begun[at]) if length else True
+    for hash_ in [other, *(hash_ for own in sets for hash_ in own)]:
+        slice_ = hash_ >> (64 - slicing)
+        mask = (prefixes >> np.uint64(64 - slicing)) == np.uint64(slice_) if slicing else slice(None)
+        cells = cells_of(places[mask], prefixes[mask], whole.bits, slicing, slice_)
+        expected = [not length or hash_ >> (64 - length) in own for own, length in zip(begun, lengths, strict=True)]
+        assert whole.may_hold(hash_).tolist() == cells.may_hold(hash_).tolist() == expected
+        own_places, own_prefixes = cells.prefixes()
+        assert own_places.tolist() == places[mask].tolist()
+        assert own_prefixes.tolist() == prefixes[mask].tolist()
+
+
+@pytest.mark.parametrize("count", [1_000, 1_024, 1_025, 40_000, 65_536])
+def test_few_bits_and_few_mistakes(count: int) -> None:
+    draw = np.random.default_rng(count)
+    kept = filter_of(draw.integers(0, 2**64, count, dtype=np.uint64))
+    assert 8 * len(kept) / count <= 10.1  # nine bytes say how long it is
+    cells = cells_of_filters([kept])
+    asked = draw.integers(0, 2**64, 4_000, dtype=np.uint64).tolist()
+    assert np.mean([cells.may_hold(hash_)[0] for hash_ in asked]) < 0.0115  # 1/128, and four deviations of 4,000 draws
+
+
+def test_what_is_no_filter_is_refused() -> None:
+    kept = filter_of(np.array([1, 2, 3], np.uint64))
+    for damaged in (b"\x00" + kept[1:], kept[:5] + b"\xff" + kept[6:], bytes([70]) + kept[1:]):
+        with pytest.raises(ValueError, match="makes no sense"):
+            cells_of_filters([kept, damaged])
