@@ -9,7 +9,7 @@ import time
 
 import pytest
 
-from benchmarks import growth, needles, produce, produce_share, pruning, quantile_errors, quantiles, tree
+from benchmarks import growth, needles, produce, produce_share, pruning, quantile_errors, quantiles, scans, tree
 from benchmarks.measure import CpuTime
 from benchmarks.report import Row, show
 
@@ -101,3 +101,14 @@ def test_a_missed_goal_is_told(capsys: pytest.CaptureFixture[str]) -> None:
     assert show([Row("fast", [1.0], [2.0], 2.0, 2.0)])
     assert not show([Row("slow", [1.0], [2.0], 2.0, 2.1)])
     assert "missed" in capsys.readouterr().out
+
+
+@pytest.mark.long
+@pytest.mark.spark
+def test_scans(monkeypatch: pytest.MonkeyPatch) -> None:
+    for name, size in {"FILES": 12, "ROWS": 100, "RUNS": 1}.items():
+        monkeypatch.setattr(scans, name, size)
+    files, read, spent = scans.run()
+    assert (files.own, files.peer) == ([1], [12])
+    assert read.own[0] > 0
+    assert spent.peer[0] > 0

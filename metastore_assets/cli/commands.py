@@ -16,6 +16,7 @@ from metastore_assets.cli.diff import diff
 from metastore_assets.cli.failures import Invocation, MetastoreGroup, note
 from metastore_assets.cli.filtering import count, estimate, prune
 from metastore_assets.cli.history import history
+from metastore_assets.cli.layout import layout
 from metastore_assets.cli.opening import (
     column_answer,
     configured,
@@ -73,6 +74,7 @@ cli.add_command(compact)
 cli.add_command(diff)
 cli.add_command(changes)
 cli.add_command(history)
+cli.add_command(layout)
 cli.add_command(report)
 cli.add_command(sql)
 cli.add_command(spark_server)

@@ -47,7 +47,9 @@ def asked(
     from metastore_assets.scan import scoped
 
     with watching() as watcher, LazySpark(config.spark, watcher) as spark:
-        scope = scoped(table, predicate, table_of(config, name), spark)
+        scope = scoped(table, predicate)
+        if scope.scope.cut:  # else nobody has to be asked where the table is
+            scope = scoped(table, predicate, table_of(config, name), spark)
         yield scope, key
         watcher.hide()
     cost = scope.cost

@@ -22,13 +22,14 @@ from metastore_assets.store.manifest import Version
 from metastore_assets.store.objects import ObjectStore
 
 if TYPE_CHECKING:
-    from collections.abc import Collection, Mapping, Sequence
+    from collections.abc import Collection, Iterable, Mapping, Sequence
 
     from pyspark.sql import DataFrame, SparkSession
 
     from metastore_assets.config import TableConfig
     from metastore_assets.index import IndexReader
     from metastore_assets.index.membership import MembershipReader
+    from metastore_assets.lookup.clustering import ColumnClustering
     from metastore_assets.lookup.estimate import ColumnKnowledge, Estimate
     from metastore_assets.lookup.predicates import Predicate
     from metastore_assets.lookup.predicates.tree import Column, Leaf
@@ -107,6 +108,18 @@ class FilteredAnswers:
         found = self.prune(where)
         with self._lock:
             return estimate_rows(found.predicate, self._version.row_count, self._knowledge, found.rows)
+
+    @files_there
+    def clustering(self, columns: Iterable[str] | None = None) -> list[ColumnClustering]:
+        """How well columns skip: in how many fragments a value may lie, of all leaf columns or of those named.
+
+        Reads the index, a slice a column. Raises ColumnNotFoundError.
+        """
+        from metastore_assets.lookup.clustering import clustering
+        from metastore_assets.lookup.prune import index_of
+
+        rows = cast("TableLookup", self).statistics(columns)
+        return clustering(index_of(self._version, lambda: self._index), rows)
 
     def filter(
         self,

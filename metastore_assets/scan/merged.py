@@ -15,7 +15,7 @@ from metastore_assets.pipeline.frequencies import summed_lists
 from metastore_assets.pipeline.layouts import Layout
 from metastore_assets.pipeline.packed import layout_union
 from metastore_assets.pipeline.states_files import StatesFiles
-from metastore_assets.pipeline.stored_states import read_states
+from metastore_assets.pipeline.stored_states import read_together
 from metastore_assets.scan.cutting import CutFragments, CutProfile, Wanted
 from metastore_assets.statistics.column import ColumnStatistics
 from metastore_assets.statistics.frequencies import Frequencies, frequency_facts, sum_frequencies
@@ -126,7 +126,7 @@ class MergedProfile:
 
     def _merged(self, layout: Layout, cut: Sequence[CutProfile]) -> list[tuple[ColumnStatistics, Histogram | None]]:
         with StatesFiles(self._store) as opened:
-            parts = [read_states(opened, files, layout)[1] for files in self._profiles]
+            parts = read_together(opened, self._profiles, layout)[1] if self._profiles else []
         parts += [own.states for own in cut]
         if not parts:
             rows = [all_null_statistics(leaf, 0, policy) for leaf, policy in layout.leaves]

@@ -14,6 +14,7 @@ from metastore_assets.lookup import TableLookup
 from metastore_assets.lookup.diff import TableDiff
 from metastore_assets.pictures import text
 from metastore_assets.pictures.report.charts import bars
+from metastore_assets.pictures.report.clustering import clustering_section
 from metastore_assets.pictures.report.columns import change_rows, column_entry
 from metastore_assets.pictures.report.looks import SCRIPT, STYLE
 from metastore_assets.pictures.report.markup import Markup, Part, joined, markup, table, tag
@@ -45,7 +46,7 @@ def report_page(lookup: TableLookup, against: TableLookup | None = None, *, is_c
     body = [
         _header(lookup, is_current),
         tag("main", _columns(columns, has_changes=found is not None), *_changed(found), _partitions(lookup),
-            _versions(lookup, note)),
+            *clustering_section(lookup), _versions(lookup, note)),
         tag("footer", f"version {version.number:,}, published {_moment(version.published_at)}; ~ marks estimates, "
             "≥ and ≤ bounds"),
     ]  # fmt: skip

@@ -1,0 +1,69 @@
+"""What is said of some rows of a real table is what these rows say: how many, how many nulls, which values."""
+
+from __future__ import annotations
+
+from collections import Counter
+from pathlib import Path
+from typing import Any
+
+import pyarrow as pa
+import pytest
+
+from metastore_assets.config import TableConfig
+from metastore_assets.errors import MetastoreError
+from metastore_assets.formats import open_table_format
+from metastore_assets.lookup import TableLookup, open_table
+from metastore_assets.pipeline.refresh import refresh
+from scripts.realtables.tables import RealTable, real_tables
+from tests.scan.realtables import Question, full_rows, keys, order, questions
+from tests.scan.test_realtables import _REFUSED, config_of, no_spark
+
+
+def check(table: RealTable, root: Path, most: int) -> int:
+    """How many predicates were tried, evenly spread over the columns."""
+    config = config_of(table, root)
+    own = config.tables[0]
+    try:
+        refresh(config, own, no_spark)
+    except MetastoreError:
+        if table.name not in _REFUSED:
+            raise
+        return 0
+    snapshot = open_table_format(own).snapshot()
+    lookup, rows, asked = open_table(config.root, "t"), full_rows(snapshot), list(questions(snapshot))
+    asked = asked[:: max(1, len(asked) // most)]
+    for question in asked:
+        check_one(table.name, lookup, own, rows, question)
+    return len(asked)
+
+
+def check_one(name: str, lookup: TableLookup, table: TableConfig, rows: list[list[Any]], question: Question) -> None:
+    wanted = [row for row in rows if question.holds(row[question.column])]
+    told = (name, question.where)
+    scope = lookup.filter(question.where, table=table)
+    assert scope.row_count() == len(wanted), told
+    schema = lookup.version.schema
+    for row in scope.statistics():
+        at = schema.get_field_index(row.column)
+        if at < 0 or schema.names.count(row.column) > 1:
+            continue  # a leaf inside a column, or one whose name is another's
+        held = [own[at] for own in wanted]
+        what = (*told, row.column)
+        assert (row.null_count, row.value_count) == (held.count(None), len(held) - held.count(None)), what
+        if row.frequencies != "listed" or pa.types.is_time(schema.field(at).type):
+            continue  # times of day are listed in one unit, whatever that of the table is
+        counts = Counter(order(own) for own in held if own is not None)
+        top = scope.top(row.column, 10**6).values
+        assert {order(keys(pa.repeat(value, 1))[0]): count for value, count in top} == counts, what
+
+
+@pytest.mark.long
+@pytest.mark.timeout(3600)
+def test_every_real_table(realtables: Path, tmp_path: Path) -> None:
+    for number, table in enumerate(real_tables(realtables, tmp_path)):
+        check(table, tmp_path / str(number), 8)
+
+
+def test_a_few_real_tables(realtables: Path, tmp_path: Path) -> None:
+    tables = [own for own in real_tables(realtables, tmp_path) if own.name not in _REFUSED][::401]
+    assert sum(check(table, tmp_path / str(number), 3) for number, table in enumerate(tables)) > 0
