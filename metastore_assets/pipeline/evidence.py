@@ -8,8 +8,8 @@ from functools import partial
 
 from metastore_assets.lists import ListReader, read_lists
 from metastore_assets.pipeline.engine import Engine
-from metastore_assets.pipeline.states_files import StatesFiles
-from metastore_assets.pipeline.stored import read_counts, read_sketches
+from metastore_assets.pipeline.states_files import StatesFiles, sound
+from metastore_assets.pipeline.stored import COUNTS, read_sketches
 from metastore_assets.statistics.distinct import distinct_sketch, estimate_distinct, merge_distinct_sketches
 from metastore_assets.statistics.hashing import hash_values
 from metastore_assets.statistics.types import class_named
@@ -98,6 +98,7 @@ def with_sketch(store: ObjectStore, base: Version, field_id: str, told: Evidence
 
 def table_evidence(store: ObjectStore, files: ProfileFiles) -> dict[str, Evidence]:
     """What the statistics of a table say, by field id, without sketches."""
-    with StatesFiles(store) as opened:
-        counts = read_counts(opened, files)
-    return {leaf: Evidence(cls, values, distinct or 0) for leaf, (cls, values, distinct) in counts.items()}
+    with sound(store, files.statistics):
+        table = store.read_parquet(files.statistics, COUNTS)
+        rows = zip(*(table[name].to_pylist() for name in COUNTS), strict=True)
+        return {field_id: Evidence(cls, values, distinct or 0) for field_id, cls, values, distinct in rows}

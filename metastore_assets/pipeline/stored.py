@@ -27,6 +27,9 @@ from metastore_assets.store.manifest import ProfileFiles
 from metastore_assets.store.objects import ObjectStore
 from metastore_assets.store.sections import SectionReader
 
+COUNTS = ("field_id", "type_class", "value_count", "distinct_count")
+"""What is read of `statistics`, or of states, where numbers of values are all that is asked for."""
+
 
 def read_sketches(
     opened: StatesFiles, files: ProfileFiles, leaves: Set[str]
@@ -62,10 +65,9 @@ def read_counts(opened: StatesFiles, files: ProfileFiles) -> dict[str, tuple[str
     Raises CorruptionError.
     """
     path = files.states or files.statistics
-    names = ["field_id", "type_class", "value_count", "distinct_count"]
     with sound(opened.store, path):
-        table = opened.read(files, names)[1] if files.states else opened.store.read_parquet(path, names)
-        rows = zip(*(table[name].to_pylist() for name in names), strict=True)
+        table = opened.read(files, COUNTS)[1] if files.states else opened.store.read_parquet(path, COUNTS)
+        rows = zip(*(table[name].to_pylist() for name in COUNTS), strict=True)
         return {field_id: (cls, values, distinct) for field_id, cls, values, distinct in rows}
 
 

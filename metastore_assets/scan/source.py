@@ -10,7 +10,7 @@ from __future__ import annotations
 import pickle
 from collections.abc import Iterator, Mapping, Sequence
 from functools import cached_property
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import pyarrow as pa
 from pyspark.sql.datasource import DataSource, DataSourceReader, InputPartition
@@ -25,9 +25,6 @@ from metastore_assets.scan.choosing import Choice, choose_from, plan_table
 from metastore_assets.scan.frames import places_of, rows_of_work, work_of
 from metastore_assets.scan.spark_types import spark_arrow_type
 from metastore_assets.spark.tasks import balanced_bins, limit_threads, pack
-
-if TYPE_CHECKING:
-    pass
 
 _NAME = "metastore"
 _SPLIT_BYTES = 64 << 20
