@@ -17,6 +17,9 @@ from pydantic import (
     model_validator,
 )
 
+from metastore_assets.config_described import CatalogConfig as CatalogConfig
+from metastore_assets.config_described import DescribedConfig, listed
+from metastore_assets.config_described import SensorConfig as SensorConfig
 from metastore_assets.config_errors import explain
 from metastore_assets.config_file import CONFIG_VARIABLE as CONFIG_VARIABLE
 from metastore_assets.config_file import config_path as config_path
@@ -29,10 +32,7 @@ from metastore_assets.config_policy import ConfigModel
 from metastore_assets.config_policy import Decided as Decided
 from metastore_assets.config_policy import KeptPolicy as KeptPolicy
 from metastore_assets.config_policy import References as References
-from metastore_assets.config_table import CatalogConfig as CatalogConfig
 from metastore_assets.config_table import DatabaseConfig as DatabaseConfig
-from metastore_assets.config_table import DescribedConfig, listed
-from metastore_assets.config_table import SensorConfig as SensorConfig
 from metastore_assets.config_table import TableConfig as TableConfig
 from metastore_assets.config_variables import Variables, has_reference
 from metastore_assets.errors import ConfigError

@@ -7,7 +7,7 @@ from typing import Any, get_args
 
 from pydantic import BaseModel, ValidationError
 
-from metastore_assets.config_table import DescribedConfig
+from metastore_assets.config_described import DescribedConfig
 from metastore_assets.messages import close_names, listed
 
 Place = tuple[int | str, ...]

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import math
 from collections import Counter
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
@@ -14,6 +13,7 @@ import pyarrow.compute as pc
 
 from metastore_assets.lists.graph import BY_PARTITION, FACTS, FREQUENCIES, VALUES, rows_of, stage_name
 from metastore_assets.lists.printed import PRINTS, printed_flow, printed_rows, with_singletons
+from metastore_assets.lists.rows import by_column, equal_to, frequencies_of_rows, joined
 from metastore_assets.lists.state import Lists, read_lists
 from metastore_assets.produce import View
 from metastore_assets.produce.ranks import Ranks
@@ -22,14 +22,10 @@ from metastore_assets.statistics.frequencies import (
     PERCENTS,
     Frequencies,
     FrequencyFacts,
-    frequencies_of_run,
     frequency_facts,
     nearest_ranks,
 )
-from metastore_assets.statistics.physical import physical_series
 from metastore_assets.statistics.prints import Numbers, prints_of
-from metastore_assets.statistics.runs import sum_counts
-from metastore_assets.statistics.types import class_named
 from metastore_assets.store.manifest import ListFiles
 from metastore_assets.store.objects import ObjectStore
 
@@ -121,7 +117,7 @@ class ListReader:
         tables = list(self._values(column, type_class))
         if tables and self._is_printed(column):
             return frequencies_of_rows(pa.concat_tables(tables), type_class)
-        return _joined(tables) if tables else EMPTY
+        return joined(tables) if tables else EMPTY
 
     def pieces(self, column: str, type_class: str) -> Iterator[Frequencies]:
         """The same in pieces of bounded size, where all values are listed; those that repeat at once."""
@@ -153,7 +149,7 @@ class ListReader:
         given = [pa.array([column]), pa.repeat(value, 1), pa.nulls(1, pa.string())]
         found: list[tuple[str, int]] = []
         for table in self._by_partition(column, pa.table(given, names=key.names)):
-            own = table.filter(_equal(table["value"], value))
+            own = table.filter(equal_to(table["value"], value))
             found += zip(own["partition"].to_pylist(), own["frequency"].to_pylist(), strict=True)
             if own.num_rows < table.num_rows:
                 break
@@ -206,7 +202,7 @@ class ListReader:
         if rows > _SCANNED:
             return {**{column: self._facts(column, type_class) for column in columns}, **printed}
         lists = self._all(type_class)
-        found = {column: frequency_facts(_joined(tables)) for column, tables in lists if column in columns}
+        found = {column: frequency_facts(joined(tables)) for column, tables in lists if column in columns}
         return {**{column: found.get(column) or frequency_facts(EMPTY) for column in columns}, **printed}
 
     def changes(self, before: Lists) -> ListChanges | None:
@@ -286,7 +282,7 @@ class ListReader:
         pieces = (
             (column, table)
             for batch in self._view.content_batches(stage_name(VALUES, type_class))
-            for column, table in _by_column(pa.Table.from_batches([batch]))
+            for column, table in by_column(pa.Table.from_batches([batch]))
         )
         for column, own in groupby(pieces, key=lambda piece: piece[0]):
             yield column, [table for _, table in own]
@@ -310,35 +306,3 @@ def list_changes(store: ObjectStore, before: ListFiles | None, after: ListFiles 
     if before == after:
         return ListChanges()
     return ListReader(store, read_lists(store, after)).changes(read_lists(store, before))
-
-
-def frequencies_of_rows(rows: pa.Table, type_class: str) -> Frequencies:
-    """Distinct values of one class with their frequencies, in any order, as a list."""
-    if not rows.num_rows:
-        return EMPTY
-    cls = class_named(type_class)
-    values, counts = physical_series(rows["value"].combine_chunks(), cls), rows["frequency"].to_numpy()
-    return frequencies_of_run(sum_counts(values, counts), cls)
-
-
-def _equal(values: pa.ChunkedArray, value: pa.Scalar) -> pa.ChunkedArray:
-    """Which values are equal to one; NaN is to itself."""
-    if pa.types.is_floating(value.type) and math.isnan(value.as_py()):
-        return pc.is_nan(values)
-    if isinstance(value, pa.ExtensionScalar):
-        return pc.equal(values.cast(value.type.storage_type), value.value)
-    return pc.equal(values, value)
-
-
-def _by_column(table: pa.Table) -> Iterator[tuple[str, pa.Table]]:
-    ends = pc.run_end_encode(table["column"].combine_chunks())
-    start = 0
-    for column, end in zip(ends.values.to_pylist(), ends.run_ends.to_pylist(), strict=True):
-        yield column, table.slice(start, end - start)
-        start = end
-
-
-def _joined(tables: list[pa.Table]) -> Frequencies:
-    table = pa.concat_tables(tables).combine_chunks()
-    values, counts = table["value"].combine_chunks(), table["frequency"].combine_chunks()
-    return Frequencies(values, counts)

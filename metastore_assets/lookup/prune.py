@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Collection, Iterator, Mapping
-from dataclasses import dataclass
 from functools import cached_property
 from typing import TypeAlias
 
@@ -19,6 +18,7 @@ from metastore_assets.lookup.predicates.counts import ColumnBounds, Integers, Ro
 from metastore_assets.lookup.predicates.reasons import statistics_of, told_value
 from metastore_assets.lookup.predicates.text import short_text, text_of
 from metastore_assets.lookup.predicates.tree import Column, Leaf, Predicate, columns_of, conjuncts, equal_values, leaves
+from metastore_assets.lookup.receipts import Cost, Elimination, PrunedFragment, Receipt
 from metastore_assets.store.manifest import Version
 from metastore_assets.traffic import metered
 
@@ -27,53 +27,6 @@ ByPartition: TypeAlias = Callable[[Leaf], Mapping[str, int] | None]
 """How many rows of each partition a leaf is true of, by key: none of others; None where that is not kept."""
 MayHold: TypeAlias = Callable[[Leaf], npt.NDArray[np.bool_] | None]
 """Whether each fragment, in the order of the index, may hold a value of a leaf; None where that is not kept."""
-
-
-@dataclass(frozen=True)
-class PrunedFragment:
-    """A fragment that has to be read."""
-
-    path: str
-    """Of its data file, as the version has it."""
-    partition_key: str
-    bytes: int
-    row_count: int
-    """Live rows."""
-    least: int
-    """At least and at most so many of them the predicate is true of, both inclusive. `most` is at least 1."""
-    most: int
-
-
-@dataclass(frozen=True)
-class Elimination:
-    """A fragment that need not be read."""
-
-    path: str
-    conjunct: str
-    """The part of the predicate that is true of none of its rows."""
-    statistic: str
-    """What tells: `minimum`, `maximum`, `null_count`, `nan_count`, `partition` (what is known of the values of its
-    partition), `membership` (the filter of its values); several, where only all of them do."""
-    value: str | None
-    """Of that statistic in the fragment, as it is written in predicates."""
-
-
-@dataclass(frozen=True)
-class Receipt:
-    """What one conjunct has eliminated by one statistic: what no conjunct before it had."""
-
-    conjunct: str
-    statistic: str
-    fragments: int
-    bytes: int
-
-
-@dataclass(frozen=True)
-class Cost:
-    """What was read to find out."""
-
-    files: int
-    bytes: int
 
 
 class Pruning:

@@ -1,0 +1,154 @@
+"""What `metastore.yaml` may say of a table and of all tables of a database alike, and of catalogs."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from datetime import date, datetime
+from typing import Any, Literal, Self
+
+from pydantic import (
+    ConfigDict,
+    Field,
+    field_validator,
+    model_validator,
+)
+
+from metastore_assets.config_check_entries import NamedCheck, TableChecks, named_checks
+from metastore_assets.config_policy import ColumnPolicy, ConfigModel, References
+
+
+class SensorConfig(ConfigModel):
+    """How often the table's commit sensor looks, in seconds."""
+
+    interval: int = Field(default=30, ge=1)
+
+
+class CatalogConfig(ConfigModel):
+    """A catalog: its kind, and whatever properties pyiceberg takes for it (`uri`, `warehouse`, `token`, …)."""
+
+    model_config = ConfigDict(extra="allow", frozen=True, hide_input_in_errors=True)
+
+    type: Literal["sql", "rest", "glue", "hive"]
+    name: str = ""
+    """Its key under `catalogs`, which catalogs in SQL databases have their tables under."""
+
+    @property
+    def properties(self) -> dict[str, str]:
+        """All keys but the kind and the name, as pyiceberg takes them."""
+        return {key: str(as_text(value)) for key, value in (self.model_extra or {}).items()}
+
+    def __repr_args__(self) -> Iterable[tuple[str | None, Any]]:
+        """Kind and name: properties may be secrets."""
+        return [("type", self.type), ("name", self.name)]
+
+
+class DescribedConfig(ConfigModel):
+    """What may be said of a table, or of all tables of a database alike."""
+
+    storage_options: dict[str, str] = Field(default_factory=dict, repr=False)
+    """Object-store settings for the table itself, as the format's library names them (`aws_region`, …)."""
+    relocate: dict[str, str] = Field(default_factory=dict)
+    """Of a moved table: recorded location prefixes and where the files lie now. The longest one that fits counts."""
+    allow: tuple[str, ...] = ()
+    """Prefixes of locations outside of the table's own store that its metadata may name."""
+    confine: bool = False
+    """Whether only what is below the table's own location is read, whatever `allow` and `relocate` say."""
+    columns: dict[str, ColumnPolicy] = Field(default_factory=dict)
+    """Policy by column (dotted leaf path). The key `default` is the policy of every column not named."""
+    statistics: References = ()
+    """User-defined statistics of all columns of the types that they are for, where `columns` says nothing else."""
+    checks: TableChecks = ()
+    """What has to be true of the table; those of columns are under `columns`."""
+    sensor: SensorConfig = SensorConfig()
+
+    @field_validator("allow", mode="before")
+    @classmethod
+    def _prefixes(cls, value: Any) -> Any:
+        return listed(value)
+
+    @model_validator(mode="after")
+    def _lists_have_values(self) -> Self:
+        for column in self.columns:
+            policy = self.policy(column)
+            if policy.needs_lists and (policy.frequencies == "off" or policy.values == "hidden"):
+                against = "frequencies: off" if policy.frequencies == "off" else "values: hidden"
+                key = policy.needs_lists
+                raise ValueError(
+                    f"columns.{column}: `{key}: on` takes a list of all values, and `{against}` keeps none: "
+                    f"leave that out, or give the column `{key}: off`"
+                )
+            if policy.values == "hidden" and self.columns[column].membership == "on" and column != "default":
+                raise ValueError(
+                    f"columns.{column}: `membership: on` would tell of any value whether it is there, and `values: "
+                    "hidden` keeps nothing that does: leave one of them out"
+                )
+            if policy.needs_lists and policy.is_printed:
+                raise ValueError(
+                    f"columns.{column}: `{policy.needs_lists}: on` takes a list of all values, and "
+                    "`algorithm: fingerprints` keeps those that occur at least twice: `algorithm: lists` keeps all"
+                )
+            given = self.columns[column].model_fields_set
+            if (
+                "algorithm" in given
+                and policy.algorithm in ("lists", "fingerprints")
+                and policy.frequencies != "repeated"
+            ):
+                raise ValueError(
+                    f"columns.{column}: `algorithm: {policy.algorithm}` is for `frequencies: repeated`, and it has "
+                    f"`frequencies: {policy.frequencies}`: leave the algorithm out, or change the frequencies"
+                )
+        return self
+
+    @model_validator(mode="after")
+    def _checks_have_names(self) -> Self:
+        if "default" in self.columns and self.columns["default"].checks:
+            raise ValueError("columns.default.checks: a check is of one column: give it under the column's name")
+        self.named_checks()
+        return self
+
+    def named_checks(self) -> list[NamedCheck]:
+        """All checks of the table and of its columns, in the order of the configuration."""
+        return named_checks(self.checks, {column: policy.checks for column, policy in self.columns.items()})
+
+    def policy(self, column: str) -> ColumnPolicy:
+        """The policy of the column with this dotted leaf path: its own keys over `default`'s over the built-in ones.
+
+        Values inside a struct, list or map are hidden where its own are.
+        """
+        policy = self.columns.get("default", ColumnPolicy())
+        if "statistics" not in policy.model_fields_set:
+            policy = policy.model_copy(update={"statistics": self.statistics})
+        own = self.columns.get(column) if column != "default" else None
+        if own is not None:
+            policy = policy.model_copy(update={key: getattr(own, key) for key in own.model_fields_set - {"checks"}})
+        # What is inside a column is as hidden as the column.
+        if any(each.values == "hidden" and column.startswith(f"{name}.") for name, each in self.columns.items()):
+            policy = policy.model_copy(update={"values": "hidden"})
+        # Every list of all values gives ranks; by partition it is kept beside it.
+        if policy.needs_lists and policy.frequencies == "auto":
+            policy = policy.model_copy(update={"frequencies": "all"})
+        if policy.needs_lists and policy.is_open:
+            policy = policy.model_copy(update={"algorithm": "lists"})
+        return policy
+
+    @property
+    def hides_values(self) -> bool:
+        """Whether a policy hides values of some column."""
+        return any(policy.values == "hidden" for policy in self.columns.values())
+
+
+def listed(value: Any) -> Any:
+    """Prefixes of locations; one alone stands for a list of one. An empty one would be the current folder."""
+    given = [value] if isinstance(value, str) else value
+    if isinstance(given, list | tuple) and not all(isinstance(prefix, str) and prefix.strip() for prefix in given):
+        raise ValueError("prefixes of locations, such as s3://bucket/folder/")
+    return given
+
+
+def as_text(value: Any) -> Any:
+    """What was written without quotes in YAML, as text again."""
+    if isinstance(value, bool):
+        return "true" if value else "false"
+    if isinstance(value, datetime):
+        return value.isoformat(sep=" ")
+    return str(value) if isinstance(value, int | float | date) else value
