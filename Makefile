@@ -9,8 +9,9 @@ INSTALLED := .venv/.installed
 DEMO := $(CURDIR)/demo
 PORT ?= 3000
 ARGS ?=
-# Tests run in so many processes, each with a Spark session of its own; 0 runs them in one.
-PROCESSES ?= 2
+# Tests run in so many processes, each with a Spark session of its own; 0 runs them in one. They wait for processes that
+# they start, so that three keep two cores busy.
+PROCESSES ?= 3
 # Expands to a shell prefix: stops when there is no Java for Spark and it cannot be installed either.
 WITH_JAVA = home="$$(scripts/ensure-java)" && export JAVA_HOME="$$home" &&
 
