@@ -27,6 +27,7 @@ if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
 pytestmark = [pytest.mark.spark, pytest.mark.filterwarnings(r"ignore:\[RETRIES_EXCEEDED")]
+REPOSITORY = Path(__file__).parents[2]
 LEFT_BY_PYSPARK = ("SPARK_CONNECT_MODE_ENABLED", "SPARK_CONNECT_AUTHENTICATE_TOKEN", "SPARK_LOCAL_CONNECT_DISCOVERY")
 """Variables that tell the process that its sessions are remote: other tests have one of their own."""
 
@@ -38,6 +39,8 @@ def discovery(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Path]:
             patch.delenv(name, raising=False)
         found = tmp_path_factory.mktemp("server") / "connect-local.json"
         patch.setenv("SPARK_LOCAL_CONNECT_DISCOVERY", str(found))
+        # The server's workers import what tasks are of, wherever the package is installed from.
+        patch.setenv("PYTHONPATH", str(REPOSITORY), prepend=os.pathsep)
         yield found
         server.stop_server()
         for name in LEFT_BY_PYSPARK:
