@@ -13,27 +13,32 @@ import pytest
 REPOSITORY = Path(__file__).parents[2]
 
 
-@pytest.mark.spark
-@pytest.mark.long
-@pytest.mark.timeout(900)
-def test_the_demo_runs_and_agrees_with_scans(tmp_path: Path) -> None:
-    """On little data: exit status 0 says that every refresh recomputed exactly what its commit changed, and that the
-    Metastore's numbers are those of other engines. What lay in the demo's folder before is gone."""
-    shutil.copy(REPOSITORY / "metastore.yaml", tmp_path)
-    old = tmp_path / "demo" / "old"
-    old.mkdir(parents=True)
+def demo(folder: Path, *options: str) -> str:
+    """What the demo prints on little data, in a folder with its configuration; all of its runs were made."""
+    shutil.copy(REPOSITORY / "metastore.yaml", folder)
     done = subprocess.run(
-        [sys.executable, "-m", "scripts.demo", "--scale", "0.002"],
+        [sys.executable, "-m", "scripts.demo", *options, "--scale", "0.002"],
         cwd=REPOSITORY,
-        env={**os.environ, "METASTORE_CONFIG": str(tmp_path / "metastore.yaml")},
+        env={**os.environ, "METASTORE_CONFIG": str(folder / "metastore.yaml")},
         stdin=subprocess.DEVNULL,
         capture_output=True,
         text=True,
         check=False,
     )
     assert done.returncode == 0, done.stdout + done.stderr
-    assert done.stdout.count("✓") == 2
     assert "12 runs" in done.stdout
+    return done.stdout
+
+
+@pytest.mark.spark
+@pytest.mark.long
+@pytest.mark.timeout(900)
+def test_the_demo_runs_and_agrees_with_scans(tmp_path: Path) -> None:
+    """On little data: exit status 0 says that every refresh recomputed exactly what its commit changed, and that the
+    Metastore's numbers are those of other engines. What lay in the demo's folder before is gone."""
+    old = tmp_path / "demo" / "old"
+    old.mkdir(parents=True)
+    assert demo(tmp_path).count("✓") == 2
     assert not old.exists()
     assert (tmp_path / "demo" / "dagster_home" / "dagster.yaml").exists()
 
@@ -44,19 +49,7 @@ def test_the_demo_runs_and_agrees_with_scans(tmp_path: Path) -> None:
 @pytest.mark.timeout(900)
 def test_the_demo_runs_in_a_bucket_and_tells_the_secret_nowhere(tmp_path: Path) -> None:
     """The same, with tables and root in S3; exit status 0 also says that no file and no object holds the secret key."""
-    shutil.copy(REPOSITORY / "metastore.yaml", tmp_path)
-    done = subprocess.run(
-        [sys.executable, "-m", "scripts.demo", "--s3", "--scale", "0.002"],
-        cwd=REPOSITORY,
-        env={**os.environ, "METASTORE_CONFIG": str(tmp_path / "metastore.yaml")},
-        stdin=subprocess.DEVNULL,
-        capture_output=True,
-        text=True,
-        check=False,
-    )
-    assert done.returncode == 0, done.stdout + done.stderr
-    assert done.stdout.count("✓") == 3
-    assert "12 runs" in done.stdout
+    assert demo(tmp_path, "--s3").count("✓") == 3
 
 
 def test_the_demo_removes_no_folder_but_its_own(tmp_path: Path) -> None:

@@ -8,53 +8,16 @@ from typing import Any
 
 import pytest
 
-from metastore_assets.config import MetastoreConfig, TableConfig
-from metastore_assets.errors import MetastoreError
+from metastore_assets.config import TableConfig
 from metastore_assets.formats import open_table_format
-from metastore_assets.lookup import TableLookup, open_table
-from metastore_assets.pipeline.refresh import refresh
+from metastore_assets.lookup import TableLookup
 from metastore_assets.scan.choosing import choose, told_by_format
 from metastore_assets.scan.reading import matching_rows
-from scripts.realtables.tables import RealTable, real_tables
-from tests.scan.realtables import Question, full_rows, keys, order, questions
+from scripts.realtables.tables import real_tables
+from tests.scan.realtables import REFUSED, Question, check_table, keys, order
 
-_REFUSED = {
-    "listing/orc_TestOrcFile_testTimestamp",  # rows that are single values, not records
-    "listing/parquet_int96_from_spark",  # a year near 290000 that its writer itself let overflow
-    "listing/csv_impala_table_missing_columns",  # rows of different lengths
-    "listing/csv_impala_strings_with_quotes",  # quotes that belong to values: `quote` has to say so
-}
 _FEW = 53
 """Of the collection, every so manieth table in a quick run."""
-
-
-def no_spark() -> Any:
-    raise AssertionError("no real table is worth a session")
-
-
-def config_of(table: RealTable, root: Path) -> MetastoreConfig:
-    own = TableConfig(name="t", uri=table.uri, relocate=dict(table.relocate))
-    return MetastoreConfig(root=str(root), tables=[own], engine="auto")
-
-
-def check(table: RealTable, root: Path, most: int) -> int:
-    """How many predicates were tried, evenly spread over the columns."""
-    config = config_of(table, root)
-    own = config.tables[0]
-    try:
-        refresh(config, own, no_spark)
-    except MetastoreError:
-        if table.name not in _REFUSED:
-            raise
-        return 0
-    snapshot = open_table_format(own).snapshot()
-    lookup = open_table(config.root, "t")
-    rows = full_rows(snapshot)
-    asked = list(questions(snapshot))
-    asked = asked[:: max(1, len(asked) // most)]
-    for question in asked:
-        check_one(table.name, lookup, own, rows, question)
-    return len(asked)
 
 
 def check_one(name: str, lookup: TableLookup, table: TableConfig, rows: list[list[Any]], question: Question) -> None:
@@ -81,12 +44,12 @@ def check_one(name: str, lookup: TableLookup, table: TableConfig, rows: list[lis
 
 
 def test_some_real_tables(realtables: Path, tmp_path: Path) -> None:
-    tables = [own for own in real_tables(realtables, tmp_path) if own.name not in _REFUSED][::_FEW]
-    assert sum(check(table, tmp_path / str(number), 7) for number, table in enumerate(tables)) > 25
+    tables = [own for own in real_tables(realtables, tmp_path) if own.name not in REFUSED][::_FEW]
+    assert sum(check_table(check_one, table, tmp_path / str(number), 7) for number, table in enumerate(tables)) > 25
 
 
 @pytest.mark.long
 @pytest.mark.timeout(3600)
 def test_every_real_table(realtables: Path, tmp_path: Path) -> None:
     for number, table in enumerate(real_tables(realtables, tmp_path)):
-        check(table, tmp_path / str(number), 60)
+        check_table(check_one, table, tmp_path / str(number), 60)

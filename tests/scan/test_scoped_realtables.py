@@ -10,31 +10,9 @@ import pyarrow as pa
 import pytest
 
 from metastore_assets.config import TableConfig
-from metastore_assets.errors import MetastoreError
-from metastore_assets.formats import open_table_format
-from metastore_assets.lookup import TableLookup, open_table
-from metastore_assets.pipeline.refresh import refresh
-from scripts.realtables.tables import RealTable, real_tables
-from tests.scan.realtables import Question, full_rows, keys, order, questions
-from tests.scan.test_realtables import _REFUSED, config_of, no_spark
-
-
-def check(table: RealTable, root: Path, most: int) -> int:
-    """How many predicates were tried, evenly spread over the columns."""
-    config = config_of(table, root)
-    own = config.tables[0]
-    try:
-        refresh(config, own, no_spark)
-    except MetastoreError:
-        if table.name not in _REFUSED:
-            raise
-        return 0
-    snapshot = open_table_format(own).snapshot()
-    lookup, rows, asked = open_table(config.root, "t"), full_rows(snapshot), list(questions(snapshot))
-    asked = asked[:: max(1, len(asked) // most)]
-    for question in asked:
-        check_one(table.name, lookup, own, rows, question)
-    return len(asked)
+from metastore_assets.lookup import TableLookup
+from scripts.realtables.tables import real_tables
+from tests.scan.realtables import REFUSED, Question, check_table, keys, order
 
 
 def check_one(name: str, lookup: TableLookup, table: TableConfig, rows: list[list[Any]], question: Question) -> None:
@@ -61,9 +39,9 @@ def check_one(name: str, lookup: TableLookup, table: TableConfig, rows: list[lis
 @pytest.mark.timeout(3600)
 def test_every_real_table(realtables: Path, tmp_path: Path) -> None:
     for number, table in enumerate(real_tables(realtables, tmp_path)):
-        check(table, tmp_path / str(number), 8)
+        check_table(check_one, table, tmp_path / str(number), 8)
 
 
 def test_a_few_real_tables(realtables: Path, tmp_path: Path) -> None:
-    tables = [own for own in real_tables(realtables, tmp_path) if own.name not in _REFUSED][::401]
-    assert sum(check(table, tmp_path / str(number), 3) for number, table in enumerate(tables)) > 0
+    tables = [own for own in real_tables(realtables, tmp_path) if own.name not in REFUSED][::401]
+    assert sum(check_table(check_one, table, tmp_path / str(number), 3) for number, table in enumerate(tables)) > 0
