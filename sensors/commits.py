@@ -3,8 +3,8 @@
 import hashlib
 import json
 import time
-from collections.abc import Iterable
-from dataclasses import replace
+from collections.abc import Callable, Iterable
+from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING
 
 from dagster import (
@@ -30,12 +30,13 @@ from metastore_assets.assets.told import told_version
 from metastore_assets.checks.of_tables import absence
 from metastore_assets.config import TableConfig
 from metastore_assets.errors import ConfigError, TableNotFoundError
-from metastore_assets.formats import Memory, SnapshotReference, open_table_format
+from metastore_assets.formats import Memory, SnapshotReference, Turn, open_table_format
 from metastore_assets.pipeline.decisions import recorded_decisions
 from metastore_assets.pipeline.layouts import table_layout
 from metastore_assets.pipeline.signatures import PROFILE_VERSION
 from metastore_assets.resources.configuration import Configuration, versions_of
-from metastore_assets.sensors.decision import Cursor, Seen, Turn, decide
+from metastore_assets.sensors.decision import Cursor, Seen, decide
+from metastore_assets.sensors.patience import Asking, patience
 from metastore_assets.store.manifest import Version
 
 if TYPE_CHECKING:
@@ -65,6 +66,7 @@ def commit_sensor(
     A tick reads the table's snapshot id, the newest version's JSON and Dagster's runs: it starts no Spark, and does
     not read what is in the table.
     """
+    asking = Asking[Found]()
 
     @sensor(
         name=names.sensor,
@@ -77,29 +79,68 @@ def commit_sensor(
     def commits(context: SensorEvaluationContext) -> SensorResult:
         remembered = Cursor.from_json(context.cursor)
         with telling_no_secrets():
-            # As it is now, not as it was when this process loaded it: so is what runs do.
-            config = configuration.now()
-            now = config.table(table.name)
-            said = configuration.shown().table(table.name).model_dump_json()
-            latest = versions_of(config, table.name).latest()
-            try:
-                seen = look(context.instance, now, said, names, latest)
-            except TableNotFoundError as error:
-                if latest is None:
-                    raise  # It never was there: whoever wrote the configuration has to look at it.
-                gone = [] if remembered.gone else [told_gone(now, names, latest, absence(error))]
-                cursor = replace(remembered, gone=True).to_json()
-                reason = f"version {latest.number} stays as it is: {absence(error)}"
-                return SensorResult(skip_reason=SkipReason(reason), cursor=cursor, asset_events=gone)
-        decision = decide(replace(remembered, gone=False), seen, now.sensor.interval, time.time())
+            found = asking.ask(lambda told: find(configuration, table.name, told), patience())
+        if found.now is None:
+            assert found.latest is not None
+            gone = [] if remembered.gone else [told_gone(found.table, names, found.latest, found.absence)]
+            cursor = replace(remembered, gone=True).to_json()
+            reason = f"version {found.latest.number} stays as it is: {found.absence}"
+            return SensorResult(skip_reason=SkipReason(reason), cursor=cursor, asset_events=gone)
+        seen = look(context.instance, found, found.now, names)
+        decision = decide(replace(remembered, gone=False), seen, found.table.sensor.interval, time.time())
         cursor = decision.cursor.to_json()
         if decision.attempt is None:
-            back = [told_back(now, names, seen)] if remembered.gone and seen.current else []
+            back = [told_back(found.table, names, seen)] if remembered.gone and seen.current else []
             return SensorResult(skip_reason=SkipReason(decision.reason), cursor=cursor, asset_events=back)
         context.log.info(decision.reason)
         return SensorResult(run_requests=[run_request(names, seen, decision.attempt)], cursor=cursor)
 
     return commits
+
+
+@dataclass(frozen=True)
+class Found:
+    """What the configuration, the root and the table say."""
+
+    table: TableConfig
+    """As it counts now, not as it was when this process loaded it: so is what runs do."""
+    said: str
+    """All that the configuration says of the table, as written."""
+    latest: Version | None
+    """The newest version."""
+    now: SnapshotReference | None
+    """What the table holds; None when it is not there any more."""
+    turn: Turn = None
+    """How it came from what the version describes to another state, where that was not by further commits."""
+    absence: str = ""
+    """What is not there."""
+
+
+def find(configuration: Configuration, name: str, told: Callable[[str], None]) -> Found:
+    """Ask the root and the table, and say by `told` which of them is asked.
+
+    Raises TableNotFoundError of a table that never was there, and the like: the tick then shows as failed.
+    """
+    told("what gives the configuration its credentials")
+    config = configuration.now()
+    table = config.table(name)
+    said = configuration.shown().table(name).model_dump_json()
+    told(f"the root {config.root}")
+    latest = versions_of(config, name).latest()
+    told(f"the table {table.uri}")
+    opened = open_table_format(table, Memory(lambda: latest.memory if latest else {}))
+    try:
+        now = opened.current()
+        if latest is None:
+            return Found(table, said, None, now)
+        described = SnapshotReference(latest.snapshot, latest.committed_at)
+        # Another state that the configuration names is no turn of the table's.
+        turn = opened.turn(described, now) if now != described and table.at is None else None
+        return Found(table, said, latest, now, turn)
+    except TableNotFoundError as error:
+        if latest is None:
+            raise  # Whoever wrote the configuration has to look at it.
+        return Found(table, said, latest, None, absence=absence(error))
 
 
 def told_gone(table: TableConfig, names: TableNames, latest: Version, reason: str) -> AssetCheckEvaluation:
@@ -125,21 +166,17 @@ def told_back(table: TableConfig, names: TableNames, seen: Seen) -> AssetCheckEv
     )
 
 
-def look(instance: DagsterInstance, table: TableConfig, said: str, names: TableNames, latest: Version | None) -> Seen:
-    """What the decision depends on; `said` is all that the configuration says of the table, as written.
-
-    Raises TableNotFoundError and the like: the tick then shows as failed.
-    """
-    now = open_table_format(table, Memory(lambda: latest.memory if latest else {})).current()
+def look(instance: DagsterInstance, found: Found, now: SnapshotReference, names: TableNames) -> Seen:
+    """What the decision depends on: what was found, and what Dagster knows."""
+    latest = found.latest
+    described = latest and SnapshotReference(latest.snapshot, latest.committed_at)
     told = told_version(instance, names)
-    target = _target(said, names, now, latest)
+    target = _target(found.said, names, now, latest)
     ended = _ended_runs(instance, target)
     return Seen(
         snapshot=now.id,
-        turn=_turn(now, latest),
-        current=latest is not None
-        and now == SnapshotReference(latest.snapshot, latest.committed_at)
-        and _has_layout(table, latest),
+        turn=found.turn,
+        current=latest is not None and now == described and _has_layout(found.table, latest),
         published=latest.number if latest else 0,
         reported=told[0] if told else 0,
         target=target,
@@ -147,15 +184,6 @@ def look(instance: DagsterInstance, table: TableConfig, said: str, names: TableN
         attempts=len(ended),
         last_ended=max(ended, default=0.0),
     )
-
-
-def _turn(now: SnapshotReference, latest: Version | None) -> Turn:
-    """How the table came to what it holds now, where that is not by another commit."""
-    if latest is None or now.committed_at is None or latest.committed_at is None:
-        return None
-    if now.id == latest.snapshot and now.committed_at != latest.committed_at:
-        return "made anew"
-    return "rolled back" if now.committed_at < latest.committed_at else None
 
 
 def run_request(names: TableNames, seen: Seen, attempt: int) -> RunRequest:

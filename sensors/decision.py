@@ -2,17 +2,18 @@
 
 import json
 from dataclasses import dataclass
-from typing import Literal
+
+from metastore_assets.formats import Turn
 
 CURSOR_FORMAT = 1
 _LONGEST_WAIT = 3600.0
 
-Turn = Literal["made anew", "rolled back"] | None
-"""`made anew`: dropped and created again, and so another table. `rolled back`: to a state of before, or replaced."""
 _TURNS = {
     None: "follows version {}",
-    "made anew": "is another one than that of version {}: the table was made anew",
-    "rolled back": "was committed before that of version {}: the table was rolled back",
+    "made anew": "is of another table than version {}: the table was made anew",
+    "rolled back": "does not follow that of version {}: the table was rolled back",
+    "other metadata": "is that of version {}, and the table's metadata changed: its schema, its properties, or which "
+    "former snapshots it has",
 }
 
 

@@ -15,6 +15,7 @@ from metastore_assets.formats.base import (
     Snapshot,
     SnapshotReference,
     TableFormat,
+    Turn,
 )
 from metastore_assets.formats.memory import Memory
 from metastore_assets.formats.partition_keys import UNPARTITIONED, decode_partition_key, encode_partition_key
@@ -36,6 +37,7 @@ __all__ = [
     "Snapshot",
     "SnapshotReference",
     "TableFormat",
+    "Turn",
     "decode_partition_key",
     "encode_partition_key",
     "open_table_format",

@@ -6,7 +6,7 @@ from collections.abc import Iterator
 from dataclasses import dataclass, field
 from datetime import datetime
 from enum import StrEnum
-from typing import Protocol
+from typing import Literal, Protocol
 
 import pyarrow as pa
 
@@ -95,6 +95,21 @@ class SnapshotReference:
     committed_at: datetime | None
 
 
+Turn = Literal["made anew", "rolled back", "other metadata"] | None
+"""How a table came from one state to another, where that was not by further commits.
+
+`made anew`: dropped and created again, and so another table. `rolled back`: to a state of before, or to one beside it.
+`other metadata`: the same rows, under other properties, another schema, or fewer former snapshots.
+"""
+
+
+def turn_by_time(former: SnapshotReference, now: SnapshotReference) -> Turn:
+    """What the times of two commits tell, where a format has no more: earlier is rolled back."""
+    if former.committed_at is None or now.committed_at is None:
+        return None
+    return "rolled back" if now.committed_at < former.committed_at else None
+
+
 @dataclass(frozen=True)
 class TypeReason:
     """Why a column of plain files is not of a type that it might have been of."""
@@ -140,6 +155,12 @@ class TableFormat(Protocol):
 
     def current(self) -> SnapshotReference:
         """The reference of the snapshot that `snapshot()` would return now, at the least cost."""
+
+    def turn(self, former: SnapshotReference, now: SnapshotReference) -> Turn:
+        """How the table came from a former state to `now`, another one, as far as its metadata tell: for people.
+
+        None also where they do not tell.
+        """
 
     def snapshot(self) -> Snapshot:
         """That snapshot, from metadata only, with the partitions that the configuration leaves.

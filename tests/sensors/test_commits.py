@@ -2,24 +2,18 @@
 
 import time
 from collections.abc import Iterator, Sequence
-from dataclasses import replace
-from datetime import UTC, datetime, timedelta
 from pathlib import Path
 from typing import Any
 
-import pyarrow as pa
 import pytest
 from dagster import AssetKey, DagsterInstance, DagsterRun, DagsterRunStatus, RunRequest
 from dagster._core.definitions.sensor_definition import SensorExecutionData
 from dagster._core.test_utils import create_run_for_test
 
 from metastore_assets.errors import ConfigError, TableNotFoundError
-from metastore_assets.formats import SnapshotReference
 from metastore_assets.pipeline.signatures import PROFILE_VERSION
 from metastore_assets.sensors import commits
-from metastore_assets.store.objects import ObjectStore
 from tests.assets.lab import Lab, lab_in
-from tests.lookup.published import publish
 
 
 @pytest.fixture
@@ -141,19 +135,6 @@ def test_a_mended_configuration_need_not_wait(lab: Lab) -> None:
     text = lab.config_file.read_text(encoding="utf-8")
     lab.config_file.write_text(text.replace("uri: ./sales,", "uri: ./sales, format: delta,"), encoding="utf-8")
     assert requested(lab.tick("sales")).tags["metastore/attempt"] == "1"
-
-
-def test_a_table_that_was_made_anew_or_rolled_back_says_so(lab: Lab) -> None:
-    """By the time of its commit: numbers begin again, and a catalog may point to a former snapshot."""
-    version = publish(ObjectStore(str(lab.folder / "metastore")), pa.table({"id": [1]}), name="sales").version
-    then = datetime(2024, 1, 2, tzinfo=UTC)
-    version = replace(version, snapshot="7", committed_at=then)
-    hour = timedelta(hours=1)
-    assert commits._turn(SnapshotReference("8", then + hour), version) is None
-    assert commits._turn(SnapshotReference("7", then), version) is None
-    assert commits._turn(SnapshotReference("7", then + hour), version) == "made anew"
-    assert commits._turn(SnapshotReference("6", then - hour), version) == "rolled back"
-    assert commits._turn(SnapshotReference("6", None), version) is None
 
 
 def test_a_table_that_never_was_there_fails_the_tick(lab: Lab) -> None:

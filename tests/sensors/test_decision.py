@@ -6,7 +6,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from metastore_assets.sensors.decision import Cursor, Seen, Turn, decide
+from metastore_assets.formats import Turn
+from metastore_assets.sensors.decision import Cursor, Seen, decide
 
 CURRENT = Seen("s1", True, 1, 1, "t1", None, 0, 0.0)
 COMMIT = Seen("s2", False, 1, 1, "t2", None, 0, 0.0)
@@ -30,8 +31,8 @@ def test_a_commit_asks_for_one_run() -> None:
 @pytest.mark.parametrize(
     ("turn", "said"),
     [
-        ("made anew", "snapshot s2 is another one than that of version 1: the table was made anew"),
-        ("rolled back", "snapshot s2 was committed before that of version 1: the table was rolled back"),
+        ("made anew", "snapshot s2 is of another table than version 1: the table was made anew"),
+        ("rolled back", "snapshot s2 does not follow that of version 1: the table was rolled back"),
     ],
 )
 def test_what_became_of_the_table_is_told(turn: Turn, said: str) -> None:

@@ -9,7 +9,7 @@ import pyarrow as pa
 
 from metastore_assets.config import TableConfig
 from metastore_assets.errors import ConfigError, SnapshotNotFoundError, TableFormatError, TableNotFoundError
-from metastore_assets.formats.base import Snapshot, SnapshotReference, TableFormat
+from metastore_assets.formats.base import Snapshot, SnapshotReference, TableFormat, Turn
 from metastore_assets.formats.catalogs.asking import find_table
 from metastore_assets.formats.catalogs.base import Entry, Folders
 from metastore_assets.formats.places.reach import catalog_location
@@ -34,6 +34,10 @@ class CatalogTable:
     def current(self) -> SnapshotReference:
         with self._located() as located:
             return located.current()
+
+    def turn(self, former: SnapshotReference, now: SnapshotReference) -> Turn:
+        with self._located() as located:
+            return located.turn(former, now)
 
     def snapshot(self) -> Snapshot:
         with self._located() as located:

@@ -17,7 +17,7 @@ import pyarrow as pa
 
 from metastore_assets.config import TableConfig
 from metastore_assets.errors import TableFormatError, TableNotFoundError
-from metastore_assets.formats.base import Fragment, Snapshot, SnapshotReference
+from metastore_assets.formats.base import Fragment, Snapshot, SnapshotReference, Turn
 from metastore_assets.formats.bounds import FragmentBounds, bounds_table, column_path, constant_bounds
 from metastore_assets.formats.conform import Matcher, identity
 from metastore_assets.formats.damage import DAMAGE, naming, reason
@@ -68,6 +68,17 @@ class DeltaFormat:
         with _explained(self._location):
             version = self._version()[1]
             return SnapshotReference(str(version), self._times.of(version))
+
+    def turn(self, former: SnapshotReference, now: SnapshotReference) -> Turn:
+        """By the numbers of the versions, which only grow: with a new log they begin again.
+
+        The times of commits are of the clocks of those who made them, and may differ.
+        """
+        if not former.id.isdecimal() or int(now.id) > int(former.id):
+            return None
+        if former.committed_at is None or now.committed_at is None:
+            return "rolled back" if int(now.id) < int(former.id) else None
+        return "made anew" if now.committed_at > former.committed_at else "rolled back"
 
     def snapshot(self) -> Snapshot:
         """The version, from the log alone: from the commits since the one that is known."""

@@ -13,7 +13,7 @@ import pyarrow as pa
 from metastore_assets.config import TableConfig
 from metastore_assets.errors import ConfigError, SnapshotNotFoundError, TableFormatError, TableNotFoundError
 from metastore_assets.formats.apart.running import Runner
-from metastore_assets.formats.base import Fragment, Snapshot, SnapshotReference
+from metastore_assets.formats.base import Fragment, Snapshot, SnapshotReference, Turn
 from metastore_assets.formats.bounds import bounds_table
 from metastore_assets.formats.files.bounds import check_integers, file_bounds
 from metastore_assets.formats.files.csv.options import OPTIONS as CSV_OPTIONS
@@ -84,6 +84,10 @@ class FilesFormat:
     def current(self) -> SnapshotReference:
         """The digest: files have no commits that would have a time. A snapshot taken next is of the same listing."""
         return SnapshotReference(self.snapshot_id(), None)
+
+    def turn(self, former: SnapshotReference, now: SnapshotReference) -> Turn:
+        """Nothing: files tell no history."""
+        return None
 
     def snapshot(self) -> Snapshot:
         """The files there are now. Reads the footer or header of each new file, and new CSV and JSON files as a whole.

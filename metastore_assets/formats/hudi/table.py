@@ -11,7 +11,7 @@ import pyarrow as pa
 from metastore_assets.config import TableConfig
 from metastore_assets.errors import ConfigError, TableFormatError, TableNotFoundError
 from metastore_assets.formats.apart.reading import read_one
-from metastore_assets.formats.base import Fragment, Snapshot, SnapshotReference
+from metastore_assets.formats.base import Fragment, Snapshot, SnapshotReference, Turn, turn_by_time
 from metastore_assets.formats.bounds import FragmentBounds, bounds_table
 from metastore_assets.formats.damage import DAMAGE, reason
 from metastore_assets.formats.hudi.archive import archived_completions
@@ -62,6 +62,10 @@ class HudiFormat:
         with _explained(self._location):
             state = load_timeline(self._location).state(self._at)
         return SnapshotReference(state.id, state.committed_at)
+
+    def turn(self, former: SnapshotReference, now: SnapshotReference) -> Turn:
+        """By when the instants completed."""
+        return turn_by_time(former, now)
 
     def snapshot(self) -> Snapshot:
         """The state, from the timeline, the metadata of the new commits on it, and one listing of the table."""

@@ -8,6 +8,7 @@ from datetime import UTC, datetime
 from typing import Any
 
 from metastore_assets.errors import TableFormatError, TableNotFoundError
+from metastore_assets.formats.base import SnapshotReference, Turn
 from metastore_assets.formats.iceberg.metadata import IcebergSnapshot, TableMetadata
 from metastore_assets.formats.time_travel import not_found, parse_timestamp
 
@@ -48,6 +49,23 @@ def resolve_state(name: str, metadata: TableMetadata, at: str | None) -> State:
     return _state(name, metadata, max(before, key=lambda entry: entry[0])[1], at)
 
 
+def turn_since(metadata: TableMetadata, state: State, former: SnapshotReference) -> Turn:
+    """How a table came from a former state to another one, by the snapshots that its metadata still have.
+
+    A snapshot without a parent is not the first of a table: some writers take parents away that they remove.
+    """
+    if state.id == former.id:
+        return "other metadata"
+    if former.committed_at is None or not former.id.isdecimal():
+        return None  # It had no snapshot, or was in another format.
+    line = list(_ancestors(metadata, None if state.snapshot is None else state.snapshot.id))
+    if any(str(snapshot.id) == former.id for snapshot in line):
+        return None
+    # It may also have been removed since: then its time tells whether the snapshot was there before.
+    is_former = bool(line) and _time(line[0].timestamp_ms) <= former.committed_at
+    return "rolled back" if is_former or int(former.id) in metadata.snapshots or not line else None
+
+
 def _head(name: str, metadata: TableMetadata) -> State:
     current = metadata.current_snapshot_id
     snapshot = None if current is None else _snapshot(name, metadata, current, "the current one")
@@ -83,11 +101,11 @@ def _history(metadata: TableMetadata) -> Sequence[tuple[int, int]]:
     if metadata.snapshot_log:
         return metadata.snapshot_log
     # The log is optional: the ancestors of the current snapshot say the same.
-    return [(snapshot.timestamp_ms, snapshot.id) for snapshot in _ancestors(metadata)]
+    return [(snapshot.timestamp_ms, snapshot.id) for snapshot in _ancestors(metadata, metadata.current_snapshot_id)]
 
 
-def _ancestors(metadata: TableMetadata) -> Iterator[IcebergSnapshot]:
-    current = metadata.current_snapshot_id
+def _ancestors(metadata: TableMetadata, current: int | None) -> Iterator[IcebergSnapshot]:
+    """A snapshot and those before it, as far as there are entries of them, newest first."""
     seen = set()
     while current is not None and current in metadata.snapshots:
         if current in seen:

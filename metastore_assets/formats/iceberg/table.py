@@ -9,7 +9,7 @@ import pyarrow as pa
 
 from metastore_assets.config import TableConfig
 from metastore_assets.errors import MetastoreError, TableFormatError
-from metastore_assets.formats.base import Snapshot, SnapshotReference
+from metastore_assets.formats.base import Snapshot, SnapshotReference, Turn
 from metastore_assets.formats.bounds import FragmentBounds, bounds_table, column_path
 from metastore_assets.formats.damage import DAMAGE, naming, reason
 from metastore_assets.formats.iceberg.bounds import fragment_bounds
@@ -18,8 +18,8 @@ from metastore_assets.formats.iceberg.metadata import TableMetadata, read_metada
 from metastore_assets.formats.iceberg.metadata_files import METADATA, is_metadata_file, newest_metadata
 from metastore_assets.formats.iceberg.plan import Planner
 from metastore_assets.formats.iceberg.schema import arrow_schema
-from metastore_assets.formats.iceberg.states import State, resolve_state
-from metastore_assets.formats.memory import Memory
+from metastore_assets.formats.iceberg.states import State, resolve_state, turn_since
+from metastore_assets.formats.memory import Memory, memory_key
 from metastore_assets.formats.partition_filter import PartitionFilter
 from metastore_assets.formats.places.location import Location
 from metastore_assets.formats.places.reach import Reach, own_location
@@ -32,6 +32,7 @@ class IcebergFormat:
         self._memory = memory
         self._table = table
         self._filter = PartitionFilter.of(table.partitions)
+        self._uuid_key = memory_key("iceberg table", table.uri)
 
     def snapshot_id(self) -> str:
         """The id of the snapshot that is meant; empty for a table that never had rows."""
@@ -47,12 +48,22 @@ class IcebergFormat:
             state = self._load()[3]
         return SnapshotReference(state.id, state.committed_at)
 
+    def turn(self, former: SnapshotReference, now: SnapshotReference) -> Turn:
+        """By the table's own id and the ancestors of the snapshot, from the metadata file, which is read again."""
+        with self._explained():
+            metadata, state = self._load()[2:]
+        known = self._memory.recall(self._uuid_key, bytes.decode)
+        if known and metadata.uuid and known != metadata.uuid:
+            return "made anew"
+        return turn_since(metadata, state, former) if state.id == now.id else None
+
     def snapshot(self) -> Snapshot:
         """The state that is meant, from the metadata file, the manifest list, and all manifests that are new."""
         with self._explained():
             reach, folder, metadata, state = self._load()
             planner = Planner(self._files(reach, folder, metadata, state), metadata, state, self._filter, self._memory)
             fragments = [planned.fragment for planned in planner.fragments()]
+            self._memory.learn(self._uuid_key, metadata.uuid.encode())
             return Snapshot(
                 format="iceberg",
                 id=state.id,

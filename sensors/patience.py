@@ -1,0 +1,73 @@
+"""Asking what may never answer, from a tick that has to end in time."""
+
+import os
+import threading
+import time
+from collections.abc import Callable
+from typing import Generic, TypeVar
+
+from metastore_assets.errors import StoreError
+
+T = TypeVar("T")
+
+_LIMIT = "DAGSTER_SENSOR_GRPC_TIMEOUT_SECONDS"
+_SHARE = 2 / 3
+"""Of the time that Dagster gives a tick: the rest is for Dagster's own storage."""
+
+
+def patience() -> float:
+    """Seconds that a tick waits for what it asks."""
+    try:
+        return float(os.environ.get(_LIMIT) or 60) * _SHARE
+    except ValueError:
+        return 60 * _SHARE
+
+
+class Asking(Generic[T]):
+    """Asks in a thread of its own, one at a time: Dagster would only say of a tick that takes too long that it did.
+
+    A thread cannot be ended. While one is at it still, no other is started, however many ticks there are.
+    """
+
+    def __init__(self) -> None:
+        self._thread: threading.Thread | None = None
+        self._since = 0.0
+        self._whom = ""
+
+    def ask(self, action: Callable[[Callable[[str], None]], T], seconds: float) -> T:
+        """What `action` returns or raises. It is given a function by which it says whom it asks next.
+
+        Raises StoreError that tells who has not answered in time.
+        """
+        end = time.monotonic() + seconds
+        if self._thread is not None:
+            self._wait(self._thread, end)
+        found: list[T] = []
+        failure: list[BaseException] = []
+
+        def told(whom: str) -> None:
+            self._whom = whom
+
+        def run() -> None:
+            try:
+                found.append(action(told))
+            except BaseException as error:  # noqa: BLE001 (raised again where it is waited for)
+                failure.append(error)
+
+        self._since = time.monotonic()
+        # A daemon: what never answers must not keep the process from ending.
+        self._thread = threading.Thread(target=run, daemon=True)
+        self._thread.start()
+        self._wait(self._thread, end)
+        if failure:
+            raise failure[0]
+        return found[0]
+
+    def _wait(self, thread: threading.Thread, end: float) -> None:
+        thread.join(max(0.0, end - time.monotonic()))
+        if thread.is_alive():
+            raise StoreError(
+                f"{self._whom} has not answered for {time.monotonic() - self._since:.0f} seconds; nothing is changed, "
+                f"and the next tick asks again. If it needs longer, raise {_LIMIT} for daemon and code server"
+            )
+        self._thread = None

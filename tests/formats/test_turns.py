@@ -1,0 +1,111 @@
+"""How tables of each format came from one state to another, as far as their metadata tell."""
+
+from __future__ import annotations
+
+import shutil
+from datetime import UTC, datetime, timedelta
+from pathlib import Path
+
+import pytest
+from deltalake import DeltaTable
+
+from metastore_assets.config import TableConfig
+from metastore_assets.formats import Memory, SnapshotReference, Turn, open_table_format
+from tests.formats.iceberg.tables import IcebergCopyOnWrite
+from tests.formats.tables import DeltaCopyOnWrite, ParquetFiles, Table
+
+DAY = "2024-01-01"
+
+
+class History:
+    """A table, what was learnt of it, and the state that was described last."""
+
+    def __init__(self, kind: type[Table], folder: Path) -> None:
+        self.kind = kind
+        self.folder = folder
+        self.memory = Memory()
+        self.make()
+        self.described = self.describe()
+
+    def make(self) -> None:
+        shutil.rmtree(self.folder, ignore_errors=True)
+        self.table = self.kind(self.folder)
+        self.append()
+
+    def append(self) -> None:
+        self.table.append([(self.table.next_id, "x", DAY)])
+
+    def describe(self) -> SnapshotReference:
+        opened = open_table_format(TableConfig(name="t", uri=str(self.folder)), self.memory)
+        self.described = opened.snapshot().reference
+        return self.described
+
+    def turn(self, former: SnapshotReference | None = None) -> Turn:
+        """From the state that was described, or that other one, to the state now."""
+        opened = open_table_format(TableConfig(name="t", uri=str(self.folder)), self.memory)
+        now = opened.current()
+        assert now != (former or self.described)
+        return opened.turn(former or self.described, now)
+
+
+@pytest.mark.parametrize("kind", [DeltaCopyOnWrite, IcebergCopyOnWrite, ParquetFiles], ids=lambda kind: kind.kind)
+def test_further_commits_are_no_turn(kind: type[Table], tmp_path: Path) -> None:
+    history = History(kind, tmp_path / "t")
+    history.append()
+    assert history.turn() is None
+    history.append()
+    history.table.delete([0])
+    assert history.turn() is None
+
+
+def test_a_delta_log_that_begins_again(tmp_path: Path) -> None:
+    """Numbers only grow in a log, whatever the clocks of those who write it say; a restored version has a new one."""
+    history = History(DeltaCopyOnWrite, tmp_path / "t")
+    history.append()
+    first = history.describe()
+    history.append()
+    DeltaTable(str(tmp_path / "t")).restore(int(first.id))
+    assert history.turn() is None
+    assert first.committed_at is not None
+    ahead = SnapshotReference(first.id, first.committed_at + timedelta(days=1))
+    assert history.turn(ahead) is None
+    history.describe()
+    history.make()
+    assert history.turn() == "made anew"
+    assert history.turn(SnapshotReference("9", datetime(2100, 1, 1, tzinfo=UTC))) == "rolled back"
+    assert history.turn(SnapshotReference("9", None)) == "rolled back"
+
+
+def test_an_iceberg_table_tells_by_its_id_and_ancestors(tmp_path: Path) -> None:
+    """Rolled back, also where it went on from there; the same snapshot, under other metadata; and another table."""
+    history = History(IcebergCopyOnWrite, tmp_path / "t")
+    table = history.table._table  # type: ignore[attr-defined]
+    first = int(history.described.id)
+    history.append()
+    history.describe()
+    table.manage_snapshots().rollback_to_snapshot(first).commit()
+    assert history.turn() == "rolled back"
+    history.append()
+    assert history.turn() == "rolled back"
+    table.maintenance.expire_snapshots().by_id(int(history.described.id)).commit()
+    # Of what is gone it is not known whether it was followed.
+    assert history.turn() is None
+    history.describe()
+    with table.transaction() as transaction:
+        transaction.set_properties(note="x")
+    assert history.turn() == "other metadata"
+    history.append()
+    assert history.turn() is None
+    history.make()
+    assert history.turn() == "made anew"
+
+
+def test_a_rollback_is_known_by_its_time_where_the_snapshot_is_gone(tmp_path: Path) -> None:
+    history = History(IcebergCopyOnWrite, tmp_path / "t")
+    table = history.table._table  # type: ignore[attr-defined]
+    first = int(history.described.id)
+    history.append()
+    history.describe()
+    table.manage_snapshots().rollback_to_snapshot(first).commit()
+    table.maintenance.expire_snapshots().by_id(int(history.described.id)).commit()
+    assert history.turn() == "rolled back"

@@ -1,0 +1,128 @@
+"""What a tick makes of all that may become of a table: what a person sees, and what follows when it is over."""
+
+from __future__ import annotations
+
+import shutil
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+from dagster import DagsterInstance, DagsterRunStatus
+from deltalake import DeltaTable
+
+from tests.formats.iceberg.tables import IcebergCopyOnWrite
+from tests.formats.tables import DeltaCopyOnWrite, ParquetFiles, Table
+from tests.sensors.watched import Watched
+
+DAY = "2024-01-01"
+KINDS = [DeltaCopyOnWrite, *(pytest.param(kind, marks=pytest.mark.long) for kind in (IcebergCopyOnWrite, ParquetFiles))]
+of_each_kind = pytest.mark.parametrize("kind", KINDS, ids=lambda kind: kind.kind)
+
+
+@pytest.fixture
+def instance(monkeypatch: pytest.MonkeyPatch) -> Iterator[DagsterInstance]:
+    monkeypatch.setenv("DAGSTER_DISABLE_TELEMETRY", "1")
+    with DagsterInstance.ephemeral() as made:
+        yield made
+
+
+def table_in(folder: Path, kind: type[Table], rows: int = 1) -> Any:
+    made = kind(folder)
+    made.append([(number, "x", DAY) for number in range(rows)])
+    return made
+
+
+@of_each_kind
+def test_a_table_that_went_away_and_came_back(kind: type[Table], tmp_path: Path, instance: DagsterInstance) -> None:
+    """Told once, on the asset and in each tick; what is kept stays; back again it needs no run, made anew it does."""
+    table = table_in(tmp_path / "t", kind)
+    watched = Watched(tmp_path, instance)
+    assert watched.catches_up() == f"snapshot {watched.latest.snapshot} is the first"
+    (tmp_path / "t").rename(tmp_path / "away")
+    for _ in range(2):
+        gone = watched.skips()
+        assert gone.startswith(f"version 1 stays as it is: the table is not there any more: {tmp_path / 't'} holds no ")
+        assert watched.check() == (False, gone.removeprefix("version 1 stays as it is: "))
+    (tmp_path / "away").rename(tmp_path / "t")
+    assert watched.skips() == watched.is_current()
+    assert watched.check() == (True, f"the table is there again, in snapshot {watched.latest.snapshot}")
+    table.append([(9, "y", DAY)])
+    watched.catches_up()
+    assert watched.latest.row_count == 2
+
+    shutil.rmtree(tmp_path / "t")
+    watched.skips()
+    table_in(tmp_path / "t", kind, rows=5)
+    said = watched.catches_up()
+    # Of a Delta log that begins again the number tells; plain files have no history.
+    anew = " is of another table than version 2: the table was made anew"
+    assert said.endswith(" follows version 2" if kind is ParquetFiles else anew)
+    assert watched.latest.row_count == 5
+    assert watched.check()[0]
+
+
+def test_an_iceberg_table_that_was_rolled_back_or_cleaned_up(tmp_path: Path, instance: DagsterInstance) -> None:
+    """Each is a change of its metadata, and says what it was; a run follows, which reads nothing that is known."""
+    table = table_in(tmp_path / "t", IcebergCopyOnWrite)
+    watched = Watched(tmp_path, instance)
+    watched.catches_up()
+    first = watched.latest.snapshot
+    table.append([(9, "y", DAY)])
+    assert watched.catches_up() == f"snapshot {watched.latest.snapshot} follows version 1"
+    second = watched.latest.snapshot
+    table._table.manage_snapshots().rollback_to_snapshot(int(first)).commit()
+    assert watched.catches_up() == (f"snapshot {first} does not follow that of version 2: the table was rolled back")
+    assert watched.latest.row_count == 1
+    table._table.maintenance.expire_snapshots().by_id(int(second)).commit()
+    assert watched.catches_up() == (
+        f"snapshot {first} is that of version 3, and the table's metadata changed: its schema, its properties, or "
+        "which former snapshots it has"
+    )
+
+
+@pytest.mark.parametrize("kind", KINDS[:2], ids=lambda kind: kind.kind)
+def test_a_state_that_has_expired(kind: type[Table], tmp_path: Path, instance: DagsterInstance) -> None:
+    """One that the configuration names by `at` is gone when the table has it no more, and says what there is."""
+    table = table_in(tmp_path / "t", kind)
+    pinned = table.snapshot().id
+    watched = Watched(tmp_path, instance, at=pinned)
+    watched.catches_up()
+    table.append([(9, "y", DAY)])
+    assert watched.skips() == watched.is_current()
+    if kind is IcebergCopyOnWrite:
+        table._table.maintenance.expire_snapshots().by_id(int(pinned)).commit()
+    else:
+        DeltaTable(str(tmp_path / "t")).create_checkpoint()
+        (tmp_path / "t" / "_delta_log" / f"{int(pinned):020}.json").unlink()
+    gone = watched.skips()
+    assert gone.startswith("version 1 stays as it is: the state that is meant is not there any more: ")
+    assert watched.check() == (False, gone.removeprefix("version 1 stays as it is: "))
+    watched.configure()
+    assert watched.catches_up().endswith(" follows version 1")
+    assert watched.latest.row_count == 2
+
+
+@of_each_kind
+def test_a_burst_becomes_one_run(kind: type[Table], tmp_path: Path, instance: DagsterInstance) -> None:
+    """Commits while a run waits or works ask for none beside it; one more takes in all that it has not seen."""
+    table = table_in(tmp_path / "t", kind)
+    watched = Watched(tmp_path, instance)
+    watched.catches_up()
+    request = None
+    for number in range(20):
+        table.append([(100 + number, "x", DAY)])
+        if request is None:
+            request = watched.asks()[0]
+            waiting = watched.launched(request, DagsterRunStatus.QUEUED)
+        elif number % 5 == 0:
+            assert watched.skips() == f"run {waiting.run_id} works on the table; the next tick looks again"
+        if number == 9:
+            instance.delete_run(waiting.run_id)
+            watched.run(request)
+            assert (watched.number, watched.latest.row_count) == (2, 11)
+            # As if it had been at work until the end of the burst.
+            waiting = watched.launched(request, DagsterRunStatus.STARTED)
+    instance.report_run_failed(waiting) if kind is ParquetFiles else instance.delete_run(waiting.run_id)
+    watched.catches_up()
+    assert (watched.number, watched.latest.row_count) == (3, 21)
