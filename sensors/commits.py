@@ -3,8 +3,8 @@
 import hashlib
 import json
 import time
-from collections.abc import Callable, Iterable
-from dataclasses import dataclass, replace
+from collections.abc import Iterable
+from dataclasses import replace
 from typing import TYPE_CHECKING
 
 from dagster import (
@@ -27,15 +27,15 @@ from metastore_assets.assets.checks import literally, name_of_current
 from metastore_assets.assets.names import TABLE_TAG, TARGET_TAG, TableNames
 from metastore_assets.assets.secrets import telling_no_secrets
 from metastore_assets.assets.told import told_version
-from metastore_assets.checks.of_tables import absence
 from metastore_assets.config import TableConfig
-from metastore_assets.errors import ConfigError, TableNotFoundError
-from metastore_assets.formats import Memory, SnapshotReference, Turn, open_table_format
+from metastore_assets.errors import ConfigError
+from metastore_assets.formats import SnapshotReference
 from metastore_assets.pipeline.decisions import recorded_decisions
 from metastore_assets.pipeline.layouts import table_layout
 from metastore_assets.pipeline.signatures import PROFILE_VERSION
-from metastore_assets.resources.configuration import Configuration, versions_of
+from metastore_assets.resources.configuration import Configuration
 from metastore_assets.sensors.decision import Cursor, Seen, decide
+from metastore_assets.sensors.looking import Found, Looking
 from metastore_assets.sensors.patience import Asking, patience
 from metastore_assets.store.manifest import Version
 
@@ -63,10 +63,11 @@ def commit_sensor(
 ) -> SensorDefinition:
     """The sensor of one table, which asks for runs of `job`.
 
-    A tick reads the table's snapshot id, the newest version's JSON and Dagster's runs: it starts no Spark, and does
-    not read what is in the table.
+    A tick reads the table's snapshot id, the newest version's JSON and Dagster's runs, as far as they are others than
+    those that it saw last: it starts no Spark, and does not read what is in the table.
     """
     asking = Asking[Found]()
+    looking = Looking(configuration, table.name)
 
     @sensor(
         name=names.sensor,
@@ -79,14 +80,14 @@ def commit_sensor(
     def commits(context: SensorEvaluationContext) -> SensorResult:
         remembered = Cursor.from_json(context.cursor)
         with telling_no_secrets():
-            found = asking.ask(lambda told: find(configuration, table.name, told), patience())
+            found = asking.ask(looking.find, patience())
         if found.now is None:
             assert found.latest is not None
             gone = [] if remembered.gone else [told_gone(found.table, names, found.latest, found.absence)]
             cursor = replace(remembered, gone=True).to_json()
             reason = f"version {found.latest.number} stays as it is: {found.absence}"
             return SensorResult(skip_reason=SkipReason(reason), cursor=cursor, asset_events=gone)
-        seen = look(context.instance, found, found.now, names)
+        seen = seen_by(context.instance, found, found.now, names)
         decision = decide(replace(remembered, gone=False), seen, found.table.sensor.interval, time.time())
         cursor = decision.cursor.to_json()
         if decision.attempt is None:
@@ -96,51 +97,6 @@ def commit_sensor(
         return SensorResult(run_requests=[run_request(names, seen, decision.attempt)], cursor=cursor)
 
     return commits
-
-
-@dataclass(frozen=True)
-class Found:
-    """What the configuration, the root and the table say."""
-
-    table: TableConfig
-    """As it counts now, not as it was when this process loaded it: so is what runs do."""
-    said: str
-    """All that the configuration says of the table, as written."""
-    latest: Version | None
-    """The newest version."""
-    now: SnapshotReference | None
-    """What the table holds; None when it is not there any more."""
-    turn: Turn = None
-    """How it came from what the version describes to another state, where that was not by further commits."""
-    absence: str = ""
-    """What is not there."""
-
-
-def find(configuration: Configuration, name: str, told: Callable[[str], None]) -> Found:
-    """Ask the root and the table, and say by `told` which of them is asked.
-
-    Raises TableNotFoundError of a table that never was there, and the like: the tick then shows as failed.
-    """
-    told("what gives the configuration its credentials")
-    config = configuration.now()
-    table = config.table(name)
-    said = configuration.shown().table(name).model_dump_json()
-    told(f"the root {config.root}")
-    latest = versions_of(config, name).latest()
-    told(f"the table {table.uri}")
-    opened = open_table_format(table, Memory(lambda: latest.memory if latest else {}))
-    try:
-        now = opened.current()
-        if latest is None:
-            return Found(table, said, None, now)
-        described = SnapshotReference(latest.snapshot, latest.committed_at)
-        # Another state that the configuration names is no turn of the table's.
-        turn = opened.turn(described, now) if now != described and table.at is None else None
-        return Found(table, said, latest, now, turn)
-    except TableNotFoundError as error:
-        if latest is None:
-            raise  # Whoever wrote the configuration has to look at it.
-        return Found(table, said, latest, None, absence=absence(error))
 
 
 def told_gone(table: TableConfig, names: TableNames, latest: Version, reason: str) -> AssetCheckEvaluation:
@@ -166,7 +122,7 @@ def told_back(table: TableConfig, names: TableNames, seen: Seen) -> AssetCheckEv
     )
 
 
-def look(instance: DagsterInstance, found: Found, now: SnapshotReference, names: TableNames) -> Seen:
+def seen_by(instance: DagsterInstance, found: Found, now: SnapshotReference, names: TableNames) -> Seen:
     """What the decision depends on: what was found, and what Dagster knows."""
     latest = found.latest
     described = latest and SnapshotReference(latest.snapshot, latest.committed_at)

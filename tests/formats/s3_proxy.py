@@ -19,6 +19,11 @@ class Requests:
         self.endpoint = ""
         self.page = 0
         """Objects that the server lists at a time; 0 for as many as it does by itself."""
+        self.broken = 0
+        """The status that every request is answered with; 0 for what the server says."""
+        self.answers = threading.Event()
+        """Cleared, nothing is answered until it is set again."""
+        self.answers.set()
         self._seen: list[str] = []
         self.data_bytes = 0
         """Of objects in the answers that the last `take` was of."""
@@ -70,6 +75,12 @@ def counted(endpoint: str) -> Iterator[Requests]:
             length = int(self.headers.get("Content-Length") or 0)
             connection = http.client.HTTPConnection(backend, timeout=30)
             body = self.rfile.read(length) if length else None
+            seen.answers.wait()
+            if seen.broken:
+                self.send_response(seen.broken)
+                self.send_header("Content-Length", "0")
+                self.end_headers()
+                return
             connection.request(self.command, seen.note(self.command, self.path), body, dict(self.headers))
             answer = connection.getresponse()
             data = answer.read()

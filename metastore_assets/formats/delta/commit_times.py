@@ -9,7 +9,7 @@ from datetime import UTC, datetime, timedelta
 from typing import NamedTuple
 
 from metastore_assets.formats.checked import record
-from metastore_assets.formats.delta.log import LOG, Log, commit_path
+from metastore_assets.formats.delta.log import LOG, NUMBERED, Log, commit_name, commit_path
 from metastore_assets.formats.memory import Memory, memory_key
 from metastore_assets.formats.metadata_json import parsed_line
 from metastore_assets.formats.places.location import Location
@@ -38,16 +38,39 @@ class CommitTimes:
         self._location = location
         self._memory = memory
         self._key = memory_key("delta commit times", location.uri)
+        self._newest_key = memory_key("delta newest commit", location.uri)
         self._known: dict[int, CommitTime] = {}
 
-    def of(self, version: int) -> datetime | None:
-        """When a version was committed, in UTC, as its commit file says; None when it does not, or is cleaned up."""
+    def of(self, version: int, *, keep: bool = False) -> datetime | None:
+        """When a version was committed, in UTC, as its commit file says; None when it does not, or is cleaned up.
+
+        `keep`, it is the newest one, and `newest` is to know it.
+        """
         if version in self._known:
             return self._known[version].told
         try:
-            return _told_time(self._location, version)[0]
+            # Asked for before it is read: if the table is made again meanwhile, what is kept is not of the new one.
+            identity = self._identity(version) if keep else []
+            told = _told_time(self._location, version)[0]
         except FileNotFoundError:
             return None
+        if keep:
+            self._memory.learn(self._newest_key, json.dumps([version, identity, _number(told)]).encode())
+        return told
+
+    def newest(self) -> tuple[int, datetime | None] | None:
+        """The version that was the newest, with its time, if it still is; None where that is not known.
+
+        Costs one listing of the end of the log where one is known, and nothing where none is.
+        """
+        known = self._memory.recall(self._newest_key, _decoded_newest)
+        if known is None:
+            return None
+        version, identity, told = known
+        listed = dict(self._location.identities(LOG, f"{version:020}", NUMBERED[1]))
+        if Log.of(listed).newest == version and listed.get(commit_name(version)) == identity:
+            return version, told
+        return None
 
     def version_at(self, log: Log, moment: datetime) -> int | None:
         """The newest version that was committed up to a moment; None when all that are still told are younger.
@@ -124,6 +147,11 @@ def _decoded(data: bytes) -> tuple[int, Sequence[str], dict[int, CommitTime]]:
     newest, identity, times = json.loads(data)
     known = {version: CommitTime(_time(told), certain, _time(written)) for version, told, certain, written in times}
     return newest, identity, known
+
+
+def _decoded_newest(data: bytes) -> tuple[int, Sequence[str], datetime | None]:
+    version, identity, told = json.loads(data)
+    return version, identity, _time(told)
 
 
 def _number(time: datetime | None) -> int | None:

@@ -16,7 +16,7 @@ LOG = "_delta_log"
 _COMMIT = re.compile(r"(\d{20})\.json")
 _COMPACTED = re.compile(r"(\d{20})\.(\d{20})\.compacted\.json")
 _CHECKPOINT = re.compile(r"(\d{20})\.checkpoint(?:\.(\d{10})\.(\d{10})|\.[0-9A-Za-z-]+)?\.(parquet|json)")
-_NUMBERED = ("0", ":")
+NUMBERED = ("0", ":")
 """Between these sort the names that start with digits, as those of all entries of a log do."""
 
 
@@ -103,7 +103,7 @@ def commit_path(version: int) -> str:
 
 def read_log(location: Location, whole: bool = False) -> Log:
     """The log's files: those since the newest checkpoint that is known without listing, or `whole`."""
-    first, end = _NUMBERED
+    first, end = NUMBERED
     hint = "" if whole else _hint(location)
     log = Log.of(location.names(LOG, hint or first, end))
     # The hint may be left from a longer log that lay here before, or its checkpoint be gone.
@@ -114,13 +114,13 @@ def read_log(location: Location, whole: bool = False) -> Log:
 
 def log_since(location: Location, version: int) -> Log:
     """The log's files that sort behind the number of a version: its own, and those of later ones."""
-    return Log.of(location.names(LOG, f"{version:020}", _NUMBERED[1]))
+    return Log.of(location.names(LOG, f"{version:020}", NUMBERED[1]))
 
 
 def holds_delta(location: Location) -> bool:
     """Whether a folder is a table: whether it has a log with entries."""
     entries = (_COMMIT, _COMPACTED, _CHECKPOINT)
-    return any(entry.fullmatch(name) for name in location.names(LOG, *_NUMBERED) for entry in entries)
+    return any(entry.fullmatch(name) for name in location.names(LOG, *NUMBERED) for entry in entries)
 
 
 def _hint(location: Location) -> str:

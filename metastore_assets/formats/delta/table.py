@@ -64,10 +64,12 @@ class DeltaFormat:
             return str(self._version()[1])
 
     def current(self) -> SnapshotReference:
-        """The version and the time in its commit file."""
+        """The version and the time in its commit file; where they are known, one listing tells that they still hold."""
         with _explained(self._location):
+            if self._at is None and (known := self._times.newest()) is not None:
+                return SnapshotReference(str(known[0]), known[1])
             version = self._version()[1]
-            return SnapshotReference(str(version), self._times.of(version))
+            return SnapshotReference(str(version), self._times.of(version, keep=self._at is None))
 
     def turn(self, former: SnapshotReference, now: SnapshotReference) -> Turn:
         """By the numbers of the versions, which only grow: with a new log they begin again.

@@ -12,6 +12,7 @@ from metastore_assets.formats.checked import number
 from metastore_assets.formats.damage import DAMAGE, naming, reason
 from metastore_assets.formats.metadata_json import parsed_file
 from metastore_assets.formats.places.location import Location
+from metastore_assets.formats.places.stored import StoredFile
 
 METADATA = "metadata"
 """The folder of a table that holds its metadata files."""
@@ -53,13 +54,14 @@ def holds_iceberg_metadata(location: Location) -> bool:
     return any(_is_metadata(location, f"{METADATA}/{name}") for name in found)
 
 
-def newest_metadata(folder: Location) -> str:
-    """Path below a table's folder of the metadata file that counts.
+def newest_metadata(folder: Location) -> StoredFile:
+    """The metadata file that counts of those in a table's folder, by its path below that.
 
     It is the one of the highest version. Of several (two writers without a catalog, or names without a number) it is
     the one that the version hint names, else the one that was updated last. Raises TableNotFoundError without any.
     """
-    names = [name for name in folder.names(METADATA) if _NAME.fullmatch(name)]
+    files = {file.path.rpartition("/")[2]: file for file in folder.files(METADATA)}
+    names = [name for name in files if _NAME.fullmatch(name)]
     if not names:
         raise TableNotFoundError(f"{folder.uri} holds no Iceberg table: there is no {METADATA}/*.metadata.json")
     numbers = {name: _version(name) for name in names}
@@ -69,7 +71,7 @@ def newest_metadata(folder: Location) -> str:
         hint = _hint(folder)
         hinted = [name for name in candidates if hint in (_stem(name), name)]
         candidates = hinted or sorted(candidates, key=lambda name: _age(folder, name))
-    return f"{METADATA}/{candidates[-1]}"
+    return files[candidates[-1]]
 
 
 def read_metadata_json(location: Location, path: str) -> Mapping[str, Any]:

@@ -2,13 +2,15 @@
 
 from __future__ import annotations
 
+import json
 from collections.abc import Iterator
 from contextlib import contextmanager
+from datetime import datetime
 
 import pyarrow as pa
 
 from metastore_assets.config import TableConfig
-from metastore_assets.errors import MetastoreError, TableFormatError
+from metastore_assets.errors import MetastoreError, TableFormatError, TableNotFoundError
 from metastore_assets.formats.base import Snapshot, SnapshotReference, Turn
 from metastore_assets.formats.bounds import FragmentBounds, bounds_table, column_path
 from metastore_assets.formats.damage import DAMAGE, naming, reason
@@ -23,6 +25,7 @@ from metastore_assets.formats.memory import Memory, memory_key
 from metastore_assets.formats.partition_filter import PartitionFilter
 from metastore_assets.formats.places.location import Location
 from metastore_assets.formats.places.reach import Reach, own_location
+from metastore_assets.formats.places.stored import StoredFile
 
 
 class IcebergFormat:
@@ -45,8 +48,15 @@ class IcebergFormat:
         branch, that of its snapshot.
         """
         with self._explained():
-            state = self._load()[3]
-        return SnapshotReference(state.id, state.committed_at)
+            location, file = self._file()
+            # A metadata file may hold thousands of snapshots, and does not change.
+            key = memory_key("iceberg state", location.uri, self._table.at, *file)
+            known = self._memory.recall(key, _decoded)
+            if known is None:
+                state = self._load(file)[3]
+                known = SnapshotReference(state.id, state.committed_at)
+                self._memory.learn(key, json.dumps([known.id, state.committed_at.isoformat()]).encode())
+        return known
 
     def turn(self, former: SnapshotReference, now: SnapshotReference) -> Turn:
         """By the table's own id and the ancestors of the snapshot, from the metadata file, which is read again."""
@@ -97,10 +107,20 @@ class IcebergFormat:
             snapshot, column, (found.get(fragment.id, FragmentBounds()) for fragment in snapshot.fragments)
         )
 
-    def _load(self) -> tuple[Reach, Location, TableMetadata, State]:
-        """How far the table reaches, its folder, its metadata and the state that is meant."""
+    def _file(self) -> tuple[Location, StoredFile]:
+        """The table's location, and the metadata file below or at it. Raises OSError."""
         location = own_location(self._table)
-        path = "" if is_metadata_file(location.uri) else newest_metadata(location)
+        if not is_metadata_file(location.uri):
+            return location, newest_metadata(location)
+        try:
+            return location, location.stat("")
+        except FileNotFoundError as error:
+            raise TableNotFoundError(f"{location.uri} does not exist") from error
+
+    def _load(self, file: StoredFile | None = None) -> tuple[Reach, Location, TableMetadata, State]:
+        """How far the table reaches, its folder, its metadata (those in that file) and the state that is meant."""
+        location, file = (own_location(self._table), file) if file else self._file()
+        path = file.path
         metadata = read_metadata(location, path)
         with naming(location.full_path(path)):
             reach, folder = (Reach.of(self._table, location), location) if path else self._around(location, metadata)
@@ -133,3 +153,8 @@ class IcebergFormat:
             ) from error
         except DAMAGE as error:
             raise TableFormatError(f"{uri} cannot be read as an Iceberg table: {reason(error)}") from error
+
+
+def _decoded(data: bytes) -> SnapshotReference:
+    id_, committed_at = json.loads(data)
+    return SnapshotReference(id_, datetime.fromisoformat(committed_at))

@@ -122,6 +122,14 @@ class Location:
         else:
             yield from (remote_file(f"{folder}/{name}", info) for name, info in self._objects(folder, after, before))
 
+    def identities(self, folder: str, after: str = "", before: str = "") -> Iterator[tuple[str, Sequence[str]]]:
+        """Those names, and what `identity` says of each file, from the listing itself."""
+        if self.is_local:
+            stored = self.files(folder, after, before)
+            yield from ((one.path.rpartition("/")[2], [str(one.size), one.version]) for one in stored)
+        else:
+            yield from ((name, _identity(info)) for name, info in self._objects(folder, after, before))
+
     def has_any(self, folder: str) -> bool:
         """Whether there is anything below a folder."""
         if self.is_local:
@@ -145,8 +153,7 @@ class Location:
             return [str(stored.size), stored.version]
         store, prefix = self._store()
         with object_errors(self.full_path(path)):
-            found = store.head(key_of(prefix, path))
-        return [str(found["size"]), str(found["e_tag"]), found["last_modified"].isoformat()]
+            return _identity(store.head(key_of(prefix, path)))
 
     def modified(self, path: str) -> datetime:
         """When a file was written, in UTC, as the file system or the object store says."""
@@ -245,6 +252,10 @@ class Location:
             yield self.stat("")  # The location itself may be an object.
         except FileNotFoundError:
             return
+
+
+def _identity(info: Mapping[str, Any]) -> Sequence[str]:
+    return [str(info["size"]), str(info["e_tag"]), info["last_modified"].isoformat()]
 
 
 @lru_cache(maxsize=64)

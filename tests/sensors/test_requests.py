@@ -1,0 +1,137 @@
+"""What ticks ask of an object store, and what they make of one that does not answer."""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Iterator
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import boto3
+import pytest
+import yaml
+from dagster import DagsterInstance
+
+from metastore_assets.errors import MetastoreError, StoreError
+from metastore_assets.sensors import looking
+from tests.formats.hudi.tables import HudiCopyOnWrite
+from tests.formats.iceberg.tables import IcebergCopyOnWrite
+from tests.formats.s3_proxy import Requests, counted
+from tests.formats.tables import DeltaCopyOnWrite, ParquetFiles
+from tests.sensors.watched import Watched
+from tests.store.conftest import s3_endpoint, s3_options
+
+__all__ = ["s3_endpoint", "s3_options"]
+pytestmark = pytest.mark.s3
+DAY = "2024-01-01"
+KINDS = [
+    DeltaCopyOnWrite,
+    *(pytest.param(kind, marks=pytest.mark.long) for kind in (IcebergCopyOnWrite, HudiCopyOnWrite, ParquetFiles)),
+]
+
+
+@dataclass
+class Remote:
+    """A table and a root in a bucket, whose files are written here and sent there."""
+
+    table: Any
+    prefix: str
+    client: Any
+    requests: Requests
+    watched: Watched
+    says: str = ""
+    """Of a tick that finds nothing new."""
+
+    def append(self) -> None:
+        self.table.append([(self.table.next_id, "x", DAY)])
+        self.send()
+
+    def send(self) -> None:
+        for path in sorted(self.table.folder.rglob("*")):
+            if path.is_file():
+                key = f"{self.prefix}/{path.relative_to(self.table.folder)}"
+                self.client.put_object(Bucket="metastore", Key=key, Body=path.read_bytes())
+
+    def asked(self) -> list[str]:
+        """What a tick that finds nothing new asks for."""
+        self.requests.take()
+        assert self.watched.skips() == self.says
+        return self.requests.take()
+
+
+@pytest.fixture
+def remote(
+    request: pytest.FixtureRequest, tmp_path: Path, s3_options: dict[str, str], monkeypatch: pytest.MonkeyPatch
+) -> Iterator[Remote]:
+    monkeypatch.setenv("DAGSTER_DISABLE_TELEMETRY", "1")
+    prefix = tmp_path.name
+    keys = {name: s3_options[name] for name in ("aws_access_key_id", "aws_secret_access_key")}
+    client = boto3.client("s3", endpoint_url=s3_options["aws_endpoint"], region_name="us-east-1", **keys)
+    with counted(s3_options["aws_endpoint"]) as requests, DagsterInstance.ephemeral() as instance:
+        options = {**s3_options, "aws_endpoint": requests.endpoint, "max_retries": "0"}
+        table = request.param(tmp_path / "t")
+        uri = f"s3://metastore/{prefix}"
+        watched = Watched(tmp_path, instance, uri=uri, storage_options=options, relocate={str(tmp_path / "t"): uri})
+        text = yaml.safe_load(watched.file.read_text()) | {"root": f"{uri}-root", "storage_options": options}
+        watched.file.write_text(yaml.safe_dump(text))
+        made = Remote(table, prefix, client, requests, watched)
+        made.append()
+        watched.load()
+        yield made
+
+
+def caught_up(remote: Remote) -> None:
+    remote.watched.catches_up()
+    remote.says = remote.watched.is_current()
+
+
+@pytest.mark.parametrize("remote", KINDS, indirect=True, ids=lambda kind: kind.kind)
+def test_a_quiet_tick_asks_three_times(remote: Remote, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Whether the version is the newest, and for a listing of the table or of the end of its log; and it reads
+    nothing. A commit, a version published elsewhere, and a root that was removed are seen by that."""
+    caught_up(remote)
+    root, prefix = f"/metastore/{remote.prefix}-root/t/versions", remote.prefix
+    kind = type(remote.table)
+    listed = {DeltaCopyOnWrite: "/_delta_log/", IcebergCopyOnWrite: "/metadata/", HudiCopyOnWrite: "/.hoodie/"}
+    for number in (1, 2):
+        quiet = [
+            f"HEAD {root}/{number}.json",
+            f"HEAD {root}/{number + 1}.json",
+            f"list {prefix}{listed.get(kind, '/')}",
+        ]
+        if kind is HudiCopyOnWrite:
+            quiet.insert(2, f"GET /metastore/{prefix}/.hoodie/hoodie.properties")
+        assert [remote.asked() for _ in range(2)] == [quiet, quiet]
+        remote.append()
+        caught_up(remote)
+    # After some minutes it asks once more which format the table is of.
+    monkeypatch.setattr(looking, "_SURE", 0.0)
+    assert len(remote.asked()) > 3 or kind is DeltaCopyOnWrite
+    newest = f"{remote.prefix}-root/t/versions/3.json"
+    remote.client.delete_object(Bucket="metastore", Key=newest)
+    assert "follows version 2" in remote.watched.asks()[1]
+
+
+@pytest.mark.parametrize("remote", KINDS[:1], indirect=True, ids=lambda kind: kind.kind)
+def test_a_table_that_cannot_be_reached(remote: Remote, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Fails the tick, with who does not answer, before Dagster would only say that it took too long; nothing is
+    remembered of it, and when it is over, the tick goes on from where it was. Threads do not pile up."""
+    caught_up(remote)
+    remote.append()
+    before = remote.watched.cursor, remote.watched.number
+    remote.requests.broken = 503
+    with pytest.raises(MetastoreError, match="503"):
+        remote.watched.tick()
+    monkeypatch.setenv("DAGSTER_SENSOR_GRPC_TIMEOUT_SECONDS", "0.3")
+    remote.requests.answers.clear()
+    threads = threading.active_count()
+    for _ in range(3):
+        with pytest.raises(StoreError, match=rf"root s3://metastore/{remote.prefix}-root has not answered for \d"):
+            remote.watched.tick()
+    assert threading.active_count() <= threads + 2
+    remote.requests.broken = 0
+    remote.requests.answers.set()
+    monkeypatch.delenv("DAGSTER_SENSOR_GRPC_TIMEOUT_SECONDS")
+    assert (remote.watched.cursor, remote.watched.number) == before
+    remote.watched.catches_up()
