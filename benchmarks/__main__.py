@@ -24,6 +24,7 @@ from benchmarks import (
     scale,
     scans,
     sizes,
+    ticks,
     tree,
     warm,
 )
@@ -49,6 +50,7 @@ BENCHMARKS = {
     "scale": scale.run,
     "scans": scans.run,
     "sizes": sizes.run,
+    "ticks": ticks.run,
     "tree": tree.run,
     "warm": warm.run,
 }

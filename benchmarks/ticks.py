@@ -1,0 +1,187 @@
+"""What a tick of a commit sensor takes where a commit touched very many partitions: plain files, and a Delta table.
+
+A small version is published, then so many partitions are written (by one commit), and a tick asks for a run; then a
+version of all of them is published, and ticks find nothing new. `METASTORE_BENCH_TICKS=20000` is the number of
+partitions (2,000 without it), `METASTORE_BENCH_FOLDER` the disk to measure on, a temporary folder without it. The ticks
+are those of a process of their own, as those of Dagster's code server are.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import shutil
+import subprocess
+import sys
+import tempfile
+import time
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import Any
+
+import pyarrow as pa
+import pyarrow.parquet as pq
+from dagster import DagsterInstance, build_sensor_context
+from deltalake import write_deltalake
+
+from benchmarks.report import Row
+from metastore_assets.assets.project import build_metastore_definitions
+from metastore_assets.config import load_config
+from metastore_assets.formats import Memory, open_table_format
+from metastore_assets.pipeline.refresh import refresh
+from metastore_assets.store.manifest import ProfileFiles
+from metastore_assets.store.objects import ObjectStore
+from metastore_assets.store.versions import VersionStore
+
+MOST_SECONDS, MOST_MB = 60.0, 500.0
+"""Dagster's own limit of a tick; and what a code server with several sensors may well have."""
+_CONFIG = "root: ./metastore\nengine: auto\ntables: [{{name: t, uri: ./t, format: {}}}]\n"
+
+
+@dataclass(frozen=True)
+class Tick:
+    """What one tick took, and what it said."""
+
+    seconds: float
+    cpu: float
+    """Seconds of its process."""
+    megabytes: float
+    """That the process came to hold at most meanwhile, beyond what it held before."""
+    said: str
+
+
+def run() -> list[Row]:
+    """For each format the tick that sees the commit, and one that sees nothing new. The goal is Dagster's limit."""
+    partitions = int(os.environ.get("METASTORE_BENCH_TICKS", "2000"))
+    rows = []
+    for kind in ("files", "delta"):
+        with tempfile.TemporaryDirectory(
+            prefix="metastore-bench-", dir=os.environ.get("METASTORE_BENCH_FOLDER")
+        ) as name:
+            changed, first, quiet = measure(Path(name), kind, partitions)
+        for what, tick in (("that sees a commit", changed), ("first of a process", first), ("quiet", quiet)):
+            print(f"{kind}, {partitions} partitions, tick {what}: {tick.seconds:.2f} s, {tick.cpu:.2f} s of CPU, "
+                  f"{tick.megabytes:.0f} MB")  # fmt: skip
+            rows += [
+                Row(f"{kind}: tick {what} (s)", [tick.seconds], [MOST_SECONDS], MOST_SECONDS / tick.seconds, 1.0),
+                Row(f"{kind}: memory of it (MB)", [tick.megabytes], [MOST_MB], MOST_MB / tick.megabytes, 1.0),
+            ]
+    return rows
+
+
+def measure(folder: Path, kind: str, partitions: int) -> tuple[Tick, Tick, Tick]:
+    """The tick that sees the commit; then the first of a new process, and one after it, that see nothing new."""
+    (folder / "metastore.yaml").write_text(_CONFIG.format(kind), encoding="utf-8")
+    _write(folder / "t", kind, [0])
+    config = load_config(folder / "metastore.yaml")
+    refresh(config, config.table("t"), _no_spark)
+    _write(folder / "t", kind, range(1, partitions))
+    (changed,) = _ticks(folder, 1)
+    assert "follows version 1" in changed.said, changed.said
+    _publish(folder, partitions)
+    # Of a version that Dagster was not told of, a tick asks for a run as well; what it looks at is the same.
+    first, quiet = _ticks(folder, 2)
+    assert {first.said, quiet.said} == {"version 2 is to be shown"}, (first.said, quiet.said)
+    return changed, first, quiet
+
+
+def _write(folder: Path, kind: str, days: Any) -> None:
+    """A row in each of these partitions, by one commit."""
+    if kind == "delta":
+        if days == [0]:
+            write_deltalake(str(folder), pa.table({"id": [0], "day": ["000000"]}), partition_by=["day"])
+            return
+        # As deltalake writes it, which takes minutes for so many partitions. A tick does not look for the files.
+        adds = [
+            {"add": {"path": f"day={day:06}/part-00000-{day:032x}-c000.snappy.parquet", "size": 577,
+                     "partitionValues": {"day": f"{day:06}"}, "modificationTime": 1700000000000, "dataChange": True,
+                     "stats": json.dumps({"numRecords": 1, "minValues": {"id": day}, "maxValues": {"id": day},
+                                          "nullCount": {"id": 0}})}}
+            for day in days
+        ]  # fmt: skip
+        told = {"commitInfo": {"timestamp": round(time.time() * 1000), "operation": "WRITE"}}
+        text = "".join(f"{json.dumps(action)}\n" for action in (*adds, told))
+        (folder / "_delta_log" / f"{1:020}.json").write_text(text, encoding="utf-8")
+        return
+    for day in days:
+        part = folder / f"day={day:06}"
+        part.mkdir(parents=True)
+        if day == 0:
+            pq.write_table(pa.table({"id": [0]}), part / "a.parquet")
+        else:
+            shutil.copyfile(folder / "day=000000" / "a.parquet", part / "a.parquet")
+
+
+def _publish(folder: Path, partitions: int) -> None:
+    """A version of all partitions, with what planning learns of a table with metadata; nobody opens its files."""
+    config = load_config(folder / "metastore.yaml")
+    versions = VersionStore(ObjectStore(config.root), "t")
+    base = versions.latest()
+    assert base is not None
+    memory = Memory()
+    table = open_table_format(config.table("t"), memory)
+    now = table.current()
+    if base.format == "delta":
+        table.snapshot()
+    entry, fragment = base.partitions[0], base.fragments[0]
+    entries = [
+        replace(entry, key=f"day={number:06}", content_id=f"{number:032x}", files=_files(number), version=2)
+        for number in range(partitions)
+    ]
+    fragments = [
+        replace(fragment, id=f"{number:032x}", partition_key=f"day={number:06}", files=_files(number))
+        for number in range(partitions)
+    ]
+    version = replace(
+        base,
+        number=2,
+        snapshot=now.id,
+        committed_at=now.committed_at,
+        partitions=entries,
+        fragments=fragments,
+        memory=memory.kept,
+    )
+    versions.publish(version)
+
+
+def _files(number: int) -> ProfileFiles:
+    name = f"partitions/{number:032x}"
+    return ProfileFiles(f"{name}.statistics.parquet", f"{name}.histograms.parquet", (f"{name}.frequencies.parquet",))
+
+
+def _no_spark() -> None:
+    raise AssertionError("the table is small enough for this process")
+
+
+def _ticks(folder: Path, count: int) -> list[Tick]:
+    command = [sys.executable, "-W", "ignore", "-m", "benchmarks.ticks", str(folder), str(count)]
+    environment = {**os.environ, "DAGSTER_DISABLE_TELEMETRY": "1"}
+    told = subprocess.run(command, check=True, stdout=subprocess.PIPE, env=environment).stdout
+    return [Tick(**json.loads(line)) for line in told.splitlines() if line.startswith(b"{")]
+
+
+def _tick_here(folder: Path, count: int) -> None:
+    with DagsterInstance.ephemeral() as instance:
+        definitions = build_metastore_definitions(folder / "metastore.yaml")
+        sensor = definitions.resolve_sensor_def("t_commits")
+        for _ in range(count):
+            Path("/proc/self/clear_refs").write_text("5")  # What it held at most begins anew.
+            before = _megabytes("VmRSS")
+            said: list[str] = []
+            with build_sensor_context(instance, sensor_name=sensor.name) as context:
+                context.log.info = said.append  # type: ignore[method-assign]
+                started, cpu = time.perf_counter(), time.process_time()
+                sensor.evaluate_tick(context)
+                seconds, cpu = time.perf_counter() - started, time.process_time() - cpu
+            megabytes = max(_megabytes("VmHWM") - before, 0.1)
+            tick = Tick(seconds, cpu, megabytes, said[0])
+            print(json.dumps(vars(tick)), flush=True)
+
+
+def _megabytes(name: str) -> float:
+    status = Path("/proc/self/status").read_text(encoding="utf-8")
+    return int(next(line.split()[1] for line in status.splitlines() if line.startswith(f"{name}:"))) / 1024
+
+
+if __name__ == "__main__":
+    _tick_here(Path(sys.argv[1]), int(sys.argv[2]))

@@ -1,0 +1,81 @@
+"""What a person sees of a backfill of scattered partitions, launched as the button in Dagster's UI does it."""
+
+from __future__ import annotations
+
+import json
+import os
+import socket
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+from urllib.request import Request, urlopen
+
+import pytest
+from dagster import DagsterRunStatus, RunsFilter
+from dagster._core.execution.backfill import BulkActionStatus
+
+from tests.assets.lab import CONFIG, Lab, key_of
+from tests.assets.test_browser import REPOSITORY, SCREENSHOTS, answers, lab, page, process, told_version, wait_for
+
+__all__ = ["lab", "page"]
+pytestmark = [pytest.mark.browser, pytest.mark.timeout(900)]
+
+DAYS = (1, 2, 4, 7)
+INSTANCE = "telemetry: {enabled: false}\nnux: {enabled: false}\n"
+_LAUNCH = """mutation Launch($given: LaunchBackfillParams!) {
+  launchPartitionBackfill(backfillParams: $given) {
+    __typename
+    ... on LaunchBackfillSuccess { backfillId }
+    ... on PythonError { message }
+  }
+}"""
+
+
+def launch(url: str, given: Mapping[str, Any]) -> str:
+    """The id of a backfill that the webserver launched."""
+    body = json.dumps({"query": _LAUNCH, "variables": {"given": given}}).encode()
+    request = Request(f"{url}/graphql", body, {"Content-Type": "application/json"})
+    with urlopen(request, timeout=60) as response:
+        answer = json.load(response)
+    found = answer["data"]["launchPartitionBackfill"]
+    assert found["__typename"] == "LaunchBackfillSuccess", answer
+    return str(found["backfillId"])
+
+
+def test_a_backfill_of_scattered_partitions(lab: Lab, page: Any) -> None:
+    """Three stretches are three runs, one version, and on its page all partitions that were chosen are completed."""
+    lab.config_file.write_text(CONFIG.replace("tables:", "engine: auto\ntables:"), encoding="utf-8")
+    # One run of the table at a time: of several, each might read what another is reading.
+    shipped = (REPOSITORY / "dagster.yaml").read_text(encoding="utf-8")
+    (lab.folder / "home" / "dagster.yaml").write_text(INSTANCE + shipped, encoding="utf-8")
+    lab.append(4, 5, 6, 7, count=2000)
+    with socket.create_server(("127.0.0.1", 0)) as server:
+        port = server.getsockname()[1]
+    url = f"http://127.0.0.1:{port}"
+    with (
+        process(lab.folder, "dagster-webserver", "-h", "127.0.0.1", "-p", str(port)),
+        process(lab.folder, "dagster-daemon", "run"),
+    ):
+        wait_for("the webserver", 120, lambda: answers(f"{url}/server_info"))
+        wait_for("the first version", 240, lambda: told_version(lab, "sales") == 1)
+        asset = {"path": ["sales", "partitions"]}
+        backfill = launch(url, {"assetSelection": [asset], "partitionNames": [key_of(day) for day in DAYS]})
+
+        def has_ended() -> bool:
+            found = lab.instance.get_backfill(backfill)
+            return found is not None and found.status == BulkActionStatus.COMPLETED_SUCCESS
+
+        wait_for("the backfill", 300, has_ended)
+        page.set_viewport_size({"width": 1400, "height": 480})
+        page.goto(f"{url}/runs/b/{backfill}")
+        page.get_by_text("Succeeded").first.wait_for(timeout=60_000)
+        page.get_by_text("4 partitions").first.wait_for(timeout=60_000)
+        page.wait_for_timeout(1000)
+        folder = Path(os.environ.get(SCREENSHOTS) or lab.folder)
+        page.screenshot(path=folder / "backfill.png")
+    runs = lab.instance.get_runs(RunsFilter(tags={"dagster/backfill": backfill}))
+    assert [run.status for run in runs] == [DagsterRunStatus.SUCCESS] * 3
+    version = lab.latest("sales")
+    assert version.number == 2
+    read = {entry.key for entry in version.partitions if entry.version == 2}
+    assert read == {key_of(day) for day in DAYS}
