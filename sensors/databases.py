@@ -4,6 +4,7 @@ import hashlib
 import sys
 import threading
 import time
+from collections.abc import Callable
 from datetime import UTC, datetime
 from typing import Any
 
@@ -27,6 +28,7 @@ from metastore_assets.errors import ConfigError, TableFormatError
 from metastore_assets.messages import listed, without_secrets
 from metastore_assets.resources.configuration import Configuration
 from metastore_assets.sensors.membership import Asked, decide
+from metastore_assets.sensors.patience import Asking, patience
 
 _DELAY = 1.0
 """Seconds until the code location is loaded anew: the tick that asks for it is answered by the old one."""
@@ -47,7 +49,13 @@ def database_sensor(configuration: Configuration, database: DatabaseConfig, name
     """The sensor of one database. A tick lists it, by one request or a few, and asks for no run: tables that come have
     sensors of their own once they are loaded."""
     key = database.key
-    loaded = {place for members in configuration.members or () if members.key == key for place in _places(members)}
+    asking = Asking[tuple[Members, ...]]()
+    loaded = {place for one in configuration.members or () if one.key == key for place in _places(one)}
+
+    def members(told: Callable[[str], None]) -> tuple[Members, ...]:
+        told(f"the database {key}")
+        now = configuration.now()
+        return look(now.model_copy(update={"databases": [one for one in now.databases if one.key == key]}))
 
     @sensor(
         name=name,
@@ -58,20 +66,18 @@ def database_sensor(configuration: Configuration, database: DatabaseConfig, name
     )
     def tables(context: SensorEvaluationContext) -> SensorResult:
         with telling_no_secrets():
-            now = configuration.now()
-            own = now.model_copy(update={"databases": [one for one in now.databases if one.key == key]})
-            found = look(own)
+            found = asking.ask(members, patience())
             if not found:
                 raise ConfigError(f"the database {key} is not in the configuration any more: reload the code location")
             if found[0].failure:
                 raise TableFormatError(found[0].failure)
-        there = {place for members in found for place in _places(members)}
+        there = {place for one in found for place in _places(one)}
         decision = decide(Asked.from_json(context.cursor), loaded, there, time.time())
         reason = decision.reason
         if decision.asks:
             context.log.info(reason)
             reason = f"{reason}; {_reload(context)}"
-        gone = sorted({name for members in found for name in members.gone})
+        gone = sorted({name for one in found for name in one.gone})
         if gone:
             reason = f"{reason}; gone, and kept as they were: {listed(gone)}"
         return SensorResult(skip_reason=SkipReason(reason), cursor=decision.asked.to_json())

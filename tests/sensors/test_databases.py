@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import socket
+import threading
 import time
 from collections.abc import Iterator
 from pathlib import Path
@@ -13,7 +15,7 @@ from dagster._core.definitions.sensor_definition import SensorExecutionData
 from pyiceberg.catalog.sql import SqlCatalog
 
 from metastore_assets.assets.project import build_metastore_assets, build_metastore_definitions
-from metastore_assets.errors import TableFormatError
+from metastore_assets.errors import StoreError, TableFormatError
 from metastore_assets.resources.configuration import Configuration
 from tests.databases.lake import Lake
 
@@ -157,3 +159,24 @@ def test_who_names_tables_does_not_ask_for_others(lake: Lake) -> None:
     definitions = build_metastore_definitions(configuration, tables=["sales_orders"])
     assert [sensor.name for sensor in definitions.get_repository_def().sensor_defs] == ["sales_orders_commits"]
     assert len(build_metastore_assets(configuration)) == 4
+
+
+def test_a_catalog_that_never_answers_fails_the_tick_in_time(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """With its name: Dagster would only say that the tick took too long. So does the next one, and asks no second time
+    while the first is at it."""
+    monkeypatch.setenv("DAGSTER_DISABLE_TELEMETRY", "1")
+    monkeypatch.setenv("DAGSTER_SENSOR_GRPC_TIMEOUT_SECONDS", "0.3")
+    monkeypatch.setattr("metastore_assets.resources.configuration._PATIENCE", 0.1)
+    with socket.create_server(("127.0.0.1", 0)) as server:
+        uri = f"http://127.0.0.1:{server.getsockname()[1]}"
+        (tmp_path / "metastore.yaml").write_text(
+            f"{{root: root, catalogs: {{lake: {{type: rest, uri: '{uri}'}}}}, "
+            "tables: [{catalog: lake, database: sales}]}"
+        )
+        sensor = _sensor(build_metastore_definitions(tmp_path / "metastore.yaml"))
+        threads = None
+        for _ in range(3):
+            with pytest.raises(StoreError, match=r"the database lake.sales has not answered for \d+ seconds"):
+                _tick(sensor)
+            threads = threads or threading.active_count()
+        assert threading.active_count() <= threads + 1
