@@ -62,6 +62,7 @@ def test_a_table_that_went_away_and_came_back(kind: type[Table], tmp_path: Path,
     assert watched.check()[0]
 
 
+@pytest.mark.long
 def test_an_iceberg_table_that_was_rolled_back_or_cleaned_up(tmp_path: Path, instance: DagsterInstance) -> None:
     """Each is a change of its metadata, and says what it was; a run follows, which reads nothing that is known."""
     table = table_in(tmp_path / "t", IcebergCopyOnWrite)
@@ -81,6 +82,7 @@ def test_an_iceberg_table_that_was_rolled_back_or_cleaned_up(tmp_path: Path, ins
     )
 
 
+@pytest.mark.long
 @pytest.mark.parametrize("kind", KINDS[:2], ids=lambda kind: kind.kind)
 def test_a_state_that_has_expired(kind: type[Table], tmp_path: Path, instance: DagsterInstance) -> None:
     """One that the configuration names by `at` is gone when the table has it no more, and says what there is."""
