@@ -7,8 +7,11 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+import boto3
 import pytest
 from hypothesis import settings
+
+from scripts.s3_server import s3_server
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -40,3 +43,24 @@ def spark() -> Iterator[SparkSession]:
     session = spark_session({"spark.master": "local[2]", "spark.driver.memory": "1g"})
     yield session
     session.stop()
+
+
+@pytest.fixture(scope="session")
+def s3_endpoint() -> Iterator[str]:
+    """The endpoint of an S3 server on the loopback interface: one for all tests of a process."""
+    with s3_server() as endpoint:
+        yield endpoint
+
+
+@pytest.fixture(scope="session")
+def s3_options(s3_endpoint: str) -> dict[str, str]:
+    """Storage options of the server, with a bucket named `metastore` on it."""
+    options = {"aws_access_key_id": "key", "aws_secret_access_key": "not-a-secret", "region_name": "us-east-1"}
+    boto3.client("s3", endpoint_url=s3_endpoint, **options).create_bucket(Bucket="metastore")
+    return {
+        "aws_endpoint": s3_endpoint,
+        "aws_allow_http": "true",
+        "aws_region": "us-east-1",
+        "aws_access_key_id": "key",
+        "aws_secret_access_key": "not-a-secret",
+    }
