@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 import os
+import sys
 from collections.abc import Iterator
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
+from unittest.mock import patch
 
 import boto3
 import pytest
@@ -24,6 +26,33 @@ settings.register_profile("default", deadline=None, max_examples=25)
 settings.register_profile("ci", settings.get_profile("default"), derandomize=True, database=None)
 settings.register_profile("long", settings.get_profile("default"), max_examples=1000)
 settings.load_profile(os.environ.get("HYPOTHESIS_PROFILE") or ("ci" if os.environ.get("CI") else "default"))
+
+
+LONG_FILES = {"test_docs.py", "test_examples.py", "test_processes.py"}
+
+
+def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+    """What takes long and would be begun last comes first: else one process has work at the end, the others none."""
+    items.sort(key=lambda item: item.path.name not in LONG_FILES)
+
+
+@pytest.fixture(scope="session", autouse=True)
+def _migrations_are_read_once() -> Iterator[None]:
+    """Dagster has each of its databases, and one of them is made for each run, load a hundred modules of migrations."""
+    if "alembic.script" not in sys.modules:
+        yield
+        return
+    directories: Any = sys.modules["alembic.script"].ScriptDirectory
+    from_config, read = directories.from_config, dict[str, Any]()
+
+    def once(config: Any) -> Any:
+        place = config.get_main_option("script_location")
+        if place not in read:
+            read[place] = from_config(config)
+        return read[place]
+
+    with patch.object(directories, "from_config", once):
+        yield
 
 
 @pytest.fixture(scope="session")

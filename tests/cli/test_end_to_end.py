@@ -94,10 +94,11 @@ def test_top_values_are_duckdbs(lakehouse: Lakehouse) -> None:
 
 def test_nanoseconds_and_far_years_are_told_without_pandas(lakehouse: Lakehouse) -> None:
     """Merged from two files, by a command that does not let pandas in."""
-    shown, top = (
+    told: list[Any] = [
         documents(execute(*arguments, "--json", folder=lakehouse.folder))[0]
         for arguments in (["show", "instants"], ["top", "instants", "at", "-n", "2"])
-    )
+    ]
+    shown, top = told
     columns = {row["column"]: row for row in shown["columns"]}
     expected = {
         "time": ("00:00:00.000000001", "00:00:00.000000007", "00:00:00.000001001"),
