@@ -20,9 +20,7 @@ from tests.formats.iceberg.tables import IcebergCopyOnWrite
 from tests.formats.s3_proxy import Requests, counted
 from tests.formats.tables import DeltaCopyOnWrite, ParquetFiles
 from tests.sensors.watched import Watched
-from tests.store.conftest import s3_endpoint, s3_options
 
-__all__ = ["s3_endpoint", "s3_options"]
 pytestmark = pytest.mark.s3
 DAY = "2024-01-01"
 KINDS = [
