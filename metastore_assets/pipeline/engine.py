@@ -9,6 +9,9 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING, Literal, TypeVar
 
+from metastore_assets.config import MetastoreConfig
+from metastore_assets.config_emr import EMR_SERVERLESS
+from metastore_assets.errors import ConfigError
 from metastore_assets.spark.tasks import parallelism, run_tasks
 
 if TYPE_CHECKING:
@@ -35,6 +38,21 @@ class Engine:
     def __init__(self, start: Callable[[], SparkSession], kind: Literal["spark", "auto"] = "spark") -> None:
         self._start = start
         self._kind = kind
+
+    @classmethod
+    def of(cls, config: MetastoreConfig, start: Callable[[], SparkSession]) -> Engine:
+        """That of a configuration, for work that is done here whatever does refreshes."""
+        return cls(start, "auto" if config.engine == "auto" else "spark")
+
+    @classmethod
+    def of_refresh(cls, config: MetastoreConfig, start: Callable[[], SparkSession]) -> Engine:
+        """That of a configuration, for a refresh. Raises ConfigError where refreshes are not done here."""
+        if config.engine == EMR_SERVERLESS:
+            raise ConfigError(
+                f"`engine: {EMR_SERVERLESS}`: refreshes are jobs that runs of Dagster launch; `metastore backfill NAME "
+                "--via dagster` launches one, and `--engine spark` or `--engine auto` does the work here"
+            )
+        return cls.of(config, start)
 
     @property
     def session(self) -> SparkSession:
