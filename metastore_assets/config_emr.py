@@ -19,6 +19,7 @@ EMR_SERVERLESS = "emr-serverless"
 SECTION = "emr_serverless"
 """The key of the configuration that says of it what has to be known."""
 
+_WHO = ("spark.emr-serverless.driverEnv", "spark.executorEnv")
 _APPLICATION = re.compile(r"[0-9a-z]{1,64}")
 _ROLE = re.compile(r"arn:[a-z-]+:iam::\d{12}:role/\S+")
 _S3 = re.compile(r"s3://[^/\s]+(/\S*)?")
@@ -168,8 +169,11 @@ def _fits(value: str, pattern: re.Pattern[str], what: str) -> str:
     return value
 
 
-def properties(settings: EmrServerlessConfig, own: Mapping[str, str]) -> dict[str, str]:
-    """Spark's properties of a job: `own`, those of the configuration as texts, over what the Metastore needs."""
+def properties(settings: EmrServerlessConfig, own: Mapping[str, str], region: str | None) -> dict[str, str]:
+    """Spark's properties of a job: `own`, those of the configuration as texts, over what the Metastore needs.
+
+    `region` is that of the application, in which what is asked for is, unless storage options say otherwise.
+    """
     python, name = settings.python, settings.python.removeprefix("./").partition("/")[0]
     archives = [f"{settings.environment}#{name}"] if settings.environment else []
     found = {
@@ -178,6 +182,7 @@ def properties(settings: EmrServerlessConfig, own: Mapping[str, str]) -> dict[st
         "spark.executorEnv.PYSPARK_PYTHON": python,
         # One thread per task: Spark already runs as many tasks as there are cores.
         "spark.executorEnv.POLARS_MAX_THREADS": "1",
+        **({f"{who}.AWS_REGION": region for who in _WHO} if region else {}),
         **own,
     }
     if archives:

@@ -13,11 +13,10 @@ from dagster import AssetExecutionContext, OpExecutionContext
 from dagster._core.pipes.context import PipesMessageHandler, PipesSession
 from dagster_aws.pipes import PipesEMRServerlessClient, PipesS3ContextInjector, PipesS3MessageReader
 
-from metastore_assets import __version__
 from metastore_assets.config import TableConfig
 from metastore_assets.config_emr import EmrServerlessConfig, folder_of, properties
 from metastore_assets.config_variables import Variables, variables_in
-from metastore_assets.emr.request import REQUEST, SCRIPT, Answer, Request, told_config
+from metastore_assets.emr.request import REQUEST, SCRIPT, Answer, Request, own_version, told_config
 from metastore_assets.errors import ConfigError, MetastoreError
 from metastore_assets.pipeline.hidden_key import KEY_VARIABLE
 from metastore_assets.resources.configuration import Configuration
@@ -64,7 +63,7 @@ def refresh_on_emr(
                 reader,
                 settings.interval,
             )
-            parameters = job_of(settings, table.name, f"s3://{bucket}/{prefix}/run.py")
+            parameters = job_of(settings, table.name, f"s3://{bucket}/{prefix}/run.py", session.region_name)
             try:
                 client.run_job(context.op_execution_context, parameters, {REQUEST: request.to_json()})
             except RuntimeError as error:
@@ -92,7 +91,7 @@ def request_of(configuration: Configuration, table: str, *, full: bool, partitio
             f"secret, under `emr_serverless.spark` what it is: `{_DRIVER_VARIABLE}{unknown[0]}: …`"
         )
     return Request(
-        version=__version__,
+        version=own_version(),
         config=told,
         table=table,
         full=full,
@@ -104,11 +103,11 @@ def request_of(configuration: Configuration, table: str, *, full: bool, partitio
     )
 
 
-def job_of(settings: EmrServerlessConfig, table: str, script: str) -> dict[str, Any]:
+def job_of(settings: EmrServerlessConfig, table: str, script: str, region: str | None = None) -> dict[str, Any]:
     """The parameters of `StartJobRun`, but for what Pipes adds. What the configuration says of Spark is in
     `spark-defaults`, for there no value has to be quoted."""
-    found = properties(settings, chosen_settings(settings.spark))
-    fixed = [name for name in found if name in properties(settings, {})]
+    found = properties(settings, chosen_settings(settings.spark), region)
+    fixed = [name for name in properties(settings, {}, region) if not found[name].split()[1:]]
     overrides: dict[str, Any] = {}
     left = {name: value for name, value in found.items() if name not in fixed}
     if left:

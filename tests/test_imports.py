@@ -68,6 +68,7 @@ def test_rooms_import_only_what_they_may() -> None:
         ("metastore_assets/checks/extra.py", "import metastore_assets.pipeline"),
         ("metastore_assets/lookup/extra.py", "import metastore_assets.checks"),
         ("metastore_assets/lookup/extra.py", "import metastore_assets.sensors"),
+        ("metastore_assets/emr/extra.py", "import metastore_assets.resources"),
         ("metastore_assets/databases/extra.py", "import metastore_assets.pipeline"),
         ("metastore_assets/formats/catalogs/extra.py", "import metastore_assets.formats.iceberg.table"),
     ],

@@ -6,8 +6,7 @@ import os
 import sys
 from collections.abc import Callable, Mapping
 
-from metastore_assets import __version__
-from metastore_assets.emr.request import REQUEST, Answer, Request
+from metastore_assets.emr.request import REQUEST, Answer, Request, own_version
 from metastore_assets.errors import ConfigError, MetastoreError
 from metastore_assets.messages import remember_secret, without_secrets
 from metastore_assets.pipeline.hidden_key import KEY_VARIABLE
@@ -21,6 +20,9 @@ def main() -> None:
     import boto3
     from dagster_pipes import PipesS3ContextLoader, PipesS3MessageWriter, open_dagster_pipes
 
+    region = os.environ.get("AWS_REGION")  # which boto3 calls otherwise
+    if region:
+        os.environ.setdefault("AWS_DEFAULT_REGION", region)
     client = boto3.client("s3")
     writer = PipesS3MessageWriter(client, interval=1)
     with open_dagster_pipes(context_loader=PipesS3ContextLoader(client), message_writer=writer) as pipes:
@@ -37,10 +39,10 @@ def main() -> None:
 
 
 def _refreshed(request: Request, log: Callable[[str], object]) -> Answer:
-    if request.version != __version__:
+    if request.version != own_version():
         raise ConfigError(
-            f"table {request.table!r}: the job's environment has version {__version__} of metastore-assets, and "
-            f"Dagster's {request.version}: build the environment's archive anew with that one"
+            f"table {request.table!r}: the job's environment has metastore-assets {own_version()}, and Dagster's has "
+            f"{request.version}: build the archive of the environment anew with that one"
         )
     os.environ.update(_looked_up(request.secrets))
     config, table = request.configured()

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field
+from importlib.metadata import version
 from typing import Any
 
 from pydantic import SecretStr
@@ -11,6 +12,7 @@ from pydantic import SecretStr
 from metastore_assets import errors
 from metastore_assets.config import EMBEDDED_CATALOG, CatalogConfig, MetastoreConfig, TableConfig
 from metastore_assets.errors import MetastoreError
+from metastore_assets.pipeline.signatures import PROFILE_VERSION
 
 REQUEST = "metastore"
 """The name under which Pipes brings a request to the job."""
@@ -20,12 +22,17 @@ SCRIPT = "from metastore_assets.emr.job import main\n\nmain()\n"
 _NOT_OF_TABLES = {"checks", "sensor", "columns", "catalog", "uri"}
 
 
+def own_version() -> str:
+    """Of this package, and of the profiles that it makes: what one of another publishes would be out of date at once."""
+    return f"{version('metastore-assets')}, profiles {PROFILE_VERSION}"
+
+
 @dataclass(frozen=True)
 class Request:
     """Refresh one table."""
 
     version: str
-    """Of this package, where the job was launched: there it has to be the same."""
+    """`own_version()` where the job was launched: in the job it has to be the same."""
     config: Mapping[str, Any]
     """The configuration, of this table alone; secrets are references to variables of the job's environment."""
     table: str

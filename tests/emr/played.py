@@ -22,7 +22,7 @@ from typing import Any
 
 from tests.conftest import REPOSITORY
 
-ROLE = {"AWS_ACCESS_KEY_ID": "role", "AWS_SECRET_ACCESS_KEY": "of-the-job-alone", "AWS_DEFAULT_REGION": "eu-central-1"}
+ROLE = {"AWS_ACCESS_KEY_ID": "role", "AWS_SECRET_ACCESS_KEY": "of-the-job-alone"}
 _DRIVER_VARIABLE = "spark.emr-serverless.driverEnv."
 
 
@@ -133,7 +133,9 @@ def _serve(way: str) -> None:
 
     EMRServerlessBackend.start_job_run = start_job_run
     server = make_server("127.0.0.1", 0, DomainDispatcherApplication(create_backend_app), threaded=True)
-    os.environ.update(ROLE, AWS_ENDPOINT_URL=f"http://127.0.0.1:{server.server_port}")
+    os.environ.update(
+        ROLE, AWS_DEFAULT_REGION="eu-central-1", AWS_ENDPOINT_URL=f"http://127.0.0.1:{server.server_port}"
+    )
     threading.Thread(target=server.serve_forever, daemon=True).start()
     print(server.server_port, flush=True)  # noqa: T201
     sys.stdin.read()

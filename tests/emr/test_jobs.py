@@ -107,6 +107,7 @@ def test_a_run_that_is_cancelled(cloud: Cloud, instance: DagsterInstance, monkey
     assert not cloud.keys("metastore/sales/versions")
 
 
+@pytest.mark.long
 def test_aws_that_refuses(cloud: Cloud, instance: DagsterInstance) -> None:
     """An application that is not there is named."""
     config = cloud.config(application="00none")
