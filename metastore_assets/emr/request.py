@@ -23,7 +23,7 @@ _NOT_OF_TABLES = {"checks", "sensor", "columns", "catalog", "uri"}
 
 
 def own_version() -> str:
-    """Of this package, and of the profiles that it makes: what one of another publishes would be out of date at once."""
+    """Of this package and of the profiles that it makes: what another publishes would be out of date at once."""
     return f"{version('metastore-assets')}, profiles {PROFILE_VERSION}"
 
 

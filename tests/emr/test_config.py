@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import re
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -16,6 +17,7 @@ from metastore_assets import MetastoreConfig
 from metastore_assets.config import load_config
 from metastore_assets.config_emr import folder_of
 from metastore_assets.databases import Members, with_members
+from metastore_assets.emr.job import _refreshed
 from metastore_assets.emr.request import Answer, Request
 from metastore_assets.errors import ConfigError, CorruptionError, FragmentError, MetastoreError
 from metastore_assets.resources.configuration import Configuration
@@ -207,6 +209,13 @@ def test_errors_come_back_as_what_they_were() -> None:
     assert type(Answer(kind="SystemExit", message="x").error("job 1")) is MetastoreError
     assert Answer.of({"other": 1}) is None
     assert Answer.of(Answer(3, 1.5).to_json()) == Answer(3, 1.5)
+
+
+def test_another_version_is_refused() -> None:
+    """Before anything is read: what it published would be out of date here."""
+    told = replace(request(), version="0.0.1, profiles 1")
+    with pytest.raises(ConfigError, match=r"has metastore-assets 0.*, and Dagster's has 0\.0\.1, profiles 1: build"):
+        _refreshed(told, print)
 
 
 def test_the_parameters_of_a_job() -> None:

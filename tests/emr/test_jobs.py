@@ -12,6 +12,7 @@ import boto3
 import pytest
 from dagster import DagsterInstance, Failure
 from dagster._core.errors import DagsterExecutionInterruptedError
+from dagster_aws.s3 import S3Resource
 
 from metastore_assets import build_metastore_definitions
 from tests.assets.project import STATISTICS, commit, told
@@ -45,9 +46,17 @@ def test_a_commit(cloud: Cloud, instance: DagsterInstance, tmp_path: Path) -> No
 
 
 @pytest.mark.long
-def test_partitions(cloud: Cloud, instance: DagsterInstance) -> None:
-    """What a run is launched for is what the job reads again."""
-    definitions = build_metastore_definitions(cloud.config(engine="auto"))
+def test_partitions(cloud: Cloud, instance: DagsterInstance, monkeypatch: pytest.MonkeyPatch) -> None:
+    """What a run is launched for is what the job reads again; with the access of an `S3Resource`, and no other."""
+    monkeypatch.delenv("AWS_ACCESS_KEY_ID")
+    monkeypatch.delenv("AWS_SECRET_ACCESS_KEY")
+    own = S3Resource(
+        endpoint_url=cloud.endpoint,
+        region_name="eu-central-1",
+        aws_access_key_id="here",
+        aws_secret_access_key="of-the-resource",
+    )
+    definitions = build_metastore_definitions(cloud.config(engine="auto"), s3=own)
     job = definitions.resolve_job_def("sales_refresh")
     options = {"ops": {"sales_profile": {"config": {"partitions": ["day=2024-01-02"]}}}}
     assert job.execute_in_process(instance=instance).success
