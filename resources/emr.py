@@ -1,6 +1,7 @@
 """Refreshes as jobs of EMR Serverless, launched and listened to through dagster-aws's client of Dagster Pipes."""
 
 import os
+import re
 import secrets
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager, suppress
@@ -29,6 +30,7 @@ if TYPE_CHECKING:
 _DRIVER_VARIABLE = "spark.emr-serverless.driverEnv."
 _RETRIES = Config(retries={"mode": "standard", "max_attempts": 10})
 """A job is not given up because one look at it failed."""
+_NOT_IN_TAGS = re.compile(r"[^A-Za-z0-9 /_.:=+@-]")
 _ENDED = {"SUCCESS", "FAILED", "CANCELLED", "CANCELLING"}
 
 
@@ -158,6 +160,7 @@ class _Client(PipesEMRServerlessClient):
         return found["state"], found.get("stateDetails") or ""
 
     def _start(self, context: Any, params: Any) -> Any:
+        params = {**params, "tags": {name: tag_value(value) for name, value in params["tags"].items()}}
         response = super()._start(context, params)
         self.job = response["jobRunId"]
         return response
@@ -194,6 +197,11 @@ class _Reader(PipesS3MessageReader):
         """How the job says that it ended; None where it did not say."""
         told = self._handler.get_custom_messages() if self._handler else ()
         return next((answer for answer in map(Answer.of, told) if answer is not None), None)
+
+
+def tag_value(text: str) -> str:
+    """A text as AWS takes it for the value of a tag: keys of partitions, which Dagster makes one of, have `%` in them."""
+    return _NOT_IN_TAGS.sub("_", text)[:256]
 
 
 def _failure(client: _Client, reader: _Reader, settings: EmrServerlessConfig, table: str) -> MetastoreError:

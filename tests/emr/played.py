@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import gzip
 import os
+import re
 import shlex
 import subprocess
 import sys
@@ -126,6 +127,8 @@ def _serve(way: str) -> None:
     started = EMRServerlessBackend.start_job_run
 
     def start_job_run(self: EMRServerlessBackend, **request: Any) -> Any:
+        for name, value in request["tags"].items():
+            assert all(re.fullmatch(r"[A-Za-z0-9 /_.:=+@-]{0,256}", text) for text in (name, value)), (name, value)
         job = started(self, **request)
         job.state = "PENDING"
         threading.Thread(target=_play, args=(way, job), daemon=True).start()

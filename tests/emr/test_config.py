@@ -21,7 +21,7 @@ from metastore_assets.emr.job import _refreshed
 from metastore_assets.emr.request import Answer, Request
 from metastore_assets.errors import ConfigError, CorruptionError, FragmentError, MetastoreError
 from metastore_assets.resources.configuration import Configuration
-from metastore_assets.resources.emr import job_of, request_of
+from metastore_assets.resources.emr import job_of, request_of, tag_value
 from tests.cli.support import error_of, run
 from tests.conftest import REPOSITORY
 
@@ -216,6 +216,13 @@ def test_another_version_is_refused() -> None:
     told = replace(request(), version="0.0.1, profiles 1")
     with pytest.raises(ConfigError, match=r"has metastore-assets 0.*, and Dagster's has 0\.0\.1, profiles 1: build"):
         _refreshed(told, print)
+
+
+def test_tags_are_such_that_aws_takes_them() -> None:
+    """Dagster makes one of the partition that a run is for."""
+    assert tag_value("day=2024-01-01/country=A%26B") == "day=2024-01-01/country=A_26B"
+    assert tag_value("é" * 300) == "_" * 256
+    assert tag_value("me@example.com: a+b_c.d") == "me@example.com: a+b_c.d"
 
 
 def test_the_parameters_of_a_job() -> None:
