@@ -148,6 +148,9 @@ class _Client(PipesEMRServerlessClient):
         application = parameters["applicationId"]
         try:
             self.run(context=context, start_job_run_params=parameters, extras=extras)
+            # Pipes has the step yield a result for each asset, as the job would tell them. Ours are told by the run, as
+            # with other engines: those of partitions are stored, and what has not changed is no result.
+            context.get_step_execution_context()._requires_typed_event_stream = False
         except BaseException:
             with suppress(BotoCoreError, ClientError):
                 if self.job and self.state(application)[0] not in _ENDED:
@@ -200,7 +203,7 @@ class _Reader(PipesS3MessageReader):
 
 
 def tag_value(text: str) -> str:
-    """A text as AWS takes it for the value of a tag: keys of partitions, which Dagster makes one of, have `%` in them."""
+    """A text as AWS takes it for a tag's value: keys of partitions, which Dagster makes one of, may have a `%`."""
     return _NOT_IN_TAGS.sub("_", text)[:256]
 
 

@@ -10,12 +10,12 @@ from pathlib import Path
 
 import boto3
 import pytest
-from dagster import DagsterInstance, Failure
+from dagster import AssetKey, DagsterInstance, Failure
 from dagster._core.errors import DagsterExecutionInterruptedError
 from dagster_aws.s3 import S3Resource
 
 from metastore_assets import build_metastore_definitions
-from tests.assets.project import STATISTICS, commit, told
+from tests.assets.project import STATISTICS, commit, materialize, told
 from tests.emr.cloud import OF_THIS_PROCESS, Cloud, logged
 from tests.emr.played import ROLE
 
@@ -64,6 +64,13 @@ def test_partitions(cloud: Cloud, instance: DagsterInstance, monkeypatch: pytest
     assert result.success
     version = cloud.published().version
     assert (version.number, version.effort and version.effort.fragments) == (2, 1)
+
+    again = build_metastore_definitions(cloud.config(engine="auto"), s3=own)
+    result = materialize(again, instance, AssetKey(["sales", "partitions"]), partition="day=2024-01-01")
+    assert told(instance, result, AssetKey(["sales", "partitions"])) == {"day=2024-01-01": 3}
+    version = cloud.published().version
+    assert (version.number, version.effort and version.effort.fragments) == (3, 1)
+    assert cloud.jobs()[-1]["tags"]["dagster/partition"] == "day=2024-01-01"
 
 
 @pytest.mark.long
