@@ -9,8 +9,6 @@ import pytest
 
 from metastore_assets.storage_options import obstore_arguments
 from metastore_assets.store.objects import ObjectStore
-from tests.store.conftest import s3_endpoint as s3_endpoint
-from tests.store.conftest import s3_options as s3_options
 
 pytestmark = pytest.mark.s3
 _EVERY = ("AWS_ACCESS_KEY_ID", "AWS_SECRET_ACCESS_KEY", "AWS_SESSION_TOKEN", "AWS_PROFILE")
