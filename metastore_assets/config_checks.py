@@ -28,7 +28,8 @@ Measure: TypeAlias = Literal["stability_index", "kolmogorov_smirnov", "jensen_sh
 class Check(BaseModel):
     """What every check may say."""
 
-    model_config = ConfigDict(extra="forbid", frozen=True)
+    # Built when it is first used: most configurations use few of them, and commands that read a version none.
+    model_config = ConfigDict(extra="forbid", frozen=True, defer_build=True)
 
     level: ClassVar[Level] = "column"
     kind: ClassVar[str]
