@@ -26,7 +26,7 @@ _TOP = re.compile(r"top\(([1-9][0-9]{0,8})\)")
 class ConfigModel(BaseModel):
     """A part of the configuration: frozen, and without keys that nobody knows."""
 
-    # What was put in may be a secret. Built at the first use: the whole is built of its parts, and not each of them too.
+    # What was put in may be a secret. Built at the first use: only the whole is, and not each of its parts too.
     model_config = ConfigDict(extra="forbid", frozen=True, hide_input_in_errors=True, defer_build=True)
 
     @model_validator(mode="before")

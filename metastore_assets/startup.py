@@ -41,7 +41,7 @@ def unhide_pandas() -> None:
 
 
 def leave_out_plugins() -> None:
-    """Have pydantic not look through all installed packages for plugins of its own, unless the environment says which."""
+    """Have pydantic not look for plugins in all installed packages, unless the environment says which it may."""
     os.environ.setdefault("PYDANTIC_DISABLE_PLUGINS", "__all__")
 
 

@@ -11,9 +11,9 @@ from typing import TYPE_CHECKING, Literal, cast
 import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
-import pyarrow.compute as pc
 
 from metastore_assets.errors import ConfigError
+from metastore_assets.lazy import pc
 from metastore_assets.lookup.answers import Count, Counted
 from metastore_assets.lookup.missing import files_there
 from metastore_assets.statistics.histogram import Histogram
