@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections import Counter
-from functools import cached_property
 from importlib import import_module
 from threading import RLock
 from typing import TYPE_CHECKING, Literal, cast
@@ -13,6 +12,7 @@ import numpy.typing as npt
 import pyarrow as pa
 
 from metastore_assets.errors import ConfigError
+from metastore_assets.kept import kept_property
 from metastore_assets.lazy import pc
 from metastore_assets.lookup.answers import Count, Counted
 from metastore_assets.lookup.missing import files_there
@@ -106,8 +106,7 @@ class FilteredAnswers:
         from metastore_assets.lookup.estimate import estimate_rows
 
         found = self.prune(where)
-        with self._lock:
-            return estimate_rows(found.predicate, self._version.row_count, self._knowledge, found.rows)
+        return estimate_rows(found.predicate, self._version.row_count, self._knowledge, found.rows)
 
     @files_there
     def clustering(self, columns: Iterable[str] | None = None) -> list[ColumnClustering]:
@@ -218,13 +217,12 @@ class FilteredAnswers:
         if not values or leaf.column.field_id not in self._kept_by_partition:
             return None
         found: Counter[str] = Counter()
-        with self._lock:
-            own = cast("TableLookup", self)._values(leaf.column.path, None)
-            for value in values:
-                counts = own.partitions_of(value)
-                if counts is None:
-                    return None
-                found.update(dict(counts))
+        own = cast("TableLookup", self)._values(leaf.column.path, None)
+        for value in values:
+            counts = own.partitions_of(value)
+            if counts is None:
+                return None
+            found.update(dict(counts))
         return found
 
     def _may_hold(self, leaf: Leaf) -> npt.NDArray[np.bool_] | None:
@@ -241,7 +239,7 @@ class FilteredAnswers:
         # What there is no filter of may hold anything.
         return np.append(found, True)[self._filter_places]
 
-    @cached_property
+    @kept_property
     def _filter_places(self) -> npt.NDArray[np.int64]:
         """Of each fragment of the index the place of its filter; -1 for none."""
         names = pa.array(self._membership.names, pa.string())
@@ -249,14 +247,14 @@ class FilteredAnswers:
         found: npt.NDArray[np.int64] = places.fill_null(-1).to_numpy().astype(np.int64)
         return found
 
-    @cached_property
+    @kept_property
     def _membership(self) -> MembershipReader:
         from metastore_assets.index.membership import MembershipReader
 
         assert self._version.membership is not None
         return MembershipReader(self._objects, self._version.membership.files)
 
-    @cached_property
+    @kept_property
     def _kept_by_partition(self) -> frozenset[str]:
         """Field ids of the columns of which it is kept which partitions hold which values."""
         lists = self._version.lists
@@ -264,7 +262,7 @@ class FilteredAnswers:
 
         return frozenset() if lists is None else frozenset(read_lists(self._objects, lists).by_partition)
 
-    @cached_property
+    @kept_property
     def _index(self) -> IndexReader:
         from metastore_assets.index import IndexReader
 
