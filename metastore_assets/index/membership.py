@@ -168,11 +168,14 @@ class _Part:
         if field_id not in self.slicings:
             return np.ones(len(self.names), np.bool_)
         found = np.zeros(len(self.names), np.bool_)
+        of_slice: dict[int, list[int]] = {}
         for hash_ in hashes:
-            classes, cells = self.cells(field_id, hash_ >> (64 - self.slicings[field_id]))
+            of_slice.setdefault(hash_ >> (64 - self.slicings[field_id]), []).append(hash_)
+        for slice_, own in of_slice.items():
+            classes, cells = self.cells(field_id, slice_)
             # What was hashed as values of another class says nothing.
             is_other = pc.invert(pc.equal(classes, cls.name).fill_null(False)).to_numpy(zero_copy_only=False)
-            held = cells.may_hold(hash_) | is_other
+            held = is_other | cells.may_hold(own)
             found |= held if self._live is None else held[self._live]
         return found
 

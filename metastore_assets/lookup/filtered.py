@@ -41,6 +41,8 @@ if TYPE_CHECKING:
 _IN_CATALOG = "catalog://"
 _SCAN = "metastore_assets.scan"
 """What reads tables stands above lookups, and is not imported before it is asked for."""
+_MOST_LOOKED_FOR = 128
+"""Values of one `in` that are looked for in filters: of so many, 63 % of those that have none take one for there."""
 
 
 class _Knowledge:
@@ -231,7 +233,7 @@ class FilteredAnswers:
         from metastore_assets.statistics.hashing import hash_values
 
         kept = self._version.membership
-        values, cls = equal_values(leaf), leaf.column.cls
+        values, cls = equal_values(leaf, _MOST_LOOKED_FOR), leaf.column.cls
         if kept is None or not values or cls is None or leaf.column.field_id not in kept.columns:
             return None
         hashes = hash_values(array_of(values), cls)[0]
