@@ -11,7 +11,7 @@ import pyarrow.parquet as pq
 if TYPE_CHECKING:
     from metastore_assets.store.objects import ObjectStore
 
-_IDLE = 4
+_IDLE = 2
 """Files that are kept open for who reads next."""
 
 
