@@ -18,7 +18,7 @@ from threading import Barrier
 
 from benchmarks.data import FOLDER
 from benchmarks.measure import ratio
-from benchmarks.partitions import make_profiles, publish_partitions
+from benchmarks.partitions import COLUMNS, make_profiles, publish_partitions
 from benchmarks.report import Row
 from metastore_assets.lookup import Metastore, TableLookup
 from metastore_assets.store.objects import ObjectStore
@@ -59,9 +59,9 @@ def run() -> list[Row]:
 
 
 def _ask(table: TableLookup, seed: int, answers: int) -> None:
-    draw = random.Random(seed)
+    draw, keys = random.Random(seed), [entry.key for entry in table.partitions()]
     for number in range(answers):
-        column, key = f"c{2 * draw.randrange(50)}", f"p={draw.randrange(PARTITIONS):05d}"
+        column, key = f"c{2 * draw.randrange(COLUMNS // 2)}", draw.choice(keys)
         if number % 3 == 0:
             table.top(column, 10, key)
         elif number % 3 == 1:
