@@ -66,6 +66,7 @@ FORBIDDEN = [
     ("metastore_assets.checks", "metastore_assets.pipeline"),
     ("metastore_assets.lookup", "metastore_assets.checks"),
     ("metastore_assets.lookup", "metastore_assets.sensors"),
+    ("metastore_assets.emr", "metastore_assets.resources"),
     ("metastore_assets.databases", "metastore_assets.pipeline"),
     ("metastore_assets.formats.catalogs", "metastore_assets.formats.iceberg.table"),
 ]
