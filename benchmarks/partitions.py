@@ -48,9 +48,9 @@ def run() -> list[Row]:
     folder = tempfile.mkdtemp(prefix="metastore-bench-", dir=FOLDER)
     try:
         store = ObjectStore(folder)
-        made = [_profile(store, seed) for seed in range(_PROFILES)]
-        _publish(store, "bench", made, PARTITIONS, copies=True)
-        _publish(store, "many", made, MANY, copies=False)
+        made = make_profiles(store)
+        publish_partitions(store, "bench", made, PARTITIONS, copies=True)
+        publish_partitions(store, "many", made, MANY, copies=False)
         rows = []
         for what, table, ask in _questions():
             warm, cold, spent = _times(folder, table, ask)
@@ -109,6 +109,11 @@ def _here() -> Any:
     raise AssertionError("statistics of so few partitions are read in this process")
 
 
+def make_profiles(store: ObjectStore) -> list[ProfileFiles]:
+    """A few profiles of `COLUMNS` columns."""
+    return [_profile(store, seed) for seed in range(_PROFILES)]
+
+
 def _profile(store: ObjectStore, seed: int) -> ProfileFiles:
     draw = np.random.default_rng(seed)
     columns = {
@@ -125,7 +130,8 @@ def _profile(store: ObjectStore, seed: int) -> ProfileFiles:
     return writer.files
 
 
-def _publish(store: ObjectStore, name: str, made: list[ProfileFiles], count: int, *, copies: bool) -> None:
+def publish_partitions(store: ObjectStore, name: str, made: list[ProfileFiles], count: int, *, copies: bool) -> None:
+    """A table of so many partitions with these profiles, each of them with files of its own or in turn the same."""
     root = store.uri()
     os.makedirs(f"{root}/{name}/profiles", exist_ok=True)
 

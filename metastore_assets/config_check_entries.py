@@ -14,7 +14,7 @@ from typing import Annotated, Any, TypeAlias
 
 from pydantic import BeforeValidator, SerializeAsAny, ValidationError
 
-from metastore_assets.config_checks import KINDS, Check, Level
+from metastore_assets.config_check import Check, Level
 from metastore_assets.messages import close_names, listed
 
 _SHOWN = 60
@@ -32,6 +32,8 @@ def parse_check(given: Any, level: Level) -> Check:
     """One entry of a list of checks. Raises ValueError: says what is wrong, and what there is."""
     if isinstance(given, Check):
         return _at_level(given, level)
+    from metastore_assets.config_checks import KINDS  # most configurations are without
+
     if isinstance(given, str):
         given = {given: None}
     if not isinstance(given, Mapping) or not all(isinstance(key, str) for key in given):
@@ -72,6 +74,8 @@ def _at_level(check: Check, level: Level) -> Check:
 
 
 def _names(level: Level) -> list[str]:
+    from metastore_assets.config_checks import KINDS
+
     return [name for name, model in KINDS.items() if model.level == level]
 
 

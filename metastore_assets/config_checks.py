@@ -4,56 +4,24 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from decimal import Decimal
-from typing import Annotated, Any, ClassVar, Literal, TypeAlias
+from typing import Annotated, Any, Literal, TypeAlias
 
-from pydantic import BaseModel, BeforeValidator, ConfigDict, Field, model_validator
+from pydantic import BeforeValidator, Field, model_validator
 
+from metastore_assets.config_check import Check as Check
+from metastore_assets.config_check import Level as Level
 from metastore_assets.config_check_values import (
     Against,
     Count,
     Duration,
     Limit,
     Literally,
-    Name,
     Part,
-    Patterns,
     Share,
     share,
 )
 
-Level: TypeAlias = Literal["table", "column"]
 Measure: TypeAlias = Literal["stability_index", "kolmogorov_smirnov", "jensen_shannon"]
-
-
-class Check(BaseModel):
-    """What every check may say."""
-
-    model_config = ConfigDict(extra="forbid", frozen=True)
-
-    level: ClassVar[Level] = "column"
-    kind: ClassVar[str]
-    """What it is called in the configuration."""
-    main: ClassVar[str | None] = None
-    """The setting that may stand alone for all."""
-    by_partition: ClassVar[bool] = True
-    """Whether partitions can be looked at one by one."""
-    universal: ClassVar[bool] = False
-    """Whether it holds of some rows if it holds of all."""
-
-    name: Name = None
-    """What it is called in answers and in Dagster. Absent: made from the column and the kind."""
-    severity: Literal["error", "warn"] = "error"
-    """What it means when it fails: with `error`, `metastore check` ends with status 1."""
-    partitions: Patterns = ()
-    """Keys of partitions, and patterns of them, that are looked at each by itself; empty: the table as a whole."""
-    blocking: bool = False
-    """Whether, when it fails with `error`, Dagster's run fails, and with it what is below the statistics in that run.
-    The version is published all the same."""
-
-    @property
-    def is_of_each_row(self) -> bool:
-        """Whether it holds of every partition where it holds of the table."""
-        return self.universal
 
 
 class Fresh(Check):

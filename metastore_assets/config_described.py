@@ -26,7 +26,7 @@ class SensorConfig(ConfigModel):
 class CatalogConfig(ConfigModel):
     """A catalog: its kind, and whatever properties pyiceberg takes for it (`uri`, `warehouse`, `token`, …)."""
 
-    model_config = ConfigDict(extra="allow", frozen=True, hide_input_in_errors=True)
+    model_config = ConfigDict(extra="allow", frozen=True, hide_input_in_errors=True, defer_build=True)
 
     type: Literal["sql", "rest", "glue", "hive"]
     name: str = ""

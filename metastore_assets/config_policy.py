@@ -26,8 +26,8 @@ _TOP = re.compile(r"top\(([1-9][0-9]{0,8})\)")
 class ConfigModel(BaseModel):
     """A part of the configuration: frozen, and without keys that nobody knows."""
 
-    # What was put in may be a secret.
-    model_config = ConfigDict(extra="forbid", frozen=True, hide_input_in_errors=True)
+    # What was put in may be a secret. Built at the first use: only the whole is, and not each of its parts too.
+    model_config = ConfigDict(extra="forbid", frozen=True, hide_input_in_errors=True, defer_build=True)
 
     @model_validator(mode="before")
     @classmethod

@@ -4,7 +4,9 @@ from __future__ import annotations
 
 from importlib import import_module
 from types import ModuleType
-from typing import Any
+from typing import TYPE_CHECKING, Any
+
+__all__ = ["LazyModule", "pc"]
 
 
 class LazyModule(ModuleType):
@@ -16,3 +18,10 @@ class LazyModule(ModuleType):
         value = getattr(import_module(self.__name__), name)
         setattr(self, name, value)
         return value
+
+
+if TYPE_CHECKING:
+    import pyarrow.compute as pc
+else:
+    pc = LazyModule("pyarrow.compute")
+    """Arrow's kernels: 30 ms of functions made one by one, which who reads a few numbers does without."""

@@ -3,14 +3,16 @@
 from __future__ import annotations
 
 import gc
+import os
 import sys
 from collections.abc import Sequence
-from importlib.abc import MetaPathFinder
 from importlib.machinery import ModuleSpec
 from types import ModuleType
 
 
-class _HidesPandas(MetaPathFinder):
+class _HidesPandas:
+    """A finder of modules; `importlib.abc`, which has a class for them, imports forty more."""
+
     def find_spec(
         self, fullname: str, path: Sequence[str] | None, target: ModuleType | None = None
     ) -> ModuleSpec | None:
@@ -32,12 +34,22 @@ def hide_pandas() -> None:
         sys.meta_path.insert(0, _FINDER)
 
 
-def collect_seldom() -> None:
-    """Look for garbage in cycles less often: while modules are imported there is none, and looking is a tenth of it."""
-    gc.set_threshold(100_000, 50, 100)
-
-
 def unhide_pandas() -> None:
     """Let pandas be imported again, by who really needs it."""
     if _FINDER in sys.meta_path:
         sys.meta_path.remove(_FINDER)
+
+
+def leave_out_plugins() -> None:
+    """Have pydantic not look for plugins in all installed packages, unless the environment says which it may."""
+    os.environ.setdefault("PYDANTIC_DISABLE_PLUGINS", "__all__")
+
+
+def collect_seldom() -> None:
+    """Look for garbage in cycles less often: while modules are imported there is none, and looking is a tenth of it."""
+    gc.set_threshold(400_000, 50, 100)
+
+
+def end_quickly() -> None:
+    """Spare the last look for garbage of a process that ends: all of its memory is given back in any case."""
+    gc.freeze()

@@ -9,7 +9,18 @@ import time
 
 import pytest
 
-from benchmarks import growth, needles, produce, produce_share, pruning, quantile_errors, quantiles, scans, tree
+from benchmarks import (
+    growth,
+    needles,
+    produce,
+    produce_share,
+    pruning,
+    quantile_errors,
+    quantiles,
+    readers,
+    scans,
+    tree,
+)
 from benchmarks.measure import CpuTime
 from benchmarks.report import Row, show
 
@@ -28,6 +39,15 @@ def test_produce_share(monkeypatch: pytest.MonkeyPatch) -> None:
         monkeypatch.setattr(produce_share, name, size)
     rows = produce_share.run()
     assert len({row.name for row in rows}) == len(rows) == 8
+
+
+@pytest.mark.long
+def test_readers(monkeypatch: pytest.MonkeyPatch) -> None:
+    for name, size in {"PARTITIONS": 3, "ANSWERS": 128, "RUNS": 1}.items():
+        monkeypatch.setattr(readers, name, size)
+    rows = readers.run()
+    assert len({row.name for row in rows}) == len(rows) == 4
+    assert all(time > 0 for row in rows for time in (*row.own, *row.peer))
 
 
 def test_pruning(monkeypatch: pytest.MonkeyPatch) -> None:

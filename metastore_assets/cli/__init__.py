@@ -8,7 +8,7 @@ import warnings
 from typing import NoReturn
 
 from metastore_assets.cli.interrupt import heed_signals
-from metastore_assets.startup import collect_seldom, hide_pandas
+from metastore_assets.startup import collect_seldom, end_quickly, hide_pandas, leave_out_plugins
 
 
 def main() -> NoReturn:
@@ -16,6 +16,7 @@ def main() -> NoReturn:
     # As exceptions, so that temporary files are removed on the way out.
     heed_signals()
     hide_pandas()
+    leave_out_plugins()
     collect_seldom()
     # Warnings of libraries are for programmers; a user could do nothing about them.
     if not sys.warnoptions:
@@ -27,4 +28,6 @@ def main() -> NoReturn:
     except KeyboardInterrupt:  # Before there is a command to end.
         print("interrupted", file=sys.stderr)  # noqa: T201
         sys.exit(128 + signal.SIGINT)
+    finally:
+        end_quickly()
     raise AssertionError("the command exits")

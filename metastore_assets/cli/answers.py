@@ -10,6 +10,7 @@ from metastore_assets.cli.statistics_table import SHAPE_BINS
 from metastore_assets.config import MetastoreConfig, TableConfig
 from metastore_assets.errors import NotKeptError, VersionNotFoundError
 from metastore_assets.lookup import Metastore, ScopedLookup, TableLookup, TextValue
+from metastore_assets.lookup.histograms import shape_of
 from metastore_assets.lookup.json import show_json
 from metastore_assets.statistics.json import integer_json
 
@@ -139,9 +140,10 @@ def shapes(
     found: dict[str, list[int]] = {}
     for row in rows:
         try:
-            found[row.column] = [part.frequency for part in table.histogram(row.column, SHAPE_BINS, partition)]
+            histogram = table.lattice(row.column, partition)
         except NotKeptError:
             continue
+        found[row.column] = [] if histogram is None else shape_of(histogram, SHAPE_BINS)
     return found
 
 

@@ -233,7 +233,7 @@ def expire(invocation: Invocation, name: str, keep: int | None, grace: float, as
     And whatever else no version names, such as files of a refresh that was killed.
     """
     from metastore_assets.extras import is_installed
-    from metastore_assets.history import gather
+    from metastore_assets.history import gather, why_none
     from metastore_assets.store.objects import ObjectStore
     from metastore_assets.store.versions import VersionStore
 
@@ -241,7 +241,11 @@ def expire(invocation: Invocation, name: str, keep: int | None, grace: float, as
     versions = VersionStore(ObjectStore(config.root, config.storage_options), kept_name(config, name))
     most = keep or config.keep_versions
     if len(versions.numbers()) > most and is_installed("history"):
-        gather(versions)
+        reason = why_none(versions.objects)
+        if reason is None:
+            gather(versions)
+        else:
+            note(reason)
     removed = versions.expire(most, timedelta(hours=grace))
     make_output(as_json).expired(
         {"table": name, "versions": removed.versions, "files": removed.files, "bytes": removed.bytes}

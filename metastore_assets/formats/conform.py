@@ -7,10 +7,10 @@ from collections.abc import Callable, Iterable, Sequence
 
 import numpy as np
 import pyarrow as pa
-import pyarrow.compute as pc
 
 from metastore_assets.formats.base import FIELD_ID, INITIAL_DEFAULT
 from metastore_assets.formats.values import Constant, repeated
+from metastore_assets.lazy import pc
 
 PARQUET_FIELD_ID = b"PARQUET:field_id"
 VARIANT = pa.struct([("metadata", pa.binary()), ("value", pa.binary())])

@@ -6,10 +6,12 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from fnmatch import fnmatchcase
+from typing import TYPE_CHECKING
 
-from metastore_assets.conditions.syntax import Syntax
-from metastore_assets.conditions.texts import columns_named, may_hold
 from metastore_assets.formats.partition_keys import NULL_VALUE
+
+if TYPE_CHECKING:
+    from metastore_assets.conditions.syntax import Syntax
 
 
 @dataclass(frozen=True)
@@ -43,14 +45,20 @@ class PartitionFilter:
         asked of.
         """
         values = dict(items)
-        if self.condition is not None and not may_hold(self.condition, values):
-            return False
+        if self.condition is not None:
+            from metastore_assets.conditions.texts import may_hold  # most tables are without
+
+            if not may_hold(self.condition, values):
+                return False
         return all(_fits(values[column], patterns) for column, patterns in self.patterns if column in values)
 
     def unknown(self, columns: Iterable[str]) -> list[str]:
         """Columns that are filtered by but are no partition columns: they would be ignored without a word."""
         named = {column for column, _ in self.patterns}
-        named |= set() if self.condition is None else set(columns_named(self.condition))
+        if self.condition is not None:
+            from metastore_assets.conditions.texts import columns_named
+
+            named |= set(columns_named(self.condition))
         return sorted(named - set(columns))
 
 

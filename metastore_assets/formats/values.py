@@ -11,9 +11,9 @@ from typing import Any, TypeAlias
 
 import numpy as np
 import pyarrow as pa
-import pyarrow.compute as pc
 
 from metastore_assets.iso8601 import temporal_text
+from metastore_assets.lazy import pc
 
 Constant: TypeAlias = pa.Array
 """One value, which may be null, as an array of length one."""

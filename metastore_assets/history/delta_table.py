@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterator
 from contextlib import contextmanager, suppress
 from pathlib import Path
@@ -28,10 +29,23 @@ _SETTINGS = {
     "delta.deletedFileRetentionDuration": "interval 1 days",
     "delta.checkpointInterval": "20",
 }
+_ESCAPE = re.compile("%[0-9A-Fa-f]{2}")
 _COMPACTED = 20
 """Commits after which small files become one."""
 _FILE_BYTES = 8_000_000
 """Files of that size are not written again."""
+
+
+def why_none(objects: ObjectStore) -> str | None:
+    """Why no history can be kept there; None where it can."""
+    uri = objects.uri(HISTORY)
+    found = None if objects.is_remote else _ESCAPE.search(uri)
+    if found is None:
+        return None
+    return (
+        f"no history can be kept at {uri}: the library deltalake takes `{found[0]}` in a path for the character it "
+        "stands for, and looks elsewhere; give the Metastore a root without it"
+    )
 
 
 class ConflictError(StoreError):
@@ -39,9 +53,12 @@ class ConflictError(StoreError):
 
 
 class HistoryTable:
-    """Appends and reads. Raises MissingPackageError without `deltalake`, StoreError where it fails."""
+    """Appends and reads. Raises MissingPackageError without `deltalake`, StoreError where it fails or cannot be."""
 
     def __init__(self, objects: ObjectStore) -> None:
+        reason = why_none(objects)
+        if reason is not None:
+            raise StoreError(reason)
         self._uri = objects.uri(HISTORY)
         # The library takes a path for a URL where it looks like one.
         self._url = self._uri if objects.is_remote else Path(self._uri).as_uri()

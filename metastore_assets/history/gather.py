@@ -16,7 +16,7 @@ import pyarrow.compute as pc
 
 from metastore_assets.errors import ObjectNotFoundError
 from metastore_assets.extras import is_installed
-from metastore_assets.history.delta_table import ConflictError, HistoryTable
+from metastore_assets.history.delta_table import ConflictError, HistoryTable, why_none
 from metastore_assets.history.rows import SCHEMA, hidden_columns, rows_of, without_values
 from metastore_assets.store.manifest import Version
 from metastore_assets.store.versions import HISTORY, VersionStore
@@ -59,12 +59,13 @@ def keep_history(versions: VersionStore, base: Version | None, new: Version, kee
     """After `new` was published on top of `base`: append what the history lacks, if it is time for that.
 
     The number up to which versions may be removed: of all but the last `keep` those that the history has. A version is
-    not removed while the one after it is younger than `grace`. Without `deltalake` no history is kept, and all may go.
+    not removed while the one after it is younger than `grace`. Without `deltalake`, and where it cannot be, no history
+    is kept, and all may go.
 
     Raises StoreError.
     """
     outdated = new.number - keep
-    if not is_installed("history"):
+    if not is_installed("history") or why_none(versions.objects) is not None:
         return outdated
     gathered = _gathered(versions) if outdated > 0 else 0
     is_time = base is not None and (new.published_at - base.published_at >= QUIET or new.number % MOST == 0)
@@ -93,7 +94,8 @@ def read_history(versions: VersionStore, newest: int) -> pa.Table:
     is a Delta table and no `deltalake`, StoreError.
     """
     rows, last = SCHEMA.empty_table(), 0
-    if is_installed("history") or versions.objects.list(f"{HISTORY}/_delta_log"):
+    is_kept = is_installed("history") or versions.objects.list(f"{HISTORY}/_delta_log")
+    if is_kept and why_none(versions.objects) is None:
         rows, last = HistoryTable(versions.objects).read()
     lacking = [number for number in versions.numbers() if last < number <= newest]
     hidden = hidden_columns(versions, newest)

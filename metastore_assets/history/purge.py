@@ -7,7 +7,7 @@ import pyarrow.compute as pc
 
 from metastore_assets.errors import StoreError
 from metastore_assets.extras import is_installed
-from metastore_assets.history.delta_table import ConflictError, HistoryTable
+from metastore_assets.history.delta_table import ConflictError, HistoryTable, why_none
 from metastore_assets.history.rows import hidden_columns, rows_of, without_values
 from metastore_assets.store.versions import HISTORY, VersionStore
 
@@ -20,7 +20,8 @@ def forget_values(versions: VersionStore, before: int) -> None:
     Counts stay. Columns whose values are hidden now tell nothing in any version. Versions that the history lacks are
     appended. Raises MissingPackageError where there is a history, and no `deltalake`; StoreError.
     """
-    if not is_installed("history") and not versions.objects.list(f"{HISTORY}/_delta_log"):
+    is_kept = is_installed("history") and why_none(versions.objects) is None
+    if not is_kept and not versions.objects.list(f"{HISTORY}/_delta_log"):
         return
     table = HistoryTable(versions.objects)
     for _ in range(_ATTEMPTS):

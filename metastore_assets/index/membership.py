@@ -13,8 +13,6 @@ from __future__ import annotations
 import uuid
 from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
-from functools import cached_property
-from threading import RLock
 
 import numpy as np
 import numpy.typing as npt
@@ -23,6 +21,7 @@ import pyarrow.compute as pc
 
 from metastore_assets.errors import CorruptionError
 from metastore_assets.index.runs import GONE, live_masks
+from metastore_assets.kept import kept_property
 from metastore_assets.statistics.membership import MOST_SLICING, Cells, Places, Words, cells_of
 from metastore_assets.statistics.types import TypeClass
 from metastore_assets.store.entry_files import EntryFile, EntryFiles, kept_files
@@ -68,13 +67,11 @@ class MembershipReader:
     def __init__(self, store: ObjectStore, files: EntryFiles) -> None:
         self._store = store
         self._files = files
-        self._lock = RLock()
 
-    @cached_property
+    @kept_property
     def names(self) -> list[str]:
         """The names of the profiles of the version's fragments."""
-        with self._lock:
-            found: list[str] = [name for part in self._parts for name in part.names.to_pylist()]
+        found: list[str] = [name for part in self._parts for name in part.names.to_pylist()]
         if len(found) != self._files.rows:
             raise CorruptionError(
                 f"{self._store.uri()}: there are filters of {len(found):,} fragments, and the version has "
@@ -84,8 +81,7 @@ class MembershipReader:
 
     def may_hold(self, field_id: str, cls: TypeClass, hashes: Sequence[int]) -> npt.NDArray[np.bool_]:
         """Whether each fragment, in the order of `names`, may hold a value of the column with one of these hashes."""
-        with self._lock:
-            found = [part.may_hold(field_id, cls, hashes) for part in self._parts]
+        found = [part.may_hold(field_id, cls, hashes) for part in self._parts]
         return np.concatenate([np.zeros(0, np.bool_), *found])
 
     def prefixes(self, field_id: str) -> dict[str, tuple[str, int, Words]]:
@@ -94,18 +90,16 @@ class MembershipReader:
         for part in self._parts:
             if field_id not in part.slicings:
                 continue
-            with self._lock:
-                classes, bits, places, prefixes = part.whole(field_id)
+            classes, bits, places, prefixes = part.whole(field_id)
             ends = np.searchsorted(places, np.arange(len(bits) + 1)).tolist()
             for at, (name, cls) in enumerate(zip(part.names.to_pylist(), classes.to_pylist(), strict=True)):
                 if cls is not None:
                     found[name] = cls, int(bits[at]), prefixes[ends[at] : ends[at + 1]]
         return found
 
-    @cached_property
+    @kept_property
     def _parts(self) -> list[_Part]:
-        with self._lock:
-            return _parts(self._store, self._files.files)
+        return _parts(self._store, self._files.files)
 
 
 def next_membership(
@@ -148,7 +142,7 @@ class _Part:
         self._live = None if live is None else live.to_numpy(zero_copy_only=False)
         self._decoded: tuple[tuple[str, int], tuple[Places, Words]] | None = None
 
-    @cached_property
+    @kept_property
     def names(self) -> pa.Array:
         return self._counted(_names(self._sections, ROWS, self._uri))
 
@@ -160,7 +154,7 @@ class _Part:
     def byte_count(self) -> int:
         return self._sections.byte_count
 
-    @cached_property
+    @kept_property
     def slicings(self) -> dict[str, int]:
         """By field id, the slicing of the filters of a column."""
         slices: dict[str, int] = {}
@@ -174,11 +168,14 @@ class _Part:
         if field_id not in self.slicings:
             return np.ones(len(self.names), np.bool_)
         found = np.zeros(len(self.names), np.bool_)
+        of_slice: dict[int, list[int]] = {}
         for hash_ in hashes:
-            classes, cells = self.cells(field_id, hash_ >> (64 - self.slicings[field_id]))
+            of_slice.setdefault(hash_ >> (64 - self.slicings[field_id]), []).append(hash_)
+        for slice_, own in of_slice.items():
+            classes, cells = self.cells(field_id, slice_)
             # What was hashed as values of another class says nothing.
             is_other = pc.invert(pc.equal(classes, cls.name).fill_null(False)).to_numpy(zero_copy_only=False)
-            held = cells.may_hold(hash_) | is_other
+            held = is_other | cells.may_hold(own)
             found |= held if self._live is None else held[self._live]
         return found
 
@@ -220,9 +217,10 @@ class _Part:
 
     def _slice(self, field_id: str, slice_: int) -> tuple[Places, Words]:
         key = (field_id, slice_)
-        if self._decoded is None or self._decoded[0] != key:
-            self._decoded = key, self._moved(*self.cells(field_id, slice_)[1].prefixes())
-        return self._decoded[1]
+        kept = self._decoded
+        if kept is None or kept[0] != key:
+            kept = self._decoded = key, self._moved(*self.cells(field_id, slice_)[1].prefixes())
+        return kept[1]
 
     def _moved(self, places: Places, prefixes: Words) -> tuple[Places, Words]:
         if self._live is None:

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
-from functools import cached_property
 from typing import Protocol
 
 import numpy as np
@@ -12,6 +11,7 @@ import numpy.typing as npt
 import pyarrow as pa
 import pyarrow.compute as pc
 
+from metastore_assets.kept import kept_property
 from metastore_assets.statistics.union import as_union, union_of
 
 PARTITIONS = pa.schema([("_key", pa.string()), ("_row_count", pa.int64())])
@@ -40,7 +40,7 @@ class PartitionRows:
         """Number of rows."""
         return len(self.rows)
 
-    @cached_property
+    @kept_property
     def columns(self) -> list[str]:
         """The field ids of the columns that there are rows of."""
         return list(self._places)
@@ -53,12 +53,12 @@ class PartitionRows:
         """The rows of one column."""
         return self.ordered.slice(*self._places[field_id])
 
-    @cached_property
+    @kept_property
     def _ids(self) -> pa.DictionaryArray:
         ids = self.rows["field_id"].combine_chunks() if len(self.rows) else pa.array([], pa.string())
         return ids.dictionary_encode()
 
-    @cached_property
+    @kept_property
     def ordered(self) -> pa.Table:
         """The rows, column by column."""
         numbers = self._ids.indices.to_numpy()
@@ -66,7 +66,7 @@ class PartitionRows:
             return self.rows
         return self.rows.take(pa.array(np.argsort(numbers, kind="stable")))
 
-    @cached_property
+    @kept_property
     def _places(self) -> dict[str, tuple[int, int]]:
         """By field id, first row in `ordered` and number of rows."""
         names = self._ids.dictionary.to_pylist()

@@ -13,8 +13,6 @@ from __future__ import annotations
 import uuid
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
-from functools import cached_property
-from threading import RLock
 
 import numpy as np
 import numpy.typing as npt
@@ -32,6 +30,7 @@ from metastore_assets.index.partition_rows import (
     rows_schema,
 )
 from metastore_assets.index.runs import GONE, live_masks
+from metastore_assets.kept import kept_property
 from metastore_assets.store.entry_files import EntryFile, EntryFiles, kept_files
 from metastore_assets.store.manifest import OwnStatistics, PartitionFiles
 from metastore_assets.store.objects import ObjectStore
@@ -62,9 +61,8 @@ class PartitionReader:
     def __init__(self, store: ObjectStore, files: EntryFiles) -> None:
         self._store = store
         self._files = files
-        self._lock = RLock()
 
-    @cached_property
+    @kept_property
     def partitions(self) -> pa.Table:
         """Keys and numbers of rows of the partitions, by key: PARTITIONS."""
         return self._all.take(pa.array(self._order))
@@ -78,16 +76,14 @@ class PartitionReader:
         places[self._order] = np.arange(len(self._order))
         first = 0
         for part in self._parts:
-            with self._lock:
-                rows = part.column(field_id)
+            rows = part.column(field_id)
             if len(rows):
                 yield places[first + rows[PLACE.name].to_numpy()], rows.drop_columns([PLACE.name])
             first += len(part.partitions)
 
-    @cached_property
+    @kept_property
     def _all(self) -> pa.Table:
-        with self._lock:
-            found = pa.concat_tables([PARTITIONS.empty_table(), *(part.partitions for part in self._parts)])
+        found = pa.concat_tables([PARTITIONS.empty_table(), *(part.partitions for part in self._parts)])
         if len(found) != self._files.rows:
             raise CorruptionError(
                 f"{self._store.uri()}: the index has {len(found):,} partitions, and its version {self._files.rows:,}; "
@@ -95,14 +91,13 @@ class PartitionReader:
             )
         return found
 
-    @cached_property
+    @kept_property
     def _order(self) -> npt.NDArray[np.int64]:
         return np.argsort(np.array(self._all["_key"].to_pylist(), object), kind="stable")
 
-    @cached_property
+    @kept_property
     def _parts(self) -> list[_Part]:
-        with self._lock:
-            return _parts(self._store, self._files.files)
+        return _parts(self._store, self._files.files)
 
 
 def next_partitions(
@@ -174,7 +169,7 @@ class _Part:
     def gone(self) -> set[str]:
         return set(self.file.keys(GONE).to_pylist())
 
-    @cached_property
+    @kept_property
     def partitions(self) -> pa.Table:
         found = self.file.partitions
         return found if self.live is None else found.filter(self.live)
@@ -206,15 +201,15 @@ class _File:
         self._uri = store.uri(path)
         self._sections = SectionReader(store, path)
 
-    @cached_property
+    @kept_property
     def schema(self) -> pa.Schema:
         return pa.schema([field for field in self._sections.schema if field.name not in PARTITIONS.names])
 
-    @cached_property
+    @kept_property
     def columns(self) -> list[str]:
         return [own.partition(" ")[2] for own in self._sections.sections if own not in (_KEYS, GONE)]
 
-    @cached_property
+    @kept_property
     def partitions(self) -> pa.Table:
         return self._section(_KEYS).select(PARTITIONS.names)
 

@@ -4,8 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
-from functools import cached_property
-from threading import RLock
 
 import numpy as np
 import pyarrow as pa
@@ -13,6 +11,7 @@ import pyarrow as pa
 from metastore_assets.errors import CorruptionError
 from metastore_assets.index.rows import FRAGMENTS, IndexRows, column_schema
 from metastore_assets.index.runs import GONE, live_masks
+from metastore_assets.kept import kept_property
 from metastore_assets.statistics.types import TypeClass
 from metastore_assets.statistics.union import class_values
 from metastore_assets.store.entry_files import EntryFiles
@@ -47,30 +46,28 @@ class IndexReader:
     def __init__(self, store: ObjectStore, files: EntryFiles) -> None:
         self._store = store
         self._files = files
-        self._lock = RLock()
         self._fragments: dict[tuple[str, ...], pa.Table] = {}
 
     def fragments(self, columns: Sequence[str] = ("bytes", "row_count")) -> pa.Table:
         """The fragments of the version, with some of the columns FRAGMENTS."""
-        with self._lock:
-            key = tuple(columns)
-            if key not in self._fragments:
-                parts = [part.fragments(key).filter(live) if live else part.fragments(key) for part, live in self._live]
-                schema = pa.schema([FRAGMENTS.field(name) for name in key])
-                whole = pa.concat_tables([schema.empty_table(), *parts])
-                if len(whole) != self._files.rows:
-                    raise CorruptionError(
-                        f"{self._store.uri()}: the index has {len(whole):,} fragments, and its version "
-                        f"{self._files.rows:,}; rebuild with `metastore refresh --full`"
-                    )
-                self._fragments[key] = whole
-            return self._fragments[key]
+        key = tuple(columns)
+        kept = self._fragments.get(key)
+        if kept is None:
+            parts = [part.fragments(key).filter(live) if live else part.fragments(key) for part, live in self._live]
+            schema = pa.schema([FRAGMENTS.field(name) for name in key])
+            whole = pa.concat_tables([schema.empty_table(), *parts])
+            if len(whole) != self._files.rows:
+                raise CorruptionError(
+                    f"{self._store.uri()}: the index has {len(whole):,} fragments, and its version "
+                    f"{self._files.rows:,}; rebuild with `metastore refresh --full`"
+                )
+            kept = self._fragments.setdefault(key, whole)
+        return kept
 
     def column(self, field_id: str, cls: TypeClass | None) -> IndexColumn:
         """What is known of a column whose values are of that class now; None for one without values."""
-        with self._lock:
-            parts = [part.column(field_id, cls) for part, _ in self._live]
-            tables = [own.filter(live) if live else own for own, (_, live) in zip(parts, self._live, strict=True)]
+        parts = [part.column(field_id, cls) for part, _ in self._live]
+        tables = [own.filter(live) if live else own for own, (_, live) in zip(parts, self._live, strict=True)]
         kind = pa.null() if cls is None else cls.arrow
         if tables:
             return IndexColumn(*pa.concat_tables(tables).columns)
@@ -91,7 +88,7 @@ class IndexReader:
         """The names of the fragments of the version."""
         return set(self.fragments(("name",))["name"].to_pylist())
 
-    @cached_property
+    @kept_property
     def _live(self) -> list[tuple[_File, pa.Array | None]]:
         """Each file, oldest first, with a mask of its fragments that no newer one has or says are gone; None: all."""
         files = [_File(self._store, file.path) for file in self._files.files]

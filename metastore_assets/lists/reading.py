@@ -6,6 +6,7 @@ from collections import Counter
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from itertools import chain, groupby
+from threading import local
 
 import numpy as np
 import pyarrow as pa
@@ -60,7 +61,7 @@ class ListReader:
         self._view = lists.dataflow(store).view(lists.flow)
         self._printed = lists.printed
         self._printed_view = printed_flow(store, lists.printed.columns.values()).view(lists.printed.flow)
-        self._ranks: dict[str, Ranks] = {}
+        self._ranks = local()
 
     def files(self, column: str, type_class: str) -> list[str]:
         """The files, below the table's folder, whose rows add up to the values of a column and others of its class."""
@@ -225,10 +226,12 @@ class ListReader:
         return ListChanges(found["add"], found["delete"], found["update"])
 
     def ranks(self, type_class: str) -> Ranks:
-        """Ranks among the values of a column of that class; keys are `column` and `value`."""
-        if type_class not in self._ranks:
-            self._ranks[type_class] = self._view.ranks(stage_name(VALUES, type_class), "frequency")
-        return self._ranks[type_class]
+        """Ranks among the values of a column of that class; keys are `column` and `value`. Each thread has its own,
+        for what they keep of what they read is not to be shared."""
+        own: dict[str, Ranks] = self._ranks.__dict__
+        if type_class not in own:
+            own[type_class] = self._view.ranks(stage_name(VALUES, type_class), "frequency")
+        return own[type_class]
 
     def _facts(self, column: str, type_class: str) -> FrequencyFacts:
         counts = self.counts(column, type_class)

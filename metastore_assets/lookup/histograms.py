@@ -29,11 +29,20 @@ class Bin:
 
 def bins_of(histogram: Histogram, most: int) -> list[Bin]:
     """The bins of a histogram, without gaps; neighbouring ones added up, so that there are no more than `most`."""
+    starts, frequencies = _added_up(histogram, most)
+    edges = histogram.edges().take(pa.array([*starts, len(histogram)]))
+    return [Bin(edges[i], edges[i + 1], frequency) for i, frequency in enumerate(frequencies)]
+
+
+def shape_of(histogram: Histogram, most: int) -> list[int]:
+    """The frequencies of these bins."""
+    return _added_up(histogram, most)[1]
+
+
+def _added_up(histogram: Histogram, most: int) -> tuple[list[int], list[int]]:
     width = max(1, -(-len(histogram) // most))
     starts = list(range(0, len(histogram), width))
-    edges = histogram.edges().take(pa.array([*starts, len(histogram)]))
-    frequencies = np.add.reduceat(histogram.counts, starts).tolist()
-    return [Bin(edges[i], edges[i + 1], frequency) for i, frequency in enumerate(frequencies)]
+    return starts, np.add.reduceat(histogram.counts, starts).tolist()
 
 
 def between(histogram: Histogram, lower: pa.Scalar | None, upper: pa.Scalar | None) -> Histogram | None:

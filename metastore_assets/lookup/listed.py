@@ -4,12 +4,12 @@ from __future__ import annotations
 
 from collections import OrderedDict
 from collections.abc import Iterator, Sequence
-from functools import cached_property
 from threading import RLock
 from typing import TYPE_CHECKING, overload
 
 import pyarrow as pa
 
+from metastore_assets.kept import kept_property
 from metastore_assets.lookup.answers import Answers, AsOf, Count, Quantile, Statistics, TopValues
 from metastore_assets.lookup.missing import files_there
 from metastore_assets.lookup.ordered import Method
@@ -53,8 +53,7 @@ class ListedAnswers:
         """
         if n < 0:
             raise ValueError(f"n must not be negative, not {n}")
-        with self._lock:
-            return TopValues(self._values(column, partition).top(n), "exact", self.as_of)
+        return TopValues(self._values(column, partition).top(n), "exact", self.as_of)
 
     @overload
     def quantile(
@@ -81,8 +80,7 @@ class ListedAnswers:
         if method not in ("discrete", "continuous"):
             raise ValueError(f"method must be 'discrete' or 'continuous', not {method!r}")
         fractions = [fraction_of(one) for one in (q if isinstance(q, Sequence) else [q])]
-        with self._lock:
-            found = self._values(column, partition).quantiles(fractions, method)
+        found = self._values(column, partition).quantiles(fractions, method)
         return found if isinstance(q, Sequence) else found[0]
 
     @files_there
@@ -94,16 +92,14 @@ class ListedAnswers:
 
         Raises LiteralError for a value of another type, NotKeptError, ColumnNotFoundError, PartitionNotFoundError.
         """
-        with self._lock:
-            own = self._values(column, partition)
-            return own.rank(own.literal(value))
+        own = self._values(column, partition)
+        return own.rank(own.literal(value))
 
     @files_there
     def count_between(self, column: str, low: object, high: object, partition: str | None = None) -> Count:
         """How many values lie from `low` to `high`, both inclusive; otherwise as `rank`."""
-        with self._lock:
-            own = self._values(column, partition)
-            return own.count_between(own.literal(low), own.literal(high))
+        own = self._values(column, partition)
+        return own.count_between(own.literal(low), own.literal(high))
 
     @files_there
     def frequency(self, column: str, value: object, partition: str | None = None) -> Count:
@@ -111,9 +107,8 @@ class ListedAnswers:
 
         NotKeptError where values are not listed, unless bounds tell that there is none.
         """
-        with self._lock:
-            own = self._values(column, partition)
-            return own.frequency(own.literal(value))
+        own = self._values(column, partition)
+        return own.frequency(own.literal(value))
 
     @files_there
     def where_is(self, column: str, value: object) -> Answers[tuple[str, int]]:
@@ -122,20 +117,19 @@ class ListedAnswers:
         One small read under the policy `by_partition: on`. Else reads the lists of partitions one by one, but for those
         whose bounds leave the value out, until all of its rows are found. Errors as of `frequency`.
         """
-        with self._lock:
-            own = self._values(column, None)
-            wanted = own.literal(value)
-            kept = own.partitions_of(wanted)
-            if kept is not None:
-                return Answers(kept, "exact", self.as_of)
-            left = own.frequency(wanted).count
-            found = []
-            for entry in self._places():
-                if not left:
-                    break
-                if count := self._values(column, entry.key).frequency(wanted).count:
-                    found.append((entry.key, count))
-                    left -= count
+        own = self._values(column, None)
+        wanted = own.literal(value)
+        kept = own.partitions_of(wanted)
+        if kept is not None:
+            return Answers(kept, "exact", self.as_of)
+        left = own.frequency(wanted).count
+        found = []
+        for entry in self._places():
+            if not left:
+                break
+            if count := self._values(column, entry.key).frequency(wanted).count:
+                found.append((entry.key, count))
+                left -= count
         return Answers(found, "exact", self.as_of)
 
     @files_there
@@ -144,21 +138,17 @@ class ListedAnswers:
 
         Raises NotKeptError when its values are not listed, ColumnNotFoundError, PartitionNotFoundError.
         """
-        with self._lock:
-            return self._values(column, partition).spread()
+        return self._values(column, partition).spread()
 
     @files_there
     def spreads(self) -> dict[str, Spread]:
         """The same of all listed columns of the table, by name, read at once."""
-        with self._lock:
-            rows = [
-                row
-                for row in self.statistics()
-                if row.frequencies in ("listed", "repeated") and row.type_class is not None
-            ]
-            known = [row for row in rows if not row.value_count or row.field_id in self._lists.columns]
-            classes = {row.type_class for row in known if row.type_class is not None and row.value_count}
-            counts = {name: self._lists.counts_of_class(name) for name in classes}
+        rows = [
+            row for row in self.statistics() if row.frequencies in ("listed", "repeated") and row.type_class is not None
+        ]
+        known = [row for row in rows if not row.value_count or row.field_id in self._lists.columns]
+        classes = {row.type_class for row in known if row.type_class is not None and row.value_count}
+        counts = {name: self._lists.counts_of_class(name) for name in classes}
         return {row.column: spread(counts.get(row.type_class or "", {}).get(row.field_id, ())) for row in known}
 
     @files_there
@@ -167,8 +157,7 @@ class ListedAnswers:
 
         Lists that grew from what there was are not among them.
         """
-        with self._lock:
-            how = self._lists.built
+        how = self._lists.built
         return {row.column: how[row.field_id] for row in self.statistics() if row.field_id in how}
 
     @files_there
@@ -185,8 +174,7 @@ class ListedAnswers:
         A row is `column` (the column's `field_id`), `value` and `frequency`; where there are several files, frequencies
         of a value add up, and a sum of 0 says that it is gone. See `frequencies_file`. Raises as `top`.
         """
-        with self._lock:
-            return self._values(column, None).files()
+        return self._values(column, None).files()
 
     @property
     def frequencies_file(self) -> str | None:
@@ -202,22 +190,14 @@ class ListedAnswers:
 
     def literal(self, column: str, value: object) -> pa.Scalar:
         """A value that is asked about, as one of a column's class; errors as of `rank`."""
-        with self._lock:
-            return self._values(column, None).literal(value)
+        return self._values(column, None).literal(value)
 
     def values(self, column: str, partition: str | None = None) -> Iterator[Frequencies]:
         """All listed values of a column with their frequencies, in their order, in pieces of bounded size.
 
         Where `frequencies: repeated` lists those that occur at least twice, these. Raises as `top`.
         """
-        with self._lock:
-            pieces = self._values(column, partition).pieces()
-        while True:
-            with self._lock:
-                piece = next(pieces, None)
-            if piece is None:
-                return
-            yield piece
+        yield from self._values(column, partition).pieces()
 
     def _places(self) -> Sequence[PartitionEntry]:
         """The partitions that values may be in."""
@@ -229,11 +209,13 @@ class ListedAnswers:
         return partition is not None, partition is None or len(self._version.partitions) == 1
 
     def _values(self, column: str, partition: str | None) -> ColumnValues:
-        if (column, partition) not in self._columns:
+        key = column, partition
+        kept = self._columns.get(key)
+        if kept is None:
             row = self.statistics([column], partition)[0]
             decision = self._version.decisions.get(row.field_id)
             has_own_lists, is_whole = self._lists_of(partition)
-            self._columns[column, partition] = ColumnValues(
+            kept = ColumnValues(
                 row,
                 self._named(column),
                 self._profile(partition),
@@ -243,12 +225,14 @@ class ListedAnswers:
                 is_whole=is_whole,
                 as_of=self.as_of,
             )
+        with self._lock:  # of the order in which they were asked for: nothing is read meanwhile
+            self._columns[key] = kept
+            self._columns.move_to_end(key)
             if len(self._columns) > _OPEN_COLUMNS:
                 self._columns.popitem(last=False)
-        self._columns.move_to_end((column, partition))
-        return self._columns[column, partition]
+        return kept
 
-    @cached_property
+    @kept_property
     def _lists(self) -> ListReader:
         from metastore_assets.lists import ListReader, read_lists  # the statistics of columns do without
 

@@ -8,13 +8,13 @@ from __future__ import annotations
 import math
 from dataclasses import dataclass
 from fractions import Fraction
-from functools import cached_property
 from typing import TYPE_CHECKING, Literal, Protocol
 
 import numpy as np
 import pyarrow as pa
 from pyarrow import types as t
 
+from metastore_assets.kept import kept_property
 from metastore_assets.statistics.column import Guarantee
 from metastore_assets.statistics.frequencies import Frequencies, nan_frequency
 from metastore_assets.statistics.physical import integers_array, order_key, physical_value
@@ -81,7 +81,7 @@ class StoredValues:
         self._arrow = class_named(type_class).arrow
         self._column = pa.table({"column": pa.array([field_id])})
 
-    @cached_property
+    @kept_property
     def ranked(self) -> int:
         """As `Ordered`."""
         total = self._ranks.total(self._column)

@@ -6,8 +6,8 @@ from collections.abc import Iterable, Sequence
 from typing import TYPE_CHECKING, cast, overload
 
 import pyarrow as pa
-import pyarrow.compute as pc
 
+from metastore_assets.lazy import pc
 from metastore_assets.lookup.as_of import VersionChoice, find_version
 from metastore_assets.statistics.leaves import LeafColumn
 from metastore_assets.store.manifest import Version

@@ -12,15 +12,13 @@ import zlib
 from bisect import bisect_right
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import contextmanager
-from functools import cached_property
 from itertools import accumulate
-from threading import RLock
 from typing import Protocol
 
 import pyarrow as pa
-import pyarrow.parquet as pq
 
 from metastore_assets.errors import ObjectNotFoundError
+from metastore_assets.kept import kept_property
 from metastore_assets.statistics.column import ColumnStatistics
 from metastore_assets.statistics.frequencies import EMPTY, Frequencies
 from metastore_assets.statistics.histogram import Histogram
@@ -35,6 +33,7 @@ from metastore_assets.store.manifest import ProfileFiles
 from metastore_assets.store.objects import ObjectStore
 from metastore_assets.store.parquet import parquet_errors
 from metastore_assets.store.sections import SectionReader
+from metastore_assets.store.shared_parquet import SharedParquet
 
 _COLUMNS = b"metastore.columns"
 """Metadata key of `statistics`: path and field id of each row, as JSON, deflated, in base 64."""
@@ -75,7 +74,6 @@ class ProfileReader:
         self._files = files
         self._leaves = leaves
         self._missing = missing
-        self._lock = RLock()
         self._groups: dict[int, pa.Table] = {}
         self._parts: dict[int, SectionReader] = {}
         self.columns = {leaf.path: position for position, leaf in enumerate(leaves)}
@@ -103,6 +101,8 @@ class ProfileReader:
         offsets = dict(zip(wanted, accumulate((starts[i + 1] - starts[i] for i in wanted), initial=0), strict=False))
         table = pa.concat_tables([self._group(i) for i in wanted])
         places = [offsets[i] + row - starts[i] for row in rows for i in (bisect_right(starts, row) - 1,)]
+        if places == list(range(places[0], places[0] + len(places))):
+            return statistics_rows(table.slice(places[0], len(places)))
         return statistics_rows(table.take(pa.array(places)))
 
     def top(self, field_id: str, n: int) -> list[tuple[pa.Scalar, int]] | None:
@@ -158,13 +158,15 @@ class ProfileReader:
             return None
         with self._reading(self._files.histograms):
             # By name the reader takes every column whose dotted path begins so.
-            return histograms_of(self._histograms.read(columns=[written]).select([written]))[written]
+            with self._histograms.lent() as file:
+                table = file.read(columns=[written])
+            return histograms_of(table.select([written]))[written]
 
-    @cached_property
+    @kept_property
     def _positions(self) -> dict[str, int]:
         return {field_id: row for row, (_, field_id) in enumerate(self._names)}
 
-    @cached_property
+    @kept_property
     def _names(self) -> list[tuple[str, str]]:
         """Path and field id of each row of `statistics`."""
         with self._reading(self._files.statistics):
@@ -174,22 +176,22 @@ class ProfileReader:
             except zlib.error as error:
                 raise ValueError(f"its list of columns: {error}") from error
 
-    @cached_property
-    def _statistics(self) -> pq.ParquetFile:
-        return self._objects.open_parquet(self._files.statistics)
+    @kept_property
+    def _statistics(self) -> SharedParquet:
+        return SharedParquet(self._objects, self._files.statistics)
 
-    @cached_property
-    def _histograms(self) -> pq.ParquetFile:
-        return self._objects.open_parquet(self._files.histograms)
+    @kept_property
+    def _histograms(self) -> SharedParquet:
+        return SharedParquet(self._objects, self._files.histograms)
 
-    @cached_property
+    @kept_property
     def _histogram_columns(self) -> frozenset[str]:
         if not self._files.histograms:
             return frozenset()
         with self._reading(self._files.histograms):
-            return frozenset(self._histograms.schema_arrow.names)
+            return frozenset(self._histograms.metadata.schema.to_arrow_schema().names)
 
-    @cached_property
+    @kept_property
     def _group_starts(self) -> list[int]:
         with self._reading(self._files.statistics):
             metadata = self._statistics.metadata
@@ -197,10 +199,11 @@ class ProfileReader:
             return list(accumulate(rows, initial=0))
 
     def _group(self, index: int) -> pa.Table:
-        with self._reading(self._files.statistics):
-            if index not in self._groups:
-                self._groups[index] = self._statistics.read_row_group(index)
-            return self._groups[index]
+        kept = self._groups.get(index)
+        if kept is None:
+            with self._reading(self._files.statistics), self._statistics.lent() as file:
+                kept = self._groups.setdefault(index, file.read_row_group(index))
+        return kept
 
     def _parts_with(self, field_id: str) -> Iterator[SectionReader]:
         """The frequency files that list a column, in order, by a binary search: they are in column order."""
@@ -225,16 +228,17 @@ class ProfileReader:
         return -1 if first is None else self._positions.get(first, -1)
 
     def _part(self, index: int) -> SectionReader:
-        path = self._files.frequencies[index]
-        with self._reading(path):
-            if index not in self._parts:
-                self._parts[index] = SectionReader(self._objects, path)
-            return self._parts[index]
+        kept = self._parts.get(index)
+        if kept is None:
+            path = self._files.frequencies[index]
+            with self._reading(path):
+                kept = self._parts.setdefault(index, SectionReader(self._objects, path))
+        return kept
 
     @contextmanager
     def _reading(self, path: str) -> Iterator[None]:
         try:
-            with self._lock, parquet_errors(self._objects.uri(path)):
+            with parquet_errors(self._objects.uri(path)):
                 yield
         except ObjectNotFoundError as error:
             raise ObjectNotFoundError(f"{error}: its version may have expired; open the table again") from error

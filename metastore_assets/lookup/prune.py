@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Collection, Iterator, Mapping
-from functools import cached_property
 from typing import TypeAlias
 
 import numpy as np
@@ -12,6 +11,7 @@ import pyarrow as pa
 
 from metastore_assets.errors import CorruptionError
 from metastore_assets.index import IndexColumn, IndexReader
+from metastore_assets.kept import kept_property
 from metastore_assets.lookup.buckets import buckets_of, partitions_with
 from metastore_assets.lookup.enough import enough
 from metastore_assets.lookup.predicates.counts import ColumnBounds, Integers, RowBounds, all_of, leaf_rows, true_rows
@@ -68,7 +68,7 @@ class Pruning:
         self.bounds: RowBounds = all_of(self._parts, self._row_counts)
         """Of each fragment, in the order of the index, how many of its rows the predicate is true of."""
 
-    @cached_property
+    @kept_property
     def kept(self) -> npt.NDArray[np.bool_]:
         """Whether each fragment, in the order of the index, has to be read. One without rows has not."""
         return self.bounds.most > 0 if self.limit is None else enough(self.bounds, self._sizes, self.limit)
@@ -118,7 +118,7 @@ class Pruning:
         ids: list[str] = self._index.fragments(("id",))["id"].filter(pa.array(mask)).to_pylist()
         return ids
 
-    @cached_property
+    @kept_property
     def paths(self) -> list[str]:
         """Of the data files that have to be read, in the order of partition keys, then of paths."""
         columns = ("partition_key", "path")
@@ -126,7 +126,7 @@ class Pruning:
         found: list[str] = kept.sort_by([(name, "ascending") for name in columns])["path"].to_pylist()
         return found
 
-    @cached_property
+    @kept_property
     def fragments(self) -> list[PrunedFragment]:
         """The fragments that have to be read, by partition key, then path."""
         kept = self.kept
@@ -136,7 +136,7 @@ class Pruning:
         found = [PrunedFragment(*row) for row in zip(*columns, *bounds, strict=True)]
         return sorted(found, key=lambda own: (own.partition_key, own.path))
 
-    @cached_property
+    @kept_property
     def receipt(self) -> list[Receipt]:
         """What each conjunct has eliminated, by the order of the predicate, then by fragments, the most first."""
         found = []

@@ -5,11 +5,11 @@ from __future__ import annotations
 from collections import OrderedDict
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
-from functools import cached_property
 from threading import RLock
 from typing import TYPE_CHECKING, Protocol
 
 from metastore_assets.errors import NotKeptError
+from metastore_assets.kept import kept_property
 from metastore_assets.lookup.answers import AsOf, Statistics
 from metastore_assets.lookup.distributed import HistogramAnswers
 from metastore_assets.lookup.listed import ListedAnswers
@@ -124,7 +124,7 @@ class ScopedLookup(ListedAnswers, HistogramAnswers):
         """Raises NotKeptError: there are files of the whole table only."""
         raise NotKeptError(f"the values of {self._named(column)} are in files of the whole table only")
 
-    @cached_property
+    @kept_property
     def _lists(self) -> ListReader:
         return self._lookup._lists
 

@@ -4,10 +4,11 @@ from __future__ import annotations
 
 from collections import OrderedDict
 from collections.abc import Iterable, Sequence
-from functools import cached_property, partial
+from functools import partial
 from threading import RLock
 
 from metastore_assets.errors import ColumnNotFoundError, PartitionNotFoundError
+from metastore_assets.kept import kept_property
 from metastore_assets.lookup.answers import AsOf, Statistics
 from metastore_assets.lookup.distributed import HistogramAnswers
 from metastore_assets.lookup.filtered import FilteredAnswers
@@ -141,7 +142,7 @@ class TableLookup(ListedAnswers, HistogramAnswers, FilteredAnswers, PastAnswers)
     ) -> dict[str, list[ColumnStatistics]]:
         return self._by_column.rows(columns, keys)
 
-    @cached_property
+    @kept_property
     def _by_column(self) -> PartitionStatistics:
         files = self._version.partition_files
         assert files is not None

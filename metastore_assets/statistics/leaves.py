@@ -8,8 +8,9 @@ from dataclasses import dataclass, replace
 
 import numpy as np
 import pyarrow as pa
-import pyarrow.compute as pc
 from pyarrow import types as t
+
+from metastore_assets.lazy import pc
 
 FIELD_ID = b"metastore.field_id"
 """Metadata key of a field's stable identity; the same literal as `formats.base.FIELD_ID`, which rooms do not share."""

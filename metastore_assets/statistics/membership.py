@@ -15,6 +15,7 @@ an Arrow array each of `upper` (unary, filled up to whole bytes with zeros) and 
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 
 import numpy as np
@@ -56,28 +57,31 @@ class Cells:
         """The number of the first bucket of each cell, among all of its filter."""
         return np.where(self.known, self.slice << np.maximum(self.bits - _LOWER - self.slicing, 0), 0)
 
-    def may_hold(self, hash_: int) -> npt.NDArray[np.bool_]:
-        """Whether each filter may hold the value of that hash, which is in the slice; True where there is no filter."""
+    def may_hold(self, hashes: Sequence[int]) -> npt.NDArray[np.bool_]:
+        """Whether each filter may hold a value of one of the hashes, which are in the slice; True where there is no
+        filter."""
         found = ~self.known
         at = np.flatnonzero(self.known)
         if not len(at):
             return found
         bits = self.bits[at].astype(np.uint64)
-        prints = np.uint64(hash_) >> (np.uint64(_WORD) - bits)
-        buckets = (prints >> np.uint64(_LOWER)).astype(np.int64) - self._buckets[at]
         data, starts = _data(self.upper)
         starts = 8 * starts[at]
         zeros = np.flatnonzero(np.unpackbits(data) == 0)
-        first = np.searchsorted(zeros, starts) + buckets
-        begins = np.where(buckets > 0, zeros[first - 1] + 1, starts)
-        counts = zeros[first] - begins
+        zeros_before = np.searchsorted(zeros, starts)
         lower, offsets = _data(self.lower)
-        begins = offsets[at] + begins - starts - buckets
-        wanted = (prints & np.uint64(0xFF)).astype(np.uint8)
         held = np.zeros(len(at), np.bool_)
-        for number in range(int(counts.max(initial=0))):
-            some = np.flatnonzero(counts > number)
-            held[some] |= lower[begins[some] + number] == wanted[some]
+        for hash_ in hashes:
+            prints = np.uint64(hash_) >> (np.uint64(_WORD) - bits)
+            buckets = (prints >> np.uint64(_LOWER)).astype(np.int64) - self._buckets[at]
+            first = zeros_before + buckets
+            begins = np.where(buckets > 0, zeros[first - 1] + 1, starts)
+            counts = zeros[first] - begins
+            begins = offsets[at] + begins - starts - buckets
+            wanted = (prints & np.uint64(0xFF)).astype(np.uint8)
+            for number in range(int(counts.max(initial=0))):
+                some = np.flatnonzero(counts > number)
+                held[some] |= lower[begins[some] + number] == wanted[some]
         found[at] = held
         return found
 

@@ -8,11 +8,10 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
-import pyarrow.compute as pc
 from pyarrow import types as t
 
 from metastore_assets.errors import UnsupportedTypeError
-from metastore_assets.lazy import LazyModule
+from metastore_assets.lazy import LazyModule, pc
 from metastore_assets.statistics.leaves import plain_array
 from metastore_assets.statistics.types import DECIMAL_DIGITS, TypeClass
 

@@ -9,7 +9,6 @@ from typing import Any
 
 import numpy as np
 import pyarrow as pa
-import pyarrow.compute as pc
 
 from metastore_assets.errors import CorruptionError
 from metastore_assets.statistics.column import STATISTICS, ColumnStatistics
@@ -188,8 +187,9 @@ def histograms_of(table: pa.Table) -> dict[str, Histogram]:
             raise CorruptionError(f"histogram column {path!r} has no metadata of its lattice")
         name, exponent, first, bins, capacity = lattices[path]
         cls, held = class_named(name), _one_chunk(column)
-        frequencies = pc.struct_field(held, "frequency").drop_null()
-        minima = pc.struct_field(held, "minimum").drop_null().cast(cls.arrow)
+        parts = {field.name: _without_nulls(part) for field, part in zip(held.type, held.flatten(), strict=True)}
+        frequencies, minima = parts["frequency"], parts["minimum"]
+        minima = minima if minima.type == cls.arrow else minima.cast(cls.arrow)
         counts = np.zeros(bins, np.int64)
         counts[bin_numbers(numbers(minima, cls), exponent, first)] = frequencies.to_numpy()
         found[path] = Histogram(cls, exponent, first, counts, capacity)
@@ -211,14 +211,20 @@ def _unpack_percentiles(column: pa.ListArray) -> list[Percentiles | None]:
     # Not flattened: Arrow has no kernel for that where a list is null and there are UUIDs in the values.
     first, last = column.offsets[0].as_py(), column.offsets[len(column)].as_py()
     entries = column.values.slice(first, last - first)
-    fractions = pc.struct_field(entries, "fraction").to_pylist()
-    pairs = list(zip(fractions, unpack_scalars(pc.struct_field(entries, "value")), strict=True))
-    result: list[Percentiles | None] = []
-    start = 0
-    for length in pc.list_value_length(column).to_pylist():
-        result.append(None if length is None else tuple(pairs[start : start + length]))
-        start += length or 0
-    return result
+    parts = {field.name: part for field, part in zip(entries.type, entries.flatten(), strict=True)}
+    pairs = list(zip(parts["fraction"].to_pylist(), unpack_scalars(parts["value"]), strict=True))
+    starts = (column.offsets.to_numpy() - first).tolist()
+    valid = [own.is_valid for own in column] if column.null_count else [True] * len(column)
+    return [
+        tuple(pairs[start:end]) if there else None
+        for start, end, there in zip(starts[:-1], starts[1:], valid, strict=True)
+    ]
+
+
+def _without_nulls(array: pa.Array) -> pa.Array:
+    """What is there. Where columns of more rows are beside, nulls follow: no kernel is needed then, nor imported."""
+    head = array.slice(0, len(array) - array.null_count)
+    return array.drop_null() if head.null_count else head
 
 
 def _one_chunk(column: pa.ChunkedArray) -> pa.Array:

@@ -7,8 +7,8 @@ from collections.abc import Iterable, Mapping, Sequence
 import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
-import pyarrow.compute as pc
 
+from metastore_assets.lazy import pc
 from metastore_assets.statistics.types import TypeClass, class_named, type_class
 
 
@@ -51,15 +51,21 @@ def unpack_scalars(values: pa.StructArray) -> list[pa.Scalar | None]:
     """The inverse of `pack_scalars`, from whatever types a reader gave the children."""
     result: list[pa.Scalar | None] = [None] * len(values)
     for field, child in zip(values.type, values.flatten(), strict=True):
-        held = np.flatnonzero(child.is_valid().to_numpy(zero_copy_only=False))
-        if not len(held):
+        if child.null_count == len(child):
             continue
-        canonical = child.take(pa.array(held)).cast(class_named(field.name).arrow)
-        if len(held) == len(values):
-            return list(canonical)
-        for at, scalar in zip(held.tolist(), canonical, strict=True):
-            result[at] = scalar
+        for at, scalar in enumerate(_canonical(child, class_named(field.name).arrow)):
+            if scalar.is_valid:
+                result[at] = scalar
     return result
+
+
+def _canonical(child: pa.Array, type: pa.DataType) -> pa.Array:
+    """A child in the type of its class. Without a kernel for what readers give: kernels take 30 ms to be imported."""
+    if child.type == type:
+        return child
+    if (child.type, type) in ((pa.string(), pa.large_string()), (pa.binary(), pa.large_binary())):
+        return pa.array(child.view(pa.binary()).to_pylist(), pa.large_binary()).view(type)
+    return child.cast(type)
 
 
 def from_union(values: pa.StructArray) -> pa.Array:

@@ -13,8 +13,8 @@ from datetime import UTC, datetime, timedelta
 from itertools import pairwise
 
 import pyarrow as pa
-import pyarrow.compute as pc
 
+from metastore_assets.lazy import pc
 from metastore_assets.store.backend import ObjectInfo
 from metastore_assets.store.documents import Documents
 

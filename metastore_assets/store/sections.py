@@ -7,7 +7,6 @@ metadata lists name, first row and row count of every section, and that is all a
 from __future__ import annotations
 
 import json
-import threading
 from bisect import bisect_right
 from collections.abc import Mapping, Sequence
 from contextlib import ExitStack
@@ -16,10 +15,12 @@ from itertools import accumulate
 from types import TracebackType
 
 import pyarrow as pa
+import pyarrow.parquet as pq
 
 from metastore_assets.errors import CorruptionError
 from metastore_assets.store.objects import ObjectStore
 from metastore_assets.store.parquet import ROW_GROUP_ROWS, Lean, ParquetTableWriter, parquet_errors
+from metastore_assets.store.shared_parquet import SharedParquet
 
 SECTIONS = "metastore.columns"
 """Metadata key of the sections: a JSON list of [name, first row, row count] in file order."""
@@ -175,8 +176,7 @@ class SectionReader:
 
     def __init__(self, store: ObjectStore, path: str) -> None:
         self._uri = store.uri(path)
-        self._file = store.open_parquet(path)
-        self._lock = threading.Lock()
+        self._file = SharedParquet(store, path)
         metadata = self._file.metadata
         groups = [metadata.row_group(i).num_rows for i in range(metadata.num_row_groups)]
         self._group_starts = list(accumulate(groups, initial=0))
@@ -191,7 +191,8 @@ class SectionReader:
     @property
     def schema(self) -> pa.Schema:
         """Of the rows of all sections, as they were written."""
-        return self._file.schema_arrow.remove_metadata()
+        with self._file.lent() as file:
+            return file.schema_arrow.remove_metadata()
 
     @property
     def byte_count(self) -> int:
@@ -212,13 +213,13 @@ class SectionReader:
         groups = list(range(first_group, last_group + 1)) if count else []
         skipped = section.first_row - self._group_starts[first_group] if count else 0
         wanted = None if columns is None else list(columns)
-        with self._lock, parquet_errors(self._uri):
+        with self._file.lent() as file, parquet_errors(self._uri):
             if limit is None and wanted is None and len(groups) == 1:
-                table = self._read_group(groups[0])
+                table = self._read_group(file, groups[0])
             elif limit is None or not groups:
-                table = self._file.read_row_groups(groups, columns=wanted)
+                table = file.read_row_groups(groups, columns=wanted)
             else:
-                table = self._read_first(groups, skipped + count, wanted)
+                table = _read_first(file, groups, skipped + count, wanted)
         return table.slice(skipped, count)
 
     def read_sections(self, names: Sequence[str]) -> dict[str, pa.Table]:
@@ -231,8 +232,8 @@ class SectionReader:
                 last = bisect_right(self._group_starts, section.first_row + section.row_count - 1) - 1
                 groups.update(range(first, last + 1))
         order = sorted(groups)
-        with self._lock, parquet_errors(self._uri):
-            table = self._file.read_row_groups(order)
+        with self._file.lent() as file, parquet_errors(self._uri):
+            table = file.read_row_groups(order)
         sizes = (self._group_starts[group + 1] - self._group_starts[group] for group in order)
         starts = dict(zip(order, accumulate(sizes, initial=0), strict=False))
         found = {}
@@ -252,22 +253,24 @@ class SectionReader:
     def __exit__(self, *exception: object) -> None:
         self.close()
 
-    def _read_group(self, group: int) -> pa.Table:
-        if self._kept is not None and self._kept[0] == group:
-            return self._kept[1]
-        table = self._file.read_row_group(group)
+    def _read_group(self, file: pq.ParquetFile, group: int) -> pa.Table:
+        kept = self._kept
+        if kept is not None and kept[0] == group:
+            return kept[1]
+        table = file.read_row_group(group)
         self._kept = (group, table) if table.nbytes <= _KEPT_BYTES else None
         return table
 
-    def _read_first(self, groups: list[int], rows: int, columns: list[str] | None) -> pa.Table:
-        """At least the first `rows` rows of some row groups, decoding little more than those."""
-        batches = []
-        for batch in self._file.iter_batches(min(rows, ROW_GROUP_ROWS), row_groups=groups, columns=columns):
-            batches.append(batch)
-            rows -= batch.num_rows
-            if rows <= 0:
-                break
-        return pa.Table.from_batches(batches)
+
+def _read_first(file: pq.ParquetFile, groups: list[int], rows: int, columns: list[str] | None) -> pa.Table:
+    """At least the first `rows` rows of some row groups, decoding little more than those."""
+    batches = []
+    for batch in file.iter_batches(min(rows, ROW_GROUP_ROWS), row_groups=groups, columns=columns):
+        batches.append(batch)
+        rows -= batch.num_rows
+        if rows <= 0:
+            break
+    return pa.Table.from_batches(batches)
 
 
 def _sections(metadata: Mapping[bytes, bytes], rows: int, uri: str) -> dict[str, Section]:

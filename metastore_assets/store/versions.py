@@ -17,9 +17,9 @@ from dataclasses import replace
 from datetime import UTC, datetime, timedelta
 
 import pyarrow as pa
-import pyarrow.compute as pc
 
 from metastore_assets.errors import CorruptionError, ObjectNotFoundError, VersionConflictError, VersionNotFoundError
+from metastore_assets.lazy import pc
 from metastore_assets.store.document import decode_version, encode_version, stored_entries
 from metastore_assets.store.documents import Documents
 from metastore_assets.store.entries import KINDS, MEMORY, version_entries

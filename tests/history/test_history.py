@@ -298,6 +298,20 @@ def test_odd_places(tmp_path: Path) -> None:
         shutil.rmtree(tmp_path / name)
 
 
+@pytest.mark.parametrize("name", ["a%20b", "a%2fb", "100%25"])
+def test_where_the_library_would_look_elsewhere_no_history_is_kept(tmp_path: Path, name: str) -> None:
+    """Versions come and go as they do without the library, and nothing is written beside the root."""
+    store = ObjectStore(str(tmp_path / name))
+    versions, new = VersionStore(store, "orders"), published(store, 1).version
+    with pytest.raises(StoreError, match=r"no history can be kept at .*takes `%2[05f]` in a path"):
+        gather(versions)
+    assert keep_history(versions, None, replace(new, number=7), 2, timedelta(0)) == 5
+    assert set(read_history(versions, 1)["version"].to_pylist()) == {1}
+    forget_values(versions, 1)
+    assert [path.name for path in tmp_path.iterdir()] == [name]
+    assert not (tmp_path / name / "orders" / "history").exists()
+
+
 def test_a_version_whose_files_are_gone(local_store: ObjectStore) -> None:
     table = published(local_store, 1)
     table._objects.delete([table.version.files.statistics])

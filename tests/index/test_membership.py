@@ -94,3 +94,6 @@ def test_every_fragment_may_hold_what_it_holds(
                         bits = max(18, 7 + max(0, len(own) - 1).bit_length())
                         is_held = asked >> (64 - bits) in {each >> (64 - bits) for each in own}
                         assert found[name] == (is_held or class_of(number) != cls.name)
+            together = [draw.getrandbits(64), *some]
+            each = np.array([reader.may_hold(column, INT, [asked]) for asked in together])
+            assert reader.may_hold(column, INT, together).tolist() == each.any(axis=0).tolist()

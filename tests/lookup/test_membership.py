@@ -173,6 +173,20 @@ def test_what_holds_a_value_is_never_left_out(tmp_path: Path, policy: str) -> No
     assert {column for _, column in found} >= set(names)
 
 
+def test_of_many_values_each_is_looked_for(tmp_path: Path) -> None:
+    """Up to as many as filters can tell; of more all files are kept, however few have one."""
+    folder = Folder(tmp_path, {"integer": {"frequencies": "off", "membership": "on"}})
+    folder.append(5)
+    table = folder.refreshed()
+    paths = sorted(folder.held)
+    there = [folder.held[paths[at]]["integer"][row].as_py() for at in (1, 3) for row in (2, 5)]
+    draw = random.Random("what no file has")
+    absent = [draw.randrange(*WIDE) for _ in range(300)]
+    for count in (13, 124, 125):
+        found = table.prune(f"integer in ({', '.join(map(str, there + absent[:count]))})").paths
+        assert sorted(found) == ([paths[1], paths[3]] if count <= 124 else paths)
+
+
 def test_turned_on_and_off(tmp_path: Path) -> None:
     """Of listed columns nothing is read for it; what is not wanted any more is not kept."""
     folder = Folder(tmp_path, {"integer": {"frequencies": "all"}, "price": {"frequencies": "off"}})

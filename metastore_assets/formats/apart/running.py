@@ -5,8 +5,6 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from typing import Any, Protocol
 
-from metastore_assets.formats.apart.reading import read_all
-
 
 class Runner(Protocol):
     """Reads many files at a time."""
@@ -36,4 +34,6 @@ def run_in_children(
     threads: int,
 ) -> list[Any]:
     """A Runner that is always at hand."""
+    from metastore_assets.formats.apart.reading import read_all  # looking for commits needs no children
+
     return read_all(function, tasks, paths, threads=threads)

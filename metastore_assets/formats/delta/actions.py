@@ -9,7 +9,6 @@ from typing import Any
 from urllib.parse import unquote
 
 import pyarrow as pa
-import pyarrow.compute as pc
 import pyarrow.parquet as pq
 
 from metastore_assets.errors import TableFormatError
@@ -23,6 +22,7 @@ from metastore_assets.formats.metadata_json import parsed, parsed_line
 from metastore_assets.formats.places.location import Location
 from metastore_assets.formats.places.relocation import path_of
 from metastore_assets.formats.values import dates_as_text
+from metastore_assets.lazy import pc
 
 _VECTOR_FIELDS = ("storageType", "pathOrInlineDv", "offset", "sizeInBytes", "cardinality")
 _ADD_FIELDS = ("path", "partitionValues", "size", "modificationTime", "deletionVector")

@@ -7,12 +7,12 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import TYPE_CHECKING
 
 import pyarrow as pa
-import pyarrow.compute as pc
 
 from metastore_assets.errors import ConfigError
 from metastore_assets.formats.conform import conform_leaf, is_text, type_kind
 from metastore_assets.formats.files.text_values import first_misfit, parse
 from metastore_assets.formats.files.type_names import type_named
+from metastore_assets.lazy import pc
 
 if TYPE_CHECKING:
     from metastore_assets.config import TableConfig

@@ -6,7 +6,7 @@ import hashlib
 import json
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import pyarrow as pa
 
@@ -15,24 +15,24 @@ from metastore_assets.errors import ConfigError, SnapshotNotFoundError, TableFor
 from metastore_assets.formats.apart.running import Runner
 from metastore_assets.formats.base import Fragment, Snapshot, SnapshotReference, Turn
 from metastore_assets.formats.bounds import bounds_table
-from metastore_assets.formats.files.bounds import check_integers, file_bounds
 from metastore_assets.formats.files.csv.options import OPTIONS as CSV_OPTIONS
 from metastore_assets.formats.files.csv.options import CsvOptions
-from metastore_assets.formats.files.csv.reader import CsvReader
-from metastore_assets.formats.files.declared import check_declared, declared_types
-from metastore_assets.formats.files.json.reader import JsonReader
 from metastore_assets.formats.files.listing import READABLE, DataFile, data_files, list_files, partition_columns
 from metastore_assets.formats.files.neighbours import Formats, Neighbours
-from metastore_assets.formats.files.schemas import Described, table_schema
-from metastore_assets.formats.files.source import FilesFragmentSource
 from metastore_assets.formats.files.templates import Folders, HiveFolders, Items, Template, texts
-from metastore_assets.formats.files.text_reader import TextReader
 from metastore_assets.formats.memory import Memory
 from metastore_assets.formats.partition_filter import PartitionFilter
 from metastore_assets.formats.partition_keys import encode_partition_key
 from metastore_assets.formats.places.reach import own_location
 from metastore_assets.formats.places.stored import StoredFile
 from metastore_assets.messages import close_names
+
+if TYPE_CHECKING:
+    from metastore_assets.formats.files.declared import Declared
+    from metastore_assets.formats.files.schemas import Described
+    from metastore_assets.formats.files.text_reader import TextReader
+
+# What reads files is imported where they are read: whoever looks for commits only lists them.
 
 _TEMPLATE = "template"
 _KIND = "kind"
@@ -59,7 +59,11 @@ class FilesFormat:
                     f"{_TEMPLATE}, {_KIND}; of CSV files: {', '.join(CSV_OPTIONS)}"
                 )
         CsvOptions.of(table.name, table.options, "")  # What is wrong with them is told whatever the files are.
-        self._declared = declared_types(table)
+        self._declared: Declared = {}
+        if table.declared:
+            from metastore_assets.formats.files.declared import declared_types
+
+            self._declared = declared_types(table)
         self._declared_items = tuple(sorted(self._declared.items()))
         template = table.options.get(_TEMPLATE)
         if template is not None and folders is not None:
@@ -94,6 +98,10 @@ class FilesFormat:
 
         A file that cannot be read is a fragment like the others as long as another file tells the schema.
         """
+        from metastore_assets.formats.files.bounds import check_integers
+        from metastore_assets.formats.files.declared import check_declared
+        from metastore_assets.formats.files.schemas import table_schema
+
         self._bytes_read = 0
         if self._listed is None:
             files = self._files(self._list(), anew=True)
@@ -133,6 +141,8 @@ class FilesFormat:
 
     def bounds(self, snapshot: Snapshot, column: str) -> pa.Table:
         """What the folders' names and the footers of Parquet and ORC files say. Reads one footer per fragment."""
+        from metastore_assets.formats.files.bounds import file_bounds
+
         return bounds_table(snapshot, column, file_bounds(snapshot, column))
 
     def _list(self) -> tuple[list[StoredFile], Neighbours]:
@@ -195,8 +205,14 @@ class FilesFormat:
 
     def _reader(self, file: DataFile) -> TextReader | None:
         if file.kind == "csv":
+            from metastore_assets.formats.files.csv.reader import CsvReader
+
             return CsvReader(CsvOptions.of(self._table.name, self._table.options, file.suffix), self._declared_items)
-        return JsonReader(self._declared_items) if file.kind == "json" else None
+        if file.kind == "json":
+            from metastore_assets.formats.files.json.reader import JsonReader
+
+            return JsonReader(self._declared_items)
+        return None
 
     def _fragment_id(self, file: DataFile) -> str:
         stored = file.stored
@@ -210,6 +226,8 @@ class FilesFormat:
         return _digest([*fragments, repr(self._declared_items)] if self._declared else fragments)
 
     def _fragment(self, file: DataFile, described: Described, key: str) -> Fragment:
+        from metastore_assets.formats.files.source import FilesFragmentSource
+
         source = FilesFragmentSource(
             self._location, file, described.reader, described.types, described.is_readable, described.fatal
         )

@@ -7,7 +7,8 @@ from decimal import Decimal
 from uuid import UUID
 
 import pyarrow as pa
-import pyarrow.compute as pc
+
+from metastore_assets.lazy import pc
 
 TRUE = ["true", "True", "TRUE"]
 FALSE = ["false", "False", "FALSE"]

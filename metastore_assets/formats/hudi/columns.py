@@ -5,7 +5,6 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping, Sequence
 
 import pyarrow as pa
-import pyarrow.compute as pc
 
 from metastore_assets.errors import TableFormatError
 from metastore_assets.formats.hudi.partitions import PartitionPaths
@@ -14,6 +13,7 @@ from metastore_assets.formats.places.location import Location
 from metastore_assets.formats.readers.dictionaries import decoded
 from metastore_assets.formats.readers.reader import FileColumns
 from metastore_assets.formats.values import Constant, constant
+from metastore_assets.lazy import pc
 
 
 class HudiColumns:

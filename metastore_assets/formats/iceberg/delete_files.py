@@ -9,7 +9,6 @@ from dataclasses import dataclass
 import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
-import pyarrow.compute as pc
 
 from metastore_assets.formats.damage import refuse_beyond
 from metastore_assets.formats.deletion_vectors import checked, decode_vector, read_part
@@ -18,6 +17,7 @@ from metastore_assets.formats.limits import DELETED_ROWS
 from metastore_assets.formats.places.location import Location
 from metastore_assets.formats.readers.columns import open_columns
 from metastore_assets.formats.readers.dictionaries import decoded
+from metastore_assets.lazy import pc
 
 Positions = npt.NDArray[np.uint64]
 

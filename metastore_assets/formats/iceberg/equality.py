@@ -9,7 +9,6 @@ from functools import partial
 import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
-import pyarrow.compute as pc
 
 from metastore_assets.formats.conform import identity
 from metastore_assets.formats.damage import refuse_beyond
@@ -20,6 +19,7 @@ from metastore_assets.formats.limits import DELETE_FILE_BYTES, DELETES_KEPT_BYTE
 from metastore_assets.formats.places.location import Location
 from metastore_assets.formats.readers.columns import open_columns
 from metastore_assets.formats.readers.reader import FileFragmentReader, explained
+from metastore_assets.lazy import pc
 
 Codes = npt.NDArray[np.int64]
 

@@ -5,14 +5,17 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator, Mapping
 from contextlib import contextmanager
 from itertools import chain
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
-from obstore import exceptions
-from obstore.store import from_url
-
+from metastore_assets.lazy import LazyModule
 from metastore_assets.ranges import RangedFile
 from metastore_assets.storage_options import obstore_arguments
 from metastore_assets.traffic import reading
+
+if TYPE_CHECKING:
+    from obstore import exceptions
+else:
+    exceptions = LazyModule("obstore.exceptions")
 
 _PAGE = 1000
 """Objects that one request lists."""
@@ -27,6 +30,8 @@ class OverwrittenError(OSError):
 
 def open_object_store(root: str, options: Iterable[tuple[str, str]]) -> Any:
     """The store at `scheme://bucket`. Options are those that deltalake takes: `aws_region`, `allow_http`, …"""
+    from obstore.store import from_url  # tables on disk do without
+
     return from_url(root, **obstore_arguments(root.partition("://")[0], options, reads_only=True))
 
 

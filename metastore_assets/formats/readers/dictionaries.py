@@ -6,9 +6,9 @@ from collections.abc import Iterator
 
 import numpy as np
 import pyarrow as pa
-import pyarrow.compute as pc
 
 from metastore_assets.formats.conform import Matcher, conform, is_text
+from metastore_assets.lazy import pc
 
 CHUNK_ROWS = 131_072
 """Most rows in one chunk."""

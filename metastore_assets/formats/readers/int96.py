@@ -8,7 +8,8 @@ from __future__ import annotations
 from collections.abc import Iterator
 
 import pyarrow as pa
-import pyarrow.compute as pc
+
+from metastore_assets.lazy import pc
 
 _YEAR_1 = -62_135_596_800_000_000
 _YEAR_10000 = 253_402_300_800_000_000

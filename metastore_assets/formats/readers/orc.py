@@ -6,12 +6,12 @@ from collections.abc import Iterator
 from datetime import date
 
 import pyarrow as pa
-import pyarrow.compute as pc
 import pyarrow.orc as pyarrow_orc
 
 from metastore_assets.formats.conform import PARQUET_FIELD_ID
 from metastore_assets.formats.readers.chunks import sliced
 from metastore_assets.formats.readers.orc_tail import OrcTail
+from metastore_assets.lazy import pc
 
 _FIELD_ID = b"iceberg.id"
 _SPARK_TYPE = b"spark.sql.catalyst.type"

@@ -167,11 +167,12 @@ def leaves(predicate: Predicate) -> Iterator[Leaf]:
         yield predicate
 
 
-def equal_values(leaf: Leaf) -> list[pa.Scalar]:
-    """The values of which one is in every row that a leaf is true of; none where they are not told, or are many."""
+def equal_values(leaf: Leaf, most: int = _FEW) -> list[pa.Scalar]:
+    """The values of which one is in every row that a leaf is true of; none where they are not told, or more than
+    `most`."""
     if isinstance(leaf, Compare) and leaf.operator == "=":
         return [leaf.value]
-    if isinstance(leaf, IsIn) and not leaf.negated and len(leaf.values) <= _FEW:
+    if isinstance(leaf, IsIn) and not leaf.negated and len(leaf.values) <= most:
         return list(leaf.values)
     return []
 

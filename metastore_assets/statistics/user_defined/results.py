@@ -6,8 +6,8 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
 import pyarrow as pa
-import pyarrow.compute as pc
 
+from metastore_assets.lazy import pc
 from metastore_assets.statistics.declared import Guarantee
 
 FIELDS = ("value", "guarantee", "reason")

@@ -8,10 +8,10 @@ from dataclasses import dataclass
 from itertools import pairwise
 
 import pyarrow as pa
-import pyarrow.compute as pc
 
 from metastore_assets.errors import TableFormatError
 from metastore_assets.formats.files.csv.types import ALL, fitting, preferred
+from metastore_assets.lazy import pc
 
 _NAME = re.compile(r"[^\W\d][\w .-]*")
 _WORD = re.compile(r"[A-Z]?[a-z]+|[A-Z]+(?![a-z])")

@@ -7,7 +7,6 @@ from dataclasses import dataclass, replace
 from itertools import chain
 
 import pyarrow as pa
-import pyarrow.compute as pc
 
 from metastore_assets.errors import TableFormatError
 from metastore_assets.formats.base import TypeReason
@@ -22,6 +21,7 @@ from metastore_assets.formats.files.text_reader import OpenStream, PlannedFile
 from metastore_assets.formats.files.text_values import first_misfit, parse
 from metastore_assets.formats.limits import ROW_BYTES
 from metastore_assets.formats.readers.reader import check_distinct
+from metastore_assets.lazy import pc
 
 _BLOCK = ROW_BYTES
 _DELIMITERS = {";": ";", "\t": r"\t", "|": "|"}

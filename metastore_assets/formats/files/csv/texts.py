@@ -6,13 +6,13 @@ import re
 from collections.abc import Iterator
 
 import pyarrow as pa
-import pyarrow.compute as pc
 import pyarrow.csv as pacsv
 
 from metastore_assets.formats.files.csv.blocks import Block, blocks
 from metastore_assets.formats.files.csv.options import CsvOptions
 from metastore_assets.formats.files.text_reader import OpenStream
 from metastore_assets.formats.limits import FIELDS
+from metastore_assets.lazy import pc
 
 _ROW = re.compile(r"Row #(\d+): ")
 """Where Arrow's messages tell the row, counted from 1, blank lines not."""

@@ -8,9 +8,9 @@ from functools import partial
 
 import numpy as np
 import pyarrow as pa
-import pyarrow.compute as pc
 
 from metastore_assets.formats.files.text_values import BLANKS, first_misfit, matches, parse
+from metastore_assets.lazy import pc
 
 CANDIDATES: tuple[pa.DataType, ...] = (
     pa.null(),

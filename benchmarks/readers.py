@@ -1,0 +1,109 @@
+"""Many readers of one version at once: the time of as many answers by 2, 8 and 64 threads, and by two processes,
+against one reader alone.
+
+Python's lock lets the threads of a process run on one core but for what Arrow decodes: more of them must not be slower,
+which locks of ours would make them. Processes are as many times faster as there are cores.
+"""
+
+from __future__ import annotations
+
+import multiprocessing
+import random
+import shutil
+import tempfile
+import time
+from concurrent.futures import ThreadPoolExecutor
+from multiprocessing.synchronize import Barrier as ProcessBarrier
+from threading import Barrier
+
+from benchmarks.data import FOLDER
+from benchmarks.measure import ratio
+from benchmarks.partitions import COLUMNS, make_profiles, publish_partitions
+from benchmarks.report import Row
+from metastore_assets.lookup import Metastore, TableLookup
+from metastore_assets.store.objects import ObjectStore
+
+PARTITIONS = 50
+ANSWERS = 1_920
+"""Of all readers together; all numbers of readers divide it."""
+RUNS = 5
+THREADS = (2, 8, 64)
+PROCESSES = 2
+_TABLE = "bench"
+
+
+def run() -> list[Row]:
+    """Partitions are asked at random, so that files are opened all the time."""
+    FOLDER.mkdir(parents=True, exist_ok=True)
+    folder = tempfile.mkdtemp(prefix="metastore-bench-", dir=FOLDER)
+    try:
+        store = ObjectStore(folder)
+        publish_partitions(store, _TABLE, make_profiles(store), PARTITIONS, copies=True)
+        alone, together = [], {count: list[float]() for count in THREADS}
+        for _ in range(RUNS):
+            alone.append(_by_threads(folder, 1))
+            for count in THREADS:
+                together[count].append(_by_threads(folder, count))
+        apart = [_by_processes(folder, PROCESSES) for _ in range(RUNS)]
+        print(f"answers a second: 1 reader {ANSWERS / min(alone):,.0f}", end="")
+        for count in THREADS:
+            print(f", {count} threads {ANSWERS / min(together[count]):,.0f}", end="")
+        print(f", {PROCESSES} processes {ANSWERS / min(apart):,.0f}")
+        return [
+            *(Row(f"{count} threads, one object, against one", own, alone, ratio(alone, own), 0.8)
+              for count, own in together.items()),
+            Row(f"{PROCESSES} processes against one", apart, alone, ratio(alone, apart), 1.6),
+        ]  # fmt: skip
+    finally:
+        shutil.rmtree(folder)
+
+
+def _ask(table: TableLookup, seed: int, answers: int) -> None:
+    draw, keys = random.Random(seed), [entry.key for entry in table.partitions()]
+    for number in range(answers):
+        column, key = f"c{2 * draw.randrange(COLUMNS // 2)}", draw.choice(keys)
+        if number % 3 == 0:
+            table.top(column, 10, key)
+        elif number % 3 == 1:
+            table.histogram(column, 50, key)
+        else:
+            table.quantile(column, 0.9, key)
+
+
+def _by_threads(folder: str, count: int) -> float:
+    table, start = Metastore(folder).table(_TABLE), Barrier(count + 1)
+
+    def reader(seed: int) -> None:
+        start.wait()
+        _ask(table, seed, ANSWERS // count)
+
+    with ThreadPoolExecutor(count) as pool:
+        readers = [pool.submit(reader, seed) for seed in range(count)]
+        start.wait()
+        started = time.perf_counter()
+        for one in readers:
+            one.result()
+        return time.perf_counter() - started
+
+
+def _by_processes(folder: str, count: int) -> float:
+    context = multiprocessing.get_context("spawn")
+    start = context.Barrier(count + 1)
+    readers = [context.Process(target=_reader, args=(folder, seed, ANSWERS // count, start)) for seed in range(count)]
+    for one in readers:
+        one.start()
+    start.wait()
+    started = time.perf_counter()
+    start.wait()
+    spent = time.perf_counter() - started
+    for one in readers:
+        one.join()
+    return spent
+
+
+def _reader(folder: str, seed: int, answers: int, barrier: ProcessBarrier) -> None:
+    table = Metastore(folder).table(_TABLE)
+    _ask(table, seed, 9)  # imports
+    barrier.wait()
+    _ask(table, seed, answers)
+    barrier.wait()

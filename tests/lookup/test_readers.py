@@ -1,0 +1,118 @@
+"""Many readers of one version at once: each is told what one alone is told."""
+
+from __future__ import annotations
+
+import multiprocessing
+import random
+import sys
+from collections.abc import Callable, Iterator, Sequence
+from concurrent.futures import ProcessPoolExecutor, ThreadPoolExecutor
+from contextlib import contextmanager
+from threading import Barrier
+
+import pyarrow as pa
+import pytest
+
+from metastore_assets.lookup import TableLookup, open_table
+from metastore_assets.store.objects import ObjectStore
+from tests.lookup.published import publish
+
+READERS = 64
+PROCESSES = 2
+_EACH = 6
+"""Questions of each reader."""
+Question = Callable[[TableLookup], object]
+
+
+@pytest.fixture(scope="module")
+def root(tmp_path_factory: pytest.TempPathFactory) -> str:
+    """Three partitions of four columns with lists, one of them by partition."""
+    folder = str(tmp_path_factory.mktemp("readers"))
+    draw = random.Random(3)
+    count = 3_000
+    rows = pa.table(
+        {
+            "id": pa.array([draw.randrange(1_000) for _ in range(count)]),
+            "name": pa.array([draw.choice(["a", "b", None, f"n{draw.randrange(300)}"]) for _ in range(count)]),
+            "ratio": pa.array([draw.choice([float("nan"), 0.0, draw.gauss(0, 9)]) for _ in range(count)]),
+            "day": pa.array([draw.randrange(20_000) for _ in range(count)], pa.date32()),
+        }
+    )
+    parts = {f"part={at}": rows.slice(at * count // 3, count // 3) for at in range(3)}
+    policy = {"default": {"frequencies": "all"}, "name": {"frequencies": "all", "by_partition": "on"}}
+    publish(ObjectStore(folder), rows, columns=policy, partitions=parts)
+    return folder
+
+
+def questions() -> list[Question]:
+    """Of every kind that reads a file."""
+    found: list[Question] = [
+        lambda table: table.statistics(),
+        lambda table: table.statistics(["id", "day"], partitions="all"),
+        lambda table: table.spreads(),
+        lambda table: table.where_is("name", "a"),
+        lambda table: table.where_is("id", 7),
+        lambda table: [piece.counts.to_pylist() for piece in table.values("name")],
+        lambda table: table.prune("id > 990 and name in ('a', 'n7')").paths,
+        lambda table: table.estimate("ratio > 3 or day < date '1990-01-01'"),
+        lambda table: table.filter("id >= 0").top("name", 5),
+    ]
+    for column in ("id", "name", "ratio", "day"):
+        for key in (None, "part=0", "part=2"):
+            found += [
+                lambda table, column=column, key=key: table.top(column, 20, key),  # type: ignore[misc]
+                lambda table, column=column, key=key: table.quantile(column, [0, 0.3, 0.99], key),  # type: ignore[misc]
+            ]
+            if column != "name":
+                found += [lambda table, column=column, key=key: table.histogram(column, 9, key)]  # type: ignore[misc]
+    return found
+
+
+def asked(table: TableLookup, order: Sequence[int]) -> dict[int, str]:
+    """The answers by number of the question. As text: so NaN is no reason to differ."""
+    asking = questions()
+    return {at: repr(asking[at](table)) for at in order}
+
+
+def some(seed: int) -> list[int]:
+    """Questions of one reader, in an order of its own."""
+    return random.Random(seed).sample(range(len(questions())), _EACH)
+
+
+def asked_elsewhere(root: str, seed: int) -> dict[int, str]:
+    """In another process."""
+    return asked(open_table(root, "orders"), some(seed))
+
+
+@contextmanager
+def switching_often() -> Iterator[None]:
+    before = sys.getswitchinterval()
+    sys.setswitchinterval(1e-4)
+    try:
+        yield
+    finally:
+        sys.setswitchinterval(before)
+
+
+@pytest.mark.parametrize("is_shared", [True, False], ids=["one object", "objects of their own"])
+def test_readers_at_once_are_told_what_one_alone_is(root: str, is_shared: bool) -> None:
+    """They begin together, with nothing read yet, and ask in orders of their own."""
+    alone = asked(open_table(root, "orders"), range(len(questions())))
+    assert len(set(alone.values())) > len(alone) // 2
+    shared, start = open_table(root, "orders"), Barrier(READERS)
+
+    def reader(seed: int) -> dict[int, str]:
+        table = shared if is_shared else open_table(root, "orders")
+        start.wait()
+        return asked(table, some(seed))
+
+    with switching_often(), ThreadPoolExecutor(READERS) as pool:
+        assert all(told.items() <= alone.items() for told in pool.map(reader, range(READERS)))
+
+
+@pytest.mark.long
+def test_processes_are_told_the_same(root: str) -> None:
+    alone = asked(open_table(root, "orders"), range(len(questions())))
+    context = multiprocessing.get_context("spawn")
+    with ProcessPoolExecutor(PROCESSES, mp_context=context) as pool:
+        assert all(told.items() <= alone.items() for told in pool.map(asked_elsewhere, [root] * 4, range(4)))
