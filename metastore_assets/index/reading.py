@@ -122,9 +122,8 @@ class _File:
         if name not in self._sections.sections:
             counts = self._section(ROWS, ("row_count",))["row_count"]
             nothing = pa.nulls(len(counts), kind)
-            is_float = cls is not None and cls.kind == "float"
-            nans = pa.array(np.zeros(len(counts), np.int64)) if is_float else pa.nulls(len(counts), pa.int64())
-            return pa.table([counts, nans, nothing, nothing], names=["null_count", "nan_count", "low", "high"])
+            zeros = pa.array(np.zeros(len(counts), np.int64))
+            return pa.table([counts, zeros, nothing, nothing], names=["null_count", "nan_count", "low", "high"])
         wanted = ["null_count", "nan_count"]
         if cls is not None:
             wanted += [f"minimum.{cls.name}", f"maximum.{cls.name}"]

@@ -216,8 +216,12 @@ def _index_differences(
         own, kept = (pa.array(at, pa.int64()) for at in ([at for at, _ in there], [places[e.id] for _, e in there]))
         for field_id, table in rows.columns.items():
             leaf = columns[field_id]
+            cls = class_or_none(leaf.type)
             told = index_table(table, leaf.type).take(own)
-            stored = pa.table(vars(reader.column(field_id, class_or_none(leaf.type)))).take(kept)
+            stored = pa.table(vars(reader.column(field_id, cls))).take(kept)
+            if cls is None or cls.kind != "float":
+                # There is none, which is told as not known or as 0: of a fragment from before the column, say.
+                told, stored = (each.drop_columns("nan_count") for each in (told, stored))
             for name in told.column_names if not told.equals(stored) else ():
                 values = zip(stored[name].to_pylist(), told[name].to_pylist(), there, strict=True)
                 found += [

@@ -61,7 +61,9 @@ class Policies(History):
         return ["default", *(name for name in self.live().column_names if name != "p")]
 
     def policy(self) -> None:
-        self.columns = {self.draw.choice(self._named()): self.draw.choice(POLICIES) for _ in range(2)}
+        """Of one or two columns, or of all: what one policy keeps may need what another does not."""
+        columns = {self.draw.choice(self._named()): self.draw.choice(POLICIES) for _ in range(2)}
+        self.columns = {"default": columns["default"]} if "default" in columns else columns
 
     def compact_lists(self) -> None:
         compact(versions(self.config()), self.config().tables[0])
