@@ -1,4 +1,4 @@
-"""Files of a version that are gone, of every kind, or that have another value in one of their rows: `verify` says so."""
+"""Files of a version that are gone, of every kind, or have another value in one of their rows: `verify` says so."""
 
 from __future__ import annotations
 
