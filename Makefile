@@ -12,6 +12,8 @@ ARGS ?=
 # Tests run in so many processes, each with a Spark session of its own; 0 runs them in one. They wait for processes that
 # they start, so that three keep two cores busy.
 PROCESSES ?= 3
+# What is imported is compiled once, not by every process that is started, whatever the shell says: tests start hundreds.
+unexport PYTHONDONTWRITEBYTECODE
 # Expands to a shell prefix: stops when there is no Java for Spark and it cannot be installed either.
 WITH_JAVA = home="$$(scripts/ensure-java)" && export JAVA_HOME="$$home" &&
 

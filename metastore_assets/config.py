@@ -20,6 +20,8 @@ from pydantic import (
 from metastore_assets.config_described import CatalogConfig as CatalogConfig
 from metastore_assets.config_described import DescribedConfig, listed
 from metastore_assets.config_described import SensorConfig as SensorConfig
+from metastore_assets.config_emr import EmrServerlessConfig as EmrServerlessConfig
+from metastore_assets.config_emr import problem as problem_on_emr
 from metastore_assets.config_errors import explain
 from metastore_assets.config_file import CONFIG_VARIABLE as CONFIG_VARIABLE
 from metastore_assets.config_file import config_path as config_path
@@ -57,8 +59,11 @@ class MetastoreConfig(ConfigModel):
     storage_options: dict[str, str] = Field(default_factory=dict, repr=False)
     """Object-store settings of `root` (`aws_endpoint`, `aws_region`, …), as obstore names them."""
     spark: dict[str, Any] = Field(default_factory=dict, repr=False)
-    engine: Literal["spark", "auto"] = "spark"
-    """`spark` reads the files of tables on Spark, always; `auto` reads few small ones without."""
+    engine: Literal["spark", "auto", "emr-serverless"] = "spark"
+    """`spark` reads the files of tables on Spark, always; `auto` reads few small ones without; `emr-serverless` makes
+    each refresh that Dagster runs a job of EMR Serverless."""
+    emr_serverless: EmrServerlessConfig | None = None
+    """Where and as whom these jobs run."""
     keep_versions: int = Field(default=100, ge=1)
     """Versions kept readable; what only older ones name is removed by `metastore expire`."""
     catalogs: dict[str, CatalogConfig] = Field(default_factory=dict)
@@ -113,6 +118,11 @@ class MetastoreConfig(ConfigModel):
         _check_embedded(self)
         return self
 
+    @model_validator(mode="after")
+    def _jobs_can_run(self) -> MetastoreConfig:
+        _check_jobs(self)
+        return self
+
     def table(self, name: str) -> TableConfig:
         """The table of that name; ConfigError when there is none."""
         for table in self.tables:
@@ -146,6 +156,7 @@ class MetastoreConfig(ConfigModel):
             if config.hidden_key is not None:
                 _check_key(config.hidden_key)
             _check_embedded(config)
+            _check_jobs(config)
         except ValueError as error:
             raise ConfigError(str(error)) from None
         located = config.located()
@@ -187,6 +198,12 @@ def _check_embedded(config: MetastoreConfig) -> None:
                 f"{what} is in the catalog {EMBEDDED_CATALOG!r}, which a root in an object store "
                 "has not: name one under catalogs"
             )
+
+
+def _check_jobs(config: MetastoreConfig) -> None:
+    found = problem_on_emr(config)
+    if found is not None:
+        raise ValueError(found)
 
 
 def _in_catalogs(config: MetastoreConfig) -> list[tuple[str, str | CatalogConfig | None]]:

@@ -23,8 +23,11 @@ Place = tuple[str, ...]
 class Variables:
     """The variables of an environment. Which of their values are put where secrets may be is remembered."""
 
-    def __init__(self, environment: Mapping[str, str]) -> None:
+    def __init__(self, environment: Mapping[str, str], *, keep_secrets: bool = False) -> None:
+        """With `keep_secrets`, references in places where secrets may be stay as they are, for whoever reads the
+        outcome as a configuration with an environment of its own."""
         self._environment = environment
+        self._keep = keep_secrets
 
     def resolved(self, model: Model, place: Place = ()) -> Model:
         """The model with all references in its texts replaced, those in mappings, lists and models inside as well.
@@ -53,6 +56,11 @@ class Variables:
         return value
 
     def _text(self, text: str, place: Place) -> str:
+        if not self._keep:
+            return self._replaced(text, place)
+        return text if _SECRET_PLACES & set(place) else self._replaced(text, place).replace("${", "$${")
+
+    def _replaced(self, text: str, place: Place) -> str:
         def replaced(match: re.Match[str]) -> str:
             if match[0] == "$${":
                 return "${"
@@ -76,6 +84,16 @@ class Variables:
             return value
 
         return _REFERENCE.sub(replaced, text)
+
+
+def variables_in(value: Any) -> set[str]:
+    """The names of the variables that texts refer to without a default, in mappings and lists too."""
+    if isinstance(value, Mapping):
+        value = list(value.values())
+    if isinstance(value, list | tuple):
+        return {name for own in value for name in variables_in(own)}
+    found = _REFERENCE.finditer(value) if isinstance(value, str) else ()
+    return {match["name"] for match in found if match["name"] and match["default"] is None}
 
 
 def has_reference(text: str) -> bool:

@@ -3,12 +3,17 @@
 from __future__ import annotations
 
 import os
+import sys
 from collections.abc import Iterator
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
+from unittest.mock import patch
 
+import boto3
 import pytest
 from hypothesis import settings
+
+from scripts.s3_server import s3_server
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -21,6 +26,33 @@ settings.register_profile("default", deadline=None, max_examples=25)
 settings.register_profile("ci", settings.get_profile("default"), derandomize=True, database=None)
 settings.register_profile("long", settings.get_profile("default"), max_examples=1000)
 settings.load_profile(os.environ.get("HYPOTHESIS_PROFILE") or ("ci" if os.environ.get("CI") else "default"))
+
+
+LONG_FILES = {"test_docs.py", "test_examples.py", "test_processes.py"}
+
+
+def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+    """What takes long and would be begun last comes first: else one process has work at the end, the others none."""
+    items.sort(key=lambda item: item.path.name not in LONG_FILES)
+
+
+@pytest.fixture(scope="session", autouse=True)
+def _migrations_are_read_once() -> Iterator[None]:
+    """Dagster has each of its databases, and one of them is made for each run, load a hundred modules of migrations."""
+    if "alembic.script" not in sys.modules:
+        yield
+        return
+    directories: Any = sys.modules["alembic.script"].ScriptDirectory
+    from_config, read = directories.from_config, dict[str, Any]()
+
+    def once(config: Any) -> Any:
+        place = config.get_main_option("script_location")
+        if place not in read:
+            read[place] = from_config(config)
+        return read[place]
+
+    with patch.object(directories, "from_config", once):
+        yield
 
 
 @pytest.fixture(scope="session")
@@ -40,3 +72,24 @@ def spark() -> Iterator[SparkSession]:
     session = spark_session({"spark.master": "local[2]", "spark.driver.memory": "1g"})
     yield session
     session.stop()
+
+
+@pytest.fixture(scope="session")
+def s3_endpoint() -> Iterator[str]:
+    """The endpoint of an S3 server on the loopback interface: one for all tests of a process."""
+    with s3_server() as endpoint:
+        yield endpoint
+
+
+@pytest.fixture(scope="session")
+def s3_options(s3_endpoint: str) -> dict[str, str]:
+    """Storage options of the server, with a bucket named `metastore` on it."""
+    options = {"aws_access_key_id": "key", "aws_secret_access_key": "not-a-secret", "region_name": "us-east-1"}
+    boto3.client("s3", endpoint_url=s3_endpoint, **options).create_bucket(Bucket="metastore")
+    return {
+        "aws_endpoint": s3_endpoint,
+        "aws_allow_http": "true",
+        "aws_region": "us-east-1",
+        "aws_access_key_id": "key",
+        "aws_secret_access_key": "not-a-secret",
+    }

@@ -1,6 +1,5 @@
 """One run: refresh a table, then tell Dagster what changed."""
 
-import time
 from collections.abc import Callable, Collection, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
@@ -20,19 +19,19 @@ from metastore_assets.assets.secrets import telling_no_secrets
 from metastore_assets.assets.told import is_observed, read_told
 from metastore_assets.checks.subject import surroundings_of
 from metastore_assets.config import MetastoreConfig, TableConfig
+from metastore_assets.config_emr import EMR_SERVERLESS
 from metastore_assets.errors import MetastoreError, PartitionNotFoundError
-from metastore_assets.formats import Memory, open_table_format
+from metastore_assets.formats import Memory, Runner, open_table_format
+from metastore_assets.formats.apart.running import run_in_children
 from metastore_assets.lookup import Metastore
-from metastore_assets.pipeline.outcome import Progress, RefreshResult
 from metastore_assets.pipeline.reading import TaskReader
-from metastore_assets.pipeline.refresh import refresh
+from metastore_assets.pipeline.refresh import is_current, refresh
+from metastore_assets.pipeline.telling import logging_progress, told_result
 from metastore_assets.resources.configuration import Configuration, versions_of
 from metastore_assets.store.versions import VersionStore
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
-
-_SECONDS_BETWEEN_LOGS = 10.0
 
 
 @dataclass(frozen=True)
@@ -81,14 +80,36 @@ def refresh_and_report(
             context.log.info("version %d has what the backfill is for", covering.number)
         else:
             with configuration.session(config) as spark:
-                wanted = _wanted(context, table, names, versions, spark, selection)
-                result = refresh(
-                    config, table, spark, full=full, partitions=(*wanted, *partitions), progress=_log_progress(context)
-                )
-            _log_result(context, result)
-            seconds = result.seconds
+                runner = run_in_children if config.engine == EMR_SERVERLESS else TaskReader(spark)
+                wanted = _wanted(context, table, names, versions, runner, selection)
+                seconds = _refreshed(context, configuration, config, table, spark, full, (*wanted, *partitions))
         with held_open(context.instance, context.run):
             yield from _report(context, config, table, names, versions, selection, seconds)
+
+
+def _refreshed(
+    context: AssetExecutionContext,
+    configuration: Configuration,
+    config: MetastoreConfig,
+    table: TableConfig,
+    spark: Callable[[], "SparkSession"],
+    full: bool,
+    partitions: tuple[str, ...],
+) -> float:
+    """Refresh the table, here or as a job of EMR Serverless. Returns the seconds that took, as who did it says."""
+    if config.engine != EMR_SERVERLESS:
+        progress = logging_progress(context.log.info)
+        result = refresh(config, table, spark, full=full, partitions=partitions, progress=progress)
+        context.log.info(told_result(result))
+        return result.seconds
+    latest = versions_of(config, table.name).latest()
+    if not full and not partitions and latest is not None and is_current(config, table, latest):
+        context.log.info("version %d is current: snapshot %s", latest.number, latest.snapshot)
+        return 0.0
+    # Here, for it loads clients of AWS.
+    from metastore_assets.resources.emr import refresh_on_emr
+
+    return refresh_on_emr(context, configuration, table, full=full, partitions=partitions).seconds
 
 
 @contextmanager
@@ -116,14 +137,14 @@ def _wanted(
     table: TableConfig,
     names: TableNames,
     versions: VersionStore,
-    spark: Callable[[], "SparkSession"],
+    runner: Runner,
     selection: _Selection,
 ) -> tuple[str, ...]:
     """The partitions to read again, of those that the table still has: the run's own, or all of its backfill's."""
     if not selection.partitions or names.source in (context.run.asset_selection or ()):
         # What the run itself has just written is new, and read for that.
         return ()
-    snapshot = open_table_format(table, Memory(versions.memory), TaskReader(spark)).snapshot()
+    snapshot = open_table_format(table, Memory(versions.memory), runner).snapshot()
     there = _correspondence(context, names, {fragment.partition_key for fragment in snapshot.fragments})
     own = _still_there(context, names, selection.partitions, there)
     backfill = selection.backfill
@@ -203,40 +224,3 @@ def _report(
     yield from report.tables(changes.table, selected, instance)
     around = surroundings_of(Metastore(config.root, config.storage_options), table, lookup)
     yield from check_results(context.selected_asset_check_keys, table, lookup, around)
-
-
-def _log_progress(context: AssetExecutionContext) -> Callable[[Progress], None]:
-    """Each stage is logged once, and then as it goes on, but seldom: every line is a row in Dagster's database."""
-    stage, logged = "", 0.0
-
-    def log(progress: Progress) -> None:
-        nonlocal stage, logged
-        now = time.monotonic()
-        if progress.stage == stage and now - logged < _SECONDS_BETWEEN_LOGS:
-            return
-        stage, logged = progress.stage, now
-        if progress.total:
-            context.log.info("%s: %d of %d %s", stage, progress.done, progress.total, progress.unit)
-        else:
-            context.log.info("%s", stage)
-
-    return log
-
-
-def _log_result(context: AssetExecutionContext, result: RefreshResult) -> None:
-    if not result.published:
-        context.log.info("version %d is current: snapshot %s", result.version, result.snapshot)
-        return
-    context.log.info(
-        "version %d of snapshot %s: %d fragments added, %d removed, %d kept; %d of %d partitions computed, "
-        "%d removed; %.1f s",
-        result.version,
-        result.snapshot,
-        result.fragments_added,
-        result.fragments_removed,
-        result.fragments_kept,
-        len(result.partitions_changed),
-        result.partitions_total,
-        len(result.partitions_removed),
-        result.seconds,
-    )

@@ -12,7 +12,7 @@ import click
 
 from metastore_assets.cli.failures import FAILED, Invocation, note, raise_interrupt, report
 from metastore_assets.cli.opening import configured, table_of
-from metastore_assets.cli.options import answering, name_argument, partitions_option
+from metastore_assets.cli.options import answering, engine_option, name_argument, partitions_option, with_engine
 from metastore_assets.cli.outputs import make_output
 from metastore_assets.cli.progress import Watcher, watching
 from metastore_assets.cli.spark import LazySpark
@@ -44,6 +44,7 @@ _STDIN = "-"
 @click.option("--no-publish", is_flag=True, help="Only read what is chosen, for a later refresh to publish.")
 @click.option("--restart", is_flag=True, help="Do again what an interrupted --all for the same partitions has done.")
 @click.option("-v", "--verbose", is_flag=True, help="Name all partitions of the plan.")
+@engine_option
 @answering
 @click.pass_obj
 def backfill(
@@ -64,6 +65,7 @@ def backfill(
     no_publish: bool,
     restart: bool,
     verbose: bool,
+    engine: str | None,
     as_json: bool,
 ) -> int:
     """Bring chosen partitions of a table up to date, or read them again.
@@ -85,9 +87,12 @@ def backfill(
         raise click.UsageError("nobody can be asked here: say --yes to go on without, or --dry-run")
     from metastore_assets.pipeline.backfill import BackfillResult, plan_backfill
     from metastore_assets.pipeline.backfill_plan import Choice, Mode
+    from metastore_assets.pipeline.engine import check_refreshes_here
     from metastore_assets.pipeline.outcome import Progress
 
-    config = configured(invocation)
+    if engine is not None and via == "dagster":
+        raise click.UsageError("--engine is for work that is done here, and --via dagster leaves it to Dagster")
+    config = with_engine(configured(invocation), engine)
     table = table_of(config, name)
     keys = None if keys_from is None else _keys(keys_from)
     mode: Mode = "all" if every else "outdated" if missing == stale else "missing" if missing else "stale"
@@ -102,6 +107,8 @@ def backfill(
             "--via dagster publishes, and the first version takes the whole table: choose all partitions, or leave "
             "--via out"
         )
+    if via == "local" and not dry_run and plan.chunks:
+        check_refreshes_here(config, table)  # nobody is asked about what is refused then
     if dry_run or not plan.chunks:
         if as_json:
             answer = _planned(plan) if dry_run else BackfillResult(table.name, done=True).to_json()

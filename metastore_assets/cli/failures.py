@@ -92,15 +92,22 @@ def exit_status(run: Callable[[], object], invocation: Invocation) -> int:
 
 
 def raise_interrupt(error: Exception) -> None:
-    """Raise what ends the command, Ctrl-C or SIGTERM, when the error is but what it led to.
+    """Raise what ends the command, Ctrl-C or SIGTERM, when the error is but what it led to."""
+    if (interrupt := interrupt_behind(error)) is not None:
+        raise interrupt from None
+
+
+def interrupt_behind(error: BaseException) -> KeyboardInterrupt | SystemExit | None:
+    """What ends the command, Ctrl-C or SIGTERM, when the error is that or what it led to.
 
     Whatever interrupts a call to Spark comes out as an error of the call, with the interrupt as its context.
     """
     seen: BaseException | None = error
     while seen is not None:
         if isinstance(seen, KeyboardInterrupt | SystemExit):
-            raise seen from None
+            return seen
         seen = seen.__cause__ or seen.__context__
+    return None
 
 
 def report(error: Exception, invocation: Invocation, subject: str = "") -> str:

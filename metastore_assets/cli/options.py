@@ -5,12 +5,15 @@ from __future__ import annotations
 import csv
 from collections.abc import Callable
 from pathlib import Path
-from typing import Any, TypeVar
+from typing import TYPE_CHECKING, Any, TypeVar
 
 import click
 
 from metastore_assets.cli.completion import column_name, partition_key, table_names
 from metastore_assets.cli.failures import Invocation
+
+if TYPE_CHECKING:
+    from metastore_assets.config import MetastoreConfig
 
 Command = TypeVar("Command", bound=Callable[..., Any])
 
@@ -55,6 +58,18 @@ partition_option = click.option(
     shell_complete=partition_key,
     help="Of one partition instead of the whole table, such as day=2024-01-01.",
 )
+
+
+engine_option = click.option(
+    "--engine",
+    type=click.Choice(["spark", "auto"]),
+    help="Refresh here, and so, whatever the configuration says: `auto` reads few small files without Spark.",
+)
+
+
+def with_engine(config: MetastoreConfig, engine: str | None) -> MetastoreConfig:
+    """The configuration with the engine that is asked for, if one is."""
+    return config if engine is None else config.model_copy(update={"engine": engine})
 
 
 def partitions_option(what: str) -> Callable[[Command], Command]:

@@ -36,6 +36,6 @@ def purge(invocation: Invocation, name: str, before: int, as_json: bool) -> None
     config = configured(invocation)
     versions = VersionStore(ObjectStore(config.root, config.storage_options), kept_name(config, name))
     with watching() as watcher, LazySpark(config.spark, watcher) as spark:
-        done = purge_table(Engine(spark, config.engine), versions, before)
+        done = purge_table(Engine.of(config, spark), versions, before)
         watcher.hide()
     make_output(as_json).purged({"table": name, **asdict(done)})

@@ -9,7 +9,7 @@ import click
 from metastore_assets.cli.completion import table_names
 from metastore_assets.cli.failures import Invocation, note, raise_interrupt, report
 from metastore_assets.cli.opening import configured, with_databases
-from metastore_assets.cli.options import answering, partitions_option
+from metastore_assets.cli.options import answering, engine_option, partitions_option, with_engine
 from metastore_assets.cli.outputs import make_output
 from metastore_assets.cli.progress import watching
 from metastore_assets.cli.spark import LazySpark
@@ -25,6 +25,7 @@ if TYPE_CHECKING:
 @click.option("--dry-run", is_flag=True, help="Only say what would be done.")
 @click.option("--full", is_flag=True, help="Read every fragment again.")
 @partitions_option("Read this partition again")
+@engine_option
 @answering
 @click.pass_obj
 def refresh(
@@ -34,6 +35,7 @@ def refresh(
     dry_run: bool,
     full: bool,
     partitions: tuple[str, ...],
+    engine: str | None,
     as_json: bool,
 ) -> int:
     """Bring tables up to date, reading only what has changed.
@@ -44,7 +46,7 @@ def refresh(
         raise click.UsageError("name the tables to refresh, or say --all for every configured one")
     if partitions and len(names) != 1:
         raise click.UsageError("--partition is for one table")
-    config, is_complete = configured(invocation), True
+    config, is_complete = with_engine(configured(invocation), engine), True
     if every or any(name not in {table.name for table in config.tables} for name in names):
         config, is_complete = with_databases(config)
     there = [table for table in config.tables if table.gone is None]

@@ -8,6 +8,7 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+from metastore_assets.cli.failures import interrupt_behind
 from metastore_assets.cli.progress import Watcher
 from metastore_assets.errors import MetastoreError
 from metastore_assets.startup import unhide_pandas
@@ -48,8 +49,9 @@ class LazySpark:
         return session
 
     def explain(self, error: BaseException) -> None:
-        """Add to an error that is not one of ours where Spark's own words on it are, and keep them."""
-        if self._log is not None and isinstance(error, Exception) and not isinstance(error, MetastoreError):
+        """Add to an error that is not one of ours, nor of an interrupt, where Spark's own words on it are, and keep
+        them."""
+        if self._log is not None and interrupt_behind(error) is None and not isinstance(error, MetastoreError):
             self._keep = True
             error.add_note(f"what Spark wrote is in {self._log}")
 

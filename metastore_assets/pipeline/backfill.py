@@ -187,7 +187,7 @@ def _kept(
     plan = current_plan(versions, table_format, table, (), full=False, partitions=(), made={})
     wanted = set(chunk.keys)
     plan = replace(plan, to_profile=tuple(own for own in plan.to_profile if own.partition_key in wanted))
-    profiled = profile_all(Engine(spark, config.engine), versions, table, plan, progress)
+    profiled = profile_all(Engine.of_refresh(config, table, spark), versions, table, plan, progress)
     if profiled.failures:
         raise profile_error(table, profiled.failures, len(profiled.entries))
     versions.save_pending(profiled.unsaved)

@@ -9,6 +9,9 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING, Literal, TypeVar
 
+from metastore_assets.config import MetastoreConfig, TableConfig
+from metastore_assets.config_emr import EMR_SERVERLESS
+from metastore_assets.errors import ConfigError
 from metastore_assets.spark.tasks import parallelism, run_tasks
 
 if TYPE_CHECKING:
@@ -26,6 +29,16 @@ _SMALL_FILES = 32
 """What is read here by `auto`: so many bytes of so many files, a few seconds' work."""
 
 
+def check_refreshes_here(config: MetastoreConfig, table: TableConfig) -> None:
+    """Raises ConfigError where only runs of Dagster refresh."""
+    if config.engine == EMR_SERVERLESS:
+        raise ConfigError(
+            f"table {table.name!r}: with `engine: {EMR_SERVERLESS}` refreshes are jobs that runs of Dagster launch: "
+            f"`metastore backfill {table.name} --via dagster` has it launch one; `--engine spark` or `--engine auto` "
+            "refreshes here"
+        )
+
+
 class Engine:
     """The Spark of one refresh, started when something needs it.
 
@@ -35,6 +48,17 @@ class Engine:
     def __init__(self, start: Callable[[], SparkSession], kind: Literal["spark", "auto"] = "spark") -> None:
         self._start = start
         self._kind = kind
+
+    @classmethod
+    def of(cls, config: MetastoreConfig, start: Callable[[], SparkSession]) -> Engine:
+        """That of a configuration, for work that is done here whatever does refreshes."""
+        return cls(start, "auto" if config.engine == "auto" else "spark")
+
+    @classmethod
+    def of_refresh(cls, config: MetastoreConfig, table: TableConfig, start: Callable[[], SparkSession]) -> Engine:
+        """That of a configuration, for a refresh. Raises ConfigError where refreshes are not done here."""
+        check_refreshes_here(config, table)
+        return cls.of(config, start)
 
     @property
     def session(self) -> SparkSession:

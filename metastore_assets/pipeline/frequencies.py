@@ -26,11 +26,11 @@ from metastore_assets.pipeline.states_files import StatesFiles
 from metastore_assets.pipeline.stored import FrequencyReader
 from metastore_assets.spark.tasks import (
     balanced_bins,
+    begin_task,
     blob_batch,
     collected,
     counting,
     failure,
-    limit_threads,
     pack,
     results,
 )
@@ -224,7 +224,7 @@ def _read_partials(
     store: ObjectStore, layout: Layout, packed: Sequence[bytes], counted: bool, batches: Iterable[pa.RecordBatch]
 ) -> Iterator[pa.RecordBatch]:
     """Map side: the partial sum of each column over a chunk of terms, one blob or more per column and sign."""
-    limit_threads()
+    begin_task()
     with counting(counted) as count, StatesFiles(store) as opened:
         for batch in batches:
             for index in batch.column("id").to_pylist():
@@ -267,7 +267,7 @@ def _sum_partials(
     layout: Layout, write: WriteSums[R], counted: bool, batches: Iterable[pa.RecordBatch]
 ) -> Iterator[pa.RecordBatch]:
     """Reduce side: rows arrive by bucket, profile and column; each column is summed and written."""
-    limit_threads()
+    begin_task()
     rows = exchanged_rows(batches)
     with counting(counted) as count:
         for (_, total), group in groupby(rows, key=lambda row: (row[0], row[1])):

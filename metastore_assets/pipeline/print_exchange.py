@@ -18,11 +18,11 @@ import pyarrow.parquet as pq
 
 from metastore_assets.errors import MetastoreError
 from metastore_assets.spark.tasks import (
+    begin_task,
     blob_batch,
     collected,
     counting,
     failure,
-    limit_threads,
     pack,
     parallelism,
     results,
@@ -71,7 +71,7 @@ def _send(
     read: bytes, packed: Sequence[bytes], bits: int, ranges: int, counted: bool, batches: Iterable[pa.RecordBatch]
 ) -> Iterator[pa.RecordBatch]:
     """Map side: the fingerprints of a task, cut into ranges."""
-    limit_threads()
+    begin_task()
     function = pickle.loads(read)
     bounds = np.array([(at << bits) // ranges for at in range(1, ranges)], np.int64)
     with counting(counted) as count:
@@ -92,7 +92,7 @@ def _send(
 
 def _receive(write: bytes, counted: bool, batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
     """Reduce side: the sums of each range that arrives; what is no fingerprints is a result as it is."""
-    limit_threads()
+    begin_task()
     function = pickle.loads(write)
     found: dict[int, list[Prints]] = {}
     for batch in batches:

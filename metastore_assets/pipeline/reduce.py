@@ -37,6 +37,7 @@ from metastore_assets.pipeline.stored import FrequencyReader
 from metastore_assets.pipeline.stored_states import read_states
 from metastore_assets.statistics.column import ColumnStatistics
 from metastore_assets.statistics.frequencies import FrequencyFacts
+from metastore_assets.statistics.histogram import Histogram
 from metastore_assets.statistics.naming import as_named
 from metastore_assets.statistics.profile import ColumnProfile
 from metastore_assets.statistics.states import histograms_of_states, state_rows
@@ -60,14 +61,24 @@ class Reduction:
     nodes: tuple[NodeEntry, ...]
 
 
+@dataclass(frozen=True)
+class _Unlisted:
+    """A merged profile without what lists tell, in memory."""
+
+    row_count: int
+    rows: Sequence[ColumnStatistics]
+    histograms: Sequence[Histogram | None]
+
+
 @dataclass
 class _Merged:
     number: int
-    files: ProfileFiles
+    files: ProfileFiles | _Unlisted
+    """Of a root with lists or sums it is only a step on the way."""
     nodes: list[NodeEntry] = field(default_factory=list)
     """Of all the merges of the task but the root."""
     sums: tuple[FrequencySum, ...] = ()
-    """Of a root: what is left to sum; its files are then only a step on the way."""
+    """Of a root: what is left to sum."""
     listed: Mapping[int, int] = field(default_factory=dict)
     """Of a root without lists of its own: by position of the columns listed, about how many values they have."""
 
@@ -75,7 +86,7 @@ class _Merged:
 @dataclass(frozen=True)
 class _Completion:
     group: Group
-    files: ProfileFiles
+    files: ProfileFiles | _Unlisted
     summed: SummedColumns
 
 
@@ -121,11 +132,13 @@ def reduce_groups(
         for group in merging
         if numbers[group.key] in summed
     ]
-    completed_files = dict(engine.merge(partial(_complete, store, layout), completions, [columns] * len(completions)))
+    steps = {own.group.key: own.files for own in completions if isinstance(own.files, ProfileFiles)}
+    complete = partial(_complete, store, layout)
+    files |= {key: own.files for key, own in merged.items() if isinstance(own.files, ProfileFiles)}
+    files |= dict(complete(own) for own in completions if own.group.key not in steps)
+    files |= engine.merge(complete, [own for own in completions if own.group.key in steps], [columns] * len(steps))
     # The states that were only a step on the way are named by no version; gone now, they need not wait for it.
-    store.delete([path for completion in completions for path in completion.files.paths()])
-    for group in merging:
-        files[group.key] = completed_files.get(group.key, merged[group.key].files)
+    store.delete([path for own in steps.values() for path in own.paths()])
     return Reduction(files, tuple(nodes))
 
 
@@ -163,28 +176,27 @@ def _merge_all(
     roots = [planned_merge(held, group, known, used) for group in groups]
     done: dict[str, _Merged] = {}
     columns = len(held.wanted.leaves)
-    function = partial(_run, store, held.wanted)
-    while any(isinstance(root, Merge) for root in roots):
-        waiting = [root for root in roots if isinstance(root, Merge)]
+    while waiting := [root for root in roots if isinstance(root, Merge)]:
         inputs = sum(root.weight for root in waiting)
-        limit = (
-            inputs if engine.merges_here(columns * inputs) else max(_INPUTS_PER_TASK, inputs // (4 * engine.slots()))
-        )
+        here = engine.merges_here(columns * inputs)
+        limit = inputs if here else max(_INPUTS_PER_TASK, inputs // (4 * engine.slots()))
         own = [unit for root in waiting for unit in units(root, limit)]
         tasks = [replace(unit, number=number) for number, unit in enumerate(own)]
         outcome: dict[int, ProfileFiles] = {}
+        function = partial(_run, store, held.wanted, here)
         for result in engine.merge(function, tasks, [columns * task.weight for task in tasks]):
             unit = own[result.number]
-            outcome[id(unit)] = result.files
             used += result.nodes
             if unit.group is not None:
                 done[unit.group_key] = result
-        roots = [with_results(root, outcome) for root in waiting]
+            elif isinstance(result.files, ProfileFiles):
+                outcome[id(unit)] = result.files
+        roots = [with_results(root, outcome) for root in waiting if root.group_key not in done]
     return done, used
 
 
-def _run(store: ObjectStore, layout: Layout, merge: Merge) -> _Merged:
-    """Merge a branch, all that is below first. Runs in a worker process."""
+def _run(store: ObjectStore, layout: Layout, here: bool, merge: Merge) -> _Merged:
+    """Merge a branch, all that is below first. Runs in a worker process, if not `here`."""
     nodes = NodeFiles(store, layout)
     with StatesFiles(store) as opened:
         row_count, states, names = merged_states(opened, layout, merge, nodes)
@@ -199,13 +211,14 @@ def _run(store: ObjectStore, layout: Layout, merge: Merge) -> _Merged:
     # The table's lists alone tell what is repeated.
     asked = ("listed",) if group.is_merged_on else ("listed", "repeated")
     wanted = {position: row.distinct_count or 0 for position, row in enumerate(rows) if row.frequencies in asked}
-    if wanted and not group.has_lists:
-        files = write_states(store, group.folder, layout, row_count, states)
-        return _Merged(merge.number, files, entries, listed=wanted)
-    sums = _sums(store, layout, group, wanted)
-    if any(one.positions for one in sums):
-        files = write_states(store, group.folder, layout, row_count, states)
-        return _Merged(merge.number, files, entries, sums)
+    sums = _sums(store, layout, group, wanted) if group.has_lists else ()
+    if any(one.positions for one in sums) or (wanted and not group.has_lists):
+        step = (
+            _Unlisted(row_count, rows, histograms_of_states(states))
+            if here
+            else write_states(store, group.folder, layout, row_count, states)
+        )
+        return _Merged(merge.number, step, entries, sums, {} if group.has_lists else wanted)
     histograms = histograms_of_states(states)
     files = write_profile(store, group.folder, layout, row_count, rows, histograms, (), states=group.is_merged_on)
     return _Merged(merge.number, files, entries)
@@ -263,16 +276,15 @@ def _values(children: Sequence[Child], most: npt.NDArray[np.int64]) -> int:
 
 
 def _complete(store: ObjectStore, layout: Layout, task: _Completion) -> tuple[str, ProfileFiles]:
-    """Write a profile from merged states, with what the full lists say. Runs in a worker process."""
-    with StatesFiles(store) as opened:
-        row_count, states = read_states(opened, task.files, layout)
-    rows = [
-        apply_facts(row, task.summed.facts[position]) if position in task.summed.facts else row
-        for position, row in enumerate(_rows(layout, states))
-    ]
+    """Write a merged profile, with what the full lists say. Runs in a worker process."""
+    own, told, group = task.files, task.summed.facts, task.group
+    if isinstance(own, ProfileFiles):
+        with StatesFiles(store) as opened:
+            row_count, states = read_states(opened, own, layout)
+        own = _Unlisted(row_count, _rows(layout, states), histograms_of_states(states))
+    rows = [apply_facts(row, told[position]) if position in told else row for position, row in enumerate(own.rows)]
     frequencies = tuple(name for _, name in task.summed.files)
-    group, histograms = task.group, histograms_of_states(states)
     files = write_profile(
-        store, group.folder, layout, row_count, rows, histograms, frequencies, states=group.is_merged_on
+        store, group.folder, layout, own.row_count, rows, own.histograms, frequencies, states=group.is_merged_on
     )
     return group.key, files

@@ -95,7 +95,7 @@ def refresh(
     attempt = attempt_of(versions, full=full, partitions=partitions)
     fresh = versions.pending(attempt) if attempt else []
     finished = len(fresh)
-    engine = Engine(spark, config.engine)
+    engine = Engine.of_refresh(config, table, spark)
     made: dict[str, Mapping[str, str]] = {}
     progress(Progress(table.name, "plan"))
     with metered() as meter, _telling_what_stands(versions), _without_damaged(versions, attempt):

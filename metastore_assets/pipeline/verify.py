@@ -109,7 +109,7 @@ def verify(
         raise VersionNotFoundError(
             f"table {table.name!r} has no published version below {config.root}; run `metastore refresh {table.name}`"
         )
-    engine = Engine(spark, config.engine)
+    engine = Engine.of(config, spark)
     progress(Progress(table.name, "plan"))
     snapshot = open_table_format(table, Memory(anew=True), TaskReader(spark)).snapshot()
     table = with_hidden_key(config, table)

@@ -23,7 +23,7 @@ from metastore_assets.pipeline.reading import TaskReader
 from metastore_assets.scan.choosing import Choice, Which, choose
 from metastore_assets.scan.reading import matching_rows
 from metastore_assets.scan.spark_types import sent_array, spark_arrow_type
-from metastore_assets.spark.tasks import balanced_bins, limit_threads, pack, parallelism
+from metastore_assets.spark.tasks import balanced_bins, begin_task, pack, parallelism
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
@@ -96,7 +96,7 @@ def _read(
 
 
 def _all_rows(packed: Sequence[bytes], shape: bytes, batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
-    limit_threads()
+    begin_task()
     schema, places, sent = pickle.loads(shape)
     for batch in batches:
         for index in batch.column("id").to_pylist():

@@ -24,7 +24,7 @@ from metastore_assets.lookup import TableLookup, open_table
 from metastore_assets.scan.choosing import Choice, choose_from, plan_table
 from metastore_assets.scan.frames import places_of, rows_of_work, work_of
 from metastore_assets.scan.spark_types import spark_arrow_type
-from metastore_assets.spark.tasks import balanced_bins, limit_threads, pack
+from metastore_assets.spark.tasks import balanced_bins, begin_task, pack
 
 _NAME = "metastore"
 _SPLIT_BYTES = 64 << 20
@@ -80,7 +80,7 @@ class MetastoreReader(DataSourceReader):
     def read(self, partition: InputPartition) -> Iterator[pa.RecordBatch]:
         """The rows of one lot. Raises FragmentError."""
         if partition.value is not None:
-            limit_threads()
+            begin_task()
             yield from rows_of_work(*pickle.loads(partition.value))
 
 

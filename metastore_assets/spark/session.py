@@ -73,6 +73,21 @@ def spark_session(settings: Mapping[str, object] | None = None, *, log: Path | N
         ) from error
 
 
+def submitted_session() -> SparkSession:
+    """The session of a program that `spark-submit` started: with the settings, and the master, that it was given.
+
+    Raises MetastoreError when Spark does not start.
+    """
+    from py4j.protocol import Py4JError
+    from pyspark.errors import PySparkException
+    from pyspark.sql import SparkSession
+
+    try:
+        return SparkSession.builder.getOrCreate()
+    except (PySparkException, Py4JError, OSError) as error:
+        raise MetastoreError(f"Spark did not start: {_reason(error, None)}") from error
+
+
 def _without_secrets(settings: Mapping[str, str]) -> dict[str, str]:
     return {key: "…" if _SECRET.search(key) else value for key, value in settings.items()}
 

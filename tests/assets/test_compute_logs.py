@@ -11,7 +11,6 @@ from dagster._core.storage.compute_log_manager import ComputeIOType
 from dagster_aws.s3 import S3ComputeLogManager
 
 from tests.conftest import REPOSITORY
-from tests.store.conftest import s3_endpoint as s3_endpoint
 
 SECRET = "a-secret-that-is-told-to-nobody"
 

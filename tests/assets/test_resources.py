@@ -19,7 +19,6 @@ from metastore_assets.messages import without_secrets
 from metastore_assets.resources.configuration import Configuration, versions_of
 from metastore_assets.resources.s3 import s3_options, with_credentials
 from metastore_assets.resources.spark import running_spark
-from tests.store.conftest import s3_endpoint as s3_endpoint
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession

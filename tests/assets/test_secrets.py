@@ -19,8 +19,6 @@ from metastore_assets.errors import ConfigError, MetastoreError
 from metastore_assets.messages import remember_secret
 from tests.assets.project import STATISTICS, attached, commit, told
 from tests.cli.support import run
-from tests.store.conftest import s3_endpoint as s3_endpoint
-from tests.store.conftest import s3_options as s3_options
 
 ID, SECRET, TOKEN = "AKIA.TOLD.TO.NOBODY", "hush/hush+0123456789. x..", "token-that-is-told-to-nobody"
 ENVIRONMENT = {"OUR_KEY_ID": ID, "OUR_SECRET": SECRET, "OUR_TOKEN": TOKEN}

@@ -2,6 +2,6 @@
 
 from __future__ import annotations
 
-from tests.store.conftest import local_store, s3_endpoint, s3_options, s3_store, store
+from tests.store.conftest import local_store, s3_store, store
 
-__all__ = ["local_store", "s3_endpoint", "s3_options", "s3_store", "store"]
+__all__ = ["local_store", "s3_store", "store"]

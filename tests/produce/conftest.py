@@ -10,9 +10,9 @@ os.environ.setdefault("POLARS_MAX_THREADS", "1")  # frames of a few rows gain no
 import pytest
 
 from metastore_assets.store.objects import ObjectStore
-from tests.store.conftest import s3_endpoint, s3_options, s3_store
+from tests.store.conftest import s3_store
 
-__all__ = ["s3_endpoint", "s3_options", "s3_store"]
+__all__ = ["s3_store"]
 
 
 @pytest.fixture(autouse=True)

@@ -11,13 +11,9 @@ from typing import TYPE_CHECKING
 import pytest
 
 from tests.robustness.processes import Drivers
-from tests.store.conftest import s3_endpoint, s3_options
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
-
-
-__all__ = ["drivers", "s3_endpoint", "s3_options", "small_disk"]
 
 
 @pytest.fixture(scope="session")

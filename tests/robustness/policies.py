@@ -53,7 +53,7 @@ class Policies(History):
 
     def config(self) -> MetastoreConfig:
         columns = getattr(self, "columns", {})
-        there = {column: policy for column, policy in columns.items() if column in self._named()}
+        there = {column: policy for column, policy in columns.items() if column in (*self._named(), "p")}
         table = TableConfig.model_validate({"name": "t", "uri": str(self.uri), "columns": there})
         return MetastoreConfig(root=str(self.folder / "root"), engine="auto", keep_versions=3, tables=[table])
 
@@ -63,7 +63,10 @@ class Policies(History):
     def policy(self) -> None:
         """Of one or two columns, or of all: what one policy keeps may need what another does not."""
         columns = {self.draw.choice(self._named()): self.draw.choice(POLICIES) for _ in range(2)}
-        self.columns = {"default": columns["default"]} if "default" in columns else columns
+        if "default" in columns:
+            # What the table is partitioned by cannot be hidden.
+            columns = {"default": columns["default"], "p": {"values": "shown"}}
+        self.columns = columns
 
     def compact_lists(self) -> None:
         compact(versions(self.config()), self.config().tables[0])

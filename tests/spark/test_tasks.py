@@ -2,9 +2,14 @@
 
 from __future__ import annotations
 
+import gc
 import os
 import signal
-from typing import TYPE_CHECKING, cast
+import weakref
+from collections import Counter
+from importlib import import_module
+from itertools import groupby
+from typing import TYPE_CHECKING, ClassVar, cast
 
 import pytest
 from hypothesis import given
@@ -46,6 +51,35 @@ def test_an_error_arrives_as_it_was_raised(spark: SparkSession) -> None:
     with pytest.raises(FragmentError, match="13 brings bad luck") as raised:
         run_tasks(spark, double_or_fail, range(20))
     assert (raised.value.path, raised.value.missing) == ("/lake/13", True)
+
+
+class Circle:
+    """Garbage that only a collector finds."""
+
+    left: ClassVar[list[weakref.ref[Circle]]] = []
+
+    def __init__(self) -> None:
+        self.itself = self
+
+
+def leave_garbage(number: int) -> tuple[int, int, int]:
+    """The process, what its collector walks as a task begins, and how many circles earlier ones left."""
+    import_module("metastore_assets.pipeline.refresh")  # as most tasks do
+    begun = len(gc.get_objects())
+    left = sum(circle() is not None for circle in Circle.left)
+    Circle.left.append(weakref.ref(Circle()))
+    return os.getpid(), begun, left
+
+
+@pytest.mark.spark
+def test_between_tasks_no_module_is_walked_and_garbage_goes(spark: SparkSession) -> None:
+    """PySpark's collection after each task costs what tasks leave, not what they imported."""
+    told = [run_tasks(spark, leave_garbage, [number])[0] for number in range(8)]
+    assert all(left == 0 for _, _, left in told)
+    assert max(Counter(process for process, _, _ in told).values()) > 2
+    for _, group in groupby(sorted(told, key=lambda one: one[0]), key=lambda one: one[0]):
+        _, *later = [walked for _, walked, _ in group]
+        assert all(walked < 50_000 for walked in later[1:])
 
 
 def end_worker(how: str) -> str:

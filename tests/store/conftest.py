@@ -1,38 +1,14 @@
-"""Roots to test against: a local folder and, in a process of its own, an S3 server."""
+"""Roots to test against: a local folder and a place on an S3 server."""
 
 from __future__ import annotations
 
 import uuid
-from collections.abc import Iterator
 from pathlib import Path
 
-import boto3
 import pytest
 
 from metastore_assets.store.objects import ObjectStore
 from metastore_assets.store.remote import RemoteObjects
-from scripts.s3_server import s3_server
-
-
-@pytest.fixture(scope="session")
-def s3_endpoint() -> Iterator[str]:
-    """The endpoint of an S3 server on the loopback interface."""
-    with s3_server() as endpoint:
-        yield endpoint
-
-
-@pytest.fixture(scope="session")
-def s3_options(s3_endpoint: str) -> dict[str, str]:
-    """Storage options of the server, with a bucket named `metastore` on it."""
-    options = {"aws_access_key_id": "key", "aws_secret_access_key": "not-a-secret", "region_name": "us-east-1"}
-    boto3.client("s3", endpoint_url=s3_endpoint, **options).create_bucket(Bucket="metastore")
-    return {
-        "aws_endpoint": s3_endpoint,
-        "aws_allow_http": "true",
-        "aws_region": "us-east-1",
-        "aws_access_key_id": "key",
-        "aws_secret_access_key": "not-a-secret",
-    }
 
 
 @pytest.fixture

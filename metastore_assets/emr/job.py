@@ -1,0 +1,89 @@
+"""The program that a job of EMR Serverless is: a refresh, told what to do and telling how it goes through Pipes."""
+
+from __future__ import annotations
+
+import os
+import sys
+from collections.abc import Callable, Mapping
+
+from metastore_assets.emr.request import REQUEST, Answer, Request, own_version
+from metastore_assets.errors import ConfigError, MetastoreError
+from metastore_assets.messages import remember_secret, without_secrets
+from metastore_assets.pipeline.hidden_key import KEY_VARIABLE
+from metastore_assets.pipeline.refresh import refresh
+from metastore_assets.pipeline.telling import logging_progress, told_result
+from metastore_assets.spark.session import submitted_session
+
+
+def main() -> None:
+    """Do what the request says. Ends the process with status 1 where that does not end well, as it has told then."""
+    import boto3
+    from dagster_pipes import PipesS3ContextLoader, PipesS3MessageWriter, open_dagster_pipes
+
+    region = os.environ.get("AWS_REGION")  # which boto3 calls otherwise
+    if region:
+        os.environ.setdefault("AWS_DEFAULT_REGION", region)
+    client = boto3.client("s3")
+    writer = PipesS3MessageWriter(client, interval=1)
+    with open_dagster_pipes(context_loader=PipesS3ContextLoader(client), message_writer=writer) as pipes:
+        try:
+            answer = _refreshed(Request.of(pipes.get_extra(REQUEST)), pipes.log.info)
+        except Exception as error:  # noqa: BLE001 (whatever it is, who launched the job is told)
+            import traceback
+
+            sys.stderr.write(without_secrets(traceback.format_exc()))
+            answer = _failed(error)
+        pipes.report_custom_message(answer.to_json())
+    if answer.version is None:
+        raise SystemExit(1)
+
+
+def _refreshed(request: Request, log: Callable[[str], object]) -> Answer:
+    if request.version != own_version():
+        raise ConfigError(
+            f"table {request.table!r}: the job's environment has metastore-assets {own_version()}, and Dagster's has "
+            f"{request.version}: build the archive of the environment anew with that one"
+        )
+    os.environ.update(_looked_up(request.secrets))
+    config, table = request.configured()
+    if request.needs_key and not os.environ.get(KEY_VARIABLE) and config.hidden_key is None:
+        raise ConfigError(
+            f"table {request.table!r}: where the job was launched ${KEY_VARIABLE} is the key of hidden values, and the "
+            f"job has none: say under `emr_serverless.secrets` which secret {KEY_VARIABLE} is"
+        )
+    result = refresh(
+        config,
+        table,
+        submitted_session,
+        full=request.full,
+        partitions=request.partitions,
+        progress=logging_progress(log),
+    )
+    log(told_result(result))
+    return Answer(result.version, result.seconds)
+
+
+def _looked_up(secrets: Mapping[str, str]) -> dict[str, str]:
+    """The values of secrets. Raises ConfigError where one is not to be had."""
+    import boto3
+    from botocore.exceptions import BotoCoreError, ClientError
+
+    if not secrets:
+        return {}
+    client, found = boto3.client("secretsmanager"), {}
+    for variable, secret in secrets.items():
+        try:
+            found[variable] = str(client.get_secret_value(SecretId=secret)["SecretString"])
+        except (BotoCoreError, ClientError, KeyError) as error:
+            said = "it is no text" if isinstance(error, KeyError) else str(error)
+            raise ConfigError(
+                f"emr_serverless.secrets.{variable}: the secret {secret!r} is not to be had: {said}"
+            ) from None
+        remember_secret(found[variable], f"${{{variable}}}")
+    return found
+
+
+def _failed(error: Exception) -> Answer:
+    if isinstance(error, MetastoreError):
+        return Answer(kind=type(error).__name__, message=str(error))
+    return Answer(kind="MetastoreError", message=without_secrets(f"{type(error).__name__}: {error}"))

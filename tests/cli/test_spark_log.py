@@ -1,0 +1,34 @@
+"""What Spark wrote is kept for whoever has to find out why it failed, and for nobody else."""
+
+from __future__ import annotations
+
+import tempfile
+from pathlib import Path
+
+import pytest
+
+from metastore_assets.cli.progress import Silent
+from metastore_assets.cli.spark import LazySpark
+
+
+@pytest.mark.parametrize("interrupted", [False, True])
+def test_the_log_of_an_interrupted_call_goes(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, *, interrupted: bool
+) -> None:
+    """An interrupt within a call to Spark comes out as an error of the call, which is no failure of Spark."""
+
+    def failing(*_: object, **__: object) -> None:
+        if not interrupted:
+            raise RuntimeError("gone")
+        try:
+            raise SystemExit(143)
+        except SystemExit:
+            raise RuntimeError("the call did not return")  # noqa: B904
+
+    monkeypatch.setattr(tempfile, "tempdir", str(tmp_path))
+    monkeypatch.setattr("metastore_assets.spark.session.spark_session", failing)
+    with pytest.raises(RuntimeError) as caught, LazySpark({}, Silent()) as spark:
+        spark()
+    kept = [str(path) for path in tmp_path.iterdir()]
+    assert len(kept) == (not interrupted)
+    assert [path in note for path in kept for note in getattr(caught.value, "__notes__", ())] == [True] * len(kept)

@@ -1,0 +1,273 @@
+"""What a configuration says of jobs of EMR Serverless: what is refused and why, and what a job is told."""
+
+from __future__ import annotations
+
+import json
+import re
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import pytest
+import yaml
+from hypothesis import given
+from hypothesis import strategies as st
+
+from metastore_assets import MetastoreConfig
+from metastore_assets.config import load_config
+from metastore_assets.config_emr import folder_of
+from metastore_assets.databases import Members, with_members
+from metastore_assets.emr.job import _refreshed
+from metastore_assets.emr.request import Answer, Request
+from metastore_assets.errors import ConfigError, CorruptionError, FragmentError, MetastoreError
+from metastore_assets.resources.configuration import Configuration
+from metastore_assets.resources.emr import job_of, request_of, tag_value
+from tests.cli.support import error_of, run
+from tests.conftest import REPOSITORY
+
+SETTINGS = {"application": "00f1qs2u5gdh6a0l", "execution_role": "arn:aws:iam::123456789012:role/metastore-refresh"}
+TABLE = {"name": "sales", "uri": "s3://lake/sales"}
+
+
+def written(**over: Any) -> dict[str, Any]:
+    given: dict[str, Any] = {
+        "root": "s3://lake/metastore",
+        "engine": "emr-serverless",
+        "emr_serverless": SETTINGS,
+        "tables": [TABLE],
+    }
+    return {name: value for name, value in {**given, **over}.items() if value is not None}
+
+
+def config_file(folder: Path, **over: Any) -> Path:
+    file = folder / "metastore.yaml"
+    file.write_text(yaml.safe_dump(written(**over)), encoding="utf-8")
+    return file
+
+
+def request(full: bool = False, *partitions: str, **over: Any) -> Request:
+    config = Configuration.of(MetastoreConfig.model_validate(written(**over)))
+    return request_of(config, "sales", full=full, partitions=partitions)
+
+
+@pytest.mark.parametrize(
+    ("over", "said"),
+    [
+        ({"emr_serverless": None}, "`engine: emr-serverless` takes a section `emr_serverless`"),
+        ({"emr_serverless": {"application": "00f1"}}, "emr_serverless.execution_role is missing"),
+        (
+            {"emr_serverless": {**SETTINGS, "execution_role": "admin"}},
+            "emr_serverless.execution_role = 'admin': the ARN",
+        ),
+        ({"emr_serverless": {**SETTINGS, "application": "My app"}}, "emr_serverless.application = 'My app': the id"),
+        ({"emr_serverless": {**SETTINGS, "environment": "./e.tar.gz"}}, "emr_serverless.environment = './e.tar.gz'"),
+        ({"emr_serverless": {**SETTINGS, "archive": "s3://a/b"}}, "emr_serverless.archive = 's3://a/b': no such key"),
+        ({"root": "./metastore"}, "`emr_serverless.folder` is missing"),
+        ({"root": "./m", "emr_serverless": {**SETTINGS, "folder": "s3://b/f"}}, "root is './m', on this machine"),
+        ({"tables": [{**TABLE, "uri": "./sales"}]}, "table 'sales': uri is './sales', on this machine"),
+        ({"tables": [{**TABLE, "uri": "file:///sales"}]}, "table 'sales': uri is 'file:///sales'"),
+        ({"relocate": {"s3://old": "/new"}}, "relocate of 's3://old' is '/new', on this machine"),
+        (
+            {"storage_options": {"aws_secret_access_key": "hush"}},
+            "storage_options.aws_secret_access_key is a secret in",
+        ),
+        ({"hidden_key": "k" * 40}, "hidden_key is a secret in plain text"),
+        (
+            {
+                "catalogs": {"prod": {"type": "sql", "uri": "sqlite:///here.db"}},
+                "tables": [{"catalog": "prod", "table": "a.sales", "name": "sales"}],
+            },
+            "catalog 'prod': uri is 'sqlite:///here.db', on this machine",
+        ),
+        (
+            {"catalogs": {"prod": {"type": "rest", "uri": "https://me:pass@host"}}},
+            "catalogs.prod.uri is a secret in plain text",
+        ),
+    ],
+)
+def test_what_is_refused(tmp_path: Path, over: dict[str, Any], said: str) -> None:
+    """When it is read, with the key and what to do; and no secret is told."""
+    with pytest.raises(ConfigError, match=re.escape(said)) as raised:
+        load_config(config_file(tmp_path, **over))
+    assert not [secret for secret in ("hush", "kkkk", "me:pass") if secret in str(raised.value)]
+
+
+def test_what_variables_hide_is_refused_when_they_are_known(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    file = config_file(tmp_path, root="${ROOT}")
+    monkeypatch.setenv("ROOT", "s3://lake/metastore/")
+    assert folder_of(load_config(file)) == "s3://lake/metastore/emr-serverless.jobs"
+    monkeypatch.setenv("ROOT", "/local")
+    with pytest.raises(ConfigError, match=r"`emr_serverless\.folder` is missing"):
+        load_config(file)
+
+
+def test_other_engines_need_nothing_of_it(tmp_path: Path) -> None:
+    """And the section may stay when another engine is tried."""
+    for engine in ("spark", "auto"):
+        assert load_config(config_file(tmp_path, engine=engine, root="./metastore")).engine == engine
+
+
+def test_the_command_leaves_it_to_dagster(tmp_path: Path) -> None:
+    """Refused with what to do instead, before anything is asked for."""
+    file = config_file(tmp_path)
+    told = "metastore backfill sales --via dagster"
+    assert told in error_of(run("refresh", "sales", config=file))
+    assert "--engine" in error_of(
+        run("backfill", "sales", "--engine", "auto", "--via", "dagster", "--yes", config=file), status=2
+    )
+
+
+def test_a_job_is_told_the_table_as_it_is_configured() -> None:
+    """Columns, conditions, options and catalog; not what only Dagster asks for."""
+    table = {
+        "name": "sales",
+        "catalog": "prod",
+        "table": "shop.sales",
+        "format": "iceberg",
+        "at": "main",
+        "partitions": {"day": ["2024-*", "2025-*"]},
+        "statistics": "my_stats:Benford",
+        "columns": {"default": {"histogram": 2048}, "amount": {"frequencies": "top(10)", "checks": ["not_null"]}},
+        "sensor": {"interval": 7},
+    }
+    over = {
+        "tables": [table, {"name": "other", "uri": "s3://lake/other"}],
+        "catalogs": {"prod": {"type": "glue", "glue.region": "eu-central-1"}, "other": {"type": "hive", "uri": "x"}},
+        "allow": ["s3://elsewhere/"],
+        "relocate": {"s3://old/": "s3://lake/"},
+    }
+    told = request(True, "day=2024-*", **over)
+    config, own = Request.of(json.loads(json.dumps(told.to_json()))).configured()
+    here = MetastoreConfig.model_validate(written(**over)).resolved()
+    assert (told.full, told.partitions) == (True, ("day=2024-*",))
+    assert [table.name for table in config.tables] == ["sales"]
+    assert config.engine == "spark"
+    assert config.emr_serverless is None
+    mine = here.table("sales")
+    for name in ("uri", "catalog", "identifier", "format", "at", "partitions", "allow", "relocate", "statistics"):
+        assert getattr(own, name) == getattr(mine, name), name
+    for column in ("amount", "other"):
+        assert own.policy(column).model_dump(exclude={"checks"}) == mine.policy(column).model_dump(exclude={"checks"})
+    assert not own.named_checks()
+
+
+def test_a_table_of_a_database_stays_one() -> None:
+    """So that policies of columns that it has not are no mistakes there either."""
+    over = {
+        "catalogs": {"prod": {"type": "glue"}},
+        "tables": [{"catalog": "prod", "database": "shop", "columns": {"price": {"histogram": "off"}}}],
+    }
+    config = MetastoreConfig.model_validate(written(**over))
+    located = config.located()
+    members = Members(located.databases[0].key, tables={"orders": "hudi"})
+    made = Configuration.of(with_members(config, [])[0])
+    made = Configuration(made.file, made.given, members=(members,))
+    told = request_of(made, "shop_orders", full=False, partitions=())
+    _, own = Request.of(json.loads(json.dumps(told.to_json()))).configured()
+    (here,) = made.shown().tables
+    assert (own.database, own.told_format, own.uri) == (here.database, "hudi", here.uri)
+    assert own.policies_of_unknown_columns(set()) == []
+
+
+def test_secrets_are_left_to_the_job(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Variables where secrets may be go as references, which the job has to know; all others as what they are."""
+    monkeypatch.setenv("LAKE", "lake")
+    monkeypatch.setenv("TOKEN", "hush-hush")
+    over = {
+        "root": "s3://${LAKE}/metastore",
+        "tables": [{"catalog": "prod", "table": "shop.sales", "name": "sales"}],
+        "catalogs": {"prod": {"type": "rest", "uri": "https://host", "token": "${TOKEN}"}},
+    }
+    with pytest.raises(
+        ConfigError, match=r"refers to TOKEN, which jobs .*`spark\.emr-serverless\.driverEnv\.TOKEN: …`"
+    ):
+        request(**over)
+    told = request(**over, emr_serverless={**SETTINGS, "secrets": {"TOKEN": "prod/catalog"}})
+    text = json.dumps(told.to_json())
+    assert "hush" not in text
+    assert told.config["root"] == "s3://lake/metastore"
+    assert told.secrets == {"TOKEN": "prod/catalog"}
+    monkeypatch.setenv("TOKEN", "of the job")
+    (catalog,) = [Request.of(json.loads(text)).configured()[1].catalog]
+    assert getattr(catalog, "properties", {}) == {"uri": "https://host", "token": "of the job"}
+
+
+@given(st.text(alphabet="${}AB:-x/", min_size=1, max_size=12))
+def test_texts_arrive_as_they_are(text: str) -> None:
+    """Also those that look like references, whichever place they are in."""
+    escaped = text.replace("${", "$${")
+    over = {"tables": [{**TABLE, "at": escaped, "options": {"delimiter": escaped}}], "root": f"s3://lake/{escaped}"}
+    config, own = Request.of(request(**over).to_json()).configured()
+    assert (own.at, own.options["delimiter"], config.root) == (text, text, f"s3://lake/{text}")
+
+
+def test_errors_come_back_as_what_they_were() -> None:
+    """As far as a message makes one."""
+    for error, kind in ((CorruptionError("x"), CorruptionError), (FragmentError("x", path="p"), MetastoreError)):
+        back = Answer(kind=type(error).__name__, message="x").error("job 1")
+        assert (type(back), str(back)) == (kind, "x (job 1)")
+    assert type(Answer(kind="SystemExit", message="x").error("job 1")) is MetastoreError
+    assert Answer.of({"other": 1}) is None
+    assert Answer.of(Answer(3, 1.5).to_json()) == Answer(3, 1.5)
+
+
+def test_another_version_is_refused() -> None:
+    """Before anything is read: what it published would be out of date here."""
+    told = replace(request(), version="0.0.1, profiles 1")
+    with pytest.raises(ConfigError, match=r"has metastore-assets 0.*, and Dagster's has 0\.0\.1, profiles 1: build"):
+        _refreshed(told, print)
+
+
+def test_tags_are_such_that_aws_takes_them() -> None:
+    """Dagster makes one of the partition that a run is for."""
+    assert tag_value("day=2024-01-01/country=A%26B") == "day=2024-01-01/country=A_26B"
+    assert tag_value("é" * 300) == "_" * 256
+    assert tag_value("me@example.com: a+b_c.d") == "me@example.com: a+b_c.d"
+
+
+def test_the_parameters_of_a_job() -> None:
+    """What is ours is on the command line, as AWS shows it; what users say of Spark is where nothing needs quotes."""
+    over = {
+        "emr_serverless": {
+            **SETTINGS,
+            "environment": "s3://lake/environment.tar.gz",
+            "logs": "s3://lake/logs/",
+            "timeout_minutes": 90,
+            "spark": {
+                "spark.archives": "s3://lake/more.zip#more",
+                "spark.executor.extraJavaOptions": "-Da=b -Dc=d",
+                "spark.dynamicAllocation.maxExecutors": 20,
+                "spark.dynamicAllocation.enabled": True,
+            },
+        }
+    }
+    settings = MetastoreConfig.model_validate(written(**over)).emr_serverless
+    assert settings is not None
+    job = job_of(settings, "sales", "s3://lake/run.py")
+    assert job["applicationId"] == SETTINGS["application"]
+    assert job["executionTimeoutMinutes"] == 90
+    line = job["jobDriver"]["sparkSubmit"]["sparkSubmitParameters"].split()
+    assert "spark.archives=s3://lake/environment.tar.gz#environment,s3://lake/more.zip#more" in line
+    assert "spark.executorEnv.PYSPARK_PYTHON=./environment/bin/python" in line
+    (defaults,) = job["configurationOverrides"]["applicationConfiguration"]
+    assert defaults["properties"] == {
+        "spark.executor.extraJavaOptions": "-Da=b -Dc=d",
+        "spark.dynamicAllocation.maxExecutors": "20",
+        "spark.dynamicAllocation.enabled": "true",
+    }
+    assert job["configurationOverrides"]["monitoringConfiguration"]["s3MonitoringConfiguration"]["logUri"]
+
+
+def test_the_documented_configuration() -> None:
+    """Is one, and names every key that there is."""
+    from metastore_assets.config import EmrServerlessConfig
+
+    page = (REPOSITORY / "docs" / "emr.md").read_text(encoding="utf-8")
+    (shown,) = re.findall(r"```yaml\n(root:.*?)```", page, re.DOTALL)
+    config = MetastoreConfig.model_validate(yaml.safe_load(shown))
+    assert config.engine == "emr-serverless"
+    assert config.emr_serverless is not None
+    table = set(re.findall(r"^\| `(\w+)` \|", page, re.MULTILINE))
+    assert set(EmrServerlessConfig.model_fields) <= table
+    for policy in re.findall(r"```json\n(.*?)```", page, re.DOTALL):
+        assert json.loads(policy)["Version"] == "2012-10-17"

@@ -1,0 +1,154 @@
+"""Runs of Dagster whose refreshes are jobs of EMR Serverless: the real client and the real job, moto between them."""
+
+import gzip
+import json
+import os
+import signal
+import threading
+import time
+from pathlib import Path
+
+import boto3
+import pytest
+from dagster import AssetKey, DagsterInstance, Failure
+from dagster._core.errors import DagsterExecutionInterruptedError
+from dagster_aws.s3 import S3Resource
+
+from metastore_assets import build_metastore_definitions
+from tests.assets.project import STATISTICS, commit, materialize, told
+from tests.emr.cloud import OF_THIS_PROCESS, Cloud, logged
+from tests.emr.played import ROLE
+
+pytestmark = pytest.mark.s3
+
+
+def test_a_commit(cloud: Cloud, instance: DagsterInstance, tmp_path: Path) -> None:
+    """One job publishes, with the access of its role; its lines are the run's; and the run reports as any other."""
+    definitions = build_metastore_definitions(cloud.config(engine="auto", tags={"team": "data"}))
+    result = commit(definitions, instance)
+    assert result is not None
+    assert told(instance, result, STATISTICS) == {None: 6}
+    (job,) = cloud.jobs()
+    assert (job["state"], job["name"], job["tags"]["team"]) == ("SUCCESS", "metastore-sales", "data")
+    assert job["tags"]["dagster/run-id"] == result.run_id
+    assert cloud.published().version.number == 1
+    text = logged(instance, result)
+    assert "\nprofile: 0 of 2 fragments\n" in text
+    assert "\nversion 1 of snapshot 0: 2 fragments added" in text
+    assert not cloud.keys("metastore/emr-serverless.jobs"), "what the job was told is gone"
+    stored = [path.read_bytes() for path in tmp_path.rglob("*") if path.is_file()]
+    for secret in (OF_THIS_PROCESS["AWS_SECRET_ACCESS_KEY"], ROLE["AWS_SECRET_ACCESS_KEY"]):
+        assert not [data for data in (*stored, json.dumps(job, default=str).encode()) if secret.encode() in data]
+
+    again = definitions.resolve_job_def("sales_refresh").execute_in_process(instance=instance)
+    assert again.success
+    assert len(cloud.jobs()) == 1, "what has not changed is no job"
+
+
+@pytest.mark.long
+def test_partitions(cloud: Cloud, instance: DagsterInstance, monkeypatch: pytest.MonkeyPatch) -> None:
+    """What a run is launched for is what the job reads again; with the access of an `S3Resource`, and no other."""
+    monkeypatch.delenv("AWS_ACCESS_KEY_ID")
+    monkeypatch.delenv("AWS_SECRET_ACCESS_KEY")
+    own = S3Resource(
+        endpoint_url=cloud.endpoint,
+        region_name="eu-central-1",
+        aws_access_key_id="here",
+        aws_secret_access_key="of-the-resource",
+    )
+    definitions = build_metastore_definitions(cloud.config(engine="auto"), s3=own)
+    job = definitions.resolve_job_def("sales_refresh")
+    options = {"ops": {"sales_profile": {"config": {"partitions": ["day=2024-01-02"]}}}}
+    assert job.execute_in_process(instance=instance).success
+    result = job.execute_in_process(instance=instance, run_config=options)
+    assert result.success
+    version = cloud.published().version
+    assert (version.number, version.effort and version.effort.fragments) == (2, 1)
+
+    again = build_metastore_definitions(cloud.config(engine="auto"), s3=own)
+    result = materialize(again, instance, AssetKey(["sales", "partitions"]), partition="day=2024-01-01")
+    assert told(instance, result, AssetKey(["sales", "partitions"])) == {"day=2024-01-01": 3}
+    version = cloud.published().version
+    assert (version.number, version.effort and version.effort.fragments) == (3, 1)
+    assert cloud.jobs()[-1]["tags"]["dagster/partition"] == "day=2024-01-01"
+
+
+@pytest.mark.long
+def test_what_the_job_raises(cloud: Cloud, instance: DagsterInstance) -> None:
+    """Is what the run fails with, in its words, with where its log is; the last version stands, and no job is left."""
+    job = build_metastore_definitions(cloud.config(engine="auto")).resolve_job_def("sales_refresh")
+    for key in [key for key in cloud.keys("sales/") if key.endswith(".parquet")][:1]:
+        cloud.s3.put_object(Bucket="lake", Key=f"{cloud.folder}/{key}", Body=b"no Parquet file")
+    with pytest.raises(Failure, match=r"sales/day=2024-01-01/") as raised:
+        job.execute_in_process(instance=instance)
+    (ended,) = cloud.jobs()
+    assert ended["state"] == "FAILED"
+    assert raised.value.metadata["error"].value == "ProfileError"
+    said = raised.value.description or ""
+    log = f"{cloud.folder}/logs/applications/{cloud.application}/jobs/{ended['jobRunId']}/SPARK_DRIVER/stderr.gz"
+    assert f"job {ended['jobRunId']} of EMR Serverless application {cloud.application}" in said
+    assert f"s3://lake/{log}" in said
+    written = gzip.decompress(cloud.s3.get_object(Bucket="lake", Key=log)["Body"].read()).decode()
+    assert "ProfileError" in written
+    assert not cloud.keys("metastore/sales/versions")
+    assert not cloud.keys("metastore/emr-serverless.jobs")
+
+
+@pytest.mark.long
+def test_a_job_that_never_speaks(cloud: Cloud, instance: DagsterInstance, monkeypatch: pytest.MonkeyPatch) -> None:
+    """EMR's own words are what there is."""
+    monkeypatch.setattr("dagster._core.pipes.utils.WAIT_FOR_LOGS_AFTER_EXECUTION_INTERVAL", 0)
+    config = cloud.config(environment="s3://lake/none.tar.gz")
+    job = build_metastore_definitions(config).resolve_job_def("sales_refresh")
+    with pytest.raises(Failure, match="failed without a word: Job failed, ExitCode: 1"):
+        job.execute_in_process(instance=instance)
+
+
+def test_a_run_that_is_cancelled(cloud: Cloud, instance: DagsterInstance, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Cancels the job."""
+    monkeypatch.setattr("dagster._core.pipes.utils.WAIT_FOR_LOGS_AFTER_EXECUTION_INTERVAL", 0)
+    job = build_metastore_definitions(cloud.config()).resolve_job_def("sales_refresh")
+
+    def interrupt() -> None:
+        while not [own for own in cloud.jobs() if own["state"] == "RUNNING"]:
+            time.sleep(0.1)
+        os.kill(os.getpid(), signal.SIGINT)
+
+    watching = threading.Thread(target=interrupt)
+    watching.start()
+    with pytest.raises((DagsterExecutionInterruptedError, KeyboardInterrupt)):
+        job.execute_in_process(instance=instance)
+    watching.join()
+    assert [own["state"] for own in cloud.jobs()] == ["CANCELLED"]
+    assert not cloud.keys("metastore/sales/versions")
+
+
+@pytest.mark.long
+def test_aws_that_refuses(cloud: Cloud, instance: DagsterInstance) -> None:
+    """An application that is not there is named."""
+    config = cloud.config(application="00none")
+    job = build_metastore_definitions(config).resolve_job_def("sales_refresh")
+    with pytest.raises(Failure, match=r"table 'sales': .*application 00none: .*ResourceNotFound"):
+        job.execute_in_process(instance=instance)
+    assert not cloud.keys("metastore/emr-serverless.jobs")
+
+
+@pytest.mark.long
+def test_secrets(cloud: Cloud, instance: DagsterInstance, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The job looks its own up; where it has none the run says so before, or the job does."""
+    hidden = {"columns": {"amount": {"values": "hidden"}}}
+    monkeypatch.setenv("METASTORE_HIDDEN_KEY", "k" * 40)
+    without = build_metastore_definitions(cloud.config(hidden, engine="auto")).resolve_job_def("sales_refresh")
+    with pytest.raises(Failure, match="METASTORE_HIDDEN_KEY is the key of hidden values, and the job has none"):
+        without.execute_in_process(instance=instance)
+
+    secrets = {"METASTORE_HIDDEN_KEY": "metastore/hidden-key"}
+    config = cloud.config(hidden, engine="auto", secrets=secrets)
+    job = build_metastore_definitions(config).resolve_job_def("sales_refresh")
+    with pytest.raises(Failure, match=r"secrets\.METASTORE_HIDDEN_KEY: the secret 'metastore/hidden-key' is not to be"):
+        job.execute_in_process(instance=instance)
+    boto3.client("secretsmanager").create_secret(Name="metastore/hidden-key", SecretString="k" * 40)
+    assert job.execute_in_process(instance=instance).success
+    launched = len(cloud.jobs())
+    assert job.execute_in_process(instance=instance).success
+    assert len(cloud.jobs()) == launched, "the same key here and there: nothing has changed"

@@ -1,0 +1,50 @@
+"""Jobs that `spark-submit` starts, as EMR does: the refresh on that job's Spark, against S3."""
+
+from collections.abc import Iterator
+
+import pytest
+from dagster import DagsterInstance
+
+from metastore_assets import build_metastore_definitions
+from metastore_assets.pipeline.refresh import refresh
+from tests.assets.project import STATISTICS, commit, told
+from tests.emr.cloud import Cloud, cloud_played, logged, own_folder
+
+pytestmark = [pytest.mark.s3, pytest.mark.spark, pytest.mark.long]
+
+
+@pytest.fixture(scope="module")
+def aws() -> Iterator[Cloud]:
+    with cloud_played("spark-submit") as cloud:
+        yield cloud
+
+
+def test_a_history(aws: Cloud, instance: DagsterInstance) -> None:
+    """Commits, each published by a job; in the end the statistics are those of a refresh here, from scratch."""
+    cloud = own_folder(aws)
+    # Of one file each, so that there is something for tasks to do; and a property with blanks in it.
+    own = {"spark.ui.enabled": False, "spark.driver.memory": "1g", "spark.driver.extraJavaOptions": "-Da=b -Dc=d"}
+    config = cloud.config(spark=own)
+    definitions = build_metastore_definitions(config)
+    result = commit(definitions, instance)
+    assert result is not None
+    assert told(instance, result, STATISTICS) == {None: 6}
+    assert "2 fragments added" in logged(instance, result)
+    cloud.write(2, 3)
+    result = commit(definitions, instance)
+    assert result is not None
+    assert told(instance, result, STATISTICS) == {None: 12}
+    assert commit(definitions, instance) is None
+    assert [job["state"] for job in cloud.jobs()] == ["SUCCESS", "SUCCESS"]
+
+    other = Cloud(cloud.endpoint, cloud.application, cloud.folder, cloud.s3, cloud.emr).config()
+    here = other.model_copy(update={"engine": "auto", "root": f"s3://lake/{cloud.folder}/again"}).resolved()
+    refresh(here, here.table("sales"), lambda: pytest.fail("so little takes no Spark"))
+    from metastore_assets.lookup import Metastore
+
+    fresh = Metastore(here.root, cloud.options).table("sales")
+    published = cloud.published()
+    assert published.version.number == 2
+    assert [vars(row) for row in published.statistics()] == [vars(row) for row in fresh.statistics()]
+    for column in ("day", "amount"):
+        assert published.top(column, 10).values == fresh.top(column, 10).values
