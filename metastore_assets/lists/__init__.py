@@ -1,5 +1,6 @@
 """The lists of a table's values, carried from version to version by the produce layer: graph, state, and answers."""
 
+from metastore_assets.lists.comparing import OtherRow, other_rows
 from metastore_assets.lists.graph import FOLDER, list_flow
 from metastore_assets.lists.reading import ListChanges, ListReader, list_changes
 from metastore_assets.lists.rewriting import rewritten
@@ -12,8 +13,10 @@ __all__ = [
     "ListChanges",
     "ListReader",
     "Lists",
+    "OtherRow",
     "list_changes",
     "list_flow",
+    "other_rows",
     "read_lists",
     "rewritten",
     "write_lists",

@@ -13,7 +13,7 @@ from metastore_assets.pipeline.index import table_index
 from metastore_assets.pipeline.layouts import Held
 from metastore_assets.pipeline.lists import TableLists
 from metastore_assets.pipeline.membership import filtered_columns, table_membership
-from metastore_assets.pipeline.merging import Child, Former, Group, node_group
+from metastore_assets.pipeline.merging import TABLE, Child, Former, Group, node_group
 from metastore_assets.pipeline.partition_files import table_partition_files
 from metastore_assets.pipeline.plan import PartitionPlan, Plan, content_id, members_id, partition_content_id
 from metastore_assets.pipeline.reduce import Reduction, reduce_groups
@@ -21,7 +21,6 @@ from metastore_assets.pipeline.rewriting import gathered
 from metastore_assets.store.manifest import FragmentEntry, NodeEntry, PartitionEntry, ProfileFiles, Version
 from metastore_assets.store.objects import ObjectStore
 
-_TABLE = "*"
 """Group key of the table-level profile; no partition key has this form."""
 
 
@@ -173,10 +172,10 @@ def _reduce_table(
     if base is not None:
         before = [(entry.key, entry.files) for entry in base.partitions]
         if base.layout == plan.layout.id and before == [(child.key, child.files) for child in children]:
-            return base.files, [node for node in known.values() if node_group(node.id) == _TABLE]
-    group = Group(_TABLE, "table", children, is_merged_on=False, has_lists=False)
+            return base.files, [node for node in known.values() if node_group(node.id) == TABLE]
+    group = Group(TABLE, "table", children, is_merged_on=False, has_lists=False)
     reduction = reduce_groups(engine, store, held, [group], known, lists.facts)
-    return reduction.files[_TABLE], reduction.nodes
+    return reduction.files[TABLE], reduction.nodes
 
 
 def _former(held: Held, files: ProfileFiles, layout: str, children: Sequence[Child]) -> Former | None:

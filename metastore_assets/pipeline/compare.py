@@ -20,6 +20,7 @@ from metastore_assets.pipeline.stored_states import read_states
 from metastore_assets.statistics.column import STATISTICS, ColumnStatistics
 from metastore_assets.statistics.frequencies import EMPTY, Frequencies
 from metastore_assets.statistics.histogram import Histogram
+from metastore_assets.statistics.naming import as_named
 from metastore_assets.statistics.prints import Prints
 from metastore_assets.statistics.profile import all_null_statistics
 from metastore_assets.statistics.states import histograms_of_states, state_rows
@@ -29,8 +30,9 @@ from metastore_assets.statistics.user_defined.results import Result
 from metastore_assets.statistics.user_defined.telling import with_user_defined
 from metastore_assets.store.manifest import ProfileFiles
 
-_ROUNDED = 1e-9
-"""Relative difference of floats that rounding explains: higher moments depend on how they merge."""
+_ROUNDED, _ALMOST_ZERO = 1e-9, 1e-12
+"""Relative difference of floats that rounding explains, and absolute one of higher moments: these depend on how they
+merge, and the skewness of a symmetric distribution is about 0."""
 
 
 @dataclass(frozen=True)
@@ -77,14 +79,20 @@ def opened(
             row_count, states = read_states(states_files, files, layout)
             labels = [(leaf.path, type_text(leaf.type)) for leaf, _ in layout.leaves]
             told_rows = zip(state_rows(states, labels), layout.leaves, strict=True)
-            rows = {row.field_id: with_user_defined(completed(row), policy) for row, (_, policy) in told_rows}
+            rows = {
+                row.field_id: as_named(with_user_defined(completed(row), policy), row.position, leaf)
+                for row, (leaf, policy) in told_rows
+            }
             found = zip(rows, histograms_of_states(states), strict=True)
             histograms = {field_id: own for field_id, own in found if own is not None}
         else:
             row_count, told = read_statistics(states_files.store, files)
+            # Files of partitions have the names and types that columns had when they were written.
             rows = {
-                leaf.field_id: told.get(leaf.field_id) or all_null_statistics(leaf, row_count, policy)
-                for leaf, policy in layout.leaves
+                leaf.field_id: as_named(told[leaf.field_id], position, leaf)
+                if leaf.field_id in told
+                else all_null_statistics(leaf, row_count, policy)
+                for position, (leaf, policy) in enumerate(layout.leaves)
             }
             by_path = read_histograms(states_files.store, files)
             histograms = {row.field_id: by_path[row.column] for row in told.values() if row.column in by_path}
@@ -105,7 +113,7 @@ def differences(layout: Layout, stored: ProfileView, found: ProfileView) -> Iter
         own, other = stored.rows[leaf.field_id], found.rows[leaf.field_id]
         for name in _compared(own, other):
             left, right = getattr(own, name), getattr(other, name)
-            if not _same(left, right):
+            if not _same(left, right, _ALMOST_ZERO if name in ("skewness", "kurtosis") else 0.0):
                 yield Difference(leaf.path, name, _text(left), _text(right))
         yield from _user_defined_differences(leaf.path, own, other)
         repeated = own.frequencies == other.frequencies == "repeated"
@@ -139,9 +147,10 @@ def _user_defined_differences(column: str, own: ColumnStatistics, other: ColumnS
             yield Difference(column, name, _text(left.value.as_py()), _text(right.value.as_py()))
 
 
-def _same(left: Any, right: Any) -> bool:
+def _same(left: Any, right: Any, near_zero: float = 0.0) -> bool:
     if isinstance(left, float) and isinstance(right, float):
-        return left == right or math.isclose(left, right, rel_tol=_ROUNDED) or (left != left and right != right)
+        is_close = math.isclose(left, right, rel_tol=_ROUNDED, abs_tol=near_zero)
+        return left == right or is_close or (left != left and right != right)
     if isinstance(left, pa.Scalar) and isinstance(right, pa.Scalar):
         return bool(left.equals(right)) or str(left) == str(right)
     return bool(left == right)

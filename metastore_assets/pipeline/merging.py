@@ -28,6 +28,8 @@ from metastore_assets.store.objects import ObjectStore
 FAN_IN = 6
 """Most profiles that one merge reads. A branch splits into four; those of 4 to 7 children read the same after a commit,
 and 6 makes a quarter fewer nodes than 4, and a third of those of 2, which reads least."""
+TABLE = "*"
+"""The key of the group that is the table's profile; the others are those of partitions."""
 _SMALL_NODE = 1 << 20
 """Bytes in memory up to which the states of a node share a file with others."""
 

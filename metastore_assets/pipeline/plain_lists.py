@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 import uuid
-from collections.abc import Callable, Iterable, Sequence
-from itertools import chain
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from itertools import chain, zip_longest
 
 import numpy as np
 import pyarrow as pa
@@ -17,6 +17,7 @@ from metastore_assets.statistics.tables import listed_table
 from metastore_assets.statistics.types import class_named
 from metastore_assets.statistics.union import union_type
 from metastore_assets.store.objects import ObjectStore
+from metastore_assets.store.parquet import parquet_errors
 from metastore_assets.store.sections import SectionReader, SectionWriter
 
 _FOLDER = "table"
@@ -64,6 +65,42 @@ def columns_of(store: ObjectStore, path: str) -> set[str]:
             return set(reader.sections)
     except ObjectNotFoundError:
         return set()
+
+
+def wrong_columns(
+    store: ObjectStore, path: str, scratch: ObjectStore, lists: Lists, leaves: Sequence[LeafColumn], *, ranked: bool
+) -> Iterator[tuple[str, str, str]]:
+    """(Column, what a file has, what it should have) where a plain file is not what lists of the same rows make.
+
+    `leaves`: the columns that it should have. Writes the other file in `scratch`. Raises CorruptionError.
+    """
+    write = write_ranks if ranked else write_frequencies
+    with parquet_errors(store.uri(path)), SectionReader(store, path) as own:
+        again = write(scratch, lists, leaves)
+        with SectionReader(scratch, again) as other:
+            paths = {leaf.field_id: leaf.path for leaf in leaves}
+            for field_id in sorted(own.sections.keys() ^ other.sections.keys()):
+                has, lacks = "a list", "none"
+                texts = (has, lacks) if field_id in own.sections else (lacks, has)
+                yield (paths.get(field_id, field_id), *texts)
+            for field_id in own.sections.keys() & other.sections.keys():
+                left, right = own.read_section(field_id), other.read_section(field_id)
+                if not left.equals(right):
+                    yield from _first_difference(paths[field_id], left, right)
+
+
+def _first_difference(column: str, own: pa.Table, other: pa.Table) -> Iterator[tuple[str, str, str]]:
+    """As texts, because NaN is not equal to itself."""
+    for left, right in zip_longest(_texts(own), _texts(other), fillvalue="nothing"):
+        if left != right:
+            yield column, left, right
+            return
+
+
+def _texts(table: pa.Table) -> Iterator[str]:
+    for column, value, *numbers in zip(*table.columns, strict=True):
+        own = [str(each) for each in value.values() if each.is_valid] if value.is_valid else ["null"]
+        yield ", ".join([str(column), *own, *map(str, numbers)])
 
 
 def _write(

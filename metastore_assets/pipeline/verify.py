@@ -4,52 +4,48 @@ from __future__ import annotations
 
 import random
 import uuid
-from collections.abc import Callable, Collection, Iterator, Sequence
+from collections.abc import Callable, Collection, Iterator
 from contextlib import contextmanager
 from dataclasses import asdict, dataclass, replace
 from typing import TYPE_CHECKING
 
-import pyarrow as pa
-
 from metastore_assets.config import MetastoreConfig, TableConfig
-from metastore_assets.errors import CorruptionError, MetastoreError, VersionNotFoundError
+from metastore_assets.errors import MetastoreError, VersionNotFoundError
 from metastore_assets.formats import Memory, open_table_format
 from metastore_assets.formats.base import Fragment, Snapshot
 from metastore_assets.formats.partition_choice import chosen_partitions
-from metastore_assets.index import IndexReader
 from metastore_assets.lists import ListReader, read_lists
 from metastore_assets.pipeline.assemble import next_version
-from metastore_assets.pipeline.compare import Difference, differences, opened, partition_differences
+from metastore_assets.pipeline.compare import partition_differences
 from metastore_assets.pipeline.decisions import recorded_decisions
+from metastore_assets.pipeline.differing import (
+    Found,
+    entry_differences,
+    fragment_differences,
+    index_differences,
+    list_differences,
+    membership_differences,
+    missing_files,
+    node_differences,
+    partition_file_differences,
+    profile_differences,
+    unreadable_files,
+)
 from metastore_assets.pipeline.engine import Engine
 from metastore_assets.pipeline.fragments import FragmentFailure
 from metastore_assets.pipeline.hidden_key import with_hidden_key
-from metastore_assets.pipeline.index import class_or_none, index_table, read_rows
 from metastore_assets.pipeline.layouts import table_layout
-from metastore_assets.pipeline.membership import wrong_filters
 from metastore_assets.pipeline.outcome import Progress
-from metastore_assets.pipeline.partition_files import wrong_rows
 from metastore_assets.pipeline.plan import Plan, make_plan
 from metastore_assets.pipeline.profiling import profile_all
 from metastore_assets.pipeline.reading import TaskReader
 from metastore_assets.pipeline.states_files import StatesFiles
-from metastore_assets.store.manifest import FragmentEntry, ProfileFiles, Version
+from metastore_assets.store.manifest import Version
 from metastore_assets.store.objects import ObjectStore
 from metastore_assets.store.versions import VersionStore
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
-
-
-@dataclass(frozen=True)
-class Found:
-    """A difference, and in which profile it is."""
-
-    level: str
-    """`fragment`, `partition`, `table`, or `index`, of which the row of a fragment differs."""
-    name: str
-    """The fragment's file, or the partition's key."""
-    difference: Difference
 
 
 @dataclass(frozen=True)
@@ -128,35 +124,55 @@ def verify(
     chosen = [own for fragments in kept.values() for own in fragments]
     if sample is not None:
         chosen, whole = random.sample(chosen, min(sample, len(chosen))), False
+    if whole and (missing := tuple(missing_files(versions.objects, version))):
+        return Verification(table.name, version.number, 0, 0, False, moved_on, missing, ())
     plan = make_plan(table.name, None, replace(snapshot, fragments=tuple(chosen)), layout)
     with _scratch(versions.objects) as scratch:
         again = VersionStore(scratch, table.name)
         profiled = profile_all(engine, again, table, plan, progress)
         failures = profiled.failures
         fresh = {entry.id: entry for entry in profiled.entries}
-        found = list(_fragment_differences(versions.objects, again.objects, version, plan, fresh))
-        found += _index_differences(engine, versions.objects, again.objects, version, plan, list(fresh.values()))
-        found += _membership_differences(engine, versions.objects, again.objects, version, list(fresh.values()))
-        compared = 0
+        found = list(fragment_differences(versions.objects, again.objects, version, plan, fresh))
+        found += index_differences(engine, versions.objects, again.objects, version, plan, list(fresh.values()))
+        found += membership_differences(engine, versions.objects, again.objects, version, list(fresh.values()))
+        compared, anew = 0, None
         if sample is None and not failures:
             progress(Progress(table.name, "reduce", 0, len(kept), "partitions", len(kept)))
             anew = next_version(engine, again.objects, plan, fresh, 1)
-            stored = {entry.key: entry.files for entry in version.partitions}
-            pairs = [("partition", own.key, stored[own.key], own.files) for own in anew.partitions]
-            compared = len(pairs)
-            if whole:
-                pairs.append(("table", table.name, version.files, anew.files))
-            lists = (_list_reader(versions.objects, version), _list_reader(again.objects, anew))
-            with StatesFiles(versions.objects) as kept_files, StatesFiles(again.objects) as new_files:
-                for level, name, was, is_ in pairs:
-                    found += _differences(kept_files, was, new_files, is_, plan, level, name, lists)
-            if whole:
-                found += [Found("table", table.name, own) for own in partition_differences(plan.layout, *lists)]
-            found += _partition_file_differences(versions.objects, version, {own.key for own in anew.partitions})
+            found += _merged_differences(versions.objects, again.objects, version, anew, plan, whole=whole)
+            compared = len(anew.partitions)
+        found += entry_differences(version, fresh, anew, whole=whole)
+    if whole:
+        found += unreadable_files(versions.objects, version)
     return Verification(
         table.name, version.number, len(fresh), compared, whole and not failures, moved_on, tuple(found),
         tuple(failures),
     )  # fmt: skip
+
+
+def _merged_differences(
+    store: ObjectStore, scratch: ObjectStore, version: Version, anew: Version, plan: Plan, *, whole: bool
+) -> Iterator[Found]:
+    """Of partitions and, where it is `whole`, of the table."""
+    lists = read_lists(store, version.lists), read_lists(scratch, anew.lists)
+    readers = ListReader(store, lists[0]), ListReader(scratch, lists[1])
+    stored = {entry.key: entry.files for entry in version.partitions}
+    pairs = [("partition", own.key, stored[own.key], own.files) for own in anew.partitions]
+    if whole:
+        pairs.append(("table", version.table, version.files, anew.files))
+    with StatesFiles(store) as kept, StatesFiles(scratch) as new:
+        for level, name, was, is_ in pairs:
+            own, other = (kept, was), (new, is_)
+            found = profile_differences(own, other, plan, level, name, readers, merged=False)
+            if level == "partition":
+                # What people read, and what later versions are made of.
+                found += profile_differences(own, other, plan, level, name, readers, merged=True)
+            yield from dict.fromkeys(found)
+    if whole:
+        yield from (Found("table", version.table, own) for own in partition_differences(plan.layout, *readers))
+        yield from node_differences(store, scratch, version, anew, plan)
+        yield from list_differences(store, scratch, version, plan, lists[1], lists[0])
+    yield from partition_file_differences(store, version, stored.keys() & {own.key for own in anew.partitions})
 
 
 def _chosen(version: Version, snapshot: Snapshot, partitions: Collection[str]) -> tuple[dict[str, list[Fragment]], int]:
@@ -179,106 +195,3 @@ def _scratch(objects: ObjectStore) -> Iterator[ObjectStore]:
         yield objects.child(prefix)
     finally:
         objects.delete([info.path for info in objects.list(prefix)])
-
-
-def _list_reader(store: ObjectStore, version: Version) -> ListReader:
-    return ListReader(store, read_lists(store, version.lists))
-
-
-def _fragment_differences(
-    store: ObjectStore, scratch: ObjectStore, version: Version, plan: Plan, fresh: dict[str, FragmentEntry]
-) -> Iterator[Found]:
-    with StatesFiles(store) as kept, StatesFiles(scratch) as new:
-        for entry in sorted(version.fragments, key=lambda entry: entry.files.states):
-            if entry.id in fresh:
-                yield from _differences(kept, entry.files, new, fresh[entry.id].files, plan, "fragment", entry.path)
-
-
-def _index_differences(
-    engine: Engine,
-    store: ObjectStore,
-    scratch: ObjectStore,
-    version: Version,
-    plan: Plan,
-    fresh: Sequence[FragmentEntry],
-) -> list[Found]:
-    """What the index has otherwise than the profiles of fragments."""
-    if version.index is None or not fresh:
-        return []
-    columns = {leaf.field_id: leaf for leaf, _ in plan.layout.leaves}
-    rows = read_rows(engine, scratch, len(columns), fresh)
-    try:
-        reader = IndexReader(store, version.index)
-        places = {own: at for at, own in enumerate(reader.fragments(("id",))["id"].to_pylist())}
-        missing = [entry for entry in fresh if entry.id not in places]
-        found = [Found("index", entry.path, Difference("", "index", "no row", "a row")) for entry in missing]
-        there = [(at, entry) for at, entry in enumerate(fresh) if entry.id in places]
-        own, kept = (pa.array(at, pa.int64()) for at in ([at for at, _ in there], [places[e.id] for _, e in there]))
-        for field_id, table in rows.columns.items():
-            leaf = columns[field_id]
-            told = index_table(table, leaf.type).take(own)
-            stored = pa.table(vars(reader.column(field_id, class_or_none(leaf.type)))).take(kept)
-            for name in told.column_names if not told.equals(stored) else ():
-                values = zip(stored[name].to_pylist(), told[name].to_pylist(), there, strict=True)
-                found += [
-                    Found("index", entry.path, Difference(leaf.path, name, str(was), str(is_)))
-                    for was, is_, (_, entry) in values
-                    if was != is_
-                ]
-    except CorruptionError as error:
-        found = [Found("index", version.table, Difference("", "files", str(error), "what the rows say"))]
-    return found
-
-
-def _membership_differences(
-    engine: Engine, store: ObjectStore, scratch: ObjectStore, version: Version, fresh: Sequence[FragmentEntry]
-) -> list[Found]:
-    """The filters that are not those of the fragments' values."""
-    if version.membership is None or not fresh:
-        return []
-    names = {entry.id: entry.files.name for entry in version.fragments if entry.retired is None}
-    paths = {entry.files.name: (names[entry.id], entry.path) for entry in fresh}
-    try:
-        return [
-            Found("index", paths[name][1], Difference(column, "membership", "another filter", "that of its values"))
-            for name, column in wrong_filters(engine, store, scratch, version.membership, fresh, paths)
-        ]
-    except CorruptionError as error:
-        return [Found("index", version.table, Difference("", "files", str(error), "what the rows say"))]
-
-
-def _partition_file_differences(store: ObjectStore, version: Version, keys: Collection[str]) -> list[Found]:
-    """What is told of partitions by column otherwise than in their own files, which are compared with the rows."""
-    try:
-        wrong = list(wrong_rows(store, version, keys))
-    except CorruptionError as error:
-        return [Found("index", version.table, Difference("", "files", str(error), "what the rows say"))]
-    return [
-        Found("index", key, Difference(column, "statistics", was, "that of its file")) for key, column, was in wrong
-    ]
-
-
-def _differences(
-    store: StatesFiles,
-    stored: ProfileFiles,
-    scratch: StatesFiles,
-    found: ProfileFiles,
-    plan: Plan,
-    level: str,
-    name: str,
-    lists: tuple[ListReader | None, ListReader | None] = (None, None),
-) -> Sequence[Found]:
-    """`lists` are those of both tables, which have those of their only partition as well."""
-    merged = level == "fragment"
-    own_lists, other_lists = (
-        reader if level == "table" or not files.frequencies else None
-        for reader, files in zip(lists, (stored, found), strict=True)
-    )
-    try:
-        with (
-            opened(store, stored, plan.layout, merged=merged, table=own_lists, is_table=level == "table") as own,
-            opened(scratch, found, plan.layout, merged=merged, table=other_lists, is_table=level == "table") as other,
-        ):
-            return [Found(level, name, difference) for difference in differences(plan.layout, own, other)]
-    except CorruptionError as error:
-        return [Found(level, name, Difference("", "files", str(error), "what the rows say"))]

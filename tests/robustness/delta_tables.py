@@ -12,6 +12,18 @@ from deltalake import DeltaTable, Field, write_deltalake
 from tests.formats.delta.log_writer import add_file, commit, mapped, metadata, protocol, write_vector
 from tests.robustness.histories import PARTITIONS, History, Rows, condition
 
+_NAMES = {
+    pa.int32(): "integer",
+    pa.int64(): "long",
+    pa.float64(): "double",
+    pa.string(): "string",
+    pa.decimal128(12, 2): "decimal(12,2)",
+    pa.date32(): "date",
+    pa.binary(): "binary",
+    pa.bool_(): "boolean",
+}
+"""What Delta's schemas call types."""
+
 
 class DeltaCopyOnWrite(History):
     """By deltalake: files are rewritten."""
@@ -58,7 +70,7 @@ class DeltaCopyOnWrite(History):
     def _drop_partition(self, value: str | None, gone: Collection[int]) -> None:
         self.table.delete(_is(value))
 
-    def _add_column(self, name: str, type_: pa.DataType) -> None:
+    def _add_column(self, key: str, name: str, type_: pa.DataType) -> None:
         self.table.alter.add_columns([Field(name, "long")])
 
     def _compact(self) -> None:
@@ -81,7 +93,7 @@ class DeltaMapped(History):
 
     steps: ClassVar = (
         *("append", "delete", "delete", "upsert", "drop_partition"),
-        *("add_column", "widen", "rename", "compact", "restore"),
+        *("add_column", "drop_column", "widen", "rename", "compact", "restore"),
     )
 
     def fragments(self) -> set[Hashable]:
@@ -94,9 +106,8 @@ class DeltaMapped(History):
         commit(self.uri, protocol("columnMapping", "deletionVectors", "typeWidening"), self._metadata())
 
     def _metadata(self) -> dict[str, Any]:
-        names = {pa.int32(): "integer", pa.int64(): "long", pa.float64(): "double", pa.string(): "string"}
         columns = self.model.columns.items()
-        fields = [mapped(name, names[type_], self.numbers[key]) for key, (name, type_) in columns]
+        fields = [mapped(name, _NAMES[type_], self.numbers[key]) for key, (name, type_) in columns]
         return metadata(fields, ["p"], **{"delta.columnMapping.mode": "name"})
 
     def _append(self, rows: pa.Table) -> None:
@@ -131,8 +142,11 @@ class DeltaMapped(History):
                 actions.append({"add": self.files[path].add})
         commit(self.uri, *actions)
 
-    def _add_column(self, name: str, type_: pa.DataType) -> None:
-        self.numbers[name] = len(self.numbers)
+    def _add_column(self, key: str, name: str, type_: pa.DataType) -> None:
+        self.numbers[key] = len(self.numbers)
+
+    def _drop_column(self, name: str) -> None:
+        pass
 
     def _widen(self, name: str) -> None:
         pass
@@ -143,7 +157,7 @@ class DeltaMapped(History):
     def take(self, step: str) -> None:
         before = self._metadata()
         super().take(step)
-        if step in ("add_column", "widen", "rename") and self._metadata() != before:
+        if step in ("add_column", "drop_column", "widen", "rename") and self._metadata() != before:
             commit(self.uri, self._metadata())
 
     def _compact(self) -> None:

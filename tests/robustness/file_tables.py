@@ -57,12 +57,12 @@ class PlainFiles(History):
                     self.written += 1
                     pq.write_table(kept, path.with_name(f"{self.written}.parquet"))
 
-    def _add_column(self, name: str, type_: pa.DataType) -> None:
+    def _add_column(self, key: str, name: str, type_: pa.DataType) -> None:
         """It is there as soon as a file has it."""
         rows = self.drawn(1)
-        self.model.columns[name] = (name, type_)
+        self.model.columns[key] = (name, type_)
         for row in rows.values():
-            row[name] = 7
+            row[key] = 7
         self._append(self.model.arrow(rows))
         self.model.rows |= rows
 

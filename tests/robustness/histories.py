@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import random
 from abc import ABC, abstractmethod
-from collections.abc import Collection, Hashable, Iterable, Sequence
+from collections.abc import Collection, Hashable, Iterable, Mapping, Sequence
 from copy import deepcopy
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -16,6 +16,7 @@ from typing import Any, ClassVar
 import pyarrow as pa
 
 from metastore_assets.config import MetastoreConfig, TableConfig
+from tests.robustness.kinds import Kind
 
 PARTITIONS = ["a", "b", "c/d", "é%", None]
 _START = {
@@ -59,12 +60,17 @@ class History(ABC):
     """Values of `p`."""
     restores_schema: ClassVar[bool] = True
     """Whether a restored table also has the columns that it had."""
+    kinds: ClassVar[Mapping[str, Kind]] = {}
+    """Columns of which a table has a few more, by name."""
 
     def __init__(self, folder: Path, seed: int) -> None:
         self.folder = folder
         self.draw = random.Random(seed)
         self.model = Model()
+        for name in self.draw.sample(sorted(self.kinds), min(3, len(self.kinds))):
+            self.model.columns[name] = (name, self.kinds[name].type)
         self.next_id = 0
+        self.dropped: set[str] = set()
         self.states: list[tuple[Any, Model]] = []
         self._create()
         self.append(20)
@@ -122,9 +128,20 @@ class History(ABC):
         self._forget(gone)
 
     def add_column(self) -> None:
-        name = f"new{len(self.states)}"
-        self._add_column(name, pa.int64())
-        self.model.columns[name] = (name, pa.int64())
+        """Maybe under the name of one that was dropped."""
+        key = f"new{len(self.states)}"
+        taken = {name for name, _ in self.model.columns.values()}
+        name = self.draw.choice([key, *sorted(self.dropped - taken)])
+        self._add_column(key, name, pa.int64())
+        self.model.columns[key] = (name, pa.int64())
+
+    def drop_column(self) -> None:
+        """One of those that a table need not have."""
+        kept = {"id", "n", "s", "p"}
+        key = self.draw.choice([key for key in self.model.columns if key not in kept])
+        name, _ = self.model.columns.pop(key)
+        self.dropped.add(name)
+        self._drop_column(name)
 
     def widen(self) -> None:
         """Once; then nothing is left to widen."""
@@ -186,7 +203,10 @@ class History(ABC):
     def _drop_partition(self, value: str | None, gone: Collection[int]) -> None:
         self._delete(gone)
 
-    def _add_column(self, name: str, type_: pa.DataType) -> None:
+    def _add_column(self, key: str, name: str, type_: pa.DataType) -> None:
+        raise AssertionError("this kind of table has no such step")
+
+    def _drop_column(self, name: str) -> None:
         raise AssertionError("this kind of table has no such step")
 
     def _widen(self, name: str) -> None:
@@ -216,8 +236,9 @@ class History(ABC):
         }
         if self.model.columns["n"][1] == pa.int64() and draw.random() < 0.3:
             row["n"] = draw.choice([2**40, -(2**62)])
-        for name in self.model.columns.keys() - row.keys():
-            row[name] = draw.choice([None, 7, 8])
+        for name in sorted(self.model.columns.keys() - row.keys()):
+            kind = self.kinds.get(name)
+            row[name] = draw.choice([None, 7, 8]) if kind is None else kind.drawn(draw)
         return row
 
     def _some_columns(self) -> Collection[str]:

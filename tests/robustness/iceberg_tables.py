@@ -8,11 +8,8 @@ from typing import Any, ClassVar
 import pyarrow as pa
 from pyiceberg.catalog.sql import SqlCatalog
 from pyiceberg.expressions import BooleanExpression, EqualTo, In, IsNull
-from pyiceberg.partitioning import PartitionField, PartitionSpec
-from pyiceberg.schema import Schema
 from pyiceberg.table import Table
-from pyiceberg.transforms import IdentityTransform
-from pyiceberg.types import DoubleType, IntegerType, LongType, NestedField, StringType
+from pyiceberg.types import LongType
 
 from tests.robustness.histories import History, Rows
 
@@ -22,7 +19,7 @@ class IcebergCopyOnWrite(History):
 
     steps: ClassVar = (
         *("append", "delete", "upsert", "overwrite_partition", "drop_partition"),
-        *("add_column", "widen", "rename", "compact", "restore"),
+        *("add_column", "drop_column", "widen", "rename", "compact", "restore"),
     )
     restores_schema = False
 
@@ -32,11 +29,10 @@ class IcebergCopyOnWrite(History):
     def _create(self) -> None:
         catalog = SqlCatalog("c", uri="sqlite://", warehouse=self.folder.as_uri())
         catalog.create_namespace("n")
-        types = {"id": LongType(), "n": IntegerType(), "v": DoubleType(), "s": StringType(), "p": StringType()}
-        fields = [NestedField(number, name, type_) for number, (name, type_) in enumerate(types.items(), 1)]
-        spec = PartitionSpec(PartitionField(5, 1000, IdentityTransform(), "p"))
-        location = self.uri.as_uri()
-        self.table: Table = catalog.create_table("n.t", Schema(*fields), location=location, partition_spec=spec)
+        schema = self.model.live().schema
+        self.table: Table = catalog.create_table("n.t", schema, location=self.uri.as_uri())
+        with self.table.update_spec() as update:
+            update.add_identity("p")
 
     def _append(self, rows: pa.Table) -> None:
         self.table.append(rows)
@@ -53,9 +49,13 @@ class IcebergCopyOnWrite(History):
     def _drop_partition(self, value: str | None, gone: Collection[int]) -> None:
         self.table.delete(_is(value))
 
-    def _add_column(self, name: str, type_: pa.DataType) -> None:
+    def _add_column(self, key: str, name: str, type_: pa.DataType) -> None:
         with self.table.update_schema() as update:
             update.add_column(name, LongType())
+
+    def _drop_column(self, name: str) -> None:
+        with self.table.update_schema() as update:
+            update.delete_column(name)
 
     def _widen(self, name: str) -> None:
         with self.table.update_schema() as update:

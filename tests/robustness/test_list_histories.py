@@ -1,110 +1,49 @@
 """Very many short histories of tables and of policies: lists, ranks, facts, bins and statistics of one's own.
 
-After every commit they are what DuckDB says of the live rows, in the end what is computed from scratch. Refreshes need
-no Spark here, so that a history takes a fraction of a second.
+Columns of many kinds; refreshes die between any two writes, and others publish meanwhile. After every commit all of it
+is what DuckDB says of the live rows, and, in every long history, what is computed from scratch. Refreshes need no
+Spark here, so that a history takes a fraction of a second.
 """
 
 from __future__ import annotations
 
-import math
 import os
 import random
 import shutil
-from collections import Counter
-from collections.abc import Iterable
 from copy import deepcopy
 from pathlib import Path
-from typing import Any, ClassVar
+from typing import Any
 
-import duckdb
-import pyarrow as pa
-import pyarrow.compute as pc
-import pyarrow.parquet as pq
 import pytest
 
-from metastore_assets.config import MetastoreConfig, TableConfig
+from metastore_assets.config import MetastoreConfig
 from metastore_assets.lists import graph
-from metastore_assets.lookup import Metastore, TableLookup
-from metastore_assets.pipeline.compact import compact
+from metastore_assets.lookup import Metastore
+from metastore_assets.pipeline import decisions
 from metastore_assets.pipeline.hidden_key import KEY_FILE
-from metastore_assets.pipeline.refresh import refresh
-from metastore_assets.statistics.column import ColumnStatistics
+from metastore_assets.pipeline.verify import verify
 from tests.pipeline.support import assert_same, close, everything
 from tests.pipeline.test_lists import RUNS
-from tests.robustness.delta_tables import DeltaCopyOnWrite, DeltaMapped
-from tests.robustness.file_tables import PlainFiles
-from tests.robustness.histories import History, shuffled
-from tests.robustness.iceberg_tables import IcebergCopyOnWrite
-from tests.robustness.support import no_spark, versions
+from tests.robustness.histories import shuffled
+from tests.robustness.policies import (
+    DeltaPolicies,
+    FewPartitions,
+    FilePolicies,
+    IcebergPolicies,
+    MappedPolicies,
+    Policies,
+    refreshed,
+)
+from tests.robustness.support import no_spark
+from tests.robustness.told import assert_answers
 
 # Of pyiceberg, where a commit finds nothing to delete.
 pytestmark = pytest.mark.filterwarnings("ignore:Delete operation did not match any records")
 
-SHIPPED = "metastore_assets.statistics.user_defined.shipped"
-OWN = [f"{SHIPPED}:{name}" for name in ("Benford", "StringPatterns", "LongestCommonPrefix", "OutsideFences")]
-POLICIES: list[dict[str, Any]] = [
-    {},
-    {"frequencies": "all"},
-    {"frequencies": "off"},
-    {"frequencies": "repeated"},
-    {"frequencies": "repeated", "algorithm": "fingerprints"},
-    {"by_partition": "on"},
-    {"frequencies": "top(2)"},
-    {"ranks": "on"},
-    {"histogram": "off"},
-    {"histogram": 4000, "quantiles": "off"},
-    {"frequencies": "off", "statistics": OWN[:3]},
-    {"statistics": OWN},
-    {"values": "hidden"},
-]
-ORACLE = duckdb.connect(config={"threads": 1})
 _LOTS = 10
 """Histories of one test."""
-
-
-class Policies(History):
-    """A table whose policies change as well, and whose lists are compacted now and then."""
-
-    own_steps: ClassVar = ("policy", "compact_lists")
-
-    def append(self, count: int | None = None) -> None:
-        """Most commits are small beside the table, so that lists are stepped."""
-        super().append(self.draw.randrange(1, 12) if count is None else 3 * count)
-
-    def config(self) -> MetastoreConfig:
-        columns = getattr(self, "columns", {})
-        there = {column: policy for column, policy in columns.items() if column in self.live().column_names}
-        table = TableConfig.model_validate({"name": "t", "uri": str(self.uri), "columns": there})
-        return MetastoreConfig(root=str(self.folder / "root"), engine="auto", keep_versions=3, tables=[table])
-
-    def policy(self) -> None:
-        named = [name for name in self.live().column_names if name != "p"]
-        self.columns = {self.draw.choice(named): self.draw.choice(POLICIES) for _ in range(2)}
-
-    def compact_lists(self) -> None:
-        compact(versions(self.config()), self.config().tables[0])
-
-
-class FilePolicies(Policies, PlainFiles):
-    steps: ClassVar = (*PlainFiles.steps, *Policies.own_steps, "policy")
-
-
-class FewPartitions(FilePolicies):
-    """What costs least: so there may be many."""
-
-    partitions: ClassVar = ("a", None)
-
-
-class DeltaPolicies(Policies, DeltaCopyOnWrite):
-    steps: ClassVar = (*DeltaCopyOnWrite.steps, *Policies.own_steps)
-
-
-class MappedPolicies(Policies, DeltaMapped):
-    steps: ClassVar = (*DeltaMapped.steps, *Policies.own_steps)
-
-
-class IcebergPolicies(Policies, IcebergCopyOnWrite):
-    steps: ClassVar = (*IcebergCopyOnWrite.steps, *Policies.own_steps)
+_NEAR_UNIQUE = 30
+"""Values from which on a column may hardly repeat: in every second lot, of tables that have some more."""
 
 
 def _lots(kind: type[Policies], count: int, length: int, first: int = 0) -> list[Any]:
@@ -115,9 +54,11 @@ def _lots(kind: type[Policies], count: int, length: int, first: int = 0) -> list
 
 
 @pytest.fixture(autouse=True)
-def _in_runs_and_without_waiting_for_the_disk(monkeypatch: pytest.MonkeyPatch) -> None:
+def _in_runs_and_without_waiting_for_the_disk(monkeypatch: pytest.MonkeyPatch, seeds: range) -> None:
     monkeypatch.setattr(graph, "SETTINGS", RUNS)
     monkeypatch.setattr(os, "fsync", lambda descriptor: None)
+    if seeds[0] // _LOTS % 2:
+        monkeypatch.setattr(decisions, "NEAR_UNIQUE_FROM", _NEAR_UNIQUE)
 
 
 @pytest.mark.parametrize(("kind", "seeds", "length"), _lots(FewPartitions, 50, 2))
@@ -167,12 +108,21 @@ def follow(history: Policies, seed: int, length: int, *, always: bool) -> None:
             history.take(step)
             if not always and len(done) < length:
                 continue
-            refreshed(history.config())
+            done.append(history.refresh())
             assert_answers(Metastore(history.config().root).table("t"), history.live(), history.config(), draw)
+            if always:
+                assert_is_verified(history.config())
         if always or seed % _LOTS == 0:
             assert_is_from_scratch(history.config(), history.folder)
     except Exception as error:
         raise AssertionError(f"{type(history).__name__}, seed {seed}: {', '.join(done)}") from error
+
+
+def assert_is_verified(config: MetastoreConfig) -> None:
+    """All files of the version say what those of one from scratch say, those of fragments and of the index included."""
+    found = verify(config, config.tables[0], no_spark)
+    assert found.is_right, (found.differences, found.unreadable)
+    assert found.whole
 
 
 def assert_is_from_scratch(config: MetastoreConfig, folder: Path) -> None:
@@ -182,120 +132,29 @@ def assert_is_from_scratch(config: MetastoreConfig, folder: Path) -> None:
         shutil.copy(key, folder / "scratch")
     refreshed(anew)
     own, other = everything(config), everything(anew)
+    _leave_out_what_was_decided(own, other)
     assert_same(own, other)
     for column, row in own["table"]["columns"].items():
         assert close(told_by_users(row), told_by_users(other["table"]["columns"][column])), column
 
 
-def refreshed(config: MetastoreConfig) -> None:
-    refresh(config, config.tables[0], no_spark)
+def _leave_out_what_was_decided(own: dict[str, Any], other: dict[str, Any]) -> None:
+    """What hangs on whether a column is listed, of those of which it was decided otherwise before, when there were
+    other values: estimates, and lists."""
+    decided = {
+        column
+        for column, row in own["table"]["columns"].items()
+        if row["frequencies"] != other["table"]["columns"][column]["frequencies"]
+    }
+    hang = ("frequencies", "reason", "listed", "distinct_count", "distinct_count_guarantee", "duplicate_count")
+    hang = (*hang, "percentiles", "percentiles_guarantee", "user_defined")
+    for told in (own, other):
+        for profile in (told["table"], *(each for _, each in told["partitions"].values())):
+            for column in decided:
+                for name in hang:
+                    profile["columns"][column].pop(name)
 
 
 def told_by_users(row: dict[str, Any]) -> dict[str, Any]:
-    return {name: (own["array"].to_pylist(), own["guarantee"]) for name, own in row["user_defined"].items()}
-
-
-def assert_answers(told: TableLookup, live: pa.Table, config: MetastoreConfig, draw: random.Random) -> None:
-    """Of the table, and of a partition."""
-    assert told.row_count() == len(live)
-    rows = {row.column: row for row in told.statistics()}
-    assert sorted(rows) == sorted(live.column_names)
-    for name, row in rows.items():
-        policy = config.tables[0].policy(name)
-        values = [value for value in live[name].to_pylist() if value is not None]
-        counts = Counter("nan" if value != value else value for value in values)
-        assert (row.value_count, row.null_count) == (len(values), len(live) - len(values)), name
-        if policy.values == "hidden":
-            assert row.distinct_count is not None
-            assert abs(row.distinct_count - len(counts)) <= 4, name
-            assert (row.minimum, row.frequencies) == (None, "absent"), name
-        elif policy.frequencies == "off":
-            assert row.frequencies == "off", name
-        else:
-            assert row.frequencies == ("repeated" if policy.algorithm == "fingerprints" else "listed"), name
-            assert_listed(told, row, counts, policy.least_frequency, policy.most_listed)
-    ordered = [row for row in rows.values() if row.frequencies == "listed" and row.value_count]
-    if ordered:
-        assert_ordered(told, live, draw.choice(ordered), draw)
-    if told.frequencies_file is not None:
-        assert_plain(told, live, rows.values())
-
-
-def assert_listed(told: TableLookup, row: ColumnStatistics, counts: Counter[Any], least: int, most: int | None) -> None:
-    expected = {value: count for value, count in counts.items() if count >= least}
-    listed = [
-        ("nan" if (value := own.as_py()) != value else value, count)
-        for own, count in told.top(row.column, 10**6).values
-    ]
-    assert [count for _, count in listed] == sorted(expected.values(), reverse=True)[:most], row.column
-    assert all(expected[value] == count for value, count in listed), row.column
-    assert len({value for value, _ in listed}) == len(listed), row.column
-    duplicates = sum(count > 1 for count in counts.values())
-    facts = (row.distinct_count, row.duplicate_count, row.distinct_count_guarantee)
-    assert facts == (len(counts), duplicates, "exact"), row.column
-    spread, total = told.spread(row.column), counts.total()
-    assert spread.singleton_count == sum(count == 1 for count in counts.values()), row.column
-    entropy = -sum(count / total * math.log2(count / total) for count in counts.values())
-    assert spread.entropy == pytest.approx(entropy, abs=1e-9), row.column
-
-
-def assert_ordered(told: TableLookup, live: pa.Table, row: ColumnStatistics, draw: random.Random) -> None:
-    """Quantiles and a rank, against DuckDB's over the rows."""
-    column = '"' + row.column + '"'
-    number = f"CASE WHEN isnan({column}) THEN NULL ELSE {column} END" if row.type == "double" else column
-    fractions = [0.0, draw.choice([0.25, 0.5, 0.9]), 1.0]
-    with ORACLE.cursor() as connection:
-        connection.register("live", live)
-        wanted = connection.execute(f"SELECT quantile_disc({number}, {fractions}) FROM live").fetchone()
-        assert wanted is not None
-        if wanted[0] is None:
-            return
-        found = told.quantile(row.column, fractions)
-        assert [one.value.as_py() for one in found] == wanted[0], row.column
-        assert {one.guarantee for one in found} == {"exact"}, row.column
-        value = wanted[0][1]
-        before = connection.execute(f"SELECT count(*) FROM live WHERE {number} < ?", [value]).fetchone()
-        assert before is not None
-        rank = told.rank(row.column, value)
-        assert (rank.count, rank.guarantee) == (before[0], "exact"), row.column
-        held = connection.execute(f"SELECT count(*) FROM live WHERE {column} = ?", [value]).fetchone()
-        assert held is not None
-        assert sum(count for _, count in told.where_is(row.column, value)) == held[0], row.column
-
-
-def assert_plain(told: TableLookup, live: pa.Table, rows: Iterable[ColumnStatistics]) -> None:
-    """The files of compacted lists, read by other tools as they are."""
-    listed = {row.column: row for row in rows if row.frequencies in ("listed", "repeated")}
-    frequencies, ranks = (
-        None if path is None else pq.read_table(f"{told.location}/{path}")
-        for path in (told.frequencies_file, told.ranks_file)
-    )
-    assert frequencies is not None
-    assert set(frequencies["column"].unique().to_pylist()) <= listed.keys()
-    for name, row in listed.items():
-        least = 2 if row.frequencies == "repeated" else 1
-        counts = Counter(_comparable(value) for value in live[name].to_pylist() if value is not None)
-        expected = sorted((-count, value) for value, count in counts.items() if count >= least)
-        own = frequencies.filter(pc.equal(frequencies["column"], name))
-        found = zip(_values(own, row), own["frequency"].to_pylist(), strict=True)
-        assert [(-count, value) for value, count in found] == expected, name
-        own = None if ranks is None else ranks.filter(pc.equal(ranks["column"], name))
-        if own is not None and own.num_rows:
-            ordered, before = sorted(counts.items()), 0
-            for (value, count), *told_ in zip(
-                ordered, _values(own, row), own["frequency"].to_pylist(), own["rank"].to_pylist(), strict=True
-            ):
-                assert told_ == [value, count, before], name
-                before += count
-
-
-def _values(rows: pa.Table, row: ColumnStatistics) -> list[Any]:
-    if not rows.num_rows:
-        return []
-    value = rows["value"].combine_chunks()
-    return [_comparable(own) for own in value.field(row.type_class).to_pylist()]
-
-
-def _comparable(value: Any) -> Any:
-    """NaN is greater than all others, and equal to itself."""
-    return (isinstance(value, float) and math.isnan(value), 0.0 if value != value else value)
+    told = row.get("user_defined", {})
+    return {name: (own["array"].to_pylist(), own["guarantee"]) for name, own in told.items()}

@@ -1,0 +1,276 @@
+"""What files of a version say otherwise than those that are made from the table again; and which cannot be read."""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Iterator, Mapping, Sequence
+from dataclasses import dataclass, replace
+from typing import TypeAlias
+
+import pyarrow as pa
+
+from metastore_assets.errors import CorruptionError, StoreError
+from metastore_assets.index import IndexReader
+from metastore_assets.lists import ListReader, Lists, other_rows
+from metastore_assets.pipeline.compare import Difference, differences, opened
+from metastore_assets.pipeline.engine import Engine
+from metastore_assets.pipeline.index import class_or_none, index_table, read_rows
+from metastore_assets.pipeline.membership import wrong_filters
+from metastore_assets.pipeline.merging import FAN_IN, TABLE, node_id
+from metastore_assets.pipeline.partition_files import wrong_rows
+from metastore_assets.pipeline.plain_lists import columns_of, wrong_columns
+from metastore_assets.pipeline.plan import Plan
+from metastore_assets.pipeline.states_files import StatesFiles
+from metastore_assets.pipeline.tree import Branch, key_position, merge_tree
+from metastore_assets.store.document import stored_entries
+from metastore_assets.store.manifest import FragmentEntry, ListFiles, ProfileFiles, Version
+from metastore_assets.store.objects import ObjectStore
+from metastore_assets.store.parquet import parquet_errors
+
+_Both: TypeAlias = tuple[ProfileFiles, ProfileFiles]
+"""Of one profile: those of the version, and those that were made again."""
+
+
+@dataclass(frozen=True)
+class Found:
+    """A difference, and in which profile it is."""
+
+    level: str
+    """`fragment`, `partition`, `table`; `node`, an intermediate result of merging; `index`, of which the row of a
+    fragment or partition differs; `file`, one that is missing or cannot be read."""
+    name: str
+    """The fragment's file, the partition's key, the node's id, or the path of a file below the table's folder."""
+    difference: Difference
+
+
+def entry_differences(
+    version: Version, fresh: Mapping[str, FragmentEntry], anew: Version | None, *, whole: bool
+) -> Iterator[Found]:
+    """Of what a version says beside profiles: of fragments, of partitions, and of the table where it is `whole`."""
+    of_fragment, of_partition = ("path", "partition_key", "row_count", "bytes"), ("row_count", "bytes", "fragments")
+    told: list[tuple[str, str, object, object, tuple[str, ...]]] = [
+        ("fragment", own.path, own, fresh[own.id], of_fragment)
+        for own in version.fragments
+        if own.id in fresh and own.retired is None
+    ]
+    if anew is not None:
+        found = {entry.key: entry for entry in anew.partitions}
+        told += [
+            ("partition", own.key, own, found[own.key], of_partition) for own in version.partitions if own.key in found
+        ]
+        told += [("table", version.table, version, anew, ("row_count", "bytes", "fragment_count"))] if whole else []
+    for level, name, own, other, fields in told:
+        for field in fields:
+            was, is_ = getattr(own, field), getattr(other, field)
+            if was != is_:
+                yield Found(level, name, Difference("", field, str(was), str(is_)))
+
+
+def fragment_differences(
+    store: ObjectStore, scratch: ObjectStore, version: Version, plan: Plan, fresh: Mapping[str, FragmentEntry]
+) -> Iterator[Found]:
+    """Of the profiles of fragments."""
+    with StatesFiles(store) as kept, StatesFiles(scratch) as new:
+        for entry in sorted(version.fragments, key=lambda entry: entry.files.states):
+            if entry.id in fresh:
+                own, other = (kept, entry.files), (new, fresh[entry.id].files)
+                yield from profile_differences(own, other, plan, "fragment", entry.path, merged=True)
+
+
+def profile_differences(
+    stored: tuple[StatesFiles, ProfileFiles],
+    found: tuple[StatesFiles, ProfileFiles],
+    plan: Plan,
+    level: str,
+    name: str,
+    lists: tuple[ListReader | None, ListReader | None] = (None, None),
+    *,
+    merged: bool,
+) -> list[Found]:
+    """Of one profile, as merges read it or as people do. `lists` are those of both tables, which have those of their
+    only partition as well."""
+    own_lists, other_lists = (
+        reader if level == "table" or not files.frequencies else None
+        for reader, (_, files) in zip(lists, (stored, found), strict=True)
+    )
+    is_table = level == "table"
+    try:
+        with (
+            opened(*stored, plan.layout, merged=merged, table=own_lists, is_table=is_table) as own,
+            opened(*found, plan.layout, merged=merged, table=other_lists, is_table=is_table) as other,
+        ):
+            if level != "fragment":  # which alone have fingerprints of their own
+                own, other = (replace(view, read_prints=None) for view in (own, other))
+            return [Found(level, name, difference) for difference in differences(plan.layout, own, other)]
+    except CorruptionError as error:
+        return [_unreadable(level, name, error)]
+
+
+def node_differences(
+    store: ObjectStore, scratch: ObjectStore, version: Version, anew: Version, plan: Plan
+) -> Iterator[Found]:
+    """Of the intermediate results that the profiles of partitions and of the table were merged from.
+
+    One is found by what it merges. Those of partitions whose rows only moved merge what is not there any more.
+    """
+    known = [{entry.id: entry for entry in each.nodes} for each in (version, anew)]
+    with StatesFiles(store) as kept, StatesFiles(scratch) as new:
+
+        def walked(group: str, branch: Branch[_Both]) -> tuple[list[Found], tuple[str, str] | None]:
+            """What differs, and the names of both profiles of a branch; None where one is not kept."""
+            found: list[Found] = []
+            names: list[tuple[str, str]] = []
+            for part in branch.parts:
+                if isinstance(part, Branch):
+                    below, name = walked(group, part)
+                    found += below
+                else:
+                    name = (part[0].name, part[1].name)
+                if name is None:
+                    return found, None
+                names.append(name)
+            ids = (node_id(group, own) for own in zip(*names, strict=True))
+            own, other = (nodes.get(id_) for nodes, id_ in zip(known, ids, strict=True))
+            if own is None or other is None:
+                return found, None
+            pair = (kept, own.files), (new, other.files)
+            found += profile_differences(*pair, plan, "node", own.id, merged=True)
+            return found, (own.files.name, other.files.name)
+
+        for group, children in _groups(version, anew):
+            tree = merge_tree([(key_position(key), files) for key, files in children], FAN_IN)
+            for part in tree.parts:
+                if isinstance(part, Branch):
+                    yield from walked(group, part)[0]
+
+
+def _groups(version: Version, anew: Version) -> Iterator[tuple[str, list[tuple[str, _Both]]]]:
+    """What is merged for the partitions and for the table: keys of children, with the files of both profiles."""
+    stored = {entry.id: entry.files for entry in version.fragments if entry.retired is None}
+    members: dict[str, list[tuple[str, _Both]]] = {}
+    for entry in anew.fragments:
+        if entry.id in stored:
+            members.setdefault(entry.partition_key, []).append((entry.id, (stored[entry.id], entry.files)))
+    yield from members.items()
+    partitions = {entry.key: entry.files for entry in version.partitions}
+    yield TABLE, [(own.key, (partitions[own.key], own.files)) for own in anew.partitions if own.key in partitions]
+
+
+def list_differences(
+    store: ObjectStore, scratch: ObjectStore, version: Version, plan: Plan, found: Lists, stored: Lists
+) -> Iterator[Found]:
+    """Of what goes with the table's lists of values, and of the plain files that they were compacted to."""
+    name = version.table
+    leaves = {leaf.field_id: leaf for leaf, _ in plan.layout.leaves}
+    try:
+        for row in other_rows(store, stored, scratch, found):
+            column = leaves[row.column].path if row.column in leaves else row.column
+            yield Found("table", name, Difference(column, row.what, row.own, row.other))
+        files = version.lists or ListFiles("", ())
+        listed = [leaf for leaf in leaves.values() if leaf.field_id in found.columns.keys() | found.printed.columns]
+        # Which columns have ranks the file tells: policies may have changed since.
+        ranked = columns_of(store, files.ranks) & found.columns.keys()
+        plain = [("frequencies", files.frequencies, listed)]
+        plain += [("ranks", files.ranks, [leaf for leaf in listed if leaf.field_id in ranked])]
+        for kind, path, columns in plain:
+            if path:
+                for column, own, other in wrong_columns(store, path, scratch, found, columns, ranked=kind == "ranks"):
+                    yield Found("table", name, Difference(column, f"{kind} file", own, other))
+    except CorruptionError as error:
+        yield _unreadable("table", name, error)
+
+
+def index_differences(
+    engine: Engine,
+    store: ObjectStore,
+    scratch: ObjectStore,
+    version: Version,
+    plan: Plan,
+    fresh: Sequence[FragmentEntry],
+) -> list[Found]:
+    """What the index has otherwise than the profiles of fragments."""
+    if version.index is None or not fresh:
+        return []
+    columns = {leaf.field_id: leaf for leaf, _ in plan.layout.leaves}
+    rows = read_rows(engine, scratch, len(columns), fresh)
+    try:
+        reader = IndexReader(store, version.index)
+        places = {own: at for at, own in enumerate(reader.fragments(("id",))["id"].to_pylist())}
+        missing = [entry for entry in fresh if entry.id not in places]
+        found = [Found("index", entry.path, Difference("", "index", "no row", "a row")) for entry in missing]
+        there = [(at, entry) for at, entry in enumerate(fresh) if entry.id in places]
+        own, kept = (pa.array(at, pa.int64()) for at in ([at for at, _ in there], [places[e.id] for _, e in there]))
+        for field_id, table in rows.columns.items():
+            leaf = columns[field_id]
+            cls = class_or_none(leaf.type)
+            told = index_table(table, leaf.type).take(own)
+            stored = pa.table(vars(reader.column(field_id, cls))).take(kept)
+            if cls is None or cls.kind != "float":
+                # There is none, which is told as not known or as 0: of a fragment from before the column, say.
+                told, stored = (each.drop_columns("nan_count") for each in (told, stored))
+            for name in told.column_names if not told.equals(stored) else ():
+                values = zip(stored[name].to_pylist(), told[name].to_pylist(), there, strict=True)
+                found += [
+                    Found("index", entry.path, Difference(leaf.path, name, str(was), str(is_)))
+                    for was, is_, (_, entry) in values
+                    if was != is_
+                ]
+    except CorruptionError as error:
+        found = [_unreadable("index", version.table, error)]
+    return found
+
+
+def membership_differences(
+    engine: Engine, store: ObjectStore, scratch: ObjectStore, version: Version, fresh: Sequence[FragmentEntry]
+) -> list[Found]:
+    """The filters that are not those of the fragments' values."""
+    if version.membership is None or not fresh:
+        return []
+    names = {entry.id: entry.files.name for entry in version.fragments if entry.retired is None}
+    paths = {entry.files.name: (names[entry.id], entry.path) for entry in fresh}
+    try:
+        return [
+            Found("index", paths[name][1], Difference(column, "membership", "another filter", "that of its values"))
+            for name, column in wrong_filters(engine, store, scratch, version.membership, fresh, paths)
+        ]
+    except CorruptionError as error:
+        return [_unreadable("index", version.table, error)]
+
+
+def partition_file_differences(store: ObjectStore, version: Version, keys: Collection[str]) -> list[Found]:
+    """What is told of partitions by column otherwise than in their own files, which are compared with the rows."""
+    try:
+        wrong = list(wrong_rows(store, version, keys))
+    except CorruptionError as error:
+        return [_unreadable("index", version.table, error)]
+    return [
+        Found("index", key, Difference(column, "statistics", was, "that of its file")) for key, column, was in wrong
+    ]
+
+
+def missing_files(store: ObjectStore, version: Version) -> Iterator[Found]:
+    """The files that the version names and that are not there. Raises StoreError where these are entries."""
+    named = {*version.paths(), *version.own_files()}
+    named |= {path for entries in stored_entries(version) for path in entries.files.paths()}
+    for path in sorted(named - {info.path for info in store.list()}):
+        yield Found("file", path, Difference("", "file", "missing", f"a file of version {version.number}"))
+
+
+def unreadable_files(store: ObjectStore, version: Version) -> Iterator[Found]:
+    """Those that cannot be read, of the files that nothing is compared with: of fragments that left the table, and of
+    what planning learnt."""
+    left = {path for entry in version.fragments if entry.retired is not None for path in entry.files.paths()}
+    left |= {path for entry in version.nodes for path in entry.files.paths()}
+    left |= {path for entries in stored_entries(version) for path in entries.files.paths()}
+    left |= {path for path in (version.released, version.files.states) if path}
+    for path in sorted(left):
+        try:
+            with parquet_errors(store.uri(path)):
+                file = store.open_parquet(path)
+                for group in range(file.metadata.num_row_groups):
+                    file.read_row_group(group)
+        except (CorruptionError, StoreError) as error:
+            yield _unreadable("file", path, error)
+
+
+def _unreadable(level: str, name: str, error: Exception) -> Found:
+    return Found(level, name, Difference("", "files", str(error), "what the rows say"))

@@ -1,0 +1,170 @@
+"""Files of a version that are gone, of every kind, or have another value in one of their rows: `verify` says so."""
+
+from __future__ import annotations
+
+import random
+import re
+import shutil
+from pathlib import Path
+from typing import Any
+
+import pyarrow as pa
+import pyarrow.parquet as pq
+import pytest
+
+from metastore_assets.config import MetastoreConfig, TableConfig
+from metastore_assets.errors import MetastoreError
+from metastore_assets.pipeline.compact import compact
+from metastore_assets.pipeline.refresh import refresh
+from metastore_assets.pipeline.verify import verify
+from metastore_assets.store.objects import ObjectStore
+from metastore_assets.store.versions import VersionStore
+from tests.robustness.policies import OWN
+from tests.robustness.support import no_spark
+from tests.store.versions import files_of
+
+COLUMNS: dict[str, Any] = {
+    "ranked": {"ranks": "on"},
+    "placed": {"by_partition": "on", "statistics": OWN},
+    "filtered": {"frequencies": "off", "membership": "on"},
+    "printed": {"frequencies": "repeated", "algorithm": "fingerprints"},
+}
+HINT = "versions/newest"
+"""May be wrong or missing."""
+
+
+def config(folder: Path) -> MetastoreConfig:
+    table = TableConfig.model_validate({"name": "t", "uri": str(folder / "lake"), "columns": COLUMNS})
+    return MetastoreConfig(root=str(folder / "root"), engine="auto", tables=[table])
+
+
+def put(folder: Path, part: int, name: str, seed: int) -> Path:
+    draw = random.Random(seed)
+    path = folder / "lake" / f"part={part}" / f"{name}.parquet"
+    path.parent.mkdir(parents=True, exist_ok=True)
+    columns: dict[str, Any] = {
+        "ranked": [draw.gauss(0, 9) for _ in range(20)],
+        "placed": [draw.randrange(9) for _ in range(20)],
+        "filtered": [f"text {draw.randrange(99)}" for _ in range(20)],
+        "printed": [draw.randrange(30) for _ in range(20)],
+    }
+    pq.write_table(pa.table(columns), path)
+    return path
+
+
+@pytest.fixture(scope="module")
+def whole(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """Two partitions, one of so many files that they merge in steps; one file came later, one left. Lists are
+    compacted."""
+    folder = tmp_path_factory.mktemp("whole")
+    for number in range(9):
+        put(folder, 0, str(number), number)
+    gone = put(folder, 1, "gone", 10)
+    put(folder, 1, "stays", 11)
+    own = config(folder)
+    refresh(own, own.tables[0], no_spark)
+    gone.unlink()
+    put(folder, 0, "later", 12)
+    refresh(own, own.tables[0], no_spark)
+    compact(VersionStore(ObjectStore(own.root), "t"), own.tables[0])
+    assert noticed(folder) == ""
+    return folder
+
+
+def kinds(folder: Path) -> dict[str, list[Path]]:
+    """The files that the newest version consists of, by kind: `index/*.membership.parquet`, say."""
+    version = VersionStore(ObjectStore(config(folder).root), "t").latest()
+    assert version is not None
+    found: dict[str, list[Path]] = {}
+    for path in sorted(set(files_of(version))):
+        found.setdefault(re.sub(r"[0-9a-f]{32}|\d+", "*", path), []).append(folder / "root" / "t" / path)
+    return found
+
+
+def noticed(folder: Path) -> str:
+    """What `verify` says; nothing where it finds all right."""
+    own = config(folder)
+    try:
+        found = verify(own, own.tables[0], no_spark)
+    except MetastoreError as error:
+        return str(error)
+    # A fragment that the table does not have is taken for one that the table has changed since, which is counted.
+    return "" if found.is_right and not found.moved_on else str(found)
+
+
+def test_a_file_of_any_kind_that_is_missing_is_named(whole: Path) -> None:
+    found = kinds(whole)
+    assert len(found) > 20
+    for kind, paths in found.items():
+        if kind == HINT or kind.startswith("versions/"):
+            continue  # a version whose document is gone is not there: the one before is the newest
+        for path in paths[:2]:
+            data = path.read_bytes()
+            path.unlink()
+            assert path.name in noticed(whole), kind
+            path.write_bytes(data)
+
+
+def other(value: Any) -> Any:
+    """Another value of the same type; None where there is none."""
+    if isinstance(value, bool):
+        return not value
+    if isinstance(value, int | float):
+        return value + 1
+    if isinstance(value, str):
+        return value + "x"
+    if isinstance(value, bytes):
+        return value[:-1] + bytes([value[-1] ^ 1]) if value else None
+    if isinstance(value, list):
+        changed = (
+            [*value[:at], other(own), *value[at + 1 :]] for at, own in enumerate(value) if other(own) is not None
+        )
+        return next(changed, None)
+    if isinstance(value, dict):
+        return next((value | {name: other(own)} for name, own in value.items() if other(own) is not None), None)
+    return None
+
+
+def change(path: Path, column: str) -> bool:
+    """Put another value into one row of a file, all else as it is; whether there is a value."""
+    file = pq.ParquetFile(path)
+    groups = [file.read_row_group(at) for at in range(file.num_row_groups)]
+    for at, table in enumerate(groups):
+        values = table[column].to_pylist()
+        row = next((row for row, value in enumerate(values) if other(value) is not None), None)
+        if row is None:
+            continue
+        values[row] = other(values[row])
+        place, field = table.schema.get_field_index(column), table.schema.field(column)
+        groups[at] = table.set_column(place, field, pa.array(values, field.type))
+        with pq.ParquetWriter(path, file.schema_arrow) as writer:
+            for group in groups:
+                writer.write_table(group)
+            kept = file.metadata.metadata or {}
+            writer.add_key_value_metadata({k: v for k, v in kept.items() if k != b"ARROW:schema"})
+        return True
+    return False
+
+
+CHANGED = {
+    "partitions/*.statistics.parquet": ("null_count", "partition"),
+    "partitions/*.histograms.parquet": ("placed", "histogram"),
+    "table/*.statistics.parquet": ("mean", "table"),
+    "table/*.frequencies.parquet": ("frequency", "frequencies file"),
+    "table/*.ranks.parquet": ("rank", "ranks file"),
+    "nodes/*.states.parquet": ("null_count", "node"),
+    "index/*.index.parquet": ("null_count", "index"),
+    "entries/*.partitions.parquet": ("bytes", "partition"),
+}
+
+
+def test_values_that_were_changed_are_told(whole: Path, tmp_path: Path) -> None:
+    """All at once, each told of where it is."""
+    folder = tmp_path / "copy"
+    shutil.copytree(whole, folder)
+    found = kinds(folder)
+    for kind, (column, _) in CHANGED.items():
+        assert [path for path in found[kind] if change(path, column)], kind
+    told = noticed(folder)
+    for kind, (_, where) in CHANGED.items():
+        assert where in told, (kind, told)

@@ -1,0 +1,121 @@
+"""No output of any kind tells of a hidden value: files of the root, compacted lists, index, filters, history, the page,
+what commands print and log; and a purge takes what was shown before out of all of them."""
+
+from __future__ import annotations
+
+import logging
+import struct
+from pathlib import Path
+from typing import Any
+
+import pyarrow as pa
+import pyarrow.parquet as pq
+import pytest
+from click.testing import CliRunner
+
+from metastore_assets.cli.commands import cli
+from metastore_assets.config import MetastoreConfig, TableConfig
+from metastore_assets.history import gather
+from metastore_assets.pipeline.compact import compact
+from metastore_assets.pipeline.engine import Engine
+from metastore_assets.pipeline.purge import purge
+from metastore_assets.pipeline.refresh import refresh
+from metastore_assets.store.objects import ObjectStore
+from metastore_assets.store.versions import VersionStore
+from tests.pipeline.test_purge import cells, holding
+from tests.robustness.policies import OWN
+from tests.robustness.support import no_spark
+
+TEXTS = ("Secret-Name", "88122355", "secret@inside")
+BYTES = (struct.pack("<q", 88122355), struct.pack("<d", 88122355))
+"""The hidden number as values of states might hold it."""
+HIDDEN = ("name", "number", "person")
+
+
+def config(folder: Path, *, hidden: bool) -> MetastoreConfig:
+    """Everything that can be kept is asked of the columns, filters also of those that are hidden."""
+    kept: dict[str, Any] = {"by_partition": "on", "ranks": "on", "membership": "on", "statistics": OWN}
+    # What takes lists of values is refused of hidden ones.
+    columns = {name: {"values": "hidden", "ranks": "off", "by_partition": "off"} for name in HIDDEN if hidden}
+    table = TableConfig.model_validate(
+        {"name": "t", "uri": str(folder / "lake"), "columns": {"default": kept, **columns}}
+    )
+    return MetastoreConfig(root=str(folder / "root"), engine="auto", tables=[table])
+
+
+def put(folder: Path, number: int) -> Path:
+    path = folder / "lake" / f"part={number % 2}" / f"{number}.parquet"
+    path.parent.mkdir(parents=True, exist_ok=True)
+    columns: dict[str, Any] = {
+        "id": list(range(20)),
+        "name": [f"Secret-Name {at % 7}" for at in range(20)],
+        "number": [88122355] * 20,
+        "person": [{"mail": f"secret@inside{at % 5}"} for at in range(20)],
+    }
+    pq.write_table(pa.table(columns), path)
+    return path
+
+
+def published(folder: Path, own: MetastoreConfig) -> VersionStore:
+    """Three commits, a compaction of lists, and what is known version by version."""
+    versions = VersionStore(ObjectStore(own.root), "t")
+    for number in range(3):
+        path = put(folder, number)
+        refresh(own, own.tables[0], no_spark)
+    path.unlink()
+    put(folder, 3)
+    refresh(own, own.tables[0], no_spark)
+    compact(versions, own.tables[0])
+    gather(versions)
+    return versions
+
+
+def telling(folder: Path) -> list[str]:
+    """Files of the root that hold a secret: as text, or as the bytes of a number in a cell."""
+    root = folder / "root"
+    found = [path for text in TEXTS for path in holding(root, text)]
+    for path in root.rglob("*.parquet"):
+        held = b"".join(cells(pq.ParquetFile(path).read()))
+        found += [str(path) for number in BYTES if number in held]
+    return found
+
+
+def assert_says_nothing(command: list[str]) -> None:
+    done = CliRunner().invoke(cli, command)
+    assert done.exit_code == 0, (command, done.output)
+    assert [text for text in TEXTS if text in done.output] == [], command
+
+
+def test_no_output_tells_of_a_hidden_value(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    own = config(tmp_path, hidden=True)
+    with caplog.at_level(logging.DEBUG):
+        published(tmp_path, own)
+        assert telling(tmp_path) == []
+        (tmp_path / "metastore.yaml").write_text(own.model_dump_json(exclude_unset=True), encoding="utf-8")
+        monkeypatch.chdir(tmp_path)
+        page = tmp_path / "page.html"
+        for command in (
+            "show t", "show t --json", "history t", "history t number --json",
+            "diff t --json", "changes t --since 1 --json", "verify t --json", "refresh t --json",
+            f"report t -o {page}",
+        ):  # fmt: skip
+            assert_says_nothing(command.split())
+        for predicate in ("number > 5", "name = 'Other'", "person.mail is null"):
+            assert_says_nothing(["prune", "t", "--where", predicate, "--json"])
+        assert "name" in page.read_text(encoding="utf-8")
+        assert [text for text in TEXTS if text in page.read_text(encoding="utf-8")] == []
+    assert [text for text in TEXTS if text in caplog.text] == []
+    assert telling(tmp_path) == []
+
+
+def test_a_purge_takes_what_was_shown_out_of_all_of_it(tmp_path: Path) -> None:
+    versions = published(tmp_path, config(tmp_path, hidden=False))
+    kinds = {Path(path).parts[1] for path in holding(tmp_path / "root", TEXTS[0])}
+    assert {"table", "lists", "index", "partitions", "fragments", "history"} <= kinds
+    own = config(tmp_path, hidden=True)
+    refresh(own, own.tables[0], no_spark)
+    gather(versions)
+    purge(Engine(no_spark, "auto"), versions, versions.newest())
+    assert telling(tmp_path) == []
