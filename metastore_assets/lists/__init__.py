@@ -1,8 +1,9 @@
 """The lists of a table's values, carried from version to version by the produce layer: graph, state, and answers."""
 
+from metastore_assets.lists.changes import ListChanges, list_changes
 from metastore_assets.lists.comparing import OtherRow, other_rows
 from metastore_assets.lists.graph import FOLDER, list_flow
-from metastore_assets.lists.reading import ListChanges, ListReader, list_changes
+from metastore_assets.lists.reading import ListReader
 from metastore_assets.lists.rewriting import rewritten
 from metastore_assets.lists.state import Built, Cut, Lists, read_lists, write_lists
 

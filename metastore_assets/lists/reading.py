@@ -2,9 +2,7 @@
 
 from __future__ import annotations
 
-from collections import Counter
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
 from itertools import chain, groupby
 from threading import local
 
@@ -15,7 +13,7 @@ import pyarrow.compute as pc
 from metastore_assets.lists.graph import BY_PARTITION, FACTS, FREQUENCIES, VALUES, rows_of, stage_name
 from metastore_assets.lists.printed import PRINTS, printed_flow, printed_rows, with_singletons
 from metastore_assets.lists.rows import by_column, equal_to, frequencies_of_rows, joined
-from metastore_assets.lists.state import Lists, read_lists
+from metastore_assets.lists.state import Lists
 from metastore_assets.produce import View
 from metastore_assets.produce.ranks import Ranks
 from metastore_assets.statistics.frequencies import (
@@ -27,22 +25,11 @@ from metastore_assets.statistics.frequencies import (
     nearest_ranks,
 )
 from metastore_assets.statistics.prints import Numbers, prints_of
-from metastore_assets.store.manifest import ListFiles
 from metastore_assets.store.objects import ObjectStore
 
 _SCANNED = 1_000_000
 """Listed values of a class, or of a column, that are read as a whole to pick percentiles; of more, by rank."""
 _MOST = np.iinfo(np.int64).max
-
-
-@dataclass(frozen=True)
-class ListChanges:
-    """How many values a version's lists have otherwise than the version before, over all columns."""
-
-    added: int = 0
-    removed: int = 0
-    changed: int = 0
-    """Listed before and now, with another frequency."""
 
 
 class ListReader:
@@ -206,25 +193,6 @@ class ListReader:
         found = {column: frequency_facts(joined(tables)) for column, tables in lists if column in columns}
         return {**{column: found.get(column) or frequency_facts(EMPTY) for column in columns}, **printed}
 
-    def changes(self, before: Lists) -> ListChanges | None:
-        """What led to these lists from the version before. None where lists that there were are made from scratch: that
-        does not tell which of their values are other ones.
-        """
-        found: Counter[str] = Counter()
-        for view, classes, former in (
-            (self._view, self._classes, before.columns),
-            (self._printed_view, {*self._printed.columns.values()}, before.printed.columns),
-        ):
-            for name in classes:
-                stage = stage_name(VALUES, name)
-                if view.is_reset(stage) and name in former.values():
-                    return None
-                if view.is_reset(stage):
-                    found["add"] += sum(run.rows for run in view.runs(stage))
-                else:
-                    found.update(view.change_counts(stage))
-        return ListChanges(found["add"], found["delete"], found["update"])
-
     def ranks(self, type_class: str) -> Ranks:
         """Ranks among the values of a column of that class; keys are `column` and `value`. Each thread has its own,
         for what they keep of what they read is not to be shared."""
@@ -302,10 +270,3 @@ class ListReader:
                 yield own
             if own.num_rows < table.num_rows:
                 return
-
-
-def list_changes(store: ObjectStore, before: ListFiles | None, after: ListFiles | None) -> ListChanges | None:
-    """What changed between the lists that a version names and those of the next one; None where that is not known."""
-    if before == after:
-        return ListChanges()
-    return ListReader(store, read_lists(store, after)).changes(read_lists(store, before))
