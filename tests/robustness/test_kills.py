@@ -23,8 +23,8 @@ PROFILE = ("statistics", "histograms", "frequencies", "states")
 WRITES = [
     *(f"fragments/*.{kind}.parquet" for kind in PROFILE),
     "pending/*.parquet",
-    *(f"partitions/*.{kind}.parquet" for kind in PROFILE),
-    *(f"table/*.{kind}.parquet" for kind in PROFILE if kind != "frequencies"),
+    *(f"partitions/*.{kind}.parquet" for kind in PROFILE if kind != "states"),
+    *(f"table/*.{kind}.parquet" for kind in PROFILE if kind not in ("frequencies", "states")),
     "lists/*.parquet",
     "lists/*.json",
     "index/*.index.parquet",
@@ -33,14 +33,7 @@ WRITES = [
     "versions/newest",
     "pending/*.parquet.cleared",
 ]
-STEPS = [
-    *(f"{moment} {write}" for write in WRITES for moment in ("before", "after")),
-    *(
-        f"{moment} removing {level}/*.states.parquet"
-        for level in ("partitions", "table")
-        for moment in ("before", "after")
-    ),
-]
+STEPS = [f"{moment} {write}" for write in WRITES for moment in ("before", "after")]
 QUICK = {
     "after pending/*.parquet",
     "after lists/*.json",
