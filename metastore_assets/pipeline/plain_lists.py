@@ -9,7 +9,7 @@ from itertools import chain, zip_longest
 import numpy as np
 import pyarrow as pa
 
-from metastore_assets.errors import ObjectNotFoundError
+from metastore_assets.errors import CorruptionError, ObjectNotFoundError
 from metastore_assets.lists import ListReader, Lists
 from metastore_assets.pipeline.packed import value_encodings
 from metastore_assets.statistics.leaves import LeafColumn
@@ -57,13 +57,13 @@ def write_ranks(store: ObjectStore, lists: Lists, leaves: Sequence[LeafColumn]) 
 
 
 def columns_of(store: ObjectStore, path: str) -> set[str]:
-    """The field ids of the columns that such a file has; none where there is no file, or it is gone."""
+    """The field ids of the columns that such a file has; none where there is no file, or it is gone or damaged."""
     if not path:
         return set()
     try:
         with SectionReader(store, path) as reader:
             return set(reader.sections)
-    except ObjectNotFoundError:
+    except (ObjectNotFoundError, CorruptionError):
         return set()
 
 

@@ -194,4 +194,4 @@ def _scratch(objects: ObjectStore) -> Iterator[ObjectStore]:
     try:
         yield objects.child(prefix)
     finally:
-        objects.delete([info.path for info in objects.list(prefix)])
+        objects.delete_folder(prefix)

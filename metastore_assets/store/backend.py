@@ -72,6 +72,9 @@ class Backend(Protocol):
     def delete(self, paths: Sequence[str]) -> None:
         """Remove objects; one that is not there is no error."""
 
+    def delete_folder(self, prefix: str) -> None:
+        """Remove all that is below the folder `prefix`, into which nobody writes any more."""
+
     def open_input(self, path: str, *, again: bool = False) -> Input:
         """The object for ranged reads. Raises ObjectNotFoundError.
 

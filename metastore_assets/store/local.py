@@ -11,6 +11,7 @@ import errno
 import io
 import os
 import re
+import shutil
 import uuid
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager, suppress
@@ -101,6 +102,11 @@ class LocalFiles:
             full = self._full(path)
             with self._explained("delete", full), suppress(FileNotFoundError):
                 os.unlink(full)
+
+    def delete_folder(self, prefix: str) -> None:
+        full = self._full(prefix)
+        with self._explained("delete", full), suppress(FileNotFoundError):
+            shutil.rmtree(full)
 
     def open_input(self, path: str, *, again: bool = False) -> Input:
         full = self._full(path)

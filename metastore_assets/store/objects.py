@@ -89,6 +89,10 @@ class ObjectStore:
         """Remove objects; those already gone are no error."""
         self._backend.delete([_checked(path) for path in paths])
 
+    def delete_folder(self, prefix: str) -> None:
+        """Remove all that is below the folder `prefix`, into which nobody writes any more."""
+        self._backend.delete_folder(_checked(prefix))
+
     def remove_unfinished(self, before: datetime) -> int:
         """Remove what killed writers left behind before that time; the number of files removed."""
         return self._backend.remove_unfinished(before)

@@ -92,6 +92,9 @@ class RemoteObjects:
                 # S3 does not mind; others stop at the first that is missing, so go one by one.
                 self._delete_each(batch)
 
+    def delete_folder(self, prefix: str) -> None:
+        self.delete([info.path for info in self.list(prefix)])
+
     def open_input(self, path: str, *, again: bool = False) -> Input:
         opened = _RangedInput(self, path, again=again)
         return Input(pa.PythonFile(opened, mode="r"), opened.fetched.fetch)

@@ -219,7 +219,8 @@ def test_a_purge_leaves_no_value_in_them(lake: Lake) -> None:
     assert pq.read_table(lake.path(lake.told.ranks_file)).num_rows == 1
 
 
-def test_one_that_is_missing_is_written_again(lake: Lake) -> None:
+@pytest.mark.parametrize("is_damaged", [False, True])
+def test_one_that_is_missing_or_damaged_is_written_again(lake: Lake, *, is_damaged: bool) -> None:
     lake.columns = {"a": {"ranks": "on"}}
     lake.put("one", pa.table({"a": [1, 2]}))
     lake.refresh()
@@ -227,7 +228,10 @@ def test_one_that_is_missing_is_written_again(lake: Lake) -> None:
     for file in (lake.told.frequencies_file, lake.told.ranks_file):
         path = lake.path(file)
         held = pq.read_table(path)
-        Path(path).unlink()
+        if is_damaged:
+            Path(path).write_bytes(Path(path).read_bytes()[:-9])
+        else:
+            Path(path).unlink()
         assert lake.compact()
         assert not lake.compact()
         again = lake.told.ranks_file if file and file.endswith("ranks.parquet") else lake.told.frequencies_file

@@ -45,6 +45,7 @@ def verified(spark: SparkSession, lake: Lake, **options: Any) -> Verification:
     result = verify(lake.config(), lake.table, lambda: spark, **options)
     left = {path for path in Path(lake.config().root).rglob("*") if path.is_file()}
     assert left == {path for path in before if path.is_file()}
+    assert list((Path(lake.config().root) / "t" / "verify").glob("*")) == []
     return result
 
 

@@ -62,6 +62,15 @@ def test_folders_are_those_directly_below(store: ObjectStore) -> None:
     assert store.child("a").folders() == ("deep",)
 
 
+def test_a_folder_goes_with_all_that_is_in_it(store: ObjectStore) -> None:
+    for path in ("one/a", "one/two/b", "one-more/c"):
+        store.write(path, b"x")
+    store.delete_folder("one")
+    store.delete_folder("never")
+    assert [info.path for info in store.list()] == ["one-more/c"]
+    assert store.folders() == ("one-more",)
+
+
 def test_delete_does_not_mind_what_is_gone(store: ObjectStore) -> None:
     store.write("a", b"")
     store.write("b", b"")
