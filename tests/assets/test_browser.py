@@ -145,6 +145,15 @@ def look_at_checks(page: Any, lab: Lab, url: str) -> None:
         page.screenshot(path=Path(os.environ.get(SCREENSHOTS) or lab.folder) / f"check-{name}.png")
 
 
+def look_at_graph(page: Any, lab: Lab, url: str) -> None:
+    """A table's assets hang below its source: the partitions, and below these what is reduced from them."""
+    page.goto(f"{url}/partitions?view=lineage&lineageScope=neighbors")
+    for node in ("source", "partitions", "statistics", "frequencies", "histograms"):
+        page.get_by_text(node, exact=True).first.wait_for(timeout=60_000)
+    page.wait_for_timeout(1_000)  # The graph is laid out, and then moves to its middle.
+    page.screenshot(path=Path(os.environ.get(SCREENSHOTS) or lab.folder) / "graph.png")
+
+
 def test_what_a_person_sees(lab: Lab, page: Any) -> None:
     """Sensors see the tables without being switched on; the pages of a partition and of the table show its rows and
     its picture; and a daemon that was stopped goes on where it was."""
@@ -161,6 +170,7 @@ def test_what_a_person_sees(lab: Lab, page: Any) -> None:
         look(page, lab, partition, "partition", "2000")
         look(page, lab, f"{assets}/statistics", "table", "6000")
         look_at_checks(page, lab, f"{assets}/statistics")
+        look_at_graph(page, lab, assets)
 
         lab.append(2, 5, seed=1, count=500)
         runs = lab.instance.get_runs_count()
