@@ -15,6 +15,7 @@ from metastore_assets.errors import CorruptionError, ObjectNotFoundError
 from metastore_assets.store.entries import FRAGMENTS, entries_of, entries_table
 from metastore_assets.store.manifest import FragmentEntry
 from metastore_assets.store.objects import ObjectInfo, ObjectStore
+from metastore_assets.store.parquet import Lean
 
 FOLDER = "pending"
 _CLEARED = ".cleared"
@@ -76,7 +77,9 @@ def read_pending(objects: ObjectStore, path: str) -> list[FragmentEntry]:
 def save_pending(objects: ObjectStore, entries: Sequence[FragmentEntry], attempt: str = "") -> str:
     """Write the entries as one more pending file, of an attempt that has a name or not; returns its path."""
     path = f"{FOLDER}/{uuid.uuid4().hex}{attempt and _OF}{attempt}.parquet"
-    objects.write_parquet(path, entries_table(FRAGMENTS, entries))
+    table = entries_table(FRAGMENTS, entries)
+    with objects.parquet_writer(path, table.schema, lean=Lean()) as output:
+        output.write_table(table)
     return path
 
 
