@@ -12,9 +12,10 @@ from typing import Any
 
 
 @contextmanager
-def s3_server() -> Iterator[str]:
-    """The endpoint of a new server, which ends with the block."""
-    command = [sys.executable, "-W", "ignore", "-m", "scripts.s3_server"]
+def s3_server(module: str = "scripts.s3_server", *arguments: str) -> Iterator[str]:
+    """The endpoint of a new server, which ends with the block. `module` is one that prints its port, and ends with its
+    standard input."""
+    command = [sys.executable, "-W", "ignore", "-m", module, *arguments]
     with subprocess.Popen(
         command,
         cwd=Path(__file__).parents[1],

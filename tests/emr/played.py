@@ -16,29 +16,19 @@ import tarfile
 import tempfile
 import threading
 import time
-from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import AbstractContextManager
 from pathlib import Path
 from typing import Any
 
-from tests.conftest import REPOSITORY
+from scripts.s3_server import s3_server
 
 ROLE = {"AWS_ACCESS_KEY_ID": "role", "AWS_SECRET_ACCESS_KEY": "of-the-job-alone"}
 _DRIVER_VARIABLE = "spark.emr-serverless.driverEnv."
 
 
-@contextmanager
-def played_aws(way: str) -> Iterator[str]:
+def played_aws(way: str) -> AbstractContextManager[str]:
     """The endpoint of a new server; `way` is `spark-submit` or `python`."""
-    command = [sys.executable, "-W", "ignore", "-m", "tests.emr.played", way]
-    pipes: dict[str, Any] = {"stdin": subprocess.PIPE, "stdout": subprocess.PIPE, "stderr": subprocess.DEVNULL}
-    with subprocess.Popen(command, cwd=REPOSITORY, text=True, **pipes) as server:
-        assert server.stdout is not None
-        assert server.stdin is not None
-        port = int(server.stdout.readline())
-        yield f"http://127.0.0.1:{port}"
-        server.stdin.close()
-        server.wait(timeout=30)
+    return s3_server("tests.emr.played", way)
 
 
 def _s3() -> Any:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import os
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from contextlib import ExitStack, contextmanager
 from pathlib import Path
 from typing import Any
 from unittest.mock import patch
@@ -31,14 +31,8 @@ def at_change(root: Path, number: int, action: Callable[[], object]) -> Iterator
 
         return change
 
-    patches = [patch.object(os, name, counted(getattr(os, name))) for name in _CALLS]
-    for each in patches:
-        each.start()
-    try:
+    with _around_calls(counted):
         yield
-    finally:
-        for each in patches:
-            each.stop()
 
 
 @contextmanager
@@ -60,16 +54,19 @@ def killed_at(root: Path, number: int) -> Iterator[list[bool]]:
 
         return change
 
-    patches = [patch.object(os, name, unless_dead(getattr(os, name))) for name in _CALLS]
-    for each in patches:
-        each.start()
     try:
-        with at_change(root, number, die):
+        with _around_calls(unless_dead), at_change(root, number, die):
             yield dead
     except KilledError:
         assert dead
     else:
         assert not dead, "a kill was swallowed"
-    finally:
-        for each in patches:
-            each.stop()
+
+
+@contextmanager
+def _around_calls(wrapped: Callable[[Callable[..., Any]], Callable[..., Any]]) -> Iterator[None]:
+    """The calls that change what is stored, as `wrapped` makes them."""
+    with ExitStack() as stack:
+        for name in _CALLS:
+            stack.enter_context(patch.object(os, name, wrapped(getattr(os, name))))
+        yield
