@@ -131,6 +131,19 @@ def test_verify_finds_rows_that_are_not_those_of_the_partition(root: Path) -> No
     assert list(wrong_rows(objects, version, [other.key])) == []
 
 
+def test_verify_finds_rows_that_are_not_there(root: Path) -> None:
+    version = published(root).version
+    objects = VersionStore(ObjectStore(str(root)), "orders").objects
+    path = version.partitions[4].files.statistics
+    whole, told = objects.read(path), objects.read_parquet(path)
+    objects.write_parquet(path, told.slice(1))
+    files = table_partition_files(_engine(), objects, 3, None, version.partitions)
+    objects.write(path, whole)
+    lacking = replace(version, partition_files=files)
+    column = told["column"][0].as_py()
+    assert list(wrong_rows(objects, lacking, PARTS)) == [(version.partitions[4].key, column, "no row")]
+
+
 def _engine() -> Engine:
     def none() -> object:
         raise AssertionError("this is little work")
