@@ -136,6 +136,12 @@ class MetastoreConfig(ConfigModel):
             )
         )
 
+    @property
+    def named_statistics(self) -> tuple[str, ...]:
+        """The classes of user-defined statistics that are named anywhere in it."""
+        described = (own for one in (*self.tables, *self.databases) for own in one.named_statistics)
+        return tuple(dict.fromkeys([*self.statistics, *described]))
+
     def located(self) -> MetastoreConfig:
         """The configuration with relative paths made absolute, and what is said of all tables said of each.
 

@@ -132,6 +132,12 @@ class DescribedConfig(ConfigModel):
         return policy
 
     @property
+    def named_statistics(self) -> tuple[str, ...]:
+        """The classes of user-defined statistics that are named, for all columns or for some."""
+        of_columns = (own for policy in self.columns.values() for own in policy.statistics)
+        return tuple(dict.fromkeys([*self.statistics, *of_columns]))
+
+    @property
     def hides_values(self) -> bool:
         """Whether a policy hides values of some column."""
         return any(policy.values == "hidden" for policy in self.columns.values())

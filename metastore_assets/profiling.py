@@ -62,7 +62,7 @@ def profile_table(
     Raises what `refresh` does.
     """
     refresh(MetastoreConfig(root=root, tables=[table], engine="auto"), table, spark, progress=progress)
-    return Metastore(root).table(table.name)
+    return Metastore(root, statistics=table.named_statistics).table(table.name)
 
 
 def table_name(uri: str) -> str:

@@ -24,7 +24,7 @@ def metastore_of(config: MetastoreConfig) -> Metastore:
     """The root of a configuration."""
     from metastore_assets.lookup import Metastore
 
-    return Metastore(config.root, config.storage_options)
+    return Metastore(config.root, config.storage_options, config.named_statistics)
 
 
 def with_databases(config: MetastoreConfig) -> tuple[MetastoreConfig, bool]:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 
 from metastore_assets.errors import VersionNotFoundError
 from metastore_assets.lookup.as_of import VersionChoice, find_version
@@ -13,10 +13,16 @@ from metastore_assets.store.versions import VersionStore
 
 
 class Metastore:
-    """Everything published below a root: a local path or a URI, with its storage options."""
+    """Everything published below a root: a local path or a URI, with its storage options.
 
-    def __init__(self, root: str, storage_options: Mapping[str, str] | None = None) -> None:
+    `statistics`: classes of user-defined statistics, as `module:Class`, that may be imported to answer of some rows.
+    """
+
+    def __init__(
+        self, root: str, storage_options: Mapping[str, str] | None = None, statistics: Iterable[str] = ()
+    ) -> None:
         self._store = ObjectStore(root, storage_options)
+        self._statistics = (statistics,) if isinstance(statistics, str) else tuple(statistics)
 
     def tables(self) -> list[str]:
         """Names of the tables with a published version, sorted."""
@@ -40,7 +46,7 @@ class Metastore:
         found = versions.latest() if version is None else find_version(versions, version)
         if found is None:
             raise self._unpublished(name)
-        return TableLookup(versions.objects, found)
+        return TableLookup(versions.objects, found, self._statistics)
 
     def _unpublished(self, name: str) -> VersionNotFoundError:
         return VersionNotFoundError(
@@ -50,14 +56,20 @@ class Metastore:
 
 
 def open_table(
-    root: str, name: str, version: VersionChoice | None = None, *, storage_options: Mapping[str, str] | None = None
+    root: str,
+    name: str,
+    version: VersionChoice | None = None,
+    *,
+    storage_options: Mapping[str, str] | None = None,
+    statistics: Iterable[str] = (),
 ) -> TableLookup:
     """One table below a root, as of a version, by default the newest: `Metastore(root).table(name, version)`.
 
     `root` is a local path or a URI, such as `s3://bucket/metastore`, with its storage options. `version`: a number, the
-    id of a snapshot, or a time, as `datetime` or in ISO 8601. Raises VersionNotFoundError, StoreError.
+    id of a snapshot, or a time, as `datetime` or in ISO 8601. `statistics`: the classes of user-defined statistics, as
+    `module:Class`, that may be imported where `filter` has to compute them. Raises VersionNotFoundError, StoreError.
     """
-    return Metastore(root, storage_options).table(name, version)
+    return Metastore(root, storage_options, statistics).table(name, version)
 
 
 def _is_folder_name(name: str) -> bool:

@@ -27,6 +27,7 @@ class PastAnswers:
     _objects: ObjectStore
     _version: Version
     _leaves: Sequence[LeafColumn]
+    user_statistics: tuple[str, ...]
 
     if TYPE_CHECKING:
 
@@ -92,7 +93,7 @@ class PastAnswers:
 
         if isinstance(version, TableLookup):
             return version
-        return TableLookup(self._objects, find_version(self.versions, version))
+        return TableLookup(self._objects, find_version(self.versions, version), self.user_statistics)
 
     @property
     def _own(self) -> TableLookup:

@@ -55,7 +55,8 @@ class ScopedLookup(ListedAnswers, HistogramAnswers):
     """Answers about the rows of a version that a predicate is true of. Safe to share.
 
     Answers say by themselves what they are worth: exact where values are listed, of others estimates, as those of a
-    table. User-defined statistics are not among them. With `partition` they are of that partition's part of the rows.
+    table; so do user-defined statistics, which are absent where their class was not named to `open_table`, with that as
+    the reason. With `partition` they are of that partition's part of the rows.
     """
 
     def __init__(self, lookup: TableLookup, predicate: Predicate, scope: Scope, reader: ScopeReader) -> None:

@@ -36,9 +36,11 @@ _KEPT_ROWS = 20_000
 class TableLookup(ListedAnswers, HistogramAnswers, FilteredAnswers, PastAnswers):
     """Answers from one version of one table. Reads no more of its files than an answer needs; safe to share."""
 
-    def __init__(self, objects: ObjectStore, version: Version) -> None:
+    def __init__(self, objects: ObjectStore, version: Version, user_statistics: Sequence[str] = ()) -> None:
         self._objects = objects
         self._version = version
+        self.user_statistics = tuple(user_statistics)
+        """The classes of user-defined statistics, as `module:Class`, that may be imported to answer."""
         self._leaves = [leaf for leaves in schema_leaves(version.schema) for leaf in leaves]
         self._lock = RLock()
         self._found: dict[str, PartitionEntry | None] = {}

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
 from threading import RLock
+from typing import TypeAlias
 
 import pyarrow as pa
 
@@ -18,7 +19,7 @@ from metastore_assets.pipeline.states_files import StatesFiles
 from metastore_assets.pipeline.stored_states import read_together
 from metastore_assets.scan.cutting import CutFragments, CutProfile, Wanted
 from metastore_assets.statistics.column import ColumnStatistics
-from metastore_assets.statistics.frequencies import Frequencies, frequency_facts, sum_frequencies
+from metastore_assets.statistics.frequencies import EMPTY, Frequencies, frequency_facts, sum_frequencies
 from metastore_assets.statistics.histogram import Histogram
 from metastore_assets.statistics.leaves import LeafColumn
 from metastore_assets.statistics.merge import merge_states
@@ -31,6 +32,9 @@ from metastore_assets.statistics.told import apply_facts, completed
 from metastore_assets.statistics.types import type_text
 from metastore_assets.store.manifest import ProfileFiles
 from metastore_assets.store.objects import ObjectStore
+
+TellUserDefined: TypeAlias = Callable[[ColumnStatistics, KeptPolicy, Frequencies | None], ColumnStatistics]
+"""Adds to a row what its states and the list of its values, where there is one, say of user-defined statistics."""
 
 
 @dataclass(frozen=True)
@@ -55,13 +59,16 @@ class MergedProfile:
         policies: Callable[[Sequence[LeafColumn]], Sequence[KeptPolicy]],
         profiles: Sequence[ProfileFiles],
         cut: CutFragments | None,
+        told: TellUserDefined,
     ) -> None:
-        """`leaves`: the table's columns, in its order; `policies` says what is kept of some."""
+        """`leaves`: the table's columns, in its order; `policies` says what is kept of some; `told` adds what is
+        user-defined."""
         self._store = store
         self._leaves = leaves
         self._policies = policies
         self._profiles = sorted(profiles, key=lambda own: own.states)  # neighbours in a file one after the other
         self._cut = cut
+        self._told = told
         self._lock = RLock()
         self._known: dict[str, _Column] = {}
         self.columns = {leaf.path: position for position, leaf in enumerate(leaves)}
@@ -116,11 +123,13 @@ class MergedProfile:
         listed = [at for at, (row, _) in enumerate(rows) if row.frequencies == "listed" and row.value_count]
         lists = self._lists(layout, listed, cut)
         found = {}
-        for at, ((leaf, _), (row, histogram)) in enumerate(zip(wanted, rows, strict=True)):
+        for at, ((leaf, policy), (row, histogram)) in enumerate(zip(wanted, rows, strict=True)):
             own = lists.get(at)
             if own is not None:
                 row = apply_facts(row, frequency_facts(own))
                 _check_total(self._store, leaf, row, own)
+            is_empty = row.frequencies == "listed" and not row.value_count
+            row = self._told(row, policy, EMPTY if own is None and is_empty else own)
             found[leaf.field_id] = _Column(row, None if histogram is None else shown_histogram(histogram, row), own)
         return found
 

@@ -14,8 +14,10 @@ from metastore_assets.lookup.predicates.text import short_text
 from metastore_assets.lookup.scope import Scope, scope_of
 from metastore_assets.scan.cutting import CutFragments
 from metastore_assets.scan.merged import MergedProfile
+from metastore_assets.scan.user_defined import UserDefined
 from metastore_assets.scan.work import StartSpark
 from metastore_assets.statistics.column import ColumnStatistics
+from metastore_assets.statistics.frequencies import Frequencies
 from metastore_assets.statistics.leaves import LeafColumn
 from metastore_assets.statistics.profile import HIDDEN
 
@@ -42,13 +44,16 @@ class StoredAndRead:
         self._table = table
         self._spark = spark
         self._lock = RLock()
+        named = lookup.user_statistics + (() if table is None else table.named_statistics)
+        self._user_defined = UserDefined(lookup.version, named)
         self._cuts: OrderedDict[str | None, CutFragments] = OrderedDict()
 
     def profile(self, scope: Scope, partition: str | None) -> MergedProfile:
         """As `ScopeReader`."""
         files = [own.files for own in scope.partitions] + [own.files for own in scope.fragments]
         cut = self._cut(scope, partition) if scope.cut else None
-        return MergedProfile(self._lookup.versions.objects, self._lookup._leaves, self._policies, files, cut)
+        objects, leaves = self._lookup.versions.objects, self._lookup._leaves
+        return MergedProfile(objects, leaves, self._policies, files, cut, self._told)
 
     def cut_rows(self, scope: Scope, partition: str | None) -> int:
         """As `ScopeReader`."""
@@ -93,4 +98,9 @@ class StoredAndRead:
             algorithm="fingerprints" if frequencies == "repeated" else "auto",
             histogram="off" if kept is None else kept.capacity // 2,
             quantiles="off" if row.percentiles is None else "sketch",
+            statistics=self._user_defined.classes(row.field_id) if row.user_defined else (),
         )
+
+    def _told(self, row: ColumnStatistics, policy: KeptPolicy, listed: Frequencies | None) -> ColumnStatistics:
+        (of_table,) = self._lookup.statistics([row.column])
+        return self._user_defined.told(row, policy, listed, of_table)

@@ -1,0 +1,93 @@
+"""User-defined statistics of rows that no stored profile is of: computed by classes that whoever asks has named.
+
+A version says which classes its numbers are by, and of which source. They are code of whoever made the version, so
+that none is imported for its sake alone: those are used that the one who asks names too, and those of this package.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Iterator
+from dataclasses import replace
+
+import pyarrow as pa
+
+from metastore_assets.config import KeptPolicy
+from metastore_assets.errors import ConfigError
+from metastore_assets.kept import kept_property
+from metastore_assets.pipeline.signatures import LISTED, signature_of
+from metastore_assets.statistics.column import ColumnStatistics
+from metastore_assets.statistics.frequencies import Frequencies
+from metastore_assets.statistics.user_defined.loading import load
+from metastore_assets.statistics.user_defined.results import Result
+from metastore_assets.statistics.user_defined.telling import with_user_defined
+from metastore_assets.store.manifest import Version
+
+_SHIPPED = "metastore_assets.statistics.user_defined.shipped:"
+
+
+class UserDefined:
+    """The user-defined statistics of a version's columns, as far as they can be computed of other rows. Safe to share.
+
+    What cannot is absent, and says why: its class is not named here, cannot be imported, or is not the one that the
+    version's numbers are by.
+    """
+
+    def __init__(self, version: Version, named: Collection[str]) -> None:
+        """`named`: the classes, as `module:Class`, that may be imported beside those of this package."""
+        self._version = version
+        self._named = frozenset(named)
+
+    def classes(self, field_id: str) -> tuple[str, ...]:
+        """The classes that can be used of a leaf column, as `module:Class`."""
+        return tuple(reference for reference, why_not in self._judged(field_id) if why_not is None)
+
+    def told(
+        self, row: ColumnStatistics, policy: KeptPolicy, listed: Frequencies | None, of_table: ColumnStatistics
+    ) -> ColumnStatistics:
+        """`row` with what its states and the list of its values say; of all that the table's row of the column has."""
+        if not of_table.user_defined:
+            return row
+        if policy.statistics:
+            row = with_user_defined(row, policy, listed)
+        missing = {name: own for name, own in of_table.user_defined.items() if name not in row.user_defined}
+        if not missing:
+            return row
+        why_not = "; ".join(why for _, why in self._judged(row.field_id) if why is not None)
+        absent = {
+            name: Result(pa.nulls(1, own.array.type), "absent", why_not or "its class has another name now")
+            for name, own in missing.items()
+        }
+        return replace(row, user_defined={**row.user_defined, **absent})
+
+    def _judged(self, field_id: str) -> Iterator[tuple[str, str | None]]:
+        """Each class of a leaf column, and why it is not to be used."""
+        for key, source in self._keys.get(field_id, {}).items():
+            reference, _, revision = key.removeprefix(LISTED).rpartition("@")
+            yield reference, self._why_not(reference, revision, source)
+
+    def _why_not(self, reference: str, revision: str, source: str) -> str | None:
+        if reference not in self._named and not reference.startswith(_SHIPPED):
+            return (
+                f"{reference!r} computes it, and is not imported unasked: name it, with `open_table(…, "
+                f"statistics=[{reference!r}])` or in the configuration"
+            )
+        try:
+            own = load(reference)
+            has_changed = own.statistic.revision == revision and own.source != source
+        except ConfigError as error:
+            return str(error)
+        if own.statistic.revision != revision:
+            return (
+                f"it was computed by revision {revision!r} of {reference!r}, which is {own.statistic.revision!r} here"
+            )
+        return f"it was computed by another source of {reference!r} than there is here" if has_changed else None
+
+    @kept_property
+    def _keys(self) -> dict[str, dict[str, str]]:
+        """By leaf column, the keys of its statistics and the digest of their sources."""
+        found: dict[str, dict[str, str]] = {}
+        for text in self._version.layouts.get(self._version.layout, {}).values():
+            own = signature_of(text)
+            for field_id, keys in ({} if own is None else own.user_defined).items():
+                found[field_id] = dict(keys)
+        return found
