@@ -51,5 +51,9 @@ def collect_seldom() -> None:
 
 
 def end_quickly() -> None:
-    """Spare the last look for garbage of a process that ends: all of its memory is given back in any case."""
-    gc.freeze()
+    """Spare the last look for garbage of a process that ends: all of its memory is given back in any case.
+
+    But not where DuckDB was used, which reports what nobody has collected as leaks.
+    """
+    if "duckdb" not in sys.modules:
+        gc.freeze()

@@ -81,12 +81,35 @@ def parse_sql(text: str) -> Syntax:
 def _where(text: str, error: SqlglotError) -> str:
     told = error.errors[0] if isinstance(error, ParseError) and error.errors else None
     if not told or told.get("line") is None:
-        return ": a quote is not closed" if text.count("'") % 2 or text.count('"') % 2 or text.count("`") % 2 else ""
-    place = f"at character {told['col']}" if "\n" not in text else f"in line {told['line']}, at {told['col']}"
+        at = _unclosed(text)
+        return "" if at is None else f" {_place(text, *at)}: the quote is not closed"
+    place = _place(text, told["line"], told["col"])
     near = f", near {told['highlight']!r}" if told.get("highlight") else ""
     what = str(told.get("description", "")).split(" for <class", 1)[0]
     reason = "something is missing after it" if "Required keyword" in what else what[:1].lower() + what[1:]
     return f" {place}{near}: {reason}"
+
+
+def _place(text: str, line: int, character: int) -> str:
+    return f"at character {character}" if "\n" not in text else f"in line {line}, at {character}"
+
+
+def _unclosed(text: str) -> tuple[int, int] | None:
+    """Line and character, from 1 on, of a quote that is opened and not closed. Two of them inside are one of the text."""
+    opened, at = -1, 0
+    while at < len(text):
+        if opened < 0:
+            opened = at if text[at] in "'\"`" else -1
+        elif text[at] == text[opened]:
+            if text[at + 1 : at + 2] == text[opened]:
+                at += 1
+            else:
+                opened = -1
+        at += 1
+    if opened < 0:
+        return None
+    before = text[:opened].split("\n")
+    return len(before), len(before[-1]) + 1
 
 
 def _short(text: str) -> str:

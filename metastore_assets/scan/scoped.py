@@ -75,7 +75,9 @@ class StoredAndRead:
             return self._cuts[partition]
 
     def _why_not(self, scope: Scope) -> str:
-        by = " and ".join(map(repr, self._lookup.version.partition_columns))
+        # Those of hidden partitions are no columns that could be asked.
+        names = {leaf.path for leaf in self._lookup._leaves}.intersection(self._lookup.version.partition_columns)
+        by = " and ".join(map(repr, sorted(names)))
         return (
             f"table {self._lookup.version.table!r}: {short_text(self._predicate)} may be true of some of the rows of "
             f"{len(scope.cut):,} of {scope.fragments_total:,} files, such as {scope.cut[0].path}, and what is "

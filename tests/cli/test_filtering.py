@@ -72,6 +72,8 @@ def test_count(published: Path) -> None:
     [
         ("idd < 5", "table 'orders' has no column 'idd'; did you mean 'id'?"),
         ("id <", "'id <' does not parse at character 4, near '<': something is missing after it"),
+        ("id < 3 or s = 'it''s or id > 4", "does not parse at character 15: the quote is not closed"),
+        ('id < 3 or\n  "s = 1', "does not parse in line 2, at 3: the quote is not closed"),
         ("id < 'x'", "'x' is no value of column 'id' of table 'orders': give an integer"),
         ("day > 5", "5 is no value of column 'day' of table 'orders': give a date, such as 2024-01-31"),
         ("state > ratio", "compares two columns"),

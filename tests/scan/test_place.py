@@ -74,3 +74,6 @@ def test_what_a_version_does_not_tell_is_asked_for(tmp_path: Path) -> None:
         lookup.count("x > 4")
     with pytest.raises(NotKeptError, match="choose whole partitions, by 'day'"):
         lookup.filter("x > 4").row_count()
+    object.__setattr__(lookup.version, "partition_columns", ("x_bucket", "day_month"))
+    with pytest.raises(NotKeptError, match="choose whole partitions, or let"):
+        lookup.filter("x > 4").row_count()

@@ -17,7 +17,7 @@ from metastore_assets.lookup import Metastore
 from metastore_assets.lookup.json import scalar_json
 from metastore_assets.sql import VIEWS, query, spark_views, view_batches
 from metastore_assets.store.objects import ObjectStore
-from tests.cli.support import answer, error_of, run
+from tests.cli.support import answer, error_of, execute, run
 from tests.lookup.published import publish
 
 if TYPE_CHECKING:
@@ -159,6 +159,8 @@ def test_the_command(published: Path) -> None:
     assert printed.exit_code == 0
     assert "x\\ny" in printed.stdout
     assert "give a query" in error_of(run("sql", "drop table x", config=published))
+    done = execute("--config", str(published), "sql", text, folder=published.parent)
+    assert (done.returncode, done.stderr) == (0, "")  # nor does DuckDB report leaks at the end of the process
 
 
 @pytest.mark.spark
