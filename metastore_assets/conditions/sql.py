@@ -95,7 +95,7 @@ def _place(text: str, line: int, character: int) -> str:
 
 
 def _unclosed(text: str) -> tuple[int, int] | None:
-    """Line and character, from 1 on, of a quote that is opened and not closed. Two of them inside are one of the text."""
+    """Line and character, from 1 on, of a quote that is opened and not closed. Two in a row do not close it."""
     opened, at = -1, 0
     while at < len(text):
         if opened < 0:

@@ -47,6 +47,8 @@ class ListReader:
         """Of `columns`, those of which it is kept which partitions hold which values."""
         self._view = lists.dataflow(store).view(lists.flow)
         self._printed = lists.printed
+        self.print_bits = lists.printed.bits
+        """Width of the fingerprints."""
         self._printed_view = printed_flow(store, lists.printed.columns.values()).view(lists.printed.flow)
         self._ranks = local()
 

@@ -52,6 +52,9 @@ class Profile(Protocol):
     def frequencies(self, field_id: str) -> Frequencies | None:
         """All values of a column; None when it is not listed."""
 
+    def repeated(self, field_id: str) -> Frequencies | None:
+        """The values of a column that occur at least twice, where these alone are known; else None."""
+
     def sketch(self, field_id: str) -> tuple[Digest | None, tuple[int, int]] | None:
         """The quantile sketch of a column, and how often -inf and +inf occur beside it; None where none is kept."""
 
@@ -92,6 +95,10 @@ class ProfileReader:
             as_named(found[leaf.field_id] if leaf.field_id in found else self._missing(leaf), position, leaf)
             for position, leaf in leaves
         ]
+
+    def repeated(self, field_id: str) -> Frequencies | None:
+        """Nothing: no list of a column kept by fingerprints is of a profile."""
+        return None
 
     def _rows(self, rows: Sequence[int]) -> list[ColumnStatistics]:
         if not rows:

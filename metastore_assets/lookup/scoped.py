@@ -117,9 +117,9 @@ class ScopedLookup(ListedAnswers, HistogramAnswers):
         return Statistics(rows, None if partition is None else [partition] * len(rows), self.as_of)
 
     def spreads(self) -> dict[str, Spread]:
-        """How the values of all listed columns spread, by name."""
-        rows = self.statistics()
-        return {row.column: self.spread(row.column) for row in rows if row.frequencies == "listed"}
+        """How the values of all columns spread of which that is known, by name."""
+        rows = [row for row in self.statistics() if row.frequencies in ("listed", "repeated")]
+        return {row.column: self.spread(row.column) for row in rows if row.duplicate_count is not None}
 
     def value_files(self, column: str) -> list[str]:
         """Raises NotKeptError: there are files of the whole table only."""

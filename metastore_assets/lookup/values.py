@@ -165,8 +165,12 @@ class ColumnValues:
         row = self._row
         own = self._listed()
         if own is not None:
-            often, number = np.unique(own.counts.to_numpy(), return_counts=True)
-            return spread(zip(often.tolist(), number.tolist(), strict=True))
+            return spread(_counts(own))
+        repeated = self._repeated()
+        if repeated is not None:
+            from metastore_assets.lists.printed import with_singletons
+
+            return spread(with_singletons(_counts(repeated), row.value_count))
         self._check_listed()
         name, lists = self._stored()
         return spread(lists.counts(row.field_id, name))
@@ -178,6 +182,8 @@ class ColumnValues:
         """
         self._class()
         own = self._listed()
+        if own is None:
+            own = self._repeated()
         if own is not None:
             yield own
             return
@@ -186,8 +192,13 @@ class ColumnValues:
         yield from lists.pieces(self._row.field_id, name)
 
     def _check_listed(self) -> None:
-        if self._row.frequencies != "listed" and not self._has_prints():
+        if self._row.frequencies != "listed" and not self._has_prints() and self._repeated() is None:
             raise NotKeptError(f"the values of {self._subject} are not listed: {self._why_not_listed()}")
+
+    def _repeated(self) -> Frequencies | None:
+        """The values that occur at least twice, where the profile alone knows these."""
+        is_own = self._row.frequencies == "repeated" and self._has_own_lists
+        return self._profile.repeated(self._row.field_id) if is_own else None
 
     def _has_prints(self) -> bool:
         """Whether lists have what repeats, and fingerprints count the rest."""
@@ -274,3 +285,9 @@ class ColumnValues:
                 "`frequencies: all` a refresh lists all"
             )
         return row.reason or f"{row.type} has no values of its own"
+
+
+def _counts(own: Frequencies) -> list[tuple[int, int]]:
+    """(Frequency, number of values that occur so often), by increasing frequency."""
+    often, number = np.unique(own.counts.to_numpy(), return_counts=True)
+    return list(zip(often.tolist(), number.tolist(), strict=True))

@@ -25,6 +25,7 @@ from metastore_assets.scan.reading import opened_fragment, row_masks
 from metastore_assets.scan.work import StartSpark, each_fragment, engine_of, engine_session
 from metastore_assets.statistics.frequencies import Frequencies
 from metastore_assets.statistics.leaves import LeafColumn, schema_leaves
+from metastore_assets.statistics.prints import Prints
 from metastore_assets.statistics.profile import profile_field
 from metastore_assets.statistics.states import states_table
 from metastore_assets.traffic import metered
@@ -41,6 +42,8 @@ class CutProfile:
     """A row for each column asked for, as of `states_table`."""
     lists: tuple[Frequencies | None, ...]
     """Of each of them all values, where its policy lists them."""
+    prints: tuple[Prints | None, ...]
+    """Of each of them fingerprints, where its policy keeps these."""
 
 
 class CutFragments:
@@ -105,7 +108,8 @@ def cut_profile(
                     profiles[profile.statistics.field_id] = profile
     found = [profiles[leaf.field_id] for _, wanted in fields for leaf, _ in wanted]
     states = states_table([one.statistics for one in found], [one.histogram for one in found], union)
-    return CutProfile(int(rows.sum()), states, tuple(one.frequencies for one in found))
+    lists, prints = tuple(one.frequencies for one in found), tuple(one.prints for one in found)
+    return CutProfile(int(rows.sum()), states, lists, prints)
 
 
 def _policy(policies: dict[str, KeptPolicy]) -> Callable[[str], KeptPolicy]:

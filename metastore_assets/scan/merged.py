@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from threading import RLock
 from typing import TypeAlias
 
@@ -18,6 +18,7 @@ from metastore_assets.pipeline.packed import layout_union
 from metastore_assets.pipeline.states_files import StatesFiles
 from metastore_assets.pipeline.stored_states import read_together
 from metastore_assets.scan.cutting import CutFragments, CutProfile, Wanted
+from metastore_assets.scan.printed import ScopePrints, with_repeated
 from metastore_assets.statistics.column import ColumnStatistics
 from metastore_assets.statistics.frequencies import EMPTY, Frequencies, frequency_facts, sum_frequencies
 from metastore_assets.statistics.histogram import Histogram
@@ -43,6 +44,8 @@ class _Column:
     histogram: Histogram | None
     listed: Frequencies | None
     """All values; None where they are not listed."""
+    repeated: Frequencies | None
+    """Those that occur at least twice, of a column kept by fingerprints; None where that is not known."""
 
 
 class MergedProfile:
@@ -60,15 +63,17 @@ class MergedProfile:
         profiles: Sequence[ProfileFiles],
         cut: CutFragments | None,
         told: TellUserDefined,
+        prints: ScopePrints,
     ) -> None:
         """`leaves`: the table's columns, in its order; `policies` says what is kept of some; `told` adds what is
-        user-defined."""
+        user-defined, `prints` what repeats."""
         self._store = store
         self._leaves = leaves
         self._policies = policies
         self._profiles = sorted(profiles, key=lambda own: own.states)  # neighbours in a file one after the other
         self._cut = cut
         self._told = told
+        self._prints = prints
         self._lock = RLock()
         self._known: dict[str, _Column] = {}
         self.columns = {leaf.path: position for position, leaf in enumerate(leaves)}
@@ -82,8 +87,9 @@ class MergedProfile:
         ]
 
     def top(self, field_id: str, n: int) -> list[tuple[pa.Scalar, int]] | None:
-        """The n most frequent values with their frequencies; None where values are not listed."""
-        listed = self._column(field_id).listed
+        """The n most frequent values with their frequencies, of those that are known; None where none are."""
+        column = self._column(field_id)
+        listed = column.repeated if column.listed is None else column.listed
         if listed is None:
             return None
         counts = listed.counts.to_numpy()
@@ -93,6 +99,10 @@ class MergedProfile:
     def frequencies(self, field_id: str) -> Frequencies | None:
         """All values; None where they are not listed."""
         return self._column(field_id).listed
+
+    def repeated(self, field_id: str) -> Frequencies | None:
+        """The values that occur at least twice, of a column kept by fingerprints; None where that is not known."""
+        return self._column(field_id).repeated
 
     def sketch(self, field_id: str) -> tuple[Digest | None, tuple[int, int]] | None:
         """As of `ProfileReader`."""
@@ -128,9 +138,16 @@ class MergedProfile:
             if own is not None:
                 row = apply_facts(row, frequency_facts(own))
                 _check_total(self._store, leaf, row, own)
+            repeated = None
+            if row.frequencies == "repeated":
+                cuts = [held for one in cut if (held := one.prints[at]) is not None]
+                repeated = self._prints.repeated(replace(row, field_id=leaf.field_id, column=leaf.path), cuts)
+            if repeated is not None:
+                row = with_repeated(row, repeated)
             is_empty = row.frequencies == "listed" and not row.value_count
             row = self._told(row, policy, EMPTY if own is None and is_empty else own)
-            found[leaf.field_id] = _Column(row, None if histogram is None else shown_histogram(histogram, row), own)
+            shown = None if histogram is None else shown_histogram(histogram, row)
+            found[leaf.field_id] = _Column(row, shown, own, repeated)
         return found
 
     def _merged(self, layout: Layout, cut: Sequence[CutProfile]) -> list[tuple[ColumnStatistics, Histogram | None]]:

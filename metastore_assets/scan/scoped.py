@@ -14,12 +14,14 @@ from metastore_assets.lookup.predicates.text import short_text
 from metastore_assets.lookup.scope import Scope, scope_of
 from metastore_assets.scan.cutting import CutFragments
 from metastore_assets.scan.merged import MergedProfile
+from metastore_assets.scan.printed import ScopePrints
 from metastore_assets.scan.user_defined import UserDefined
 from metastore_assets.scan.work import StartSpark
 from metastore_assets.statistics.column import ColumnStatistics
 from metastore_assets.statistics.frequencies import Frequencies
 from metastore_assets.statistics.leaves import LeafColumn
 from metastore_assets.statistics.profile import HIDDEN
+from metastore_assets.store.manifest import FragmentEntry
 
 
 def scoped(
@@ -53,7 +55,8 @@ class StoredAndRead:
         files = [own.files for own in scope.partitions] + [own.files for own in scope.fragments]
         cut = self._cut(scope, partition) if scope.cut else None
         objects, leaves = self._lookup.versions.objects, self._lookup._leaves
-        return MergedProfile(objects, leaves, self._policies, files, cut, self._told)
+        prints = ScopePrints(objects, lambda: self._lookup._lists, lambda: self._fragments(scope))
+        return MergedProfile(objects, leaves, self._policies, files, cut, self._told, prints)
 
     def cut_rows(self, scope: Scope, partition: str | None) -> int:
         """As `ScopeReader`."""
@@ -64,6 +67,12 @@ class StoredAndRead:
         cuts = list(self._cuts.values())
         read: frozenset[str] = frozenset().union(*(own.read_ids for own in cuts))
         return len(read), sum(own.bytes_read for own in cuts)
+
+    def _fragments(self, scope: Scope) -> list[FragmentEntry]:
+        """Of what is chosen as a whole."""
+        keys = {own.key for own in scope.partitions}
+        every = self._lookup.version.fragments if keys else ()
+        return [*scope.fragments, *(own for own in every if own.retired is None and own.partition_key in keys)]
 
     def _cut(self, scope: Scope, partition: str | None) -> CutFragments:
         with self._lock:

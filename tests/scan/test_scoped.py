@@ -18,6 +18,7 @@ import pytest
 from metastore_assets.config import MetastoreConfig, TableConfig
 from metastore_assets.errors import NotKeptError
 from metastore_assets.lookup import ScopedLookup, open_table
+from metastore_assets.pipeline import prints
 from metastore_assets.pipeline.refresh import refresh
 from tests.lookup.predicates.model import PATHS, holds, plain, predicates, rows_of, sql, table_of
 from tests.scan.test_law import POLICIES, example, no_spark
@@ -60,6 +61,8 @@ def check_scope(scope: ScopedLookup, rows: list[dict[str, Any]]) -> None:
             assert row.duplicate_count == sum(own > 1 for own in counts.values())
         elif row.distinct_count_guarantee == "exact":
             assert row.distinct_count == len(counts), name
+        if row.frequencies == "repeated" and not is_partition(scope):
+            check_repeated(scope, name, counts)
         finite = [own for own in values if own[0] == 0]
         if row.type_class is not None:
             assert row.nan_count in (None, len(values) - len(finite))
@@ -91,6 +94,25 @@ def check_listed(scope: ScopedLookup, name: str, values: list[Any], counts: Coun
         if name == "word":
             assert sum(own for _, own in scope.where_is(name, value)) == count
     assert scope.spread(name).distinct_count == len(counts)
+
+
+def is_partition(scope: ScopedLookup) -> bool:
+    """Whether these are the rows of one partition, of which it is kept as it is told: by sketches."""
+    return len(scope.scope.partitions) == 1 and not scope.scope.cut_partitions
+
+
+def check_repeated(scope: ScopedLookup, name: str, counts: Counter[Any]) -> None:
+    """Which values repeat, and how often, of fingerprints of the rows alone."""
+    (row,) = scope.statistics([name])
+    wanted = sorted(((value, own) for value, own in counts.items() if own > 1), key=lambda own: (-own[1], own[0]))
+    assert (row.distinct_count, row.distinct_count_guarantee) == (len(counts), "exact"), name
+    assert row.duplicate_count == len(wanted), name
+    found = [(key(value), own) for value, own in scope.top(name, 10**6).values if own > 1]
+    assert found == wanted, name
+    assert sum(len(own) for own in scope.values(name)) in (len(wanted), len(counts))
+    spread = scope.spread(name)
+    assert (spread.distinct_count, spread.duplicate_count) == (len(counts), len(wanted)), name
+    assert spread.singleton_count == len(counts) - len(wanted), name
 
 
 def check_bins(scope: ScopedLookup, name: str, finite: list[Any]) -> None:
@@ -173,3 +195,39 @@ def test_what_is_said_of_a_scope_is_what_its_rows_say_at_length(tmp_path: Path) 
     """1,000 pairs, of all kinds."""
     seen = sum((check(tmp_path, 100 + number, 20) for number in range(50)), Counter[str]())
     assert min(seen["cut"], seen["whole"], seen["nothing"]) > 30
+
+
+@pytest.mark.parametrize("bits", [48, 4])
+def test_what_repeats_among_some_rows_is_known_by_fingerprints(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, bits: int
+) -> None:
+    """Of rows in several files and partitions; what shares a fingerprint and cannot be told apart, is left open."""
+    monkeypatch.setattr(prints, "TABLE_BITS", bits)
+    draw = random.Random(bits)
+    every: list[tuple[int, int]] = []
+    for part in range(4):
+        for at in range(2):
+            ids = [draw.randrange(60 if bits == 48 else 12) for _ in range(12)]
+            (tmp_path / f"lake/part={part}").mkdir(parents=True, exist_ok=True)
+            pq.write_table(pa.table({"id": ids}), tmp_path / f"lake/part={part}/{at}.parquet")
+            every += [(part, own) for own in ids]
+    policy = {"id": {"frequencies": "repeated", "algorithm": "fingerprints"}}
+    own = TableConfig.model_validate({"name": "t", "uri": str(tmp_path / "lake"), "columns": policy})
+    refresh(MetastoreConfig(root=str(tmp_path / "root"), tables=[own], engine="auto"), own, no_spark)
+    lookup, told = open_table(str(tmp_path / "root"), "t"), 0
+    for where, keep in (
+        ("part in ('0', '1')", lambda part, id_: part < 2),
+        ("part = '2' or id < 7", lambda part, id_: part == 2 or id_ < 7),
+        ("part != '0' and id >= 5", lambda part, id_: part != 0 and id_ >= 5),
+    ):
+        counts = Counter(id_ for part, id_ in every if keep(part, id_))
+        scope = lookup.filter(where, read=True)
+        (row,) = scope.statistics(["id"])
+        assert (row.value_count, row.frequencies) == (counts.total(), "repeated")
+        if row.distinct_count_guarantee == "exact":
+            told += 1
+            check_repeated(scope, "id", Counter({(0, own): count for own, count in counts.items()}))
+        else:
+            with pytest.raises(NotKeptError, match="keeps those that occur at least twice"):
+                scope.top("id")
+    assert told == 3 if bits == 48 else told < 3

@@ -1,0 +1,91 @@
+"""Columns that are kept by fingerprints, of some rows: which of their values repeat, and so how many there are.
+
+A fingerprint that occurs once stands for one value. One that occurs more often is of values that the table's list has,
+for it occurs at least as often in the table; where that is one value, all its occurrences are of that.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import replace
+
+import numpy as np
+import pyarrow as pa
+
+from metastore_assets.errors import CorruptionError
+from metastore_assets.lists import ListReader
+from metastore_assets.pipeline.print_values import read_prints
+from metastore_assets.pipeline.states_files import StatesFiles
+from metastore_assets.statistics.column import ColumnStatistics
+from metastore_assets.statistics.frequencies import EMPTY, Frequencies
+from metastore_assets.statistics.prints import Prints, narrowed, prints_of, sum_prints
+from metastore_assets.statistics.told import implied_frequencies
+from metastore_assets.store.manifest import FragmentEntry
+from metastore_assets.store.objects import ObjectStore
+
+MOST_ROWS = 20_000_000
+"""Of more rows fingerprints are not read, some four bytes of each: distinct values are an estimate then."""
+
+
+class ScopePrints:
+    """The fingerprints of what is chosen of a version as a whole. Safe to share."""
+
+    def __init__(
+        self, store: ObjectStore, lists: Callable[[], ListReader], fragments: Callable[[], Sequence[FragmentEntry]]
+    ) -> None:
+        self._store = store
+        self._lists = lists
+        self._fragments = fragments
+
+    def repeated(self, row: ColumnStatistics, cut: Sequence[Prints]) -> Frequencies | None:
+        """The values that occur at least twice, with their frequencies, ascending; `cut`: fingerprints of further rows.
+
+        None where that is not known: of too many rows, or where values share a fingerprint and are told apart by
+        reading them alone. Raises CorruptionError.
+        """
+        if not row.value_count:
+            return EMPTY
+        implied = implied_frequencies(row)
+        if implied is not None:
+            return _repeated(implied)
+        lists = self._lists()
+        if row.value_count > MOST_ROWS or row.type_class is None or row.field_id not in lists.columns:
+            return None
+        bits = lists.print_bits
+        with StatesFiles(self._store) as opened:
+            stored = (read_prints(opened, entry.files, row.field_id) for entry in self._fragments())
+            total = sum_prints(narrowed(own, bits) for own in (*stored, *cut))
+        if total.rows != row.value_count:
+            raise CorruptionError(
+                f"{self._store.uri()}: the fingerprints of column {row.column!r} are of {total.rows} values, and its "
+                f"states of {row.value_count}; rebuild with `metastore refresh --full`"
+            )
+        several = total.part(total.counts > 1)
+        if not len(several):
+            return EMPTY
+        listed = lists.of_prints(row.field_id, row.type_class, several.prints)
+        prints, often = prints_of(listed, bits), listed.counts.to_numpy()
+        at = np.searchsorted(several.prints, prints)
+        number, whole = np.bincount(at, minlength=len(several)), np.zeros(len(several), np.int64)
+        np.add.at(whole, at, often)
+        # Of several values with one fingerprint it is known which these are where all there are in the table are meant.
+        if ((number > 1) & (whole != several.counts)).any():
+            return None
+        if (number == 0).any() or (whole < several.counts).any():
+            raise CorruptionError(
+                f"{self._store.uri()}: the table's list of column {row.column!r} lacks values that occur several "
+                "times; rebuild with `metastore refresh --full`"
+            )
+        counts = np.where(number[at] > 1, often, several.counts[at])
+        return _repeated(Frequencies(listed.values, pa.array(counts, pa.int64())))
+
+
+def with_repeated(row: ColumnStatistics, repeated: Frequencies) -> ColumnStatistics:
+    """`row` with what follows from the values that occur at least twice: all others occur once."""
+    distinct = row.value_count - sum(repeated.counts.to_pylist()) + len(repeated)
+    return replace(row, distinct_count=distinct, distinct_count_guarantee="exact", duplicate_count=len(repeated))
+
+
+def _repeated(own: Frequencies) -> Frequencies:
+    chosen = pa.array(own.counts.to_numpy() > 1)
+    return Frequencies(own.values.filter(chosen), own.counts.filter(chosen))
