@@ -40,8 +40,8 @@ class ColumnClustering:
     possible_depth: float | None
     """About the least depth there can be, were the table ordered by the column: of few values each is in many files."""
     verdict: Clustered
-    """`clustered` at up to twice the possible depth, `partly` at up to eight times; `few values` where no order would
-    let a query for one value skip half of the files."""
+    """`clustered` at up to twice the possible depth, if half of the files are skipped that could be, `partly` at up to
+    eight times; `few values` where no order would let a query for one value skip half of the files."""
 
 
 def clustering(index: IndexReader, rows: Sequence[ColumnStatistics]) -> list[ColumnClustering]:
@@ -84,4 +84,7 @@ def _verdict(total: int, depth: float, possible: float) -> Clustered:
     if possible > total / 2:
         return "few values"
     times = depth / possible
-    return "clustered" if times <= _WELL else "partly" if times <= _PARTLY and depth <= total / 2 else "scattered"
+    # Of few values files are many at best: in twice as many may be in all.
+    if times <= _WELL and 2 * (total - depth) >= total - possible:
+        return "clustered"
+    return "partly" if times <= _PARTLY and depth <= total / 2 else "scattered"

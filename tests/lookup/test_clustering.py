@@ -74,3 +74,6 @@ def test_verdicts() -> None:
     assert told([(10, 0, 9)] * 100, distinct=10).verdict == "scattered"
     assert told([(10, 0, 0)] * 100, distinct=1).verdict == "few values"
     assert told(ordered[:3]).verdict == "unknown"
+    # Two values: in order each would be in half of the files, and by their bounds both are in all.
+    assert told([(10, 0, 1)] * 10, distinct=2).verdict == "scattered"
+    assert told([(10, at // 5, at // 5) for at in range(10)], distinct=2).verdict == "clustered"
