@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING
 from metastore_assets.errors import NotKeptError
 from metastore_assets.lookup.answers import Answers, AsOf
 from metastore_assets.lookup.histograms import Bin, between, bins_of, why_no_histogram
+from metastore_assets.lookup.missing import files_there
 from metastore_assets.lookup.profile_files import Profile
 from metastore_assets.lookup.values import ColumnValues
 from metastore_assets.statistics.histogram import Histogram
@@ -28,6 +29,7 @@ class HistogramAnswers:
 
         def _check(self, column: str) -> None: ...
 
+    @files_there
     def histogram(
         self,
         column: str,
@@ -55,6 +57,7 @@ class HistogramAnswers:
         found = [] if histogram is None else bins_of(histogram, len(histogram) if bins is None else bins)
         return Answers(found, "exact", self.as_of)
 
+    @files_there
     def lattice(self, column: str, partition: str | None = None) -> Histogram | None:
         """The histogram as it is kept, which others can be laid beside. Otherwise as `histogram`; None for no bin."""
         profile = self._profile(partition)

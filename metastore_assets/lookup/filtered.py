@@ -80,7 +80,6 @@ class FilteredAnswers:
 
         return parse_predicate(where, self._version.table, self._leaves)
 
-    @files_there
     def prune(self, where: str | pc.Expression, limit: int | None = None) -> Pruning:
         """Which fragments of the version may hold rows that a predicate is true of. Reads the index, a slice a column.
 
@@ -89,6 +88,7 @@ class FilteredAnswers:
         """
         return self.pruned(self.predicate(where), limit=limit)
 
+    @files_there
     def pruned(self, predicate: Predicate, unknown: Collection[str] = (), limit: int | None = None) -> Pruning:
         """The same of a typed predicate. Of columns with the field ids `unknown` the version knows nothing."""
         from metastore_assets.lookup.prune import Pruning, index_of
@@ -122,6 +122,7 @@ class FilteredAnswers:
         rows = cast("TableLookup", self).statistics(columns)
         return clustering(index_of(self._version, lambda: self._index), rows)
 
+    @files_there
     def filter(
         self,
         where: str | pc.Expression,

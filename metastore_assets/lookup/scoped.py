@@ -13,6 +13,7 @@ from metastore_assets.kept import kept_property
 from metastore_assets.lookup.answers import AsOf, Statistics
 from metastore_assets.lookup.distributed import HistogramAnswers
 from metastore_assets.lookup.listed import ListedAnswers
+from metastore_assets.lookup.missing import files_there
 from metastore_assets.lookup.profile_files import Profile
 from metastore_assets.lookup.values import ColumnValues
 from metastore_assets.statistics.spread import Spread
@@ -96,6 +97,7 @@ class ScopedLookup(ListedAnswers, HistogramAnswers):
         both = (*self.scope.partitions, *self.scope.cut_partitions)
         return sorted(both, key=lambda entry: entry.key)
 
+    @files_there
     def row_count(self, partition: str | None = None) -> int:
         """How many rows there are, exactly. Raises NotKeptError, PartitionNotFoundError."""
         scope = self._within(partition)
@@ -105,6 +107,7 @@ class ScopedLookup(ListedAnswers, HistogramAnswers):
             return scope.rows[0]
         return scope.row_count + self._reader.cut_rows(scope, partition)
 
+    @files_there
     def statistics(self, columns: Iterable[str] | None = None, partition: str | None = None) -> Statistics:
         """Statistics of all leaf columns in table order, or of those named in the order given.
 
@@ -116,6 +119,7 @@ class ScopedLookup(ListedAnswers, HistogramAnswers):
         rows = self._profile(partition).statistics(wanted)
         return Statistics(rows, None if partition is None else [partition] * len(rows), self.as_of)
 
+    @files_there
     def spreads(self) -> dict[str, Spread]:
         """How the values of all columns spread of which that is known, by name."""
         rows = [row for row in self.statistics() if row.frequencies in ("listed", "repeated")]

@@ -17,7 +17,7 @@ import pytest
 from hypothesis import HealthCheck, Phase, given, settings
 from hypothesis import strategies as st
 
-from metastore_assets.errors import CorruptionError, LiteralError, MetastoreError, NotKeptError
+from metastore_assets.errors import CorruptionError, LiteralError, MetastoreError, NotKeptError, ObjectNotFoundError
 from metastore_assets.lookup import Count, TableLookup, TextValue
 from metastore_assets.lookup.json import scalar_json
 from metastore_assets.statistics.types import class_named
@@ -303,6 +303,16 @@ def test_lists_that_are_gone(tmp_path: Path) -> None:
     table = published(tmp_path, i=pa.array([1, 2]))
     assert table.version.lists is not None
     ObjectStore(str(tmp_path)).child("orders").delete([table.version.lists.state])
+    with pytest.raises(
+        ObjectNotFoundError, match=r"not exist.*may have expired.*open the table again, or.*--full"
+    ):
+        table.quantile("i", 0.5)
+
+
+def test_lists_that_are_damaged(tmp_path: Path) -> None:
+    table = published(tmp_path, i=pa.array([1, 2]))
+    assert table.version.lists is not None
+    ObjectStore(str(tmp_path)).child("orders").write(table.version.lists.state, b"{")
     with pytest.raises(CorruptionError, match=r"missing or damaged.*refresh --full"):
         table.quantile("i", 0.5)
 

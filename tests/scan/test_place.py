@@ -11,7 +11,7 @@ import pyarrow.parquet as pq
 import pytest
 
 from metastore_assets.config import MetastoreConfig, TableConfig
-from metastore_assets.errors import ConfigError, NotKeptError
+from metastore_assets.errors import ConfigError, NotKeptError, ObjectNotFoundError
 from metastore_assets.lookup import TableLookup, open_table
 from metastore_assets.pipeline.place import place_of
 from metastore_assets.pipeline.refresh import refresh
@@ -77,3 +77,22 @@ def test_what_a_version_does_not_tell_is_asked_for(tmp_path: Path) -> None:
     object.__setattr__(lookup.version, "partition_columns", ("x_bucket", "day_month"))
     with pytest.raises(NotKeptError, match="choose whole partitions, or let"):
         lookup.filter("x > 4").row_count()
+
+
+def test_who_asks_of_a_version_that_expired_is_told_so(tmp_path: Path) -> None:
+    """Of some rows, too: nothing is to be mended that is not broken."""
+    lookup = published(tmp_path)
+    scope = lookup.filter("day = '2024-01-01' or x > 4", read=True)
+    lookup = open_table(str(tmp_path / "root"), "t")
+    for path in (tmp_path / "root").rglob("*.parquet"):
+        path.unlink()
+    for ask in (
+        lambda: lookup.filter("x > 4"),
+        lambda: lookup.prune("x > 4"),
+        lambda: lookup.count("x > 4"),
+        scope.statistics,
+        lambda: scope.histogram("x"),
+        lambda: scope.top("x"),
+    ):
+        with pytest.raises(ObjectNotFoundError, match=r"version 1: .* may have expired; open the table again"):
+            ask()
