@@ -23,6 +23,7 @@ from metastore_assets.statistics.user_defined.telling import with_user_defined
 from metastore_assets.store.manifest import Version
 
 _SHIPPED = "metastore_assets.statistics.user_defined.shipped:"
+_UNNAMED = "is not imported unasked"
 
 
 class UserDefined:
@@ -52,12 +53,22 @@ class UserDefined:
         missing = {name: own for name, own in of_table.user_defined.items() if name not in row.user_defined}
         if not missing:
             return row
-        why_not = "; ".join(why for _, why in self._judged(row.field_id) if why is not None)
-        absent = {
-            name: Result(pa.nulls(1, own.array.type), "absent", why_not or "its class has another name now")
-            for name, own in missing.items()
-        }
+        why_not = self._why_absent(row.field_id)
+        absent = {name: Result(pa.nulls(1, own.array.type), "absent", why_not) for name, own in missing.items()}
         return replace(row, user_defined={**row.user_defined, **absent})
+
+    def _why_absent(self, field_id: str) -> str:
+        """Of those whose names only the classes tell that are not to be used."""
+        judged = [(reference, why) for reference, why in self._judged(field_id) if why is not None]
+        unnamed = [reference for reference, why in judged if why is _UNNAMED]
+        reasons = [why for _, why in judged if why is not _UNNAMED]
+        if unnamed:
+            reasons.append(
+                f"{' or '.join(map(repr, unnamed))} computes it, and {_UNNAMED}: name "
+                f"{'it' if len(unnamed) == 1 else 'them'}, with `open_table(…, statistics={unnamed})` or in the "
+                "configuration"
+            )
+        return "; ".join(reasons) or "the version does not say what computes it"
 
     def _judged(self, field_id: str) -> Iterator[tuple[str, str | None]]:
         """Each class of a leaf column, and why it is not to be used."""
@@ -67,10 +78,7 @@ class UserDefined:
 
     def _why_not(self, reference: str, revision: str, source: str) -> str | None:
         if reference not in self._named and not reference.startswith(_SHIPPED):
-            return (
-                f"{reference!r} computes it, and is not imported unasked: name it, with `open_table(…, "
-                f"statistics=[{reference!r}])` or in the configuration"
-            )
+            return _UNNAMED
         try:
             own = load(reference)
             has_changed = own.statistic.revision == revision and own.source != source

@@ -303,9 +303,7 @@ def test_lists_that_are_gone(tmp_path: Path) -> None:
     table = published(tmp_path, i=pa.array([1, 2]))
     assert table.version.lists is not None
     ObjectStore(str(tmp_path)).child("orders").delete([table.version.lists.state])
-    with pytest.raises(
-        ObjectNotFoundError, match=r"not exist.*may have expired.*open the table again, or.*--full"
-    ):
+    with pytest.raises(ObjectNotFoundError, match=r"not exist.*may have expired.*open the table again, or.*--full"):
         table.quantile("i", 0.5)
 
 

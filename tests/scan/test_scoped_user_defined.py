@@ -109,7 +109,7 @@ def test_what_nobody_named_is_not_imported(tmp_path: Path, monkeypatch: pytest.M
     scope = filtered(lake, "part in ('1', '2')", named=False)
     found = told(scope)
     assert OWN not in sys.modules
-    reason = f"'{OWN}:Parities' computes it, and is not imported unasked: name it"
+    reason = f"'{OWN}:MostFrequent' or '{OWN}:Parities' computes it, and is not imported unasked: name them, with"
     assert found["id"]["parities"]["guarantee"] == "absent"
     assert reason in found["id"]["parities"]["reason"]
     assert found["id"]["benford_distance"]["guarantee"] != "absent"
