@@ -146,13 +146,13 @@ class ScopedLookup(ListedAnswers, HistogramAnswers):
         return True, False
 
     def _values(self, column: str, partition: str | None) -> ColumnValues:
-        is_stored, key = self._stored(partition)
-        return self._lookup._values(column, key) if is_stored else super()._values(column, partition)
+        if self.scope.is_everything:
+            return self._lookup._values(column, partition)
+        return super()._values(column, partition)
 
     def _profile(self, partition: str | None) -> Profile:
-        is_stored, key = self._stored(partition)
-        if is_stored:
-            return self._lookup._profile(key)
+        if self.scope.is_everything:
+            return self._lookup._profile(partition)
         with self._lock:
             if partition not in self._profiles:
                 self._profiles[partition] = self._reader.profile(self._within(partition), partition)
@@ -160,15 +160,6 @@ class ScopedLookup(ListedAnswers, HistogramAnswers):
                     self._profiles.popitem(last=False)
             self._profiles.move_to_end(partition)
             return self._profiles[partition]
-
-    def _stored(self, partition: str | None) -> tuple[bool, str | None]:
-        """Whether there is a profile of just these rows, and of which partition; None: of the table."""
-        scope = self._within(partition)
-        if scope.is_everything:
-            return True, None
-        if len(scope.partitions) == 1 and not scope.cut_partitions:
-            return True, scope.partitions[0].key
-        return False, None
 
     def _within(self, partition: str | None) -> Scope:
         if partition is None:

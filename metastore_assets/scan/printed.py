@@ -6,19 +6,23 @@ for it occurs at least as often in the table; where that is one value, all its o
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import replace
 
 import numpy as np
 import pyarrow as pa
 
 from metastore_assets.errors import CorruptionError
+from metastore_assets.kept import kept_property
 from metastore_assets.lists import ListReader
+from metastore_assets.lookup.profile_files import Profile
 from metastore_assets.pipeline.print_values import read_prints
 from metastore_assets.pipeline.states_files import StatesFiles
 from metastore_assets.statistics.column import ColumnStatistics
 from metastore_assets.statistics.frequencies import EMPTY, Frequencies
+from metastore_assets.statistics.histogram import Histogram
 from metastore_assets.statistics.prints import Prints, narrowed, prints_of, sum_prints
+from metastore_assets.statistics.quantiles import Digest
 from metastore_assets.statistics.told import implied_frequencies
 from metastore_assets.store.manifest import FragmentEntry
 from metastore_assets.store.objects import ObjectStore
@@ -78,6 +82,47 @@ class ScopePrints:
             )
         counts = np.where(number[at] > 1, often, several.counts[at])
         return _repeated(Frequencies(listed.values, pa.array(counts, pa.int64())))
+
+
+class OnePartition:
+    """Answers as a `ProfileReader` does, of one whole partition: what is kept, and what fingerprints of its files tell."""
+
+    def __init__(self, stored: Profile, merged: Callable[[], Profile]) -> None:
+        self._stored = stored
+        self._make = merged
+
+    @kept_property
+    def _merged(self) -> Profile:
+        return self._make()
+
+    def statistics(self, columns: Iterable[str] | None = None) -> list[ColumnStatistics]:
+        """The rows of all columns, or of those named. KeyError for an unknown name."""
+        return [self._counted(row) for row in self._stored.statistics(columns)]
+
+    def top(self, field_id: str, n: int) -> list[tuple[pa.Scalar, int]] | None:
+        """The n most frequent values with their frequencies, of those that are known; None where none are."""
+        found = self._stored.top(field_id, n)
+        return self._merged.top(field_id, n) if found is None else found
+
+    def frequencies(self, field_id: str) -> Frequencies | None:
+        """All values; None where they are not listed."""
+        return self._stored.frequencies(field_id)
+
+    def repeated(self, field_id: str) -> Frequencies | None:
+        """The values that occur at least twice, of a column kept by fingerprints; None where that is not known."""
+        return self._merged.repeated(field_id)
+
+    def sketch(self, field_id: str) -> tuple[Digest | None, tuple[int, int]] | None:
+        """As of `ProfileReader`."""
+        return self._stored.sketch(field_id)
+
+    def histogram(self, column: str) -> Histogram | None:
+        """The histogram of a column; None when there is none."""
+        return self._stored.histogram(column)
+
+    def _counted(self, row: ColumnStatistics) -> ColumnStatistics:
+        repeated = self._merged.repeated(row.field_id) if row.frequencies == "repeated" else None
+        return row if repeated is None else with_repeated(row, repeated)
 
 
 def with_repeated(row: ColumnStatistics, repeated: Frequencies) -> ColumnStatistics:

@@ -11,10 +11,11 @@ from metastore_assets.errors import NotKeptError
 from metastore_assets.lookup import ScopedLookup, TableLookup
 from metastore_assets.lookup.predicates import Predicate
 from metastore_assets.lookup.predicates.text import short_text
+from metastore_assets.lookup.profile_files import Profile
 from metastore_assets.lookup.scope import Scope, scope_of
 from metastore_assets.scan.cutting import CutFragments
 from metastore_assets.scan.merged import MergedProfile
-from metastore_assets.scan.printed import ScopePrints
+from metastore_assets.scan.printed import OnePartition, ScopePrints
 from metastore_assets.scan.user_defined import UserDefined
 from metastore_assets.scan.work import StartSpark
 from metastore_assets.statistics.column import ColumnStatistics
@@ -50,8 +51,14 @@ class StoredAndRead:
         self._user_defined = UserDefined(lookup.version, named)
         self._cuts: OrderedDict[str | None, CutFragments] = OrderedDict()
 
-    def profile(self, scope: Scope, partition: str | None) -> MergedProfile:
+    def profile(self, scope: Scope, partition: str | None) -> Profile:
         """As `ScopeReader`."""
+        if len(scope.partitions) == 1 and not scope.cut_partitions:
+            stored = self._lookup._profile(scope.partitions[0].key)
+            return OnePartition(stored, lambda: self._merged(scope, partition))
+        return self._merged(scope, partition)
+
+    def _merged(self, scope: Scope, partition: str | None) -> MergedProfile:
         files = [own.files for own in scope.partitions] + [own.files for own in scope.fragments]
         cut = self._cut(scope, partition) if scope.cut else None
         objects, leaves = self._lookup.versions.objects, self._lookup._leaves
