@@ -66,6 +66,11 @@ class Dataflow:
         self._check = check
         self._folder = folder
 
+    @property
+    def names(self) -> frozenset[str]:
+        """Of all roots and stages. A state may have others, of stages that were declared when it was made."""
+        return frozenset(self._graph)
+
     def step(
         self,
         state: FlowState,
