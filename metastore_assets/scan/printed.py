@@ -85,7 +85,7 @@ class ScopePrints:
 
 
 class OnePartition:
-    """Answers as a `ProfileReader` does, of one whole partition: what is kept, and what its files' fingerprints tell."""
+    """Answers as a `ProfileReader` does, of one whole partition: what is kept, and what fingerprints tell."""
 
     def __init__(self, stored: Profile, merged: Callable[[], Profile]) -> None:
         self._stored = stored
