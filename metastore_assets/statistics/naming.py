@@ -7,9 +7,10 @@ from dataclasses import replace
 import pyarrow as pa
 from pyarrow import types as t
 
-from metastore_assets.statistics.column import ColumnStatistics
+from metastore_assets.lazy import pc
+from metastore_assets.statistics.column import STATISTICS, ColumnStatistics
+from metastore_assets.statistics.declared import ARROW
 from metastore_assets.statistics.leaves import LeafColumn, plain_type
-from metastore_assets.statistics.tables import statistics_rows
 from metastore_assets.statistics.types import type_class, type_text
 
 
@@ -21,14 +22,18 @@ def as_named(row: ColumnStatistics, position: int, leaf: LeafColumn) -> ColumnSt
     return replace(row, position=position, column=leaf.path, field_id=leaf.field_id, type=type_text(leaf.type))
 
 
-def named_rows(table: pa.Table, position: int, leaf: LeafColumn) -> list[ColumnStatistics]:
+def named_table(table: pa.Table, position: int, leaf: LeafColumn) -> pa.Table:
     """Rows of `statistics` that are all of one leaf column, as `as_named` has them."""
-    told = {"position": position, "column": leaf.path, "field_id": leaf.field_id, "type": type_text(leaf.type)}
-    rows = statistics_rows(table, told)
-    width = value_width(leaf.type) if any(row.total_bytes is not None for row in rows) else 0
-    if not width or all(row.total_bytes in (None, row.value_count * width) for row in rows):
-        return rows
-    return [as_named(row, position, leaf) for row in rows]
+    named = {"position": position, "column": leaf.path, "field_id": leaf.field_id, "type": type_text(leaf.type)}
+    arrays = {
+        name: pa.repeat(pa.scalar(told, ARROW[STATISTICS[name].kind]), len(table)) for name, told in named.items()
+    }
+    arrays |= {name: table[name] for name in table.column_names if name not in named}
+    known = table["total_bytes"]
+    if known.null_count < len(known) and (width := value_width(leaf.type)):
+        # A profile made before the column was widened counted narrower values.
+        arrays["total_bytes"] = pc.if_else(known.is_valid(), pc.multiply(table["value_count"], width), None)
+    return pa.table(arrays)
 
 
 def value_width(type: pa.DataType) -> int:
