@@ -10,10 +10,11 @@ import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
 
+from metastore_assets.kept import kept_property
 from metastore_assets.lookup.profile_files import Profile
 from metastore_assets.statistics.column import ColumnStatistics
 from metastore_assets.statistics.leaves import LeafColumn
-from metastore_assets.statistics.naming import named_table
+from metastore_assets.statistics.naming import NAMED, named_table
 from metastore_assets.statistics.tables import statistics_table
 from metastore_assets.store.manifest import OwnStatistics, PartitionFiles
 from metastore_assets.store.objects import ObjectStore
@@ -49,13 +50,13 @@ class PartitionStatistics:
         by key, or of those wanted in the order given, which there have to be."""
         apart = {own.key: own for own in self._files.apart}
         hidden = apart.keys() | self._files.gone
-        in_files = self._in_files()
+        in_files = self._in_files
         keys = sorted([*(in_files.keys() - hidden), *apart]) if wanted is None else list(wanted)
         ranks = {key: rank for rank, key in enumerate(keys)}
         rank_at = np.array([-1 if key in hidden else ranks.get(key, -1) for key in in_files], np.int64)
         found = _Rows(len(keys), len(columns))
         for number, (position, leaf) in enumerate(columns):
-            for at, table in self._reader.column(leaf.field_id) if in_files else ():
+            for at, table in self._reader.column(leaf.field_id, NAMED) if in_files else ():
                 found.add(rank_at[at], number, named_table(table, position, leaf))
         for key in apart.keys() & ranks.keys():
             table = statistics_table(self._own(apart[key], [leaf.path for _, leaf in columns]))
@@ -68,6 +69,7 @@ class PartitionStatistics:
                 found.add(lacking, number, named_table(nulls, position, leaf))
         return found.ordered(), [key for key in keys for _ in columns]
 
+    @kept_property
     def _in_files(self) -> dict[str, int]:
         """Numbers of rows of the partitions that files tell of, by key, in their order."""
         if not self._files.files.files:
@@ -107,9 +109,11 @@ class _Rows:
         from metastore_assets.index.partition_rows import in_schema, rows_schema
 
         tables = self._tables or [statistics_table([])]
-        schema = rows_schema(table.schema for table in tables)
+        if len(tables) > 1:
+            schema = rows_schema(table.schema for table in tables)
+            tables = [in_schema(table, schema) for table in tables]
         order = np.argsort(np.concatenate([np.empty(0, np.int64), *self._order]))
-        return pa.concat_tables([in_schema(table, schema) for table in tables]).take(pa.array(order))
+        return pa.concat_tables(tables).take(pa.array(order))
 
 
 def chosen_keys(texts: Iterable[str], keys: Collection[str]) -> list[str] | str:

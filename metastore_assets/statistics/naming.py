@@ -22,8 +22,12 @@ def as_named(row: ColumnStatistics, position: int, leaf: LeafColumn) -> ColumnSt
     return replace(row, position=position, column=leaf.path, field_id=leaf.field_id, type=type_text(leaf.type))
 
 
+NAMED = tuple(name for name, own in STATISTICS.items() if own.merge == "named")
+"""The statistics that follow from the schema that the table has now."""
+
+
 def named_table(table: pa.Table, position: int, leaf: LeafColumn) -> pa.Table:
-    """Rows of `statistics` that are all of one leaf column, as `as_named` has them."""
+    """Rows of `statistics` that are all of one leaf column, as `as_named` has them. What is NAMED the table need not have."""
     named = {"position": position, "column": leaf.path, "field_id": leaf.field_id, "type": type_text(leaf.type)}
     arrays = {
         name: pa.repeat(pa.scalar(told, ARROW[STATISTICS[name].kind]), len(table)) for name, told in named.items()
