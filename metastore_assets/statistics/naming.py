@@ -27,7 +27,7 @@ NAMED = tuple(name for name, own in STATISTICS.items() if own.merge == "named")
 
 
 def named_table(table: pa.Table, position: int, leaf: LeafColumn) -> pa.Table:
-    """Rows of `statistics` that are all of one leaf column, as `as_named` has them. What is NAMED the table need not have."""
+    """Rows of `statistics` that are all of one leaf column, as `as_named` has them. What is NAMED may be missing."""
     named = {"position": position, "column": leaf.path, "field_id": leaf.field_id, "type": type_text(leaf.type)}
     arrays = {
         name: pa.repeat(pa.scalar(told, ARROW[STATISTICS[name].kind]), len(table)) for name, told in named.items()
