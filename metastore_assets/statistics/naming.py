@@ -16,10 +16,13 @@ from metastore_assets.statistics.types import type_class, type_text
 
 def as_named(row: ColumnStatistics, position: int, leaf: LeafColumn) -> ColumnStatistics:
     """`row` as the statistics of a leaf column that may have been renamed, moved or widened since."""
+    told = {"position": position, "column": leaf.path, "field_id": leaf.field_id, "type": type_text(leaf.type)}
     if row.total_bytes is not None and (width := value_width(leaf.type)):
         # A profile made before the column was widened counted narrower values.
-        row = replace(row, total_bytes=row.value_count * width)
-    return replace(row, position=position, column=leaf.path, field_id=leaf.field_id, type=type_text(leaf.type))
+        told["total_bytes"] = row.value_count * width
+    if all(getattr(row, name) == own for name, own in told.items()):
+        return row
+    return replace(row, **told)  # type: ignore[arg-type]
 
 
 NAMED = tuple(name for name, own in STATISTICS.items() if own.merge == "named")

@@ -10,9 +10,9 @@ import json
 from bisect import bisect_right
 from collections.abc import Mapping, Sequence
 from contextlib import ExitStack
-from dataclasses import dataclass
 from itertools import accumulate
 from types import TracebackType
+from typing import NamedTuple
 
 import pyarrow as pa
 import pyarrow.parquet as pq
@@ -32,8 +32,7 @@ _HEAD_FROM = 8 * _HEAD_ROWS
 """A section of this many rows begins with a small row group: its first rows are what is asked for most."""
 
 
-@dataclass(frozen=True)
-class Section:
+class Section(NamedTuple):
     """Where a section's rows are in its file."""
 
     first_row: int
