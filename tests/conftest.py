@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import gc
 import os
+import sqlite3
 import sys
 from collections.abc import Generator, Iterator
 from pathlib import Path
@@ -52,11 +53,29 @@ def pytest_collection() -> Generator[None, object, object]:
         gc.enable()
 
 
+def pytest_unconfigure() -> None:
+    """What is not walked at the end either is not ended: libraries would print what they miss."""
+    gc.unfreeze()
+
+
 @pytest.fixture(scope="session", autouse=True)
 def _no_waiting_for_the_disk() -> Iterator[None]:
-    """What tests write need not survive a power cut. Processes that they start wait for it as they do for users."""
+    """What tests write need not survive a power cut: Dagster's databases would wait for each of their events.
+
+    Processes that tests start wait for it as they do for users.
+    """
+
+    def without_waiting(connection: Any, record: object) -> None:
+        if isinstance(connection, sqlite3.Connection):
+            connection.execute("PRAGMA synchronous = OFF")
+
+    engines = sys.modules.get("sqlalchemy")
+    if engines is not None:
+        engines.event.listen(engines.engine.Engine, "connect", without_waiting)
     with patch.object(os, "fsync", lambda descriptor: None):
         yield
+    if engines is not None:
+        engines.event.remove(engines.engine.Engine, "connect", without_waiting)
 
 
 @pytest.fixture(scope="session", autouse=True)
