@@ -175,6 +175,10 @@ class TerminalOutput:
             left = text.plural(result["unfinished"], "file")
             note = f"  {left} of refreshes that did not publish stay for a day: refresh and purge again then"
             self._page.line(Styled(note, "yellow"))
+        if result["outdated"]:
+            left = text.plural(result["outdated"], "profile")
+            note = f"  {left} stay with columns that the table has no more: run `metastore refresh --full`, purge again"
+            self._page.line(Styled(note, "yellow"))
 
     def verified(self, result: Answer) -> None:
         """One line, and one for each difference."""

@@ -18,11 +18,12 @@ the stages of that class.
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
+from functools import lru_cache
 
 import pyarrow as pa
 
-from metastore_assets.produce import Dataflow, DeltaRoot, Executor, Rows, Settings, SumStage
+from metastore_assets.produce import Dataflow, DeltaRoot, Executor, Rows, Settings, SumStage, Typed, typed_graph
 from metastore_assets.produce.rows import FEW
 from metastore_assets.produce.stages import Node
 from metastore_assets.statistics.types import class_named
@@ -61,9 +62,14 @@ def list_flow(
 
     `classes`, by name, are those of listed columns; `by_partition` those of columns that are kept by partition as well.
     """
-    nodes = [node for name in sorted(classes) for node in list_stages(name)]
-    nodes += [node for name in sorted(by_partition) for node in _stages_by_partition(name)]
-    return Dataflow(store, nodes, executor=executor, settings=SETTINGS, folder=FOLDER)
+    graph = _graph(tuple(sorted(classes)), tuple(sorted(by_partition)))
+    return Dataflow(store, graph, executor=executor, settings=SETTINGS, folder=FOLDER)
+
+
+@lru_cache(maxsize=64)
+def _graph(classes: tuple[str, ...], by_partition: tuple[str, ...]) -> Mapping[str, Typed]:
+    nodes = [node for name in classes for node in list_stages(name)]
+    return typed_graph(nodes + [node for name in by_partition for node in _stages_by_partition(name)])
 
 
 def list_stages(type_class: str, rows: Rows | None = None) -> list[Node]:

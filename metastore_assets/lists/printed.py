@@ -15,6 +15,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
+from functools import lru_cache
 from typing import Any
 
 import numpy as np
@@ -22,7 +23,7 @@ import pyarrow as pa
 
 from metastore_assets.lists import graph
 from metastore_assets.lists.graph import FOLDER, list_stages, rows_of
-from metastore_assets.produce import Dataflow, DeltaRoot, Executor, FlowState, Rows, SumStage
+from metastore_assets.produce import Dataflow, DeltaRoot, Executor, FlowState, Rows, SumStage, Typed, typed_graph
 from metastore_assets.statistics.frequencies import Frequencies
 from metastore_assets.statistics.prints import BITS, prints_of
 from metastore_assets.store.objects import ObjectStore
@@ -76,12 +77,18 @@ def printed_table(column: str, values: Frequencies, bits: int, type_class: str) 
 
 def printed_flow(store: ObjectStore, classes: Iterable[str], *, executor: Executor | None = None) -> Dataflow:
     """The dataflow of the columns of some classes, by name, whose files lie beside those of listed columns."""
+    declared = _graph(tuple(sorted(set(classes))))
+    return Dataflow(store, declared, executor=executor, settings=graph.SETTINGS, folder=FOLDER)
+
+
+@lru_cache(maxsize=64)
+def _graph(classes: tuple[str, ...]) -> Mapping[str, Typed]:
     nodes = [
         DeltaRoot(PRINT_DELTAS, PRINT_ROWS),
         SumStage(PRINTS, (PRINT_DELTAS,), ("column", "print"), ("frequency",), is_followed=False),
-        *(node for name in sorted(set(classes)) for node in list_stages(name, printed_rows(name))),
+        *(node for name in classes for node in list_stages(name, printed_rows(name))),
     ]
-    return Dataflow(store, nodes, executor=executor, settings=graph.SETTINGS, folder=FOLDER)
+    return typed_graph(nodes)
 
 
 def with_singletons(counts: list[tuple[int, int]], values: int) -> list[tuple[int, int]]:

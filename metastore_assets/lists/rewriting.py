@@ -22,5 +22,6 @@ def rewritten(store: ObjectStore, lists: Lists) -> Lists:
 def _rewritten(flow: Dataflow, state: FlowState) -> FlowState:
     view = flow.view(state)
     kinds = (VALUES, FREQUENCIES, FACTS, BY_PARTITION, PRINTS)
-    stages = [name for name in state.stages if name.partition(".")[0] in kinds]
+    # The state that took the last column of a class away has its stages, without values, and how they went.
+    stages = [name for name in state.stages if name.partition(".")[0] in kinds and name in flow.names]
     return flow.load(FlowState(), {stage: view.content_batches(stage) for stage in stages}) if stages else state

@@ -207,6 +207,10 @@ def index_differences(
             if cls is None or cls.kind != "float":
                 # There is none, which is told as not known or as 0: of a fragment from before the column, say.
                 told, stored = (each.drop_columns("nan_count") for each in (told, stored))
+            if leaf.repeated:
+                # A fragment from before the column has as many as rows there, and none below a list; of predicates
+                # below lists there are none.
+                told, stored = (each.drop_columns("null_count") for each in (told, stored))
             for name in told.column_names if not told.equals(stored) else ():
                 values = zip(stored[name].to_pylist(), told[name].to_pylist(), there, strict=True)
                 found += [

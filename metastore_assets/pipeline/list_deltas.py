@@ -11,7 +11,6 @@ from metastore_assets.lists.graph import rows_of
 from metastore_assets.pipeline.states_files import StatesFiles
 from metastore_assets.pipeline.stored import FrequencyReader
 from metastore_assets.produce import Delta
-from metastore_assets.statistics.frequencies import Frequencies
 from metastore_assets.store.manifest import ProfileFiles
 from metastore_assets.store.objects import ObjectStore
 
@@ -60,16 +59,18 @@ def _few(
     """The lists, read at once; None where they are many."""
     by_partition = profiles[0].partition is not None
     found = {name: [rows_of(name, by_partition=by_partition).schema.empty_table()] for name in by_class}
-    values = 0
+    left = _SMALL
     with StatesFiles(store) as opened:
         for own in profiles:
             with FrequencyReader(opened, own.files) as reader:
-                for name, columns in by_class.items():
-                    for table in listed_rows(reader, columns, name, own.partition):
-                        found[name].append(table)
-                        values += table.num_rows
-                        if values > _SMALL:
-                            return None
+                wanted = {column: name for name, columns in by_class.items() for column in columns}
+                wanted = {column: name for column, name in wanted.items() if column in reader.listed}
+                if sum(map(reader.row_count, wanted)) > left:
+                    return None
+                for column, lists in reader.read_all(list(wanted)).items():
+                    name = wanted[column]
+                    found[name] += [_rows(column, *values, name, own.partition) for values in lists]
+                    left -= sum(len(values) for values, _ in lists)
     # As one batch: what a delta costs is then most of all the number of its batches.
     return {name: pa.concat_tables(tables).combine_chunks() for name, tables in found.items()}
 
@@ -95,16 +96,17 @@ def listed_rows(
     reader: FrequencyReader, columns: Sequence[str], type_class: str, partition: str | None
 ) -> Iterator[pa.Table]:
     """The lists of some columns of a class in one profile as rows that come and go, by partition where one is given."""
-    schema = rows_of(type_class).schema
     for column in columns:
         own = reader.read(column)
-        if own is None or not len(own):
-            continue
-        rows = list_rows(column, own, schema)
-        yield rows if partition is None else rows.add_column(2, "partition", pa.repeat(pa.scalar(partition), len(own)))
+        if own is not None and len(own):
+            yield _rows(column, own.values, own.counts, type_class, partition)
 
 
-def list_rows(column: str, own: Frequencies, schema: pa.Schema) -> pa.Table:
-    """The list of one column as rows that come and go: `column`, `value`, `frequency`."""
-    columns = [pa.repeat(pa.scalar(column), len(own)), own.values, own.counts]
-    return pa.Table.from_arrays(columns, schema=schema)
+def _rows(column: str, values: pa.Array, counts: pa.Array, type_class: str, partition: str | None) -> pa.Table:
+    rows = list_rows(column, values, counts, rows_of(type_class).schema)
+    return rows if partition is None else rows.add_column(2, "partition", pa.repeat(pa.scalar(partition), len(values)))
+
+
+def list_rows(column: str, values: pa.Array, counts: pa.Array, schema: pa.Schema) -> pa.Table:
+    """The list of one column, in any order, as rows that come and go: `column`, `value`, `frequency`."""
+    return pa.Table.from_arrays([pa.repeat(pa.scalar(column), len(values)), values, counts], schema=schema)

@@ -52,7 +52,7 @@ def list_tables(type_class: str, lists: Sequence[tuple[str, Frequencies]]) -> di
     schema = rows_of(type_class).schema
     values, frequencies, facts = [schema.empty_table()], [], []
     for column, own in lists:
-        rows = list_rows(column, own, schema)
+        rows = list_rows(column, own.values, own.counts, schema)
         values.append(rows)
         counts = own.counts.to_numpy()
         repeated = np.flatnonzero(counts > 1)

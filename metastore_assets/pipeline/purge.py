@@ -19,6 +19,8 @@ from metastore_assets.pipeline.index import table_index
 from metastore_assets.pipeline.membership import discard_membership, table_membership
 from metastore_assets.pipeline.partition_files import table_partition_files
 from metastore_assets.pipeline.rewriting import gathered
+from metastore_assets.pipeline.signatures import signature_of
+from metastore_assets.statistics.leaves import schema_leaves
 from metastore_assets.store.backfills import FOLDER as BACKFILLS
 from metastore_assets.store.document import stored_entries
 from metastore_assets.store.manifest import Version
@@ -44,6 +46,9 @@ class Purged:
     """
     unfinished: int
     """Files of profiles that refreshes of the last day have not published, and that stay for them."""
+    outdated: int
+    """Profiles of the version that tell of columns, or parts of columns, that the table has no more: they were made
+    before these went, and only reading the table again makes others."""
 
 
 def purge(engine: Engine, versions: VersionStore, before: int, now: datetime | None = None) -> Purged:
@@ -52,6 +57,7 @@ def purge(engine: Engine, versions: VersionStore, before: int, now: datetime | N
     The newest version is published once more, from files that hold nothing but what it tells; where it is `before`
     itself, it goes too. Of others from there on stays what they tell of partitions and the table, lists with all that
     came and went since they were written; of profiles of fragments only what the newest one needs to be planned from.
+    Profiles stay whole, with columns that the table had when they were made (`Purged.outdated`).
     What planning learnt goes too, what unfinished backfills have done, and out of the history what it tells of values.
 
     Raises VersionNotFoundError when there is no version from `before` on, VersionConflictError when others publish
@@ -93,7 +99,22 @@ def purge(engine: Engine, versions: VersionStore, before: int, now: datetime | N
         sum(sizes[path] for path in gone) + left.bytes,
         published,
         len(unfinished - needed),
+        _outdated(versions.read(published)),
     )
+
+
+def _outdated(version: Version) -> int:
+    """How many of its profiles have columns that its schema has not."""
+    leaves = {leaf.field_id for own in schema_leaves(version.schema) for leaf in own}
+    wide = set()
+    for id_, columns in version.layouts.items():
+        signatures = [signature_of(text) for text in columns.values()]
+        if any(own is None or not leaves.issuperset(own.values) for own in signatures):
+            wide.add(id_)
+    profiles = {(own.files.name, own.layout) for own in version.fragments}
+    profiles |= {(own.files.name, own.layout) for own in version.partitions}
+    profiles |= {(own.files.name, own.layout) for own in version.nodes}
+    return len({name for name, layout in profiles if layout in wide})
 
 
 def _publish_without_former(engine: Engine, versions: VersionStore, before: int) -> int:

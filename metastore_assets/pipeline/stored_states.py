@@ -33,6 +33,7 @@ from metastore_assets.statistics.states import (
     histograms_of_states,
     one_chunk,
     state_rows,
+    states_schema,
     states_table,
 )
 from metastore_assets.statistics.tables import summed
@@ -106,7 +107,9 @@ class _Profile:
             for at, name in enumerate(KEPT):
                 if name in OF_UNION:
                     table = table.set_column(at, name, as_union(table[name].combine_chunks(), union))
-            self._table = table.cast(states_table([], [], union).schema)
+            schema = states_schema(union)
+            # A cast asks Arrow's kernels for each column, also where there is nothing to do.
+            self._table = table if table.schema.equals(schema) else table.cast(schema)
             held = [_Held(*row) for row in zip(*(table[name].to_pylist() for name in _Held._fields), strict=True)]
             self._places = {own.field_id: at for at, own in enumerate(held)}
         self.held = {own.field_id: own for own in held}

@@ -2,6 +2,7 @@
 
 from metastore_assets.produce.dataflow import Dataflow
 from metastore_assets.produce.executor import Executor, LocalExecutor
+from metastore_assets.produce.graph import Typed, typed_graph
 from metastore_assets.produce.loading import Loader
 from metastore_assets.produce.perkey import Port
 from metastore_assets.produce.ranks import Ranks
@@ -31,5 +32,7 @@ __all__ = [
     "Stage",
     "SumStage",
     "SurrogateKey",
+    "Typed",
     "View",
+    "typed_graph",
 ]

@@ -45,25 +45,31 @@ class Dataflow:
     def __init__(
         self,
         storage: ObjectStore,
-        nodes: Sequence[Node],
+        nodes: Sequence[Node] | Mapping[str, Typed],
         *,
         executor: Executor | None = None,
         settings: Settings | None = None,
         check: bool = False,
         folder: str = DATA,
     ) -> None:
-        """Raises GraphError when the declaration cannot run.
+        """`nodes`: the declaration, or what `typed_graph` made of it, which serves any number of dataflows. Raises
+        GraphError when the declaration cannot run.
 
         All files are written below `folder`, which is of this dataflow alone; states name them relative to `storage`.
         With `check`, every Produce function is called twice, and ProduceError is raised where it gives something else.
         """
         self._storage = storage
-        self._graph = typed_graph(nodes)
+        self._graph = nodes if isinstance(nodes, Mapping) else typed_graph(nodes)
         self._manifests = Manifests(storage, folder)
         self._executor = executor or LocalExecutor()
         self._settings = settings or Settings()
         self._check = check
         self._folder = folder
+
+    @property
+    def names(self) -> frozenset[str]:
+        """Of all roots and stages. A state may have others, of stages that were declared when it was made."""
+        return frozenset(self._graph)
 
     def step(
         self,

@@ -5,6 +5,9 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import ExitStack
+from dataclasses import dataclass
+from itertools import groupby, pairwise
+from typing import Any
 
 import numpy as np
 import numpy.typing as npt
@@ -14,12 +17,13 @@ import pyarrow as pa
 from metastore_assets.produce.order import Order
 from metastore_assets.produce.rows import frame_of
 from metastore_assets.produce.run_schema import RunSchema
-from metastore_assets.produce.runs import Run, completed, footer_of, stored_columns
+from metastore_assets.produce.runs import Footer, Run, completed, footer_of, stored_columns
 from metastore_assets.produce.streams import Stream
 from metastore_assets.store.objects import ObjectStore
 
-_ROW_GROUPS = 4
-"""Row groups that are read together where their rows are known to be small; more would only take more memory."""
+_TOGETHER = 1 << 16
+"""Rows of several row groups that are read together where each is known to be small; more would only take more
+memory."""
 _FEW = 4
 """Keys are searched for in rows where there are fewer than one for so many rows; else the rows among the keys."""
 
@@ -59,59 +63,120 @@ class _Search:
 
     def __init__(self, order: Order, keys: pl.DataFrame) -> None:
         self._order = order
+        self._rest = Order(order.columns[1:], order.descending[1:])
         self._keys = keys[list(order.columns)]
-        numbers = order.numbers(keys[order.columns[0]])
-        self._numbers = numbers if numbers is None or len(order.columns) == 1 else np.unique(numbers)
+        self._numbers: dict[str | None, npt.NDArray[Any] | None] = {None: _numbers(order, self._keys)}
+        self._is_exact = True
 
-    def candidates(self, table: pa.Table) -> pa.Table:
-        """No fewer rows than those that have one of the keys; `exact` leaves out the others."""
-        places = self._near(table.column(self._order.columns[0]))
+    def candidates(self, table: pa.Table, lead: str | None) -> pa.Table:
+        """No fewer rows than those that have one of the keys; `exact` leaves out the others.
+
+        `lead`: what all rows have in the first key column, which the table then lacks.
+        """
+        order = self._order if lead is None else self._rest
+        places = _near(order, table.column(order.columns[0]), self._wanted(lead))
         if places is None:
-            places = self._order.places(frame_of(table.select(self._order.columns)), self._keys)
-        return table.take(pa.array(places))
+            whole = table if lead is None else self._led(table, lead)
+            places = self._order.places(frame_of(whole.select(self._order.columns)), self._keys)
+        elif len(order.columns) > 1:
+            self._is_exact = False
+        found = table.take(pa.array(places))
+        return found if lead is None else self._led(found, lead)
 
     def exact(self, candidates: pl.DataFrame) -> pl.DataFrame:
         """The rows that have one of the keys."""
-        if self._numbers is None or len(self._order.columns) == 1:
-            return candidates
-        return self._order.semi(candidates, self._keys)
+        return candidates if self._is_exact else self._order.semi(candidates, self._keys)
 
-    def _near(self, column: pa.ChunkedArray) -> npt.NDArray[np.int64] | None:
-        """The places of the rows whose first key column has a value that a key has; None where it has no numbers."""
-        if self._numbers is None or column.null_count:
-            return None
-        rows = self._order.numbers(pl.Series(column))
-        if rows is None or not len(rows):
-            return None
-        wanted = self._numbers
-        wanted = wanted[np.searchsorted(wanted, rows[0]) : np.searchsorted(wanted, rows[-1], "right")]
-        if len(wanted) * _FEW > len(rows):
-            nearest = wanted[np.minimum(np.searchsorted(wanted, rows), len(wanted) - 1)]
-            return np.flatnonzero(nearest == rows)
-        start = np.searchsorted(rows, wanted)
-        counts = np.searchsorted(rows, wanted, "right") - start
-        ends = counts.cumsum()
-        return np.repeat(start - ends + counts, counts) + np.arange(counts.sum())
+    def _led(self, table: pa.Table, lead: str) -> pa.Table:
+        return table.add_column(0, self._order.columns[0], pa.repeat(pa.scalar(lead), table.num_rows))
+
+    def _wanted(self, lead: str | None) -> npt.NDArray[Any] | None:
+        """The numbers that keys begin with, or those that begin with `lead` go on with; None where it is no numbers."""
+        if lead not in self._numbers:
+            own = self._keys[(self._keys[self._order.columns[0]] == lead).arg_true()]
+            self._numbers[lead] = _numbers(self._rest, own)
+        return self._numbers[lead]
+
+
+def _numbers(order: Order, keys: pl.DataFrame) -> npt.NDArray[Any] | None:
+    numbers = order.numbers(keys[order.columns[0]])
+    return numbers if numbers is None or len(order.columns) == 1 else np.unique(numbers)
+
+
+def _near(order: Order, column: pa.ChunkedArray, wanted: npt.NDArray[Any] | None) -> npt.NDArray[np.int64] | None:
+    """The places of the rows whose first key column has a number that is wanted; None where it has no numbers."""
+    if wanted is None or column.null_count:
+        return None
+    rows = order.numbers(pl.Series(column))
+    if rows is None or not len(rows):
+        return None
+    wanted = wanted[np.searchsorted(wanted, rows[0]) : np.searchsorted(wanted, rows[-1], "right")]
+    if len(wanted) * _FEW > len(rows):
+        nearest = wanted[np.minimum(np.searchsorted(wanted, rows), len(wanted) - 1)]
+        return np.flatnonzero(nearest == rows)
+    start = np.searchsorted(rows, wanted)
+    counts = np.searchsorted(rows, wanted, "right") - start
+    ends = counts.cumsum()
+    return np.repeat(start - ends + counts, counts) + np.arange(counts.sum())
+
+
+@dataclass(frozen=True)
+class _Batch:
+    """Row groups that are read together."""
+
+    numbers: Sequence[int]
+    names: Sequence[str]
+    """The columns that are read of them."""
+    lead: str | None
+    """What all of their rows have in the first key column, which then is not read."""
 
 
 def _candidates(
     storage: ObjectStore, run: Run, run_schema: RunSchema, numbers: Sequence[int], names: list[str], search: _Search
 ) -> Iterator[pa.Table]:
     """What is found in some row groups, in their order; the next ones are read while the last ones are searched."""
-    together = _ROW_GROUPS if all(_is_small(run_schema.file_schema.field(name).type) for name in names) else 1
-    batches = [numbers[start : start + together] for start in range(0, len(numbers), together)]
+    footer = footer_of(storage, run.path)
+    batches = list(_batches(footer, run_schema, numbers, names))
     with ExitStack() as stack:
-        file = stack.enter_context(storage.open_parquet(run.path, footer_of(storage, run.path).metadata))
+        file = stack.enter_context(storage.open_parquet(run.path, footer.metadata))
+
+        def read(batch: _Batch) -> pa.Table:
+            return file.read_row_groups(batch.numbers, columns=batch.names)
+
+        def found(batch: _Batch, table: pa.Table) -> pa.Table:
+            return search.candidates(table, batch.lead).select(names)
+
         if len(batches) == 1:
-            yield search.candidates(file.read_row_groups(batches[0], columns=names))
+            yield found(batches[0], read(batches[0]))
             return
         reader = stack.enter_context(ThreadPoolExecutor(1))
-        ahead = reader.submit(file.read_row_groups, batches[0], columns=names)
-        for batch in batches[1:]:
+        ahead = reader.submit(read, batches[0])
+        for before, batch in pairwise(batches):
             table = ahead.result()
-            ahead = reader.submit(file.read_row_groups, batch, columns=names)
-            yield search.candidates(table)
-        yield search.candidates(ahead.result())
+            ahead = reader.submit(read, batch)
+            yield found(before, table)
+        yield found(batches[-1], ahead.result())
+
+
+def _batches(footer: Footer, run_schema: RunSchema, numbers: Sequence[int], names: list[str]) -> Iterator[_Batch]:
+    first = run_schema.group.columns[0]
+    leads: list[str | None] = [None] * footer.first.height
+    if len(run_schema.group.columns) > 1 and run_schema.file_schema.field(first).type == pa.string():
+        ends = zip(footer.first[first].to_list(), footer.last[first].to_list(), strict=True)
+        leads = [own if own == last else None for own, last in ends]
+    for lead, some in groupby(numbers, leads.__getitem__):
+        own = names if lead is None else [name for name in names if name != first]
+        is_small = all(_is_small(run_schema.file_schema.field(name).type) for name in own)
+        waiting: list[int] = []
+        rows = 0
+        for number in some:
+            more = footer.metadata.row_group(number).num_rows
+            if waiting and (not is_small or rows + more > _TOGETHER):
+                yield _Batch(waiting, own, lead)
+                waiting, rows = [], 0
+            waiting.append(number)
+            rows += more
+        yield _Batch(waiting, own, lead)
 
 
 def _is_small(type_: pa.DataType) -> bool:

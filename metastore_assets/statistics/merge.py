@@ -11,7 +11,6 @@ What is merged are tables of states; numbers that follow from them are computed 
 from __future__ import annotations
 
 from collections.abc import Sequence
-from functools import partial
 from typing import Any, cast
 
 import numpy as np
@@ -102,8 +101,8 @@ def _merge(
 
     Of a column of which a part has no class, what remains are counts, lengths of lists, and why.
     """
-    parts = [part if len(several) == len(own) else part.take(pa.array(several)) for part in parts]
-    parts = [one_chunk(part) for part in parts]
+    if len(several) < len(own):
+        parts = [one_chunk(part.take(pa.array(several))) for part in parts]
     speaking, own, absent = speaking[:, several], own[several], absent[several]
     typed = speaking & ~absent
     classless = np.array([part["type_class"].is_null().to_numpy() for part in parts]) | ~speaking
@@ -224,10 +223,10 @@ def _eloquent(parts: Sequence[pa.Table], codes: Numbers, names: Sequence[str]) -
 
 
 def _codes(parts: Sequence[pa.Table], name: str, values: Sequence[str]) -> Numbers:
-    known = pa.array(values, pa.string())
-    return np.array(
-        [pc.index_in(part[name], known).fill_null(-1).to_numpy().astype(np.int64, copy=False) for part in parts]
-    )
+    columns = [part[name] for part in parts]
+    column = pa.chunked_array([chunk for own in columns for chunk in own.chunks], pa.string())
+    found = pc.index_in(column, pa.array(values, pa.string())).fill_null(-1).to_numpy()
+    return found.astype(np.int64, copy=False).reshape(len(parts), -1)
 
 
 def _total(parts: Sequence[pa.Table], name: str, speaking: Flags, wanted: Flags) -> pa.Array:
@@ -260,11 +259,9 @@ def _reasons(parts: Sequence[pa.Table], said: Flags, absent: Flags) -> pa.Array:
 def _with_union(part: pa.Table, union: pa.StructType) -> pa.Table:
     """The part with `union` in place of its own, which may have fewer classes."""
     for name in OF_UNION:
-        part = _replaced(
-            part,
-            name,
-            partial(as_union, union=union)(part[name].chunk(0)) if part.num_rows else pa.nulls(0, _type(name, union)),
-        )
+        if part.schema.field(name).type != _type(name, union):
+            own = as_union(part[name].chunk(0), union) if part.num_rows else pa.nulls(0, _type(name, union))
+            part = _replaced(part, name, own)
     return part
 
 

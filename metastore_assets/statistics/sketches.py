@@ -14,10 +14,7 @@ from metastore_assets.statistics.distinct import merge_distinct_sketches
 from metastore_assets.statistics.histogram import Histogram, merge_histograms
 from metastore_assets.statistics.moments import decode_moments, encode_moments, merge_moments
 from metastore_assets.statistics.quantiles import Digest, merge_digests
-from metastore_assets.statistics.states import (
-    digests_of,
-    histograms_of_states,
-)
+from metastore_assets.statistics.states import digests_of, histograms_of_states
 from metastore_assets.statistics.user_defined.states import merged
 
 Numbers = npt.NDArray[np.int64]
@@ -27,10 +24,13 @@ Flags = npt.NDArray[np.bool_]
 def integers(parts: Sequence[pa.Table], name: str) -> tuple[Numbers, Flags]:
     """A matrix of parts and columns, 0 for null; and where there is no null."""
     columns = [part[name] for part in parts]
-    return (
-        np.array([column.fill_null(0).to_numpy() for column in columns]),
-        np.array([column.is_valid().to_numpy() for column in columns]),
-    )
+    column = pa.chunked_array([chunk for own in columns for chunk in own.chunks], columns[0].type)
+    return _matrix(parts, column.fill_null(0)), _matrix(parts, column.is_valid())
+
+
+def _matrix(parts: Sequence[pa.Table], values: pa.ChunkedArray) -> npt.NDArray[Any]:
+    # Together, for what a call of Arrow costs is more than what it does to some values.
+    return values.to_numpy().reshape(len(parts), -1)
 
 
 def merged_moments(parts: Sequence[pa.Table], typed: Flags) -> list[bytes | None]:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
+from functools import lru_cache
 from typing import Any
 
 import numpy as np
@@ -54,6 +55,12 @@ def states_table(
         [row.user_states for row in rows],
     )
     return pa.Table.from_arrays([*kept.columns, *columns], names=[*KEPT, *SKETCHES])
+
+
+@lru_cache(maxsize=64)
+def states_schema(union: pa.StructType) -> pa.Schema:
+    """The columns of `states_table`."""
+    return states_table([], [], union).schema
 
 
 def sketch_columns(
@@ -129,6 +136,8 @@ def lists_of(column: pa.ChunkedArray | pa.Array) -> Lists:
 
 def one_chunk(table: pa.Table) -> pa.Table:
     """The table with one chunk per column, also when it has no rows."""
+    if table.num_rows:
+        return table.combine_chunks()
     arrays = [_one_chunk(column) for column in table.columns]
     return pa.Table.from_arrays(arrays, schema=table.schema)
 

@@ -104,7 +104,10 @@ def as_union(values: pa.Array, union: pa.StructType) -> pa.Array:
 def class_values(values: pa.StructArray, cls: TypeClass) -> pa.Array:
     """Of union values those of one class, and null in place of the others."""
     at = values.type.get_field_index(cls.name)
-    return pa.nulls(len(values), cls.arrow) if at < 0 else values.flatten()[at].cast(cls.arrow)
+    if at < 0:
+        return pa.nulls(len(values), cls.arrow)
+    own = values.flatten()[at]
+    return own if own.type == cls.arrow else own.cast(cls.arrow)
 
 
 def scattered(

@@ -109,6 +109,23 @@ def test_a_deleted_value_is_found_nowhere(spark: SparkSession, lake: Lake, place
     assert versions(lake).numbers() == [6]
 
 
+def test_a_column_that_is_no_more(spark: SparkSession, tmp_path: Path) -> None:
+    """Profiles that were made with it are told, until all is read again; its lists, the only ones of a class, go."""
+    lake = Lake(tmp_path, random.Random(4))
+    both = pa.table({"n": [1, 2, 2], "person": [PERSON, PERSON, "x"]})
+    for folder in (tmp_path / "lake" / "part=1", tmp_path / "lake" / "part=2"):
+        folder.mkdir(parents=True)
+        pq.write_table(both, folder / "0.parquet")
+    refresh(lake.config(), lake.table, lambda: spark)
+    pq.write_table(both.slice(1).drop_columns(["person"]), tmp_path / "lake" / "part=1" / "0.parquet")
+    pq.write_table(both.drop_columns(["person"]), tmp_path / "lake" / "part=2" / "0.parquet")
+    version = refresh(lake.config(), lake.table, lambda: spark).version
+    assert purge(versions(lake), version).outdated == 1  # of the partition whose other rows are the same
+    version = refresh(lake.config(), lake.table, lambda: spark, full=True).version
+    assert purge(versions(lake), version).outdated == 0
+    assert holding(Path(lake.config().root), PERSON) == []
+
+
 def test_profiles_of_running_refreshes_stay_for_a_day(spark: SparkSession, lake: Lake) -> None:
     refresh(lake.config(), lake.table, lambda: spark)
     store = versions(lake)

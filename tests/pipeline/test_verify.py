@@ -77,11 +77,13 @@ def test_what_was_published_is_right(spark: SparkSession, lake: Lake) -> None:
 def test_a_table_is_right_whose_columns_changed_since_its_partitions_were_profiled(
     spark: SparkSession, tmp_path: Path
 ) -> None:
-    """One came, one became wider; and of one the skewness is zero but for how its fragments were merged."""
+    """Two came, one of them lists, one became wider; and of one the skewness is zero but for how its fragments were
+    merged."""
     lake = Lake(tmp_path, random.Random(3))
     ends = [0.1, 0.3, 0.7, 1.1]
     narrow = pa.table({"n": pa.array(range(8), pa.int32()), "even": [-end for end in ends] + ends})
     wide = narrow.set_column(0, "n", narrow["n"].cast(pa.int64())).append_column("added", [["a", "b"] * 4])
+    wide = wide.append_column("several", pa.array([[1, None]] * 8, pa.list_(pa.int64())))
     for number, rows in enumerate((narrow, narrow.slice(2, 4), wide, wide.slice(1, 6), wide)):
         folder = tmp_path / "lake" / f"part={number // 2}"
         folder.mkdir(parents=True, exist_ok=True)

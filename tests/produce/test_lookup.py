@@ -69,11 +69,21 @@ def test_former_rows_are_read_once(store: ObjectStore, looked_up: list[int]) -> 
 
 @pytest.mark.parametrize("some", [lambda k: k == 7, lambda k: k % 3 == 0, lambda k: True, lambda k: k > KEYS])
 @pytest.mark.parametrize("value", ["int64", "string"])
-def test_a_view_looks_up_few_keys_and_many(store: ObjectStore, some: Callable[[int], bool], value: str) -> None:
-    """By two key columns, of which the first is the same for many rows; in several row groups that are read at once."""
-    key = columns(a="int64", b=value)
+@pytest.mark.parametrize("lead", ["int64", "string"])
+def test_a_view_looks_up_few_keys_and_many(
+    store: ObjectStore, some: Callable[[int], bool], lead: str, value: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """By two key columns, of which the first is the same for many rows, and for all of some row groups; in several row
+    groups that are read at once."""
+    monkeypatch.setattr(module, "_TOGETHER", 100)
+    key = columns(a=lead, b=value)
     pair = Pair(store, Graph((RootNode("keys", key, columns(x="int64")),)), settings=RUNS)
-    names = {k: (k // 100, k if value == "int64" else f"{k:05}") for k in range(KEYS + 5)}
+
+    def name(k: int) -> tuple[int | str, int | str]:
+        first = k // 130
+        return (first if lead == "int64" else f"of {first}", k if value == "int64" else f"{k:05}")
+
+    names = {k: name(k) for k in range(KEYS + 5)}
     pair.advance({"keys": [U(names[k], k) for k in range(KEYS)]})
     pair.advance({"keys": [D(names[k]) for k in range(0, KEYS, 9)]})
     wanted = [names[k] for k in names if some(k)]
@@ -89,6 +99,6 @@ def test_a_damaged_row_group_is_named(store: ObjectStore, monkeypatch: pytest.Mo
     with open(path, "r+b") as file:
         file.seek(2000)
         file.write(bytes(60))
-    monkeypatch.setattr(module, "_ROW_GROUPS", 2)
+    monkeypatch.setattr(module, "_TOGETHER", 1)
     with pytest.raises(CorruptionError, match=run.path):
         pair.seen().groups("grouped", list(range(GROUPS)))
