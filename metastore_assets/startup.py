@@ -45,6 +45,12 @@ def leave_out_plugins() -> None:
     os.environ.setdefault("PYDANTIC_DISABLE_PLUGINS", "__all__")
 
 
+def start_no_threads() -> None:
+    """Have numpy's BLAS start no threads of its own, unless the environment says how many: one per core but one, each
+    with memory that is cleared for it, and nothing here multiplies matrices."""
+    os.environ.setdefault("OPENBLAS_NUM_THREADS", "1")
+
+
 def collect_seldom() -> None:
     """Look for garbage in cycles less often: while modules are imported there is none, and looking is a tenth of it."""
     gc.set_threshold(400_000, 50, 100)

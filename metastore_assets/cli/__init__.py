@@ -8,7 +8,7 @@ import warnings
 from typing import NoReturn
 
 from metastore_assets.cli.interrupt import heed_signals
-from metastore_assets.startup import collect_seldom, end_quickly, hide_pandas, leave_out_plugins
+from metastore_assets.startup import collect_seldom, end_quickly, hide_pandas, leave_out_plugins, start_no_threads
 
 
 def main() -> NoReturn:
@@ -17,6 +17,7 @@ def main() -> NoReturn:
     heed_signals()
     hide_pandas()
     leave_out_plugins()
+    start_no_threads()
     collect_seldom()
     # Warnings of libraries are for programmers; a user could do nothing about them.
     if not sys.warnoptions:

@@ -67,8 +67,9 @@ class PartitionReader:
         """Keys and numbers of rows of the partitions, by key: PARTITIONS."""
         return self._all.take(pa.array(self._order))
 
-    def column(self, field_id: str) -> Iterator[tuple[npt.NDArray[np.int64], pa.Table]]:
-        """The rows of a column, file by file, and of each row the place of its partition in `partitions`.
+    def column(self, field_id: str, without: Collection[str] = ()) -> Iterator[tuple[npt.NDArray[np.int64], pa.Table]]:
+        """The rows of a column, file by file, and of each row the place of its partition in `partitions`. The
+        statistics `without` which they go are not read.
 
         Partitions without a row were profiled without the column.
         """
@@ -76,7 +77,7 @@ class PartitionReader:
         places[self._order] = np.arange(len(self._order))
         first = 0
         for part in self._parts:
-            rows = part.column(field_id)
+            rows = part.column(field_id, without)
             if len(rows):
                 yield places[first + rows[PLACE.name].to_numpy()], rows.drop_columns([PLACE.name])
             first += len(part.partitions)
@@ -182,8 +183,8 @@ class _Part:
     def rows(self) -> pa.Table:
         return self._living(self.file.rows())
 
-    def column(self, field_id: str) -> pa.Table:
-        return self._living(self.file.column(field_id))
+    def column(self, field_id: str, without: Collection[str] = ()) -> pa.Table:
+        return self._living(self.file.column(field_id, without))
 
     def _living(self, rows: pa.Table) -> pa.Table:
         if self.live is None:
@@ -211,17 +212,17 @@ class _File:
 
     @kept_property
     def partitions(self) -> pa.Table:
-        return self._section(_KEYS).select(PARTITIONS.names)
+        return self._section(_KEYS, PARTITIONS.names)
 
     def keys(self, section: str) -> pa.Array:
         own = (self.partitions if section == _KEYS else self._section(section))["_key"].combine_chunks()
         return own if isinstance(own, pa.Array) else pa.array([], pa.string())
 
-    def column(self, field_id: str) -> pa.Table:
+    def column(self, field_id: str, without: Collection[str] = ()) -> pa.Table:
         name = section_of(field_id)
         if name not in self._sections.sections:
             return no_rows(self.schema)
-        return self._section(name).select(self.schema.names)
+        return self._section(name, [own for own in self.schema.names if own not in without])
 
     @property
     def row_count(self) -> int:
@@ -234,9 +235,9 @@ class _File:
         tables = [found[own].select(self.schema.names) for own in names]
         return pa.concat_tables([no_rows(self.schema), *tables])
 
-    def _section(self, name: str) -> pa.Table:
+    def _section(self, name: str, columns: Sequence[str] | None = None) -> pa.Table:
         try:
-            return self._sections.read_section(name)
+            return self._sections.read_section(name, columns=columns)
         except KeyError as error:
             raise CorruptionError(
                 f"{self._uri} has no section {error}; rebuild with `metastore refresh --full`"

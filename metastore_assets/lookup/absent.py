@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 from metastore_assets.config import KeptPolicy
 from metastore_assets.statistics.column import ColumnStatistics
 from metastore_assets.statistics.leaves import LeafColumn
@@ -12,7 +14,8 @@ from metastore_assets.store.manifest import Decision
 def row_of_nulls(
     leaf: LeafColumn, rows: int, of_table: ColumnStatistics, decision: Decision | None
 ) -> ColumnStatistics:
-    """The statistics of a column that is null in so many rows, kept as the table's of that column are."""
+    """The statistics of a column that is null in so many rows, kept as the table's of that column are; without
+    mergeable states."""
     policy = KeptPolicy()
     if of_table.frequencies == "off":
         policy = KeptPolicy(frequencies="off")
@@ -20,4 +23,5 @@ def row_of_nulls(
         policy = KeptPolicy(frequencies="repeated", algorithm="fingerprints")
     elif of_table.frequencies == "estimated" or (decision is not None and decision.frequencies == "estimated"):
         policy = KeptPolicy(frequencies="estimated")
-    return all_null_statistics(leaf, rows, policy)
+    row = all_null_statistics(leaf, rows, policy)
+    return replace(row, moments=None, quantile_sketch=None, distinct_sketch=None, user_states=None)

@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import asdict, dataclass, field
-from typing import TypeVar
+from typing import SupportsIndex, TypeVar, overload
 
 import pyarrow as pa
 
+from metastore_assets.kept import kept_property
 from metastore_assets.statistics.column import ColumnStatistics, Guarantee
 
 T = TypeVar("T")
@@ -82,14 +83,48 @@ class Answers(list[T]):
         self.as_of = as_of
 
 
-class Statistics(list[ColumnStatistics]):
-    """Rows of statistics, each of one column of the table or of one partition. What a number is worth is in its row."""
+class Statistics(Sequence[ColumnStatistics]):
+    """Rows of statistics, each of one column of the table or of one partition. What a number is worth is in its row.
 
-    def __init__(self, rows: Iterable[ColumnStatistics], partitions: Sequence[str] | None, as_of: AsOf) -> None:
-        super().__init__(rows)
+    A sequence that does not change; equal to another, or to a list, with the same rows. Of many partitions the rows are
+    made when the first one is asked for: who wants a table needs none.
+    """
+
+    def __init__(self, rows: Iterable[ColumnStatistics] | pa.Table, partitions: list[str] | None, as_of: AsOf) -> None:
+        """`rows` may be a table of them as `statistics_table` makes it, where the union may have more classes."""
+        self._told = rows if isinstance(rows, pa.Table) else list(rows)
         self.partitions = partitions
         """The partition of each row; None where all are of the table as a whole."""
         self.as_of = as_of
+
+    @kept_property
+    def _rows(self) -> list[ColumnStatistics]:
+        from metastore_assets.statistics.tables import statistics_rows
+
+        return statistics_rows(self._told) if isinstance(self._told, pa.Table) else self._told
+
+    @overload
+    def __getitem__(self, at: SupportsIndex) -> ColumnStatistics: ...
+
+    @overload
+    def __getitem__(self, at: slice) -> list[ColumnStatistics]: ...
+
+    def __getitem__(self, at: SupportsIndex | slice) -> ColumnStatistics | list[ColumnStatistics]:
+        return self._rows[at]
+
+    def __len__(self) -> int:
+        return len(self._told)
+
+    def __iter__(self) -> Iterator[ColumnStatistics]:
+        return iter(self._rows)
+
+    def __eq__(self, other: object) -> bool:
+        return self._rows == (other._rows if isinstance(other, Statistics) else other)
+
+    __hash__ = None  # type: ignore[assignment]
+
+    def __repr__(self) -> str:
+        return repr(self._rows)
 
     def to_arrow(self) -> pa.Table:
         """One row per column, or per partition and column, then with `partition` first: the columns of
@@ -97,9 +132,13 @@ class Statistics(list[ColumnStatistics]):
 
         `minimum`, `maximum` and the values of `percentiles` are structs with one child per class of values that occurs.
         """
-        from metastore_assets.statistics.tables import statistics_table
+        return self._table
 
-        table = statistics_table(self)
+    @kept_property
+    def _table(self) -> pa.Table:
+        from metastore_assets.statistics.tables import statistics_table, told_table
+
+        table = told_table(self._told) if isinstance(self._told, pa.Table) else statistics_table(self._told)
         if self.partitions is not None:
             table = table.add_column(0, "partition", pa.array(self.partitions, pa.string()))
         told = {"metastore.version": str(self.as_of.version), "metastore.snapshot": self.as_of.snapshot}

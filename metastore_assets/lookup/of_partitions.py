@@ -7,11 +7,15 @@ from fnmatch import fnmatchcase
 from urllib.parse import unquote
 
 import numpy as np
+import numpy.typing as npt
 import pyarrow as pa
 
+from metastore_assets.kept import kept_property
+from metastore_assets.lookup.profile_files import Profile
 from metastore_assets.statistics.column import ColumnStatistics
 from metastore_assets.statistics.leaves import LeafColumn
-from metastore_assets.statistics.naming import named_rows
+from metastore_assets.statistics.naming import NAMED, named_table
+from metastore_assets.statistics.tables import statistics_table
 from metastore_assets.store.manifest import OwnStatistics, PartitionFiles
 from metastore_assets.store.objects import ObjectStore
 
@@ -26,48 +30,90 @@ class PartitionStatistics:
         self,
         objects: ObjectStore,
         files: PartitionFiles,
-        read: Callable[[OwnStatistics, Sequence[str]], list[ColumnStatistics]],
+        read: Callable[[OwnStatistics], Profile],
         missing: Callable[[int, LeafColumn], ColumnStatistics],
     ) -> None:
-        """`read` tells of columns, by path, of a partition that has a file of its own; `missing` what is known of a
-        column in a partition of so many rows that was profiled without it."""
+        """`read` opens a partition that has a file of its own; `missing` tells what is known of a column in a partition
+        of so many rows that was profiled without it."""
         from metastore_assets.index.partitions import PartitionReader  # the statistics of a table do without
 
         self._reader = PartitionReader(objects, files.files)
         self._files = files
         self._read = read
         self._missing = missing
+        self._apart: dict[str, Profile] = {}
 
-    def rows(
-        self, columns: Sequence[tuple[int, LeafColumn]], wanted: Collection[str] | None = None
-    ) -> dict[str, list[ColumnStatistics]]:
-        """By key, ascending, the rows of columns, each with its place in the table: of all partitions, or of those
-        wanted, which there have to be."""
+    def table(
+        self, columns: Sequence[tuple[int, LeafColumn]], wanted: Sequence[str] | None = None
+    ) -> tuple[pa.Table, list[str]]:
+        """Rows of columns, each with its place in the table, partition by partition, and the key of each row: of all
+        by key, or of those wanted in the order given, which there have to be."""
         apart = {own.key: own for own in self._files.apart}
         hidden = apart.keys() | self._files.gone
-        partitions = self._reader.partitions if self._files.files.files else None
-        keys = [] if partitions is None else partitions["_key"].to_pylist()
-        counts = [] if partitions is None else partitions["_row_count"].to_pylist()
-        is_told = np.array([key not in hidden and (wanted is None or key in wanted) for key in keys], np.bool_)
-        found: dict[str, list[ColumnStatistics]] = {
-            key: [] for key, told in zip(keys, is_told.tolist(), strict=True) if told
-        }
-        for position, leaf in columns if found else ():
-            of: list[ColumnStatistics | None] = [None] * len(keys)
-            for places, table in self._reader.column(leaf.field_id):
-                mask = is_told[places]
-                if not mask.all():
-                    places, table = places[mask], table.filter(pa.array(mask))
-                if not len(places):
-                    continue
-                for place, row in zip(places.tolist(), named_rows(table, position, leaf), strict=True):
-                    of[place] = row
-            for key, one, told, count in zip(keys, of, is_told.tolist(), counts, strict=True):
-                if told:
-                    found[key].append(self._missing(count, leaf) if one is None else one)
-        names = [leaf.path for _, leaf in columns]
-        own = {key: self._read(one, names) for key, one in apart.items() if wanted is None or key in wanted}
-        return {key: found[key] if key in found else own[key] for key in sorted([*found, *own])} if own else found
+        in_files = self._in_files
+        keys = sorted([*(in_files.keys() - hidden), *apart]) if wanted is None else list(wanted)
+        ranks = {key: rank for rank, key in enumerate(keys)}
+        rank_at = np.array([-1 if key in hidden else ranks.get(key, -1) for key in in_files], np.int64)
+        found = _Rows(len(keys), len(columns))
+        for number, (position, leaf) in enumerate(columns):
+            for at, table in self._reader.column(leaf.field_id, NAMED) if in_files else ():
+                found.add(rank_at[at], number, named_table(table, position, leaf))
+        for key in apart.keys() & ranks.keys():
+            table = statistics_table(self._own(apart[key], [leaf.path for _, leaf in columns]))
+            found.add(np.full(len(columns), ranks[key]), np.arange(len(columns)), table)
+        for number, (position, leaf) in enumerate(columns):
+            lacking = found.lacking(number)
+            if len(lacking):
+                rows, which = np.unique([in_files[keys[rank]] for rank in lacking.tolist()], return_inverse=True)
+                nulls = statistics_table([self._missing(count, leaf) for count in rows.tolist()]).take(pa.array(which))
+                found.add(lacking, number, named_table(nulls, position, leaf))
+        return found.ordered(), [key for key in keys for _ in columns]
+
+    @kept_property
+    def _in_files(self) -> dict[str, int]:
+        """Numbers of rows of the partitions that files tell of, by key, in their order."""
+        if not self._files.files.files:
+            return {}
+        partitions = self._reader.partitions
+        return dict(zip(partitions["_key"].to_pylist(), partitions["_row_count"].to_pylist(), strict=True))
+
+    def _own(self, own: OwnStatistics, columns: Sequence[str]) -> list[ColumnStatistics]:
+        if own.key not in self._apart:
+            self._apart.setdefault(own.key, self._read(own))
+        return self._apart[own.key].statistics(columns)
+
+
+class _Rows:
+    """Rows of statistics, by rank of their partition and number of their column, as they are found."""
+
+    def __init__(self, partitions: int, columns: int) -> None:
+        self._is_there = np.zeros((partitions, columns), np.bool_)
+        self._order: list[npt.NDArray[np.int64]] = []
+        self._tables: list[pa.Table] = []
+
+    def add(self, ranks: npt.NDArray[np.int64], columns: npt.NDArray[np.int64] | int, table: pa.Table) -> None:
+        """The rows of a table but for those of no rank (-1)."""
+        ranked = ranks >= 0
+        if not ranked.all():
+            ranks, table = ranks[ranked], table.filter(pa.array(ranked))
+        self._is_there[ranks, columns] = True
+        self._order.append(ranks * self._is_there.shape[1] + columns)
+        self._tables.append(table)
+
+    def lacking(self, column: int) -> npt.NDArray[np.int64]:
+        """The ranks that there is no row of that column of."""
+        return np.flatnonzero(~self._is_there[:, column])
+
+    def ordered(self) -> pa.Table:
+        """All of them, by rank, then column: a copy, which keeps nothing of what they were read from."""
+        from metastore_assets.index.partition_rows import in_schema, rows_schema
+
+        tables = self._tables or [statistics_table([])]
+        if len(tables) > 1:
+            schema = rows_schema(table.schema for table in tables)
+            tables = [in_schema(table, schema) for table in tables]
+        order = np.argsort(np.concatenate([np.empty(0, np.int64), *self._order]))
+        return pa.concat_tables(tables).take(pa.array(order))
 
 
 def chosen_keys(texts: Iterable[str], keys: Collection[str]) -> list[str] | str:

@@ -37,6 +37,7 @@ from metastore_assets.store.shared_parquet import SharedParquet
 
 _COLUMNS = b"metastore.columns"
 """Metadata key of `statistics`: path and field id of each row, as JSON, deflated, in base 64."""
+_LISTED = ("value", "frequency")
 _SKETCH = ("moments", "quantile_minimum", "quantile_maximum", "quantile_means", "quantile_weights")
 
 
@@ -113,7 +114,7 @@ class ProfileReader:
         listed = False
         for part in self._parts_with(field_id):
             listed = True
-            found.append(part.read_section(field_id, n, ["value", "frequency"]))
+            found.append(part.read_section(field_id, n, _LISTED))
             n -= found[-1].num_rows
             if n <= 0:
                 break
@@ -129,7 +130,7 @@ class ProfileReader:
         """All listed values of a column; None when it is not listed."""
         if field_id not in self._positions:
             return EMPTY
-        tables = [part.read_section(field_id) for part in self._parts_with(field_id)]
+        tables = [part.read_section(field_id, columns=_LISTED) for part in self._parts_with(field_id)]
         return frequencies_of(pa.concat_tables(tables).combine_chunks()) if tables else None
 
     def sketch(self, field_id: str) -> tuple[Digest | None, tuple[int, int]] | None:

@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 from collections import OrderedDict
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable
 from functools import partial
 from threading import RLock
+
+import pyarrow as pa
 
 from metastore_assets.errors import ColumnNotFoundError, PartitionNotFoundError
 from metastore_assets.kept import kept_property
@@ -115,7 +117,7 @@ class TableLookup(ListedAnswers, HistogramAnswers, FilteredAnswers, PastAnswers)
                         self._everywhere[asked] = kept
                         if len(self._everywhere) > _OPEN_PROFILES:
                             self._everywhere.popitem(last=False)
-            return Statistics(kept, kept.partitions, self.as_of)
+            return kept
         texts = [partitions] if isinstance(partitions, str) else list(partitions)
         if len(texts) <= _FEW and all(self.find_partition(text) is not None for text in texts):
             return self._statistics_at(columns, texts)
@@ -127,20 +129,19 @@ class TableLookup(ListedAnswers, HistogramAnswers, FilteredAnswers, PastAnswers)
         if self._version.partition_files is not None and (keys is None or len(keys) > _FEW):
             leaves = {leaf.path: (at, leaf) for at, leaf in enumerate(self._leaves)}
             wanted = list(leaves.values()) if columns is None else [leaves[name] for name in columns]
-            found = self._rows_by_column(wanted, None if keys is None else frozenset(keys))
-        else:
-            # Not among those kept open: many would drive out what is asked for again.
-            entries = self._version.partitions if keys is None else [self._partition(key) for key in keys]
-            found = {entry.key: self._reader(entry.files, entry.row_count).statistics(columns) for entry in entries}
-        order = list(found) if keys is None else keys
-        rows = [row for key in order for row in found[key]]
-        return Statistics(rows, [key for key in order for _ in found[key]], self.as_of)
+            return Statistics(*self._rows_by_column(wanted, keys), self.as_of)
+        # Not among those kept open: many would drive out what is asked for again.
+        entries = self._version.partitions if keys is None else [self._partition(key) for key in keys]
+        found = [(own.key, self._reader(own.files, own.row_count).statistics(columns)) for own in entries]
+        return Statistics(
+            [row for _, rows in found for row in rows], [key for key, rows in found for _ in rows], self.as_of
+        )
 
     @files_there
     def _rows_by_column(
-        self, columns: list[tuple[int, LeafColumn]], keys: frozenset[str] | None
-    ) -> dict[str, list[ColumnStatistics]]:
-        return self._by_column.rows(columns, keys)
+        self, columns: list[tuple[int, LeafColumn]], keys: list[str] | None
+    ) -> tuple[pa.Table, list[str]]:
+        return self._by_column.table(columns, keys)
 
     @kept_property
     def _by_column(self) -> PartitionStatistics:
@@ -148,8 +149,8 @@ class TableLookup(ListedAnswers, HistogramAnswers, FilteredAnswers, PastAnswers)
         assert files is not None
         return PartitionStatistics(self._objects, files, self._own_statistics, self._all_null)
 
-    def _own_statistics(self, own: OwnStatistics, columns: Sequence[str]) -> list[ColumnStatistics]:
-        return self._reader(ProfileFiles(own.path, "", ()), own.row_count).statistics(columns)
+    def _own_statistics(self, own: OwnStatistics) -> ProfileReader:
+        return self._reader(ProfileFiles(own.path, "", ()), own.row_count)
 
     def find_partition(self, key: str) -> PartitionEntry | None:
         """The partition with that key, if there is one. Reads little of a table that has many."""

@@ -7,28 +7,40 @@ from dataclasses import replace
 import pyarrow as pa
 from pyarrow import types as t
 
-from metastore_assets.statistics.column import ColumnStatistics
+from metastore_assets.lazy import pc
+from metastore_assets.statistics.column import STATISTICS, ColumnStatistics
+from metastore_assets.statistics.declared import ARROW
 from metastore_assets.statistics.leaves import LeafColumn, plain_type
-from metastore_assets.statistics.tables import statistics_rows
 from metastore_assets.statistics.types import type_class, type_text
 
 
 def as_named(row: ColumnStatistics, position: int, leaf: LeafColumn) -> ColumnStatistics:
     """`row` as the statistics of a leaf column that may have been renamed, moved or widened since."""
+    told = {"position": position, "column": leaf.path, "field_id": leaf.field_id, "type": type_text(leaf.type)}
     if row.total_bytes is not None and (width := value_width(leaf.type)):
         # A profile made before the column was widened counted narrower values.
-        row = replace(row, total_bytes=row.value_count * width)
-    return replace(row, position=position, column=leaf.path, field_id=leaf.field_id, type=type_text(leaf.type))
+        told["total_bytes"] = row.value_count * width
+    if all(getattr(row, name) == own for name, own in told.items()):
+        return row
+    return replace(row, **told)  # type: ignore[arg-type]
 
 
-def named_rows(table: pa.Table, position: int, leaf: LeafColumn) -> list[ColumnStatistics]:
-    """Rows of `statistics` that are all of one leaf column, as `as_named` has them."""
-    told = {"position": position, "column": leaf.path, "field_id": leaf.field_id, "type": type_text(leaf.type)}
-    rows = statistics_rows(table, told)
-    width = value_width(leaf.type) if any(row.total_bytes is not None for row in rows) else 0
-    if not width or all(row.total_bytes in (None, row.value_count * width) for row in rows):
-        return rows
-    return [as_named(row, position, leaf) for row in rows]
+NAMED = tuple(name for name, own in STATISTICS.items() if own.merge == "named")
+"""The statistics that follow from the schema that the table has now."""
+
+
+def named_table(table: pa.Table, position: int, leaf: LeafColumn) -> pa.Table:
+    """Rows of `statistics` that are all of one leaf column, as `as_named` has them. What is NAMED may be missing."""
+    named = {"position": position, "column": leaf.path, "field_id": leaf.field_id, "type": type_text(leaf.type)}
+    arrays = {
+        name: pa.repeat(pa.scalar(told, ARROW[STATISTICS[name].kind]), len(table)) for name, told in named.items()
+    }
+    arrays |= {name: table[name] for name in table.column_names if name not in named}
+    known = table["total_bytes"]
+    if known.null_count < len(known) and (width := value_width(leaf.type)):
+        # A profile made before the column was widened counted narrower values.
+        arrays["total_bytes"] = pc.if_else(known.is_valid(), pc.multiply(table["value_count"], width), None)
+    return pa.table(arrays)
 
 
 def value_width(type: pa.DataType) -> int:

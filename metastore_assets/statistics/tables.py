@@ -3,14 +3,16 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Mapping, Sequence
-from dataclasses import MISSING, fields
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import fields
+from itertools import repeat
 from typing import Any
 
 import numpy as np
 import pyarrow as pa
 
 from metastore_assets.errors import CorruptionError
+from metastore_assets.lazy import pc
 from metastore_assets.statistics.column import STATISTICS, ColumnStatistics
 from metastore_assets.statistics.declared import ARROW
 from metastore_assets.statistics.frequencies import EMPTY, Frequencies, Percentiles, frequencies_of_run
@@ -18,8 +20,15 @@ from metastore_assets.statistics.histogram import Histogram, bin_numbers
 from metastore_assets.statistics.physical import numbers, physical_series
 from metastore_assets.statistics.runs import sum_counts
 from metastore_assets.statistics.types import class_named, type_class
-from metastore_assets.statistics.union import from_union, pack_scalars, pack_values, union_type, unpack_scalars
-from metastore_assets.statistics.user_defined.results import result_columns, results_of
+from metastore_assets.statistics.union import (
+    as_union,
+    from_union,
+    pack_scalars,
+    pack_values,
+    union_type,
+    unpack_scalars,
+)
+from metastore_assets.statistics.user_defined.results import result_columns, results_of, told_results
 
 __all__ = [
     "frequencies_of",
@@ -31,6 +40,7 @@ __all__ = [
     "statistics_rows",
     "statistics_table",
     "summed",
+    "told_table",
     "union_type",
     "unpack_columns",
 ]
@@ -56,27 +66,38 @@ def statistics_table(rows: Sequence[ColumnStatistics]) -> pa.Table:
     return table
 
 
-def statistics_rows(table: pa.Table, told: Mapping[str, Any] | None = None) -> list[ColumnStatistics]:
-    """The rows of a table that `statistics_table` made, also after a trip through Parquet.
-
-    Columns it does not know are ignored. What is `told` is the same in all rows, whatever the table says.
-    """
-    known = told or {}
-    columns = unpack_columns(table, [name for name in STATISTICS if name not in known])
-    columns |= {name: [value] * len(table) for name, value in known.items()}
-    columns["user_defined"] = list(results_of(table, list(STATISTICS)))
+def statistics_rows(table: pa.Table) -> list[ColumnStatistics]:
+    """The rows of a table that `statistics_table` made, also after a trip through Parquet. Columns it does not know are
+    ignored."""
+    columns: dict[str, Iterable[Any]] = {name: repeat(value) for name, value in _STATES.items()}
+    columns |= unpack_columns(table, list(STATISTICS))
+    columns["user_defined"] = results_of(table, list(STATISTICS))
     names = list(columns)
-    return [_made(dict(zip(names, row, strict=True))) for row in zip(*columns.values(), strict=True)]
+    return [_made(dict(zip(names, row, strict=True))) for row in zip(*columns.values(), strict=False)]
+
+
+def told_table(table: pa.Table) -> pa.Table:
+    """What `statistics_table` makes of the rows of a table that it made, after whatever trip: the union has the classes
+    that occur in these rows, and there are the user-defined statistics that one of them has."""
+    names = pc.unique(table["type_class"]).drop_null().to_pylist()
+    union = union_type(class_named(name) for name in names)
+    columns: dict[str, pa.Array] = {}
+    for name, statistic in STATISTICS.items():
+        own, type_ = _one_chunk(table[name]), statistic_type(name, union)
+        if statistic.kind in ("value", "percentiles"):
+            own = as_union(own, union)
+        columns[name] = own if own.type == type_ else own.cast(type_)
+    return pa.table(columns | told_results(table, list(STATISTICS)))
 
 
 def _made(told: dict[str, Any]) -> ColumnStatistics:
     """A row. Of thousands, to set forty fields of a frozen object one by one is most of the work."""
     row = object.__new__(ColumnStatistics)
-    row.__dict__.update(_STATES, **told)
+    object.__setattr__(row, "__dict__", told)
     return row
 
 
-_STATES = {own.name: own.default for own in fields(ColumnStatistics) if own.default is not MISSING}
+_STATES = {own.name: own.default for own in fields(ColumnStatistics) if own.name not in STATISTICS}
 """What a row has that a table does not tell."""
 
 

@@ -53,7 +53,10 @@ def unpack_scalars(values: pa.StructArray) -> list[pa.Scalar | None]:
     for field, child in zip(values.type, values.flatten(), strict=True):
         if child.null_count == len(child):
             continue
-        for at, scalar in enumerate(_canonical(child, class_named(field.name).arrow)):
+        scalars = _canonical(child, class_named(field.name).arrow)
+        if not scalars.null_count:
+            return list(scalars)
+        for at, scalar in enumerate(scalars):
             if scalar.is_valid:
                 result[at] = scalar
     return result
@@ -84,13 +87,15 @@ def union_of(types: Iterable[pa.StructType]) -> pa.StructType:
 def as_union(values: pa.Array, union: pa.StructType) -> pa.Array:
     """Union values, or lists of (fraction, union value), as those of a union with the same classes or more."""
     if isinstance(values, pa.ListArray):
-        entries = values.values
+        if values.type.value_type == pa.struct([("fraction", pa.float64()), ("value", union)]):
+            return values
+        first, end = values.offsets[0].as_py(), values.offsets[len(values)].as_py()
+        entries = values.values.slice(first, end - first)
         fractions, own = entries.field("fraction"), as_union(entries.field("value"), union)
         entries = pa.StructArray.from_arrays([fractions, own], names=["fraction", "value"])
-        if values.type.value_type == entries.type:
-            return values
-        mask = values.is_null() if values.null_count else None
-        return pa.ListArray.from_arrays(_plain_offsets(values), entries, mask=mask)
+        # Offsets of their own: a mask goes with no slice of a buffer.
+        offsets = pc.subtract(values.offsets, pa.scalar(first, pa.int32()))
+        return pa.ListArray.from_arrays(offsets, entries, mask=values.is_null() if values.null_count else None)
     if values.type == union:
         return values
     children = dict(zip(values.type.names, values.flatten(), strict=True))
@@ -126,8 +131,3 @@ def scattered(
         arrays.append(own.take(pa.array(indices, mask=elsewhere)))
         missing &= arrays[-1].is_null().to_numpy(zero_copy_only=False)
     return pa.StructArray.from_arrays(arrays, fields=list(union), mask=pa.array(missing))
-
-
-def _plain_offsets(values: pa.ListArray) -> pa.Array:
-    """Offsets of a copy, for a mask goes with no slice of a buffer."""
-    return pc.add(values.offsets, 0)

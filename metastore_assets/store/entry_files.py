@@ -18,9 +18,11 @@ from typing import Any
 import numpy as np
 import pyarrow as pa
 
+from metastore_assets.kept import kept_property
 from metastore_assets.lazy import pc
 from metastore_assets.store.objects import ObjectStore
 from metastore_assets.store.parquet import parquet_errors
+from metastore_assets.store.shared_parquet import SharedParquet
 
 FOLDER = "entries"
 ROW_GROUP_ROWS = 2048
@@ -110,9 +112,51 @@ def keys_in(objects: ObjectStore, files: Sequence[EntryFile]) -> set[Any]:
     return {key for table in tables for key in table.column(0).to_pylist()}
 
 
-def find_entries(objects: ObjectStore, entries: EntryFiles, keys: Collection[Any]) -> pa.Table:
-    """The rows with some keys, by increasing key. Reads the row groups that may have them, and no others."""
-    return _newest([_find(objects, path, sorted(keys)) for path in entries.paths()])
+class EntryFinder:
+    """Finds rows of one kind by their keys. Opens each file once, on first use, and keeps the row group that it read
+    last: who looks for one row soon looks for its neighbours. Safe to share."""
+
+    def __init__(self, objects: ObjectStore, entries: EntryFiles) -> None:
+        self._files = [_Searched(objects, path) for path in entries.paths()]
+
+    def find(self, keys: Collection[Any]) -> pa.Table:
+        """The rows with some keys, by increasing key. Reads the row groups that may have them, and no others."""
+        return _newest([file.find(sorted(keys)) for file in self._files])
+
+
+class _Searched:
+    """One file."""
+
+    def __init__(self, objects: ObjectStore, path: str) -> None:
+        self._objects = objects
+        self._path = path
+        self._kept: tuple[list[int], pa.Table] | None = None
+
+    @kept_property
+    def _file(self) -> SharedParquet:
+        return SharedParquet(self._objects, self._path)
+
+    @kept_property
+    def _bounds(self) -> list[tuple[Any, Any] | None]:
+        """Least and greatest key of each row group. Long keys have no bounds."""
+        metadata = self._file.metadata
+        told = [metadata.row_group(number).column(0).statistics for number in range(metadata.num_row_groups)]
+        return [(own.min, own.max) if own is not None and own.has_min_max else None for own in told]
+
+    def find(self, keys: Sequence[Any]) -> pa.Table:
+        with parquet_errors(self._objects.uri(self._path)):
+            groups = [
+                number
+                for number, bounds in enumerate(self._bounds)
+                if bounds is None or any(bounds[0] <= key <= bounds[1] for key in keys)
+            ]
+            kept = self._kept
+            if kept is None or kept[0] != groups:
+                with self._file.lent() as file:
+                    kept = groups, file.read_row_groups(groups)
+                self._kept = kept if len(groups) == 1 else None
+        column = kept[1].column(0)
+        return kept[1].filter(pc.is_in(column, value_set=pa.array(keys, column.type)))
 
 
 def _write(objects: ObjectStore, kind: str, table: pa.Table) -> EntryFile:
@@ -140,26 +184,6 @@ def _read(objects: ObjectStore, path: str, columns: Sequence[str] | None) -> pa.
         if columns is not None:
             names = [name for name in names if name in (names[0], _REMOVED, *columns)]
         return file.read(columns=names)
-
-
-def _find(objects: ObjectStore, path: str, wanted: Sequence[Any]) -> pa.Table:
-    with objects.open_parquet(path) as file, parquet_errors(objects.uri(path)):
-        keys = pa.array(wanted, file.schema_arrow[0].type)
-        groups = [
-            number
-            for number in range(file.num_row_groups)
-            if _may_have(file.metadata.row_group(number).column(0).statistics, keys)
-        ]
-        table = file.read_row_groups(groups)
-        return table.filter(pc.is_in(table.column(0), value_set=keys))
-
-
-def _may_have(bounds: object, keys: pa.Array) -> bool:
-    """Whether a row group with those bounds may have one of some sorted keys. Long keys have no bounds."""
-    if bounds is None or not bounds.has_min_max:  # type: ignore[attr-defined]
-        return True
-    least, greatest = (pa.scalar(bound, keys.type) for bound in (bounds.min, bounds.max))  # type: ignore[attr-defined]
-    return bool(pc.any(pc.and_(pc.greater_equal(keys, least), pc.less_equal(keys, greatest))).as_py())
 
 
 def _newest(tables: Sequence[pa.Table]) -> pa.Table:

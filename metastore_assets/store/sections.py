@@ -10,9 +10,9 @@ import json
 from bisect import bisect_right
 from collections.abc import Mapping, Sequence
 from contextlib import ExitStack
-from dataclasses import dataclass
 from itertools import accumulate
 from types import TracebackType
+from typing import NamedTuple
 
 import pyarrow as pa
 import pyarrow.parquet as pq
@@ -32,8 +32,7 @@ _HEAD_FROM = 8 * _HEAD_ROWS
 """A section of this many rows begins with a small row group: its first rows are what is asked for most."""
 
 
-@dataclass(frozen=True)
-class Section:
+class Section(NamedTuple):
     """Where a section's rows are in its file."""
 
     first_row: int
@@ -181,7 +180,7 @@ class SectionReader:
         groups = [metadata.row_group(i).num_rows for i in range(metadata.num_row_groups)]
         self._group_starts = list(accumulate(groups, initial=0))
         self._sections = _sections(metadata.metadata or {}, metadata.num_rows, self._uri)
-        self._kept: tuple[int, pa.Table] | None = None
+        self._kept: tuple[tuple[int, list[str] | None], pa.Table] | None = None
 
     @property
     def sections(self) -> Mapping[str, Section]:
@@ -204,7 +203,7 @@ class SectionReader:
         """The rows of a section, or its first `limit` rows; KeyError when there is no such section.
 
         Reads only the row groups that hold them, and of `columns` only those. A row group that small sections share is
-        kept when one was read whole: whoever reads them in order reads it once.
+        kept when all rows of one were read: whoever reads them in order, and the same columns, reads it once.
         """
         section = self._sections[name]
         count = section.row_count if limit is None else min(section.row_count, max(0, limit))
@@ -214,8 +213,8 @@ class SectionReader:
         skipped = section.first_row - self._group_starts[first_group] if count else 0
         wanted = None if columns is None else list(columns)
         with self._file.lent() as file, parquet_errors(self._uri):
-            if limit is None and wanted is None and len(groups) == 1:
-                table = self._read_group(file, groups[0])
+            if limit is None and len(groups) == 1:
+                table = self._read_group(file, groups[0], wanted)
             elif limit is None or not groups:
                 table = file.read_row_groups(groups, columns=wanted)
             else:
@@ -253,12 +252,12 @@ class SectionReader:
     def __exit__(self, *exception: object) -> None:
         self.close()
 
-    def _read_group(self, file: pq.ParquetFile, group: int) -> pa.Table:
+    def _read_group(self, file: pq.ParquetFile, group: int, columns: list[str] | None) -> pa.Table:
         kept = self._kept
-        if kept is not None and kept[0] == group:
+        if kept is not None and kept[0] == (group, columns):
             return kept[1]
-        table = file.read_row_group(group)
-        self._kept = (group, table) if table.nbytes <= _KEPT_BYTES else None
+        table = file.read_row_group(group, columns)
+        self._kept = ((group, columns), table) if table.nbytes <= _KEPT_BYTES else None
         return table
 
 

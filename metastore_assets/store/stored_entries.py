@@ -11,10 +11,11 @@ from typing import Any, Generic, overload
 import pyarrow as pa
 
 from metastore_assets.errors import CorruptionError, ObjectNotFoundError
+from metastore_assets.kept import kept_property
 from metastore_assets.store.entries import KINDS, Entry, EntryKind, Key, entries_of, entries_table
 from metastore_assets.store.entry_files import (
     EntryFiles,
-    find_entries,
+    EntryFinder,
     kept_files,
     keys_in,
     read_entries,
@@ -41,7 +42,11 @@ class StoredEntries(Sequence[Entry]):
             pa.scalar(key, self.kind.schema[0].type)
         except UnicodeEncodeError:
             return None  # a text that is none, such as an argument of a command, is no key
-        return next(iter(entries_of(self.kind, find_entries(self._objects, self.files, [key]))), None)
+        return next(iter(entries_of(self.kind, self._finder.find([key]))), None)
+
+    @kept_property
+    def _finder(self) -> EntryFinder:
+        return EntryFinder(self._objects, self.files)
 
     @cached_property
     def by_key(self) -> Mapping[Key, Entry]:

@@ -86,3 +86,22 @@ def test_a_look_at_statistics_does_without_what_counts_values(published: Path) -
 def test_help_imports_nothing_at_all(tmp_path: Path, arguments: list[str]) -> None:
     modules = imported(*arguments, folder=tmp_path)
     assert modules & (LARGE | {"numpy", "obstore", "polars", "pyarrow", "pydantic", "yaml"}) == set()
+
+
+@pytest.mark.skipif(not Path("/proc/self/task").exists() or (os.cpu_count() or 1) < 2, reason="cannot be seen here")
+def test_numpy_starts_threads_only_where_it_is_told_to() -> None:
+    """Those of its BLAS, one per core but one, are a part of what each command costs."""
+    program = (
+        "import os; from metastore_assets.startup import start_no_threads; start_no_threads(); "
+        "import numpy; print(len(os.listdir('/proc/self/task')))"
+    )
+
+    def threads(told: Mapping[str, str]) -> int:
+        environment = {name: value for name, value in os.environ.items() if not name.endswith("_NUM_THREADS")}
+        run = subprocess.run(
+            [sys.executable, "-c", program], env={**environment, **told}, capture_output=True, text=True, check=True
+        )
+        return int(run.stdout)
+
+    assert threads({}) == 1
+    assert threads({"OPENBLAS_NUM_THREADS": "2"}) == 2

@@ -58,9 +58,10 @@ def test_whatever_is_published_one_after_another_comes_back(
         assert {entry.id for entry in written.dropped} == {e.id for e in before if e not in expected}, number
         base = StoredEntries(NODES, objects, written.files)
         assert len(base) == len(expected)
+        searched = StoredEntries(NODES, objects, written.files)
         for key in {*state, *(entry.id for entry in before), other}:
-            found = StoredEntries(NODES, objects, written.files).find(key)
-            assert found == (node(key, state[key]) if key in state else None)
+            for found in (searched.find(key), StoredEntries(NODES, objects, written.files).find(key)):
+                assert found == (node(key, state[key]) if key in state else None)
         assert list(base) == expected
 
 
@@ -167,6 +168,9 @@ def test_a_partition_among_many_is_found_by_reading_its_row_group(
     for key in ("", "day=00017x", "zzz", "\udc80"):
         assert found.find(key) is None
     assert len(read) <= 4, "a key that is not there is looked for where it would be"
+    read.clear()
+    assert [found.find(f"day={at:05}") is not None for at in range(12345, 12355)] == [True] * 10
+    assert len(read) <= 2, "neighbours are found in what was read"
 
 
 def kinds() -> Iterator[tuple[EntryKind[object], list[object]]]:

@@ -52,6 +52,17 @@ def results_of(table: pa.Table, known: Sequence[str]) -> list[dict[str, Result]]
     return rows
 
 
+def told_results(table: pa.Table, known: Sequence[str]) -> dict[str, pa.Array]:
+    """The columns that `result_columns` makes of the rows of a table: those that are set in a row, by the first one."""
+    found: list[tuple[int, str, pa.Array]] = []
+    for field in table.schema:
+        if field.name not in known and _is_result(field.type):
+            column = table[field.name].combine_chunks()
+            if column.null_count < len(column):
+                found.append((pc.index(column.is_valid(), True).as_py(), field.name, column))
+    return {name: column for _, name, column in sorted(found, key=lambda own: own[0])}
+
+
 def _is_result(type_: pa.DataType) -> bool:
     return pa.types.is_struct(type_) and tuple(field.name for field in type_) == FIELDS
 

@@ -1,0 +1,224 @@
+"""The statistics of many partitions are the same rows and the same table as each partition's own files say, whatever
+commits did to the partitions, and to the columns since these were profiled."""
+
+from __future__ import annotations
+
+import math
+import tempfile
+from collections.abc import Iterator, Mapping
+from dataclasses import replace
+from decimal import Decimal
+from typing import Any
+
+import numpy as np
+import pyarrow as pa
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from metastore_assets.config import TableConfig
+from metastore_assets.lookup import TableLookup
+from metastore_assets.pipeline.engine import Engine
+from metastore_assets.pipeline.partition_files import table_partition_files
+from metastore_assets.statistics.column import ColumnStatistics
+from metastore_assets.statistics.tables import statistics_table
+from metastore_assets.store.manifest import PartitionEntry, ProfileFiles, Version
+from metastore_assets.store.objects import ObjectStore
+from tests.lookup.published import publish, write_profile
+from tests.statistics.columns import KINDS
+
+OWN = "tests.pipeline.user_statistics"
+POLICIES = {
+    "default": {"quantiles": "sketch"},
+    "h": {"values": "hidden"},
+    "few": {"frequencies": "off"},
+    "int": {"statistics": [f"{OWN}:Parities"]},
+    "text": {"statistics": [f"{OWN}:Letters"]},
+    "later_int": {"statistics": [f"{OWN}:Parities"]},
+}
+OF_CLASSES: dict[str, list[Any]] = {
+    "boolean": [True, None, False],
+    "uint64": [2**64 - 1, 0],
+    "float64": [1.5, math.nan, -0.0, 5e-324],
+    "decimal128_scaled": [0],
+    "binary_view": [b"\xff\x00", b""],
+    "uuid": [b"0123456789abcdef", None],
+    "date32": [-719162, 2932896],
+    "time64_ns": [86_399_999_999_999],
+    "timestamp_ms": [2**50],
+    "timestamptz_us": [1_700_000_000_000_000],
+    "timestamp_ns": [1],
+}
+SEEDS = 3
+
+
+def _column(kind: str, *values: Any) -> pa.Array:
+    return KINDS[kind].array(list(values))
+
+
+def _drawn(values: pa.Array, seed: int, rows: int) -> pa.Array:
+    """Rows of values; of some seeds none but nulls."""
+    if seed == 1:
+        return pa.nulls(rows, values.type)
+    return pa.concat_arrays(
+        [values.slice(at % len(values), 1) for at in np.random.default_rng(seed).integers(0, 9, rows)]
+    )
+
+
+def columns_of(generation: int) -> dict[str, tuple[str, pa.Array]]:
+    """The columns of the table at that time: by name, identity and some values."""
+    found = {kind: (kind, _column(kind, *values)) for kind, values in OF_CLASSES.items()}
+    found["h"] = ("h", pa.array(["secret", None, "x"]))
+    found["few"] = ("few", pa.array(["off", "on"]))
+    found["int"] = ("int", pa.array([1, -3, None], pa.int32()))
+    found["text"] = ("text", pa.array(["", "\U0001f600", None, "y" * 3000]))
+    found["small"] = ("small", pa.array([1.5, -2.5], pa.float32()))
+    found["money"] = ("money", _column("decimal32", Decimal("1.50")))
+    if generation == 0:
+        return found
+    found["int"] = ("int", pa.array([2**40, -3, None], pa.int64()))
+    found["small"] = ("small", pa.array([1e300, -2.5], pa.float64()))
+    found["money"] = ("money", pa.array([Decimal(10**15), None], pa.decimal128(20, 2)))
+    found["words"] = found.pop("text")
+    del found["boolean"]
+    found["nested"] = ("9", pa.array([{"a": [1, 2], "b": "x"}, None]))
+    if generation == 1:
+        return found
+    found = dict(reversed(found.items()))
+    del found["uuid"]
+    found["text"] = ("10", pa.array(["another", None]))
+    found["later_int"] = ("11", pa.array([7, None], pa.int16()))
+    found["later_uuid"] = ("12", _column("uuid", b"9123456789abcdef"))
+    return found
+
+
+GENERATIONS = 3
+
+
+def rows_of(generation: int, seed: int) -> pa.Table:
+    rows = 3 + 2 * seed
+    told = columns_of(generation)
+    fields = [
+        pa.field(name, values.type, metadata={"metastore.field_id": identity})
+        for name, (identity, values) in told.items()
+    ]
+    arrays = [_drawn(values, seed, rows) for _, values in told.values()]
+    return pa.Table.from_arrays(arrays, schema=pa.schema(fields))
+
+
+class Made:
+    """A store with profiles, by generation and seed, each with its rows, and a version of each generation."""
+
+    def __init__(
+        self, store: ObjectStore, profiles: Mapping[tuple[int, int], tuple[ProfileFiles, int]], versions: list[Version]
+    ) -> None:
+        self.store, self.profiles, self.versions = store, profiles, versions
+
+
+@pytest.fixture(scope="module")
+def made() -> Iterator[Made]:
+    with tempfile.TemporaryDirectory() as folder:
+        store = ObjectStore(folder)
+        profiles, versions = {}, []
+        published = publish(store, pa.table({"x": [1]})).version
+        for generation in range(GENERATIONS):
+            policies = {name: told for name, told in POLICIES.items() if name in (*columns_of(generation), "default")}
+            config = TableConfig.model_validate({"name": "orders", "uri": "nowhere", "columns": policies})
+            for seed in range(SEEDS):
+                rows = rows_of(generation, seed)
+                profiles[generation, seed] = write_profile(store.child("orders"), config, rows), len(rows)
+            whole = pa.concat_tables([rows_of(generation, seed) for seed in range(SEEDS)])
+            files = write_profile(store.child("orders"), config, whole)
+            versions.append(replace(published, schema=whole.schema, files=files))
+        yield Made(store, profiles, versions)
+
+
+KEYS = [f"p={at:02}" for at in range(14)]
+COMMITS = st.lists(
+    st.dictionaries(st.sampled_from(KEYS), st.none() | st.integers(0, SEEDS - 1), min_size=1, max_size=12),
+    min_size=1,
+    max_size=5,
+)
+"""Commits: by key the seed of a partition's new profile, or None where it goes."""
+
+
+def table_after(made: Made, commits: list[dict[str, int | None]], generations: list[int]) -> TableLookup:
+    """The table after commits, each at the time of a generation."""
+    base: Version | None = None
+    entries: dict[str, PartitionEntry] = {}
+    objects = made.store.child("orders")
+    for number, (commit, generation) in enumerate(zip(commits, generations, strict=True), start=100):
+        for key, seed in commit.items():
+            entries.pop(key, None)
+            if seed is not None:
+                files, rows = made.profiles[generation, seed]
+                entries[key] = PartitionEntry(key, key, rows, rows, 1, files, number)
+        partitions = sorted(entries.values(), key=lambda own: own.key)
+        files_of = table_partition_files(Engine(_no_spark, "auto"), objects, 20, base, partitions)
+        base = replace(
+            made.versions[generation],
+            number=number,
+            partitions=partitions,
+            partition_files=files_of,
+            row_count=sum(own.row_count for own in partitions),
+        )
+    assert base is not None
+    return TableLookup(objects, base)
+
+
+def _no_spark() -> Any:
+    raise AssertionError("this is little work")
+
+
+def assert_same(found: pa.Table, expected: pa.Table) -> None:
+    """Type for type and value for value; NaN is itself."""
+    assert found.schema == expected.schema, (found.schema, expected.schema)
+    assert found.schema.metadata == expected.schema.metadata
+    for name, one, other in zip(found.column_names, found.columns, expected.columns, strict=True):
+        if pa.types.is_floating(one.type):
+            assert one.is_null().equals(other.is_null()), name
+            np.testing.assert_array_equal(one.to_numpy(), other.to_numpy(), err_msg=name)
+        else:
+            assert one.equals(other), (name, one, other)
+    found.validate(full=True)
+
+
+@settings(max_examples=8)
+@given(commits=COMMITS, first=st.integers(0, GENERATIONS - 1), data=st.data())
+def test_rows_and_table_are_those_of_the_partitions(
+    made: Made, commits: list[dict[str, int | None]], first: int, data: st.DataObject
+) -> None:
+    check(made, commits, first, data)
+
+
+@pytest.mark.long
+@settings(max_examples=150)
+@given(commits=COMMITS, first=st.integers(0, GENERATIONS - 1), data=st.data())
+def test_rows_and_table_are_those_of_the_partitions_long(
+    made: Made, commits: list[dict[str, int | None]], first: int, data: st.DataObject
+) -> None:
+    check(made, commits, first, data)
+
+
+def check(made: Made, commits: list[dict[str, int | None]], first: int, data: st.DataObject) -> None:
+    generations = [min(GENERATIONS - 1, first + at) for at in range(len(commits))]
+    table = table_after(made, commits, generations)
+    keys = [own.key for own in table.partitions()]
+    names = [row.column for row in table.statistics()]
+    columns = data.draw(st.none() | st.lists(st.sampled_from(names), unique=True, min_size=1, max_size=3))
+    wanted = data.draw(st.just("all") | st.permutations(keys).map(lambda own: own[: len(own) // 2 + 5]))
+    answer = table.statistics(columns, partitions=wanted)
+    order = keys if wanted == "all" else wanted
+    rows: list[ColumnStatistics] = []
+    for key in order:
+        rows += table.statistics(columns, key)
+    told = {"metastore.version": str(table.version.number), "metastore.snapshot": table.version.snapshot}
+    expected = statistics_table(rows).add_column(0, "partition", pa.array(answer.partitions, pa.string()))
+    assert answer.partitions == [key for key in order for _ in (columns or names)]
+    # The table before the rows and after them, and of an answer that only has rows.
+    for _ in range(2):
+        assert_same(answer.to_arrow(), expected.replace_schema_metadata(told))
+        assert len(answer) == len(rows)
+        assert list(answer) == rows
+        assert answer == rows
+        assert repr(answer) == repr(list(answer))
