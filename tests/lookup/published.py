@@ -38,12 +38,12 @@ def profiles_of(config: TableConfig, rows: pa.Table) -> list[ColumnProfile]:
 
 
 def write_profile(
-    store: ObjectStore, config: TableConfig, rows: pa.Table, profiles: Iterable[ColumnProfile]
+    store: ObjectStore, config: TableConfig, rows: pa.Table, profiles: Iterable[ColumnProfile] | None = None
 ) -> ProfileFiles:
-    """Write the files of one profile, as the pipeline does."""
+    """Write the files of one profile, as the pipeline does; of columns that were profiled already, where given."""
     layout = table_layout(rows.schema, config)
     with ProfileWriter(store, "profiles", layout, rows.num_rows) as writer:
-        for profile in profiles:
+        for profile in profiles_of(config, rows) if profiles is None else profiles:
             writer.add(profile)
     return writer.files
 
