@@ -2,12 +2,16 @@
 
 from __future__ import annotations
 
+import gc
 import os
+import sqlite3
 import sys
-from collections.abc import Iterator
+from collections.abc import Generator, Iterator
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 from unittest.mock import patch
+
+os.environ.setdefault("POLARS_MAX_THREADS", "1")  # frames of a few rows gain nothing from threads, but wait for them
 
 import boto3
 import pytest
@@ -34,6 +38,44 @@ LONG_FILES = {"test_docs.py", "test_examples.py", "test_processes.py"}
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
     """What takes long and would be begun last comes first: else one process has work at the end, the others none."""
     items.sort(key=lambda item: item.path.name not in LONG_FILES)
+
+
+@pytest.hookimpl(wrapper=True)
+def pytest_collection() -> Generator[None, object, object]:
+    """What collecting leaves, a million objects that all stay, the garbage collector never walks; and then it walks
+    what tests leave less often."""
+    gc.disable()
+    try:
+        return (yield)
+    finally:
+        gc.freeze()
+        gc.set_threshold(20_000, 20, 20)
+        gc.enable()
+
+
+def pytest_unconfigure() -> None:
+    """What is not walked at the end either is not ended: libraries would print what they miss."""
+    gc.unfreeze()
+
+
+@pytest.fixture(scope="session", autouse=True)
+def _no_waiting_for_the_disk() -> Iterator[None]:
+    """What tests write need not survive a power cut: Dagster's databases would wait for each of their events.
+
+    Processes that tests start wait for it as they do for users.
+    """
+
+    def without_waiting(connection: Any, record: object) -> None:
+        if isinstance(connection, sqlite3.Connection):
+            connection.execute("PRAGMA synchronous = OFF")
+
+    engines = sys.modules.get("sqlalchemy")
+    if engines is not None:
+        engines.event.listen(engines.engine.Engine, "connect", without_waiting)
+    with patch.object(os, "fsync", lambda descriptor: None):
+        yield
+    if engines is not None:
+        engines.event.remove(engines.engine.Engine, "connect", without_waiting)
 
 
 @pytest.fixture(scope="session", autouse=True)

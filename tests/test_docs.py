@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import re
+import shlex
 import shutil
 import subprocess
 import sys
@@ -18,10 +19,14 @@ import yaml
 from deltalake import write_deltalake
 
 from metastore_assets.config import load_config
+from tests.cli.support import run
 
 REPOSITORY = Path(__file__).parents[1]
 PAGES = [REPOSITORY / "README.md", *sorted((REPOSITORY / "docs").glob("*.md"))]
 _BLOCK = re.compile(r"(?P<run><!-- run -->\n)?^```(?P<language>\w+)\n(?P<code>.*?)^```$", re.MULTILINE | re.DOTALL)
+
+_COMMAND = re.compile(r"""metastore (?:[^'"|<>;&$*?~`\\#]|'[^']*'|"[^"$`\\]*")*(?:#.*)?""")
+"""A line that a shell does nothing with but split it into words."""
 
 
 def blocks(page: Path) -> Iterator[tuple[str, str, bool]]:
@@ -51,6 +56,17 @@ def refreshed(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return folder
 
 
+def run_commands(code: str, folder: Path) -> None:
+    """As in a shell; but a line that is a command of ours and nothing else, in this process, which has it imported."""
+    lines = code.splitlines()
+    if not all(_COMMAND.fullmatch(line) for line in lines):
+        run_shell(code, folder)
+        return
+    for line in lines:
+        done = run(*shlex.split(line, comments=True)[1:])
+        assert done.exit_code == 0, f"{line}\n{done.output}"
+
+
 def run_shell(code: str, folder: Path) -> None:
     scripts = str(Path(sys.executable).parent)
     environment = {**os.environ, "PATH": f"{scripts}{os.pathsep}{os.environ['PATH']}"}
@@ -76,12 +92,13 @@ def test_examples_run(
     folder = tmp_path / "folder"
     shutil.copytree(refreshed, folder)
     monkeypatch.chdir(folder)
+    monkeypatch.delenv("METASTORE_CONFIG", raising=False)
     names: dict[str, object] = {}
-    for language, code, run in blocks(page):
-        if run and language == "python":
+    for language, code, runs in blocks(page):
+        if runs and language == "python":
             exec(compile(code, page.name, "exec"), names)
-        elif run:
-            run_shell(code, folder)
+        elif runs:
+            run_commands(code, folder)
 
 
 @pytest.mark.parametrize("page", PAGES, ids=lambda page: page.relative_to(REPOSITORY).as_posix())

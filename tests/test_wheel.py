@@ -58,7 +58,7 @@ def test_nothing_lies_outside_of_the_package(wheel: Path) -> None:
 def test_a_project_with_packages_of_the_same_names_loads_the_definitions(wheel: Path, tmp_path: Path) -> None:
     """Its own `resources` and `sensors` stay its own, and the definitions load beside them."""
     installed, project = tmp_path / "installed", tmp_path / "project"
-    arguments = ("--no-deps", "--no-index", "--quiet", "--target", str(installed), str(wheel))
+    arguments = ("--no-deps", "--no-index", "--quiet", "--no-compile", "--target", str(installed), str(wheel))
     _run("-m", "pip", "--disable-pip-version-check", "install", *arguments, folder=tmp_path)
     for name in ("resources", "sensors"):
         (project / name).mkdir(parents=True)

@@ -18,7 +18,7 @@ def lab(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Lab]:
 
 
 @pytest.fixture
-def instance(tmp_path: Path) -> Iterator[DagsterInstance]:
-    (tmp_path / "home").mkdir()
-    with DagsterInstance.local_temp(str(tmp_path / "home")) as made:
+def instance() -> Iterator[DagsterInstance]:
+    """One in memory, for definitions that are asked about and runs in this process."""
+    with DagsterInstance.ephemeral() as made:
         yield made

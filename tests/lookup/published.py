@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import replace
 from datetime import UTC, datetime
 from typing import Any
@@ -21,20 +21,30 @@ from metastore_assets.pipeline.lists import listed_classes
 from metastore_assets.pipeline.partition_files import table_partition_files
 from metastore_assets.produce import Delta, FlowState
 from metastore_assets.statistics.frequencies import Frequencies
-from metastore_assets.statistics.profile import profile_field
+from metastore_assets.statistics.profile import ColumnProfile, profile_field
 from metastore_assets.statistics.types import schema_leaves
 from metastore_assets.store.manifest import FragmentEntry, ListFiles, PartitionEntry, ProfileFiles, Version
 from metastore_assets.store.objects import ObjectStore
 from metastore_assets.store.versions import VersionStore
 
 
-def write_profile(store: ObjectStore, config: TableConfig, rows: pa.Table) -> ProfileFiles:
-    """Write the files of one profile, as the pipeline does."""
+def profiles_of(config: TableConfig, rows: pa.Table) -> list[ColumnProfile]:
+    """The profiles of all columns."""
+    return [
+        profile
+        for field, column, leaves in zip(rows.schema, rows.columns, schema_leaves(rows.schema), strict=True)
+        for profile in profile_field(field, column.chunks, config.policy, leaves=leaves)
+    ]
+
+
+def write_profile(
+    store: ObjectStore, config: TableConfig, rows: pa.Table, profiles: Iterable[ColumnProfile] | None = None
+) -> ProfileFiles:
+    """Write the files of one profile, as the pipeline does; of columns that were profiled already, where given."""
     layout = table_layout(rows.schema, config)
     with ProfileWriter(store, "profiles", layout, rows.num_rows) as writer:
-        for field, column, leaves in zip(rows.schema, rows.columns, schema_leaves(rows.schema), strict=True):
-            for profile in profile_field(field, column.chunks, config.policy, leaves=leaves):
-                writer.add(profile)
+        for profile in profiles_of(config, rows) if profiles is None else profiles:
+            writer.add(profile)
     return writer.files
 
 
@@ -43,15 +53,19 @@ def _no_spark() -> Any:
 
 
 def write_table_lists(
-    store: ObjectStore, config: TableConfig, rows: pa.Table, partitions: Mapping[str, pa.Table]
+    store: ObjectStore,
+    config: TableConfig,
+    schema: pa.Schema,
+    profiles: Sequence[ColumnProfile],
+    partitions: Mapping[str, Sequence[ColumnProfile]],
 ) -> ListFiles | None:
     """Write the lists of a table, and of its partitions those of columns that are to be kept by partition."""
-    columns = listed_classes(table_layout(rows.schema, config))
+    columns = listed_classes(table_layout(schema, config))
     by_partition = {own: name for own, name in columns.items() if config.policy(own).by_partition == "on"}
     came: dict[str, list[Delta]] = {}
-    for partition, part in [(None, rows), *partitions.items()]:
+    for partition, part in [(None, profiles), *partitions.items()]:
         kept = columns if partition is None else by_partition
-        for own, listed in _lists(config, part):
+        for own, listed in _lists(part):
             if own in kept:
                 arrays = [pa.array([own] * len(listed)), listed.values, listed.counts]
                 if partition is not None:
@@ -63,11 +77,10 @@ def write_table_lists(
     return write_lists(store, replace(lists, flow=lists.dataflow(store).step(FlowState(), came)))
 
 
-def _lists(config: TableConfig, rows: pa.Table) -> Iterator[tuple[str, Frequencies]]:
-    for field, column, leaves in zip(rows.schema, rows.columns, schema_leaves(rows.schema), strict=True):
-        for profile in profile_field(field, column.chunks, config.policy, leaves=leaves):
-            if profile.frequencies is not None and len(profile.frequencies):
-                yield profile.statistics.field_id, profile.frequencies
+def _lists(profiles: Iterable[ColumnProfile]) -> Iterator[tuple[str, Frequencies]]:
+    for profile in profiles:
+        if profile.frequencies is not None and len(profile.frequencies):
+            yield profile.statistics.field_id, profile.frequencies
 
 
 def publish(
@@ -82,11 +95,15 @@ def publish(
     config = TableConfig.model_validate({"name": name, "uri": "nowhere", "columns": columns or {}})
     versions = VersionStore(store, name)
     number = max(versions.numbers(), default=0) + 1
-    entries = [
-        PartitionEntry(key, key, own.num_rows, own.nbytes, 1, write_profile(versions.objects, config, own), number)
-        for key, own in (partitions or {"all": rows}).items()
-    ]
-    files = write_profile(versions.objects, config, rows)
+    whole = profiles_of(config, rows)
+    parts = {key: profiles_of(config, own) for key, own in (partitions or {}).items()}
+
+    def entry(key: str, own: pa.Table, profiles: Sequence[ColumnProfile]) -> PartitionEntry:
+        written = write_profile(versions.objects, config, own, profiles)
+        return PartitionEntry(key, key, own.num_rows, own.nbytes, 1, written, number)
+
+    entries = [entry(key, own, parts[key]) for key, own in (partitions or {}).items()] or [entry("all", rows, whole)]
+    files = write_profile(versions.objects, config, rows, whole)
     fragments = [
         FragmentEntry(own.key, own.key, f"{own.key}.parquet", own.bytes, own.row_count, "layout", (), own.files)
         for own in entries
@@ -104,7 +121,7 @@ def publish(
         bytes=rows.nbytes,
         content_id=str(number),
         files=files,
-        lists=write_table_lists(versions.objects, config, rows, partitions or {}),
+        lists=write_table_lists(versions.objects, config, rows.schema, whole, parts),
         code_version="0",
         layout="layout",
         layouts={},

@@ -122,7 +122,7 @@ def test_a_publisher_that_never_wins_gives_up(tmp_path: Path) -> None:
     assert drawn.pair(ObjectStore(str(tmp_path)), 0).seen().number == 0
 
 
-@pytest.mark.parametrize("seed", [*range(20, 24), *_long(1_000, 1_200)])
+@pytest.mark.parametrize("seed", [*range(20, 22), *_long(22, 24), *_long(1_000, 1_200)])
 def test_two_threads_publish_the_same_commits(seed: int, tmp_path: Path) -> None:
     drawn = plan(seed, 6)
     barrier = Barrier(2)
@@ -157,7 +157,7 @@ def test_two_publishers_that_are_killed_again_and_again(seed: int, tmp_path: Pat
 
 
 def test_two_processes_publish_the_same_commits(tmp_path: Path) -> None:
-    command = [sys.executable, "-m", "tests.produce.publisher", str(tmp_path), "30", "10", "-1"]
+    command = [sys.executable, "-m", "tests.produce.publisher", str(tmp_path), "30", "6", "-1"]
     pipes: dict[str, Any] = {"stdin": subprocess.PIPE, "stdout": subprocess.PIPE, "stderr": subprocess.PIPE}
     running = [subprocess.Popen(command, cwd=REPOSITORY, text=True, **pipes) for _ in range(2)]
     try:
@@ -176,7 +176,7 @@ def test_two_processes_publish_the_same_commits(tmp_path: Path) -> None:
         for process in running:
             process.kill()
             process.wait()
-    check_all(plan(30, 10), ObjectStore(str(tmp_path)))
+    check_all(plan(30, 6), ObjectStore(str(tmp_path)))
 
 
 def two_roots() -> Graph:
@@ -211,7 +211,7 @@ def test_publishers_of_different_roots(store: ObjectStore) -> None:
     assert pair.seen().groups("totals") == {0: [(12, 2)], 1: [(14, 2)], 2: [(16, 2)]}
 
 
-@pytest.mark.parametrize("seed", [*range(40, 43), *_long(1_400, 1_450)])
+@pytest.mark.parametrize("seed", [40, *_long(41, 43), *_long(1_400, 1_450)])
 def test_a_publisher_beside_compactions_and_removals(seed: int, tmp_path: Path) -> None:
     drawn = plan(seed, 10)
     store = ObjectStore(str(tmp_path))

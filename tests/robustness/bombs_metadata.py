@@ -150,9 +150,9 @@ def _changed_add(**values: Any) -> Callable[[dict[str, Any]], str]:
     return lambda add: json.dumps({"add": add["add"] | {"path": "other.parquet"} | values})
 
 
-def _delta_schema(fields: list[dict[str, Any]]) -> Callable[[Path], None]:
+def _delta_schema(fields: Callable[[], list[dict[str, Any]]]) -> Callable[[Path], None]:
     def write(folder: Path) -> None:
-        commit(folder, protocol(), metadata(fields), add_file(folder, pa.table({"a": [1]}), "data.parquet"))
+        commit(folder, protocol(), metadata(fields()), add_file(folder, pa.table({"a": [1]}), "data.parquet"))
 
     return write
 
@@ -263,15 +263,15 @@ METADATA_BOMBS: Mapping[str, tuple[Callable[[Path], None], str]] = {
     ),
     "delta rows": (_delta_commit(_changed_add(stats='{"numRecords": -5}')), r"0\.json.*numRecords is -5"),
     "delta schema deep": (
-        _delta_schema([_nested_field(120)]),
+        _delta_schema(lambda: [_nested_field(120)]),
         r"_delta_log.*inside of each other in a schema; at most 100",
     ),
     "delta schema wide": (
-        _delta_schema([field(f"c{at}", "long") for at in range(100_001)]),
+        _delta_schema(lambda: [field(f"c{at}", "long") for at in range(100_001)]),
         r"_delta_log.*fields in a schema; at most 100,000",
     ),
     "delta schema twice": (
-        _delta_schema([field("a", "long"), field("A", "long")]),
+        _delta_schema(lambda: [field("a", "long"), field("A", "long")]),
         r"_delta_log.*a field named 'a' is there twice",
     ),
 }

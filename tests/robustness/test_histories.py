@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING
 import pytest
 
 from metastore_assets.lookup import Metastore
+from tests.pipeline.support import everything_on_spark
 from tests.robustness.delta_tables import DeltaCopyOnWrite, DeltaMapped
 from tests.robustness.file_tables import PlainFiles
 from tests.robustness.histories import History, shuffled
@@ -37,9 +38,10 @@ def _histories(length: int, seeds: range, kinds: list[type[History]]) -> list[ob
 
 @pytest.mark.parametrize(("kind", "seed", "length"), _histories(5, range(1), _QUICK))
 def test_any_history(spark: SparkSession, tmp_path: Path, kind: type[History], seed: int, length: int) -> None:
-    """The last version equals one from scratch."""
+    """The last version equals one from scratch, all of it done on Spark."""
     history = _follow(kind, seed, length, tmp_path, spark)
-    assert_equals_scratch(history.config(), spark, tmp_path)
+    with everything_on_spark():
+        assert_equals_scratch(history.config(), spark, tmp_path)
 
 
 @pytest.mark.long
@@ -69,5 +71,6 @@ def _follow(
             assert result.fragments_profiled == len(now - seen), step
         seen |= now
         if always:
-            assert_equals_scratch(config, spark, folder)
+            with everything_on_spark():
+                assert_equals_scratch(config, spark, folder)
     return history

@@ -7,7 +7,6 @@ Spark here, so that a history takes a fraction of a second.
 
 from __future__ import annotations
 
-import os
 import random
 import shutil
 from copy import deepcopy
@@ -54,9 +53,8 @@ def _lots(kind: type[Policies], count: int, length: int, first: int = 0) -> list
 
 
 @pytest.fixture(autouse=True)
-def _in_runs_and_without_waiting_for_the_disk(monkeypatch: pytest.MonkeyPatch, seeds: range) -> None:
+def _in_runs(monkeypatch: pytest.MonkeyPatch, seeds: range) -> None:
     monkeypatch.setattr(graph, "SETTINGS", RUNS)
-    monkeypatch.setattr(os, "fsync", lambda descriptor: None)
     if seeds[0] // _LOTS % 2:
         monkeypatch.setattr(decisions, "NEAR_UNIQUE_FROM", _NEAR_UNIQUE)
 

@@ -23,11 +23,6 @@ HALF_AN_HOUR = timedelta(hours=0.5)
 AT_ONCE = timedelta(days=-1)
 
 
-@pytest.fixture(autouse=True)
-def _no_waiting_for_the_disk(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(os, "fsync", lambda descriptor: None)
-
-
 class Published(Table):
     """A table whose versions are published on top of each other, as refreshes do, and drop what is outdated."""
 
