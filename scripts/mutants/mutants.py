@@ -134,8 +134,14 @@ MUTANTS = (
     Mutant(
         "keys are looked up by their first column",
         "lookup",
-        "return self._order.semi(candidates, self._keys)",
+        "return candidates if self._is_exact else self._order.semi(candidates, self._keys)",
         "return candidates",
+    ),
+    Mutant(
+        "where the first column is one text, the keys of other texts are looked up too",
+        "lookup",
+        "own = self._keys[(self._keys[self._order.columns[0]] == lead).arg_true()]",
+        "own = self._rest.distinct(self._rest.sort(self._keys))",
     ),
     Mutant(
         "a row that is being replaced is no example for its key",
