@@ -9,7 +9,6 @@ import os
 import random
 import shutil
 import tempfile
-import time
 from collections.abc import Callable
 from dataclasses import replace
 from datetime import UTC, datetime
@@ -20,6 +19,7 @@ import numpy as np
 import pyarrow as pa
 
 from benchmarks.data import FOLDER
+from benchmarks.measure import seconds
 from benchmarks.report import Row
 from metastore_assets.config import TableConfig
 from metastore_assets.lookup import Metastore, TableLookup
@@ -103,14 +103,13 @@ def _times(folder: str, name: str, ask: Callable[[TableLookup], object]) -> tupl
         ask(Metastore(folder).table(name))
     read = meter.told().read
     spent = f"cold {len(read.files)} files, {read.bytes:,} bytes"
-    warm, cold = [], []
-    for _ in range(RUNS):
-        for times, opened in ((warm, lambda: table), (cold, lambda: Metastore(folder).table(name))):
-            started = time.perf_counter()
-            ask(opened())
-            times.append(time.perf_counter() - started)
-        if sum(cold) > 20:
-            break  # what misses its goal by so much need not be measured to the millisecond
+    # One after the other: what cold objects leave behind would be collected in the time of warm ones.
+    warm = [seconds(lambda: ask(table)) for _ in range(RUNS)]
+    cold: list[float] = []
+    while (
+        len(cold) < RUNS and sum(cold) < 20
+    ):  # what misses its goal by so much need not be measured to the millisecond
+        cold.append(seconds(lambda: ask(Metastore(folder).table(name))))
     return warm, cold, spent
 
 

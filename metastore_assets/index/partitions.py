@@ -43,6 +43,9 @@ _MOST_APART = 8
 """Partitions that are read from files of their own."""
 _MOST_CHANGES = 3
 """Files of changes beside a base. Each is a request for whoever asks of all partitions, as each partition apart is."""
+_LARGE = 1 << 10
+"""Rows of columns that share a row group, at least: these are read with the one that is asked for, and with fewer there
+would be more to a footer than to them."""
 _AT_ONCE = 1 << 16
 """Rows that are put in order at once; more are taken column by column."""
 
@@ -262,7 +265,7 @@ def _written(store: ObjectStore, parts: Sequence[_Part | PartitionRows], gone: C
     firsts = np.cumsum([0, *(len(part.partitions) for part in parts)]).tolist()
     dropped = pa.table({"_key": pa.array(sorted(gone), pa.string())})
     partitions = pa.concat_tables([PARTITIONS.empty_table(), *(part.partitions for part in parts)])
-    with SectionWriter(store, path, schema, {}) as writer:
+    with SectionWriter(store, path, schema, {}, large=_LARGE) as writer:
         if sum(part.row_count for part in parts) <= _AT_ONCE:
             whole = joined(parts)
             counts = {GONE: len(dropped), _KEYS: len(partitions)}

@@ -52,13 +52,15 @@ class SectionWriter:
         schema: pa.Schema,
         encodings: Mapping[str, str] | None = None,
         bounded: Sequence[str] = (),
+        large: int = LARGE_SECTION_ROWS,
     ) -> None:
         """With `encodings` of leaf columns the file is a lean one, in which only those that are `bounded` have a
-        minimum and maximum."""
+        minimum and maximum. From `large` rows on, a section shares no row group with another."""
         self._store = store
         self._path = path
         self._schema = schema
         self._lean = None if encodings is None else Lean(encodings, keeps_types=True, bounded=bounded)
+        self._large = large
         self._stack = ExitStack()
         self._writer: ParquetTableWriter
         self._sections: dict[str, int] = {}
@@ -97,7 +99,7 @@ class SectionWriter:
             raise ValueError("the sections do not add up to the rows")
         first = start = 0
         for name, count in counts.items():
-            if count >= LARGE_SECTION_ROWS:
+            if count >= self._large:
                 self._share(table.slice(start, first - start))
                 self.write_section(name, table.slice(first, count))
                 start = first + count
@@ -107,7 +109,7 @@ class SectionWriter:
                 if self._current is not None:
                     self._end_section()
                 self._current, self._sections[name] = None, count
-                if first + count - start + self._shared_rows >= LARGE_SECTION_ROWS:
+                if first + count - start + self._shared_rows >= self._large:
                     self._share(table.slice(start, first + count - start))
                     start = first + count
             first += count
@@ -132,7 +134,7 @@ class SectionWriter:
             self._writer.add_metadata({SECTIONS: json.dumps(index, ensure_ascii=False)})
 
     def _end_section(self) -> None:
-        if self._own_written or self._own_rows >= LARGE_SECTION_ROWS:
+        if self._own_written or self._own_rows >= self._large:
             self._write_own(keep_rest=False)
         else:
             own, self._own, self._own_rows = self._own, [], 0
@@ -145,7 +147,7 @@ class SectionWriter:
         if table.num_rows:
             self._shared.append(table)
             self._shared_rows += table.num_rows
-        if self._shared_rows >= LARGE_SECTION_ROWS:
+        if self._shared_rows >= self._large:
             self._write_shared()
 
     def _write_shared(self) -> None:
