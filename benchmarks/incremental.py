@@ -30,7 +30,9 @@ if TYPE_CHECKING:
 
 SCALE = float(os.environ.get("METASTORE_BENCH_INCREMENTAL", "1"))
 PARTITIONS = 200
+ROUNDS = 3
 COMMITS = 5
+"""Of each round, after its full refresh: machines have faster and slower minutes."""
 GOAL = 50.0
 
 
@@ -52,27 +54,30 @@ def run() -> list[Row]:
         for number in range(COMMITS):
             _commit(lake, number)
             commit(number)
-        full = _measured(tasks, cpu, lambda: refresh(config, table, lambda: spark, full=True))
-        commits = []
-        for number in range(COMMITS, 2 * COMMITS):
-            _commit(lake, number)
-            commits.append(_measured(tasks, cpu, lambda number=number: commit(number)))  # type: ignore[misc]
+        fulls, commits = [], []
+        for first in range(COMMITS, (1 + ROUNDS) * COMMITS, COMMITS):
+            fulls.append(_measured(tasks, cpu, lambda: refresh(config, table, lambda: spark, full=True)))
+            for number in range(first, first + COMMITS):
+                _commit(lake, number)
+                commits.append(_measured(tasks, cpu, lambda number=number: commit(number)))  # type: ignore[misc]
         looks = [cpu.of(lambda: refresh(config, table, lambda: spark)) for _ in range(COMMITS)]
     jobs = [cpu.of(lambda: _job(spark)) for _ in range(COMMITS)]
     stop(spark)
     shutil.rmtree(log)
     shutil.rmtree(lake)
     print("CPU seconds                        driver   JVM  workers")
-    for name, used in (("full refresh", [full[1]]), ("a commit", [own for _, own in commits]),
+    for name, used in (("full refresh", [own for _, own in fulls]), ("a commit", [own for _, own in commits]),
                        ("a look when nothing changed", looks), ("a Spark job of one empty task", jobs)):  # fmt: skip
-        print(f"{name:<33}", *(f"{median(one[kind] for one in used):7.2f}" for kind in full[1]))
+        print(f"{name:<33}", *(f"{median(one[kind] for one in used):7.2f}" for kind in looks[0]))
     name = f"commit to 1 of {PARTITIONS} partitions against full refresh"
     rows = []
     for measure, whole, own in (
-        ("task time", full[0], [task for task, _ in commits]),
-        ("CPU of all processes", sum(full[1].values()), [sum(used.values()) for _, used in commits]),
+        ("task time", [task for task, _ in fulls], [task for task, _ in commits]),
+        ("CPU of all processes", _sums(fulls), _sums(commits)),
     ):
-        rows.append(Row(f"{name} ({measure})", own, [whole], whole / median(own), GOAL))
+        rounds = [own[at : at + COMMITS] for at in range(0, len(own), COMMITS)]
+        ratio = median(full / median(each) for full, each in zip(whole, rounds, strict=True))
+        rows.append(Row(f"{name} ({measure})", own, whole, ratio, GOAL))
     return rows
 
 
@@ -80,6 +85,11 @@ def _measured(tasks: TaskTime, cpu: CpuTime, action: Callable[[], object]) -> tu
     before = tasks.total()
     used = cpu.of(action)
     return tasks.total() - before, used
+
+
+def _sums(measured: list[tuple[float, dict[str, float]]]) -> list[float]:
+    """CPU seconds of all processes."""
+    return [sum(used.values()) for _, used in measured]
 
 
 def _job(spark: SparkSession) -> None:
