@@ -203,9 +203,9 @@ class _Counting:
         self._counted.update(read=1, bytes_read=len(data))
         return data
 
-    def write(self, path: str, data: bytes, *, create: bool) -> None:
+    def write(self, path: str, data: bytes, *, create: bool, private: bool) -> None:
         self._counted.update(written=1, bytes_written=len(data))
-        self._backend.write(path, data, create=create)
+        self._backend.write(path, data, create=create, private=private)
 
     def open_input(self, path: str, *, again: bool = False) -> Input:
         opened: Input = self._backend.open_input(path, again=again)

@@ -18,6 +18,7 @@ from benchmarks import (
     quantile_errors,
     quantiles,
     readers,
+    scale,
     scans,
     tree,
 )
@@ -71,6 +72,13 @@ def test_tree(monkeypatch: pytest.MonkeyPatch) -> None:
     read, spent = tree.run()
     assert 0 < read.own[0] < 1
     assert spent.own[0] > 0
+
+
+def test_scale() -> None:
+    """A commit writes what it changed, of a table ten times the size too."""
+    small, large = (scale.measure(count, 5) for count in (200, 2_000))
+    assert small["written"] == large["written"]
+    assert large["bytes_written"] < 2 * small["bytes_written"]
 
 
 def test_quantile_errors(monkeypatch: pytest.MonkeyPatch) -> None:
