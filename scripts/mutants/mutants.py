@@ -138,12 +138,6 @@ MUTANTS = (
         "return candidates",
     ),
     Mutant(
-        "where the first column is one text, the keys of other texts are looked up too",
-        "lookup",
-        "own = self._keys[(self._keys[self._order.columns[0]] == lead).arg_true()]",
-        "own = self._rest.distinct(self._rest.sort(self._keys))",
-    ),
-    Mutant(
         "a row that is being replaced is no example for its key",
         "applying",
         "task.rows, written, former, task.counter)",

@@ -80,8 +80,8 @@ def test_a_view_looks_up_few_keys_and_many(
     pair = Pair(store, Graph((RootNode("keys", key, columns(x="int64")),)), settings=RUNS)
 
     def name(k: int) -> tuple[int | str, int | str]:
-        first = k // 130
-        return (first if lead == "int64" else f"of {first}", k if value == "int64" else f"{k:05}")
+        first, second = divmod(k, 130)  # what is looked up beside one first column is there beside others, too
+        return (first if lead == "int64" else f"of {first}", second if value == "int64" else f"{second:05}")
 
     names = {k: name(k) for k in range(KEYS + 5)}
     pair.advance({"keys": [U(names[k], k) for k in range(KEYS)]})
