@@ -26,12 +26,14 @@ from metastore_assets.statistics.sketches import (
     Flags,
     Numbers,
     integers,
+    matrix,
     merged_digests,
     merged_distinct_sketches,
     merged_fingerprints,
     merged_histograms,
     merged_moments,
     merged_user_states,
+    of_all,
 )
 from metastore_assets.statistics.states import (
     KEPT,
@@ -223,10 +225,8 @@ def _eloquent(parts: Sequence[pa.Table], codes: Numbers, names: Sequence[str]) -
 
 
 def _codes(parts: Sequence[pa.Table], name: str, values: Sequence[str]) -> Numbers:
-    columns = [part[name] for part in parts]
-    column = pa.chunked_array([chunk for own in columns for chunk in own.chunks], pa.string())
-    found = pc.index_in(column, pa.array(values, pa.string())).fill_null(-1).to_numpy()
-    return found.astype(np.int64, copy=False).reshape(len(parts), -1)
+    found = pc.index_in(of_all(parts, name), pa.array(values, pa.string())).fill_null(-1)
+    return matrix(parts, found).astype(np.int64, copy=False)
 
 
 def _total(parts: Sequence[pa.Table], name: str, speaking: Flags, wanted: Flags) -> pa.Array:

@@ -23,13 +23,18 @@ Flags = npt.NDArray[np.bool_]
 
 def integers(parts: Sequence[pa.Table], name: str) -> tuple[Numbers, Flags]:
     """A matrix of parts and columns, 0 for null; and where there is no null."""
+    column = of_all(parts, name)
+    return matrix(parts, column.fill_null(0)), matrix(parts, column.is_valid())
+
+
+def of_all(parts: Sequence[pa.Table], name: str) -> pa.ChunkedArray:
+    """A column of all parts, one after the other: a call of Arrow costs more than what it does to some values."""
     columns = [part[name] for part in parts]
-    column = pa.chunked_array([chunk for own in columns for chunk in own.chunks], columns[0].type)
-    return _matrix(parts, column.fill_null(0)), _matrix(parts, column.is_valid())
+    return pa.chunked_array([chunk for own in columns for chunk in own.chunks], columns[0].type)
 
 
-def _matrix(parts: Sequence[pa.Table], values: pa.ChunkedArray) -> npt.NDArray[Any]:
-    # Together, for what a call of Arrow costs is more than what it does to some values.
+def matrix(parts: Sequence[pa.Table], values: pa.ChunkedArray) -> npt.NDArray[Any]:
+    """Values of all parts, without nulls, a row for each part."""
     return values.to_numpy().reshape(len(parts), -1)
 
 
