@@ -74,8 +74,8 @@ class DatasetStep:
         names = run_schema.schema.names
         changes = frames[0][names]
         if len(frames) > 1:
-            changes = added(self.stage, pl.concat([frame[names] for frame in frames]), run_schema)
-        former = pl.concat([run_schema.empty[names], *self.dataset.scan().frames])
+            changes = added(self.stage, pl.concat([frame[:, names] for frame in frames]), run_schema)
+        former = pl.concat([run_schema.empty[:, names], *self.dataset.scan().frames])
         step = add_amounts(self.stage, run_schema, changes, former, told=self.is_followed)
         if not changes.height:
             return DatasetResult(self.dataset.state)

@@ -93,7 +93,7 @@ def write_pieces(
             while frame is not None and (not writer.rows or writer.rows < size or goes_on(last, frame, run_schema)):
                 writer.write(frame)
                 last, frame = frame, next(remaining, None)
-        pieces.append((writer.run(BASE_LEVEL), last.tail(1)[list(run_schema.group.columns)]))
+        pieces.append((writer.run(BASE_LEVEL), last.tail(1)[:, list(run_schema.group.columns)]))
     return pieces
 
 

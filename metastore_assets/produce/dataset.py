@@ -88,8 +88,8 @@ class Dataset:
         names = [name for name in run_schema.file_schema.names if name in (*columns, GONE)]
         keys = key_range.filter(keys, run_schema.group)
         # What the runs of level 0 say is read once, whatever the number of shards.
-        newest = pl.concat([run_schema.empty[names], *merged(self._found(state.level0, keys, names), run_schema)])
-        frames = [self._empty[list(columns)]]
+        newest = pl.concat([run_schema.empty[:, names], *merged(self._found(state.level0, keys, names), run_schema)])
+        frames = [self._empty[:, list(columns)]]
         split = zip(state.split(keys, run_schema.group), state.split(newest, run_schema.group), strict=True)
         for shard, (own, newer) in zip(state.shards, split, strict=True):
             if own.height:
@@ -142,7 +142,7 @@ class Dataset:
 
     @property
     def _empty(self) -> pl.DataFrame:
-        return self.run_schema.empty[self.run_schema.schema.names]
+        return self.run_schema.empty[:, self.run_schema.schema.names]
 
     def _scan(self, key_range: KeyRange) -> Iterator[pl.DataFrame]:
         for shard, own in zip(self.state.shards, self.state.ranges(), strict=True):
@@ -156,7 +156,7 @@ class Dataset:
             alive = frame
             if not self.run_schema.amounts:
                 alive = frame.filter(~pl.col(GONE)) if frame[GONE].any() else frame
-                alive = alive[[name for name in frame.columns if name != GONE]]
+                alive = alive[:, [name for name in frame.columns if name != GONE]]
             if alive.height:
                 yield alive
 

@@ -103,7 +103,7 @@ def fed_by(graph: Mapping[str, Typed], names: AbstractSet[str]) -> set[str]:
 def received(env: Environment, typed: Typed, update: External, *, sort: bool) -> Part:
     """A checked update of a root as instructions: in memory, or as a file where they are many."""
     frames = (
-        frame.with_columns((pl.col(CHANGE) == DELETE).alias(GONE))[typed.content.file_schema.names]
+        frame.with_columns((pl.col(CHANGE) == DELETE).alias(GONE))[:, typed.content.file_schema.names]
         for frame in checked(typed.name, typed.rows, update, sort=sort)
     )
     first = [typed.content.empty]

@@ -60,7 +60,7 @@ class Feeder:
                 ).frames
             )
         for frame in frames:
-            yield key_range.filter(frame[names].filter(self.rows.order.changes()), order)
+            yield key_range.filter(frame[:, names].filter(self.rows.order.changes()), order)
 
     def values(self, keys: pl.DataFrame) -> pl.DataFrame:
         """Key and value columns of some keys as they are now, in group order within a key."""
@@ -69,7 +69,7 @@ class Feeder:
             return self.former(keys)
         new = self.news(keys)
         untouched = self.rows.order.anti(keys, new)
-        upserts = new.filter(pl.col(CHANGE) != DELETE)[names]
+        upserts = new.filter(pl.col(CHANGE) != DELETE)[:, names]
         return pl.concat([upserts, self.former(untouched)]) if untouched.height else upserts
 
     def news(self, keys: pl.DataFrame) -> pl.DataFrame:
@@ -81,14 +81,14 @@ class Feeder:
 
     def former(self, keys: pl.DataFrame) -> pl.DataFrame:
         """Key and value columns of some keys in the content, in group order within a key."""
-        return self.content.lookup(self.rows.order.sort(keys))[self.rows.schema.names]
+        return self.content.lookup(self.rows.order.sort(keys))[:, self.rows.schema.names]
 
     def outdated(self, news: pl.DataFrame) -> pl.DataFrame:
         """Key and value columns that keys of the update had before it, in group order within a key."""
         keys = self.rows.order.distinct(news)
         if self.replaced is None:
             return self.former(keys)
-        return self.rows.order.semi(self.replaced, keys)[self.rows.schema.names]
+        return self.rows.order.semi(self.replaced, keys)[:, self.rows.schema.names]
 
     def bounds(self) -> pl.DataFrame:
         """Some changed keys, spread over the update."""
@@ -130,9 +130,9 @@ def changed_keys(feeders: Sequence[Feeder], key_range: KeyRange) -> pl.DataFrame
     """The distinct keys that any update has in a range, ascending."""
     order = source_order(feeders[0])
     names = feeders[0].rows.key.names
-    frames = [feeders[0].content.run_schema.empty[names]]
+    frames = [feeders[0].content.run_schema.empty[:, names]]
     for feeder in feeders:
-        frames += [frame[names] for frame in feeder.changed(key_range, order)]
+        frames += [frame[:, names] for frame in feeder.changed(key_range, order)]
     return order.distinct(order.sort(pl.concat(frames)))
 
 

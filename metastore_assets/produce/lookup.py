@@ -33,7 +33,7 @@ def find_in_run(
 ) -> Stream:
     """The rows of a run that have one of some sorted keys; `columns` are to include those of the keys."""
     names = list(columns)
-    return Stream(_found(storage, run, run_schema, keys, names), run_schema.empty[names])
+    return Stream(_found(storage, run, run_schema, keys, names), run_schema.empty[:, names])
 
 
 def _found(
@@ -64,7 +64,7 @@ class _Search:
     def __init__(self, order: Order, keys: pl.DataFrame) -> None:
         self._order = order
         self._rest = Order(order.columns[1:], order.descending[1:])
-        self._keys = keys[list(order.columns)]
+        self._keys = keys[:, list(order.columns)]
         self._numbers: dict[str | None, npt.NDArray[Any] | None] = {None: _numbers(order, self._keys)}
         self._is_exact = True
 

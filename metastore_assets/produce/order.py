@@ -57,7 +57,7 @@ class Order:
 
     def least(self, keys: pl.DataFrame) -> pl.DataFrame:
         """The least of some keys, as a frame of one row."""
-        return self.sort(keys[list(self.columns)]).head(1)
+        return self.sort(keys[:, list(self.columns)]).head(1)
 
     def changes(self) -> pl.Expr:
         """Whether a row of a sorted frame has another key than the row before it. True for the first row."""
@@ -68,7 +68,7 @@ class Order:
 
     def distinct(self, frame: pl.DataFrame) -> pl.DataFrame:
         """The distinct keys of a sorted frame, sorted."""
-        return frame[list(self.columns)].filter(self.changes())
+        return frame[:, list(self.columns)].filter(self.changes())
 
     def is_sorted(self, frame: pl.DataFrame) -> bool:
         """Whether the rows do not decrease."""
@@ -77,16 +77,16 @@ class Order:
 
     def semi(self, frame: pl.DataFrame, keys: pl.DataFrame) -> pl.DataFrame:
         """The rows whose key is among `keys`, in their order."""
-        return self._join(frame, keys[list(self.columns)], "semi")
+        return self._join(frame, keys[:, list(self.columns)], "semi")
 
     def places(self, frame: pl.DataFrame, keys: pl.DataFrame) -> npt.NDArray[np.int64]:
         """The numbers of the rows whose key is among `keys`, ascending."""
-        numbered = frame[list(self.columns)].with_row_index("_row")
+        numbered = frame[:, list(self.columns)].with_row_index("_row")
         return self.semi(numbered, keys)["_row"].cast(pl.Int64).to_numpy()
 
     def anti(self, frame: pl.DataFrame, keys: pl.DataFrame) -> pl.DataFrame:
         """The rows whose key is not among `keys`, in their order."""
-        return self._join(frame, keys[list(self.columns)], "anti")
+        return self._join(frame, keys[:, list(self.columns)], "anti")
 
     def beside(self, frame: pl.DataFrame, other: pl.DataFrame) -> pl.DataFrame:
         """The rows of `frame` in their order, with the further columns of the rows of `other` that have their key."""

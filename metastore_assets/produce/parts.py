@@ -93,7 +93,7 @@ class Sorter:
         """Rows of one unit must come in one call."""
         if not frame.height:
             return
-        self._waiting.append(frame[self._run_schema.file_schema.names])
+        self._waiting.append(frame[:, self._run_schema.file_schema.names])
         self._rows += frame.height
         if self._rows >= self._spool.settings.buffer_rows:
             self._flush(self._spool if not self._spool.in_memory else _spilling(self._spool))
@@ -155,7 +155,7 @@ def scan_part(
     if isinstance(part, Run):
         return read_run(storage, part, run_schema, key_range, columns)
     names = part.columns if columns is None else list(columns)
-    return Stream([key_range.filter(part, run_schema.group)[names]], part.clear()[names])
+    return Stream([key_range.filter(part, run_schema.group)[:, names]], part.clear()[:, names])
 
 
 def find_in_part(storage: ObjectStore, run_schema: RunSchema, part: Part, keys: pl.DataFrame) -> Stream:

@@ -187,7 +187,7 @@ def _former(task: ProduceTask, keys: pl.DataFrame) -> pl.DataFrame:
 def _content(task: ProduceTask, outputs: pl.DataFrame, left: pl.DataFrame) -> pl.DataFrame:
     """Rows that replace, and pairs that are gone."""
     names = task.stage.content.file_schema.names
-    written = outputs.with_columns(pl.lit(False).alias(GONE))[names]
+    written = outputs.with_columns(pl.lit(False).alias(GONE))[:, names]
     gone = left.with_columns(pl.lit(True).alias(GONE))
     return pl.concat([written, with_nulls(gone, task.stage.content.empty)])
 

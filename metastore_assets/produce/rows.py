@@ -91,12 +91,12 @@ def empty_frame(schema: pa.Schema) -> pl.DataFrame:
 def with_nulls(frame: pl.DataFrame, empty: pl.DataFrame) -> pl.DataFrame:
     """The columns of `empty`; those that a frame lacks are null."""
     lacking = [pl.lit(None, empty.schema[name]).alias(name) for name in empty.columns if name not in frame.columns]
-    return frame.with_columns(lacking)[empty.columns]
+    return frame.with_columns(lacking)[:, empty.columns]
 
 
 def table_of(frame: pl.DataFrame, schema: pa.Schema) -> pa.Table:
     """The columns of a schema, in its order and types."""
-    return frame[schema.names].to_arrow().cast(schema)
+    return frame[:, schema.names].to_arrow().cast(schema)
 
 
 def _is_storable(type_: pa.DataType) -> bool:

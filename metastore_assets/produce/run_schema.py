@@ -86,7 +86,7 @@ class RunSchema:
     @cached_property
     def empty_keys(self) -> pl.DataFrame:
         """No keys."""
-        return self.empty[list(self.group.columns)]
+        return self.empty[:, list(self.group.columns)]
 
 
 def root_schema(rows: Rows) -> RunSchema:

@@ -9,7 +9,7 @@ import uuid
 from collections import Counter
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
-from functools import lru_cache
+from functools import cached_property, lru_cache
 from typing import Any
 
 import polars as pl
@@ -24,9 +24,8 @@ from metastore_assets.produce.streams import Stream
 from metastore_assets.produce.updates import CHANGES
 from metastore_assets.store.objects import ObjectStore
 
-_FIRST = "metastore.first_keys"
-_LAST = "metastore.last_keys"
-"""Metadata of a file: the first and the last key of each of its row groups."""
+_KEYS = "metastore.keys"
+"""Metadata of a file: the first keys of its row groups, and behind them the last ones."""
 _SUMS = "metastore.sums"
 """And what its rows add to each amount of type int64, modulo 2**64: one list per row group."""
 _READ_ROWS = 50_000
@@ -101,9 +100,8 @@ class RunWriter:
         if exception[0] is None:
             try:
                 self._flush()
-                index = ((_FIRST, self._first), (_LAST, self._last))
-                metadata = {name: keys_text(pl.concat([self._run_schema.empty_keys, *keys])) for name, keys in index}
-                self._writer.add_metadata({**metadata, _SUMS: json.dumps(self._sums)})
+                keys = pl.concat([self._run_schema.empty_keys, *self._first, *self._last])
+                self._writer.add_metadata({_KEYS: keys_text(keys), _SUMS: json.dumps(self._sums)})
             except BaseException:
                 self._context.__exit__(*sys.exc_info())
                 raise
@@ -113,7 +111,7 @@ class RunWriter:
         """Append rows, which must not come before those written already; without the column GONE, they are not."""
         if self._run_schema.replaces and GONE not in frame.columns:
             frame = frame.with_columns(pl.lit(False).alias(GONE))
-        frame = frame[self._run_schema.file_schema.names]
+        frame = frame[:, self._run_schema.file_schema.names]
         self.rows += frame.height
         self.gone += int(frame[GONE].sum()) if self._run_schema.replaces else 0
         if self._changes:
@@ -140,7 +138,7 @@ class RunWriter:
         for start in range(0, frame.height, self._row_group_rows):
             piece = frame[start : start + self._row_group_rows]
             self._writer.write_table(table_of(piece, self._run_schema.file_schema), self._row_group_rows)
-            keys = piece[list(self._run_schema.group.columns)]
+            keys = piece[:, list(self._run_schema.group.columns)]
             self._first.append(keys.head(1))
             self._last.append(keys.tail(1))
             self._sums.append([int(piece[name].sum()) for name in self._run_schema.counted])
@@ -155,18 +153,22 @@ def read_run(
 ) -> Stream:
     """The rows of a run in a range of keys, row group by row group."""
     names = run_schema.file_schema.names if columns is None else list(columns)
-    return Stream(_read(storage, run, run_schema, key_range, names), run_schema.empty[names])
+    return Stream(_read(storage, run, run_schema, key_range, names), run_schema.empty[:, names])
 
 
 def _read(
     storage: ObjectStore, run: Run, run_schema: RunSchema, key_range: KeyRange, names: list[str]
 ) -> Iterator[pl.DataFrame]:
-    footer = footer_of(storage, run.path)
-    wanted = _row_groups(footer, run_schema, key_range)
-    if not wanted:
-        return
-    with storage.open_parquet(run.path, footer.metadata) as file:
-        for some in _portions(wanted, footer.metadata):
+    wanted, metadata = None, None
+    if not key_range.is_everything:
+        footer = footer_of(storage, run.path)
+        wanted, metadata = _row_groups(footer, run_schema, key_range), footer.metadata
+        if not wanted:
+            return
+    # Where all is wanted, it does not matter which keys lie where: the file is opened once.
+    with storage.open_parquet(run.path, metadata) as file:
+        wanted = [(number, True) for number in range(file.num_row_groups)] if wanted is None else wanted
+        for some in _portions(wanted, file.metadata):
             numbers = [number for number, _ in some]
             frame = completed(frame_of(file.read_row_groups(numbers, columns=stored_columns(run, names))), names)
             yield frame if all(inside for _, inside in some) else key_range.filter(frame, run_schema.group)
@@ -193,13 +195,12 @@ def stored_columns(run: Run, names: list[str]) -> list[str]:
 
 def completed(frame: pl.DataFrame, names: list[str]) -> pl.DataFrame:
     """With the column that did not have to be read."""
-    return frame if frame.width == len(names) else frame.with_columns(pl.lit(False).alias(GONE))[names]
+    return frame if frame.width == len(names) else frame.with_columns(pl.lit(False).alias(GONE))[:, names]
 
 
 def run_bounds(storage: ObjectStore, run: Run) -> pl.DataFrame:
     """The first and the last key of each row group of a run, in no order."""
-    footer = footer_of(storage, run.path)
-    return pl.concat([footer.first, footer.last])
+    return footer_of(storage, run.path).ends
 
 
 @dataclass(frozen=True)
@@ -207,11 +208,30 @@ class Footer:
     """What is known of a file before its rows are read."""
 
     metadata: pq.FileMetaData
-    first: pl.DataFrame
-    """The first key of each row group."""
-    last: pl.DataFrame
-    sums: list[list[int]]
-    """What each row group adds to each amount of type int64, modulo 2**64."""
+
+    @cached_property
+    def ends(self) -> pl.DataFrame:
+        """The first keys of all row groups, and behind them the last ones."""
+        return keys_of(self._text(_KEYS))
+
+    @cached_property
+    def first(self) -> pl.DataFrame:
+        """The first key of each row group."""
+        return self.ends[: self.metadata.num_row_groups]
+
+    @cached_property
+    def last(self) -> pl.DataFrame:
+        """The last key of each."""
+        return self.ends[self.metadata.num_row_groups :]
+
+    @cached_property
+    def sums(self) -> list[list[int]]:
+        """What each row group adds to each amount of type int64, modulo 2**64."""
+        found: list[list[int]] = json.loads(self._text(_SUMS))
+        return found
+
+    def _text(self, name: str) -> str:
+        return str(self.metadata.metadata[name.encode()].decode())
 
 
 @lru_cache(maxsize=_FOOTERS)
@@ -219,11 +239,9 @@ def footer_of(storage: ObjectStore, path: str) -> Footer:
     """The footer of a run's file, read once: files do not change."""
     with storage.open_parquet(path) as file:
         metadata = file.metadata
-    own = metadata.metadata or {}
-    if not {_FIRST.encode(), _LAST.encode(), _SUMS.encode()} <= own.keys():
+    if not {_KEYS.encode(), _SUMS.encode()} <= (metadata.metadata or {}).keys():
         raise CorruptionError(f"{storage.uri(path)} has no index of its keys: it was not written as a run")
-    first, last = (keys_of(own[name.encode()].decode()) for name in (_FIRST, _LAST))
-    return Footer(metadata, first, last, json.loads(own[_SUMS.encode()]))
+    return Footer(metadata)
 
 
 def wrapped(number: int) -> int:
@@ -233,15 +251,13 @@ def wrapped(number: int) -> int:
 
 def _row_groups(footer: Footer, run_schema: RunSchema, key_range: KeyRange) -> list[tuple[int, bool]]:
     """The row groups that may have rows in the range, and whether all of their rows are."""
-    if key_range.is_everything:
-        return [(number, True) for number in range(footer.metadata.num_row_groups)]
     group = run_schema.group
-    ends = pl.concat([footer.first, footer.last])
+    ends = footer.ends
     late = _flags(ends, None if key_range.until is None else ~group.before(key_range.until, inclusive=True))
     early = _flags(
         ends, None if key_range.after is None else group.before(key_range.after, inclusive=not key_range.closed)
     )
-    count = footer.first.height
+    count = footer.metadata.num_row_groups
     wanted = [number for number in range(count) if not late[number] and not early[count + number]]
     return [(number, not early[number] and not late[count + number]) for number in wanted]
 

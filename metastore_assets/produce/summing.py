@@ -123,17 +123,17 @@ def _signed(feeder: Feeder, keys: pl.DataFrame) -> Sequence[tuple[pl.DataFrame, 
     news = feeder.news(keys)
     if feeder.sums:
         return _was_and_is(feeder, news)
-    now = news.filter(pl.col(CHANGE) != DELETE)[feeder.rows.schema.names]
+    now = news.filter(pl.col(CHANGE) != DELETE)[:, feeder.rows.schema.names]
     return [(now, 1), (feeder.outdated(news), -1)]
 
 
 def _was_and_is(feeder: Feeder, news: pl.DataFrame) -> Sequence[tuple[pl.DataFrame, int]]:
     """Of the update of a sum: what is, and what was."""
-    now = news.filter(pl.col(CHANGE) != DELETE)[feeder.rows.schema.names]
+    now = news.filter(pl.col(CHANGE) != DELETE)[:, feeder.rows.schema.names]
     was = news.filter(pl.col(CHANGE) != ADD).with_columns(
         pl.col(f"{BEFORE}_{name}").alias(name) for name in feeder.rows.value.names
     )
-    return [(now, 1), (was[feeder.rows.schema.names], -1)]
+    return [(now, 1), (was[:, feeder.rows.schema.names], -1)]
 
 
 def _amounts(stage: Typed, values: pl.DataFrame, sign: int) -> pl.DataFrame:
@@ -222,8 +222,10 @@ def _narrowed(stage: str, frame: pl.DataFrame, run_schema: RunSchema) -> pl.Data
             beyond.append(pl.col(f"{_ESTIMATE}{name}").abs() > 1.5 * 10.0 ** (38 - dtype.scale))
     if beyond and frame.select(pl.any_horizontal(beyond).any()).item():
         raise _too_wide(stage, run_schema)
-    # Column by column: a cast of the frame is a query.
     types = run_schema.empty.schema
+    if frame.schema == types:
+        return frame
+    # Column by column: a cast of the frame is a query.
     return pl.DataFrame(
         [
             own if own.dtype == types[name] else own.cast(types[name])
@@ -243,7 +245,7 @@ def _too_wide(stage: str, run_schema: RunSchema) -> UpdateError:
 
 def _update(run_schema: RunSchema, changes: pl.DataFrame, former: pl.DataFrame, content: pl.DataFrame) -> pl.DataFrame:
     group = run_schema.group
-    result = changes[list(group.columns)]
+    result = changes[:, list(group.columns)]
     for mark, frame in (("_now", content), ("_was", former)):
         prefix = f"{BEFORE}_" if mark == "_was" else ""
         amounts = [pl.col(name).alias(f"{prefix}{name}") for name in run_schema.amounts]

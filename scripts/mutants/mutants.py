@@ -128,8 +128,8 @@ MUTANTS = (
     Mutant(
         "former rows are handed on with those of unchanged keys",
         "inputs",
-        "return self.rows.order.semi(self.replaced, keys)[self.rows.schema.names]",
-        "return self.replaced[self.rows.schema.names]",
+        "return self.rows.order.semi(self.replaced, keys)[:, self.rows.schema.names]",
+        "return self.replaced[:, self.rows.schema.names]",
     ),
     Mutant(
         "keys are looked up by their first column",
