@@ -163,7 +163,7 @@ def write_statistics(store: ObjectStore, path: str, row_count: int, statistics: 
     table = statistics_table(statistics)
     columns = encode_columns([(row.column, row.field_id) for row in statistics])
     table = table.replace_schema_metadata({ROW_COUNT: str(row_count), COLUMNS: columns})
-    with store.parquet_writer(path, table.schema, lean=Lean()) as writer:
+    with store.parquet_writer(path, table.schema, lean=Lean(long=())) as writer:
         writer.write_table(table, _ROWS_PER_GROUP)
     return path
 

@@ -21,7 +21,7 @@ from metastore_assets.statistics.column import ColumnStatistics
 from metastore_assets.statistics.frequencies import Frequencies
 from metastore_assets.statistics.histogram import Histogram
 from metastore_assets.statistics.prints import Prints
-from metastore_assets.statistics.states import states_table
+from metastore_assets.statistics.states import SKETCHES, states_table
 from metastore_assets.statistics.types import TypeClass, class_named, classes_of
 from metastore_assets.statistics.union import pack_values, union_type
 from metastore_assets.store.manifest import ProfileFiles
@@ -39,6 +39,9 @@ PRINTS = ("value_prints", "print_counts")
 """Columns of those of them that have fingerprints of values: ascending, and of how many rows each."""
 MEMBERSHIP = "membership"
 """Column of those that have filters of values."""
+_SKETCHES = [name for name, type_ in SKETCHES.items() if pa.types.is_binary(type_) or pa.types.is_nested(type_)]
+_LONG = ("fingerprint", *_SKETCHES, *LISTS, *PRINTS, MEMBERSHIP)
+"""Columns of many bytes; the others have a number per row, or few texts."""
 _GROUP_VALUES = 1 << 14
 _GROUP_ROWS = 256
 """Where a row group ends: some 200 KB, for whoever wants one small profile reads the others of its group too."""
@@ -224,9 +227,8 @@ class StatesWriter:
         return table.cast(self._schema)
 
     def __enter__(self) -> StatesWriter:
-        self._writer = self._stack.enter_context(
-            self._store.parquet_writer(self.path, self._schema, lean=Lean(_encodings(self._schema), self._lists))
-        )
+        lean = Lean(_encodings(self._schema), self._lists, long=_LONG)
+        self._writer = self._stack.enter_context(self._store.parquet_writer(self.path, self._schema, lean=lean))
         return self
 
     def __exit__(
