@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 from datetime import date, datetime
+from functools import lru_cache
 from typing import Any, Literal, Self
 
 from pydantic import (
@@ -115,7 +116,7 @@ class DescribedConfig(ConfigModel):
 
         Values inside a struct, list or map are hidden where its own are.
         """
-        policy = self.columns.get("default", ColumnPolicy())
+        policy = self.columns.get("default") or _built_in()
         if "statistics" not in policy.model_fields_set:
             policy = policy.model_copy(update={"statistics": self.statistics})
         own = self.columns.get(column) if column != "default" else None
@@ -141,6 +142,12 @@ class DescribedConfig(ConfigModel):
     def hides_values(self) -> bool:
         """Whether a policy hides values of some column."""
         return any(policy.values == "hidden" for policy in self.columns.values())
+
+
+@lru_cache(maxsize=1)
+def _built_in() -> ColumnPolicy:
+    """When first asked for: whoever only imports this builds no validators."""
+    return ColumnPolicy()
 
 
 def listed(value: Any) -> Any:

@@ -18,6 +18,8 @@ NULL_VALUE = "__HIVE_DEFAULT_PARTITION__"
 """Stands for null after `=`, as in Hive's folders. The text itself is encoded as `%5F_HIVE_DEFAULT_PARTITION__`."""
 
 _PLAIN = frozenset("abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ0123456789-_~:+@() ")
+_SIMPLE = re.compile(r"[a-zA-Z0-9_:-]*")
+"""Most texts: they stay as they are."""
 _ESCAPE = re.compile(r"%[0-9A-F]{2}")
 
 
@@ -47,6 +49,8 @@ def _encode_value(value: str | None) -> str:
 
 
 def _encode(text: str) -> str:
+    if _SIMPLE.fullmatch(text):
+        return text
     return "".join(
         char if _stays(char, text[index - 1 : index], index == len(text) - 1) else _escape(char)
         for index, char in enumerate(text)

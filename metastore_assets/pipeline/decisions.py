@@ -164,6 +164,8 @@ def settled(
             base = with_sketch(store, plan.base, leaf.field_id, base)
         unlisted = _is_unlisted(policy, base, new, bool(plan.removed))
         decided[leaf.field_id] = _otherwise(policy) if unlisted else "listed"
+    if all(_is_decided(policy, decided.get(leaf.field_id)) for leaf, policy in plan.layout.leaves):
+        return plan
     layout = table_layout(plan.snapshot.schema, table, decided)
     return _under(plan, layout, fragments)
 
@@ -192,6 +194,11 @@ def record(store: ObjectStore, plan: Plan, files: ProfileFiles) -> dict[str, Dec
         else:
             decisions[leaf.field_id] = Decision(state, reason, plan.number, own.distinct, own.values)
     return decisions
+
+
+def _is_decided(policy: KeptPolicy, what: Decided | None) -> bool:
+    """Whether a policy is as it was decided, or there is nothing to decide."""
+    return what is None or (not policy.is_open and policy.lists == (what == "listed"))
 
 
 def _under(plan: Plan, layout: Layout, fragments: Mapping[str, FragmentEntry]) -> Plan:

@@ -244,5 +244,7 @@ def _usable(
         # A column is all null in fragments that were written without it, and must be read from the others.
         missing = known.missing(entry.layout)
         if not missing & known.wanted.defaulted and not missing & set(entry.unprofiled):
-            usable[entry.id] = replace(entry, partition_key=fragment.partition_key, path=fragment.path, retired=None)
+            if (entry.partition_key, entry.path, entry.retired) != (fragment.partition_key, fragment.path, None):
+                entry = replace(entry, partition_key=fragment.partition_key, path=fragment.path, retired=None)
+            usable[entry.id] = entry
     return usable

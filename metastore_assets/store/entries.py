@@ -106,8 +106,8 @@ def entries_table(kind: EntryKind[Entry], entries: Sequence[Entry]) -> pa.Table:
     """One row per entry, in the given order; the profile's files are four columns."""
     columns = []
     for field in kind.schema:
-        holders: Sequence[Any] = [getattr(entry, "files", entry) for entry in entries] if field in _FILES else entries
-        values = [getattr(holder, field.name) for holder in holders]
+        is_file = kind.names_files and field in _FILES
+        values = list(map(attrgetter(f"files.{field.name}" if is_file else field.name), entries))
         columns.append(_strings(values) if field.type == _STRINGS else pa.array(values, field.type))
     return pa.Table.from_arrays(columns, schema=kind.schema)
 

@@ -50,8 +50,9 @@ class FilesFormat:
         self._memory = memory
         self._run = run
         self._bytes_read = 0
-        self._listed: tuple[list[DataFile], Neighbours] | None = None
-        """By the last look, for the snapshot that is taken next: so that both are of one listing, and cost one."""
+        self._listed: tuple[list[DataFile], Neighbours, list[str]] | None = None
+        """By the last look, with the fragments' ids, for the snapshot that is taken next: so that both are of one
+        listing, and cost one."""
         for key in table.options:
             if key not in (_TEMPLATE, _KIND, *CSV_OPTIONS):
                 raise ConfigError(
@@ -82,8 +83,9 @@ class FilesFormat:
         self._listed = None
         listed = self._list()
         files = self._files(listed, anew=False)
-        self._listed = files, listed[1]
-        return self._snapshot_id([self._fragment_id(file) for file in files])
+        ids = [self._fragment_id(file) for file in files]
+        self._listed = files, listed[1], ids
+        return self._snapshot_id(ids)
 
     def current(self) -> SnapshotReference:
         """The digest: files have no commits that would have a time. A snapshot taken next is of the same listing."""
@@ -105,8 +107,9 @@ class FilesFormat:
         self._bytes_read = 0
         if self._listed is None:
             files = self._files(self._list(), anew=True)
+            ids = [self._fragment_id(file) for file in files]
         else:
-            (files, neighbours), self._listed = self._listed, None
+            (files, neighbours, ids), self._listed = self._listed, None
             with self._told():
                 neighbours.check(anew=True)
         columns = partition_columns(self._folders, files)
@@ -122,11 +125,12 @@ class FilesFormat:
         check_declared(self._table.name, self._declared, schema, columns)
         keys = _partition_keys(files, columns)
         fragments = [
-            self._fragment(file, found, keys[file.partition]) for file, found in zip(files, described, strict=True)
+            self._fragment(id_, file, found, keys[file.partition])
+            for id_, file, found in zip(ids, files, described, strict=True)
         ]
         return Snapshot(
             format="files",
-            id=self._snapshot_id([fragment.id for fragment in fragments]),
+            id=self._snapshot_id(ids),
             committed_at=None,
             schema=schema,
             partition_columns=columns,
@@ -225,14 +229,14 @@ class FilesFormat:
         # In other types the same rows have other statistics.
         return _digest([*fragments, repr(self._declared_items)] if self._declared else fragments)
 
-    def _fragment(self, file: DataFile, described: Described, key: str) -> Fragment:
+    def _fragment(self, id_: str, file: DataFile, described: Described, key: str) -> Fragment:
         from metastore_assets.formats.files.source import FilesFragmentSource
 
         source = FilesFragmentSource(
             self._location, file, described.reader, described.types, described.is_readable, described.fatal
         )
         path = self._location.full_path(file.stored.path)
-        return Fragment(self._fragment_id(file), key, path, file.stored.size, described.row_count, source)
+        return Fragment(id_, key, path, file.stored.size, described.row_count, source)
 
 
 def _partition_keys(files: Sequence[DataFile], columns: tuple[str, ...]) -> dict[Items, str]:
