@@ -8,11 +8,22 @@ import warnings
 from typing import NoReturn
 
 from metastore_assets.cli.interrupt import heed_signals
-from metastore_assets.startup import collect_seldom, end_quickly, hide_pandas, leave_out_plugins, start_no_threads
+from metastore_assets.startup import QuickEnd, collect_seldom, hide_pandas, leave_out_plugins, start_no_threads
 
 
 def main() -> NoReturn:
-    """Run the command line of this process, and exit."""
+    """Run the command line of this process, and end it."""
+    end = QuickEnd()
+    try:
+        run()
+    except SystemExit as ended:
+        if isinstance(ended.code, int):
+            end.status = ended.code
+        raise
+
+
+def run() -> NoReturn:
+    """Run the command line of this process. Raises SystemExit, with the status as its code."""
     # As exceptions, so that temporary files are removed on the way out.
     heed_signals()
     hide_pandas()
@@ -29,6 +40,4 @@ def main() -> NoReturn:
     except KeyboardInterrupt:  # Before there is a command to end.
         print("interrupted", file=sys.stderr)  # noqa: T201
         sys.exit(128 + signal.SIGINT)
-    finally:
-        end_quickly()
     raise AssertionError("the command exits")

@@ -45,6 +45,8 @@ class ListedAnswers:
 
         def _named(self, column: str) -> str: ...
 
+        def _check(self, column: str) -> None: ...
+
     @files_there
     def top(self, column: str, n: int = 10, partition: str | None = None) -> TopValues:
         """The n most frequent values of a column, fewer when there are fewer.
@@ -212,13 +214,15 @@ class ListedAnswers:
         key = column, partition
         kept = self._columns.get(key)
         if kept is None:
-            row = self.statistics([column], partition)[0]
+            self._check(column)
+            profile = self._profile(partition)  # once: meanwhile other threads may have others opened
+            row = profile.statistics([column])[0]
             decision = self._version.decisions.get(row.field_id)
             has_own_lists, is_whole = self._lists_of(partition)
             kept = ColumnValues(
                 row,
                 self._named(column),
-                self._profile(partition),
+                profile,
                 lambda: self._lists,
                 None if decision is None else decision.reason,
                 has_own_lists=has_own_lists,

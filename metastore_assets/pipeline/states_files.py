@@ -19,7 +19,7 @@ from metastore_assets.store.manifest import ProfileFiles
 from metastore_assets.store.objects import ObjectStore
 
 if TYPE_CHECKING:
-    import pyarrow.parquet as pq
+    from metastore_assets.store.parquet import ParquetObject
 
 _OPEN_FILES = 64
 _KEPT_BYTES = 64 << 20
@@ -172,12 +172,12 @@ class _Section:
 
 @dataclass(frozen=True)
 class _File:
-    file: pq.ParquetFile
+    file: ParquetObject
     sections: dict[str, _Section]
     """By name; filled when the first of them is looked for."""
 
 
-def _sections(file: pq.ParquetFile) -> dict[str, _Section]:
+def _sections(file: ParquetObject) -> dict[str, _Section]:
     has_lists, has_prints = (names[0] in file.schema_arrow.names for names in (LISTS, PRINTS))
     has_filters = MEMBERSHIP in file.schema_arrow.names
     names = [SECTION[0], *(("field_id", "frequencies") if has_lists else ())]

@@ -15,7 +15,14 @@ import pyarrow.parquet as pq
 from metastore_assets.errors import ObjectExistsError, ObjectNotFoundError, StoreError
 from metastore_assets.store.backend import Backend, ObjectInfo
 from metastore_assets.store.local import LocalFiles
-from metastore_assets.store.parquet import Lean, ParquetTableWriter, open_parquet, parquet_errors, parquet_writer
+from metastore_assets.store.parquet import (
+    Lean,
+    ParquetObject,
+    ParquetTableWriter,
+    open_parquet,
+    parquet_errors,
+    parquet_writer,
+)
 
 __all__ = ["Lean", "ObjectExistsError", "ObjectInfo", "ObjectNotFoundError", "ObjectStore"]
 
@@ -97,7 +104,7 @@ class ObjectStore:
         """Remove what killed writers left behind before that time; the number of files removed."""
         return self._backend.remove_unfinished(before)
 
-    def open_parquet(self, path: str, metadata: pq.FileMetaData | None = None) -> pq.ParquetFile:
+    def open_parquet(self, path: str, metadata: pq.FileMetaData | None = None) -> ParquetObject:
         """A Parquet object for ranged reads: only the footer, unless it is known, and what is asked for is fetched.
 
         What has a known footer must not have changed since.

@@ -15,11 +15,10 @@ from types import TracebackType
 from typing import NamedTuple
 
 import pyarrow as pa
-import pyarrow.parquet as pq
 
 from metastore_assets.errors import CorruptionError
 from metastore_assets.store.objects import ObjectStore
-from metastore_assets.store.parquet import ROW_GROUP_ROWS, Lean, ParquetTableWriter, parquet_errors
+from metastore_assets.store.parquet import ROW_GROUP_ROWS, Lean, ParquetObject, ParquetTableWriter, parquet_errors
 from metastore_assets.store.shared_parquet import SharedParquet
 
 SECTIONS = "metastore.columns"
@@ -254,7 +253,7 @@ class SectionReader:
     def __exit__(self, *exception: object) -> None:
         self.close()
 
-    def _read_group(self, file: pq.ParquetFile, group: int, columns: list[str] | None) -> pa.Table:
+    def _read_group(self, file: ParquetObject, group: int, columns: list[str] | None) -> pa.Table:
         kept = self._kept
         if kept is not None and kept[0] == (group, columns):
             return kept[1]
@@ -263,7 +262,7 @@ class SectionReader:
         return table
 
 
-def _read_first(file: pq.ParquetFile, groups: list[int], rows: int, columns: list[str] | None) -> pa.Table:
+def _read_first(file: ParquetObject, groups: list[int], rows: int, columns: list[str] | None) -> pa.Table:
     """At least the first `rows` rows of some row groups, decoding little more than those."""
     batches = []
     for batch in file.iter_batches(min(rows, ROW_GROUP_ROWS), row_groups=groups, columns=columns):

@@ -10,6 +10,7 @@ import pyarrow.parquet as pq
 
 if TYPE_CHECKING:
     from metastore_assets.store.objects import ObjectStore
+    from metastore_assets.store.parquet import ParquetObject
 
 _IDLE = 2
 """Files that are kept open for who reads next."""
@@ -27,7 +28,7 @@ class SharedParquet:
         self._idle = [first]  # a list's `pop` and `append` are atomic
 
     @contextmanager
-    def lent(self) -> Iterator[pq.ParquetFile]:
+    def lent(self) -> Iterator[ParquetObject]:
         """A file that nobody else reads meanwhile."""
         try:
             file = self._idle.pop()

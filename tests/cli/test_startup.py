@@ -8,17 +8,18 @@ import subprocess
 import sys
 from collections.abc import Mapping, Sequence
 from pathlib import Path
+from typing import TextIO
 
 import pytest
 
 LARGE = {"dagster", "deltalake", "duckdb", "pandas", "pyiceberg", "pyspark", "rich"}
 _PROGRAM = """
 import json, sys
-from metastore_assets.cli import main
+from metastore_assets.cli import run
 for arguments in json.loads(sys.argv[1]):
     sys.argv = ["metastore", *arguments]
     try:
-        main()
+        run()
     except SystemExit as end:
         print("ended", end.code, *sorted(sys.modules), file=sys.stderr)
 """
@@ -78,8 +79,23 @@ def test_reading_imports_nothing_large(published: Path) -> None:
 
 def test_a_look_at_statistics_does_without_what_counts_values(published: Path) -> None:
     """`show` costs little more than twice what it takes to import Arrow: what is as large is not among it."""
-    unwanted = {"numpy.ma", "obstore", "polars", "pyarrow.compute", "sqlglot", "subprocess"}
-    assert imported("show", "orders", folder=published.parent) & (LARGE | unwanted) == set()
+    found = imported("show", "orders", folder=published.parent)
+    unwanted = {"asyncio", "multiprocessing", "numpy.ma", "obstore", "polars", "pyarrow.compute", "pyarrow.dataset"}
+    assert found & {*LARGE, *unwanted, "sqlglot", "subprocess"} == set()
+    rooms = (
+        "assets",
+        "checks",
+        "history",
+        "index",
+        "lists",
+        "pipeline",
+        "produce",
+        "profiling",
+        "scan",
+        "spark",
+        "sql",
+    )
+    assert found & {f"metastore_assets.{room}" for room in rooms} == set()
 
 
 @pytest.mark.parametrize("arguments", [["--help"], ["show", "--help"], ["profile", "--help"], ["--version"]])
@@ -105,3 +121,54 @@ def test_numpy_starts_threads_only_where_it_is_told_to() -> None:
 
     assert threads({}) == 1
     assert threads({"OPENBLAS_NUM_THREADS": "2"}) == 2
+
+
+_ENDING = """
+import atexit, sys, threading, time
+from metastore_assets.startup import QuickEnd
+
+class Told:
+    def __del__(self):
+        print("taken apart")
+
+def work():
+    time.sleep(0.2)
+    print("a thread has ended")
+
+end = QuickEnd()
+atexit.register(print, "what wants to be called was called")
+threading.Thread(target=work).start()
+told = Told()
+told.itself = told  # so that only a look for garbage, or taking the module apart, comes by it
+"""
+
+
+def test_a_process_ends_quickly_when_all_who_want_to_have_ended() -> None:
+    """Nothing is taken apart, but threads are waited for, what is registered is called, and all output is there."""
+    done = _ended(_ENDING + "end.status = 3; sys.exit(3)")
+    assert done.returncode == 3
+    assert done.stdout.splitlines() == ["a thread has ended", "what wants to be called was called"]
+
+
+def test_a_process_without_a_status_ends_as_ever() -> None:
+    """An error that nobody expected, for one."""
+    done = _ended(_ENDING + "raise ValueError('unexpected')")
+    assert done.returncode == 1
+    assert done.stdout.splitlines()[-1] == "taken apart"
+    assert done.stderr.endswith("ValueError: unexpected\n")
+
+
+@pytest.mark.skipif(not Path("/dev/full").exists(), reason="there is no device that is full")
+def test_output_that_cannot_be_written_is_told_at_the_end() -> None:
+    """By Python, with its own status for it."""
+    with open("/dev/full", "w") as full:
+        done = _ended(_ENDING + "print('held back'); end.status = 0; sys.exit(0)", stdout=full)
+    assert done.returncode == 120
+    assert "No space left on device" in done.stderr
+
+
+def _ended(program: str, stdout: int | TextIO = subprocess.PIPE) -> subprocess.CompletedProcess[str]:
+    # Output is held back, as it is where nobody asks for anything else.
+    environment = {name: value for name, value in os.environ.items() if name != "PYTHONUNBUFFERED"}
+    command = [sys.executable, "-c", program]
+    return subprocess.run(command, env=environment, stdout=stdout, stderr=subprocess.PIPE, text=True, check=False)

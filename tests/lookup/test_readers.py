@@ -5,16 +5,21 @@ from __future__ import annotations
 import multiprocessing
 import random
 import sys
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from concurrent.futures import ProcessPoolExecutor, ThreadPoolExecutor
 from contextlib import contextmanager
 from threading import Barrier
 
 import pyarrow as pa
+import pyarrow.parquet as pq
 import pytest
 
 from metastore_assets.lookup import TableLookup, open_table
+from metastore_assets.lookup import table as lookup_table
+from metastore_assets.lookup.profile_files import ProfileReader
+from metastore_assets.statistics.column import ColumnStatistics
 from metastore_assets.store.objects import ObjectStore
+from metastore_assets.store.parquet import ParquetObject
 from tests.lookup.published import publish
 
 READERS = 64
@@ -108,6 +113,33 @@ def test_readers_at_once_are_told_what_one_alone_is(root: str, is_shared: bool) 
 
     with switching_often(), ThreadPoolExecutor(READERS) as pool:
         assert all(told.items() <= alone.items() for told in pool.map(reader, range(READERS)))
+
+
+@pytest.mark.parametrize("asked", ["top", "quantile", "histogram"])
+def test_a_question_opens_each_file_once(root: str, asked: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Though no more than one profile is kept open, and other readers ask of another one meanwhile."""
+    monkeypatch.setattr(lookup_table, "_OPEN_PROFILES", 1)
+    shared, opened = open_table(root, "orders"), list[str]()
+    plain_open, plain_statistics = ObjectStore.open_parquet, ProfileReader.statistics
+
+    def open_parquet(self: ObjectStore, path: str, metadata: pq.FileMetaData | None = None) -> ParquetObject:
+        opened.append(path)
+        return plain_open(self, path, metadata)
+
+    def statistics(self: ProfileReader, columns: Iterable[str] | None = None) -> list[ColumnStatistics]:
+        found = plain_statistics(self, columns)
+        shared._profile("part=2")
+        return found
+
+    monkeypatch.setattr(ObjectStore, "open_parquet", open_parquet)
+    monkeypatch.setattr(ProfileReader, "statistics", statistics)
+    questions = {
+        "top": lambda: shared.top("id", 3, "part=0"),
+        "quantile": lambda: shared.quantile("id", 0.5, "part=0"),
+        "histogram": lambda: shared.histogram("id", 9, "part=0", lower=5),
+    }
+    questions[asked]()
+    assert len(opened) == len(set(opened)) > 1
 
 
 @pytest.mark.long

@@ -7,7 +7,6 @@ from collections.abc import Iterator
 from dataclasses import replace
 from pathlib import Path
 
-import pyarrow.parquet as pq
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
@@ -19,6 +18,7 @@ from metastore_assets.store.entries import FRAGMENTS, NODES, PARTITIONS, EntryKi
 from metastore_assets.store.entry_files import EntryFile, EntryFiles, kept_files
 from metastore_assets.store.manifest import FragmentEntry, NodeEntry, PartitionEntry, ProfileFiles
 from metastore_assets.store.objects import ObjectStore
+from metastore_assets.store.parquet import ParquetObject
 from metastore_assets.store.stored_entries import StoredEntries, write_entries
 from metastore_assets.store.versions import VersionStore
 from tests.store.versions import files, fragment, version
@@ -154,9 +154,9 @@ def test_a_partition_among_many_is_found_by_reading_its_row_group(
     read: list[int] = []
     found = published.read(1).partitions
     assert isinstance(found, StoredEntries)
-    groups = pq.ParquetFile.read_row_groups
+    groups = ParquetObject.read_row_groups
     monkeypatch.setattr(
-        pq.ParquetFile,
+        ParquetObject,
         "read_row_groups",
         lambda self, wanted, *how, **more: read.extend(wanted) or groups(self, wanted, *how, **more),
     )

@@ -139,6 +139,53 @@ def test_parquet_goes_and_comes_back(store: ObjectStore) -> None:
     assert store.read_parquet("x.parquet", ["text"]).equals(NUMBERS.select(["text"]))
 
 
+_INSIDE = {"a": 1, "b": [{"c": "x", "d.e": 2.5}]}
+_TYPE = pa.table({"": [_INSIDE]}).schema.field(0).type
+NESTED = pa.table(
+    {"s": [_INSIDE], "s.a": [3], "t": [4], "m": pa.array([[("k", _INSIDE)]], pa.map_(pa.string(), _TYPE)), "": [5]}
+)
+_PLACES = [
+    "s",
+    "s.a",
+    "s.b",
+    "s.b.list",
+    "s.b.list.element",
+    "s.b.list.element.c",
+    "s.b.list.element.d",
+    "t",
+    "t.x",
+    "m",
+]
+_PLACES += [
+    "s.b.list.element.d.e",
+    "m.key_value",
+    "m.key_value.value.a",
+    "m.key_value.key",
+    "",
+    ".",
+    "s.",
+    "missing",
+    "d.e",
+]
+
+
+@given(st.lists(st.sampled_from(_PLACES), max_size=4))
+def test_columns_go_by_path_as_in_arrow(tmp_path_factory: pytest.TempPathFactory, columns: list[str]) -> None:
+    """Whatever is inside of a column comes with it, in the order of the columns that were asked for."""
+    folder = tmp_path_factory.getbasetemp() / "columns by path"
+    file = folder / "nested.parquet"
+    if not file.exists():
+        folder.mkdir()
+        pq.write_table(NESTED, file)
+    with ObjectStore(str(folder)).open_parquet("nested.parquet") as own, pq.ParquetFile(file) as arrows:
+        assert own.schema_arrow == NESTED.schema
+        if not columns:
+            assert own.read() == arrows.read()
+        expected = arrows.read_row_group(0, columns)
+        assert own.read_row_group(0, columns) == own.read(columns) == expected
+        assert pa.Table.from_batches(own.iter_batches(10, [0], columns), expected.schema) == expected
+
+
 def test_parquet_without_rows(store: ObjectStore) -> None:
     store.write_parquet("x.parquet", NUMBERS.slice(0, 0))
     assert store.read_parquet("x.parquet").equals(NUMBERS.slice(0, 0))
