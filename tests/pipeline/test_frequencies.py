@@ -11,10 +11,11 @@ import pytest
 from metastore_assets.config import TableConfig
 from metastore_assets.errors import CorruptionError
 from metastore_assets.pipeline import engine as engines
-from metastore_assets.pipeline import frequencies
+from metastore_assets.pipeline import frequency_exchange
 from metastore_assets.pipeline.engine import Engine
 from metastore_assets.pipeline.files import FrequencyWriter
-from metastore_assets.pipeline.frequencies import FrequencySum, SummedColumns, sum_columns
+from metastore_assets.pipeline.frequencies import SummedColumns, sum_columns
+from metastore_assets.pipeline.frequency_sums import FrequencySum
 from metastore_assets.pipeline.layouts import Layout, table_layout
 from metastore_assets.pipeline.states_files import StatesFiles
 from metastore_assets.pipeline.stored import FrequencyReader
@@ -87,7 +88,7 @@ def test_a_large_sum_is_spread_over_files_in_column_order(
     engine: Engine, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Where it is summed on Spark: what is summed here is small, and lies in one file."""
-    monkeypatch.setattr(frequencies, "_ROWS_PER_BUCKET", 10)
+    monkeypatch.setattr(frequency_exchange, "_ROWS_PER_BUCKET", 10)
     store = ObjectStore(str(tmp_path))
     lists = [write(store, a={1: 1}, b={"x": 1}, c={5: 1}) for _ in range(3)]
     summed = sum_columns(
