@@ -30,12 +30,8 @@ from metastore_assets.pipeline.assemble import next_version
 from metastore_assets.pipeline.decisions import settled
 from metastore_assets.pipeline.engine import Engine
 from metastore_assets.pipeline.hidden_key import with_hidden_key
-from metastore_assets.pipeline.index import discard_index
-from metastore_assets.pipeline.lists import discard_lists
-from metastore_assets.pipeline.membership import discard_membership
 from metastore_assets.pipeline.moved import without_moves
 from metastore_assets.pipeline.outcome import Progress, RefreshResult, nothing_to_do, result_of
-from metastore_assets.pipeline.partition_files import discard_partition_files
 from metastore_assets.pipeline.place import place_of
 from metastore_assets.pipeline.plan import Plan
 from metastore_assets.pipeline.planning import attempt_of, current_plan, describes_now, memory_of, version_store
@@ -160,11 +156,7 @@ def refresh(
                 try:
                     versions.publish(new, plan.base)
                 except VersionConflictError:
-                    discard_lists(versions.objects, new.lists, plan.base.lists if plan.base else None)
-                    discard_index(versions.objects, new.index, plan.base.index if plan.base else None)
-                    known = plan.base.partition_files if plan.base else None
-                    discard_partition_files(versions.objects, new.partition_files, known)
-                    discard_membership(versions.objects, new.membership, plan.base.membership if plan.base else None)
+                    versions.discard(new, plan.base)
                     continue
                 versions.clear_pending()
                 with suppress(StoreError):  # what this leaves, the next refresh removes, or `expire`, which tells why

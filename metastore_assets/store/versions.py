@@ -128,6 +128,13 @@ class VersionStore:
             self.objects.delete(sorted(own - taken_over))
             raise self._conflict(version.number, version.number)
 
+    def discard(self, version: Version, base: Version | None) -> None:
+        """Remove the lists and indexes of a version that lost the race, but for what it took over from `base`.
+
+        Its profiles stay, for the next attempt may need them.
+        """
+        self.objects.delete(sorted(set(version.own_files()) - set(base.own_files() if base else ())))
+
     def drop_outdated(self, newest: int, keep: int, grace: timedelta) -> None:
         """Remove a few of the versions before the last `keep` up to `newest`, and files that only they name.
 
