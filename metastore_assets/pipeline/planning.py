@@ -38,9 +38,13 @@ def attempt_of(versions: VersionStore, *, full: bool, partitions: Collection[str
 
 
 def describes_now(table_format: TableFormat, table: TableConfig, version: Version) -> bool:
-    """Whether a version describes the table's current snapshot under the configured policies."""
-    if table_format.current() != SnapshotReference(version.snapshot, version.committed_at):
-        return False
+    """Whether a version describes the table's current snapshot under the configured policies: see `has_layout`."""
+    now = table_format.current()
+    return now == SnapshotReference(version.snapshot, version.committed_at) and has_layout(table, version)
+
+
+def has_layout(table: TableConfig, version: Version) -> bool:
+    """Whether a version was made under the configured policies; `table` has the key of its hidden values, if any."""
     try:
         return table_layout(version.schema, table, recorded_decisions(version, table)).id == version.layout
     except ConfigError:
