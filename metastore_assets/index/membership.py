@@ -71,7 +71,7 @@ class MembershipReader:
         if len(found) != self._files.rows:
             raise CorruptionError(
                 f"{self._store.uri()}: there are filters of {len(found):,} fragments, and the version has "
-                f"{self._files.rows:,}; rebuild with `metastore refresh --full`"
+                f"{self._files.rows:,}; rebuild with `metastore refresh NAME --full`"
             )
         return found
 

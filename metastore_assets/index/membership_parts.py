@@ -143,5 +143,5 @@ def _names(sections: SectionReader, section: str, uri: str) -> pa.Array:
     try:
         own = sections.read_section(section, columns=["name"])["name"].combine_chunks()
     except KeyError as error:
-        raise CorruptionError(f"{uri} has no section {error}; rebuild with `metastore refresh --full`") from error
+        raise CorruptionError(f"{uri} has no section {error}; rebuild with `metastore refresh NAME --full`") from error
     return own if isinstance(own, pa.Array) else pa.array([], pa.string())

@@ -85,7 +85,7 @@ class PartitionReader:
         if len(found) != self._files.rows:
             raise CorruptionError(
                 f"{self._store.uri()}: the index has {len(found):,} partitions, and its version {self._files.rows:,}; "
-                "rebuild with `metastore refresh --full`"
+                "rebuild with `metastore refresh NAME --full`"
             )
         return found
 
@@ -237,7 +237,7 @@ class _File:
             return self._sections.read_section(name, columns=columns)
         except KeyError as error:
             raise CorruptionError(
-                f"{self._uri} has no section {error}; rebuild with `metastore refresh --full`"
+                f"{self._uri} has no section {error}; rebuild with `metastore refresh NAME --full`"
             ) from error
 
 

@@ -51,7 +51,7 @@ class IndexReader:
             if len(whole) != self._files.rows:
                 raise CorruptionError(
                     f"{self._store.uri()}: the index has {len(whole):,} fragments, and its version "
-                    f"{self._files.rows:,}; rebuild with `metastore refresh --full`"
+                    f"{self._files.rows:,}; rebuild with `metastore refresh NAME --full`"
                 )
             kept = self._fragments.setdefault(key, whole)
         return kept
@@ -134,7 +134,7 @@ class _File:
             return self._sections.read_section(name, columns=list(columns))
         except KeyError as error:
             raise CorruptionError(
-                f"{self._uri} has no section {error}; rebuild with `metastore refresh --full`"
+                f"{self._uri} has no section {error}; rebuild with `metastore refresh NAME --full`"
             ) from error
 
 

@@ -252,7 +252,7 @@ class ColumnValues:
         if not self._is_whole or row.type_class is None or row.field_id not in lists.columns:
             raise CorruptionError(
                 f"the values of {self._subject} are listed in no file of its version; rebuild with "
-                "`metastore refresh --full`"
+                "`metastore refresh NAME --full`"
             )
         return row.type_class, lists
 

@@ -43,4 +43,4 @@ def full_sums(
             yield position, sum_frequencies(lists)
         except CorruptionError as error:
             leaf, _ = layout.leaves[position]
-            raise CorruptionError(f"column {leaf.path!r}: {error}; `metastore refresh --full` rebuilds") from error
+            raise CorruptionError(f"column {leaf.path!r}: {error}") from error

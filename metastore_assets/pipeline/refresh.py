@@ -188,7 +188,7 @@ def _telling_what_stands(versions: VersionStore) -> Iterator[None]:
     except WorkerEndedError as error:
         raise WorkerEndedError(
             f"table {versions.table!r}: {error}. The last version stands; if that repeats, a stored profile may be "
-            "damaged: refresh with --full"
+            f"damaged: `metastore refresh {versions.table} --full` reads everything again"
         ) from error
     except TableNotFoundError as error:
         newest = versions.newest()

@@ -114,7 +114,9 @@ def sum_frequencies(terms: Iterable[tuple[Frequencies, int]]) -> Frequencies:
     classes = {frequencies.type_class for frequencies, _ in parts}
     if len(classes) > 1:
         names = ", ".join(sorted(cls.name for cls in classes))
-        raise CorruptionError(f"frequencies of different type classes cannot be added: {names}; run refresh --full")
+        raise CorruptionError(
+            f"frequencies of different type classes cannot be added: {names}; `metastore refresh NAME --full` rebuilds"
+        )
     cls = classes.pop()
     values = physical_series(pa.concat_arrays([frequencies.values for frequencies, _ in parts]), cls)
     total = sum_counts(values, np.concatenate([frequencies.counts.to_numpy() * sign for frequencies, sign in parts]))
@@ -122,7 +124,7 @@ def sum_frequencies(terms: Iterable[tuple[Frequencies, int]]) -> Frequencies:
         at = int(np.argmin(total.counts))
         raise CorruptionError(
             f"the value {_text(canonical_array(total.values.slice(at, 1), cls)[0])} would have frequency "
-            f"{total.counts[at]}: stored frequencies contradict each other; run refresh --full"
+            f"{total.counts[at]}: stored frequencies contradict each other; `metastore refresh NAME --full` rebuilds"
         )
     kept = np.flatnonzero(total.counts)
     if len(kept) < len(total.counts):

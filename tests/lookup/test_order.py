@@ -311,7 +311,7 @@ def test_lists_that_are_damaged(tmp_path: Path) -> None:
     table = published(tmp_path, i=pa.array([1, 2]))
     assert table.version.lists is not None
     ObjectStore(str(tmp_path)).child("orders").write(table.version.lists.state, b"{")
-    with pytest.raises(CorruptionError, match=r"missing or damaged.*refresh --full"):
+    with pytest.raises(CorruptionError, match=r"missing or damaged.*refresh NAME --full"):
         table.quantile("i", 0.5)
 
 
