@@ -9,9 +9,10 @@ from metastore_assets.config import MetastoreConfig, TableConfig
 from metastore_assets.errors import MetastoreError, TableNotFoundError
 from metastore_assets.formats import Memory, SnapshotReference, TableFormat, Turn, open_table_format
 from metastore_assets.pipeline.hidden_key import with_hidden_key
-from metastore_assets.resources.configuration import Configuration, versions_of
+from metastore_assets.resources.configuration import Configuration
 from metastore_assets.store.backend import ObjectInfo
 from metastore_assets.store.manifest import Version
+from metastore_assets.store.versions import versions_of
 
 _SURE = 600.0
 """Seconds for which a table is taken to be in the format that it was found in: so long it may take to be noticed that

@@ -34,12 +34,12 @@ from metastore_assets.pipeline.moved import without_moves
 from metastore_assets.pipeline.outcome import Progress, RefreshResult, nothing_to_do, result_of
 from metastore_assets.pipeline.place import place_of
 from metastore_assets.pipeline.plan import Plan
-from metastore_assets.pipeline.planning import attempt_of, current_plan, describes_now, memory_of, version_store
+from metastore_assets.pipeline.planning import attempt_of, current_plan, describes_now, memory_of
 from metastore_assets.pipeline.profiling import profile_all, profile_error, save_as, saving
 from metastore_assets.pipeline.reading import TaskReader
 from metastore_assets.pipeline.rewriting import without_lists
 from metastore_assets.store.manifest import Effort, Version
-from metastore_assets.store.versions import VersionStore
+from metastore_assets.store.versions import VersionStore, versions_of
 from metastore_assets.traffic import metered, step
 
 if TYPE_CHECKING:
@@ -54,7 +54,7 @@ def plan_refresh(
     config: MetastoreConfig, table: TableConfig, *, full: bool = False, partitions: Collection[str] = ()
 ) -> Plan:
     """What `refresh` would do now, without doing it. Reads metadata only."""
-    versions, table = version_store(config, table), with_hidden_key(config, table)
+    versions, table = versions_of(config, table.name), with_hidden_key(config, table)
     table_format = open_table_format(table, memory_of(versions, full=full))
     attempt = attempt_of(versions, full=full, partitions=partitions)
     fresh = versions.pending(attempt) if attempt else ()
@@ -87,7 +87,7 @@ def refresh(
     are kept for the next attempt.
     """
     started = time.monotonic()
-    versions = version_store(config, table)
+    versions = versions_of(config, table.name)
     attempt = attempt_of(versions, full=full, partitions=partitions)
     fresh = versions.pending(attempt) if attempt else []
     finished = len(fresh)

@@ -15,6 +15,7 @@ import uuid
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from datetime import UTC, datetime, timedelta
+from typing import TYPE_CHECKING
 
 import pyarrow as pa
 
@@ -38,6 +39,9 @@ from metastore_assets.store.pending import (
 )
 from metastore_assets.store.released import PORTION, drop_outdated, write_released
 from metastore_assets.store.stored_entries import StoredMemory, write_entries
+
+if TYPE_CHECKING:
+    from metastore_assets.config import MetastoreConfig
 
 HISTORY = "history"
 """The folder of a table's history, whose files are its own affair."""
@@ -200,6 +204,11 @@ class VersionStore:
         return VersionConflictError(
             f"version {number} of table {self.table!r} cannot be published: version {newest} is there; plan again"
         )
+
+
+def versions_of(config: MetastoreConfig, table: str) -> VersionStore:
+    """The versions of a table in the configured root."""
+    return VersionStore(ObjectStore(config.root, config.storage_options), table)
 
 
 def _ranges(numbers: Sequence[int]) -> str:
