@@ -27,6 +27,8 @@ if TYPE_CHECKING:
     from metastore_assets.lists import ListReader
 
 Number: TypeAlias = int | float | Decimal | Fraction
+_DIGITS = 400
+"""Powers of ten that fractions are given in, up or down."""
 
 
 @dataclass(frozen=True)
@@ -41,7 +43,11 @@ def fraction_of(q: object) -> Fraction:
     try:
         if isinstance(q, bool) or not isinstance(q, (int, float, str, Decimal, Fraction)):
             raise ValueError(q)
-        fraction = Fraction(str(q))
+        text = str(q)
+        number = Decimal(0) if "/" in text else Decimal(text)
+        if abs(number.adjusted()) > _DIGITS:
+            raise ValueError(q)  # its digits, written out, might fit into no memory
+        fraction = Fraction(text)
         if not 0 <= fraction <= 1:
             raise ValueError(q)
     except (ValueError, ArithmeticError) as error:
