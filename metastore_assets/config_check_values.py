@@ -14,29 +14,33 @@ _UNITS = {"s": 1, "m": 60, "h": 3600, "d": 86_400, "w": 7 * 86_400}
 _DURATION = re.compile(r"(?:\d+(?:\.\d+)?\s*[smhdw]\s*)+")
 _PART = re.compile(r"(\d+(?:\.\d+)?)\s*([smhdw])")
 _NAME = re.compile(r"[A-Za-z0-9_]{1,100}")
+_DIGITS = 400
+"""Powers of ten that parts of a whole lie within, up or down."""
 
 
 def duration(value: Any) -> timedelta:
     """A time with its unit: `90s`, `30m`, `6h`, `1d12h`, `2w`. Raises ValueError."""
     if isinstance(value, timedelta):
         return value
-    if not isinstance(value, str) or not _DURATION.fullmatch(value.strip()):
-        raise ValueError("a time with its unit (s, m, h, d, w), such as 30m, 6h or 1d12h")
-    return timedelta(seconds=sum(float(number) * _UNITS[unit] for number, unit in _PART.findall(value)))
+    try:
+        if isinstance(value, str) and _DURATION.fullmatch(value.strip()):
+            return timedelta(seconds=sum(float(number) * _UNITS[unit] for number, unit in _PART.findall(value)))
+    except OverflowError:
+        pass
+    raise ValueError("a time with its unit (s, m, h, d, w), such as 30m, 6h or 1d12h")
 
 
 def share(value: Any) -> Decimal:
     """A part of a whole: 0.05 or `5%`, exactly as it is written. Raises ValueError."""
     text = str(value).strip()
     try:
-        if isinstance(value, bool):
-            raise InvalidOperation
-        number = Decimal(text[:-1]) / 100 if text.endswith("%") else Decimal(text)
-        if not number.is_finite():
+        number = Decimal(text.removesuffix("%"))
+        # Of exponents beyond, the digits that stand for the number might fit into no memory.
+        if isinstance(value, bool) or not number.is_finite() or abs(number.adjusted()) > _DIGITS:
             raise InvalidOperation
     except InvalidOperation:
         raise ValueError("a part of a whole, such as 0.05 or 5%") from None
-    return number
+    return number / 100 if text.endswith("%") else number
 
 
 def _part(value: Any) -> Decimal:

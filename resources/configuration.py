@@ -15,8 +15,6 @@ from metastore_assets.errors import ConfigError
 from metastore_assets.messages import without_secrets
 from metastore_assets.resources.s3 import with_credentials
 from metastore_assets.resources.spark import SparkLike, running_spark
-from metastore_assets.store.objects import ObjectStore
-from metastore_assets.store.versions import VersionStore
 
 if TYPE_CHECKING:
     from dagster_aws.s3 import S3Resource
@@ -92,8 +90,3 @@ class Configuration:
         """What gives the run's Spark session, which starts when it is first asked for, and ends at the end of this."""
         with running_spark(self.spark, now.spark) as session:
             yield session
-
-
-def versions_of(config: MetastoreConfig, table: str) -> VersionStore:
-    """The versions of a table in the configured root."""
-    return VersionStore(ObjectStore(config.root, config.storage_options), table)

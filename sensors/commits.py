@@ -28,10 +28,8 @@ from metastore_assets.assets.names import TABLE_TAG, TARGET_TAG, TableNames
 from metastore_assets.assets.secrets import telling_no_secrets
 from metastore_assets.assets.told import told_version
 from metastore_assets.config import TableConfig
-from metastore_assets.errors import ConfigError
 from metastore_assets.formats import SnapshotReference
-from metastore_assets.pipeline.decisions import recorded_decisions
-from metastore_assets.pipeline.layouts import table_layout
+from metastore_assets.pipeline.planning import has_layout
 from metastore_assets.pipeline.signatures import PROFILE_VERSION
 from metastore_assets.resources.configuration import Configuration
 from metastore_assets.sensors.decision import Cursor, Seen, decide
@@ -132,7 +130,7 @@ def seen_by(instance: DagsterInstance, found: Found, now: SnapshotReference, nam
     return Seen(
         snapshot=now.id,
         turn=found.turn,
-        current=latest is not None and now == described and _has_layout(found.table, latest),
+        current=latest is not None and now == described and has_layout(found.table, latest),
         published=latest.number if latest else 0,
         reported=told[0] if told else 0,
         target=target,
@@ -161,14 +159,6 @@ def _target(said: str, names: TableNames, now: SnapshotReference, latest: Versio
     base = latest.number if latest else 0
     parts = [names.tag, now.id, str(now.committed_at), base, PROFILE_VERSION, said]
     return hashlib.sha256(json.dumps(parts).encode()).hexdigest()[:16]
-
-
-def _has_layout(table: TableConfig, version: Version) -> bool:
-    """Whether the version was made under the policies that are configured now."""
-    try:
-        return table_layout(version.schema, table, recorded_decisions(version, table)).id == version.layout
-    except ConfigError:
-        return False  # The run will say which policy is wrong.
 
 
 def _active_run(instance: DagsterInstance, names: TableNames) -> str | None:

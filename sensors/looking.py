@@ -8,9 +8,11 @@ from metastore_assets.checks.of_tables import absence
 from metastore_assets.config import MetastoreConfig, TableConfig
 from metastore_assets.errors import MetastoreError, TableNotFoundError
 from metastore_assets.formats import Memory, SnapshotReference, TableFormat, Turn, open_table_format
-from metastore_assets.resources.configuration import Configuration, versions_of
+from metastore_assets.pipeline.hidden_key import with_hidden_key
+from metastore_assets.resources.configuration import Configuration
 from metastore_assets.store.backend import ObjectInfo
 from metastore_assets.store.manifest import Version
+from metastore_assets.store.versions import versions_of
 
 _SURE = 600.0
 """Seconds for which a table is taken to be in the format that it was found in: so long it may take to be noticed that
@@ -22,7 +24,8 @@ class Found:
     """What the configuration, the root and the table say."""
 
     table: TableConfig
-    """As it counts now, not as it was when this process loaded it: so is what runs do."""
+    """As it counts now, not as it was when this process loaded it, with the key of its hidden values: so is what runs
+    do."""
     said: str
     """All that the configuration says of the table, as written."""
     latest: Version | None
@@ -59,6 +62,7 @@ class Looking:
         table = config.table(self._name)
         said = self._configuration.shown().table(self._name).model_dump_json()
         told(f"the root {config.root}")
+        table = with_hidden_key(config, table)
         latest = self._latest(config)
         told(f"the table {table.uri}")
         try:

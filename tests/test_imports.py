@@ -15,6 +15,7 @@ from pathlib import Path
 import pytest
 
 REPOSITORY = Path(__file__).parents[1]
+PACKAGE = REPOSITORY / "metastore_assets"
 PACKAGES = ("metastore_assets", "resources", "sensors")
 """The package, and what are links in it."""
 HEAVY = (
@@ -53,6 +54,7 @@ def test_rooms_import_only_what_they_may() -> None:
 FORBIDDEN = [
     ("metastore_assets.statistics", "metastore_assets.store"),
     ("metastore_assets.store", "metastore_assets.formats"),
+    ("metastore_assets.store", "metastore_assets.index"),
     ("metastore_assets.produce", "metastore_assets.statistics"),
     ("metastore_assets.spark", "metastore_assets.produce"),
     ("metastore_assets.pipeline", "metastore_assets.lookup"),
@@ -68,6 +70,12 @@ FORBIDDEN = [
     ("metastore_assets.lookup", "metastore_assets.sensors"),
     ("metastore_assets.emr", "metastore_assets.resources"),
     ("metastore_assets.databases", "metastore_assets.pipeline"),
+    ("metastore_assets.lists", "metastore_assets.index"),
+    ("metastore_assets.index", "metastore_assets.lists"),
+    ("metastore_assets.history", "metastore_assets.lookup"),
+    ("metastore_assets.scan", "metastore_assets.pictures"),
+    ("metastore_assets.sql", "metastore_assets.pipeline"),
+    ("metastore_assets.conditions", "metastore_assets.store"),
     ("metastore_assets.formats.catalogs", "metastore_assets.formats.iceberg.table"),
 ]
 """Packages, and what a module in them may not import."""
@@ -84,6 +92,9 @@ def broken(tmp_path_factory: pytest.TempPathFactory) -> str:
     for number, (package, imported) in enumerate(FORBIDDEN):
         module = folder.joinpath(*package.split("."), f"extra_{number}.py")
         module.write_text(f"import {imported}\n", encoding="utf-8")
+    # The only contract that is about a module: nothing can be put into it.
+    with (folder / "metastore_assets" / "profiling.py").open("a", encoding="utf-8") as profiling:
+        profiling.write("import metastore_assets.cli\n")
     done = _lint_imports(folder)
     assert done.returncode == 1
     return " ".join(done.stdout.split())
@@ -94,6 +105,32 @@ def test_a_forbidden_import_is_caught(broken: str, number: int) -> None:
     """Each kind of rule bites: an import that it forbids breaks it, and is named."""
     package, imported = FORBIDDEN[number]
     assert f"{package}.extra_{number} -> {imported} (l.1)" in broken
+
+
+def test_no_rule_is_kept_by_all_of_these(broken: str) -> None:
+    """There is a forbidden import above for every rule: one that nothing breaks might forbid nothing."""
+    assert " KEPT" not in broken
+    assert "Contracts: 0 kept" in broken
+
+
+def test_the_table_of_rooms_says_what_they_import() -> None:
+    """docs/architecture.md names, room by room, the rooms that its modules import: no more, and no fewer."""
+    text = (REPOSITORY / "docs" / "architecture.md").read_text(encoding="utf-8")
+    rows = re.findall(r"^\| `(\w+)` \| [^|]+ \| ([^|]+) \|$", text, re.MULTILINE)
+    told = {room: set(re.findall(r"`(\w+)`", imports)) for room, imports in rows if imports != "all of the above"}
+    assert {room: _rooms(room) & {*told} for room in told} == told
+
+
+def _rooms(room: str) -> set[str]:
+    """The other rooms that the modules of a room import, by absolute names as all do."""
+    found = set()
+    for path in [*(PACKAGE / room).rglob("*.py"), PACKAGE / f"{room}.py"]:
+        for node in ast.walk(ast.parse(path.read_text(encoding="utf-8"))) if path.exists() else ():
+            if isinstance(node, ast.Import):
+                found |= {alias.name for alias in node.names}
+            elif isinstance(node, ast.ImportFrom):
+                found |= {f"{node.module}.{alias.name}" for alias in node.names}
+    return {name.split(".")[1] for name in found if name.startswith("metastore_assets.")} - {room}
 
 
 @pytest.mark.parametrize(

@@ -10,8 +10,9 @@ from metastore_assets.assets.changes import is_partitioned
 from metastore_assets.config import TableConfig
 from metastore_assets.errors import MetastoreError
 from metastore_assets.formats import open_table_format
-from metastore_assets.resources.configuration import Configuration, versions_of
+from metastore_assets.resources.configuration import Configuration
 from metastore_assets.store.manifest import Version
+from metastore_assets.store.versions import versions_of
 
 _PATIENCE = 5.0
 """Seconds for a root that does not answer: Dagster loads a code location at every start, of runs too."""

@@ -27,8 +27,8 @@ from metastore_assets.lookup import Metastore
 from metastore_assets.pipeline.reading import TaskReader
 from metastore_assets.pipeline.refresh import is_current, refresh
 from metastore_assets.pipeline.telling import logging_progress, told_result
-from metastore_assets.resources.configuration import Configuration, versions_of
-from metastore_assets.store.versions import VersionStore
+from metastore_assets.resources.configuration import Configuration
+from metastore_assets.store.versions import VersionStore, versions_of
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession

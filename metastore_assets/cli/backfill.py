@@ -167,9 +167,9 @@ def _launching(
 
     with extra("dagster", "--via dagster"):
         from metastore_assets.assets.launch import launching
-    from metastore_assets.pipeline.planning import version_store
+    from metastore_assets.store.versions import versions_of
 
-    return launching(version_store(config, table), plan.choice.id, watcher)
+    return launching(versions_of(config, table.name), plan.choice.id, watcher)
 
 
 def _keys(file: str) -> tuple[str, ...]:

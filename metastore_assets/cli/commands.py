@@ -234,11 +234,10 @@ def expire(invocation: Invocation, name: str, keep: int | None, grace: float, as
     """
     from metastore_assets.extras import is_installed
     from metastore_assets.history import gather, why_none
-    from metastore_assets.store.objects import ObjectStore
-    from metastore_assets.store.versions import VersionStore
+    from metastore_assets.store.versions import versions_of
 
     config = configured(invocation)
-    versions = VersionStore(ObjectStore(config.root, config.storage_options), kept_name(config, name))
+    versions = versions_of(config, kept_name(config, name))
     most = keep or config.keep_versions
     if len(versions.numbers()) > most and is_installed("history"):
         reason = why_none(versions.objects)

@@ -24,12 +24,11 @@ def compact(invocation: Invocation, name: str, as_json: bool) -> None:
     leaves them behind. Refreshes merge lists as well, but no more than pays: the Metastore does not need this command.
     """
     from metastore_assets.pipeline.compact import compact as compact_table
-    from metastore_assets.store.objects import ObjectStore
-    from metastore_assets.store.versions import VersionStore
+    from metastore_assets.store.versions import versions_of
 
     config = configured(invocation)
     table = table_of(config, name)
-    versions = VersionStore(ObjectStore(config.root, config.storage_options), table.name)
+    versions = versions_of(config, table.name)
     answer = {"table": name, **asdict(compact_table(versions, table))}
     for kind in ("frequencies", "ranks"):
         answer[kind] = answer[kind] and versions.objects.uri(answer[kind])

@@ -46,11 +46,9 @@ class CurrentCheck:
 
     def _ask(self) -> None:
         from metastore_assets.formats import Memory, open_table_format
-        from metastore_assets.store.objects import ObjectStore
-        from metastore_assets.store.versions import VersionStore
+        from metastore_assets.store.versions import versions_of
 
-        store = ObjectStore(self._config.root, self._config.storage_options)
-        memory = Memory(VersionStore(store, self._name).memory)
+        memory = Memory(versions_of(self._config, self._name).memory)
         try:
             self._snapshot = open_table_format(table_of(self._config, self._name), memory).current()
         except SnapshotNotFoundError as error:

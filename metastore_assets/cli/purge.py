@@ -30,11 +30,10 @@ def purge(invocation: Invocation, name: str, before: int, as_json: bool) -> None
     """
     from metastore_assets.pipeline.engine import Engine
     from metastore_assets.pipeline.purge import purge as purge_table
-    from metastore_assets.store.objects import ObjectStore
-    from metastore_assets.store.versions import VersionStore
+    from metastore_assets.store.versions import versions_of
 
     config = configured(invocation)
-    versions = VersionStore(ObjectStore(config.root, config.storage_options), kept_name(config, name))
+    versions = versions_of(config, kept_name(config, name))
     with watching() as watcher, LazySpark(config.spark, watcher) as spark:
         done = purge_table(Engine.of(config, spark), versions, before)
         watcher.hide()

@@ -177,7 +177,8 @@ class TerminalOutput:
             self._page.line(Styled(note, "yellow"))
         if result["outdated"]:
             left = text.plural(result["outdated"], "profile")
-            note = f"  {left} stay with columns that the table has no more: run `metastore refresh --full`, purge again"
+            again = f"`metastore refresh {result['table']} --full`"
+            note = f"  {left} stay with columns that the table has no more: run {again}, purge again"
             self._page.line(Styled(note, "yellow"))
 
     def verified(self, result: Answer) -> None:

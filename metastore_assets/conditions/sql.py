@@ -209,7 +209,8 @@ def _literal(node: exp.Expr) -> Literal:
         return Text(node.this) if node.is_string else _number(node, node.this)
     if isinstance(node, exp.Neg):
         inner = _literal(node.this)
-        return Number(-inner.value) if isinstance(inner, Number) else _refuse(node)
+        # A minus sign would round to the digits of Python's context.
+        return Number(inner.value.copy_negate()) if isinstance(inner, Number) else _refuse(node)
     if isinstance(node, exp.HexString):
         return _blob(node)
     if isinstance(node, exp.CurrentDate | exp.Sub | exp.Add) and (day := _day(node)) is not None:
@@ -233,12 +234,12 @@ def _day(node: exp.Expr) -> date | None:
         if unit is None or str(unit.name).upper() not in ("DAY", "DAYS"):
             return None
         right = _bare(right.this)
-    if not isinstance(right, exp.Literal) or not str(right.this).isdigit():
+    if not isinstance(right, exp.Literal) or not str(right.this).isdecimal():
         return None
-    days = int(right.this)
     try:
+        days = int(right.this)
         return today() + timedelta(days=days if isinstance(node, exp.Add) else -days)
-    except OverflowError:
+    except (OverflowError, ValueError):  # of thousands of digits Python makes no number
         raise PredicateError(f"{_sql(node)} is beyond the years from 1 to 9999") from None
 
 

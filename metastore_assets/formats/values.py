@@ -19,11 +19,24 @@ Constant: TypeAlias = pa.Array
 """One value, which may be null, as an array of length one."""
 
 _PLACES = (6, 9)
+_FAR = 400
+"""Powers of ten beyond which, up or down, no decimal of Arrow lies. It writes out the digits of what is further out,
+and ends the process where they are millions."""
+_FAR_OUT = r"[eE][+-]?0*[1-9][0-9]{3,}\s*$"
 
 
 def constant(value: Any, type_: pa.DataType | None = None) -> Constant:
     """A Python value as one of that type. Raises what Arrow raises for a value that is not of the type."""
+    if isinstance(value, Decimal) and abs(value.adjusted()) > _FAR:
+        raise pa.ArrowInvalid(f"{value} is no value of type {type_}")
     return pa.array([value], type_)
+
+
+def cast_texts(texts: pa.Array, type_: pa.DataType) -> pa.Array:
+    """Texts as values of a type, as Arrow casts them. Raises what that raises for a text that is no value."""
+    if pa.types.is_decimal(type_) and pc.any(pc.match_substring_regex(texts, _FAR_OUT)).as_py():
+        raise pa.ArrowInvalid(f"a text has an exponent that no value of type {type_} has")
+    return pc.cast(texts, type_)
 
 
 def unscaled_decimal(unscaled: int, type_: pa.DataType) -> Constant:

@@ -71,11 +71,12 @@ class HistoryTable:
         table = self._open()
         return 0 if table is None else self._last(table)
 
-    def read(self) -> tuple[pa.Table, int]:
-        """All rows, by version and position, and the newest version's number as `last` tells it."""
+    def read(self) -> tuple[pa.Table, int, int]:
+        """All rows, by version and position, the newest version's number as `last` tells it, and that of the commit
+        to the Delta table that this is as of."""
         table = self._open()
         if table is None:
-            return SCHEMA.empty_table(), 0
+            return SCHEMA.empty_table(), 0, 0
         with self._explained("read"):
             rows = table.to_pyarrow_table(filesystem=self._files)
             columns = [
@@ -85,7 +86,8 @@ class HistoryTable:
                 for field in SCHEMA
             ]
             found = pa.Table.from_arrays(columns, schema=SCHEMA)
-            return found.sort_by([("version", "ascending"), ("position", "ascending")]), self._last(table)
+            found = found.sort_by([("version", "ascending"), ("position", "ascending")])
+            return found, self._last(table), table.version()
 
     def append(self, rows: pa.Table, after: int, last: int) -> None:
         """Append the rows of versions after one, up to another, all or none. Raises ConflictError where the newest
@@ -103,15 +105,18 @@ class HistoryTable:
                 table.optimize.compact(target_size=_FILE_BYTES)
                 table.vacuum(dry_run=False)
 
-    def replace(self, rows: pa.Table, after: int, last: int) -> None:
+    def replace(self, rows: pa.Table, commit: int, last: int) -> None:
         """Have these rows, of versions up to `last`, and no others, and no files of what was there.
 
-        Raises ConflictError as `append` does.
+        Raises ConflictError where the newest commit is not `commit`, of which rows were read, or that changes
+        meanwhile: who appends, and who takes values out, would be undone.
         """
         from deltalake import write_deltalake
 
         table = self._open(create=True)
         assert table is not None
+        if table.version() != commit:
+            raise ConflictError(f"{self._uri}: somebody else changes it")
         with self._explained("write"):
             write_deltalake(
                 table, rows, mode="overwrite", schema_mode="overwrite", commit_properties=self._commit(last)

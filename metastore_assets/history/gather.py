@@ -96,7 +96,7 @@ def read_history(versions: VersionStore, newest: int) -> pa.Table:
     rows, last = SCHEMA.empty_table(), 0
     is_kept = is_installed("history") or versions.objects.list(f"{HISTORY}/_delta_log")
     if is_kept and why_none(versions.objects) is None:
-        rows, last = HistoryTable(versions.objects).read()
+        rows, last, _ = HistoryTable(versions.objects).read()
     lacking = [number for number in versions.numbers() if last < number <= newest]
     hidden = hidden_columns(versions, newest)
     found = pa.concat_tables([rows.filter(pc.less_equal(rows["version"], newest)), rows_of(versions, lacking, hidden)])

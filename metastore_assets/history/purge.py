@@ -25,7 +25,7 @@ def forget_values(versions: VersionStore, before: int) -> None:
         return
     table = HistoryTable(versions.objects)
     for _ in range(_ATTEMPTS):
-        rows, last = table.read()
+        rows, last, commit = table.read()
         lacking = [number for number in versions.numbers() if number > last]
         newest = lacking[-1] if lacking else last
         hidden = hidden_columns(versions, newest)
@@ -35,7 +35,7 @@ def forget_values(versions: VersionStore, before: int) -> None:
             rows, pc.or_(old, pc.is_in(rows["field_id"], value_set=pa.array(sorted(hidden), pa.string())))
         )
         try:
-            table.replace(rows, last, newest)
+            table.replace(rows, commit, newest)
         except ConflictError:
             continue
         return

@@ -19,8 +19,8 @@ import numpy.typing as npt
 import pyarrow as pa
 
 from metastore_assets.errors import CorruptionError
-from metastore_assets.index.membership_parts import ROWS, MembershipPart, membership_parts, slice_section
-from metastore_assets.index.runs import GONE
+from metastore_assets.index.files import FOLDER, GONE, ROWS
+from metastore_assets.index.membership_parts import MembershipPart, membership_parts, slice_section
 from metastore_assets.kept import kept_property
 from metastore_assets.statistics.membership import MOST_SLICING, Cells, Words, cells_of
 from metastore_assets.statistics.types import TypeClass
@@ -28,7 +28,6 @@ from metastore_assets.store.entry_files import EntryFile, EntryFiles, kept_files
 from metastore_assets.store.objects import ObjectStore
 from metastore_assets.store.sections import SectionWriter
 
-FOLDER = "index"
 _SCHEMA = pa.schema(
     [
         ("name", pa.string()),
@@ -72,7 +71,7 @@ class MembershipReader:
         if len(found) != self._files.rows:
             raise CorruptionError(
                 f"{self._store.uri()}: there are filters of {len(found):,} fragments, and the version has "
-                f"{self._files.rows:,}; rebuild with `metastore refresh --full`"
+                f"{self._files.rows:,}; rebuild with `metastore refresh NAME --full`"
             )
         return found
 

@@ -10,7 +10,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from metastore_assets.errors import CorruptionError
-from metastore_assets.index.runs import GONE, live_masks
+from metastore_assets.index.files import GONE, ROWS, live_masks, one_chunk
 from metastore_assets.kept import kept_property
 from metastore_assets.statistics.membership import Cells, Places, Words
 from metastore_assets.statistics.types import TypeClass
@@ -19,7 +19,6 @@ from metastore_assets.store.objects import ObjectStore
 from metastore_assets.store.parquet import parquet_errors
 from metastore_assets.store.sections import SectionReader
 
-ROWS = "fragments"
 _CELL = ["type_class", "bits", "upper", "lower"]
 
 
@@ -74,7 +73,7 @@ class MembershipPart:
         slicing = self.slicings[field_id]
         table = self._sections.read_section(slice_section(field_id, slice_), columns=_CELL)
         with parquet_errors(self._uri):
-            classes, bits, upper, lower = (_one(table[name]) for name in _CELL)
+            classes, bits, upper, lower = (one_chunk(table[name]) for name in _CELL)
             return classes, Cells(bits.to_numpy(), upper, lower, slicing, slice_)
 
     def whole(self, field_id: str) -> tuple[pa.Array, npt.NDArray[np.int64], Places, Words]:
@@ -144,11 +143,5 @@ def _names(sections: SectionReader, section: str, uri: str) -> pa.Array:
     try:
         own = sections.read_section(section, columns=["name"])["name"].combine_chunks()
     except KeyError as error:
-        raise CorruptionError(f"{uri} has no section {error}; rebuild with `metastore refresh --full`") from error
+        raise CorruptionError(f"{uri} has no section {error}; rebuild with `metastore refresh NAME --full`") from error
     return own if isinstance(own, pa.Array) else pa.array([], pa.string())
-
-
-def _one(column: pa.ChunkedArray) -> pa.Array:
-    if not column.num_chunks:
-        return pa.nulls(0, column.type)
-    return column.chunk(0) if column.num_chunks == 1 else column.combine_chunks()

@@ -11,6 +11,7 @@ import numpy.typing as npt
 import pyarrow as pa
 import pyarrow.compute as pc
 
+from metastore_assets.index.files import one_chunk
 from metastore_assets.kept import kept_property
 from metastore_assets.statistics.union import as_union, union_of
 
@@ -142,7 +143,7 @@ def in_schema(rows: pa.Table, schema: pa.Schema) -> pa.Table:
         if field.name not in rows.column_names:
             arrays.append(pa.nulls(len(rows), field.type))
         elif field.name in OF_UNION:
-            arrays.append(as_union(_one(rows[field.name]), union))
+            arrays.append(as_union(one_chunk(rows[field.name]), union))
         else:
             own = rows[field.name]
             arrays.append(own if own.type == field.type else _cast(own, field.type))
@@ -159,9 +160,3 @@ def _cast(column: pa.ChunkedArray, type_: pa.DataType) -> pa.ChunkedArray:
     if column.null_count == len(column):
         return pa.nulls(len(column), type_)
     return pc.cast(column, type_)
-
-
-def _one(column: pa.ChunkedArray) -> pa.Array:
-    if not column.num_chunks:
-        return pa.nulls(0, column.type)
-    return column.chunk(0) if column.num_chunks == 1 else column.combine_chunks()

@@ -19,6 +19,7 @@ import numpy.typing as npt
 import pyarrow as pa
 
 from metastore_assets.errors import CorruptionError
+from metastore_assets.index.files import FOLDER, GONE, live_masks, padded, section_of
 from metastore_assets.index.partition_rows import (
     PARTITIONS,
     PLACE,
@@ -29,14 +30,12 @@ from metastore_assets.index.partition_rows import (
     placed,
     rows_schema,
 )
-from metastore_assets.index.runs import GONE, live_masks
 from metastore_assets.kept import kept_property
 from metastore_assets.store.entry_files import EntryFile, EntryFiles, kept_files
 from metastore_assets.store.manifest import OwnStatistics, PartitionFiles
 from metastore_assets.store.objects import ObjectStore
 from metastore_assets.store.sections import SectionReader, SectionWriter
 
-FOLDER = "index"
 _KEYS = "partitions"
 """Name of the section of the partitions themselves."""
 _MOST_APART = 8
@@ -48,11 +47,6 @@ _LARGE = 1 << 10
 would be more to a footer than to them."""
 _AT_ONCE = 1 << 16
 """Rows that are put in order at once; more are taken column by column."""
-
-
-def section_of(field_id: str) -> str:
-    """The name of a column's section."""
-    return f"column {field_id}"
 
 
 class PartitionReader:
@@ -91,7 +85,7 @@ class PartitionReader:
         if len(found) != self._files.rows:
             raise CorruptionError(
                 f"{self._store.uri()}: the index has {len(found):,} partitions, and its version {self._files.rows:,}; "
-                "rebuild with `metastore refresh --full`"
+                "rebuild with `metastore refresh NAME --full`"
             )
         return found
 
@@ -243,7 +237,7 @@ class _File:
             return self._sections.read_section(name, columns=columns)
         except KeyError as error:
             raise CorruptionError(
-                f"{self._uri} has no section {error}; rebuild with `metastore refresh --full`"
+                f"{self._uri} has no section {error}; rebuild with `metastore refresh NAME --full`"
             ) from error
 
 
@@ -270,24 +264,17 @@ def _written(store: ObjectStore, parts: Sequence[_Part | PartitionRows], gone: C
             whole = joined(parts)
             counts = {GONE: len(dropped), _KEYS: len(partitions)}
             counts |= {section_of(own): whole.count(own) for own in whole.columns}
-            tables = [_padded(own, schema) for own in (dropped, partitions, whole.ordered) if len(own)]
+            tables = [padded(own, schema) for own in (dropped, partitions, whole.ordered) if len(own)]
             writer.write_sections(counts, pa.concat_tables([no_rows(schema), *tables]))
         else:
-            writer.write_section(GONE, _padded(dropped, schema))
-            writer.write_section(_KEYS, _padded(partitions, schema))
+            writer.write_section(GONE, padded(dropped, schema))
+            writer.write_section(_KEYS, padded(partitions, schema))
             for own in dict.fromkeys(own for part in parts for own in part.columns):
                 held = [(part, first) for part, first in zip(parts, firsts, strict=False) if own in part.columns]
                 tables = [in_schema(_moved(part.column(own), first), rows) for part, first in held]
-                writer.write_section(section_of(own), _padded(pa.concat_tables(tables), schema))
+                writer.write_section(section_of(own), padded(pa.concat_tables(tables), schema))
     return EntryFile(path, firsts[-1] + len(gone))
 
 
 def _moved(rows: pa.Table, first: int) -> pa.Table:
     return placed(rows, rows[PLACE.name].to_numpy() + first) if first else rows
-
-
-def _padded(table: pa.Table, schema: pa.Schema) -> pa.Table:
-    arrays = [
-        table[field.name] if field.name in table.column_names else pa.nulls(len(table), field.type) for field in schema
-    ]
-    return pa.Table.from_arrays(arrays, schema=schema)

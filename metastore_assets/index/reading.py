@@ -9,8 +9,8 @@ import numpy as np
 import pyarrow as pa
 
 from metastore_assets.errors import CorruptionError
+from metastore_assets.index.files import GONE, ROWS, live_masks, section_of
 from metastore_assets.index.rows import FRAGMENTS, IndexRows, column_schema
-from metastore_assets.index.runs import GONE, live_masks
 from metastore_assets.kept import kept_property
 from metastore_assets.statistics.types import TypeClass
 from metastore_assets.statistics.union import class_values
@@ -18,14 +18,6 @@ from metastore_assets.store.entry_files import EntryFiles
 from metastore_assets.store.objects import ObjectStore
 from metastore_assets.store.parquet import parquet_errors
 from metastore_assets.store.sections import SectionReader
-
-ROWS = "fragments"
-"""Name of the section of the fragments themselves."""
-
-
-def section_of(field_id: str) -> str:
-    """The name of a column's section."""
-    return f"column {field_id}"
 
 
 @dataclass(frozen=True)
@@ -59,7 +51,7 @@ class IndexReader:
             if len(whole) != self._files.rows:
                 raise CorruptionError(
                     f"{self._store.uri()}: the index has {len(whole):,} fragments, and its version "
-                    f"{self._files.rows:,}; rebuild with `metastore refresh --full`"
+                    f"{self._files.rows:,}; rebuild with `metastore refresh NAME --full`"
                 )
             kept = self._fragments.setdefault(key, whole)
         return kept
@@ -142,7 +134,7 @@ class _File:
             return self._sections.read_section(name, columns=list(columns))
         except KeyError as error:
             raise CorruptionError(
-                f"{self._uri} has no section {error}; rebuild with `metastore refresh --full`"
+                f"{self._uri} has no section {error}; rebuild with `metastore refresh NAME --full`"
             ) from error
 
 

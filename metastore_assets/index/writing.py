@@ -14,16 +14,14 @@ from collections.abc import Collection, Iterable
 
 import pyarrow as pa
 
-from metastore_assets.index.reading import ROWS, IndexReader, section_of
+from metastore_assets.index.files import FOLDER, GONE, ROWS, padded, section_of
+from metastore_assets.index.reading import IndexReader
 from metastore_assets.index.rows import FRAGMENTS, IndexRows, column_schema, joined
-from metastore_assets.index.runs import GONE
 from metastore_assets.statistics.types import class_named
 from metastore_assets.statistics.union import union_of
 from metastore_assets.store.entry_files import EntryFile, EntryFiles, kept_files
 from metastore_assets.store.objects import ObjectStore
 from metastore_assets.store.sections import SectionWriter
-
-FOLDER = "index"
 
 
 def next_index(
@@ -60,18 +58,11 @@ def _written(store: ObjectStore, parts: Iterable[IndexRows], gone: Collection[st
     path = f"{FOLDER}/{uuid.uuid4().hex}.index.parquet"
     rows = 0
     with SectionWriter(store, path, schema, _encodings(union)) as writer:
-        writer.write_section(GONE, _padded(pa.table({"name": pa.array(sorted(gone), pa.string())}), schema))
+        writer.write_section(GONE, padded(pa.table({"name": pa.array(sorted(gone), pa.string())}), schema))
         for field_id, table in joined(parts):
             rows += len(table) if field_id is None else 0
-            writer.write_section(ROWS if field_id is None else section_of(field_id), _padded(table, schema))
+            writer.write_section(ROWS if field_id is None else section_of(field_id), padded(table, schema))
     return EntryFiles(rows, (EntryFile(path, rows + len(gone)),))
-
-
-def _padded(table: pa.Table, schema: pa.Schema) -> pa.Table:
-    arrays = [
-        table[field.name] if field.name in table.column_names else pa.nulls(len(table), field.type) for field in schema
-    ]
-    return pa.Table.from_arrays(arrays, schema=schema)
 
 
 def _encodings(union: pa.StructType) -> dict[str, str]:

@@ -97,7 +97,7 @@ def read_lists(store: ObjectStore, files: ListFiles | None) -> Lists:
         return Lists(dict(fields["columns"]), FlowState.from_json(fields["flow"]), cuts, by_partition, printed, built)
     except (ObjectNotFoundError, ValueError, KeyError, TypeError, AttributeError) as error:
         raise CorruptionError(
-            f"{store.uri(files.state)} is missing or damaged ({error}); rebuild with `metastore refresh --full`"
+            f"{store.uri(files.state)} is missing or damaged ({error}); rebuild with `metastore refresh NAME --full`"
         ) from error
 
 

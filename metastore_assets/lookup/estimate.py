@@ -16,7 +16,6 @@ import pyarrow as pa
 
 from metastore_assets.errors import NotKeptError
 from metastore_assets.lookup.answers import Count
-from metastore_assets.lookup.predicates.like import after
 from metastore_assets.lookup.predicates.tree import (
     And,
     Column,
@@ -31,6 +30,7 @@ from metastore_assets.lookup.predicates.tree import (
     Predicate,
     leaves,
 )
+from metastore_assets.statistics.bounds import next_bytes
 from metastore_assets.statistics.column import ColumnStatistics, Guarantee
 from metastore_assets.statistics.histogram import Histogram
 from metastore_assets.statistics.physical import order_key, physical_value
@@ -103,13 +103,13 @@ def _of(predicate: Predicate, rows: int, known: Callable[[Column], ColumnKnowled
         return _Rows(exact, exact, exact)
     if isinstance(predicate, And):
         intervals, others = _intervals(predicate.children)
-        parts = [_interval(column, own, known(column)) for column, own in intervals.items()]
+        parts = [_interval(own, known(column)) for column, own in intervals.items()]
         return _all(parts + [_of(child, rows, known) for child in others], rows)
     if isinstance(predicate, Or):
         parts = [_of(child, rows, known).complement(rows) for child in predicate.children]
         return _all(parts, rows).complement(rows)
     if isinstance(predicate, Compare) and predicate.operator != "!=":
-        return _interval(predicate.column, [predicate], known(predicate.column))
+        return _interval([predicate], known(predicate.column))
     return _leaf(predicate, known(predicate.column))
 
 
@@ -132,7 +132,7 @@ def _intervals(children: Sequence[Predicate]) -> tuple[dict[Column, list[Compare
     return found, others
 
 
-def _interval(column: Column, own: Sequence[Compare], known: ColumnKnowledge) -> _Rows:
+def _interval(own: Sequence[Compare], known: ColumnKnowledge) -> _Rows:
     """Of the values that several comparisons of one column leave."""
     lows = [(order_key(one.value), one.operator == ">", one) for one in own if one.operator in (">", ">=", "=")]
     highs = [(order_key(one.value), one.operator != "<", one) for one in own if one.operator in ("<", "<=", "=")]
@@ -239,7 +239,7 @@ def _leaf(leaf: Leaf, known: ColumnKnowledge) -> _Rows:
 def _like(leaf: Like, known: ColumnKnowledge) -> _Rows:
     values = known.row.value_count
     try:
-        prefix, end = leaf.prefix.decode(), after(leaf.prefix)
+        prefix, end = leaf.prefix.decode(), next_bytes(leaf.prefix)
         following = None if end is None else end.decode()
     except UnicodeDecodeError:
         return _Rows(0, values, values / 2)

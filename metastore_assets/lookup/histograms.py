@@ -9,10 +9,9 @@ from fractions import Fraction
 import numpy as np
 import pyarrow as pa
 
-from metastore_assets.lookup.ordered import sort_key
 from metastore_assets.statistics.column import ColumnStatistics
 from metastore_assets.statistics.histogram import Histogram
-from metastore_assets.statistics.physical import physical_value
+from metastore_assets.statistics.physical import physical_value, sort_key
 from metastore_assets.statistics.types import class_named
 
 

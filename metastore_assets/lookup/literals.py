@@ -9,7 +9,7 @@ import math
 import uuid
 from collections.abc import Callable, Mapping
 from datetime import UTC, date, datetime, time, timedelta
-from decimal import Context, Decimal, InvalidOperation
+from decimal import Context, Decimal, Inexact, InvalidOperation
 from typing import Any
 
 import pyarrow as pa
@@ -20,7 +20,7 @@ from metastore_assets.iso8601 import TICKS, parse_date, parse_time, parse_timest
 from metastore_assets.statistics.physical import integers_array, positive_zeros
 from metastore_assets.statistics.types import TypeClass, type_class
 
-_EXACT = Context(prec=400)
+_EXACT = Context(prec=400, traps=[Inexact])
 _EPOCH = datetime.fromtimestamp(0, UTC)
 _FORMS = {
     "boolean": "true or false",
@@ -121,10 +121,14 @@ def _physical_of_arrow(value: pa.Scalar, cls: TypeClass) -> Any:
 
 def _integer(value: Any, cls: TypeClass) -> int:
     """The unscaled value of an integer, decimal or whole float."""
-    scaled = Decimal(value).scaleb(cls.scale, _EXACT)
-    if not scaled.is_finite() or scaled != scaled.to_integral_value(context=_EXACT):
-        raise _UnfitError(f"it has more than {cls.scale} digits after the point" if cls.scale else "it is no integer")
-    return int(scaled)
+    try:
+        scaled = Decimal(value).scaleb(cls.scale, _EXACT)
+        is_whole = scaled.is_finite() and scaled == scaled.to_integral_value(context=_EXACT)
+        if is_whole and scaled.adjusted() < _EXACT.prec:
+            return int(scaled)
+    except Inexact:
+        pass
+    raise _UnfitError(f"it has more than {cls.scale} digits after the point" if cls.scale else "it is no integer")
 
 
 def _exact_float(value: Any, cls: TypeClass) -> float:

@@ -17,7 +17,7 @@ from pyarrow import types as t
 from metastore_assets.kept import kept_property
 from metastore_assets.statistics.column import Guarantee
 from metastore_assets.statistics.frequencies import Frequencies, nan_frequency
-from metastore_assets.statistics.physical import integers_array, order_key, physical_value
+from metastore_assets.statistics.physical import integers_array, physical_value, sort_key
 from metastore_assets.statistics.quantiles import Digest, estimated_rank, estimated_values, ranked_values
 from metastore_assets.statistics.types import TypeClass, class_named
 
@@ -176,10 +176,3 @@ def _of_infinities(first: float, last: float, share: Fraction) -> float:
     if first == last or share == 0:
         return first
     return last if math.isinf(last) else first
-
-
-def sort_key(value: pa.Scalar) -> tuple[bool, object]:
-    """Orders scalars of one class, NaN last."""
-    key = order_key(value)
-    nan = isinstance(key, float) and math.isnan(key)
-    return nan, 0.0 if nan else key

@@ -27,6 +27,8 @@ if TYPE_CHECKING:
     from metastore_assets.lists import ListReader
 
 Number: TypeAlias = int | float | Decimal | Fraction
+_DIGITS = 400
+"""Powers of ten that fractions are given in, up or down."""
 
 
 @dataclass(frozen=True)
@@ -41,7 +43,11 @@ def fraction_of(q: object) -> Fraction:
     try:
         if isinstance(q, bool) or not isinstance(q, (int, float, str, Decimal, Fraction)):
             raise ValueError(q)
-        fraction = Fraction(str(q))
+        text = str(q)
+        number = Decimal(0) if "/" in text else Decimal(text)
+        if abs(number.adjusted()) > _DIGITS:
+            raise ValueError(q)  # its digits, written out, might fit into no memory
+        fraction = Fraction(text)
         if not 0 <= fraction <= 1:
             raise ValueError(q)
     except (ValueError, ArithmeticError) as error:
@@ -252,7 +258,7 @@ class ColumnValues:
         if not self._is_whole or row.type_class is None or row.field_id not in lists.columns:
             raise CorruptionError(
                 f"the values of {self._subject} are listed in no file of its version; rebuild with "
-                "`metastore refresh --full`"
+                "`metastore refresh NAME --full`"
             )
         return row.type_class, lists
 

@@ -21,8 +21,6 @@ from metastore_assets.pipeline.rewriting import gathered
 from metastore_assets.store.manifest import FragmentEntry, NodeEntry, PartitionEntry, ProfileFiles, Version
 from metastore_assets.store.objects import ObjectStore
 
-"""Group key of the table-level profile; no partition key has this form."""
-
 
 def next_version(
     engine: Engine,

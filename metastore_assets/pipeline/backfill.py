@@ -15,13 +15,13 @@ from metastore_assets.pipeline.engine import Engine
 from metastore_assets.pipeline.hidden_key import with_hidden_key
 from metastore_assets.pipeline.outcome import Progress
 from metastore_assets.pipeline.plan import Plan
-from metastore_assets.pipeline.planning import attempt_of, current_plan, memory_of, version_store
+from metastore_assets.pipeline.planning import attempt_of, current_plan, memory_of
 from metastore_assets.pipeline.profiling import profile_all, profile_error
 from metastore_assets.pipeline.reading import TaskReader
 from metastore_assets.pipeline.refresh import plan_refresh, refresh
 from metastore_assets.store.backfills import BackfillRecord
 from metastore_assets.store.manifest import Effort
-from metastore_assets.store.versions import VersionStore
+from metastore_assets.store.versions import VersionStore, versions_of
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -80,7 +80,7 @@ def plan_backfill(
     With `restart`, partitions that an interrupted one has done are done again.
     """
     plan = plan_refresh(config, table)
-    versions = version_store(config, table)
+    versions = versions_of(config, table.name)
     done = BackfillRecord.of(versions.objects, choice.id, plan.base).still_done(plan.base)
     efforts = _efforts(versions, plan.base.number if plan.base else 0)
     made = make_backfill_plan(plan, choice, done=() if restart else done, publish=publish, chunk=chunk)
@@ -95,7 +95,7 @@ def backfill(
     What is done is kept with each chunk: a plan for the same choice leaves it out.
     """
     started = time.monotonic()
-    versions = version_store(config, table)
+    versions = versions_of(config, table.name)
     record = BackfillRecord.of(versions.objects, plan.choice.id, versions.latest())
     if plan.choice.mode == "all" and not plan.done:
         record.remove()
@@ -181,7 +181,7 @@ def _kept(
     progress: Callable[[Progress], None],
 ) -> Done:
     """Read what is not stored of the partitions, and keep it for whoever publishes."""
-    versions, table = version_store(config, table), with_hidden_key(config, table, make=True)
+    versions, table = versions_of(config, table.name), with_hidden_key(config, table, make=True)
     progress(Progress(table.name, "plan"))
     table_format = open_table_format(table, memory_of(versions, full=False), TaskReader(spark))
     plan = current_plan(versions, table_format, table, (), full=False, partitions=(), made={})

@@ -10,7 +10,6 @@ from metastore_assets.config import TableConfig
 from metastore_assets.errors import VersionConflictError, VersionNotFoundError
 from metastore_assets.lists import Lists, read_lists, write_lists
 from metastore_assets.lists.printed import printed_flow
-from metastore_assets.pipeline.lists import discard_lists
 from metastore_assets.pipeline.plain_lists import columns_of, write_frequencies, write_ranks
 from metastore_assets.statistics.leaves import schema_leaves
 from metastore_assets.store.manifest import ListFiles, Version
@@ -60,7 +59,7 @@ def compact(versions: VersionStore, table: TableConfig) -> Compacted:
         try:
             versions.publish(new, latest)
         except VersionConflictError:
-            discard_lists(versions.objects, new.lists, latest.lists)
+            versions.discard(new, latest)
             continue
         return Compacted(new.number, True, *files, *told)
     raise VersionConflictError(

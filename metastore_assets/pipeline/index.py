@@ -51,12 +51,6 @@ def table_index(
     return next_index(store, base.index if indexed and base else None, rows, before.keys() - now.keys(), len(now))
 
 
-def discard_index(store: ObjectStore, made: EntryFiles | None, base: EntryFiles | None) -> None:
-    """Remove the files of an index that will not be published, but for those that it took over from `base`."""
-    if made is not None:
-        store.delete(sorted(set(made.paths()) - set(base.paths() if base else ())))
-
-
 def read_rows(engine: Engine, store: ObjectStore, columns: int, fragments: Sequence[FragmentEntry]) -> IndexRows:
     """What the profiles of fragments say. Many are read by Spark's tasks. Raises CorruptionError."""
     by_file: dict[str, list[tuple[int, FragmentEntry]]] = {}

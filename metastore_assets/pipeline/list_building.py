@@ -16,7 +16,8 @@ from metastore_assets.lists.graph import FACTS, FREQUENCIES, VALUES, stage_name
 from metastore_assets.lists.state import Where
 from metastore_assets.pipeline import ranges
 from metastore_assets.pipeline.engine import Engine
-from metastore_assets.pipeline.frequencies import FrequencySum, are_summed_here, map_sums
+from metastore_assets.pipeline.frequencies import are_summed_here, map_sums
+from metastore_assets.pipeline.frequency_sums import FrequencySum
 from metastore_assets.pipeline.layouts import Layout
 from metastore_assets.pipeline.list_runs import write_runs
 from metastore_assets.produce import Dataflow

@@ -245,12 +245,6 @@ class TableLists:
         return list_flow(self._store, classes, set(self._by_partition.values()), executor=executor)
 
 
-def discard_lists(store: ObjectStore, made: ListFiles | None, base: ListFiles | None) -> None:
-    """Remove the files of lists that lost the race to be published, but for those that they took over from `base`."""
-    if made is not None and made != base:
-        store.delete(sorted(set(made.paths()) - set(base.paths() if base else ())))
-
-
 def listed_classes(layout: Layout) -> dict[str, str]:
     """The columns that a layout lists, by field id, and the class of their values."""
     valued = layout.valued

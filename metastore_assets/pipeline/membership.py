@@ -59,12 +59,6 @@ def table_membership(
     return MembershipFiles(files, columns)
 
 
-def discard_membership(store: ObjectStore, made: MembershipFiles | None, base: MembershipFiles | None) -> None:
-    """Remove the files that will not be published, but for those that were taken over from `base`."""
-    if made is not None:
-        store.delete(sorted(set(made.files.paths()) - set(base.files.paths() if base else ())))
-
-
 def read_filters(
     engine: Engine, store: ObjectStore, columns: Sequence[str], fragments: Sequence[FragmentEntry]
 ) -> Iterator[Filters]:

@@ -37,12 +37,6 @@ def table_partition_files(
     return next_partitions(store, known, came, before.keys() - now.keys(), len(now), read)
 
 
-def discard_partition_files(store: ObjectStore, made: PartitionFiles | None, base: PartitionFiles | None) -> None:
-    """Remove the files that will not be published, but for those that were taken over from `base`."""
-    if made is not None:
-        store.delete(sorted(set(made.files.paths()) - set(base.files.paths() if base else ())))
-
-
 def _own(entry: PartitionEntry) -> OwnStatistics:
     return OwnStatistics(entry.key, entry.files.statistics, entry.row_count)
 

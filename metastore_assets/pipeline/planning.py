@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Collection, Mapping, Sequence
 
-from metastore_assets.config import Decided, MetastoreConfig, TableConfig
+from metastore_assets.config import Decided, TableConfig
 from metastore_assets.errors import ConfigError, CorruptionError
 from metastore_assets.formats import Memory
 from metastore_assets.formats.base import SnapshotReference, TableFormat
@@ -14,13 +14,7 @@ from metastore_assets.pipeline.plan import Plan, make_plan
 from metastore_assets.pipeline.signatures import check_sources, digest
 from metastore_assets.pipeline.states_files import sound
 from metastore_assets.store.manifest import FragmentEntry, Version
-from metastore_assets.store.objects import ObjectStore
 from metastore_assets.store.versions import VersionStore
-
-
-def version_store(config: MetastoreConfig, table: TableConfig) -> VersionStore:
-    """The versions of a table of the configuration."""
-    return VersionStore(ObjectStore(config.root, config.storage_options), table.name)
 
 
 def memory_of(versions: VersionStore, *, full: bool) -> Memory:
@@ -38,9 +32,13 @@ def attempt_of(versions: VersionStore, *, full: bool, partitions: Collection[str
 
 
 def describes_now(table_format: TableFormat, table: TableConfig, version: Version) -> bool:
-    """Whether a version describes the table's current snapshot under the configured policies."""
-    if table_format.current() != SnapshotReference(version.snapshot, version.committed_at):
-        return False
+    """Whether a version describes the table's current snapshot under the configured policies: see `has_layout`."""
+    now = table_format.current()
+    return now == SnapshotReference(version.snapshot, version.committed_at) and has_layout(table, version)
+
+
+def has_layout(table: TableConfig, version: Version) -> bool:
+    """Whether a version was made under the configured policies; `table` has the key of its hidden values, if any."""
     try:
         return table_layout(version.schema, table, recorded_decisions(version, table)).id == version.layout
     except ConfigError:

@@ -78,7 +78,7 @@ def change_of(
     if (totals < 0).any():
         raise CorruptionError(
             f"column {column.path!r}: more values of a fingerprint went than there were: stored profiles "
-            "contradict each other; rebuild with `metastore refresh --full`"
+            "contradict each other; rebuild with `metastore refresh NAME --full`"
         )
     several = totals >= 2
     new = find_new(changed[several & (gained > 0)])
@@ -136,7 +136,7 @@ def check_values(column: PrintedColumn, prints: Numbers, totals: Numbers, values
         raise CorruptionError(
             f"column {column.path!r}: the table's files have other values than the fingerprints that were taken of "
             f"them ({int((found != totals).sum()):,} of {len(prints):,} differ): a file was changed in place, or a "
-            "profile is damaged; rebuild with `metastore refresh --full`"
+            "profile is damaged; rebuild with `metastore refresh NAME --full`"
         )
 
 

@@ -103,7 +103,7 @@ def read_prints(opened: StatesFiles, files: ProfileFiles, field_id: str) -> Prin
             if held == field_id and type_class is not None and values:
                 raise CorruptionError(
                     f"{opened.store.uri(files.states)}: column {field_id!r} has {values:,} values, and neither a list "
-                    "nor fingerprints of them; rebuild with `metastore refresh --full`"
+                    "nor fingerprints of them; rebuild with `metastore refresh NAME --full`"
                 )
     return NO_PRINTS
 

@@ -16,7 +16,7 @@ from metastore_assets.history import forget_values
 from metastore_assets.lists import read_lists, rewritten, write_lists
 from metastore_assets.pipeline.engine import Engine
 from metastore_assets.pipeline.index import table_index
-from metastore_assets.pipeline.membership import discard_membership, table_membership
+from metastore_assets.pipeline.membership import table_membership
 from metastore_assets.pipeline.partition_files import table_partition_files
 from metastore_assets.pipeline.rewriting import gathered
 from metastore_assets.pipeline.signatures import signature_of
@@ -153,10 +153,8 @@ def _publish_without_former(engine: Engine, versions: VersionStore, before: int)
             # Without a base all entries are written whole: files of the version before would tell of what went.
             versions.publish(new)
         except VersionConflictError:
-            versions.objects.delete(
-                [*(() if lists is None else lists.paths()), *index.paths(), *by_column.files.paths()]
-            )
-            discard_membership(versions.objects, membership, None)
+            # Profiles too, unlike what others discard: nobody needs them, and they may tell of what goes meanwhile.
+            versions.objects.delete(sorted(set(new.paths()) - set(latest.paths())))
             continue
         return new.number
     raise VersionConflictError(

@@ -19,7 +19,8 @@ import pyarrow as pa
 
 from metastore_assets.pipeline.engine import Engine
 from metastore_assets.pipeline.files import ProfileWriter, write_profile, write_states
-from metastore_assets.pipeline.frequencies import FrequencySum, SummedColumns, sum_columns
+from metastore_assets.pipeline.frequencies import SummedColumns, sum_columns
+from metastore_assets.pipeline.frequency_sums import FrequencySum
 from metastore_assets.pipeline.layouts import Held, Layout
 from metastore_assets.pipeline.merging import (
     Child,

@@ -30,20 +30,16 @@ from metastore_assets.pipeline.assemble import next_version
 from metastore_assets.pipeline.decisions import settled
 from metastore_assets.pipeline.engine import Engine
 from metastore_assets.pipeline.hidden_key import with_hidden_key
-from metastore_assets.pipeline.index import discard_index
-from metastore_assets.pipeline.lists import discard_lists
-from metastore_assets.pipeline.membership import discard_membership
 from metastore_assets.pipeline.moved import without_moves
 from metastore_assets.pipeline.outcome import Progress, RefreshResult, nothing_to_do, result_of
-from metastore_assets.pipeline.partition_files import discard_partition_files
 from metastore_assets.pipeline.place import place_of
 from metastore_assets.pipeline.plan import Plan
-from metastore_assets.pipeline.planning import attempt_of, current_plan, describes_now, memory_of, version_store
+from metastore_assets.pipeline.planning import attempt_of, current_plan, describes_now, memory_of
 from metastore_assets.pipeline.profiling import profile_all, profile_error, save_as, saving
 from metastore_assets.pipeline.reading import TaskReader
 from metastore_assets.pipeline.rewriting import without_lists
 from metastore_assets.store.manifest import Effort, Version
-from metastore_assets.store.versions import VersionStore
+from metastore_assets.store.versions import VersionStore, versions_of
 from metastore_assets.traffic import metered, step
 
 if TYPE_CHECKING:
@@ -58,7 +54,7 @@ def plan_refresh(
     config: MetastoreConfig, table: TableConfig, *, full: bool = False, partitions: Collection[str] = ()
 ) -> Plan:
     """What `refresh` would do now, without doing it. Reads metadata only."""
-    versions, table = version_store(config, table), with_hidden_key(config, table)
+    versions, table = versions_of(config, table.name), with_hidden_key(config, table)
     table_format = open_table_format(table, memory_of(versions, full=full))
     attempt = attempt_of(versions, full=full, partitions=partitions)
     fresh = versions.pending(attempt) if attempt else ()
@@ -91,7 +87,7 @@ def refresh(
     are kept for the next attempt.
     """
     started = time.monotonic()
-    versions = version_store(config, table)
+    versions = versions_of(config, table.name)
     attempt = attempt_of(versions, full=full, partitions=partitions)
     fresh = versions.pending(attempt) if attempt else []
     finished = len(fresh)
@@ -160,11 +156,7 @@ def refresh(
                 try:
                     versions.publish(new, plan.base)
                 except VersionConflictError:
-                    discard_lists(versions.objects, new.lists, plan.base.lists if plan.base else None)
-                    discard_index(versions.objects, new.index, plan.base.index if plan.base else None)
-                    known = plan.base.partition_files if plan.base else None
-                    discard_partition_files(versions.objects, new.partition_files, known)
-                    discard_membership(versions.objects, new.membership, plan.base.membership if plan.base else None)
+                    versions.discard(new, plan.base)
                     continue
                 versions.clear_pending()
                 with suppress(StoreError):  # what this leaves, the next refresh removes, or `expire`, which tells why
@@ -196,7 +188,7 @@ def _telling_what_stands(versions: VersionStore) -> Iterator[None]:
     except WorkerEndedError as error:
         raise WorkerEndedError(
             f"table {versions.table!r}: {error}. The last version stands; if that repeats, a stored profile may be "
-            "damaged: refresh with --full"
+            f"damaged: `metastore refresh {versions.table} --full` reads everything again"
         ) from error
     except TableNotFoundError as error:
         newest = versions.newest()

@@ -151,10 +151,11 @@ def sound(store: ObjectStore, path: str) -> Iterator[None]:
     try:
         yield
     except ObjectNotFoundError as error:
-        raise CorruptionError(f"{error}, but is still in use; rebuild with `metastore refresh --full`") from error
+        raise CorruptionError(f"{error}, but is still in use; rebuild with `metastore refresh NAME --full`") from error
     except (pa.ArrowException, UnsupportedTypeError, LookupError, TypeError, ValueError) as error:
         raise CorruptionError(
-            f"{store.uri(path)} is damaged ({type(error).__name__}: {error}); rebuild with `metastore refresh --full`"
+            f"{store.uri(path)} is damaged ({type(error).__name__}: {error}); rebuild with "
+            "`metastore refresh NAME --full`"
         ) from error
 
 

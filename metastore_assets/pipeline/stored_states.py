@@ -183,7 +183,7 @@ class _Profile:
             values = sum(own.value_count for own in held)
             raise CorruptionError(
                 f"{paths}: the list of column {leaf.path!r} is not of its {values} values; "
-                "rebuild with `metastore refresh --full`"
+                "rebuild with `metastore refresh NAME --full`"
             )
         if len(profiles) > 1:
             # As of all merged profiles: nobody reads them of a node.

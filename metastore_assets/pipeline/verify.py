@@ -42,7 +42,7 @@ from metastore_assets.pipeline.reading import TaskReader
 from metastore_assets.pipeline.states_files import StatesFiles
 from metastore_assets.store.manifest import Version
 from metastore_assets.store.objects import ObjectStore
-from metastore_assets.store.versions import VersionStore
+from metastore_assets.store.versions import VersionStore, versions_of
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -103,7 +103,7 @@ def verify(
     Raises VersionNotFoundError, PartitionNotFoundError; MetastoreError when the table's schema or policies are not
     those of the version.
     """
-    versions = VersionStore(ObjectStore(config.root, config.storage_options), table.name)
+    versions = versions_of(config, table.name)
     version = versions.latest()
     if version is None:
         raise VersionNotFoundError(

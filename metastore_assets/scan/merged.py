@@ -175,5 +175,5 @@ def _check_total(store: ObjectStore, leaf: LeafColumn, row: ColumnStatistics, li
     if total != row.value_count:
         raise CorruptionError(
             f"{store.uri()}: the lists of column {leaf.path!r} are of {total} values, and its states of "
-            f"{row.value_count}; rebuild with `metastore refresh --full`"
+            f"{row.value_count}; rebuild with `metastore refresh NAME --full`"
         )

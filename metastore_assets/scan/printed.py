@@ -62,7 +62,7 @@ class ScopePrints:
         if total.rows != row.value_count:
             raise CorruptionError(
                 f"{self._store.uri()}: the fingerprints of column {row.column!r} are of {total.rows} values, and its "
-                f"states of {row.value_count}; rebuild with `metastore refresh --full`"
+                f"states of {row.value_count}; rebuild with `metastore refresh NAME --full`"
             )
         several = total.part(total.counts > 1)
         if not len(several):
@@ -78,7 +78,7 @@ class ScopePrints:
         if (number == 0).any() or (whole < several.counts).any():
             raise CorruptionError(
                 f"{self._store.uri()}: the table's list of column {row.column!r} lacks values that occur several "
-                "times; rebuild with `metastore refresh --full`"
+                "times; rebuild with `metastore refresh NAME --full`"
             )
         counts = np.where(number[at] > 1, often, several.counts[at])
         return _repeated(Frequencies(listed.values, pa.array(counts, pa.int64())))

@@ -37,7 +37,7 @@ def upper_bound(value: bytes, cls: TypeClass, longest: int | None = None) -> tup
     longest = LONGEST if longest is None else longest
     if len(value) <= longest:
         return _scalar(value, cls), True
-    bound = _next_text(value, longest) if cls.name == "string" else _next_bytes(value[:longest])
+    bound = _next_text(value, longest) if cls.name == "string" else next_bytes(value[:longest])
     return (None if bound is None else _scalar(bound, cls)), False
 
 
@@ -48,7 +48,8 @@ def _whole_characters(value: bytes, longest: int) -> bytes:
     return value[:end]
 
 
-def _next_bytes(prefix: bytes) -> bytes | None:
+def next_bytes(prefix: bytes) -> bytes | None:
+    """The least bytes that are greater than all that begin with a prefix; None when there are none."""
     kept = prefix.rstrip(b"\xff")
     return kept[:-1] + bytes([kept[-1] + 1]) if kept else None
 

@@ -14,7 +14,7 @@ from pyarrow import types as t
 
 from metastore_assets.errors import CorruptionError
 from metastore_assets.iso8601 import temporal_text
-from metastore_assets.statistics.physical import canonical_array, order_key, physical_series
+from metastore_assets.statistics.physical import canonical_array, physical_series, sort_key
 from metastore_assets.statistics.runs import Counted, sum_counts
 from metastore_assets.statistics.types import TypeClass, type_class
 from metastore_assets.statistics.user_defined.results import Result
@@ -93,17 +93,11 @@ def frequencies_of_run(run: Counted, cls: TypeClass) -> Frequencies:
 
 def cut(own: Frequencies, splitters: pa.Array) -> list[Frequencies]:
     """A list in ranges, one more than there are splitters, which ascend: each is the last that a range may have."""
-    keys = [_place(splitter) for splitter in splitters]
+    keys = [sort_key(splitter) for splitter in splitters]
     numbers = range(len(own))
-    ends = [bisect_right(numbers, key, key=lambda at: _place(own.values[at])) for key in keys]
+    ends = [bisect_right(numbers, key, key=lambda at: sort_key(own.values[at])) for key in keys]
     bounds = pairwise([0, *ends, len(own)])
     return [Frequencies(own.values[start:stop], own.counts[start:stop]) for start, stop in bounds]
-
-
-def _place(value: pa.Scalar) -> tuple[bool, object]:
-    """Orders scalars of one class, NaN last."""
-    key = order_key(value)
-    return (True, 0.0) if key != key else (False, key)
 
 
 def sum_frequencies(terms: Iterable[tuple[Frequencies, int]]) -> Frequencies:
@@ -120,7 +114,9 @@ def sum_frequencies(terms: Iterable[tuple[Frequencies, int]]) -> Frequencies:
     classes = {frequencies.type_class for frequencies, _ in parts}
     if len(classes) > 1:
         names = ", ".join(sorted(cls.name for cls in classes))
-        raise CorruptionError(f"frequencies of different type classes cannot be added: {names}; run refresh --full")
+        raise CorruptionError(
+            f"frequencies of different type classes cannot be added: {names}; `metastore refresh NAME --full` rebuilds"
+        )
     cls = classes.pop()
     values = physical_series(pa.concat_arrays([frequencies.values for frequencies, _ in parts]), cls)
     total = sum_counts(values, np.concatenate([frequencies.counts.to_numpy() * sign for frequencies, sign in parts]))
@@ -128,7 +124,7 @@ def sum_frequencies(terms: Iterable[tuple[Frequencies, int]]) -> Frequencies:
         at = int(np.argmin(total.counts))
         raise CorruptionError(
             f"the value {_text(canonical_array(total.values.slice(at, 1), cls)[0])} would have frequency "
-            f"{total.counts[at]}: stored frequencies contradict each other; run refresh --full"
+            f"{total.counts[at]}: stored frequencies contradict each other; `metastore refresh NAME --full` rebuilds"
         )
     kept = np.flatnonzero(total.counts)
     if len(kept) < len(total.counts):
@@ -156,7 +152,7 @@ def nan_frequency(frequencies: Frequencies) -> int:
 
 
 def exact_percentiles(frequencies: Frequencies) -> pa.Array:
-    """The percentiles of values with exact frequencies, by nearest rank; NaN left out. None when nothing is left."""
+    """The percentiles of values with exact frequencies, by nearest rank; NaN left out. Empty when nothing is left."""
     counts = frequencies.counts.to_numpy()
     if nan_frequency(frequencies):
         counts = counts[:-1]

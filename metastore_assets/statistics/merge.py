@@ -76,7 +76,7 @@ def merge_states(parts: Sequence[pa.Table], columns: Sequence[str]) -> pa.Table:
         found = sorted({names[code] for code in codes[speaking[:, at], at]})
         raise CorruptionError(
             f"column {columns[at]!r}: profiles of the type classes {', '.join(found)} cannot be merged; "
-            "run refresh --full"
+            "`metastore refresh NAME --full` rebuilds"
         )
     several = np.flatnonzero(speakers > 1)
     merged = [_merge(parts, speaking, own, absent, several, names, union)] if len(several) else []

@@ -145,6 +145,12 @@ def order_key(value: pa.Scalar) -> Any:
     return physical_value(value)
 
 
+def sort_key(value: pa.Scalar) -> tuple[bool, Any]:
+    """As `order_key`, but NaN is greater than all."""
+    key = order_key(value)
+    return (True, 0.0) if key != key else (False, key)
+
+
 def integers_array(physical: list[int] | npt.NDArray[np.int64], cls: TypeClass) -> pa.Array:
     """Physical values of an `integer` class, all within its range, as a canonical array."""
     if t.is_decimal(cls.arrow):

@@ -119,7 +119,7 @@ def decode_version(data: bytes, objects: ObjectStore, path: str) -> Version:
     except (ValueError, KeyError, TypeError, AttributeError, zlib.error, pa.ArrowException) as error:
         raise CorruptionError(
             f"{objects.uri(path)} is damaged ({type(error).__name__}: {error}); rebuild with "
-            "`metastore refresh --full`, or move it away to use the version before"
+            "`metastore refresh NAME --full`, or move it away to use the version before"
         ) from error
 
 

@@ -257,7 +257,7 @@ class Version:
     """`fragment_count` as the version's document says it."""
 
     def own_files(self) -> tuple[str, ...]:
-        """The files that a version read from a store names beside its profiles and entries."""
+        """The files that a version names beside its profiles and entries."""
         own = (*(self.lists.paths() if self.lists else ()), *self._index_paths())
         return own if self.released is None else (*own, self.released)
 

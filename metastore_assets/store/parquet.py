@@ -241,5 +241,5 @@ def _corrupt(uri: str, error: Exception) -> CorruptionError:
     cause = str(error).split("\n", 1)[0]
     return CorruptionError(
         f"{uri} is damaged ({cause}); restore it, or rebuild what it is part of: a table with "
-        "`metastore refresh --full`, a stage with `rebuild`"
+        "`metastore refresh NAME --full`, a stage with `rebuild`"
     )

@@ -281,6 +281,6 @@ def _sections(metadata: Mapping[bytes, bytes], rows: int, uri: str) -> dict[str,
             raise ValueError("the sections do not add up to the rows")
     except (KeyError, ValueError, TypeError) as error:
         raise CorruptionError(
-            f"{uri} lacks a valid list of its columns ({error}); rebuild with `metastore refresh --full`"
+            f"{uri} lacks a valid list of its columns ({error}); rebuild with `metastore refresh NAME --full`"
         ) from error
     return sections

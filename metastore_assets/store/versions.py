@@ -15,6 +15,7 @@ import uuid
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from datetime import UTC, datetime, timedelta
+from typing import TYPE_CHECKING
 
 import pyarrow as pa
 
@@ -38,6 +39,9 @@ from metastore_assets.store.pending import (
 )
 from metastore_assets.store.released import PORTION, drop_outdated, write_released
 from metastore_assets.store.stored_entries import StoredMemory, write_entries
+
+if TYPE_CHECKING:
+    from metastore_assets.config import MetastoreConfig
 
 HISTORY = "history"
 """The folder of a table's history, whose files are its own affair."""
@@ -128,6 +132,13 @@ class VersionStore:
             self.objects.delete(sorted(own - taken_over))
             raise self._conflict(version.number, version.number)
 
+    def discard(self, version: Version, base: Version | None) -> None:
+        """Remove the lists and indexes of a version that lost the race, but for what it took over from `base`.
+
+        Its profiles stay, for the next attempt may need them.
+        """
+        self.objects.delete(sorted(set(version.own_files()) - set(base.own_files() if base else ())))
+
     def drop_outdated(self, newest: int, keep: int, grace: timedelta) -> None:
         """Remove a few of the versions before the last `keep` up to `newest`, and files that only they name.
 
@@ -193,6 +204,11 @@ class VersionStore:
         return VersionConflictError(
             f"version {number} of table {self.table!r} cannot be published: version {newest} is there; plan again"
         )
+
+
+def versions_of(config: MetastoreConfig, table: str) -> VersionStore:
+    """The versions of a table in the configured root."""
+    return VersionStore(ObjectStore(config.root, config.storage_options), table)
 
 
 def _ranges(numbers: Sequence[int]) -> str:

@@ -16,9 +16,10 @@ from metastore_assets.config import CatalogConfig, MetastoreConfig, TableConfig
 from metastore_assets.errors import ConfigError, MetastoreError
 from metastore_assets.formats import open_table_format
 from metastore_assets.messages import without_secrets
-from metastore_assets.resources.configuration import Configuration, versions_of
+from metastore_assets.resources.configuration import Configuration
 from metastore_assets.resources.s3 import s3_options, with_credentials
 from metastore_assets.resources.spark import running_spark
+from metastore_assets.store.versions import versions_of
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession

@@ -122,8 +122,9 @@ def test_today_is_a_literal() -> None:
         for text in ("day = current_date - 1", "day = current_date - interval '1' day", "day = current_date() - 1"):
             assert may_hold(parse_sql(text), {"day": "2024-02-29"}), text
         assert may_hold(parse_sql("current_date + 1 > day"), {"day": str(date(2024, 3, 1) + timedelta(0))})
-        for text in ("day = current_date - 1.5", "day = current_date - interval '1' month", "day = current_date * 2"):
-            with pytest.raises(PredicateError):
-                parse_sql(text)
-        with pytest.raises(PredicateError, match="beyond the years"):
-            parse_sql("day > current_date - 99999999")
+        for sum_ in ("- 1.5", "- interval '1' month", "* 2", "- '²'", "- interval '²' day"):
+            with pytest.raises(PredicateError, match="cannot be asked"):
+                parse_sql(f"day = current_date {sum_}")
+        for days in ("99999999", "9" * 5000):
+            with pytest.raises(PredicateError, match="beyond the years"):
+                parse_sql(f"day > current_date - {days}")

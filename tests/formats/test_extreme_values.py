@@ -5,6 +5,8 @@ from __future__ import annotations
 import json
 import pickle
 import re
+import subprocess
+import sys
 import uuid
 from decimal import Decimal
 from pathlib import Path
@@ -259,3 +261,44 @@ def test_a_commit_at_no_time_that_there_is_has_none(tmp_path: Path, milliseconds
     file = tmp_path / "_delta_log" / f"{0:020}.json"
     file.write_text(file.read_text().replace("1700000000000", str(milliseconds)))
     assert snapshot_of(tmp_path).committed_at is None
+
+
+_EXPONENT = "1e-10000000"
+"""It takes that many digits to end a process by."""
+_OPENS = """
+import json, sys
+from metastore_assets.config import TableConfig
+from metastore_assets.errors import MetastoreError
+from metastore_assets.formats import open_table_format
+for text in sys.argv[1:]:
+    try:
+        opened = open_table_format(TableConfig.model_validate_json(text))
+        told = opened.bounds(opened.snapshot(), "d").to_pylist()
+        print([own["minimum_guarantee"] for own in told])
+    except MetastoreError as error:
+        print(error)
+import pyarrow as pa
+from metastore_assets.formats.files.text_values import parse
+try:
+    parse(pa.array(["1e-10000000"]), pa.decimal128(10, 2))
+except pa.ArrowInvalid as error:
+    print(error)
+"""
+
+
+def test_digits_that_no_memory_holds(tmp_path: Path) -> None:
+    """A decimal with an exponent of millions, in metadata or in text, ends Arrow, and with it the process."""
+    rows = pa.table({"a": [1, 2]})
+    for name, partitioned in (("partition", ["d"]), ("statistics", [])):
+        fields = [field("a", "long"), field("d", "decimal(10,2)")]
+        own = add_file(tmp_path / name, rows, "f.parquet", **dict.fromkeys(partitioned, _EXPONENT))
+        least = {"numRecords": 2, "minValues": {"d": 0}, "maxValues": {"d": 0}}
+        own["add"]["stats"] = json.dumps(least).replace(": 0}", f": {_EXPONENT}}}")
+        commit(tmp_path / name, protocol(), metadata(fields, partitioned), own)
+    tables = [{"name": "t", "uri": str(tmp_path / name)} for name in ("partition", "statistics")]
+    program = [sys.executable, "-c", _OPENS, *map(json.dumps, tables)]
+    done = subprocess.run(program, capture_output=True, text=True, check=True)
+    partition, statistics, text = done.stdout.splitlines()
+    assert f"'{_EXPONENT}' is no value of type decimal128(10, 2)" in partition
+    assert statistics == "['absent']"
+    assert text == "a text has an exponent that no value of type decimal128(10, 2) has"

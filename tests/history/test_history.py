@@ -20,6 +20,8 @@ from deltalake import DeltaTable
 
 from metastore_assets.errors import ColumnNotFoundError, ObjectNotFoundError, StoreError
 from metastore_assets.history import delta_table, forget_values, gather, keep_history, read_history
+from metastore_assets.history import purge as history_purge
+from metastore_assets.history.rows import rows_of
 from metastore_assets.lookup import Metastore, TableLookup
 from metastore_assets.statistics.json import column_json
 from metastore_assets.store.manifest import Version
@@ -250,6 +252,25 @@ def test_a_purge_takes_values_out_of_it(local_store: ObjectStore) -> None:
     gather(versions)
     assert holding(folder, "secret-"), "of what was published since"
     assert sorted(keys(written(local_store))) == expected(5)
+
+
+def test_two_purges_at_once(local_store: ObjectStore, monkeypatch: pytest.MonkeyPatch) -> None:
+    """What one has taken out, the other does not put back, though it had read the rows before."""
+    published(local_store, 3)
+    versions = VersionStore(local_store, "orders")
+    gather(versions)
+    others = [lambda: forget_values(versions, 4)]
+
+    def after_others(*arguments: Any) -> pa.Table:
+        if others:
+            others.pop()()
+        return rows_of(*arguments)
+
+    monkeypatch.setattr(history_purge, "rows_of", after_others)
+    forget_values(versions, 2)
+    rows = written(local_store)
+    assert sorted(keys(rows)) == expected(3)
+    assert set(rows["minimum"].to_pylist()) == {None}
 
 
 def test_files_do_not_grow_without_bound(local_store: ObjectStore, monkeypatch: pytest.MonkeyPatch) -> None:

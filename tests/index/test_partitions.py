@@ -123,7 +123,7 @@ def test_a_file_that_is_not_all_there_is_told(tmp_path: object) -> None:
         yield stacked([(one.key, one.row_count) for one in wanted], tables)
 
     files = next_partitions(store, None, own, (), 12, read).files
-    with pytest.raises(CorruptionError, match=r"has 12 partitions, and its version 13.*refresh --full"):
+    with pytest.raises(CorruptionError, match=r"has 12 partitions, and its version 13.*refresh NAME --full"):
         PartitionReader(store, type(files)(13, files.files)).partitions  # noqa: B018
     data = store.read(files.files[0].path)
     store.write(files.files[0].path, data[: len(data) // 2])

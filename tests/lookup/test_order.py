@@ -165,7 +165,10 @@ def test_a_float_stands_for_the_fraction_that_it_is_written_as(tmp_path: Path) -
     assert table.quantile("i", 1).q == 1.0
 
 
-@pytest.mark.parametrize("q", [-0.1, 1.01, math.nan, math.inf, True, "a", "1/0", None])
+@pytest.mark.timeout(20)
+@pytest.mark.parametrize(
+    "q", [-0.1, 1.01, math.nan, math.inf, True, "a", "1/0", None, "1e-999999999", "1e999999999", "0e999999999"]
+)
 def test_what_is_no_fraction(tmp_path: Path, q: Any) -> None:
     table = published(tmp_path, i=pa.array([1]))
     with pytest.raises(LiteralError, match="is no quantile: give a number from 0 to 1"):
@@ -311,7 +314,7 @@ def test_lists_that_are_damaged(tmp_path: Path) -> None:
     table = published(tmp_path, i=pa.array([1, 2]))
     assert table.version.lists is not None
     ObjectStore(str(tmp_path)).child("orders").write(table.version.lists.state, b"{")
-    with pytest.raises(CorruptionError, match=r"missing or damaged.*refresh --full"):
+    with pytest.raises(CorruptionError, match=r"missing or damaged.*refresh NAME --full"):
         table.quantile("i", 0.5)
 
 

@@ -11,10 +11,11 @@ import pytest
 from metastore_assets.config import TableConfig
 from metastore_assets.errors import CorruptionError
 from metastore_assets.pipeline import engine as engines
-from metastore_assets.pipeline import frequencies
+from metastore_assets.pipeline import frequency_exchange
 from metastore_assets.pipeline.engine import Engine
 from metastore_assets.pipeline.files import FrequencyWriter
-from metastore_assets.pipeline.frequencies import FrequencySum, SummedColumns, sum_columns
+from metastore_assets.pipeline.frequencies import SummedColumns, sum_columns
+from metastore_assets.pipeline.frequency_sums import FrequencySum
 from metastore_assets.pipeline.layouts import Layout, table_layout
 from metastore_assets.pipeline.states_files import StatesFiles
 from metastore_assets.pipeline.stored import FrequencyReader
@@ -87,7 +88,7 @@ def test_a_large_sum_is_spread_over_files_in_column_order(
     engine: Engine, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Where it is summed on Spark: what is summed here is small, and lies in one file."""
-    monkeypatch.setattr(frequencies, "_ROWS_PER_BUCKET", 10)
+    monkeypatch.setattr(frequency_exchange, "_ROWS_PER_BUCKET", 10)
     store = ObjectStore(str(tmp_path))
     lists = [write(store, a={1: 1}, b={"x": 1}, c={5: 1}) for _ in range(3)]
     summed = sum_columns(
@@ -100,5 +101,5 @@ def test_a_large_sum_is_spread_over_files_in_column_order(
 def test_a_negative_total_is_corruption_that_names_column_and_value(engine: Engine, tmp_path: Path) -> None:
     store = ObjectStore(str(tmp_path))
     terms = ((write(store, b={"x": 1}), 1), (write(store, b={"x": 2}), -1))
-    with pytest.raises(CorruptionError, match=r"column 'b'.*x.*refresh --full"):
+    with pytest.raises(CorruptionError, match=r"column 'b'.*x.*refresh NAME --full"):
         sum_columns(engine, store, "table", layout(), [FrequencySum(0, (1,), terms, 2)])

@@ -13,12 +13,13 @@ import pyarrow.parquet as pq
 import pytest
 
 from metastore_assets.errors import VersionNotFoundError
+from metastore_assets.pipeline.compact import compact
 from metastore_assets.pipeline.engine import Engine
 from metastore_assets.pipeline.purge import Purged
 from metastore_assets.pipeline.purge import purge as purge_with
 from metastore_assets.pipeline.refresh import refresh
 from metastore_assets.store.backfills import BackfillRecord
-from metastore_assets.store.manifest import FragmentEntry, ProfileFiles
+from metastore_assets.store.manifest import FragmentEntry, ProfileFiles, Version
 from metastore_assets.store.objects import ObjectStore
 from metastore_assets.store.versions import VersionStore
 from tests.pipeline.support import Lake, assert_same, everything, rows
@@ -107,6 +108,29 @@ def test_a_deleted_value_is_found_nowhere(spark: SparkSession, lake: Lake, place
     assert versions(lake).numbers() == [3, 4, 5]
     assert purge(versions(lake), 5).versions == 3
     assert versions(lake).numbers() == [6]
+
+
+def test_what_lost_a_race_is_gone(spark: SparkSession, lake: Lake, monkeypatch: pytest.MonkeyPatch) -> None:
+    """All files below the root are of a version: an attempt of the purge, too, may have told of what went meanwhile."""
+    path = lake.append(1)
+    for _ in range(2):
+        refresh(lake.config(), lake.table, lambda: spark)
+        path.unlink(missing_ok=True)
+    publish = VersionStore.publish
+    others = [lambda: compact(versions(lake), lake.table)]
+
+    def publish_after_others(store: VersionStore, version: Version, base: Version | None = None) -> None:
+        if others:
+            others.pop()()
+        publish(store, version, base)
+
+    monkeypatch.setattr(VersionStore, "publish", publish_after_others)
+    assert purge(versions(lake), 2).published == 4
+    store = versions(lake)
+    assert store.numbers() == [2, 3, 4]
+    named = {path for number in store.numbers() for path in store.read(number).paths()}
+    folders = ("fragments", "index", "lists", "nodes", "partitions", "table")
+    assert {info.path for folder in folders for info in store.objects.list(folder)} <= named
 
 
 def test_a_column_that_is_no_more(spark: SparkSession, tmp_path: Path) -> None:

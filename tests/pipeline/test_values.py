@@ -23,7 +23,7 @@ from metastore_assets.config import MetastoreConfig, TableConfig
 from metastore_assets.lookup import Metastore, TableLookup
 from metastore_assets.lookup.json import histogram_json, scalar_json, show_json, top_json
 from metastore_assets.pictures.glance import glance_at
-from metastore_assets.pipeline import frequencies
+from metastore_assets.pipeline import frequency_exchange
 from metastore_assets.pipeline.refresh import refresh
 from metastore_assets.spark import tasks as runner
 from metastore_assets.statistics.column import ColumnStatistics
@@ -161,7 +161,7 @@ def watch_what_travels(patch: pytest.MonkeyPatch) -> set[str]:
         else:
             yield value
 
-    for module in (runner, frequencies):
+    for module in (runner, frequency_exchange):
         for name in ("pack", "results"):
             patch.setattr(module, name, watched(getattr(module, name)))
     return seen

@@ -62,6 +62,20 @@ def test_a_table_that_went_away_and_came_back(kind: type[Table], tmp_path: Path,
     assert watched.check()[0]
 
 
+@pytest.mark.parametrize("key", [None, "k" * 32])
+def test_a_table_with_hidden_values(
+    key: str | None, tmp_path: Path, instance: DagsterInstance, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """It is current under the key that its values were hashed with, that of the root or a configured one."""
+    table = table_in(tmp_path / "t", DeltaCopyOnWrite)
+    watched = Watched(tmp_path, instance, columns={"id": {"values": "hidden"}})
+    watched.catches_up()
+    table.append([(9, "y", DAY)])
+    watched.catches_up()
+    monkeypatch.setenv("METASTORE_HIDDEN_KEY", "l" * 32)
+    assert watched.catches_up().endswith("follows version 2")
+
+
 @pytest.mark.long
 def test_an_iceberg_table_that_was_rolled_back_or_cleaned_up(tmp_path: Path, instance: DagsterInstance) -> None:
     """Each is a change of its metadata, and says what it was; a run follows, which reads nothing that is known."""

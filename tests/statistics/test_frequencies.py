@@ -53,7 +53,7 @@ def test_sums_and_differences(name: str, data: st.DataObject) -> None:
 
 def test_more_removed_than_there_was() -> None:
     """A negative frequency is a corruption, and the message names the value."""
-    with pytest.raises(CorruptionError, match=r"the value b would have frequency -1.*refresh --full"):
+    with pytest.raises(CorruptionError, match=r"the value b would have frequency -1.*refresh NAME --full"):
         sum_frequencies([(frequencies(["a", "b"], "string"), 1), (frequencies(["b", "b"], "string"), -1)])
 
 

@@ -249,7 +249,7 @@ def test_only_what_is_asked_travels(s3_store: ObjectStore, travelled: list[int])
 def test_what_is_not_parquet_is_damaged(tmp_path_factory: pytest.TempPathFactory, data: bytes) -> None:
     store = ObjectStore(str(tmp_path_factory.mktemp("root")))
     store.write("x", data)
-    with pytest.raises(CorruptionError, match=r"x is damaged .* `metastore refresh --full`"):
+    with pytest.raises(CorruptionError, match=r"x is damaged .* `metastore refresh NAME --full`"):
         store.read_parquet("x")
 
 

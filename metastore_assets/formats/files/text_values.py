@@ -8,6 +8,7 @@ from uuid import UUID
 
 import pyarrow as pa
 
+from metastore_assets.formats.values import cast_texts
 from metastore_assets.lazy import pc
 
 TRUE = ["true", "True", "TRUE"]
@@ -41,7 +42,7 @@ def parse(texts: pa.StringArray, type_: pa.DataType) -> pa.Array:
         return _times(texts, type_)
     if type_ == pa.uuid():
         return _uuids(texts)
-    return pc.cast(texts, type_)
+    return cast_texts(texts, type_)
 
 
 def first_misfit(texts: pa.StringArray, fits: Callable[[pa.StringArray], bool]) -> int:

@@ -12,7 +12,7 @@ from metastore_assets.formats.hudi.schema import META_PREFIX
 from metastore_assets.formats.places.location import Location
 from metastore_assets.formats.readers.dictionaries import decoded
 from metastore_assets.formats.readers.reader import FileColumns
-from metastore_assets.formats.values import Constant, constant
+from metastore_assets.formats.values import Constant, cast_texts, constant
 from metastore_assets.lazy import pc
 
 
@@ -64,4 +64,6 @@ class PartitionConstants:
     def of(self, path: str) -> tuple[tuple[str, Constant], ...]:
         """(column, value) of each dropped column in a partition."""
         values = dict(self._paths.items(path)) if self._types else {}
-        return tuple((name, pc.cast(constant(values[name], pa.string()), type_)) for name, type_ in self._types.items())
+        return tuple(
+            (name, cast_texts(constant(values[name], pa.string()), type_)) for name, type_ in self._types.items()
+        )

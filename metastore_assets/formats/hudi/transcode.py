@@ -11,7 +11,7 @@ import pyarrow.parquet as pq
 
 from metastore_assets.formats.conform import Matcher, conform
 from metastore_assets.formats.hudi.log import AVRO_BLOCK, PARQUET_BLOCK, SCHEMA_HEADER, read_blocks, written_block
-from metastore_assets.formats.readers.avro import AvroColumns
+from metastore_assets.formats.readers.avro import AvroColumns, zigzag
 from metastore_assets.formats.readers.parquet import open_parquet
 
 _BLOCK_VERSION = 3
@@ -132,19 +132,9 @@ def _container(schema: str, rows: list[bytes]) -> bytes:
     """An Avro file of these rows."""
     body = b"".join(rows)
     items = b"".join(_text(text) for text in ("avro.schema", schema, "avro.codec", "null"))
-    return b"Obj\x01" + _long(2) + items + _long(0) + _SYNC + _long(len(rows)) + _long(len(body)) + body + _SYNC
+    return b"Obj\x01" + zigzag(2) + items + zigzag(0) + _SYNC + zigzag(len(rows)) + zigzag(len(body)) + body + _SYNC
 
 
 def _text(text: str) -> bytes:
     data = text.encode()
-    return _long(len(data)) + data
-
-
-def _long(value: int) -> bytes:
-    """A number that is not negative, zigzag-encoded."""
-    value <<= 1
-    data = bytearray()
-    while value > 0x7F:
-        data.append(value & 0x7F | 0x80)
-        value >>= 7
-    return bytes([*data, value])
+    return zigzag(len(data)) + data

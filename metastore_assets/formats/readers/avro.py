@@ -229,7 +229,7 @@ class _Blocks:
                 raise pa.ArrowInvalid("a block of the Avro file does not end with the file's marker")
             self._claims.check(data, count)
             self.block_bytes = len(data)
-            yield _zigzag(count) + _zigzag(len(data))
+            yield zigzag(count) + zigzag(len(data))
             if data:
                 yield data
             yield header.sync
@@ -237,8 +237,8 @@ class _Blocks:
 
 def _container_header(schema: Any, sync: bytes) -> bytes:
     items = [(b"avro.schema", json.dumps(schema).encode()), (b"avro.codec", b"null")]
-    texts = b"".join(_zigzag(len(text)) + text for item in items for text in item)
-    return _MAGIC + _zigzag(len(items)) + texts + b"\0" + sync
+    texts = b"".join(zigzag(len(text)) + text for item in items for text in item)
+    return _MAGIC + zigzag(len(items)) + texts + b"\0" + sync
 
 
 def _stream(data: bytes) -> io.BufferedReader:
@@ -269,7 +269,8 @@ def _long(stream: io.BufferedReader) -> int:
     raise pa.ArrowInvalid("the Avro file has a number of more than 64 bits")
 
 
-def _zigzag(value: int) -> bytes:
+def zigzag(value: int) -> bytes:
+    """A number that is not negative, as Avro writes it."""
     value <<= 1
     data = bytearray()
     while value > 0x7F:

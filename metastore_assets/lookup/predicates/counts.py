@@ -14,7 +14,6 @@ import numpy.typing as npt
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from metastore_assets.lookup.predicates.like import after
 from metastore_assets.lookup.predicates.tree import (
     And,
     Compare,
@@ -28,6 +27,7 @@ from metastore_assets.lookup.predicates.tree import (
     Predicate,
     array_of,
 )
+from metastore_assets.statistics.bounds import next_bytes
 from metastore_assets.statistics.extremes import comparable
 from metastore_assets.statistics.physical import storage
 from metastore_assets.statistics.types import TypeClass
@@ -160,7 +160,7 @@ def _among(values: pa.Array, column: ColumnBounds, cls: TypeClass) -> tuple[pa.A
 
 def _alike(leaf: Like, low: pa.Array, high: pa.Array) -> tuple[pa.Array, pa.Array]:
     """Texts with a prefix lie side by side: from it to what follows on all of them."""
-    prefix, end = pa.scalar(leaf.prefix, pa.large_binary()), after(leaf.prefix)
+    prefix, end = pa.scalar(leaf.prefix, pa.large_binary()), next_bytes(leaf.prefix)
     may, must = pc.greater_equal(high, prefix), pc.greater_equal(low, prefix)
     if end is not None:
         following = pa.scalar(end, pa.large_binary())

@@ -43,9 +43,3 @@ def _tokens(pattern: str, escape: str | None) -> list[str]:
 
 def _bytes(text: str) -> bytes:
     return text.encode("utf-8", "surrogateescape")
-
-
-def after(prefix: bytes) -> bytes | None:
-    """The least bytes that are greater than all that begin with a prefix; None when there are none."""
-    kept = prefix.rstrip(b"\xff")
-    return kept[:-1] + bytes([kept[-1] + 1]) if kept else None

@@ -56,6 +56,9 @@ from metastore_assets.statistics.types import TypeClass, type_class
 
 _DEEPEST = 200
 """Levels of `and`, `or` and `not` inside one another that are followed."""
+_FAR = 400
+"""Powers of ten that lie beyond all integers of all classes, and, negative, between two of them. Of numbers further out
+only the side counts: their digits, written out, might fit into no memory."""
 
 
 def parse_predicate(expression: str | pc.Expression, table: str, leaves: Sequence[LeafColumn]) -> Predicate:
@@ -243,7 +246,9 @@ class _Typing:
 def _of_number(number: Decimal, cls: TypeClass) -> pa.Scalar | Fraction:
     if cls.kind == "float":
         return pa.scalar(float(number) + 0.0, cls.arrow)
-    return Fraction(number) * 10**cls.scale
+    if number and abs(number.adjusted()) > _FAR:
+        number = Decimal((number.is_signed(), (1,), _FAR if number.adjusted() > 0 else -_FAR))
+    return Fraction(number) * 10**cls.scale if number else Fraction(0)
 
 
 def _whole(column: Column, cls: TypeClass, operator: Operator, value: Fraction) -> Predicate:

@@ -24,7 +24,7 @@ if TYPE_CHECKING:
 
 _LONGEST = 300
 """Characters of a reason."""
-NOT_ALL = "it was not computed of all rows; run refresh --full"
+NOT_ALL = "it was not computed of all rows; `metastore refresh NAME --full` does"
 
 
 @dataclass(frozen=True)

@@ -59,7 +59,7 @@ _VALUES: dict[str, list[Any]] = {
     "small": [-128, -1, 0, 1, 2, 3, 127],
     "big": [0, 1, 2**53 + 1, 2**63, 2**64 - 1],
     "price": [Decimal("-1.00"), Decimal("0.00"), Decimal("0.01"), Decimal("1.25"), Decimal("9999999999.99")],
-    "wide": [Decimal(-(10**37)), Decimal(0), Decimal(10**37 + 1), Decimal(7)],
+    "wide": [Decimal(-(10**37) - 1), Decimal(-(10**37)), Decimal(0), Decimal(10**37 + 1), Decimal(7)],
     "ratio": [-math.inf, -1.5, -0.0, 0.0, 0.1, 1.0, 1e300, math.inf, math.nan],
     "single": [-math.inf, -1.5, -0.0, 0.0, 0.5, 1.0, math.nan],
     "word": _TEXTS,
