@@ -299,6 +299,22 @@ def test_what_bounds_imply_is_exact(tmp_path: Path) -> None:
     assert table.spread("one").duplicate_count == 1
 
 
+def test_infinities_alone_are_no_sketch(tmp_path: Path) -> None:
+    """Where no sketch is kept, how often they occur says nothing of the order of the other values."""
+    off = {"frequencies": "off", "quantiles": "off"}
+    rows = pa.table({"mixed": [-math.inf, 1.0, 2.0, 3.0], "infinite": [-math.inf, -math.inf, math.inf, None]})
+    table = publish(ObjectStore(str(tmp_path)), rows, columns=dict.fromkeys(rows.column_names, off))
+    for ask in (
+        lambda: table.quantile("mixed", 0.5),
+        lambda: table.rank("mixed", 2.0),
+        lambda: table.count_between("mixed", 1.0, 2.0),
+    ):
+        with pytest.raises(NotKeptError, match="the order of values of column 'mixed'"):
+            ask()
+    assert [own.value.as_py() for own in table.quantile("infinite", [0.5, 1])] == [-math.inf, math.inf]
+    assert table.rank("infinite", math.inf).count == 2
+
+
 def test_lists_that_are_gone(tmp_path: Path) -> None:
     table = published(tmp_path, i=pa.array([1, 2]))
     assert table.version.lists is not None
