@@ -131,10 +131,10 @@ def _over_values(before: _Side, after: _Side, groups: int) -> Distances:
             for own in side.values()
             if len(own)
         ]
-        listed = pl.concat(pieces)
-        if listed[name].sum() != row.value_count:
+        if sum(piece[name].sum() for piece in pieces) != row.value_count:
             raise NotKeptError("only values that occur at least twice are listed")
-        sides.append(listed.with_columns(pl.lit(0, pl.Int64).alias(other)).select("value", "before", "after"))
+        listed = pl.concat(pieces).with_columns(pl.lit(0, pl.Int64).alias(other))
+        sides.append(listed.select("value", "before", "after"))
     # Grouped, not joined: Polars joins sorted floats by merging, which takes NaN for unequal to NaN.
     both = pl.concat(sides).group_by("value").sum().sort("value")
     if cls.kind == "float":
