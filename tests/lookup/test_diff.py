@@ -185,6 +185,21 @@ def test_columns_kept_by_fingerprints_have_no_distances(tmp_path: Path, values: 
     assert column.reason == "only values that occur at least twice are listed"
 
 
+def test_decimals_that_outgrow_64_bits_have_distances(local_store: ObjectStore) -> None:
+    """Compared value by value where no histograms are kept, whatever they take in memory."""
+    columns = {"d": {"frequencies": "all", "histogram": "off"}}
+    for values in ([1, 2], [1, 10**25], [10**25, 10**25 + 1]):
+        rows = pa.table({"d": pa.array([Decimal(own) for own in values], pa.decimal128(30, 2))})
+        table = publish(local_store, rows, columns=columns)
+    for since, distance in ((1, 1.0), (2, 0.5)):
+        (column,) = table.diff(since).columns
+        assert column.distances is not None, column.reason
+        assert (column.distances.kolmogorov_smirnov, column.distances.guarantee) == (distance, "exact")
+    (column,) = table.diff(1, 2).columns
+    assert column.distances is not None
+    assert (column.distances.kolmogorov_smirnov, column.distances.over) == (0.5, "3 values")
+
+
 def test_what_is_not_listed_says_so(local_store: ObjectStore) -> None:
     rows = pa.table({"a": [1, 2], "b": ["x", "y"], "gone": [1, 2]})
     newer = rows.drop_columns(["gone"]).append_column("new", pa.array(["p", "p"]))
