@@ -12,6 +12,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import pyarrow as pa
+from pyarrow import types as t
 
 from metastore_assets.config import MetastoreConfig, TableConfig
 from metastore_assets.errors import MetastoreError, QueryError
@@ -19,6 +20,7 @@ from metastore_assets.extras import extra
 from metastore_assets.lookup import Metastore, TableLookup
 from metastore_assets.pipeline.outcome import Progress
 from metastore_assets.pipeline.refresh import refresh
+from metastore_assets.statistics.leaves import plain_array
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -135,6 +137,8 @@ def _written(reader: pa.RecordBatchReader, folder: Path) -> str:
     twice = next((name for name in names if names.count(name) > 1), None)
     if twice is not None:
         raise MetastoreError(f"the data have two columns named {twice!r}: rename one")
+    schema = pa.schema([own.with_type(_stored_type(own.type)) for own in reader.schema])
+    _check_types(schema)
     folder.mkdir()
     writer: pq.ParquetWriter | None = None
     rows = number = 0
@@ -143,14 +147,41 @@ def _written(reader: pa.RecordBatchReader, folder: Path) -> str:
             if writer is None or rows >= _FILE_ROWS:
                 if writer is not None:
                     writer.close()
-                writer, rows, number = pq.ParquetWriter(folder / f"{number:05d}.parquet", reader.schema), 0, number + 1
-            writer.write_batch(batch)
+                writer, rows, number = pq.ParquetWriter(folder / f"{number:05d}.parquet", schema), 0, number + 1
+            writer.write_batch(pa.RecordBatch.from_arrays(list(map(_stored, batch.columns)), schema=schema))
             rows += batch.num_rows
         if writer is None:
-            writer = pq.ParquetWriter(folder / "00000.parquet", reader.schema)
+            writer = pq.ParquetWriter(folder / "00000.parquet", schema)
     except (pa.ArrowException, OSError) as error:
         raise MetastoreError(f"the data cannot be profiled: {error}") from error
     finally:
         if writer is not None:
             writer.close()
     return str(folder)
+
+
+def _check_types(schema: pa.Schema) -> None:
+    """Raise MetastoreError for a type that no Parquet file holds: names the column."""
+    import pyarrow.parquet as pq
+
+    for field in schema:
+        try:
+            pq.ParquetWriter(pa.BufferOutputStream(), pa.schema([field])).close()
+        except (pa.ArrowException, OSError) as error:
+            raise MetastoreError(
+                f"the data cannot be profiled: column {field.name!r} is of {field.type}, of which Parquet files have "
+                f"none ({error}): cast it, to text for instance, or leave it out"
+            ) from error
+
+
+def _stored_type(type_: pa.DataType) -> pa.DataType:
+    return type_.value_type if t.is_run_end_encoded(type_) else type_
+
+
+def _stored(array: pa.Array) -> pa.Array:
+    """The same values, encoded in a way that Parquet files have."""
+    if t.is_run_end_encoded(array.type):
+        return plain_array(array)
+    if t.is_dictionary(array.type) and array.dictionary.null_count:
+        return plain_array(array).dictionary_encode().cast(array.type)
+    return array

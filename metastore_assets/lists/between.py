@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
-from itertools import pairwise
 
 import polars as pl
 import pyarrow as pa
@@ -19,35 +18,41 @@ CHANGES = ("add", "update", "delete")
 
 
 def changes_between(
-    store: ObjectStore, chain: Sequence[Lists], columns: Mapping[str, str], *, is_whole: bool
+    store: ObjectStore,
+    first: Lists,
+    last: Lists,
+    steps: Sequence[tuple[Lists, Lists]] | None,
+    columns: Mapping[str, str],
 ) -> dict[str, pa.Table]:
     """By field id, what is different between the first and the last of some lists.
 
     Tables of `change`, `value`, `before` and `after`, by increasing value. `change` is one of `CHANGES`; `before` and
     `after` are frequencies, null where the value is not listed. `columns` are those asked for, with the class of their
-    values. Where `chain` has the lists of each version in between (`is_whole`), the updates that led from one to the
-    next are read; else, or where lists were made anew, the first and the last list as a whole.
+    values. `steps` are the lists before and after each version that led from one to the other and has other content
+    than the version before: their updates are read. Where it is None, or lists were made anew, the first and the last
+    list are read as a whole.
     """
     found: dict[str, pa.Table] = {}
     for type_class in sorted(set(columns.values())):
-        updates = _updates(store, chain, type_class) if is_whole else None
+        updates = None if steps is None else _updates(store, steps, type_class)
         for column in (column for column, name in columns.items() if name == type_class):
             if updates is None:
-                sides = [_listed(store, lists, column, type_class) for lists in (chain[0], chain[-1])]
+                sides = [_listed(store, lists, column, type_class) for lists in (first, last)]
                 found[column] = _typed(_side_by_side(*sides), type_class)
             else:
                 found[column] = _typed(updates.filter(pl.col("column") == column), type_class)
     return found
 
 
-def _updates(store: ObjectStore, chain: Sequence[Lists], type_class: str) -> pl.DataFrame | None:
+def _updates(store: ObjectStore, steps: Sequence[tuple[Lists, Lists]], type_class: str) -> pl.DataFrame | None:
     """`column`, `value`, `before`, `after` of all values that an update names; None where updates do not tell."""
     stage = stage_name(VALUES, type_class)
     empty = frame_of(rows_of(type_class).schema.empty_table())
     frames = [empty.with_columns(_before_frequency="frequency")]
-    for before, after in pairwise(chain):
+    for before, after in steps:
         classes = [set(lists.columns.values()) for lists in (before, after)]
-        if before.is_same(after) or not any(type_class in own for own in classes):
+        # A state that was taken over, as with another cut of what is told, has the update that led to it earlier.
+        if before.flow.paths() == after.flow.paths() or not any(type_class in own for own in classes):
             continue
         if not all(type_class in own for own in classes):
             return None

@@ -33,10 +33,12 @@ def list_changes(store: ObjectStore, before: ListFiles | None, after: ListFiles 
     listed = now.dataflow(store).view(now.flow)
     printed = printed_flow(store, now.printed.columns.values()).view(now.printed.flow)
     found: Counter[str] = Counter()
-    for view, columns, former in (
-        (listed, now.columns, was.columns),
-        (printed, now.printed.columns, was.printed.columns),
+    for view, columns, former, is_taken_over in (
+        (listed, now.columns, was.columns, was.flow.paths() == now.flow.paths()),
+        (printed, now.printed.columns, was.printed.columns, was.printed.flow.paths() == now.printed.flow.paths()),
     ):
+        if is_taken_over:  # as with another cut of what is told: its update is the one that led to it earlier
+            continue
         for name in {*columns.values()}:
             stage = stage_name(VALUES, name)
             if view.is_reset(stage) and name in former.values():

@@ -83,6 +83,11 @@ class Answers(list[T]):
         self.as_of = as_of
 
 
+def names_of(columns: Iterable[str]) -> list[str]:
+    """The columns that are asked for; a text by itself is the name of one, and not of one for each of its letters."""
+    return [columns] if isinstance(columns, str) else list(columns)
+
+
 class Statistics(Sequence[ColumnStatistics]):
     """Rows of statistics, each of one column of the table or of one partition. What a number is worth is in its row.
 

@@ -51,10 +51,18 @@ class Changes:
 
 @files_there
 def _read(
-    table: TableLookup, chain: Sequence[Version], columns: dict[str, str], *, is_whole: bool
+    table: TableLookup, before: Version, between: Sequence[Version] | None, columns: dict[str, str]
 ) -> dict[str, pa.Table]:
     objects = table.versions.objects
-    return changes_between(objects, [read_lists(objects, own.lists) for own in chain], columns, is_whole=is_whole)
+    versions = [before] if before.number == table.version.number else [before, *(between or ()), table.version]
+    lists = [read_lists(objects, own.lists) for own in versions]
+    # Lists that were only written anew keep the update that led to what they hold.
+    steps = [
+        pair
+        for (old, new), pair in zip(pairwise(versions), pairwise(lists), strict=True)
+        if old.content_id != new.content_id
+    ]
+    return changes_between(objects, lists[0], lists[-1], None if between is None else steps, columns)
 
 
 def changes(before: TableLookup, after: TableLookup, columns: Iterable[str] | None = None) -> Changes:
@@ -66,8 +74,7 @@ def changes(before: TableLookup, after: TableLookup, columns: Iterable[str] | No
     rows = after.statistics(columns)
     reasons = {row.field_id: _why_not(was.get(row.field_id), row) for row in rows}
     wanted = {row.field_id: row.type_class for row in rows if reasons[row.field_id] is None and row.type_class}
-    chain = _chain(before, after)
-    found = _read(after, chain or [before.version, after.version], wanted, is_whole=chain is not None)
+    found = _read(after, before.version, _between(before, after), wanted)
     told = [ColumnChanges(row.column, row.type, found.get(row.field_id), reasons[row.field_id]) for row in rows]
     return Changes(before.as_of, after.as_of, told)
 
@@ -119,19 +126,15 @@ def _rows(table: pa.Table) -> list[Json]:
     ]
 
 
-def _chain(before: TableLookup, after: TableLookup) -> list[Version] | None:
-    """All versions from one to the other whose content is another than that of the one before; None where one of them
-    is gone, or the order is the other way round."""
-    first, last = before.version, after.version
-    if first.number > last.number:
+def _between(before: TableLookup, after: TableLookup) -> list[Version] | None:
+    """The versions between one and the other; None where one of them is gone, or the order is the other way round."""
+    first, last = before.version.number, after.version.number
+    if first > last:
         return None
     try:
-        between = [after.versions.read(number) for number in range(first.number + 1, last.number)]
+        return [after.versions.read(number) for number in range(first + 1, last)]
     except VersionNotFoundError:
         return None
-    whole = [first, *between, last] if last.number > first.number else [first]
-    # Lists that were only written anew keep the update that led to what they hold.
-    return [first, *(new for old, new in pairwise(whole) if new.content_id != old.content_id)]
 
 
 def _why_not(before: ColumnStatistics | None, after: ColumnStatistics) -> str | None:

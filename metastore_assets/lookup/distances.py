@@ -131,12 +131,13 @@ def _over_values(before: _Side, after: _Side, groups: int) -> Distances:
             for own in side.values()
             if len(own)
         ]
-        listed = pl.concat(pieces)
-        if listed[name].sum() != row.value_count:
+        if sum(piece[name].sum() for piece in pieces) != row.value_count:
             raise NotKeptError("only values that occur at least twice are listed")
-        sides.append(listed.with_columns(pl.lit(0, pl.Int64).alias(other)).select("value", "before", "after"))
+        # Decimals are of 64 bits where they have room there, and of 128 in another piece, or on the other side.
+        listed = pl.concat(pieces, how="vertical_relaxed").with_columns(pl.lit(0, pl.Int64).alias(other))
+        sides.append(listed.select("value", "before", "after"))
     # Grouped, not joined: Polars joins sorted floats by merging, which takes NaN for unequal to NaN.
-    both = pl.concat(sides).group_by("value").sum().sort("value")
+    both = pl.concat(sides, how="vertical_relaxed").group_by("value").sum().sort("value")
     if cls.kind == "float":
         both = both.filter(pl.col("value").is_finite())
     over = f"{both.height:,} values" if both.height != 1 else "1 value"

@@ -81,9 +81,10 @@ class ListedAnswers:
         """
         if method not in ("discrete", "continuous"):
             raise ValueError(f"method must be 'discrete' or 'continuous', not {method!r}")
-        fractions = [fraction_of(one) for one in (q if isinstance(q, Sequence) else [q])]
+        several = q if isinstance(q, Sequence) and not isinstance(q, str) else None  # a text is no list of its letters
+        fractions = [fraction_of(one) for one in ([q] if several is None else several)]
         found = self._values(column, partition).quantiles(fractions, method)
-        return found if isinstance(q, Sequence) else found[0]
+        return found[0] if several is None else found
 
     @files_there
     def rank(self, column: str, value: object, partition: str | None = None) -> Count:

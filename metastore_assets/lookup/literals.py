@@ -12,6 +12,7 @@ from datetime import UTC, date, datetime, time, timedelta
 from decimal import Context, Decimal, Inexact, InvalidOperation
 from typing import Any
 
+import numpy as np
 import pyarrow as pa
 from pyarrow import types as t
 
@@ -40,10 +41,11 @@ _FORMS = {
 
 
 def literal(value: object, cls: TypeClass, subject: str) -> pa.Scalar:
-    """A Python value, or an Arrow scalar, as a scalar of a class. `subject` is named in messages.
+    """A value of Python or numpy, or an Arrow scalar, as a scalar of a class. `subject` is named in messages.
 
-    Integers, floats, `Decimal`, `str`, `bytes`, `bool`, `uuid.UUID`, and `date`, `time` and `datetime`, with a zone
-    where the column has one. Integers, floats and decimals go for each other where they fit. Raises LiteralError.
+    Integers, floats, `Decimal`, `str`, `bytes`, `bool`, `uuid.UUID`, and `date`, `time` and `datetime` (those of pandas
+    too, to the nanosecond), with a zone where the column has one. Integers, floats and decimals go for each other where
+    they fit. Raises LiteralError.
     """
     try:
         return _scalar(_physical(value, cls), cls)
@@ -90,6 +92,8 @@ def _scalar(physical: Any, cls: TypeClass) -> pa.Scalar:
 
 
 def _physical(value: object, cls: TypeClass) -> Any:
+    if isinstance(value, np.generic):
+        value = pa.array(np.array([value]))[0]
     if isinstance(value, pa.Scalar):
         return _physical_of_arrow(value, cls)
     for kinds, convert in _CONVERSIONS[cls.name if cls.name in _CONVERSIONS else cls.name.partition("_")[0]].items():
@@ -148,9 +152,13 @@ def _time(value: Any, cls: TypeClass) -> int:
 
 
 def _timestamp(value: Any, cls: TypeClass) -> int:
+    if value != value:
+        raise _UnfitError("null is no value")
     _check_zone(value.tzinfo is not None, cls)
     moment = value if value.tzinfo is not None else value.replace(tzinfo=UTC)
-    return _in_unit((moment - _EPOCH) // timedelta(microseconds=1) * 1000, cls)
+    # A timestamp of pandas is a datetime that has nanoseconds besides.
+    nanoseconds = (moment - _EPOCH) // timedelta(microseconds=1) * 1000 + getattr(value, "nanosecond", 0)
+    return _in_unit(nanoseconds, cls)
 
 
 def _in_unit(nanoseconds: int, cls: TypeClass) -> int:

@@ -63,6 +63,16 @@ class Profile(Protocol):
         """The histogram of a column; None when there is none."""
 
 
+def with_infinities(digest: Digest | None, moments: bytes | None) -> tuple[Digest | None, tuple[int, int]] | None:
+    """As `Profile.sketch`, of the digest of the finite values and the state of their moments."""
+    if moments is None:
+        return None if digest is None else (digest, (0, 0))
+    state = decode_moments(moments)
+    # Without a digest infinities are all that is known: of all values, or of too few of them.
+    is_known = any(state.infinities) and not state.n if digest is None else True
+    return (digest, state.infinities) if is_known else None
+
+
 class ProfileReader:
     """Opens each file of a profile once, on first use, and keeps what was read of `statistics`. Safe to share."""
 
@@ -153,9 +163,7 @@ class ProfileReader:
                     sketches = file.read_row_group(group, columns=list(_SKETCH))
                     row = sketches.slice(names.index(wanted), 1)
                     (digest,) = digests_of(row.combine_chunks())
-                    moments = row["moments"][0].as_py()
-                    infinities = (0, 0) if moments is None else decode_moments(moments).infinities
-                    return None if digest is None and not any(infinities) else (digest, infinities)
+                    return with_infinities(digest, row["moments"][0].as_py())
         return None
 
     def histogram(self, column: str) -> Histogram | None:

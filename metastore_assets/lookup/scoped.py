@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Protocol
 
 from metastore_assets.errors import NotKeptError
 from metastore_assets.kept import kept_property
-from metastore_assets.lookup.answers import AsOf, Statistics
+from metastore_assets.lookup.answers import AsOf, Statistics, names_of
 from metastore_assets.lookup.distributed import HistogramAnswers
 from metastore_assets.lookup.listed import ListedAnswers
 from metastore_assets.lookup.missing import files_there
@@ -113,7 +113,7 @@ class ScopedLookup(ListedAnswers, HistogramAnswers):
 
         Raises NotKeptError, ColumnNotFoundError, PartitionNotFoundError, FragmentError.
         """
-        wanted = None if columns is None else list(columns)
+        wanted = None if columns is None else names_of(columns)
         for column in wanted or ():
             self._check(column)
         rows = self._profile(partition).statistics(wanted)

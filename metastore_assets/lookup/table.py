@@ -11,7 +11,7 @@ import pyarrow as pa
 
 from metastore_assets.errors import ColumnNotFoundError, PartitionNotFoundError
 from metastore_assets.kept import kept_property
-from metastore_assets.lookup.answers import AsOf, Statistics
+from metastore_assets.lookup.answers import AsOf, Statistics, names_of
 from metastore_assets.lookup.distributed import HistogramAnswers
 from metastore_assets.lookup.filtered import FilteredAnswers
 from metastore_assets.lookup.listed import ListedAnswers
@@ -98,7 +98,7 @@ class TableLookup(ListedAnswers, HistogramAnswers, FilteredAnswers, PastAnswers)
 
         Raises ColumnNotFoundError, PartitionNotFoundError.
         """
-        wanted = None if columns is None else list(columns)
+        wanted = None if columns is None else names_of(columns)
         for column in wanted or ():
             self._check(column)
         if partitions is None:
@@ -120,7 +120,7 @@ class TableLookup(ListedAnswers, HistogramAnswers, FilteredAnswers, PastAnswers)
                         if len(self._everywhere) > _OPEN_PROFILES:
                             self._everywhere.popitem(last=False)
             return kept
-        texts = [partitions] if isinstance(partitions, str) else list(partitions)
+        texts = list(dict.fromkeys([partitions] if isinstance(partitions, str) else partitions))
         if len(texts) <= _FEW and all(self.find_partition(text) is not None for text in texts):
             return self._statistics_at(columns, texts)
         keys = chosen_keys(texts, {entry.key: None for entry in self._version.partitions})

@@ -84,8 +84,15 @@ def wrong_rows(store: ObjectStore, version: Version, keys: Collection[str]) -> I
         for row in rows:
             other = held.get((key, row.field_id))
             # Of columns that the table has no more nobody asks.
-            if row.field_id in fields and other != row:
+            if row.field_id in fields and (other is None or _told(other) != _told(row)):
                 yield key, row.column, "no row" if other is None else "another row"
+
+
+def _told(row: ColumnStatistics) -> dict[str, object]:
+    """What a row tells, such that equal rows are equal: floats as texts, for the mean of infinities may be NaN."""
+    own = {name: (repr(each.value.as_py()), each.guarantee, each.reason) for name, each in row.user_defined.items()}
+    plain = {name: repr(value) if isinstance(value, float) else value for name, value in vars(row).items()}
+    return {**plain, "user_defined": own}
 
 
 def _held_rows(

@@ -11,6 +11,7 @@ import pyarrow as pa
 
 from metastore_assets.config import KeptPolicy
 from metastore_assets.errors import CorruptionError
+from metastore_assets.lookup.profile_files import with_infinities
 from metastore_assets.pipeline.files import shown_histogram
 from metastore_assets.pipeline.frequencies import summed_lists
 from metastore_assets.pipeline.layouts import Layout
@@ -24,7 +25,6 @@ from metastore_assets.statistics.frequencies import EMPTY, Frequencies, frequenc
 from metastore_assets.statistics.histogram import Histogram
 from metastore_assets.statistics.leaves import LeafColumn
 from metastore_assets.statistics.merge import merge_states
-from metastore_assets.statistics.moments import decode_moments
 from metastore_assets.statistics.naming import as_named
 from metastore_assets.statistics.profile import all_null_statistics
 from metastore_assets.statistics.quantiles import Digest, decode_digest
@@ -108,8 +108,7 @@ class MergedProfile:
         """As of `ProfileReader`."""
         row = self._column(field_id).row
         digest = None if row.quantile_sketch is None else decode_digest(row.quantile_sketch)
-        infinities = (0, 0) if row.moments is None else decode_moments(row.moments).infinities
-        return None if digest is None and not any(infinities) else (digest, infinities)
+        return with_infinities(digest, row.moments)
 
     def histogram(self, column: str) -> Histogram | None:
         """The histogram of a column; None when there is none."""

@@ -78,7 +78,7 @@ def schema_leaves(fields: Iterable[pa.Field]) -> list[list[LeafColumn]]:
         row = []
         for names, leaf in leaves:
             path = ".".join(names)
-            path = path if plain[path] == 1 else ".".join(map(_quoted, names))
+            path = path if plain[path] == 1 else ".".join(map(quoted_name, names))
             row.append(replace(leaf, path=_numbered(path, taken), field_id=_numbered(leaf.field_id, taken_ids)))
         result.append(row)
     return result
@@ -123,7 +123,7 @@ def _walk(
     parts = (*parents, (label, label if identity is None else identity.decode()))
     names = tuple(part for part, _ in parts)
     plain = plain_type(field.type)
-    yield names, LeafColumn(".".join(names), ".".join(_quoted(part) for _, part in parts), field.type, repeated)
+    yield names, LeafColumn(".".join(names), ".".join(quoted_name(part) for _, part in parts), field.type, repeated)
     for child_name, child in children(plain):
         yield from _walk(child, parts, repeated or not t.is_struct(plain), child_name)
 
@@ -137,7 +137,8 @@ def _numbered(path: str, taken: set[str]) -> str:
     return unique
 
 
-def _quoted(name: str) -> str:
+def quoted_name(name: str) -> str:
+    """A part of a path, in backticks where it could be taken for several parts, or for none."""
     return "`" + name.replace("`", "``") + "`" if "." in name or "`" in name or not name else name
 
 

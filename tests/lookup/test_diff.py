@@ -15,10 +15,13 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 
+from metastore_assets.config import MetastoreConfig, TableConfig
 from metastore_assets.errors import ColumnNotFoundError, VersionNotFoundError
-from metastore_assets.lookup import Metastore, TableLookup
+from metastore_assets.lists import ListChanges
+from metastore_assets.lookup import Metastore, TableLookup, open_table
 from metastore_assets.lookup.diff import diff_json
 from metastore_assets.pipeline.compact import compact
+from metastore_assets.pipeline.outcome import RefreshResult
 from metastore_assets.pipeline.refresh import refresh
 from metastore_assets.store.objects import ObjectStore
 from metastore_assets.store.versions import VersionStore
@@ -93,6 +96,38 @@ def test_changes_are_those_of_the_files(tmp_path: Path) -> None:
     check_history(tmp_path, 1, 3)
 
 
+@pytest.mark.parametrize("compacted", [False, True])
+@pytest.mark.parametrize("algorithm", ["lists", "fingerprints"])
+def test_a_commit_is_told_once_though_a_policy_changes_after_it(
+    tmp_path: Path, algorithm: str, compacted: bool
+) -> None:
+    """Where less of the same lists is told, they are taken over, with the update that led to them."""
+    kept = {"frequencies": "repeated", "algorithm": algorithm}
+    config = MetastoreConfig(root=str(tmp_path / "root"), engine="auto")
+    (tmp_path / "lake").mkdir()
+
+    def step(values: list[int], others: Any) -> TableLookup:
+        path = tmp_path / f"lake/{values[0]}.parquet"
+        if not path.exists():
+            pq.write_table(pa.table({"a": values, "b": values}), path)
+        own = {"name": "t", "uri": str(tmp_path / "lake"), "columns": {"a": others, "b": kept}}
+        told.append(refresh(config, TableConfig.model_validate(own), no_spark))
+        return open_table(config.root, "t")
+
+    told: list[RefreshResult] = []
+    step([1, 1, 1, 2, 2, 3, 4, 5], {"frequencies": "all"})
+    before = step([3, 3, 9], {"frequencies": "all"})
+    versions = VersionStore(ObjectStore(config.root), "t")
+    if compacted:
+        compact(versions, TableConfig(name="t", uri="nowhere"))
+    table = step([3], {"frequencies": "top(2)"})
+    assert told[-1].lists == ListChanges()
+    (a,) = table.changes(before.version.number, ["a"]).columns
+    assert told_changes(a.table) == {}
+    (a,) = table.changes(1, ["a"]).columns
+    assert told_changes(a.table) == {3: ("update", 1, 3), 9: ("add", None, 1)}
+
+
 @pytest.mark.long
 @pytest.mark.parametrize("seed", range(20))
 def test_changes_over_longer_histories(tmp_path: Path, seed: int) -> None:
@@ -133,6 +168,36 @@ def test_changes_of_every_type(local_store: ObjectStore) -> None:
     assert told_changes(found["u"].table) == {ids[0]: ("delete", 1, None), ids[2]: ("update", 1, 2)}
     assert found["t"].table is not None
     assert found["t"].table["change"].to_pylist() == ["update", "add"]
+
+
+@pytest.mark.parametrize("values", [["p", "q", "r"], ["p", "p", "q"]])
+def test_columns_kept_by_fingerprints_have_no_distances(tmp_path: Path, values: list[str]) -> None:
+    """Also where no value occurs twice, so that none is listed, as in a column of ids."""
+    (tmp_path / "lake").mkdir()
+    kept = {"id": {"frequencies": "repeated", "algorithm": "fingerprints"}}
+    own = TableConfig.model_validate({"name": "t", "uri": str(tmp_path / "lake"), "columns": kept})
+    config = MetastoreConfig(root=str(tmp_path / "root"), engine="auto")
+    for at in range(2):
+        pq.write_table(pa.table({"id": values[at:]}), tmp_path / f"lake/{at}.parquet")
+        refresh(config, own, no_spark)
+    ((column,), row_count) = (found := open_table(config.root, "t").diff(1)).columns, found.row_count
+    assert (row_count, column.change, column.distances) == ((3, 5), "changed", None)
+    assert column.reason == "only values that occur at least twice are listed"
+
+
+def test_decimals_that_outgrow_64_bits_have_distances(local_store: ObjectStore) -> None:
+    """Compared value by value where no histograms are kept, whatever they take in memory."""
+    columns = {"d": {"frequencies": "all", "histogram": "off"}}
+    for values in ([1, 2], [1, 10**25], [10**25, 10**25 + 1]):
+        rows = pa.table({"d": pa.array([Decimal(own) for own in values], pa.decimal128(30, 2))})
+        table = publish(local_store, rows, columns=columns)
+    for since, distance in ((1, 1.0), (2, 0.5)):
+        (column,) = table.diff(since).columns
+        assert column.distances is not None, column.reason
+        assert (column.distances.kolmogorov_smirnov, column.distances.guarantee) == (distance, "exact")
+    (column,) = table.diff(1, 2).columns
+    assert column.distances is not None
+    assert (column.distances.kolmogorov_smirnov, column.distances.over) == (0.5, "3 values")
 
 
 def test_what_is_not_listed_says_so(local_store: ObjectStore) -> None:

@@ -206,6 +206,27 @@ def test_names_literals_and_grammar_are_checked(tmp_path: Path) -> None:
         table.prune("id = price")
 
 
+def test_a_name_with_a_dot_is_not_a_field_of_a_struct(tmp_path: Path) -> None:
+    """Where there are both, quotes tell which is meant, as in SQL, also in what is said of it."""
+    (tmp_path / "lake").mkdir()
+    rows = pa.table({"A": [{"b": 1}, {"b": 2}], "A.b": [5, 2], "c.d": [8, 9]})
+    pq.write_table(rows, tmp_path / "lake/rows.parquet")
+    own = TableConfig(name="t", uri=str(tmp_path / "lake"))
+    refresh(MetastoreConfig(root=str(tmp_path / "root"), tables=[own], engine="auto"), own, no_spark)
+    table = open_table(str(tmp_path / "root"), "t")
+    for where in ("A.b = {}", '"A"."b" = {}', '"A.b" = {}', "`A.b` = {}", '"c.d" = {}', "c.d = {}"):
+        plain = where.format("$1").replace("`", '"')
+        name = {"c.d = $1": '"c.d" = $1'}.get(plain, plain)  # a dotted path here, which DuckDB takes for a struct's
+        for value in (1, 2, 5, 9):
+            with duckdb.connect() as connection:
+                connection.register("rows", rows)
+                (wanted,) = connection.execute(f"select count(*) from rows where {name}", [value]).fetchone() or ()
+            asked = where.format(value)
+            told = table.prune(asked).to_json()["predicate"]
+            assert table.count(asked).count == table.count(str(told)).count == wanted, (asked, told)
+    assert table.count(pc.field("A.b") == 5).count == table.count(pc.field("A", "b") == 1).count == 1
+
+
 def test_columns_that_come_go_and_are_renamed(tmp_path: Path) -> None:
     """A column that a file was written without is null there, and one that came back is what it was."""
     lake = Lake(tmp_path)

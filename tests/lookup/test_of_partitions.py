@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import shutil
 from dataclasses import replace
 from pathlib import Path
@@ -9,7 +10,7 @@ from pathlib import Path
 import pyarrow as pa
 import pytest
 
-from metastore_assets.errors import PartitionNotFoundError
+from metastore_assets.errors import ColumnNotFoundError, PartitionNotFoundError
 from metastore_assets.lookup import Metastore, TableLookup
 from metastore_assets.pipeline.engine import Engine
 from metastore_assets.pipeline.partition_files import table_partition_files, wrong_rows
@@ -129,6 +130,27 @@ def test_verify_finds_rows_that_are_not_those_of_the_partition(root: Path) -> No
         (one.key, "x"),
     }
     assert list(wrong_rows(objects, version, [other.key])) == []
+
+
+def test_rows_with_nan_are_equal_to_themselves(tmp_path: Path) -> None:
+    """As the mean of values that have infinities of both signs."""
+    rows = pa.table({"x": [-math.inf, 1.0, math.inf]})
+    parts = {f"day={at:02}": rows for at in range(12)}
+    table = publish(ObjectStore(str(tmp_path)), pa.concat_tables(parts.values()), partitions=parts)
+    assert all(math.isnan(row.mean) for row in table.statistics(partitions="all"))  # type: ignore[arg-type]
+    assert list(wrong_rows(VersionStore(ObjectStore(str(tmp_path)), "orders").objects, table.version, parts)) == []
+
+
+def test_one_column_may_be_named_without_a_list(root: Path) -> None:
+    """And partitions that are named twice are told once, few or many."""
+    table = published(root)
+    for told in (table, table.filter("t is not null")):
+        assert [row.column for row in told.statistics("n")] == ["n"]
+    with pytest.raises(ColumnNotFoundError, match="no column 'nt'"):
+        table.statistics("nt")
+    keys = list(PARTS)
+    for wanted in (keys[:2], keys[:8]):
+        assert table.statistics(["n"], partitions=[*wanted, *wanted]).partitions == wanted
 
 
 def test_verify_finds_rows_that_are_not_there(root: Path) -> None:

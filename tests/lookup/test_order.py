@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+import re
 import uuid
 from collections import Counter
 from datetime import UTC, date, datetime, time
@@ -171,8 +172,9 @@ def test_a_float_stands_for_the_fraction_that_it_is_written_as(tmp_path: Path) -
 )
 def test_what_is_no_fraction(tmp_path: Path, q: Any) -> None:
     table = published(tmp_path, i=pa.array([1]))
-    with pytest.raises(LiteralError, match="is no quantile: give a number from 0 to 1"):
-        table.quantile("i", [q])
+    for asked in (q, [q]):
+        with pytest.raises(LiteralError, match=f"{re.escape(repr(q))} is no quantile: give a number from 0 to 1"):
+            table.quantile("i", asked)
 
 
 FINER = datetime(2024, 1, 1, microsecond=1)
@@ -225,21 +227,37 @@ def test_values_of_another_type_are_refused(odd: TableLookup, name: str) -> None
 
 def test_values_in_python(odd: TableLookup) -> None:
     values = {
-        "i": [1, Decimal(1), 1.0, np.float64(1), pa.scalar(1, pa.int8())],
-        "f": [1, 1.0, Decimal("1.0"), pa.scalar(1.0, pa.float32())],
+        "i": [1, Decimal(1), 1.0, np.float64(1), np.int64(1), np.uint8(1), pa.scalar(1, pa.int8())],
+        "f": [1, 1.0, Decimal("1.0"), np.float32(1), np.int16(1), pa.scalar(1.0, pa.float32())],
         "d": [Decimal("0.01"), Decimal("0.010"), pa.scalar(Decimal("0.01"))],
         "s": ["x", pa.scalar("x"), TextValue("x")],
         "b": [b"x", TextValue("78")],
-        "flag": [True, TextValue("True")],
-        "day": [date(2024, 1, 1), TextValue("2024-01-01")],
+        "flag": [True, np.bool_(True), TextValue("True")],
+        "day": [date(2024, 1, 1), np.datetime64("2024-01-01"), TextValue("2024-01-01")],
         "t": [time(1), TextValue("01:00")],
-        "at": [datetime(2024, 1, 1), TextValue("2024-01-01"), TextValue("2024-01-01 00:00:00.000")],
+        "at": [
+            datetime(2024, 1, 1),
+            np.datetime64("2024-01-01T00", "ns"),
+            TextValue("2024-01-01"),
+            TextValue("2024-01-01 00:00:00.000"),
+        ],
         "z": [datetime(2024, 1, 1, tzinfo=UTC), TextValue("2024-01-01T01:00:00+01:00"), TextValue("2024-01-01")],
         "id": [uuid.UUID(bytes=b"0" * 16), TextValue(str(uuid.UUID(bytes=b"0" * 16)))],
     }
     for name, own in values.items():
         for value in own:
             assert odd.frequency(name, value).count == 1, (name, value)
+
+
+def test_timestamps_of_pandas_have_nanoseconds(tmp_path: Path) -> None:
+    pandas = pytest.importorskip("pandas")
+    table = published(tmp_path, at=pa.array([-1, 0, 1, 2], pa.timestamp("ns")))
+    for rank, value in enumerate((-1, 0, 1, 2)):
+        for own in (pandas.Timestamp(value), np.datetime64(value, "ns")):
+            assert (table.rank("at", own).count, table.frequency("at", own).count) == (rank, 1)
+    for nothing in (pandas.NaT, np.datetime64("NaT", "ns")):
+        with pytest.raises(LiteralError, match="null is no value"):
+            table.rank("at", nothing)
 
 
 def test_a_column_without_values(odd: TableLookup) -> None:
@@ -300,6 +318,22 @@ def test_what_bounds_imply_is_exact(tmp_path: Path) -> None:
     assert table.rank("flag", True) == Count(1, "exact", table.as_of)
     assert table.quantile("one", 0.5).guarantee == "exact"
     assert table.spread("one").duplicate_count == 1
+
+
+def test_infinities_alone_are_no_sketch(tmp_path: Path) -> None:
+    """Where no sketch is kept, how often they occur says nothing of the order of the other values."""
+    off = {"frequencies": "off", "quantiles": "off"}
+    rows = pa.table({"mixed": [-math.inf, 1.0, 2.0, 3.0], "infinite": [-math.inf, -math.inf, math.inf, None]})
+    table = publish(ObjectStore(str(tmp_path)), rows, columns=dict.fromkeys(rows.column_names, off))
+    for ask in (
+        lambda: table.quantile("mixed", 0.5),
+        lambda: table.rank("mixed", 2.0),
+        lambda: table.count_between("mixed", 1.0, 2.0),
+    ):
+        with pytest.raises(NotKeptError, match="the order of values of column 'mixed'"):
+            ask()
+    assert [own.value.as_py() for own in table.quantile("infinite", [0.5, 1])] == [-math.inf, math.inf]
+    assert table.rank("infinite", math.inf).count == 2
 
 
 def test_lists_that_are_gone(tmp_path: Path) -> None:

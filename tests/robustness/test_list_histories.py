@@ -34,7 +34,7 @@ from tests.robustness.policies import (
     refreshed,
 )
 from tests.robustness.support import no_spark
-from tests.robustness.told import assert_answers
+from tests.robustness.told import assert_answers, assert_changes
 
 # Of pyiceberg, where a commit finds nothing to delete.
 pytestmark = pytest.mark.filterwarnings("ignore:Delete operation did not match any records")
@@ -100,6 +100,7 @@ def follow(history: Policies, seed: int, length: int, *, always: bool) -> None:
     """Take the steps, and compare after each of them, or in the end; then with what is computed from scratch."""
     done: list[str] = []
     draw = random.Random(seed)
+    before, was = Metastore(history.config().root).table("t"), history.live()
     try:
         for step in shuffled(history, length):
             done.append(step)
@@ -107,7 +108,11 @@ def follow(history: Policies, seed: int, length: int, *, always: bool) -> None:
             if not always and len(done) < length:
                 continue
             done.append(history.refresh())
-            assert_answers(Metastore(history.config().root).table("t"), history.live(), history.config(), draw)
+            table, live = Metastore(history.config().root).table("t"), history.live()
+            assert_answers(table, live, history.config(), draw)
+            if (always or seed % 3 == 0) and before.version.number in before.versions.numbers():
+                assert_changes(before, was, table, live)
+            before, was = table, live
             if always:
                 assert_is_verified(history.config())
         if always or seed % _LOTS == 0:

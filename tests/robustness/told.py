@@ -126,6 +126,27 @@ def _of_partition(key: str) -> str:
     return f'("{name}" IS NOT DISTINCT FROM {text})'
 
 
+def assert_changes(before: TableLookup, was: pa.Table, after: TableLookup, live: pa.Table) -> None:
+    """What changed value by value between two versions, and that these can be compared, whatever was kept in each."""
+    first, last = _counts(was), _counts(live)
+    names = {row.field_id: row.column for row in before.statistics()}
+    changes = after.changes(before.version.number).columns
+    for row, told in zip(after.statistics(), changes, strict=True):
+        if told.table is None:
+            continue
+        old, new = first.get(names.get(row.field_id, ""), Counter()), last[row.column]
+        wanted = {value: (old.get(value), new.get(value)) for value in old | new if old[value] != new[value]}
+        counts = zip(told.table["before"].to_pylist(), told.table["after"].to_pylist(), strict=True)
+        found = dict(zip((nan_as_text(value.as_py()) for value in told.table["value"]), counts, strict=True))
+        assert (found, len(found)) == (wanted, told.table.num_rows), row.column
+    assert after.diff(before.version.number).row_count == (len(was), len(live))
+
+
+def _counts(live: pa.Table) -> dict[str, Counter[Any]]:
+    with leaves_of(live) as leaves:
+        return {leaf.path: leaf.counts for leaf in leaves}
+
+
 def assert_column(
     told: TableLookup, row: ColumnStatistics, leaf: Leaf, table: TableConfig, partition: str | None
 ) -> None:

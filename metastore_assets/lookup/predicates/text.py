@@ -124,7 +124,9 @@ def _name(column: Column) -> str:
     path = column.path
     if _PLAIN.fullmatch(path) and not set(path.split(".")) & _RESERVED:
         return path
-    return '"' + path.replace('"', '""') + '"'
+    # Parts by themselves: one name with a dot in it may be that of another column.
+    parts = [path] if "`" in path else path.split(".")
+    return ".".join('"' + part.replace('"', '""') + '"' for part in parts)
 
 
 def _literal(value: pa.Scalar) -> str:

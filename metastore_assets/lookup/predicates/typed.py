@@ -50,7 +50,7 @@ from metastore_assets.lookup.predicates.tree import (
     either,
 )
 from metastore_assets.messages import close_names
-from metastore_assets.statistics.leaves import LeafColumn
+from metastore_assets.statistics.leaves import LeafColumn, quoted_name
 from metastore_assets.statistics.physical import integers_array, order_key
 from metastore_assets.statistics.types import TypeClass, type_class
 
@@ -127,8 +127,9 @@ class _Typing:
     def column(self, name: Name) -> Column:
         """The column that a name means: as it is written, or but for upper and lower case the only one."""
         path = ".".join(name.parts)
-        quoted = ".".join(f"`{part}`" if "." in part or "`" in part else part for part in name.parts)
-        leaf = self._leaves.get(path) or self._leaves.get(quoted)
+        quoted = ".".join(map(quoted_name, name.parts))
+        # Of a field `a.b` beside a struct `a` with a field `b`, a name in one pair of quotes means the field.
+        leaf = self._leaves.get(quoted) or self._leaves.get(path)
         if leaf is None:
             alike = [own for own in self._leaves if own.lower() == path.lower()]
             if len(alike) != 1:
