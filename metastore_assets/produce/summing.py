@@ -147,7 +147,9 @@ def _amounts(stage: Typed, values: pl.DataFrame, sign: int) -> pl.DataFrame:
             key = values.filter(pl.col(name).is_null()).select(node.key)[0]
             raise UpdateError(f"stage {stage.name!r}: the amount {name!r} of the key {key_text(key)} is null")
     types = {name: values.schema[name] for name in node.amounts}
-    wide = [pl.col(name).cast(pl.Int128) if types[name].is_integer() else pl.col(name) for name in node.amounts]
+    # What is as wide as the totals stays so: the only opposite that does not fit is itself too wide for a total.
+    fits = {name: types[name] == pl.Int64 or not types[name].is_integer() for name in node.amounts}
+    wide = [pl.col(name) if fits[name] else pl.col(name).cast(pl.Int128) for name in node.amounts]
     amounts = [
         (amount.cast(run_schema.empty.schema[name]) if not types[name].is_integer() else amount) * sign
         for name, amount in zip(node.amounts, wide, strict=True)
@@ -170,7 +172,7 @@ def add_amounts(
     """
     content = added(stage, pl.concat([former, changes]), run_schema) if former.height else changes
     _check_totals(stage, run_schema, content)
-    update = _update(run_schema, changes, former, content) if told else changes.clear()
+    update = _update(run_schema, changes, former) if told else changes.clear()
     return Step(former, changes, content, update)
 
 
@@ -243,19 +245,18 @@ def _too_wide(stage: str, run_schema: RunSchema) -> UpdateError:
     )
 
 
-def _update(run_schema: RunSchema, changes: pl.DataFrame, former: pl.DataFrame, content: pl.DataFrame) -> pl.DataFrame:
-    group = run_schema.group
-    result = changes[:, list(group.columns)]
-    for mark, frame in (("_now", content), ("_was", former)):
-        prefix = f"{BEFORE}_" if mark == "_was" else ""
-        amounts = [pl.col(name).alias(f"{prefix}{name}") for name in run_schema.amounts]
-        result = group.beside(result, frame.select(*group.columns, *amounts, pl.lit(True).alias(mark)))
+def _update(run_schema: RunSchema, changes: pl.DataFrame, former: pl.DataFrame) -> pl.DataFrame:
+    """What the totals of the changed keys are, and what they were."""
+    before = {name: f"{BEFORE}_{name}" for name in run_schema.amounts}
+    rows = run_schema.group.beside(changes, former.rename(before))
+    now = {name: pl.col(name) + pl.col(was).fill_null(0) for name, was in before.items()}
+    is_gone = pl.all_horizontal(total == 0 for total in now.values())
     change = (
-        pl.when(pl.col("_now").is_null())
-        .then(pl.lit(DELETE))
-        .when(pl.col("_was").is_null())
+        pl.when(pl.col(before[run_schema.amounts[0]]).is_null())
         .then(pl.lit(ADD))
+        .when(is_gone)
+        .then(pl.lit(DELETE))
         .otherwise(pl.lit(UPDATE))
     )
-    before = [f"{BEFORE}_{name}" for name in run_schema.amounts]
-    return result.select(change.alias(CHANGE), *group.columns, *run_schema.amounts, *before)
+    totals = [pl.when(~is_gone).then(total).alias(name) for name, total in now.items()]
+    return rows.select(change.alias(CHANGE), *run_schema.group.columns, *totals, *before.values())

@@ -24,8 +24,8 @@ from metastore_assets.errors import ObjectExistsError, ObjectNotFoundError, Stor
 from metastore_assets.store.backend import Input, ObjectInfo, Output
 from metastore_assets.traffic import counted_input, note_read, note_written
 
-_SMALL = 64 << 10
-"""Files of so many bytes at most are read at once: a page here and there costs more calls than it saves bytes."""
+_SMALL = 128 << 10
+"""Files of so many bytes at most are read at once: so much the kernel reads ahead anyway."""
 _UNFINISHED = re.compile(r"\.[0-9a-f]{32}\.tmp")
 
 _SHARED, _PRIVATE = 0o666, 0o600
