@@ -52,6 +52,15 @@ def start_no_threads() -> None:
     os.environ.setdefault("OPENBLAS_NUM_THREADS", "1")
 
 
+def merge_in_one_thread() -> None:
+    """Have Polars, once imported, work in the thread that asks, unless the environment says how many others it has.
+
+    What a refresh merges in its own process is small: to hand it to threads takes as long as to merge it. What is large
+    is merged by tasks, each of which has a core.
+    """
+    os.environ.setdefault("POLARS_MAX_THREADS", "1")
+
+
 def collect_seldom() -> None:
     """Look for garbage in cycles less often: while modules are imported there is none, and looking is a tenth of it."""
     gc.set_threshold(400_000, 50, 100)
