@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import base64
+import io
 import json
 import sys
 import uuid
@@ -13,7 +14,6 @@ from functools import cached_property, lru_cache
 from typing import Any
 
 import polars as pl
-import pyarrow as pa
 import pyarrow.parquet as pq
 
 from metastore_assets.errors import CorruptionError
@@ -268,13 +268,11 @@ def _flags(frame: pl.DataFrame, condition: pl.Expr | None) -> list[bool]:
 
 def keys_text(keys: pl.DataFrame) -> str:
     """Some keys as text, for a file's metadata or a manifest."""
-    sink = pa.BufferOutputStream()
-    table = keys.to_arrow()
-    with pa.ipc.new_stream(sink, table.schema) as writer:
-        writer.write_table(table)
+    sink = io.BytesIO()
+    keys.write_ipc_stream(sink)
     return base64.b64encode(sink.getvalue()).decode()
 
 
 def keys_of(text: str) -> pl.DataFrame:
     """The inverse of `keys_text`."""
-    return frame_of(pa.ipc.open_stream(base64.b64decode(text)).read_all())
+    return pl.read_ipc_stream(io.BytesIO(base64.b64decode(text)))

@@ -84,7 +84,7 @@ class LocalFiles:
             with suppress(FileNotFoundError):  # removed since the folder was read
                 status = entry.stat(follow_symlinks=False)
                 modified = datetime.fromtimestamp(status.st_mtime, UTC)
-                found.append(ObjectInfo(os.path.relpath(entry.path, self._root), status.st_size, modified))
+                found.append(ObjectInfo(entry.path[len(self._root) :].lstrip("/"), status.st_size, modified))
         return found
 
     def info(self, path: str) -> ObjectInfo | None:
