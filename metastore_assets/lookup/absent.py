@@ -7,7 +7,7 @@ from dataclasses import replace
 from metastore_assets.config import KeptPolicy
 from metastore_assets.statistics.column import ColumnStatistics
 from metastore_assets.statistics.leaves import LeafColumn
-from metastore_assets.statistics.profile import all_null_statistics
+from metastore_assets.statistics.profile import HIDDEN, all_null_statistics
 from metastore_assets.store.manifest import Decision
 
 
@@ -17,7 +17,10 @@ def row_of_nulls(
     """The statistics of a column that is null in so many rows, kept as the table's of that column are; without
     mergeable states."""
     policy = KeptPolicy()
-    if of_table.frequencies == "off":
+    if of_table.reason == HIDDEN:
+        # Whatever the key: there is nothing that would be hashed.
+        policy = KeptPolicy(values="hidden").keyed(bytes(32))
+    elif of_table.frequencies == "off":
         policy = KeptPolicy(frequencies="off")
     elif of_table.frequencies == "repeated":
         policy = KeptPolicy(frequencies="repeated", algorithm="fingerprints")

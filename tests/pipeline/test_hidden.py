@@ -167,6 +167,29 @@ def test_sketches_are_those_from_scratch_under_the_same_key_alone(spark: SparkSe
     assert refresh(own, own.table("t"), lambda: spark).fragments_profiled > 0
 
 
+@pytest.mark.parametrize("partitions", ["a few", "all"])
+def test_a_column_is_hidden_in_partitions_from_before_it(spark: SparkSession, tmp_path: Path, partitions: str) -> None:
+    """Where its rows are all null, and nothing is stored of it: one partition told alone, or all of them at once."""
+    uri = str(tmp_path / "lake")
+    own = config(tmp_path, columns={"default": {"values": "hidden"}, "day": {"values": "shown"}})
+    write_deltalake(uri, pa.table({"day": ["1", "2", "2"], "n": [1, 2, 3]}), partition_by=["day"])
+    refresh(own, own.table("t"), lambda: spark)
+    write_deltalake(uri, pa.table({"day": ["3"], "n": [4], "more": ["x"]}), mode="append", schema_mode="merge")
+    refresh(own, own.table("t"), lambda: spark)
+    lookup = Metastore(own.root).table("t")
+    if partitions == "all":
+        found = lookup.statistics(["more"], partitions="all")
+        rows = dict(zip(found.to_arrow()["partition"].to_pylist(), found, strict=True))
+    else:
+        rows = {key: lookup.statistics(["more"], partition=key)[0] for key in ("day=1", "day=2", "day=3")}
+    told = {
+        key: (row.null_count, row.distinct_count, row.frequencies, row.type_class, "hidden" in (row.reason or ""))
+        for key, row in rows.items()
+    }
+    hidden = ("absent", None, True)
+    assert told == {"day=1": (1, 0, *hidden), "day=2": (2, 0, *hidden), "day=3": (0, 1, *hidden)}
+
+
 def test_a_configured_key_is_not_kept(spark: SparkSession, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """Another key is another policy: what was hashed with the former one is read again. The environment's wins."""
     write_deltalake(str(tmp_path / "lake"), table(1))

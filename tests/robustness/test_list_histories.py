@@ -143,14 +143,14 @@ def assert_is_from_scratch(config: MetastoreConfig, folder: Path) -> None:
 
 def _leave_out_what_was_decided(own: dict[str, Any], other: dict[str, Any]) -> None:
     """What hangs on whether a column is listed, of those of which it was decided otherwise before, when there were
-    other values: estimates, and lists."""
+    other values: estimates, lists, and bins, of which there are no more than distinct values."""
     decided = {
         column
         for column, row in own["table"]["columns"].items()
         if row["frequencies"] != other["table"]["columns"][column]["frequencies"]
     }
     hang = ("frequencies", "reason", "listed", "distinct_count", "distinct_count_guarantee", "duplicate_count")
-    hang = (*hang, "percentiles", "percentiles_guarantee", "user_defined")
+    hang = (*hang, "percentiles", "percentiles_guarantee", "user_defined", "bins")
     for told in (own, other):
         for profile in (told["table"], *(each for _, each in told["partitions"].values())):
             for column in decided:
