@@ -1,4 +1,7 @@
-"""Typed rows: the key and value columns of a root or of what a stage produces."""
+"""Typed rows: the key and value columns of a root or of what a stage produces.
+
+Columns of a frame are taken as `frame[:, names]`: `frame[names]` first tries the names as numbers of rows.
+"""
 
 from __future__ import annotations
 
