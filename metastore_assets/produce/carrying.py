@@ -79,6 +79,7 @@ class DatasetStep:
         step = add_amounts(self.stage, run_schema, changes, former, told=self.is_followed)
         if not changes.height:
             return DatasetResult(self.dataset.state)
+        self.env.contents[self.stage] = step.content
         content = [step.content] if step.content.height else []
         pieces = write_pieces(env.storage, env.folder, run_schema, env.settings, step.content.height, content)
         update = self._written([Applied([step.update], [], pieces, 0, None)])

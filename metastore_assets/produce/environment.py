@@ -30,6 +30,8 @@ class Environment:
     """By node: its update, where that is in memory."""
     replaced: dict[str, pl.DataFrame] = field(default_factory=dict)
     """By node: all rows that the keys of its update had, where they are few and were read."""
+    contents: dict[str, pl.DataFrame] = field(default_factory=dict)
+    """By node that adds up: all rows that it has now, where they are few and have changed."""
     deltas: Mapping[str, tuple[Delta, ...]] = field(default_factory=dict)
     """By root of deltas: what came and what went."""
     written: list[str] = field(default_factory=list)
@@ -37,7 +39,7 @@ class Environment:
 
     def again(self) -> Environment:
         """For another attempt, which knows nothing of what this one read; the scratch is common."""
-        return replace(self, updates={}, replaced={})
+        return replace(self, updates={}, replaced={}, contents={})
 
     def spool(self, rows: int) -> Spool:
         """Where the instructions that come of so many rows go."""

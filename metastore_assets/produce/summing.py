@@ -79,6 +79,16 @@ def told_amounts(stage: Typed, feeders: Sequence[Feeder], updates: Sequence[pl.D
     return added(stage.name, pl.concat(found), stage.content)
 
 
+def all_amounts(stage: Typed, contents: Sequence[pl.DataFrame]) -> pl.DataFrame:
+    """What all rows of feeders add up to."""
+    assert isinstance(stage.node, SumStage)
+    assert stage.input is not None
+    found = [_amounts(stage, values, 1) for values in contents]
+    if len(found) == 1 and set(stage.input.key.names) <= set(stage.node.key):
+        return _lasting(found[0], stage.content)  # No two rows have one key.
+    return added(stage.name, pl.concat(found), stage.content)
+
+
 @dataclass(frozen=True)
 class DeltaTask:
     """Some deltas of a sum stage."""
@@ -202,10 +212,14 @@ def added(stage: str, frame: pl.DataFrame, run_schema: RunSchema) -> pl.DataFram
         if schema[name].is_decimal()
     ]
     total = frame.group_by(run_schema.group.columns, maintain_order=True).agg(*amounts, *estimates)
-    total = _narrowed(stage, total, run_schema)
-    if not all((total[name] != 0).all() for name in run_schema.amounts):
-        total = total.filter(pl.any_horizontal(pl.col(name) != 0 for name in run_schema.amounts))
-    return run_schema.order.sort(total)
+    return _lasting(_narrowed(stage, total, run_schema), run_schema)
+
+
+def _lasting(totals: pl.DataFrame, run_schema: RunSchema) -> pl.DataFrame:
+    """Totals of distinct keys, sorted, without those that are all zero."""
+    if not all((totals[name] != 0).all() for name in run_schema.amounts):
+        totals = totals.filter(pl.any_horizontal(pl.col(name) != 0 for name in run_schema.amounts))
+    return run_schema.order.sort(totals)
 
 
 def _narrowed(stage: str, frame: pl.DataFrame, run_schema: RunSchema) -> pl.DataFrame:

@@ -65,21 +65,25 @@ def merge_bounds(
     choose = pc.min_element_wise if side == "minimum" else pc.max_element_wise
     exact = np.zeros(len(classes), np.bool_)
     found: dict[str, tuple[npt.NDArray[np.intp], pa.Array]] = {}
-    told = [part[f"{side}_exact"].fill_null(fill_value=False).to_numpy() for part in parts]
+    told = np.array([part[f"{side}_exact"].fill_null(fill_value=False).to_numpy() for part in parts])
+    every = pa.concat_arrays([part[side].chunk(0) for part in parts])
     for cls in {cls for cls in classes if cls is not None}:
         rows = np.array([at for at, own in enumerate(classes) if own == cls])
         says = typed[:, rows]
-        values = [
-            comparable(class_values(part[side].chunk(0), cls).take(pa.array(rows, mask=~flags)))
-            for part, flags in zip(parts, says, strict=True)
-        ]
-        sure = np.array([own[rows] for own in told]) & says
-        here = np.array([own.is_valid().to_numpy(zero_copy_only=False) for own in values])
-        best = choose(*values)
-        equal = [pc.equal(own, best).fill_null(fill_value=False).to_numpy(zero_copy_only=False) for own in values]
+        sure = told[:, rows] & says
+        # The values of all parts, one after the other: a call of Arrow costs more than what it does to some values.
+        places = (rows + len(classes) * np.arange(len(parts))[:, None]).ravel()
+        values = comparable(class_values(every, cls).take(pa.array(places, mask=~says.ravel())))
+        if t.is_fixed_size_binary(values.type):
+            values = values.cast(pa.binary())  # of slices of the others Arrow takes the first values for the least
+        here = values.is_valid().to_numpy(zero_copy_only=False).reshape(says.shape)
+        best = choose(*(values.slice(first, len(rows)) for first in range(0, len(values), len(rows))))
+        equal = pc.equal(values, pa.concat_arrays([best] * len(parts))).fill_null(fill_value=False)
+        is_best = equal.to_numpy(zero_copy_only=False).reshape(says.shape)
         unknown = (says & ~here & ~sure).any(axis=0)
-        exact[rows] = ((sure & np.array(equal)).any(axis=0) | ~here.any(axis=0)) & ~unknown
-        best = pc.if_else(pa.array(unknown), pa.scalar(None, best.type), best)
+        exact[rows] = ((sure & is_best).any(axis=0) | ~here.any(axis=0)) & ~unknown
+        if unknown.any():
+            best = pc.if_else(pa.array(unknown), pa.scalar(None, best.type), best)
         found[cls.name] = (rows, _canonical(best, cls))
     return Bounds(scattered(found, len(classes), union), exact)
 
@@ -96,7 +100,7 @@ def comparable(values: pa.Array) -> pa.Array:
 def _canonical(values: pa.Array, cls: TypeClass) -> pa.Array:
     """The inverse of `comparable`."""
     if isinstance(cls.arrow, pa.BaseExtensionType):
-        return pa.ExtensionArray.from_storage(cls.arrow, values)
+        return pa.ExtensionArray.from_storage(cls.arrow, values.cast(cls.arrow.storage_type))
     if t.is_boolean(cls.arrow):
         return values.cast(pa.bool_())
     return values.view(cls.arrow) if t.is_timestamp(cls.arrow) else values

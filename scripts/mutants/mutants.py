@@ -180,9 +180,21 @@ MUTANTS = (
         "pl.any_horizontal(pl.col(name) > 0 for name in run_schema.amounts)",
     ),
     Mutant(
+        "of two feeders, all totals are made of the one that has changed",
+        "stepping",
+        "if few and len(held) == len(stage.feeders) else None",
+        "if few and held else None",
+    ),
+    Mutant(
+        "keys that lack one of the feeder's are taken for distinct",
+        "summing",
+        "if len(found) == 1 and set(stage.input.key.names) <= set(stage.node.key):",
+        "if len(found) == 1:",
+    ),
+    Mutant(
         "a total that comes to zero stays",
         "summing",
-        "if not all((total[name] != 0).all() for name in run_schema.amounts):",
+        "if not all((totals[name] != 0).all() for name in run_schema.amounts):",
         "if False:",
     ),
     Mutant(

@@ -43,7 +43,7 @@ class Case:
                 case SumNode():
                     lines.append(
                         f"  {node.name}: sum of {node.amounts} by {node.group}, {node.count} of {node.feeders}"
-                        f"{' signed' if node.signed else ''}"
+                        f"{' signed' if node.signed else ''}{'' if node.is_followed else ' not followed'}"
                     )
         return "\n".join(lines)
 
@@ -88,11 +88,36 @@ def random_case(seed: int) -> Case:
         else:
             values = ID_FORMS if ids.random() < share else VALUE_FORMS
             nodes.append(_stage(random, name, forms, key_form, values, partial(varied, stage=True)))
+    for node in [node for node in nodes if isinstance(node, SumNode)]:
+        if more.random() < 0.5:
+            nodes.append(_of_sum(more, node))
+    fed = {name for node in nodes for name in _feeders(node)}
+    for at, node in enumerate(nodes):
+        if isinstance(node, SumNode) and node.name not in fed:
+            nodes[at] = replace(node, is_followed=more.random() < 0.5)
     settings = _settings(random)
     if (share and ids.random() < 0.6) or (founded and more.random() < 0.6):
         # So that the novel keys of one version are met in several ranges, and in several pieces of each.
         settings = replace(settings, target_rows=4, row_group_rows=2, buffer_rows=2, small_rows=0)
     return Case(seed, Graph(tuple(nodes)), settings, forms, random)
+
+
+def _of_sum(random: Random, node: SumNode) -> SumNode:
+    """A sum of the totals of a sum, or of how many there are of each."""
+    totals = [*node.amounts, *([node.count] if node.count else [])]
+    total = random.choice(totals)
+    group = random.choice((node.group, node.group[:1], (total,), (*node.group, total)))
+    amounts = () if total in group else (total,)
+    return SumNode(f"{node.name}_again", (node.name,), group, amounts, "rows", signed=node.signed)
+
+
+def _feeders(node: Node) -> list[str]:
+    match node:
+        case StageNode():
+            return [name for port in node.ports for name in port]
+        case SumNode():
+            return list(node.feeders)
+    return []
 
 
 def _stage(

@@ -57,6 +57,7 @@ class SumNode:
     count: str | None = None
     descending: tuple[str, ...] = ()
     signed: bool = False
+    is_followed: bool = True
 
 
 @dataclass(frozen=True)
@@ -103,6 +104,11 @@ class Graph:
             totals.append(pa.field(node.count, pa.int64()))
         return pa.schema([fields[name] for name in node.group]), pa.schema(totals), node.descending
 
+    def is_followed(self, name: str) -> bool:
+        """Whether there are updates of a node."""
+        node = self[name]
+        return not isinstance(node, SumNode) or node.is_followed
+
     def source(self, name: str) -> pa.Schema:
         """Key columns of the feeders of a stage."""
         node = self[name]
@@ -129,6 +135,7 @@ class Graph:
                 count=node.count,
                 descending=node.descending,
                 signed=node.signed,
+                is_followed=node.is_followed,
             )
         rows = Rows(node.key, node.value, node.descending)
 

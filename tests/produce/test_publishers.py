@@ -45,7 +45,8 @@ def check_all(drawn: Plan, store: ObjectStore) -> None:
         seen = pair.seen(number)
         for node in drawn.case.graph.nodes:
             assert seen.content(node.name) == drawn.states[number].content[node.name]
-            assert seen.update(node.name) == drawn.steps[number - 1].updates[node.name]
+            if drawn.case.graph.is_followed(node.name):
+                assert seen.update(node.name) == drawn.steps[number - 1].updates[node.name]
 
 
 class MeetingStore(ObjectStore):
@@ -96,9 +97,9 @@ def test_two_publishers_that_do_not_count_are_both_applied(seed: int, tmp_path: 
     pair.number = 2
     pair.verify_state()
     replay = oracle.advance(pair.nodes, drawn.states[1], drawn.states[1], drawn.commits[0].edits)
-    for node in drawn.case.graph.nodes:
-        assert pair.seen(1).update(node.name) == drawn.steps[0].updates[node.name]
-        assert pair.seen(2).update(node.name) == replay.updates[node.name]
+    for name in (node.name for node in drawn.case.graph.nodes if drawn.case.graph.is_followed(node.name)):
+        assert pair.seen(1).update(name) == drawn.steps[0].updates[name]
+        assert pair.seen(2).update(name) == replay.updates[name]
 
 
 class StaleStore(ObjectStore):

@@ -169,6 +169,34 @@ def test_sums_of_sums_and_stages_behind_sums(store: ObjectStore, settings: Setti
     assert {call.key for call in pair.graph.calls} == {"b"}
 
 
+def test_what_nobody_follows_is_added_up_anew_where_it_is_little(store: ObjectStore, settings: Settings) -> None:
+    """By keys of its own, by those of its feeder and more, of one feeder and of two, of which one may stay."""
+    two = ("v",), ("n", "m")
+    row = columns(v="string", n="int64", m="int64")
+    graph = Graph(
+        (
+            RootNode("files", FILE, row),
+            RootNode("more", FILE, row),
+            SumNode("totals", ("files",), *two),
+            SumNode("others", ("more",), *two),
+            SumNode("histogram", ("totals",), ("n",), (), "values", is_followed=False),
+            SumNode("ordered", ("totals",), ("n", "v"), ("m",), descending=("n",), is_followed=False),
+            SumNode("both", ("totals", "others"), ("v",), ("m",), "parts", is_followed=False),
+        )
+    )
+    pair = Pair(store, graph, settings=settings)
+    pair.advance({"files": [U(1, ("a", 2, 1), ("b", 1, 0)), U(2, ("c", 1, 7))], "more": [U(1, ("a", 3, 3))]})
+    assert pair.seen().groups("histogram") == {1: [2], 2: [1]}
+    assert list(pair.seen().groups("ordered").items()) == [((2, "a"), [1]), ((1, "c"), [7])], "a total of 0 is none"
+    assert pair.seen().groups("both") == {"a": [(4, 2)], "b": [(0, 1)], "c": [(7, 1)]}
+    pair.advance({"files": [U(2, ("c", 2, 0), ("b", -1, 5))]})
+    assert list(pair.seen().groups("ordered").items()) == [((2, "a"), [1]), ((0, "b"), [5])]
+    assert pair.seen().groups("both") == {"a": [(4, 2)], "b": [(5, 1)], "c": [(0, 1)]}
+    pair.advance({"files": [D(1), D(2)]})
+    assert pair.seen().groups("ordered") == {}
+    assert pair.seen().groups("both") == {"a": [(3, 1)]}
+
+
 def test_runs_of_sums_are_merged(store: ObjectStore) -> None:
     pair = Pair(store, counts(count="rows"), settings=SMALL)
     for version in range(12):

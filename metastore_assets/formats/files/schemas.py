@@ -80,8 +80,12 @@ def table_schema(
         raise TableFormatError(f"{location.uri} has no readable file: {outcomes[0]}") from outcomes[0]
     if readers[0] is not None:
         return _text_schema(location, files, readers, outcomes, readable, partition_columns)
-    schemas: dict[pa.Schema, int] = {}
+    # Files of one schema mostly have it as one object, and to compare schemas takes longer than to recall them.
+    objects: dict[int, int] = {}
     for place in readable:
+        objects.setdefault(id(outcomes[place][1]), place)
+    schemas: dict[pa.Schema, int] = {}
+    for place in objects.values():
         schemas.setdefault(outcomes[place][1], place)
     fields, reasons = union_fields(
         location.uri,
