@@ -10,7 +10,6 @@ from collections.abc import Mapping, Sequence, Set
 from dataclasses import replace
 from typing import NamedTuple
 
-import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
@@ -22,7 +21,7 @@ from metastore_assets.pipeline.states_files import StatesFiles, sound
 from metastore_assets.pipeline.stored import read_lists
 from metastore_assets.statistics.column import ColumnStatistics
 from metastore_assets.statistics.derive import derived
-from metastore_assets.statistics.distinct import fingerprint
+from metastore_assets.statistics.distinct import fingerprint_of_nulls
 from metastore_assets.statistics.histogram import Histogram, histogram_capacity, limited
 from metastore_assets.statistics.leaves import LeafColumn
 from metastore_assets.statistics.profile import all_null_statistics
@@ -46,7 +45,6 @@ from metastore_assets.store.objects import ObjectStore
 
 _TOGETHER = 1 << 16
 """Most distinct values, of all profiles, of a column that is derived from their lists together."""
-_NO_HASHES, _NO_COUNTS = np.zeros(0, np.uint64), np.zeros(0, np.int64)
 
 
 def read_states(opened: StatesFiles, files: ProfileFiles, layout: Layout) -> tuple[int, pa.Table]:
@@ -157,8 +155,7 @@ class _Profile:
         silent = pc.is_in(table["field_id"], pa.array(sorted(field_ids), pa.string()))
         # Nulls are a part of fingerprints.
         of_nulls = [
-            fingerprint((_NO_HASHES, _NO_HASHES), _NO_COUNTS, own.null_count) if own.field_id in field_ids else None
-            for own in self.held.values()
+            fingerprint_of_nulls(own.null_count) if own.field_id in field_ids else None for own in self.held.values()
         ]
         for name, nothing in (
             ("value_count", pa.scalar(0, pa.int64())),

@@ -217,9 +217,11 @@ class View:
     def _batches(self, stage: str, run_schema: RunSchema, name: str) -> Iterator[pa.RecordBatch]:
         for dataset in self._dataset(stage, run_schema, name):
             with self._there():
-                steps = ([frame] for frame in dataset.scan().frames)
-                for piece in grouped(steps, run_schema.group, _TOGETHER):
-                    (frame,) = piece.frames
+                frames = dataset.scan().frames
+                if not run_schema.amounts:  # of which a key has one row
+                    pieces = grouped(([frame] for frame in frames), run_schema.group, _TOGETHER)
+                    frames = (frame for piece in pieces for frame in piece.frames)
+                for frame in frames:
                     # As one piece, so that no target key is split, however many frames it came in.
                     yield from table_of(frame, run_schema.schema).combine_chunks().to_batches()
 

@@ -16,14 +16,16 @@ from metastore_assets.statistics.blocks import Block, listed_block, passing_bloc
 from metastore_assets.statistics.bounds import lower_bound, upper_bound
 from metastore_assets.statistics.column import ColumnStatistics
 from metastore_assets.statistics.distinct import (
+    EMPTY_SKETCH,
     add_fingerprints,
     distinct_sketch,
     estimate_distinct,
     fingerprint,
+    fingerprint_of_nulls,
     merge_distinct_sketches,
 )
 from metastore_assets.statistics.frequencies import PERCENTS, Frequencies, Percentiles, nearest_ranks
-from metastore_assets.statistics.hashing import Words, hash_values
+from metastore_assets.statistics.hashing import Words
 from metastore_assets.statistics.histogram import Histogram, histogram_capacity, histogram_of, merge_histograms
 from metastore_assets.statistics.membership import filter_of
 from metastore_assets.statistics.moments import Moments, encode_moments, merge_moments, moment_facts, moments_of
@@ -54,6 +56,8 @@ class Fold(Generic[State]):
 
     def total(self) -> State | None:
         """The merged state; None when nothing was added."""
+        if len(self._parts) == 1:
+            return self._parts[0]  # As merging it would give.
         return self._merge(self._parts) if self._parts else None
 
 
@@ -146,12 +150,10 @@ class Describer:
     def finish(self, row: ColumnStatistics, width: int) -> ColumnStatistics:
         """`row`, which has the counts of values and nulls, with all the rest. `width`: bytes of a value, if fixed."""
         cls, has_lengths = self.cls, self.cls.name in ("string", "binary")
-        nothing = hash_values(pa.nulls(0, cls.arrow), cls)
-        self._prints.add(fingerprint(nothing, np.zeros(0, np.int64), row.null_count))
-        self._sketches.add(distinct_sketch(nothing[0]))
+        self._prints.add(fingerprint_of_nulls(row.null_count))
         told: dict[str, Any] = {
             "nan_count": self._nans if cls.kind == "float" else None,
-            "distinct_sketch": self._sketches.total(),
+            "distinct_sketch": self._sketches.total() or EMPTY_SKETCH,
             "fingerprint": self._prints.total(),
             "true_count": self._trues if cls.kind == "boolean" else None,
             "total_bytes": self._lengths.bytes if has_lengths else row.value_count * width,
@@ -188,7 +190,7 @@ class Describer:
         """Count what NaN has a part in, and the rest of the block."""
         hashes = block.hashes()
         self._sketches.add(distinct_sketch(hashes[0]))
-        self._prints.add(fingerprint(hashes, block.counts, 0))
+        self._prints.add(fingerprint(hashes, block.counts))
         if self._printed is not None:
             self._printed.add(hashes[0], block.counts)
         if self.policy.has_filter:

@@ -66,15 +66,20 @@ def estimate_distinct(sketch: bytes) -> int:
     return round(_REGISTERS**2 / (2 * math.log(2) * z))
 
 
-def fingerprint(hashes: tuple[Words, Words], counts: npt.NDArray[np.int64], null_count: int) -> bytes:
-    """An order-independent 128-bit hash of a multiset: per half, the sum of hash * count modulo 2**64, nulls included.
+def fingerprint(hashes: tuple[Words, Words], counts: npt.NDArray[np.int64]) -> bytes:
+    """An order-independent 128-bit hash of a multiset: per half, the sum of hash * count modulo 2**64.
 
     Equal multisets have equal fingerprints and it adds up under merging. Unequal ones differ but by accident (about
     2**-64 for data that was not made to collide).
     """
     times = counts.view(np.uint64)
     sums = [int((half * times).sum(dtype=np.uint64)) for half in hashes]
-    return struct.pack("<2Q", *((s + int(null) * null_count) % 2**64 for s, null in zip(sums, _NULL, strict=True)))
+    return struct.pack("<2Q", *sums)
+
+
+def fingerprint_of_nulls(count: int) -> bytes:
+    """That of so many nulls: what they add to that of the values."""
+    return struct.pack("<2Q", *(null * count % 2**64 for null in _NULL.tolist()))
 
 
 def add_fingerprints(fingerprints: Sequence[bytes]) -> bytes:
@@ -122,3 +127,7 @@ def _tau(x: float) -> float:
         y *= 0.5
         z -= (1 - x) ** 2 * y
     return z / 3
+
+
+EMPTY_SKETCH = distinct_sketch(np.zeros(0, np.uint64))
+"""That of no values."""

@@ -4,20 +4,18 @@ from __future__ import annotations
 
 from dataclasses import replace
 
-import numpy as np
-import pyarrow as pa
-
 from metastore_assets.statistics.blocks import passing_block
 from metastore_assets.statistics.column import ColumnStatistics
 from metastore_assets.statistics.describe import Fold
 from metastore_assets.statistics.distinct import (
+    EMPTY_SKETCH,
     add_fingerprints,
     distinct_sketch,
     estimate_distinct,
     fingerprint,
+    fingerprint_of_nulls,
     merge_distinct_sketches,
 )
-from metastore_assets.statistics.hashing import hash_values
 from metastore_assets.statistics.keyed_hashing import keyed
 from metastore_assets.statistics.runs import BLOCK, SortedValues
 from metastore_assets.statistics.types import TypeClass
@@ -38,16 +36,13 @@ class HiddenValues:
             block = passing_block(run.part(start, min(start + BLOCK, len(run))), self._class)
             hashes = keyed(block.hashes(), self._key)
             self._sketches.add(distinct_sketch(hashes[0]))
-            self._prints.add(fingerprint(hashes, block.counts, 0))
+            self._prints.add(fingerprint(hashes, block.counts))
         return True
 
     def finish(self, row: ColumnStatistics) -> ColumnStatistics:
         """`row`, which has the counts of values and nulls, with the number of distinct values."""
-        nothing = hash_values(pa.nulls(0, self._class.arrow), self._class)
-        self._prints.add(fingerprint(nothing, np.zeros(0, np.int64), row.null_count))
-        self._sketches.add(distinct_sketch(nothing[0]))
-        sketch = self._sketches.total()
-        assert sketch is not None
+        self._prints.add(fingerprint_of_nulls(row.null_count))
+        sketch = self._sketches.total() or EMPTY_SKETCH
         return replace(
             row,
             distinct_count=max(1, min(estimate_distinct(sketch), row.value_count)) if row.value_count else 0,

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import numpy as np
 import numpy.typing as npt
@@ -168,6 +168,8 @@ def _merged_exponent(histograms: Sequence[Histogram], capacity: int) -> int:
 
 def _coarsen(histogram: Histogram, exponent: int, capacity: int) -> Histogram:
     shift = exponent - histogram.exponent
+    if not shift:
+        return replace(histogram, capacity=capacity)
     first = histogram.first >> shift
     last = (histogram.first + len(histogram) - 1) >> shift
     counts = np.zeros(last - first + 1, np.int64)

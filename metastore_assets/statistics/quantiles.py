@@ -30,6 +30,8 @@ from metastore_assets.statistics.types import TypeClass
 COMPRESSION = 200
 """Steps of the scale function over all ranks. A digest has no more clusters, but for values so frequent that they go
 over more than a step, which have one to themselves."""
+_SHARES = (np.sin(math.pi * (np.arange(COMPRESSION) / COMPRESSION - 0.5)) + 1) / 2
+"""Step j of k1 begins at this share of the weight."""
 _HEADER = struct.Struct("<BBBHBHIIdd")
 _CENTROID = np.dtype([("mean", "<f8"), ("weight", "<u8")])
 _HUGE = 1e288
@@ -160,9 +162,8 @@ def _clusters(
     if len(values) <= COMPRESSION:
         return values, counts
     ends = np.cumsum(counts)
-    # Step j of k1 begins at this share of the weight; a value belongs to the step that its middle falls into.
-    shares = (np.sin(math.pi * (np.arange(COMPRESSION) / COMPRESSION - 0.5)) + 1) / 2
-    starts = np.searchsorted(ends - counts / 2, shares * ends[-1])
+    # A value belongs to the step that its middle falls into.
+    starts = np.searchsorted(ends - counts / 2, _SHARES * ends[-1])
     # A value that goes over more than a step is a cluster by itself: others go over two at the most, about.
     frequent = np.flatnonzero(_steps(ends, counts) > 1)
     starts = np.unique(np.concatenate([starts, frequent, frequent + 1]))
