@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+import resource
 import shutil
 import tempfile
 import time
@@ -82,8 +83,13 @@ class CpuTime:
     def __init__(self) -> None:
         self._ticks = os.sysconf("SC_CLK_TCK")
 
-    def by_kind(self) -> dict[str, float]:
-        """What has been used so far. A process that has ended counts as what waited for it."""
+    @staticmethod
+    def _of_this() -> float:
+        """A process that has ended counts as what waited for it."""
+        used = (resource.getrusage(who) for who in (resource.RUSAGE_SELF, resource.RUSAGE_CHILDREN))
+        return sum(one.ru_utime + one.ru_stime for one in used)
+
+    def _of_others(self) -> dict[str, float]:
         parents, used, names = {}, {}, {}
         for folder in Path("/proc").iterdir():
             if not folder.name.isdecimal():
@@ -96,22 +102,22 @@ class CpuTime:
             pid = int(folder.name)
             names[pid], parents[pid] = name, int(fields[1])
             used[pid] = sum(map(int, fields[11:15])) / self._ticks
-        total = {"driver": 0.0, "jvm": 0.0, "workers": 0.0}
+        total = {"jvm": 0.0, "workers": 0.0}
         for pid, seconds in used.items():
             line = [pid]
             while line[-1] in parents and line[-1] != os.getpid():
                 line.append(parents[line[-1]])
-            if line[-1] == os.getpid():
-                total["driver" if len(line) == 1 else "jvm" if names[pid] == "java" else "workers"] += seconds
+            if line[-1] == os.getpid() and pid != os.getpid():
+                total["jvm" if names[pid] == "java" else "workers"] += seconds
         return total
 
     def of(self, action: Callable[[], object]) -> dict[str, float]:
         """What an action uses, and what it leaves others to do within a second."""
-        before = self.by_kind()
+        others, own = self._of_others(), self._of_this()  # in this order: to look at the others is not the action's
         action()
         time.sleep(1.0)
-        after = self.by_kind()
-        return {kind: after[kind] - before[kind] for kind in after}
+        driver = self._of_this() - own
+        return {"driver": driver} | {kind: used - others[kind] for kind, used in self._of_others().items()}
 
 
 def stop(spark: SparkSession) -> None:

@@ -165,7 +165,8 @@ def _reduce_table(
     base = plan.base
     # People read the table's own files: unlike partitions', these have the names and the order of now.
     children = tuple(
-        Child(entry.key, entry.files, entry.layout, _is_named(held, entry), entry.row_count) for entry in partitions
+        Child(entry.key, entry.files, entry.layout, held.is_named(entry.layout), entry.row_count)
+        for entry in partitions
     )
     if base is not None:
         before = [(entry.key, entry.files) for entry in base.partitions]
@@ -188,11 +189,6 @@ def _former(held: Held, files: ProfileFiles, layout: str, children: Sequence[Chi
 
 def _child(entry: FragmentEntry, held: Held) -> Child:
     return Child(entry.id, entry.files, entry.layout, held.equals(entry.layout, entry.unlisted), entry.row_count)
-
-
-def _is_named(held: Held, entry: PartitionEntry) -> bool:
-    """Whether a partition's files have the columns of now, under their names and in their order."""
-    return held.names(entry.layout) == held.names(held.wanted.id)
 
 
 def _partition(

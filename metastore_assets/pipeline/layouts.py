@@ -67,6 +67,7 @@ class Held:
         self._signatures = {column: signature_of(text) for column, text in wanted.signatures.items()}
         self._answers: dict[tuple[str, str, tuple[str, ...]], bool] = {}
         self._missing: dict[str, frozenset[str]] = {}
+        self._named: dict[str, bool] = {}
 
     def serves(self, layout: str, unlisted: tuple[str, ...] = ()) -> bool:
         """Whether the columns that profiles of the layout have hold what is wanted of them."""
@@ -90,7 +91,13 @@ class Held:
         """Whether user-defined statistics are wanted of any of the columns, by identity."""
         return any(own.user_defined for column in columns if (own := self._signatures[column]) is not None)
 
-    def names(self, layout: str) -> dict[str, str]:
+    def is_named(self, layout: str) -> bool:
+        """Whether files made under a layout have the columns that are wanted, under their names and in their order."""
+        if layout not in self._named:
+            self._named[layout] = self._names(layout) == self._names(self.wanted.id)
+        return self._named[layout]
+
+    def _names(self, layout: str) -> dict[str, str]:
         """By column of a layout, a digest of the names and places that its files go by."""
         own = {column: signature_of(text) for column, text in self.layouts.get(layout, {}).items()}
         return {column: held.names for column, held in own.items() if held is not None}

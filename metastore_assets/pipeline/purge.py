@@ -128,7 +128,7 @@ def _publish_without_former(engine: Engine, versions: VersionStore, before: int)
             )
         live = [entry for entry in latest.fragments if entry.retired is None]
         fragments, nodes = gathered(
-            engine, versions.objects, len(latest.schema), live, list(latest.nodes), least_share=1
+            engine, versions.objects, len(latest.schema), live, list(latest.nodes), least_share=1, most_waste=0
         )
         lists = write_lists(versions.objects, rewritten(versions.objects, read_lists(versions.objects, latest.lists)))
         index = table_index(engine, versions.objects, len(latest.schema), None, fragments)

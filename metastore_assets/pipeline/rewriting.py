@@ -68,15 +68,17 @@ def gathered(
     fragments: Sequence[FragmentEntry],
     nodes: Sequence[NodeEntry],
     least_share: float = 0.5,
+    most_waste: float = 0.25,
 ) -> tuple[list[FragmentEntry], list[NodeEntry]]:
     """All entries of the next version, of which those lie elsewhere whose file has less than that share of its sections
-    left.
+    left: once such files of a group (a partition, or the nodes of one merge) have more than `most_waste` of what is in
+    use of no use, as otherwise every commit would write anew what little the last ones left.
 
-    So files take at most about twice the room of what is in use. Raises CorruptionError.
+    So files take at most a little over twice the room of what is in use. Raises CorruptionError.
     """
     tasks = [
-        *_sparse("fragments", fragments, lambda entry: entry.partition_key, least_share),
-        *_sparse("nodes", nodes, lambda entry: node_group(entry.id), least_share),
+        *_sparse("fragments", fragments, lambda entry: entry.partition_key, least_share, most_waste),
+        *_sparse("nodes", nodes, lambda entry: node_group(entry.id), least_share, most_waste),
     ]
     if not tasks:
         return list(fragments), list(nodes)
@@ -131,14 +133,20 @@ def without_lists(
 
 
 def _sparse(
-    folder: str, entries: Sequence[Entry], group: Callable[[Entry], str], least_share: float
+    folder: str, entries: Sequence[Entry], group: Callable[[Entry], str], least_share: float, most_waste: float
 ) -> Iterable[_Task]:
-    left = Counter(entry.files.states for entry in entries if entry.files.sections > 1)
+    shared = [entry for entry in entries if entry.files.sections > 1]
+    left = Counter(entry.files.states for entry in shared)
     found: dict[str, list[ProfileFiles]] = {}
-    for entry in entries:
-        if entry.files.sections > 1 and left[entry.files.states] < least_share * entry.files.sections:
+    in_use: Counter[str] = Counter()
+    for entry in shared:
+        in_use[group(entry)] += 1
+        if left[entry.files.states] < least_share * entry.files.sections:
             found.setdefault(group(entry), []).append(entry.files)
-    for own in found.values():
+    for name, own in found.items():
+        wasted = sum(sections - left[path] for path, sections in {(files.states, files.sections) for files in own})
+        if wasted <= most_waste * in_use[name]:
+            continue
         own.sort(key=lambda files: files.states)
         for start in range(0, len(own), _SECTIONS):
             yield _Task(folder, tuple(own[start : start + _SECTIONS]))
