@@ -25,8 +25,8 @@ from benchmarks.report import Row
 from metastore_assets.config import TableConfig
 from metastore_assets.formats import Memory, open_table_format
 from metastore_assets.formats.base import Fragment
-from metastore_assets.pipeline.print_exchange import exchanged_prints
-from metastore_assets.pipeline.print_values import PrintedColumn, values_of_rows
+from metastore_assets.pipeline.lists.print_exchange import exchanged_prints
+from metastore_assets.pipeline.lists.print_values import PrintedColumn, values_of_rows
 from metastore_assets.spark.session import spark_session
 from metastore_assets.spark.tasks import run_tasks
 from metastore_assets.statistics.frequencies import sum_frequencies

@@ -24,9 +24,9 @@ from benchmarks.report import Row
 from metastore_assets.config import TableConfig
 from metastore_assets.lookup import Metastore, TableLookup
 from metastore_assets.pipeline.engine import Engine
-from metastore_assets.pipeline.files import ProfileWriter
 from metastore_assets.pipeline.layouts import table_layout
 from metastore_assets.pipeline.partition_files import table_partition_files
+from metastore_assets.pipeline.profiles.files import ProfileWriter
 from metastore_assets.statistics.profile import profile_field
 from metastore_assets.statistics.types import schema_leaves
 from metastore_assets.store.manifest import PartitionEntry, ProfileFiles, Version

@@ -11,8 +11,8 @@ import pyarrow as pa
 
 from benchmarks.report import Row
 from metastore_assets.config import KeptPolicy
-from metastore_assets.pipeline.merging import FAN_IN
-from metastore_assets.pipeline.tree import Branch, key_position, merge_tree
+from metastore_assets.pipeline.merging.merges import FAN_IN
+from metastore_assets.pipeline.merging.tree import Branch, key_position, merge_tree
 from metastore_assets.statistics.profile import profile_field
 from metastore_assets.statistics.quantiles import Digest, decode_digest, estimated_values, merge_digests
 from metastore_assets.statistics.types import type_class

@@ -26,10 +26,10 @@ import pyarrow as pa
 from benchmarks.report import Row
 from metastore_assets.config import TableConfig
 from metastore_assets.formats.base import Fragment, Snapshot
-from metastore_assets.pipeline import merging
 from metastore_assets.pipeline.layouts import Layout, table_layout
+from metastore_assets.pipeline.merging import merges
+from metastore_assets.pipeline.merging.tree import Branch, key_position, merge_tree
 from metastore_assets.pipeline.plan import Plan, content_id, make_plan, members_id, partition_content_id
-from metastore_assets.pipeline.tree import Branch, key_position, merge_tree
 from metastore_assets.store import objects
 from metastore_assets.store.backend import Backend, Input
 from metastore_assets.store.manifest import FragmentEntry, NodeEntry, PartitionEntry, ProfileFiles, Version
@@ -173,7 +173,7 @@ def _groups(plan: Plan) -> list[tuple[str, Branch[str]]]:
 
 
 def _tree(children: tuple[str, ...] | list[str]) -> Branch[str]:
-    return merge_tree([(key_position(child.partition("-")[0]), child) for child in children], merging.FAN_IN)
+    return merge_tree([(key_position(child.partition("-")[0]), child) for child in children], merges.FAN_IN)
 
 
 def _below(branch: Branch[str]) -> list[Branch[str]]:

@@ -22,12 +22,12 @@ import pyarrow.parquet as pq
 
 from benchmarks.report import Row
 from metastore_assets.config import TableConfig
-from metastore_assets.pipeline import merging
-from metastore_assets.pipeline.files import ProfileWriter, write_states
 from metastore_assets.pipeline.layouts import Layout, table_layout
-from metastore_assets.pipeline.states_files import StatesFiles
-from metastore_assets.pipeline.stored_states import read_states
-from metastore_assets.pipeline.tree import Branch, key_position, merge_tree
+from metastore_assets.pipeline.merging import merges
+from metastore_assets.pipeline.merging.tree import Branch, key_position, merge_tree
+from metastore_assets.pipeline.profiles.files import ProfileWriter, write_states
+from metastore_assets.pipeline.profiles.states_files import StatesFiles
+from metastore_assets.pipeline.profiles.stored_states import read_states
 from metastore_assets.ranges import RangedFile
 from metastore_assets.statistics.merge import merge_states
 from metastore_assets.statistics.profile import profile_field
@@ -49,15 +49,15 @@ def run() -> list[Row]:
     folder = Path(tempfile.mkdtemp(prefix="metastore-bench-"))
     store = ObjectStore(str(folder))
     layout, leaf, node = _profiles(store, columns)
-    children = tuple(merging.Child(f"part={at}", leaf, layout.id, as_wanted=True) for at in range(partitions))
-    group = merging.Group("*", "table", children, is_merged_on=False)
-    tree = merge_tree([(key_position(child.key), child) for child in children], merging.FAN_IN)
+    children = tuple(merges.Child(f"part={at}", leaf, layout.id, as_wanted=True) for at in range(partitions))
+    group = merges.Group("*", "table", children, is_merged_on=False)
+    tree = merge_tree([(key_position(child.key), child) for child in children], merges.FAN_IN)
     path = _path(store, tree, children[0], node)
     merge = replace(path, group=group)
     with _counted() as read:
         started = time.process_time()
         with StatesFiles(store) as opened:
-            merging.merged_states(opened, layout, merge, merging.NodeFiles(store, layout))
+            merges.merged_states(opened, layout, merge, merges.NodeFiles(store, layout))
         seconds = time.process_time() - started
     shutil.rmtree(folder)
     megabytes = sum(read) / MB
@@ -72,17 +72,15 @@ def run() -> list[Row]:
     ]  # fmt: skip
 
 
-def _path(
-    store: ObjectStore, branch: Branch[merging.Child], changed: merging.Child, node: ProfileFiles
-) -> merging.Merge:
+def _path(store: ObjectStore, branch: Branch[merges.Child], changed: merges.Child, node: ProfileFiles) -> merges.Merge:
     """The merges from the changed child up; what lies beside is stored."""
-    inputs: list[ProfileFiles | merging.Merge] = []
+    inputs: list[ProfileFiles | merges.Merge] = []
     for part in branch.parts:
         if isinstance(part, Branch):
             inputs.append(_path(store, part, changed, node) if _holds(part, changed) else _copied(store, node))
         else:
             inputs.append(_copied(store, part.files))
-    return merging.Merge("*", tuple(inputs))
+    return merges.Merge("*", tuple(inputs))
 
 
 def _copied(store: ObjectStore, files: ProfileFiles) -> ProfileFiles:
@@ -99,7 +97,7 @@ def _copied(store: ObjectStore, files: ProfileFiles) -> ProfileFiles:
     )
 
 
-def _holds(branch: Branch[merging.Child], child: merging.Child) -> bool:
+def _holds(branch: Branch[merges.Child], child: merges.Child) -> bool:
     return any(_holds(part, child) if isinstance(part, Branch) else part is child for part in branch.parts)
 
 

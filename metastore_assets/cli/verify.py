@@ -24,7 +24,7 @@ def verify(invocation: Invocation, name: str, partitions: tuple[str, ...], sampl
     They are read again; each number that differs is told. Estimates are not compared. Changes nothing. Exit status 1
     when anything differs or cannot be read.
     """
-    from metastore_assets.pipeline.verify import verify as verify_table
+    from metastore_assets.pipeline.verifying.verify import verify as verify_table
 
     config = configured(invocation)
     table = table_of(config, name)

@@ -6,7 +6,7 @@ from collections.abc import Collection, Iterable, Sequence
 from itertools import groupby
 
 from metastore_assets.formats.base import Fragment
-from metastore_assets.pipeline.tree import key_position
+from metastore_assets.pipeline.merging.tree import key_position
 
 _MOST_WEIGHT = 32 << 20
 _LEAST_WEIGHT = 4 << 20

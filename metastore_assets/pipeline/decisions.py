@@ -35,9 +35,9 @@ from metastore_assets.pipeline.evidence import (
 )
 from metastore_assets.pipeline.layouts import Held, Layout, table_layout
 from metastore_assets.pipeline.plan import Plan, holds
+from metastore_assets.pipeline.profiles.states_files import StatesFiles
+from metastore_assets.pipeline.profiles.stored import read_counts
 from metastore_assets.pipeline.signatures import signature_of
-from metastore_assets.pipeline.states_files import StatesFiles
-from metastore_assets.pipeline.stored import read_counts
 from metastore_assets.statistics.types import type_class
 from metastore_assets.store.manifest import Decision, FragmentEntry, ProfileFiles, Version
 from metastore_assets.store.objects import ObjectStore

@@ -8,8 +8,8 @@ from functools import partial
 
 from metastore_assets.lists import ListReader, read_lists
 from metastore_assets.pipeline.engine import Engine
-from metastore_assets.pipeline.states_files import StatesFiles, sound
-from metastore_assets.pipeline.stored import COUNTS, read_sketches
+from metastore_assets.pipeline.profiles.states_files import StatesFiles, sound
+from metastore_assets.pipeline.profiles.stored import COUNTS, read_sketches
 from metastore_assets.statistics.distinct import distinct_sketch, estimate_distinct, merge_distinct_sketches
 from metastore_assets.statistics.hashing import hash_values
 from metastore_assets.statistics.types import class_named

@@ -21,9 +21,9 @@ from metastore_assets.formats.base import Fragment, FragmentReader
 from metastore_assets.formats.damage import DAMAGE, reason
 from metastore_assets.pipeline.bundles import weight
 from metastore_assets.pipeline.engine import Engine
-from metastore_assets.pipeline.files import ProfileWriter
 from metastore_assets.pipeline.layouts import Layout, field_identity
-from metastore_assets.pipeline.packed import StatesWriter, keeps_filters, keeps_prints, layout_union
+from metastore_assets.pipeline.profiles.files import ProfileWriter
+from metastore_assets.pipeline.profiles.packed import StatesWriter, keeps_filters, keeps_prints, layout_union
 from metastore_assets.spark.tasks import limit_threads, run_tasks
 from metastore_assets.statistics.leaves import schema_leaves
 from metastore_assets.statistics.profile import ColumnProfile, profile_field

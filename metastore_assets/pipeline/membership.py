@@ -11,8 +11,8 @@ import pyarrow as pa
 from metastore_assets.index.membership import Filters, MembershipReader, next_membership
 from metastore_assets.pipeline.engine import Engine
 from metastore_assets.pipeline.layouts import Layout
-from metastore_assets.pipeline.states_files import StatesFiles, sound
-from metastore_assets.pipeline.stored import FrequencyReader
+from metastore_assets.pipeline.profiles.states_files import StatesFiles, sound
+from metastore_assets.pipeline.profiles.stored import FrequencyReader
 from metastore_assets.statistics.membership import cells_of_filters, filter_of_list
 from metastore_assets.store.manifest import FragmentEntry, MembershipFiles, ProfileFiles, Version
 from metastore_assets.store.objects import ObjectStore

@@ -14,8 +14,8 @@ from functools import partial
 from metastore_assets.pipeline.engine import Engine
 from metastore_assets.pipeline.layouts import Held, Layout
 from metastore_assets.pipeline.plan import PartitionPlan, Plan, holds, members_id
-from metastore_assets.pipeline.states_files import StatesFiles
-from metastore_assets.pipeline.stored_states import read_states
+from metastore_assets.pipeline.profiles.states_files import StatesFiles
+from metastore_assets.pipeline.profiles.stored_states import read_states
 from metastore_assets.statistics.merge import merge_states
 from metastore_assets.store.manifest import FragmentEntry, PartitionEntry, ProfileFiles
 from metastore_assets.store.objects import ObjectStore

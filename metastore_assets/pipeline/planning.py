@@ -11,8 +11,8 @@ from metastore_assets.formats.base import SnapshotReference, TableFormat
 from metastore_assets.pipeline.decisions import planned_decisions, recorded_decisions
 from metastore_assets.pipeline.layouts import Layout, Layouts, table_layout
 from metastore_assets.pipeline.plan import Plan, make_plan
+from metastore_assets.pipeline.profiles.states_files import sound
 from metastore_assets.pipeline.signatures import check_sources, digest
-from metastore_assets.pipeline.states_files import sound
 from metastore_assets.store.manifest import FragmentEntry, Version
 from metastore_assets.store.versions import VersionStore
 

@@ -12,8 +12,8 @@ from metastore_assets.pipeline.bundles import bundles
 from metastore_assets.pipeline.engine import Engine
 from metastore_assets.pipeline.fragments import FragmentFailure, FragmentProfiler, ProfileContext
 from metastore_assets.pipeline.outcome import Progress
-from metastore_assets.pipeline.packed import keeps_filters, keeps_prints
 from metastore_assets.pipeline.plan import Plan
+from metastore_assets.pipeline.profiles.packed import keeps_filters, keeps_prints
 from metastore_assets.store.manifest import FragmentEntry
 from metastore_assets.store.versions import VersionStore
 

@@ -17,8 +17,8 @@ from metastore_assets.lists import read_lists, rewritten, write_lists
 from metastore_assets.pipeline.engine import Engine
 from metastore_assets.pipeline.index import table_index
 from metastore_assets.pipeline.membership import table_membership
+from metastore_assets.pipeline.merging.rewriting import gathered
 from metastore_assets.pipeline.partition_files import table_partition_files
-from metastore_assets.pipeline.rewriting import gathered
 from metastore_assets.pipeline.signatures import signature_of
 from metastore_assets.statistics.leaves import schema_leaves
 from metastore_assets.store.backfills import FOLDER as BACKFILLS

@@ -30,6 +30,7 @@ from metastore_assets.pipeline.assemble import next_version
 from metastore_assets.pipeline.decisions import settled
 from metastore_assets.pipeline.engine import Engine
 from metastore_assets.pipeline.hidden_key import with_hidden_key
+from metastore_assets.pipeline.merging.rewriting import without_lists
 from metastore_assets.pipeline.moved import without_moves
 from metastore_assets.pipeline.outcome import Progress, RefreshResult, nothing_to_do, result_of
 from metastore_assets.pipeline.place import place_of
@@ -37,7 +38,6 @@ from metastore_assets.pipeline.plan import Plan
 from metastore_assets.pipeline.planning import attempt_of, current_plan, describes_now, memory_of
 from metastore_assets.pipeline.profiling import profile_all, profile_error, save_as, saving
 from metastore_assets.pipeline.reading import TaskReader
-from metastore_assets.pipeline.rewriting import without_lists
 from metastore_assets.store.manifest import Effort, Version
 from metastore_assets.store.versions import VersionStore, versions_of
 from metastore_assets.traffic import metered, step

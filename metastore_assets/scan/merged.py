@@ -12,12 +12,12 @@ import pyarrow as pa
 from metastore_assets.config import KeptPolicy
 from metastore_assets.errors import CorruptionError
 from metastore_assets.lookup.profile_files import with_infinities
-from metastore_assets.pipeline.files import shown_histogram
-from metastore_assets.pipeline.frequencies import summed_lists
 from metastore_assets.pipeline.layouts import Layout
-from metastore_assets.pipeline.packed import layout_union
-from metastore_assets.pipeline.states_files import StatesFiles
-from metastore_assets.pipeline.stored_states import read_together
+from metastore_assets.pipeline.lists.frequencies import summed_lists
+from metastore_assets.pipeline.profiles.files import shown_histogram
+from metastore_assets.pipeline.profiles.packed import layout_union
+from metastore_assets.pipeline.profiles.states_files import StatesFiles
+from metastore_assets.pipeline.profiles.stored_states import read_together
 from metastore_assets.scan.cutting import CutFragments, CutProfile, Wanted
 from metastore_assets.scan.printed import ScopePrints, with_repeated
 from metastore_assets.statistics.column import ColumnStatistics

@@ -16,8 +16,8 @@ from metastore_assets.errors import CorruptionError
 from metastore_assets.kept import kept_property
 from metastore_assets.lists import ListReader
 from metastore_assets.lookup.profile_files import Profile
-from metastore_assets.pipeline.print_values import read_prints
-from metastore_assets.pipeline.states_files import StatesFiles
+from metastore_assets.pipeline.lists.print_values import read_prints
+from metastore_assets.pipeline.profiles.states_files import StatesFiles
 from metastore_assets.statistics.column import ColumnStatistics
 from metastore_assets.statistics.frequencies import EMPTY, Frequencies
 from metastore_assets.statistics.histogram import Histogram

@@ -17,7 +17,7 @@ import pytest
 import metastore_assets
 from metastore_assets.pipeline import engine
 from metastore_assets.pipeline.refresh import refresh
-from metastore_assets.pipeline.verify import verify
+from metastore_assets.pipeline.verifying.verify import verify
 from metastore_assets.spark.session import spark_session
 from metastore_assets.spark.tasks import parallelism
 from tests.cluster.standalone import Cluster, standalone_cluster

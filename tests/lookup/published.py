@@ -14,11 +14,11 @@ from metastore_assets.lists import Lists, write_lists
 from metastore_assets.lists.graph import delta_name, rows_of
 from metastore_assets.lookup import TableLookup
 from metastore_assets.pipeline.engine import Engine
-from metastore_assets.pipeline.files import ProfileWriter
 from metastore_assets.pipeline.index import table_index
 from metastore_assets.pipeline.layouts import table_layout
-from metastore_assets.pipeline.lists import listed_classes
+from metastore_assets.pipeline.lists.table import listed_classes
 from metastore_assets.pipeline.partition_files import table_partition_files
+from metastore_assets.pipeline.profiles.files import ProfileWriter
 from metastore_assets.produce import Delta, FlowState
 from metastore_assets.statistics.frequencies import Frequencies
 from metastore_assets.statistics.profile import ColumnProfile, profile_field

@@ -13,7 +13,7 @@ import pytest
 
 from metastore_assets.lookup import Metastore, TableLookup
 from metastore_assets.lookup.profile_files import ProfileReader
-from metastore_assets.pipeline.files import write_statistics
+from metastore_assets.pipeline.profiles.files import write_statistics
 from metastore_assets.statistics.column import ColumnStatistics
 from metastore_assets.statistics.leaves import LeafColumn
 from metastore_assets.store.manifest import ProfileFiles

@@ -20,7 +20,7 @@ from metastore_assets.errors import ColumnNotFoundError, VersionNotFoundError
 from metastore_assets.lists import ListChanges
 from metastore_assets.lookup import Metastore, TableLookup, open_table
 from metastore_assets.lookup.diff import diff_json
-from metastore_assets.pipeline.compact import compact
+from metastore_assets.pipeline.lists.compact import compact
 from metastore_assets.pipeline.outcome import RefreshResult
 from metastore_assets.pipeline.refresh import refresh
 from metastore_assets.store.objects import ObjectStore

@@ -23,7 +23,7 @@ from metastore_assets.pipeline.engine import Engine
 from metastore_assets.pipeline.membership import wrong_filters
 from metastore_assets.pipeline.purge import purge
 from metastore_assets.pipeline.refresh import refresh
-from metastore_assets.pipeline.verify import verify
+from metastore_assets.pipeline.verifying.verify import verify
 from metastore_assets.store.objects import ObjectStore
 from metastore_assets.store.versions import VersionStore
 

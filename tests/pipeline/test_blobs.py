@@ -7,7 +7,7 @@ import random
 import pyarrow as pa
 import pytest
 
-from metastore_assets.pipeline import exchange
+from metastore_assets.pipeline.lists import exchange
 from metastore_assets.statistics.frequencies import Frequencies, sum_frequencies
 
 

@@ -28,11 +28,11 @@ from metastore_assets.errors import VersionConflictError
 from metastore_assets.lists import ListReader, graph, read_lists, write_lists
 from metastore_assets.lookup import Metastore
 from metastore_assets.lookup.profile_files import ProfileReader
-from metastore_assets.pipeline.compact import compact
 from metastore_assets.pipeline.engine import Engine
+from metastore_assets.pipeline.lists.compact import compact
 from metastore_assets.pipeline.purge import purge
 from metastore_assets.pipeline.refresh import plan_refresh, refresh
-from metastore_assets.pipeline.verify import verify
+from metastore_assets.pipeline.verifying.verify import verify
 from metastore_assets.produce import Delta
 from metastore_assets.store.objects import ObjectStore
 from metastore_assets.store.versions import VersionStore

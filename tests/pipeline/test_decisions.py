@@ -17,8 +17,8 @@ from hypothesis import strategies as st
 from metastore_assets.config import FREQUENCY_LIMIT, NEAR_UNIQUE_FROM, MetastoreConfig, TableConfig
 from metastore_assets.errors import NotKeptError
 from metastore_assets.lookup import Metastore
-from metastore_assets.pipeline import reduce
 from metastore_assets.pipeline.decisions import why_estimated, why_listed
+from metastore_assets.pipeline.merging import reduce
 from metastore_assets.pipeline.outcome import RefreshResult
 from metastore_assets.pipeline.refresh import plan_refresh, refresh
 from tests.pipeline.support import assert_same, everything, latest

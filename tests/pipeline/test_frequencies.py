@@ -11,14 +11,14 @@ import pytest
 from metastore_assets.config import TableConfig
 from metastore_assets.errors import CorruptionError
 from metastore_assets.pipeline import engine as engines
-from metastore_assets.pipeline import frequency_exchange
 from metastore_assets.pipeline.engine import Engine
-from metastore_assets.pipeline.files import FrequencyWriter
-from metastore_assets.pipeline.frequencies import SummedColumns, sum_columns
-from metastore_assets.pipeline.frequency_sums import FrequencySum
 from metastore_assets.pipeline.layouts import Layout, table_layout
-from metastore_assets.pipeline.states_files import StatesFiles
-from metastore_assets.pipeline.stored import FrequencyReader
+from metastore_assets.pipeline.lists import frequency_exchange
+from metastore_assets.pipeline.lists.frequencies import SummedColumns, sum_columns
+from metastore_assets.pipeline.lists.frequency_sums import FrequencySum
+from metastore_assets.pipeline.profiles.files import FrequencyWriter
+from metastore_assets.pipeline.profiles.states_files import StatesFiles
+from metastore_assets.pipeline.profiles.stored import FrequencyReader
 from metastore_assets.statistics.frequencies import Frequencies
 from metastore_assets.statistics.types import type_class
 from metastore_assets.store.manifest import ProfileFiles

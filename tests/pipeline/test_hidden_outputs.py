@@ -16,8 +16,8 @@ from click.testing import CliRunner
 from metastore_assets.cli.commands import cli
 from metastore_assets.config import MetastoreConfig, TableConfig
 from metastore_assets.history import gather
-from metastore_assets.pipeline.compact import compact
 from metastore_assets.pipeline.engine import Engine
+from metastore_assets.pipeline.lists.compact import compact
 from metastore_assets.pipeline.purge import purge
 from metastore_assets.pipeline.refresh import refresh
 from metastore_assets.store.objects import ObjectStore

@@ -20,7 +20,7 @@ from hypothesis import strategies as st
 from metastore_assets.config import MetastoreConfig, TableConfig
 from metastore_assets.lists import Built, read_lists
 from metastore_assets.lookup import open_table
-from metastore_assets.pipeline import ranges
+from metastore_assets.pipeline.lists import ranges
 from metastore_assets.pipeline.refresh import refresh
 from metastore_assets.statistics.frequencies import Frequencies, cut
 from metastore_assets.store.objects import ObjectStore

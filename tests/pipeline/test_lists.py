@@ -16,7 +16,7 @@ from metastore_assets.config import MetastoreConfig, TableConfig
 from metastore_assets.errors import VersionConflictError
 from metastore_assets.lists import graph, read_lists
 from metastore_assets.lookup import Metastore
-from metastore_assets.pipeline import reduce
+from metastore_assets.pipeline.merging import reduce
 from metastore_assets.pipeline.refresh import RefreshResult, refresh
 from metastore_assets.produce import Settings
 from metastore_assets.store.objects import ObjectStore

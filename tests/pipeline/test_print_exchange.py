@@ -14,8 +14,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from metastore_assets.errors import CorruptionError
-from metastore_assets.pipeline import prints
-from metastore_assets.pipeline.print_exchange import decoded, encoded, exchanged_prints
+from metastore_assets.pipeline.lists import prints
+from metastore_assets.pipeline.lists.print_exchange import decoded, encoded, exchanged_prints
 from metastore_assets.pipeline.refresh import refresh
 from metastore_assets.statistics.prints import BITS, Prints, counted_prints, sum_prints
 from metastore_assets.traffic import metered, note_read, note_written

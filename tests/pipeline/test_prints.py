@@ -16,7 +16,7 @@ import pytest
 from metastore_assets.config import MetastoreConfig, TableConfig
 from metastore_assets.lists import graph
 from metastore_assets.lookup import Metastore, TableLookup
-from metastore_assets.pipeline import prints
+from metastore_assets.pipeline.lists import prints
 from metastore_assets.pipeline.refresh import RefreshResult, refresh
 from metastore_assets.produce import Settings
 

@@ -13,8 +13,8 @@ import pyarrow.parquet as pq
 import pytest
 
 from metastore_assets.errors import VersionNotFoundError
-from metastore_assets.pipeline.compact import compact
 from metastore_assets.pipeline.engine import Engine
+from metastore_assets.pipeline.lists.compact import compact
 from metastore_assets.pipeline.purge import Purged
 from metastore_assets.pipeline.purge import purge as purge_with
 from metastore_assets.pipeline.refresh import refresh

@@ -14,7 +14,7 @@ import pytest
 from metastore_assets.errors import VersionConflictError
 from metastore_assets.lists import graph, read_lists
 from metastore_assets.lookup import Metastore, TableLookup
-from metastore_assets.pipeline.compact import compact
+from metastore_assets.pipeline.lists.compact import compact
 from metastore_assets.pipeline.refresh import refresh
 from metastore_assets.produce import Settings
 from metastore_assets.store.objects import ObjectStore

@@ -20,9 +20,10 @@ from metastore_assets.config import MetastoreConfig
 from metastore_assets.errors import ProfileError
 from metastore_assets.formats.base import Fragment
 from metastore_assets.pipeline import bundles as bundling
-from metastore_assets.pipeline import decisions, merging
+from metastore_assets.pipeline import decisions
 from metastore_assets.pipeline import refresh as refreshing
 from metastore_assets.pipeline.bundles import bundles, weight
+from metastore_assets.pipeline.merging import merges
 from metastore_assets.pipeline.outcome import RefreshResult
 from metastore_assets.pipeline.refresh import refresh
 from metastore_assets.store.manifest import ProfileFiles, Version
@@ -118,7 +119,7 @@ def test_histories(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, seed: int) -
     """Incremental equals from scratch; dropping versions and expiring at once removes nothing named, and all else."""
     monkeypatch.setattr(refreshing, "_GRACE", timedelta(0))
     monkeypatch.setattr(bundling, "_MOST_WEIGHT", 5 << 19)
-    monkeypatch.setattr(merging, "FAN_IN", 3)
+    monkeypatch.setattr(merges, "FAN_IN", 3)
     lake = SmallFiles(tmp_path, random.Random(seed))
     for _ in range(10):
         lake.append(lake.draw.randrange(2), 20)

@@ -10,7 +10,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from metastore_assets.pipeline.tree import Branch, key_position, levels, merge_tree
+from metastore_assets.pipeline.merging.tree import Branch, key_position, levels, merge_tree
 
 KEYS = st.sets(st.integers(0, 10**6), max_size=400)
 FAN_INS = st.integers(2, 33)

@@ -21,9 +21,9 @@ from metastore_assets.lookup import Metastore
 from metastore_assets.lookup.json import column_json
 from metastore_assets.pipeline import decisions
 from metastore_assets.pipeline.outcome import RefreshResult
-from metastore_assets.pipeline.packed import SHORT_LIST
+from metastore_assets.pipeline.profiles.packed import SHORT_LIST
 from metastore_assets.pipeline.refresh import plan_refresh, refresh
-from metastore_assets.pipeline.verify import verify
+from metastore_assets.pipeline.verifying.verify import verify
 from tests.pipeline.support import Lake, everything_on_spark
 
 if TYPE_CHECKING:

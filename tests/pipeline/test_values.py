@@ -23,7 +23,7 @@ from metastore_assets.config import MetastoreConfig, TableConfig
 from metastore_assets.lookup import Metastore, TableLookup
 from metastore_assets.lookup.json import histogram_json, scalar_json, show_json, top_json
 from metastore_assets.pictures.glance import glance_at
-from metastore_assets.pipeline import frequency_exchange
+from metastore_assets.pipeline.lists import frequency_exchange
 from metastore_assets.pipeline.refresh import refresh
 from metastore_assets.spark import tasks as runner
 from metastore_assets.statistics.column import ColumnStatistics

@@ -15,7 +15,7 @@ import pytest
 from metastore_assets.errors import MetastoreError, PartitionNotFoundError, VersionNotFoundError
 from metastore_assets.lists import list_flow, read_lists, write_lists
 from metastore_assets.pipeline.refresh import refresh
-from metastore_assets.pipeline.verify import Verification, verify
+from metastore_assets.pipeline.verifying.verify import Verification, verify
 from metastore_assets.produce import Delta
 from metastore_assets.store.objects import ObjectStore
 from metastore_assets.store.sections import SectionReader, SectionWriter

@@ -6,8 +6,8 @@ from datetime import timedelta
 from typing import Any, ClassVar
 
 from metastore_assets.config import MetastoreConfig, TableConfig
-from metastore_assets.pipeline.compact import compact
 from metastore_assets.pipeline.engine import Engine
+from metastore_assets.pipeline.lists.compact import compact
 from metastore_assets.pipeline.purge import purge
 from metastore_assets.pipeline.refresh import refresh
 from tests.pipeline.support import assert_same, everything

@@ -20,7 +20,7 @@ from metastore_assets.lists import graph
 from metastore_assets.lookup import Metastore
 from metastore_assets.pipeline import decisions
 from metastore_assets.pipeline.hidden_key import KEY_FILE
-from metastore_assets.pipeline.verify import verify
+from metastore_assets.pipeline.verifying.verify import verify
 from tests.pipeline.support import assert_same, close, everything
 from tests.pipeline.test_lists import RUNS
 from tests.robustness.histories import shuffled

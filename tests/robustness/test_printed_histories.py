@@ -15,7 +15,7 @@ import pytest
 
 from metastore_assets.config import ColumnPolicy
 from metastore_assets.lookup import Metastore, TableLookup
-from metastore_assets.pipeline import prints
+from metastore_assets.pipeline.lists import prints
 from metastore_assets.pipeline.refresh import refresh
 from tests.robustness.delta_tables import DeltaMapped
 from tests.robustness.file_tables import PlainFiles

@@ -24,7 +24,7 @@ import pyarrow as pa
 from metastore_assets.errors import CorruptionError
 from metastore_assets.lists import ListReader
 from metastore_assets.lists.printed import PRINTS
-from metastore_assets.pipeline.print_values import PrintedColumn
+from metastore_assets.pipeline.lists.print_values import PrintedColumn
 from metastore_assets.produce import View
 from metastore_assets.statistics.frequencies import EMPTY, Frequencies, frequencies_of_run, sum_frequencies
 from metastore_assets.statistics.physical import physical_series

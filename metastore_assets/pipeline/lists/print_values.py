@@ -15,8 +15,8 @@ from metastore_assets.formats.apart.reading import read_all
 from metastore_assets.formats.base import Fragment
 from metastore_assets.formats.damage import DAMAGE, reason
 from metastore_assets.pipeline.engine import Engine
-from metastore_assets.pipeline.states_files import StatesFiles
-from metastore_assets.pipeline.stored import FrequencyReader
+from metastore_assets.pipeline.profiles.states_files import StatesFiles
+from metastore_assets.pipeline.profiles.stored import FrequencyReader
 from metastore_assets.spark.tasks import limit_threads, run_tasks
 from metastore_assets.statistics.frequencies import EMPTY, Frequencies, frequencies_of_run, sum_frequencies
 from metastore_assets.statistics.hashing import hash_values

@@ -13,13 +13,13 @@ import pyarrow as pa
 
 from metastore_assets.lists import Built, Cut, ListReader, Lists, list_flow, read_lists, write_lists
 from metastore_assets.lists.graph import delta_name, rows_of
-from metastore_assets.pipeline.by_partition import runs_by_partition
 from metastore_assets.pipeline.engine import Engine
 from metastore_assets.pipeline.layouts import Layout
-from metastore_assets.pipeline.list_building import build_lists
-from metastore_assets.pipeline.list_deltas import Listing, deltas
+from metastore_assets.pipeline.lists.building import build_lists
+from metastore_assets.pipeline.lists.by_partition import runs_by_partition
+from metastore_assets.pipeline.lists.deltas import Listing, deltas
+from metastore_assets.pipeline.lists.prints import TablePrints
 from metastore_assets.pipeline.plan import Plan
-from metastore_assets.pipeline.prints import TablePrints
 from metastore_assets.produce import Dataflow, Delta, FlowState
 from metastore_assets.produce.runs import Run
 from metastore_assets.spark.tasks import SparkExecutor

@@ -9,7 +9,7 @@ import pyarrow as pa
 
 from metastore_assets.lists.graph import FACTS, FREQUENCIES, VALUES, rows_of, stage_name
 from metastore_assets.pipeline.layouts import Layout
-from metastore_assets.pipeline.list_deltas import list_rows
+from metastore_assets.pipeline.lists.deltas import list_rows
 from metastore_assets.produce.loading import Loader
 from metastore_assets.produce.runs import Run
 from metastore_assets.statistics.frequencies import Frequencies

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING
 import pyarrow as pa
 
 from metastore_assets.errors import CorruptionError, ObjectNotFoundError, UnsupportedTypeError
-from metastore_assets.pipeline.packed import LISTS, MEMBERSHIP, PRINTS, SECTION
+from metastore_assets.pipeline.profiles.packed import LISTS, MEMBERSHIP, PRINTS, SECTION
 from metastore_assets.statistics.frequencies import EMPTY, Frequencies
 from metastore_assets.statistics.prints import Prints
 from metastore_assets.statistics.union import from_union

@@ -11,16 +11,16 @@ import pyarrow as pa
 from metastore_assets.errors import CorruptionError, StoreError
 from metastore_assets.index import IndexReader
 from metastore_assets.lists import ListReader, Lists, other_rows
-from metastore_assets.pipeline.compare import Difference, differences, opened
 from metastore_assets.pipeline.engine import Engine
 from metastore_assets.pipeline.index import class_or_none, index_table, read_rows
+from metastore_assets.pipeline.lists.plain import columns_of, wrong_columns
 from metastore_assets.pipeline.membership import wrong_filters
-from metastore_assets.pipeline.merging import FAN_IN, TABLE, node_id
+from metastore_assets.pipeline.merging.merges import FAN_IN, TABLE, node_id
+from metastore_assets.pipeline.merging.tree import Branch, key_position, merge_tree
 from metastore_assets.pipeline.partition_files import wrong_rows
-from metastore_assets.pipeline.plain_lists import columns_of, wrong_columns
 from metastore_assets.pipeline.plan import Plan
-from metastore_assets.pipeline.states_files import StatesFiles
-from metastore_assets.pipeline.tree import Branch, key_position, merge_tree
+from metastore_assets.pipeline.profiles.states_files import StatesFiles
+from metastore_assets.pipeline.verifying.compare import Difference, differences, opened
 from metastore_assets.store.document import stored_entries
 from metastore_assets.store.manifest import FragmentEntry, ListFiles, ProfileFiles, Version
 from metastore_assets.store.objects import ObjectStore

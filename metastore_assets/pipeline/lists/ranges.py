@@ -13,8 +13,8 @@ import numpy as np
 import pyarrow as pa
 
 from metastore_assets.pipeline.engine import Engine
-from metastore_assets.pipeline.states_files import StatesFiles
-from metastore_assets.pipeline.stored import FrequencyReader
+from metastore_assets.pipeline.profiles.states_files import StatesFiles
+from metastore_assets.pipeline.profiles.stored import FrequencyReader
 from metastore_assets.spark.tasks import run_tasks
 from metastore_assets.statistics.frequencies import Frequencies, sum_frequencies
 from metastore_assets.store.manifest import ProfileFiles

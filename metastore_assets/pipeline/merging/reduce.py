@@ -18,11 +18,10 @@ import numpy.typing as npt
 import pyarrow as pa
 
 from metastore_assets.pipeline.engine import Engine
-from metastore_assets.pipeline.files import ProfileWriter, write_profile, write_states
-from metastore_assets.pipeline.frequencies import SummedColumns, sum_columns
-from metastore_assets.pipeline.frequency_sums import FrequencySum
 from metastore_assets.pipeline.layouts import Held, Layout
-from metastore_assets.pipeline.merging import (
+from metastore_assets.pipeline.lists.frequencies import SummedColumns, sum_columns
+from metastore_assets.pipeline.lists.frequency_sums import FrequencySum
+from metastore_assets.pipeline.merging.merges import (
     Child,
     Group,
     Merge,
@@ -33,9 +32,10 @@ from metastore_assets.pipeline.merging import (
     units,
     with_results,
 )
-from metastore_assets.pipeline.states_files import StatesFiles
-from metastore_assets.pipeline.stored import FrequencyReader
-from metastore_assets.pipeline.stored_states import read_states
+from metastore_assets.pipeline.profiles.files import ProfileWriter, write_profile, write_states
+from metastore_assets.pipeline.profiles.states_files import StatesFiles
+from metastore_assets.pipeline.profiles.stored import FrequencyReader
+from metastore_assets.pipeline.profiles.stored_states import read_states
 from metastore_assets.statistics.column import ColumnStatistics
 from metastore_assets.statistics.frequencies import FrequencyFacts
 from metastore_assets.statistics.histogram import Histogram

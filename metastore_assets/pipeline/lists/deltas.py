@@ -8,8 +8,8 @@ from dataclasses import dataclass
 import pyarrow as pa
 
 from metastore_assets.lists.graph import rows_of
-from metastore_assets.pipeline.states_files import StatesFiles
-from metastore_assets.pipeline.stored import FrequencyReader
+from metastore_assets.pipeline.profiles.states_files import StatesFiles
+from metastore_assets.pipeline.profiles.stored import FrequencyReader
 from metastore_assets.produce import Delta
 from metastore_assets.store.manifest import ProfileFiles
 from metastore_assets.store.objects import ObjectStore

@@ -7,8 +7,8 @@ from contextlib import ExitStack
 
 import pyarrow as pa
 
-from metastore_assets.pipeline.packed import ROW_COUNT
-from metastore_assets.pipeline.states_files import StatesFiles, sound
+from metastore_assets.pipeline.profiles.packed import ROW_COUNT
+from metastore_assets.pipeline.profiles.states_files import StatesFiles, sound
 from metastore_assets.statistics.column import ColumnStatistics
 from metastore_assets.statistics.distinct import distinct_sketch
 from metastore_assets.statistics.frequencies import EMPTY, Frequencies

@@ -11,9 +11,9 @@ import pyarrow as pa
 
 from metastore_assets.lists.graph import BY_PARTITION, rows_of, stage_name
 from metastore_assets.pipeline.engine import Engine
-from metastore_assets.pipeline.list_deltas import Listing, listed_rows
-from metastore_assets.pipeline.states_files import StatesFiles
-from metastore_assets.pipeline.stored import FrequencyReader
+from metastore_assets.pipeline.lists.deltas import Listing, listed_rows
+from metastore_assets.pipeline.profiles.states_files import StatesFiles
+from metastore_assets.pipeline.profiles.stored import FrequencyReader
 from metastore_assets.produce import Dataflow
 from metastore_assets.produce.loading import Loader
 from metastore_assets.produce.rows import frame_of, table_of

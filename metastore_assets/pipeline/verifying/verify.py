@@ -16,9 +16,18 @@ from metastore_assets.formats.base import Fragment, Snapshot
 from metastore_assets.formats.partition_choice import chosen_partitions
 from metastore_assets.lists import ListReader, read_lists
 from metastore_assets.pipeline.assemble import next_version
-from metastore_assets.pipeline.compare import partition_differences
 from metastore_assets.pipeline.decisions import recorded_decisions
-from metastore_assets.pipeline.differing import (
+from metastore_assets.pipeline.engine import Engine
+from metastore_assets.pipeline.fragments import FragmentFailure
+from metastore_assets.pipeline.hidden_key import with_hidden_key
+from metastore_assets.pipeline.layouts import table_layout
+from metastore_assets.pipeline.outcome import Progress
+from metastore_assets.pipeline.plan import Plan, make_plan
+from metastore_assets.pipeline.profiles.states_files import StatesFiles
+from metastore_assets.pipeline.profiling import profile_all
+from metastore_assets.pipeline.reading import TaskReader
+from metastore_assets.pipeline.verifying.compare import partition_differences
+from metastore_assets.pipeline.verifying.differing import (
     Found,
     entry_differences,
     fragment_differences,
@@ -31,15 +40,6 @@ from metastore_assets.pipeline.differing import (
     profile_differences,
     unreadable_files,
 )
-from metastore_assets.pipeline.engine import Engine
-from metastore_assets.pipeline.fragments import FragmentFailure
-from metastore_assets.pipeline.hidden_key import with_hidden_key
-from metastore_assets.pipeline.layouts import table_layout
-from metastore_assets.pipeline.outcome import Progress
-from metastore_assets.pipeline.plan import Plan, make_plan
-from metastore_assets.pipeline.profiling import profile_all
-from metastore_assets.pipeline.reading import TaskReader
-from metastore_assets.pipeline.states_files import StatesFiles
 from metastore_assets.store.manifest import Version
 from metastore_assets.store.objects import ObjectStore
 from metastore_assets.store.versions import VersionStore, versions_of

@@ -14,12 +14,12 @@ from metastore_assets.config import KeptPolicy
 from metastore_assets.lists import Built
 from metastore_assets.lists.graph import FACTS, FREQUENCIES, VALUES, stage_name
 from metastore_assets.lists.state import Where
-from metastore_assets.pipeline import ranges
 from metastore_assets.pipeline.engine import Engine
-from metastore_assets.pipeline.frequencies import are_summed_here, map_sums
-from metastore_assets.pipeline.frequency_sums import FrequencySum
 from metastore_assets.pipeline.layouts import Layout
-from metastore_assets.pipeline.list_runs import write_runs
+from metastore_assets.pipeline.lists import ranges
+from metastore_assets.pipeline.lists.frequencies import are_summed_here, map_sums
+from metastore_assets.pipeline.lists.frequency_sums import FrequencySum
+from metastore_assets.pipeline.lists.runs import write_runs
 from metastore_assets.produce import Dataflow
 from metastore_assets.produce.runs import Run
 from metastore_assets.store.manifest import ProfileFiles

@@ -11,7 +11,7 @@ import pyarrow as pa
 
 from metastore_assets.errors import CorruptionError, ObjectNotFoundError
 from metastore_assets.lists import ListReader, Lists
-from metastore_assets.pipeline.packed import value_encodings
+from metastore_assets.pipeline.profiles.packed import value_encodings
 from metastore_assets.statistics.leaves import LeafColumn
 from metastore_assets.statistics.tables import listed_table
 from metastore_assets.statistics.types import class_named

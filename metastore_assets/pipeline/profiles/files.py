@@ -14,7 +14,7 @@ from types import TracebackType
 import pyarrow as pa
 
 from metastore_assets.pipeline.layouts import Layout
-from metastore_assets.pipeline.packed import (
+from metastore_assets.pipeline.profiles.packed import (
     ROW_COUNT,
     StatesWriter,
     follows,

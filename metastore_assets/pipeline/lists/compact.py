@@ -10,7 +10,7 @@ from metastore_assets.config import TableConfig
 from metastore_assets.errors import VersionConflictError, VersionNotFoundError
 from metastore_assets.lists import Lists, read_lists, write_lists
 from metastore_assets.lists.printed import printed_flow
-from metastore_assets.pipeline.plain_lists import columns_of, write_frequencies, write_ranks
+from metastore_assets.pipeline.lists.plain import columns_of, write_frequencies, write_ranks
 from metastore_assets.statistics.leaves import schema_leaves
 from metastore_assets.store.manifest import ListFiles, Version
 from metastore_assets.store.objects import ObjectStore

@@ -16,11 +16,11 @@ import pyarrow as pa
 
 from metastore_assets.errors import MetastoreError
 from metastore_assets.pipeline.engine import Engine
-from metastore_assets.pipeline.exchange import EXCHANGED, blobs, exchanged_row, exchanged_rows, of_blob
-from metastore_assets.pipeline.frequency_sums import FrequencySum, R, WriteSums, full_sums
 from metastore_assets.pipeline.layouts import Layout
-from metastore_assets.pipeline.states_files import StatesFiles
-from metastore_assets.pipeline.stored import FrequencyReader
+from metastore_assets.pipeline.lists.exchange import EXCHANGED, blobs, exchanged_row, exchanged_rows, of_blob
+from metastore_assets.pipeline.lists.frequency_sums import FrequencySum, R, WriteSums, full_sums
+from metastore_assets.pipeline.profiles.states_files import StatesFiles
+from metastore_assets.pipeline.profiles.stored import FrequencyReader
 from metastore_assets.spark.tasks import (
     balanced_bins,
     begin_task,

@@ -17,9 +17,9 @@ import pyarrow.compute as pc
 from metastore_assets.config import KeptPolicy
 from metastore_assets.pipeline.engine import Engine
 from metastore_assets.pipeline.layouts import Layout
-from metastore_assets.pipeline.merging import node_group
-from metastore_assets.pipeline.packed import LISTS, MEMBERSHIP, PRINTS, SECTION, StatesWriter, print_arrays
-from metastore_assets.pipeline.states_files import StatesFiles, list_at, sound
+from metastore_assets.pipeline.merging.merges import node_group
+from metastore_assets.pipeline.profiles.packed import LISTS, MEMBERSHIP, PRINTS, SECTION, StatesWriter, print_arrays
+from metastore_assets.pipeline.profiles.states_files import StatesFiles, list_at, sound
 from metastore_assets.statistics.column import ColumnStatistics
 from metastore_assets.statistics.derive import derived
 from metastore_assets.statistics.histogram import Histogram

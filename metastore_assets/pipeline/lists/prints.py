@@ -19,11 +19,11 @@ from metastore_assets.lists.graph import FACTS, FREQUENCIES, VALUES, delta_name,
 from metastore_assets.lists.printed import PRINT_DELTAS, PRINT_ROWS, PRINTS, PrintedLists, printed_flow, printed_table
 from metastore_assets.pipeline.engine import Engine
 from metastore_assets.pipeline.layouts import Layout
-from metastore_assets.pipeline.list_runs import list_tables
+from metastore_assets.pipeline.lists.print_changes import Change, Known, Nothing, Published, change_of, check_values
+from metastore_assets.pipeline.lists.print_exchange import exchanged_prints
+from metastore_assets.pipeline.lists.print_values import PrintedColumn, Source, find_values, sum_of_prints
+from metastore_assets.pipeline.lists.runs import list_tables
 from metastore_assets.pipeline.plan import Plan
-from metastore_assets.pipeline.print_changes import Change, Known, Nothing, Published, change_of, check_values
-from metastore_assets.pipeline.print_exchange import exchanged_prints
-from metastore_assets.pipeline.print_values import PrintedColumn, Source, find_values, sum_of_prints
 from metastore_assets.produce import Delta, FlowState
 from metastore_assets.produce.loading import Loader
 from metastore_assets.produce.runs import Run

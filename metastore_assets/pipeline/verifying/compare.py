@@ -13,10 +13,10 @@ import pyarrow as pa
 
 from metastore_assets.lists import ListReader
 from metastore_assets.pipeline.layouts import Layout
-from metastore_assets.pipeline.print_values import read_prints
-from metastore_assets.pipeline.states_files import StatesFiles
-from metastore_assets.pipeline.stored import FrequencyReader, read_histograms, read_statistics
-from metastore_assets.pipeline.stored_states import read_states
+from metastore_assets.pipeline.lists.print_values import read_prints
+from metastore_assets.pipeline.profiles.states_files import StatesFiles
+from metastore_assets.pipeline.profiles.stored import FrequencyReader, read_histograms, read_statistics
+from metastore_assets.pipeline.profiles.stored_states import read_states
 from metastore_assets.statistics.column import STATISTICS, ColumnStatistics
 from metastore_assets.statistics.frequencies import EMPTY, Frequencies
 from metastore_assets.statistics.histogram import Histogram

@@ -13,12 +13,12 @@ from dataclasses import dataclass, replace
 
 import pyarrow as pa
 
-from metastore_assets.pipeline.files import write_states
 from metastore_assets.pipeline.layouts import Held, Layout
-from metastore_assets.pipeline.packed import StatesWriter, layout_union
-from metastore_assets.pipeline.states_files import StatesFiles
-from metastore_assets.pipeline.stored_states import read_together
-from metastore_assets.pipeline.tree import Branch, key_position, merge_tree
+from metastore_assets.pipeline.merging.tree import Branch, key_position, merge_tree
+from metastore_assets.pipeline.profiles.files import write_states
+from metastore_assets.pipeline.profiles.packed import StatesWriter, layout_union
+from metastore_assets.pipeline.profiles.states_files import StatesFiles
+from metastore_assets.pipeline.profiles.stored_states import read_together
 from metastore_assets.statistics.merge import merge_states
 from metastore_assets.statistics.profile import all_null_statistics
 from metastore_assets.statistics.states import states_table

@@ -16,9 +16,9 @@ import pyarrow.compute as pc
 from metastore_assets.config import KeptPolicy
 from metastore_assets.errors import CorruptionError
 from metastore_assets.pipeline.layouts import Layout
-from metastore_assets.pipeline.packed import ROW_COUNT, layout_union
-from metastore_assets.pipeline.states_files import StatesFiles, sound
-from metastore_assets.pipeline.stored import read_lists
+from metastore_assets.pipeline.profiles.packed import ROW_COUNT, layout_union
+from metastore_assets.pipeline.profiles.states_files import StatesFiles, sound
+from metastore_assets.pipeline.profiles.stored import read_lists
 from metastore_assets.statistics.column import ColumnStatistics
 from metastore_assets.statistics.derive import derived
 from metastore_assets.statistics.distinct import fingerprint_of_nulls

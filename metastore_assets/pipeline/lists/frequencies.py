@@ -13,12 +13,12 @@ from functools import partial
 from itertools import groupby
 
 from metastore_assets.pipeline.engine import Engine
-from metastore_assets.pipeline.files import FrequencyWriter
-from metastore_assets.pipeline.frequency_exchange import summed_on_spark
-from metastore_assets.pipeline.frequency_sums import FrequencySum, R, WriteSums, full_sums
 from metastore_assets.pipeline.layouts import Layout
-from metastore_assets.pipeline.states_files import StatesFiles
-from metastore_assets.pipeline.stored import FrequencyReader
+from metastore_assets.pipeline.lists.frequency_exchange import summed_on_spark
+from metastore_assets.pipeline.lists.frequency_sums import FrequencySum, R, WriteSums, full_sums
+from metastore_assets.pipeline.profiles.files import FrequencyWriter
+from metastore_assets.pipeline.profiles.states_files import StatesFiles
+from metastore_assets.pipeline.profiles.stored import FrequencyReader
 from metastore_assets.statistics.frequencies import Frequencies, FrequencyFacts, frequency_facts
 from metastore_assets.statistics.types import type_class
 from metastore_assets.statistics.user_defined.telling import facts_with_results

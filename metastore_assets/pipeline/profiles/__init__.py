@@ -1,0 +1,1 @@
+"""The files of profiles: writing and reading them, and the states that follow from what is stored."""

@@ -1,0 +1,1 @@
+"""Whether what is stored is what the table says: computed again, compared, told."""
