@@ -16,9 +16,12 @@ from tests.cli.support import PROGRAM
 
 @pytest.fixture
 def silent() -> Iterator[socket.socket]:
+    # What a shell runs in the background ignores Ctrl-C, and so would all that is started from there.
+    before = signal.signal(signal.SIGINT, signal.default_int_handler)
     with socket.create_server(("127.0.0.1", 0)) as server:
         server.settimeout(60)
         yield server
+    signal.signal(signal.SIGINT, before)
 
 
 @pytest.mark.parametrize(
