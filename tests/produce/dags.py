@@ -90,7 +90,10 @@ def random_case(seed: int) -> Case:
             nodes.append(_stage(random, name, forms, key_form, values, partial(varied, stage=True)))
     for node in [node for node in nodes if isinstance(node, SumNode)]:
         if more.random() < 0.5:
-            nodes.append(_of_sum(more, node))
+            # Of each feeder a sum by itself, where there are two: then one may change, and the other not.
+            alone = [replace(node, name=f"{node.name}_of_{name}", feeders=(name,)) for name in node.feeders]
+            parts = alone if len(alone) > 1 else [node]
+            nodes += [part for part in parts if part is not node] + [_of_sums(more, node, parts)]
     fed = {name for node in nodes for name in _feeders(node)}
     for at, node in enumerate(nodes):
         if isinstance(node, SumNode) and node.name not in fed:
@@ -102,13 +105,13 @@ def random_case(seed: int) -> Case:
     return Case(seed, Graph(tuple(nodes)), settings, forms, random)
 
 
-def _of_sum(random: Random, node: SumNode) -> SumNode:
-    """A sum of the totals of a sum, or of how many there are of each."""
+def _of_sums(random: Random, node: SumNode, parts: Sequence[SumNode]) -> SumNode:
+    """A sum of the totals of one that is like `node`, or of some, or of how many there are of each."""
     totals = [*node.amounts, *([node.count] if node.count else [])]
     total = random.choice(totals)
     group = random.choice((node.group, node.group[:1], (total,), (*node.group, total)))
     amounts = () if total in group else (total,)
-    return SumNode(f"{node.name}_again", (node.name,), group, amounts, "rows", signed=node.signed)
+    return SumNode(f"{node.name}_again", tuple(part.name for part in parts), group, amounts, "rows", signed=node.signed)
 
 
 def _feeders(node: Node) -> list[str]:
