@@ -24,9 +24,10 @@ from metastore_assets.pipeline import decisions
 from metastore_assets.pipeline import refresh as refreshing
 from metastore_assets.pipeline.bundles import bundles, weight
 from metastore_assets.pipeline.merging import merges
+from metastore_assets.pipeline.merging.rewriting import _sparse
 from metastore_assets.pipeline.outcome import RefreshResult
 from metastore_assets.pipeline.refresh import refresh
-from metastore_assets.store.manifest import ProfileFiles, Version
+from metastore_assets.store.manifest import NodeEntry, ProfileFiles, Version
 from metastore_assets.store.objects import ObjectStore
 from metastore_assets.store.versions import VersionStore
 from tests.pipeline.support import Lake, assert_same, everything, latest
@@ -164,6 +165,29 @@ def test_what_is_left_of_a_file_moves(tmp_path: Path) -> None:
     refresh(config, lake.table, no_spark)
     refresh(lake.config("scratch"), lake.table, no_spark)
     assert_same(everything(config), everything(lake.config("scratch")))
+
+
+@given(st.lists(st.tuples(st.sampled_from("ab"), st.integers(1, 9), st.integers(1, 9)), max_size=30), st.booleans())
+def test_what_is_gathered(drawn: list[tuple[str, int, int]], purging: bool) -> None:
+    """Of each group all that is left of files that are less than half in use, when they waste more than a quarter of
+    what it has in use: else each small commit would copy what the last ones left. For a purge, whatever they waste.
+    """
+    files = [(group, written, min(written, left)) for group, written, left in drawn]
+    entries = [
+        NodeEntry(f"{group}:{at}-{section}", ProfileFiles("", "", (), f"{at}", f"{at}-{section}", written), "layout")
+        for at, (group, written, left) in enumerate(files)
+        for section in range(left)
+    ]
+    share, waste = (1, 0) if purging else (0.5, 0.25)
+    tasks = _sparse("nodes", entries, lambda entry: entry.id[0], share, waste)
+    expected = set[str]()
+    for group in "ab":
+        shared = [(at, written, left) for at, (own, written, left) in enumerate(files) if own == group and written > 1]
+        sparse = [own for own in shared if own[2] < own[1] * share]
+        if sum(written - left for _, written, left in sparse) > waste * sum(left for _, _, left in shared):
+            expected |= {f"{at}-{section}" for at, _, left in sparse for section in range(left)}
+    found = [own.section for task in tasks for own in task.files]
+    assert sorted(found) == sorted(expected)
 
 
 def near_unique(lake: SmallFiles, files: int) -> None:
