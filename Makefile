@@ -37,7 +37,7 @@ demo-s3: $(INSTALLED) ## The same with tables and root in a bucket, on an S3 ser
 ui: $(INSTALLED) ## Open Dagster's UI and daemon on the demo's result, with a warm Spark (PORT=3000)
 	@test -d "$(DEMO)/dagster_home" || { echo "There is no demo yet: run 'make demo' first." >&2; exit 1; }
 	@$(WITH_JAVA) export DAGSTER_HOME="$(DEMO)/dagster_home" METASTORE_CONFIG="$(CURDIR)/metastore.yaml" \
-	  SPARK_REMOTE="local[*]" && $(BIN)/python -m metastore_assets spark-server start && \
+	  SPARK_REMOTE="local[*]" PYTHONSAFEPATH=1 && $(BIN)/python -m metastore_assets spark-server start && \
 	  trap '$(BIN)/python -m metastore_assets spark-server stop' EXIT && \
 	  PYTHONWARNINGS=ignore $(BIN)/dagster dev --workspace workspace.yaml --port $(PORT)
 

@@ -182,6 +182,8 @@ def properties(settings: EmrServerlessConfig, own: Mapping[str, str], region: st
         "spark.executorEnv.PYSPARK_PYTHON": python,
         # One thread per task: Spark already runs as many tasks as there are cores.
         "spark.executorEnv.POLARS_MAX_THREADS": "1",
+        # Driver and workers import nothing from the folders that they are started in.
+        **{f"{who}.PYTHONSAFEPATH": "1" for who in _WHO},
         **({f"{who}.AWS_REGION": region for who in _WHO} if region else {}),
         **own,
     }

@@ -1,4 +1,4 @@
-"""What makes a process start fast."""
+"""How a process starts: fast, and without code from the working folder."""
 
 from __future__ import annotations
 
@@ -6,9 +6,47 @@ import atexit
 import gc
 import os
 import sys
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager, suppress
 from importlib.machinery import ModuleSpec
 from types import ModuleType
+
+_SAFE_PATH = "PYTHONSAFEPATH"
+"""The environment variable that has Python leave the working folder out of its import path, as its option `-P` does."""
+
+
+def python_command(*arguments: str) -> list[str]:
+    """Return the command line of this Python with the given arguments.
+
+    The process does not import modules from its working folder, which may hold the files of a table.
+    """
+    return [sys.executable or "python3", "-P", *arguments]
+
+
+@contextmanager
+def safe_import_path() -> Iterator[None]:
+    """Have processes that start inside the block, and those that they start, import nothing from the working folder."""
+    before = os.environ.get(_SAFE_PATH)
+    os.environ[_SAFE_PATH] = "1"
+    try:
+        yield
+    finally:
+        if before is None:
+            os.environ.pop(_SAFE_PATH, None)
+        else:
+            os.environ[_SAFE_PATH] = before
+
+
+def leave_working_folder() -> None:
+    """Remove the working folder from the import path, where `python -m` put it.
+
+    It stays where this package itself is imported from there, as in a checkout that is not installed.
+    """
+    package_parent = os.path.dirname(os.path.dirname(os.path.abspath(__file__)))
+    with suppress(FileNotFoundError):  # The folder is deleted: Python did not put it there.
+        folder = os.getcwd()
+        if not sys.flags.safe_path and sys.path[:1] == [folder] and folder != package_parent:
+            del sys.path[0]
 
 
 class _HidesPandas:

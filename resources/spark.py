@@ -6,6 +6,8 @@ from collections.abc import Callable, Iterator, Mapping
 from contextlib import ExitStack, contextmanager
 from typing import TYPE_CHECKING, Any, Union
 
+from metastore_assets.startup import safe_import_path
+
 if TYPE_CHECKING:
     from dagster_pyspark import LazyPySparkResource, PySparkResource
     from pyspark.sql import SparkSession
@@ -57,7 +59,8 @@ def running_spark(given: SparkLike | None, settings: Mapping[str, Any]) -> Itera
                     # The workers must be this Python, with these packages, not whichever `python3` comes first on PATH.
                     os.environ.setdefault("PYSPARK_PYTHON", sys.executable)
                 resource = spark_resource(settings) if given is None else given
-                running.append(stack.enter_context(resource.process_config_and_initialize_cm()).spark_session)
+                with safe_import_path():
+                    running.append(stack.enter_context(resource.process_config_and_initialize_cm()).spark_session)
             return running[0]
 
         yield session

@@ -15,6 +15,7 @@ from pathlib import Path
 
 from metastore_assets.errors import MetastoreError
 from metastore_assets.spark.settings import LOCAL_SETTINGS
+from metastore_assets.startup import python_command, safe_import_path
 
 CACHE_VARIABLE = "METASTORE_CACHE"
 _MINIMUM_JAVA = 17
@@ -95,14 +96,15 @@ def _build(archive: Path) -> None:
         recorded = Path(folder) / archive.name
         options = f"{_FAST_START} -XX:ArchiveClassesAtExit={recorded} -Xlog:disable -Xlog:all=off"
         try:
-            subprocess.run(
-                [sys.executable, "-m", "metastore_assets.spark.jvm", options],
-                stdin=subprocess.DEVNULL,
-                stdout=subprocess.DEVNULL,
-                stderr=subprocess.DEVNULL,
-                timeout=_BUILD_SECONDS,
-                check=True,
-            )
+            with safe_import_path():
+                subprocess.run(
+                    python_command("-m", "metastore_assets.spark.jvm", options),
+                    stdin=subprocess.DEVNULL,
+                    stdout=subprocess.DEVNULL,
+                    stderr=subprocess.DEVNULL,
+                    timeout=_BUILD_SECONDS,
+                    check=True,
+                )
         except subprocess.SubprocessError:
             recorded.unlink(missing_ok=True)
         if not recorded.exists():

@@ -19,6 +19,7 @@ from metastore_assets.errors import MetastoreError
 from metastore_assets.messages import remember_secret
 from metastore_assets.spark.jvm import cache_folder, local_jvm_options
 from metastore_assets.spark.settings import LOCAL_SETTINGS
+from metastore_assets.startup import safe_import_path
 
 if TYPE_CHECKING:
     from pyspark.sql.connect.local_server import LocalConnectServer
@@ -69,7 +70,8 @@ def local_server(master: str, settings: Mapping[str, str]) -> RunningServer:
             chosen = {**LOCAL_SETTINGS, **_SETTINGS, **settings, _JVM_OPTIONS: options}
             # PySpark gives it the master and the port itself.
             try:
-                server.reuse_or_start(master, dict(chosen))
+                with safe_import_path():
+                    server.reuse_or_start(master, dict(chosen))
             except (PySparkException, OSError) as error:
                 raise MetastoreError(
                     f"the Spark Connect server of this machine did not start: {error}; what it wrote is in "

@@ -12,6 +12,8 @@ SETTINGS = {
     "spark.log.level": "ERROR",
     # One thread per task: Spark already runs as many tasks as there are cores.
     "spark.executorEnv.POLARS_MAX_THREADS": "1",
+    # Python workers import nothing from the folder that they are started in.
+    "spark.executorEnv.PYTHONSAFEPATH": "1",
 }
 """On any master."""
 LOCAL_SETTINGS = {

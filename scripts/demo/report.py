@@ -10,6 +10,7 @@ from rich.console import Console
 from rich.text import Text
 
 from metastore_assets.lookup.answers import Quantile
+from metastore_assets.startup import python_command
 from scripts.demo.change import Change
 from scripts.demo.commits import Commit
 
@@ -71,4 +72,4 @@ class Reporter:
         self.console.print(Text(f"  $ metastore {' '.join(arguments)}", style="bold cyan"))
         sys.stdout.flush()
         program = "import sys; from metastore_assets.cli import main; sys.exit(main())"
-        subprocess.run([sys.executable, "-c", program, *arguments], check=True)
+        subprocess.run(python_command("-c", program, *arguments), check=True)

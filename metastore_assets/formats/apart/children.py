@@ -20,6 +20,7 @@ from typing import Any, BinaryIO
 from metastore_assets.errors import MetastoreError
 from metastore_assets.formats.apart.child import Environment, Request, read_frame, write_frame
 from metastore_assets.formats.apart.crumbs import SIZE, Crumbs
+from metastore_assets.startup import python_command
 
 _PROGRAM = (
     "import json, sys; requests, answers, crumbs = map(int, sys.argv[1:4]); requests = open(requests, 'rb');"
@@ -92,7 +93,7 @@ class Child:
         descriptors = (requests, answers, self._shared.fileno())
         try:
             self._process = subprocess.Popen(
-                [sys.executable or "python3", "-c", _PROGRAM, *map(str, descriptors), _TITLE],
+                python_command("-c", _PROGRAM, *map(str, descriptors), _TITLE),
                 stdin=subprocess.DEVNULL,
                 stdout=self._log,
                 stderr=self._log,

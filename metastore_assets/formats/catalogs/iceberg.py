@@ -2,14 +2,16 @@
 
 from __future__ import annotations
 
+import os
 from collections.abc import Mapping, Sequence
 
 from pyiceberg.catalog import Catalog, load_catalog
 from pyiceberg.exceptions import NoSuchIdentifierError, NoSuchNamespaceError, NoSuchTableError
 from pyiceberg.io import FileIO, InputFile, OutputFile
 from pyiceberg.typedef import Properties
+from pyiceberg.utils.config import PYICEBERG_HOME, PYICEBERG_YML
 
-from metastore_assets.errors import TableFormatError, TableNotFoundError
+from metastore_assets.errors import ConfigError, TableFormatError, TableNotFoundError
 from metastore_assets.formats.catalogs.base import Entry, Listed
 from metastore_assets.formats.catalogs.storage import storage_options
 from metastore_assets.messages import close_names
@@ -78,5 +80,22 @@ class IcebergTables:
         return Entry("iceberg", table.metadata_location, storage_options(self._properties | dict(table.io.properties)))
 
     def _catalog(self) -> Catalog:
+        _check_no_settings_of_working_folder(self._name)
         implementation = f"{LocatingFileIO.__module__}.{LocatingFileIO.__qualname__}"
         return load_catalog(self._name, **self._properties, **{"py-io-impl": implementation})
+
+
+def _check_no_settings_of_working_folder(catalog: str) -> None:
+    """Raise ConfigError where pyiceberg would add what a file in the working folder says to a catalog's properties.
+
+    That folder may hold somebody's data, and a property says where pyiceberg sends the catalog's credentials.
+    """
+    folders = [os.environ.get(PYICEBERG_HOME) or None, os.path.expanduser("~")]
+    if any(folder and os.path.isfile(os.path.join(folder, PYICEBERG_YML)) for folder in folders):
+        return  # pyiceberg reads the first file that it finds.
+    path = os.path.abspath(PYICEBERG_YML)
+    if os.path.isfile(path):
+        raise ConfigError(
+            f"catalog {catalog!r}: pyiceberg would add what {path} says, only because it is in the working folder: set "
+            f"{PYICEBERG_HOME} to that folder if you trust the file, or start from another folder"
+        )

@@ -1,0 +1,1 @@
+"""Attacks on the program, each of which has to fail."""
