@@ -53,12 +53,21 @@ def connected(url: str, settings: Mapping[str, str]) -> SparkSession:
     are not started, nor left behind, for every run. Raises MetastoreError when nobody answers at `url`.
     """
     _remember_token(url)
+    own = {key: value for key, value in settings.items() if key.startswith(_OF_SERVERS)}
     if url.startswith("local"):
+        from pyspark.sql.connect.session import SparkSession as RemoteSparkSession
+
+        from metastore_assets.spark.local_channel import LocalChannel
+
         server = local_server(url, settings)
-        url = f"{server.url}/;session_id={uuid.uuid5(uuid.NAMESPACE_URL, server.token)}"
-        os.environ["SPARK_CONNECT_AUTHENTICATE_TOKEN"] = server.token
-    spark = _session(url, {key: value for key, value in settings.items() if key.startswith(_OF_SERVERS)})
-    if "session_id=" in url:  # It is others' as well.
+        channel = LocalChannel(server, str(uuid.uuid5(uuid.NAMESPACE_URL, server.token)))
+        os.environ["SPARK_CONNECT_MODE_ENABLED"] = "1"  # as PySpark does where it is given a URL
+        spark = _session(RemoteSparkSession.builder.channelBuilder(channel), server.url, own)
+    else:
+        from pyspark.sql import SparkSession
+
+        spark = _session(SparkSession.builder.remote(url), url.partition("/;")[0], own)
+    if url.startswith("local") or "session_id=" in url:  # It is others' as well.
         spark.release_session_on_close = False  # type: ignore[attr-defined]
     return spark
 
@@ -70,18 +79,16 @@ def _remember_token(url: str) -> None:
             remember_secret(unquote(value), f"({name} of {REMOTE})")
 
 
-def _session(url: str, settings: Mapping[str, str]) -> SparkSession:
+def _session(builder: Any, place: str, settings: Mapping[str, str]) -> SparkSession:
     from pyspark.errors import PySparkException
-    from pyspark.sql import SparkSession
     from pyspark.sql.connect.client.retries import DefaultPolicy
 
-    builder = SparkSession.builder.remote(url)
-    place = url.partition("/;")[0]
     # Which PySpark says besides raising, from threads of its own too.
     warnings.filterwarnings("ignore", message=r"\[RETRIES_EXCEEDED\]")
+    spark: Any = None
     try:
         # No settings yet: they are the first requests, which are tried again for ten minutes where nobody answers.
-        spark: Any = builder.create()
+        spark = builder.create()
         spark.client.set_retry_policies([DefaultPolicy(max_retries=3, max_backoff=1000)])
         spark.conf.get("spark.app.name", "")
         # Some ten seconds, for a network that stutters. A server that ended does not come back with the work it had.
@@ -89,6 +96,9 @@ def _session(url: str, settings: Mapping[str, str]) -> SparkSession:
         for key, value in settings.items():
             spark.conf.set(key, value)
     except PySparkException as error:
+        if spark is not None:  # Else it stays this process's active session.
+            spark.release_session_on_close = False
+            spark.stop()
         raise MetastoreError(
             f"no session of Spark Connect at {place}: {_reason(error)}; is a server running there, and is the token "
             f"its own? `{REMOTE}` says where it is, `metastore spark-server start` starts one on this machine"

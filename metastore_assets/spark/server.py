@@ -9,8 +9,8 @@ import hashlib
 import os
 import sys
 import time
-from collections.abc import Mapping
-from contextlib import suppress
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -24,6 +24,9 @@ from metastore_assets.startup import safe_import_path
 if TYPE_CHECKING:
     from pyspark.sql.connect.local_server import LocalConnectServer
 
+HOST = "127.0.0.1"
+"""The address that the server listens on: PySpark lets it have no other."""
+_TOKEN = "SPARK_CONNECT_AUTHENTICATE_TOKEN"
 _DISCOVERY = "SPARK_LOCAL_CONNECT_DISCOVERY"
 _JVM_OPTIONS = "spark.driver.extraJavaOptions"
 _ENDING_SECONDS = 15.0
@@ -39,9 +42,11 @@ _SETTINGS = {
 
 @dataclass(frozen=True)
 class RunningServer:
-    """A server that answers."""
+    """A server that listens."""
 
     url: str
+    """As other clients of Spark Connect on this machine take it."""
+    port: int
     pid: int
     log: str
     """The folder with what it writes."""
@@ -54,10 +59,12 @@ def local_server(master: str, settings: Mapping[str, str]) -> RunningServer:
     Whoever starts it decides about settings, environment (PYTHONPATH, credentials) and current folder of all that it
     runs until it is stopped. It listens on the loopback address, and wants a token that only this user can read.
 
-    Raises MetastoreError when there is no Java, or it does not start.
+    Raises MetastoreError when there is no Java, it does not start, or another process has its port.
     """
     from pyspark.errors import PySparkException
     from pyspark.sql.connect.local_server import Discovery, LocalConnectServer
+
+    from metastore_assets.spark.local_channel import is_listening, not_its_own
 
     _look_in_cache()
     # The workers must be this Python, with these packages, not whichever `python3` comes first on PATH.
@@ -70,14 +77,20 @@ def local_server(master: str, settings: Mapping[str, str]) -> RunningServer:
             chosen = {**LOCAL_SETTINGS, **_SETTINGS, **settings, _JVM_OPTIONS: options}
             # PySpark gives it the master and the port itself.
             try:
-                with safe_import_path():
+                with safe_import_path(), _token_stays():
                     server.reuse_or_start(master, dict(chosen))
             except (PySparkException, OSError) as error:
                 raise MetastoreError(
                     f"the Spark Connect server of this machine did not start: {error}; what it wrote is in "
                     f"{_log(discovery.directory)}, and `metastore spark-server stop` ends one that is in the way"
                 ) from error
-        return _running(server, discovery.directory)
+        found = _running(server, discovery.directory)
+        if not is_listening(found.pid, found.port):
+            raise MetastoreError(
+                f"{not_its_own(found.pid, found.port)}: end the process that listens there, then "
+                "`metastore spark-server stop`, and try again"
+            )
+        return found
 
 
 def find_server() -> RunningServer | None:
@@ -101,6 +114,18 @@ def stop_server() -> bool:
     return stopped
 
 
+@contextmanager
+def _token_stays() -> Iterator[None]:
+    """Take out of the environment the token that PySpark puts there: the next server would get the same."""
+    before = os.environ.get(_TOKEN)
+    try:
+        yield
+    finally:
+        os.environ.pop(_TOKEN, None)
+        if before is not None:
+            os.environ[_TOKEN] = before
+
+
 def _is_there(server: LocalConnectServer) -> bool:
     """Whether it answers. One that has just been stopped or killed is waited for: it is in the way of the next."""
     patience = time.monotonic() + _ENDING_SECONDS
@@ -120,9 +145,10 @@ def _runs(pid: int) -> bool:
 
 def _running(server: LocalConnectServer, folder: str) -> RunningServer:
     assert server.pid is not None
+    assert server.port is not None
     assert server.token is not None
     remember_secret(server.token, "(the token of the Spark Connect server)")
-    return RunningServer(server.url, server.pid, _log(folder), server.token)
+    return RunningServer(server.url, server.port, server.pid, _log(folder), server.token)
 
 
 def _log(folder: str) -> str:
