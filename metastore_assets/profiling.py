@@ -4,8 +4,6 @@ from __future__ import annotations
 
 import os
 import re
-import shutil
-import tempfile
 import weakref
 from collections.abc import Callable, Mapping
 from pathlib import Path
@@ -20,6 +18,7 @@ from metastore_assets.extras import extra
 from metastore_assets.lookup import Metastore, TableLookup
 from metastore_assets.pipeline.outcome import Progress
 from metastore_assets.pipeline.refresh import refresh
+from metastore_assets.scratch import ScratchFolder
 from metastore_assets.statistics.leaves import plain_array
 
 if TYPE_CHECKING:
@@ -41,15 +40,15 @@ def profile(data: object, *, spark: SparkSession | None = None, **settings: Any)
 
     Raises MetastoreError for what cannot be read: says what.
     """
-    folder = tempfile.mkdtemp(prefix="metastore-profile-")
+    folder = ScratchFolder("profile")
     try:
-        uri = _location(data, Path(folder) / "data")
+        uri = _location(data, Path(folder.path) / "data")
         table = TableConfig.model_validate({"name": table_name(uri), "uri": uri, **settings})
-        found = profile_table(table, f"{folder}/root", lambda: _session(spark))
+        found = profile_table(table, f"{folder.path}/root", lambda: _session(spark))
     except BaseException:
-        shutil.rmtree(folder, ignore_errors=True)
+        folder.remove()
         raise
-    weakref.finalize(found, shutil.rmtree, folder, ignore_errors=True)
+    weakref.finalize(found, folder.remove)
     return found
 
 

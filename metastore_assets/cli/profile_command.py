@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import json
 import os
-import tempfile
 from collections.abc import Iterable
 from typing import TYPE_CHECKING, Any
 
@@ -83,11 +82,12 @@ def profile(invocation: Invocation, /, uris: tuple[str, ...], as_json: bool, **s
     """
     from metastore_assets.cli.answers import profile_answer, shapes
     from metastore_assets.profiling import profile_table
+    from metastore_assets.scratch import ScratchFolder
 
     output = make_output(as_json)
     status = 0
     with (
-        tempfile.TemporaryDirectory(prefix="metastore-profile-", ignore_cleanup_errors=True) as folder,
+        ScratchFolder("profile") as folder,
         watching() as watcher,
         LazySpark({}, watcher) as spark,
     ):

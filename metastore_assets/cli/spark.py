@@ -2,10 +2,7 @@
 
 from __future__ import annotations
 
-import os
-import tempfile
 from collections.abc import Mapping
-from pathlib import Path
 from typing import TYPE_CHECKING
 
 from metastore_assets.cli.failures import interrupt_behind
@@ -16,44 +13,43 @@ from metastore_assets.startup import unhide_pandas
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
+    from metastore_assets.spark.session import SparkLog
+
 
 class LazySpark:
     """Starts Spark when it is first called. Use as a context manager.
 
-    What Spark's processes write goes to a file, which is removed in the end, unless Spark failed in a way that only
-    the file explains: then the error names it.
+    What Spark's processes write goes to a file without a name. Where Spark failed in a way that only the file
+    explains, it is saved, and the error names it.
     """
 
     def __init__(self, settings: Mapping[str, object], watcher: Watcher) -> None:
         self._settings = settings
         self._watcher = watcher
-        self._log: Path | None = None
-        self._keep = False
+        self._log: SparkLog | None = None
 
     def __call__(self) -> SparkSession:
         """The session. Raises MetastoreError when Spark does not start."""
         unhide_pandas()
-        from metastore_assets.spark.session import spark_session
+        from metastore_assets.spark.session import SparkLog, spark_session
 
         if self._log is None:
-            descriptor, name = tempfile.mkstemp(prefix="metastore-spark-", suffix=".log")
-            os.close(descriptor)
-            self._log = Path(name)
+            self._log = SparkLog()
             self._watcher.spark_starts()
         try:
             session = spark_session(self._settings, log=self._log)
-        except MetastoreError:
-            self._keep = True
-            raise
+        except MetastoreError as error:
+            if interrupt_behind(error) is not None or not self._log.text():
+                raise
+            raise MetastoreError(f"{error} (all that Spark wrote is in {self._log.save()})") from error
         self._watcher.spark_runs(session)
         return session
 
     def explain(self, error: BaseException) -> None:
-        """Add to an error that is not one of ours, nor of an interrupt, where Spark's own words on it are, and keep
+        """Add to an error that is not one of ours, nor of an interrupt, where Spark's own words on it are, and save
         them."""
         if self._log is not None and interrupt_behind(error) is None and not isinstance(error, MetastoreError):
-            self._keep = True
-            error.add_note(f"what Spark wrote is in {self._log}")
+            error.add_note(f"what Spark wrote is in {self._log.save()}")
 
     def __enter__(self) -> LazySpark:
         return self
@@ -61,5 +57,3 @@ class LazySpark:
     def __exit__(self, kind: object, error: BaseException | None, trace: object) -> None:
         if error is not None:
             self.explain(error)
-        if self._log is not None and not self._keep:
-            self._log.unlink(missing_ok=True)

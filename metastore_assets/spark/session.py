@@ -4,21 +4,28 @@ from __future__ import annotations
 
 import os
 import re
+import shlex
 import sys
-from collections.abc import Mapping
+import tempfile
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import IO, TYPE_CHECKING
 
 from metastore_assets.errors import MetastoreError
 from metastore_assets.extras import extra
+from metastore_assets.scratch import ScratchFolder
 from metastore_assets.spark.jvm import local_jvm_options
 from metastore_assets.spark.remote import connected, remote_url
 from metastore_assets.spark.settings import LOCAL_SETTINGS, SETTINGS, chosen_settings
+from metastore_assets.startup import safe_import_path
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
 _JVM_OPTIONS = "spark.driver.extraJavaOptions"
+_SUBMIT = "PYSPARK_SUBMIT_ARGS"
+_PROPERTIES_FILE = "--properties-file"
 _PYTHON = "spark.pyspark.python"
 _SECRET = re.compile("secret|password|token|credential|key", re.IGNORECASE)
 """In the name of a setting whose value is not for error messages."""
@@ -28,11 +35,43 @@ _LAST_WORDS = (
 )
 
 
-def spark_session(settings: Mapping[str, object] | None = None, *, log: Path | None = None) -> SparkSession:
+class SparkLog:
+    """What Spark's JVM and its Python workers write to standard output and error.
+
+    It is the file at `path`, or one without a name: nothing is left of that however the process ends, unless it is
+    saved.
+    """
+
+    def __init__(self, path: Path | None = None) -> None:
+        # Open as long as Spark may write.
+        self._file: IO[bytes] = tempfile.TemporaryFile(buffering=0) if path is None else path.open("a+b", buffering=0)  # noqa: SIM115
+        self._saved = path
+
+    @property
+    def descriptor(self) -> int:
+        """The descriptor of the file, for other processes to write to."""
+        return self._file.fileno()
+
+    def text(self) -> str:
+        """Return what has been written."""
+        # Where the file stands is common to all who write.
+        return os.pread(self.descriptor, os.fstat(self.descriptor).st_size, 0).decode("utf-8", "replace")
+
+    def save(self) -> Path:
+        """Write it to a file with a name, and return that."""
+        if self._saved is None:
+            descriptor, name = tempfile.mkstemp(prefix="metastore-spark-", suffix=".log")
+            with open(descriptor, "w", encoding="utf-8") as file:
+                file.write(self.text())
+            self._saved = Path(name)
+        return self._saved
+
+
+def spark_session(settings: Mapping[str, object] | None = None, *, log: SparkLog | None = None) -> SparkSession:
     """The running session, or a new one with `settings` (Spark's own names) over the Metastore's defaults.
 
-    With `log`, everything that Spark's JVM and its Python workers write to standard output and error goes to that
-    file; what a program must know comes back as exceptions all the same. `spark.remote` is a server that has its own.
+    With `log`, everything that Spark's JVM and its Python workers write to standard output and error goes there;
+    what a program must know comes back as exceptions all the same. `spark.remote` is a server that has its own.
 
     Raises MetastoreError when there is no Java 17 or newer, or Spark does not start.
     """
@@ -63,13 +102,11 @@ def spark_session(settings: Mapping[str, object] | None = None, *, log: Path | N
     for key, value in merged.items():
         builder = builder.config(key, value)
     try:
-        if log is not None:
-            _start_jvm(merged, log)
+        _start_jvm(merged, log)
         return builder.getOrCreate()
     except (PySparkException, Py4JError, OSError) as error:
         raise MetastoreError(
             f"Spark did not start with the settings {_without_secrets(chosen)}: {_reason(error, log)}"
-            + (f" (all that Spark wrote is in {log})" if log is not None else "")
         ) from error
 
 
@@ -92,25 +129,71 @@ def _without_secrets(settings: Mapping[str, str]) -> dict[str, str]:
     return {key: "…" if _SECRET.search(key) else value for key, value in settings.items()}
 
 
-def _start_jvm(settings: Mapping[str, str], log: Path) -> None:
-    """Start the JVM and its Spark context as `getOrCreate` would, but with the JVM's output in a file."""
+def _start_jvm(settings: Mapping[str, str], log: SparkLog | None) -> None:
+    """Start the JVM and its Spark context as `getOrCreate` would, but for two things.
+
+    Its settings, which may be secrets, are in a file that this user alone can read, and not among its arguments, which
+    every user of the machine sees. Its Python workers import nothing from the working folder.
+    """
     from pyspark import SparkConf, SparkContext
     from pyspark.java_gateway import launch_gateway
 
     if SparkContext._gateway is not None:
         return  # It runs already, from a session that was stopped or did not start.
     conf = SparkConf().setAll(list(settings.items()))
-    with log.open("ab") as sink:
-        gateway = launch_gateway(conf, {"stdout": sink, "stderr": sink})  # type: ignore[no-untyped-call]
+    output = {} if log is None else {"stdout": log.descriptor, "stderr": log.descriptor}
+    with ScratchFolder("spark") as folder, _submitted_with(settings, Path(folder) / "spark.properties"):
+        gateway = launch_gateway(None, output)  # type: ignore[no-untyped-call]
     SparkContext(conf=conf, gateway=gateway)
 
 
-def _reason(error: Exception, log: Path | None) -> str:
+@contextmanager
+def _submitted_with(settings: Mapping[str, str], file: Path) -> Iterator[None]:
+    """Have PySpark start a JVM with these settings over those of spark-defaults.conf."""
+    before = os.environ.get(_SUBMIT)
+    arguments = shlex.split(before or "pyspark-shell")
+    given, options = _without_properties_file(arguments)
+    lines = [f"{_escaped(key, is_key=True)}={_escaped(value)}" for key, value in settings.items()]
+    file.touch(0o600)
+    file.write_text(
+        "\n".join([*(Path(own).read_text(encoding="utf-8") for own in given), *lines, ""]), encoding="utf-8"
+    )
+    # A properties file stands in place of spark-defaults.conf otherwise.
+    defaults = [] if given else ["--load-spark-defaults"]
+    os.environ[_SUBMIT] = shlex.join([*defaults, _PROPERTIES_FILE, str(file), *options])
+    try:
+        with safe_import_path():
+            yield
+    finally:
+        os.environ.pop(_SUBMIT)
+        if before is not None:
+            os.environ[_SUBMIT] = before
+
+
+def _without_properties_file(arguments: list[str]) -> tuple[list[str], list[str]]:
+    """The properties file among the arguments of spark-submit, if there is one, and the other arguments."""
+    for index, argument in enumerate(arguments):
+        name, equals, value = argument.partition("=")
+        if name == _PROPERTIES_FILE and (equals or arguments[index + 1 :]):
+            rest = arguments[index + (1 if equals else 2) :]
+            return [value if equals else arguments[index + 1]], [*arguments[:index], *rest]
+    return [], arguments
+
+
+def _escaped(text: str, *, is_key: bool = False) -> str:
+    """A key or a value as Java's properties files have it."""
+    escaped = text.replace("\\", "\\\\").replace("\n", "\\n").replace("\r", "\\r").replace("\t", "\\t")
+    if is_key:
+        return re.sub("[ =:#!]", r"\\\g<0>", escaped)
+    return re.sub("^ ", r"\\ ", escaped)
+
+
+def _reason(error: Exception, log: SparkLog | None) -> str:
     """Why Spark did not start, in one line: what Java raised, or else what a JVM that ended had written last."""
     raised = getattr(error, "java_exception", None)
     if raised is not None:
         return str(raised.toString()).splitlines()[0]
-    written = log.read_text(encoding="utf-8", errors="replace").splitlines() if log is not None else []
+    written = log.text().splitlines() if log is not None else []
     # Lines that start with a blank are those of a Java stack trace, and Java's own last words say nothing.
     lines = [line for line in written if line.strip() and not line[0].isspace() and line not in _LAST_WORDS]
     return " ".join([*str(error).split(), *(lines[-1:])])

@@ -12,8 +12,9 @@ if TYPE_CHECKING:
 
 def spark_session() -> SparkSession:
     """The running session, or a new one, in UTC."""
+    from metastore_assets.spark.session import SparkLog
     from metastore_assets.spark.session import spark_session as running
 
-    session = running(log=Path(os.devnull))
+    session = running(log=SparkLog(Path(os.devnull)))
     session.conf.set("spark.sql.session.timeZone", "UTC")
     return session

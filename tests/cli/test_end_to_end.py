@@ -281,7 +281,7 @@ def test_an_end_while_refreshing(tmp_path: Path, moment: str, number: signal.Sig
         start_new_session=True,
     ) as process:
         begun = scratch.glob if moment == "Spark starts" else (tmp_path / "root").rglob
-        pattern = "*.log" if moment == "Spark starts" else "*.parquet"
+        pattern = "metastore-spark-*" if moment == "Spark starts" else "*.parquet"
         _wait(lambda: any(begun(pattern)) or process.poll() is not None)
         if number == signal.SIGINT:
             os.killpg(process.pid, number)  # as a terminal does, to every process of the command

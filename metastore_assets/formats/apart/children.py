@@ -20,6 +20,7 @@ from typing import Any, BinaryIO
 from metastore_assets.errors import MetastoreError
 from metastore_assets.formats.apart.child import Environment, Request, read_frame, write_frame
 from metastore_assets.formats.apart.crumbs import SIZE, Crumbs
+from metastore_assets.scratch import remove_abandoned
 from metastore_assets.startup import python_command
 
 _PROGRAM = (
@@ -150,6 +151,7 @@ class Child:
 
     def _ended(self) -> ChildEnded:
         code = self._process.wait()
+        remove_abandoned()
         self._log.seek(0)
         lines = [line for line in self._log.read().decode("utf-8", "replace").splitlines() if line.strip()]
         return ChildEnded(code, self._crumbs.found(), lines[-1] if lines else "it wrote nothing")

@@ -10,7 +10,6 @@ from __future__ import annotations
 import json
 import os
 import shutil
-import tempfile
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass
@@ -25,6 +24,7 @@ from metastore_assets.formats.hudi.transcode import in_utc, needs_transcoding, t
 from metastore_assets.formats.places.location import Location, StoredFile
 from metastore_assets.formats.places.object_store import OverwrittenError
 from metastore_assets.formats.readers.spill import spilled
+from metastore_assets.scratch import ScratchFolder
 from metastore_assets.traffic import note_read
 
 _BATCH_ROWS = 16_384
@@ -130,7 +130,7 @@ def merged(location: Location, base: StoredFile | None, logs: tuple[StoredFile, 
         raise pa.ArrowInvalid("its log files hold blocks of other writes than their names say")
     if any(block.instant < _FIRST_INSTANT for block in blocks):
         raise pa.ArrowInvalid("its log files hold blocks of instants that are no times")
-    with tempfile.TemporaryDirectory(prefix="metastore-hudi-") as folder, _explained():
+    with ScratchFolder("hudi") as folder, _explained():
         _write_table(folder, merge)
         paths = [_placed(location, stored, folder) for stored in ((base,) if base else ()) + logs]
         base_path = paths.pop(0) if base else ""

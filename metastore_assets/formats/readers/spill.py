@@ -1,8 +1,7 @@
-"""Rows that cannot be read column by column, kept once on local disk as Parquet for as long as they are read."""
+"""Rows that cannot be read column by column, stored on local disk as Parquet for as long as they are read."""
 
 from __future__ import annotations
 
-import os
 import tempfile
 from collections.abc import Iterable
 
@@ -11,13 +10,16 @@ import pyarrow.parquet as pq
 
 
 def spilled(schema: pa.Schema, batches: Iterable[pa.RecordBatch]) -> pa.NativeFile:
-    """The batches as an opened Parquet file without a name, which goes when it is closed or the process ends."""
-    descriptor, name = tempfile.mkstemp(suffix=".parquet")
-    os.close(descriptor)
-    try:
-        with pq.ParquetWriter(name, schema, compression="zstd", use_dictionary=False, write_statistics=False) as writer:
+    """Return the batches as an opened Parquet file.
+
+    The file has no name from the beginning, so nothing is left of it when the process is killed.
+    """
+    with tempfile.TemporaryFile(buffering=0) as file:
+        path = f"/dev/fd/{file.fileno()}"
+        with (
+            pa.OSFile(path, "wb") as sink,
+            pq.ParquetWriter(sink, schema, compression="zstd", use_dictionary=False, write_statistics=False) as writer,
+        ):
             for batch in batches:
                 writer.write_batch(batch)
-        return pa.OSFile(name, "rb")
-    finally:
-        os.unlink(name)
+        return pa.OSFile(path, "rb")

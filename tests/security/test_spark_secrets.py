@@ -1,0 +1,90 @@
+"""Secrets among Spark's settings are not seen by other users of the machine."""
+
+from __future__ import annotations
+
+import json
+import os
+import subprocess
+import sys
+import time
+from pathlib import Path
+
+import pytest
+
+from metastore_assets.startup import python_command
+
+SECRET = " hush-7f3a #=:! \\ ü"
+PROGRAM = """
+import json, sys
+from metastore_assets.spark.session import spark_session
+
+key, secret = "spark.hadoop.fs.s3a.secret.key", sys.stdin.readline().rstrip("\\n")
+settings = {"spark.master": "local[1]", "spark.driver.memory": "555m", key: secret, "spark.odd:key =#!": "odd"}
+session = spark_session(settings)
+properties = session._jvm.java.lang.System.getProperties()
+print(json.dumps({
+    "secret": [session.sparkContext.getConf().get(key), session._jsc.hadoopConfiguration().get("fs.s3a.secret.key")],
+    "memory": session._jvm.java.lang.Runtime.getRuntime().maxMemory() >> 20,
+    "others": [properties.get(name) for name in ("spark.odd:key =#!", "spark.of.defaults", "spark.of.arguments")],
+}))
+print("started", flush=True)
+sys.stdin.readline()
+"""
+
+
+def arguments_below(process: int) -> str:
+    """The arguments, and the names of files, of a process and of all that it started."""
+    found, left = "", [process]
+    while left:
+        folder = Path(f"/proc/{left.pop()}")
+        try:
+            found += (folder / "cmdline").read_bytes().decode("utf-8", "replace")
+            for task in (folder / "task").iterdir():
+                left += map(int, (task / "children").read_text().split())
+        except OSError:  # It ended meanwhile.
+            continue
+    return found
+
+
+@pytest.mark.spark
+@pytest.mark.skipif(not Path("/proc/self/task").exists(), reason="looks into /proc")
+@pytest.mark.parametrize("given", ["", pytest.param("a file", marks=pytest.mark.long)])
+def test_no_process_has_them_among_its_arguments(tmp_path: Path, given: str) -> None:
+    """Spark gets them as they are, over what spark-defaults.conf or a properties file says."""
+    (tmp_path / "conf").mkdir()
+    (tmp_path / "conf" / "spark-defaults.conf").write_text("spark.of.defaults default\nspark.driver.memory 700m\n")
+    (tmp_path / "given.conf").write_text("spark.of.defaults given\nspark.driver.memory 700m\n")
+    submitted = "--conf spark.of.arguments=argument pyspark-shell"
+    environment = {
+        **os.environ,
+        "SPARK_CONF_DIR": str(tmp_path / "conf"),
+        "PYSPARK_SUBMIT_ARGS": f"--properties-file {tmp_path}/given.conf {submitted}" if given else submitted,
+        "TMPDIR": str(tmp_path),
+        "PYTHONPATH": os.pathsep.join(sys.path),
+    }
+    output = tmp_path / "output"
+    with (
+        output.open("wb") as sink,
+        subprocess.Popen(
+            python_command("-c", PROGRAM), stdin=subprocess.PIPE, stdout=sink, stderr=sink, env=environment
+        ) as process,
+    ):
+        assert process.stdin is not None
+        process.stdin.write(f"{SECRET}\n".encode())
+        process.stdin.flush()
+        seen, end = "", time.monotonic() + 120
+        while "started" not in output.read_text() and process.poll() is None and time.monotonic() < end:
+            seen += arguments_below(process.pid)
+            time.sleep(0.1)
+        seen += arguments_below(process.pid)
+        left = list(tmp_path.glob("metastore-*"))
+        process.kill()
+    told = json.loads(
+        next((line for line in output.read_text().splitlines() if line.startswith("{")), output.read_text())
+    )
+    assert "org.apache.spark.deploy.SparkSubmit" in seen
+    assert "hush" not in seen
+    assert left == []
+    assert told["secret"] == [SECRET, SECRET]
+    assert told["memory"] < 600
+    assert told["others"] == ["odd", "given" if given else "default", "argument"]

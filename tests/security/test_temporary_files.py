@@ -1,0 +1,131 @@
+"""Rows in temporary files do not outlive the process that wrote them, also where it was killed."""
+
+from __future__ import annotations
+
+import signal
+import subprocess
+import tempfile
+from pathlib import Path
+
+import pytest
+
+from metastore_assets.formats.apart.reading import read_all
+from metastore_assets.scratch import ScratchFolder, remove_abandoned
+from metastore_assets.startup import python_command
+
+TOKEN = "row-of-a-person"
+SPILLS = f"""
+import os, signal, sys
+import pyarrow as pa
+from metastore_assets.formats.readers.spill import spilled
+
+batch = pa.record_batch({{"name": ["{TOKEN}"] * 100_000}})
+
+def batches():
+    for number in range(30):
+        if number == 20 and sys.argv[1] == "written":
+            os.kill(os.getpid(), signal.SIGKILL)
+        yield batch
+
+file = spilled(batch.schema, batches())
+os.kill(os.getpid(), signal.SIGKILL)
+"""
+PROFILES = f"""
+import os, signal
+import pyarrow as pa
+from metastore_assets import profile
+
+schema = pa.schema({{"name": pa.string()}})
+
+def batches():
+    for number in range(2_000):
+        yield pa.record_batch({{"name": ["{TOKEN}"] * 1_000}})
+    os.kill(os.getpid(), signal.SIGKILL)
+
+profile(pa.RecordBatchReader.from_batches(schema, batches()))
+"""
+ENDS_LATE = """
+import signal, time
+from metastore_assets.cli.interrupt import heed_signals
+from metastore_assets.scratch import ScratchFolder
+
+folder = ScratchFolder("test")
+heed_signals()
+signal.signal(signal.SIGTERM, lambda number, frame: None)  # as native code that does not come back
+print(flush=True)
+while True:
+    time.sleep(100)
+"""
+
+
+@pytest.fixture
+def folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """The folder for temporary files, of this process and of those that it starts."""
+    monkeypatch.setenv("TMPDIR", str(tmp_path))
+    monkeypatch.setattr(tempfile, "tempdir", str(tmp_path))
+    return tmp_path
+
+
+def kill_itself(program: str, *arguments: str) -> None:
+    done = subprocess.run(python_command("-c", program, *arguments), stderr=subprocess.PIPE, text=True, check=False)
+    assert done.returncode == -signal.SIGKILL, done.stderr
+
+
+@pytest.mark.parametrize("moment", ["written", "read"])
+def test_rows_that_were_spilled_have_no_name(folder: Path, moment: str) -> None:
+    kill_itself(SPILLS, moment)
+    assert list(folder.iterdir()) == []
+
+
+def test_rows_of_a_data_frame_are_removed_by_the_next_process(folder: Path) -> None:
+    kill_itself(PROFILES)
+    assert [path for path in folder.rglob("*.parquet") if path.stat().st_size]
+    remove_abandoned()
+    assert list(folder.iterdir()) == []
+
+
+def test_folders_in_use_stay(folder: Path) -> None:
+    """Others' too, and what only has such a name."""
+    (folder / "elsewhere").mkdir()
+    (folder / "elsewhere" / "file").touch()
+    (folder / "metastore-link.scratch").symlink_to(folder / "elsewhere")
+    (folder / "metastore-file.scratch").touch()
+    own = ScratchFolder("test")
+    command = python_command("-c", ENDS_LATE)
+    with subprocess.Popen(command, stdout=subprocess.PIPE) as process:
+        assert process.stdout is not None
+        process.stdout.readline()
+        before = sorted(folder.iterdir())
+        assert len(before) == 5
+        remove_abandoned()
+        assert sorted(folder.iterdir()) == before
+        process.kill()
+    remove_abandoned()
+    own.remove()
+    left = ["elsewhere", "metastore-file.scratch", "metastore-link.scratch"]
+    assert sorted(path.name for path in folder.iterdir()) == left
+    assert (folder / "elsewhere" / "file").exists()
+
+
+def test_a_command_that_does_not_end_by_itself_removes_them(folder: Path) -> None:
+    """SIGTERM while native code works on: the process is ended some seconds later."""
+    with subprocess.Popen(python_command("-c", ENDS_LATE), stdout=subprocess.PIPE) as process:
+        assert process.stdout is not None
+        process.stdout.readline()
+        assert len(list(folder.iterdir())) == 1
+        process.terminate()
+        assert process.wait(30) == 128 + signal.SIGTERM
+    assert list(folder.iterdir()) == []
+
+
+def end_with_folder(path: str) -> None:
+    """Leave a folder behind, in a child that reads files."""
+    used = ScratchFolder("test")
+    (Path(used.path) / "rows").write_text(TOKEN)
+    signal.raise_signal(signal.SIGKILL)
+
+
+def test_those_of_a_child_are_removed_when_it_ends(folder: Path) -> None:
+    [outcome] = read_all(end_with_folder, [("some.parquet",)], ["some.parquet"])
+    assert "ended the process that read it (signal 9, killed)" in str(outcome)
+    assert list(folder.iterdir()) == []
