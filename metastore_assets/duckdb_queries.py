@@ -86,7 +86,7 @@ def query_connection(*, unrestricted: bool) -> Iterator[QueryConnection]:
         import duckdb
     with tempfile.TemporaryDirectory(prefix="metastore-sql-", ignore_cleanup_errors=True) as folder:
         # By default DuckDB spills to `.tmp` in the working folder.
-        config = {**_ALWAYS, **({} if unrestricted else _RESTRICTED), "temp_directory": folder}
+        config: dict[str, Any] = {**_ALWAYS, **({} if unrestricted else _RESTRICTED), "temp_directory": folder}
         with duckdb.connect(config=config) as connection:
             session = QueryConnection(connection, restricted=not unrestricted)
             try:

@@ -69,7 +69,8 @@ def profile_table(
     Raises what `refresh` does.
     """
     refresh(MetastoreConfig(root=root, tables=[table], engine="auto"), table, spark, progress=progress)
-    return Metastore(root, statistics=table.named_statistics).table(table.name)
+    locations = [table.uri, *table.relocate.values(), *table.allow]
+    return Metastore(root, statistics=table.named_statistics, table_locations=locations).table(table.name)
 
 
 def table_name(uri: str) -> str:
