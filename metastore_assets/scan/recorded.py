@@ -44,7 +44,7 @@ def recorded_table(
             "does; give the table's configuration (`table=`)"
         )
     try:
-        table = TableConfig.model_validate({**recorded, "name": version.table, "storage_options": storage_options})
+        table = TableConfig.validate_raw({**recorded, "name": version.table, "storage_options": storage_options})
     except ValidationError as error:
         problem = error.errors(include_input=False)[0]
         where = ".".join(map(str, problem["loc"]))
