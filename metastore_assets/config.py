@@ -175,7 +175,7 @@ def read_config(explicit: str | os.PathLike[str] | None = None) -> MetastoreConf
     path = config_path(explicit)
     raw = read_mapping(path)
     try:
-        config = MetastoreConfig.model_validate(raw)
+        config = MetastoreConfig.validate_raw(raw)
     except ValidationError as error:
         raise ConfigError(f"{path}: {explain(raw, error, MetastoreConfig)}") from None
     config._folder = path.parent

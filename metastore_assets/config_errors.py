@@ -26,14 +26,23 @@ _EXPECTED = {
 }
 
 
-def explain(raw: Mapping[Any, Any], error: ValidationError, model: type[BaseModel]) -> str:
-    """The problems that the model has with `raw`, each as `table 'orders': columns.price.histogram = 5: …`."""
+def explain(
+    raw: Mapping[Any, Any], error: ValidationError, model: type[BaseModel], *, quotes_unknown: bool = True
+) -> str:
+    """The problems that the model has with `raw`, each as `table 'orders': columns.price.histogram = 5: …`.
+
+    `quotes_unknown`: whether values of keys that do not exist are quoted, which may be secrets under a misspelt name.
+    """
     found: dict[Place, list[Problem]] = {}
     for problem in error.errors(include_url=False):
         found.setdefault(tuple(_place(raw, problem)), []).append(problem)
     # What is none of several types is a problem of each: the one that says where inside says all.
     inner = {place[:length] for place in found for length in range(1, len(place))}
-    return "; ".join(_told(raw, place, problems, model) for place, problems in found.items() if place not in inner)
+    return "; ".join(
+        _told(raw, place, problems, model, quotes_unknown=quotes_unknown)
+        for place, problems in found.items()
+        if place not in inner
+    )
 
 
 def _place(raw: Any, problem: Problem) -> Iterator[int | str]:
@@ -47,13 +56,17 @@ def _place(raw: Any, problem: Problem) -> Iterator[int | str]:
         yield problem["loc"][-1]
 
 
-def _told(raw: Mapping[Any, Any], place: Place, problems: list[Problem], model: type[BaseModel]) -> str:
+def _told(
+    raw: Mapping[Any, Any], place: Place, problems: list[Problem], model: type[BaseModel], *, quotes_unknown: bool
+) -> str:
     subject, key = _subject(raw, place)
     where = f"{subject}: {key}" if subject and key else subject or key
     if problems[0]["type"] == "missing":
         return f"{where} is missing"
     # Of a table or a whole file that contradicts itself, the reason names what is at fault; secrets are not told.
     told = (key or problems[0]["type"] == "model_type") and not {"storage_options", "hidden_key"} & set(place)
+    if problems[0]["type"] == "extra_forbidden":
+        told = told and quotes_unknown
     value = _shown(problems[0]["input"]) if told else ""
     said = _reason(problems, place, model)
     return f"{where}{f' = {value}' if value else ''}: {said}" if where else said

@@ -6,10 +6,20 @@ import re
 from collections.abc import Mapping
 from typing import Annotated, Any, Literal, Self
 
-from pydantic import BaseModel, BeforeValidator, ConfigDict, PrivateAttr, field_validator, model_validator
+from pydantic import (
+    BaseModel,
+    BeforeValidator,
+    ConfigDict,
+    PrivateAttr,
+    ValidationError,
+    field_validator,
+    model_validator,
+)
+from pydantic._internal._model_construction import ModelMetaclass
 
 from metastore_assets.config_check_entries import ColumnChecks
 from metastore_assets.config_variables import as_written
+from metastore_assets.errors import ConfigError
 
 FREQUENCY_LIMIT = 131_072
 """Distinct values, about, up to which `frequencies: auto` lists a column's values; beyond, how many is estimated."""
@@ -23,8 +33,24 @@ LEAST_KEY = 32
 _TOP = re.compile(r"top\(([1-9][0-9]{0,8})\)")
 
 
-class ConfigModel(BaseModel):
-    """A part of the configuration: frozen, and without keys that nobody knows."""
+class _ConfigMetaclass(ModelMetaclass):
+    """Has models that are made in Python raise ConfigError, as those that are read from a file do.
+
+    A metaclass, because pydantic itself makes the models inside of others and has to see its own errors of these.
+    """
+
+    def __call__(cls, *args: Any, **kwargs: Any) -> Any:
+        try:
+            return super().__call__(*args, **kwargs)
+        except ValidationError as error:
+            raise _config_error(cls, kwargs, error) from None
+
+
+class ConfigModel(BaseModel, metaclass=_ConfigMetaclass):
+    """A part of the configuration: frozen, and without keys that nobody knows.
+
+    Raises ConfigError where it is made, in Python, of what contradicts itself.
+    """
 
     # What was put in may be a secret. Built at the first use: only the whole is, and not each of its parts too.
     model_config = ConfigDict(extra="forbid", frozen=True, hide_input_in_errors=True, defer_build=True)
@@ -33,6 +59,28 @@ class ConfigModel(BaseModel):
     @classmethod
     def _references_as_written(cls, value: Any) -> Any:
         return as_written(value)
+
+    @classmethod
+    def model_validate(cls, obj: Any, **settings: Any) -> Self:
+        """Make the model of a mapping. Raises ConfigError."""
+        try:
+            return super().model_validate(obj, **settings)
+        except ValidationError as error:
+            raise _config_error(cls, obj, error) from None
+
+    @classmethod
+    def validate_raw(cls, obj: Any) -> Self:
+        """Make the model of a mapping. Raises pydantic's ValidationError, for who words it himself."""
+        return super().model_validate(obj)
+
+
+def _config_error(model: Any, raw: Any, error: ValidationError) -> ConfigError:
+    from metastore_assets.config_errors import explain
+
+    given = raw if isinstance(raw, Mapping) else {}
+    name = given.get("name")
+    subject = f"table {name!r}: " if isinstance(name, str) and "uri" in model.model_fields else ""
+    return ConfigError(f"{subject}{explain(given, error, model, quotes_unknown=False)}")
 
 
 def _references(value: Any) -> Any:

@@ -198,7 +198,7 @@ class DatabaseConfig(DescribedConfig):
         common = {key: getattr(self, key) for key in DescribedConfig.model_fields}
         identifier = f"{self.database}.{table}"
         try:
-            made = TableConfig.model_validate(
+            made = TableConfig.validate_raw(
                 {**common, "name": name_of(name), "catalog": self.catalog, "table": identifier}
             )
         except ValidationError as error:

@@ -96,6 +96,10 @@ class CorruptionError(StoreError):
     """Raised when stored state contradicts itself, such as a negative frequency. `refresh --full` rebuilds."""
 
 
+class InvalidPathError(CorruptionError, ValueError):
+    """Raised when stored state names a path that leads out of its folder, such as `../x`: names the path."""
+
+
 class ColumnNotFoundError(MetastoreError):
     """Raised when a column is not in the table: names it and the columns there are."""
 

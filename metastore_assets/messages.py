@@ -17,6 +17,8 @@ _STOPS = re.compile(r"(?<=[^\s/.])(?:[.;](?:\s*[.;])+|[.,:;]{2,})(?=\s|$)")
 _QUESTION = re.compile(r"([?!])\s*[.;](?:\s+([a-z])|(?=\s|$))")
 _CLOSED = re.compile(r"(?<=[^\s/.(])[.,:;]+(?=\))")
 _END = re.compile(r"(?<=[^\s/.])[.,:;]$")
+_AUTHORITY = re.compile(r"\b([A-Za-z][A-Za-z0-9+.-]*)://([^\s/?#]*)@")
+_QUERY = re.compile(r"""\b([A-Za-z][A-Za-z0-9+.-]*://[^\s?'"<>]*)\?[^\s'"<>=]*=[^\s'"<>]*""")
 _SHORTEST_SECRET = 6
 """Characters; what is shorter occurs in texts that have nothing to do with it."""
 _secrets: dict[str, str] = {}
@@ -30,7 +32,7 @@ def tidy(message: str) -> str:
     Parts that other libraries wrote end with a full stop or without one. Dots inside paths and names stay. Of a very
     long message, which quotes a file's content, the middle is left out. Secrets that this process knows are not told.
     """
-    text = _ELLIPSIS.sub("…", _bounded(without_secrets(message)).rstrip())
+    text = _ELLIPSIS.sub("…", _bounded(redacted(without_secrets(message))).rstrip())
     text = _CLOSED.sub("", text)
     text = _STOPS.sub(lambda found: found[0][-1], text)
     text = _QUESTION.sub(lambda found: f"{found[1]} {found[2].upper()}" if found[2] else found[1], text)
@@ -88,6 +90,20 @@ def near_names(name: str, names: Sequence[str]) -> str:
     verb = "are" if last else "is"
     of = f"of {len(known):,} the" if len(known) > len(near) else "the"
     return f"; {of} nearest {verb} {', '.join(map(repr, near[:-1] or near))}{last}"
+
+
+def redacted(text: str) -> str:
+    """Return a URI, or a text with URIs in it, without passwords, signatures and whatever else a query may hold.
+
+    `https://user:password@host/path?sig=…` becomes `https://***@host/path?***`. A `?` without `=` behind it is part of
+    a name. What stands before `@` is no secret where it holds no password, as in Azure's `abfss://container@account…`.
+    """
+    return _AUTHORITY.sub(_without_user, _QUERY.sub(r"\1?***", text))
+
+
+def _without_user(found: re.Match[str]) -> str:
+    scheme, user = found[1], found[2]
+    return found[0] if ":" not in user and scheme.lower() not in ("http", "https") else f"{scheme}://***@"
 
 
 def remember_secret(value: str, told: str) -> None:

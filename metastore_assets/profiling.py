@@ -13,8 +13,8 @@ import pyarrow as pa
 from pyarrow import types as t
 
 from metastore_assets.config import MetastoreConfig, TableConfig
-from metastore_assets.errors import MetastoreError, QueryError
-from metastore_assets.extras import extra
+from metastore_assets.duckdb_queries import query_connection
+from metastore_assets.errors import MetastoreError
 from metastore_assets.lookup import Metastore, TableLookup
 from metastore_assets.pipeline.outcome import Progress
 from metastore_assets.pipeline.refresh import refresh
@@ -28,12 +28,17 @@ _QUERY = re.compile(r"\s*(select|from|with|values|summarize|describe)\b.*\s", re
 _FILE_ROWS = 1 << 20
 
 
-def profile(data: object, *, spark: SparkSession | None = None, **settings: Any) -> TableLookup:
+def profile(
+    data: object, *, spark: SparkSession | None = None, unrestricted: bool = False, **settings: Any
+) -> TableLookup:
     """Compute the statistics of a table, file or data frame; the answer is asked as what `open_table` opens.
 
     `data` is a path or URI of a table of any format; whatever gives Arrow data (a table, reader or dataset of pyarrow,
     a data frame of Polars, pandas or Spark, a relation of DuckDB); or a query in DuckDB's SQL. `settings` are those of
     a table in `metastore.yaml`, such as `at`, `options` or `storage_options` of a location, and `columns`.
+
+    A query is one statement, and reads no file, no network and no variable: give a file as a path. With
+    `unrestricted=True` it may read and write files and load extensions, as DuckDB does; only for queries of your own.
 
     What is large is read on Spark: in the session given, else in one that is started. Data that lie nowhere yet are
     written to a temporary folder, which goes with the answer; of a data frame of Spark they pass through this process.
@@ -42,7 +47,7 @@ def profile(data: object, *, spark: SparkSession | None = None, **settings: Any)
     """
     folder = ScratchFolder("profile")
     try:
-        uri = _location(data, Path(folder.path) / "data")
+        uri = _location(data, Path(folder.path) / "data", unrestricted)
         table = TableConfig.model_validate({"name": table_name(uri), "uri": uri, **settings})
         found = profile_table(table, f"{folder.path}/root", lambda: _session(spark))
     except BaseException:
@@ -63,7 +68,8 @@ def profile_table(
     Raises what `refresh` does.
     """
     refresh(MetastoreConfig(root=root, tables=[table], engine="auto"), table, spark, progress=progress)
-    return Metastore(root, statistics=table.named_statistics).table(table.name)
+    locations = [table.uri, *table.relocate.values(), *table.allow]
+    return Metastore(root, statistics=table.named_statistics, table_locations=locations).table(table.name)
 
 
 def table_name(uri: str) -> str:
@@ -80,28 +86,21 @@ def _session(given: SparkSession | None) -> SparkSession:
     return spark_session()
 
 
-def _location(data: object, folder: Path) -> str:
+def _location(data: object, folder: Path, unrestricted: bool) -> str:
     """Where a table is; what is none yet becomes one there. Raises MetastoreError."""
     if isinstance(data, os.PathLike):
         data = os.fspath(data)
     if isinstance(data, str):
         if not _QUERY.match(data) or os.path.exists(data):
             return data if "://" in data else os.path.abspath(os.path.expanduser(data))
-        return _queried(data, folder)
+        return _queried(data, folder, unrestricted)
     return _written(_reader(data), folder)
 
 
-def _queried(text: str, folder: Path) -> str:
-    with extra("sql", "SQL"):
-        import duckdb
-    with duckdb.connect(config={"autoinstall_known_extensions": "false"}) as connection:
-        try:
-            relation = connection.sql(text)
-            if relation is None:
-                raise QueryError("give a query, such as SELECT")
-            return _written(_reader(relation), folder)
-        except duckdb.Error as error:
-            raise QueryError(" ".join(str(error).partition("\n\n")[0].split())) from error
+def _queried(text: str, folder: Path, unrestricted: bool) -> str:
+    with query_connection(unrestricted=unrestricted) as session:
+        session.parse(text)
+        return _written(_reader(session.run(text)), folder)
 
 
 def _reader(data: Any) -> pa.RecordBatchReader:

@@ -42,7 +42,7 @@ def test_anything_with_rows(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> 
         ds.dataset(tmp_path / "rows.parquet"),
         frame.lazy(),
         tmp_path / "rows.parquet",
-        f"from '{tmp_path / 'rows.parquet'}' select a, b",
+        "select * from (values (1, 'x'), (1, 'y'), (null, 'y')) t(a, b)",
         duckdb.connect().sql(f"from '{tmp_path / 'rows.parquet'}'"),
     ]
     for data in every:

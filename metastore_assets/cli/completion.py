@@ -1,4 +1,8 @@
-"""What a shell offers when Tab is pressed: the names of tables, columns and partitions. Soon, or nothing at all."""
+"""What a shell offers when Tab is pressed: the names of tables, columns and partitions. Soon, or nothing at all.
+
+The configuration in the working folder may be anybody's: who presses Tab in a folder has not chosen to run it. So no
+variable of the environment is resolved, and nothing is read but the configuration and a root on local disk.
+"""
 
 from __future__ import annotations
 
@@ -15,6 +19,7 @@ from metastore_assets.cli.failures import Invocation
 if TYPE_CHECKING:
     from click.shell_completion import CompletionItem
 
+    from metastore_assets.config import MetastoreConfig
     from metastore_assets.lookup import TableLookup
 
 PATIENCE = 2.0
@@ -37,10 +42,11 @@ def table_names(context: click.Context, parameter: click.Parameter, incomplete: 
 
 def _of_databases(context: click.Context) -> list[str]:
     """What is known of databases without asking their catalogs, which may take long."""
-    from metastore_assets.config import load_config
     from metastore_assets.databases import remember, with_members
 
-    config = load_config(_invocation(context).config)
+    config = _local_config(context)
+    if config is None:
+        return []
     return [table.name for table in with_members(config, remember(config))[0].tables if table.database is not None]
 
 
@@ -71,16 +77,27 @@ def _invocation(context: click.Context) -> Invocation:
     return context.find_object(Invocation) or Invocation()
 
 
+def _local_config(context: click.Context) -> MetastoreConfig | None:
+    """Return the configuration as it is written, if its root is a folder on local disk that no variable names."""
+    from metastore_assets.config import read_config
+    from metastore_assets.store.objects import ObjectStore
+
+    config = read_config(_invocation(context).config)
+    if "${" in config.root:
+        return None
+    located = config.located()
+    return None if ObjectStore(located.root).is_remote else located
+
+
 def _of_table(context: click.Context, names: Callable[[TableLookup], list[str]]) -> list[str]:
     """Names that the newest version tells of the table that the line names."""
-    from metastore_assets.config import load_config
     from metastore_assets.lookup import Metastore
 
     def find() -> list[str]:
         # Where the value of an option is still missing, click leaves the arguments as they are.
         named = [context.params.get("name"), *context.params.get("names", ()), *context.args]
-        config = load_config(_invocation(context).config)
-        return names(Metastore(config.root, config.storage_options).table(next(filter(None, named))))
+        config = _local_config(context)
+        return [] if config is None else names(Metastore(config.root).table(next(filter(None, named))))
 
     return _soon(find)
 

@@ -22,9 +22,14 @@ _LISTED = 1_000
 
 @click.command(short_help="Query what is kept of all tables, in SQL.")
 @click.argument("text", metavar="QUERY")
+@click.option(
+    "--unrestricted",
+    is_flag=True,
+    help="Let the query read and write files and load extensions, as DuckDB does. Only for queries of your own.",
+)
 @answering
 @click.pass_obj
-def sql(invocation: Invocation, text: str, as_json: bool) -> None:
+def sql(invocation: Invocation, text: str, unrestricted: bool, as_json: bool) -> None:
     """Query what is kept of all tables, in DuckDB's SQL.
 
     \b
@@ -38,12 +43,15 @@ def sql(invocation: Invocation, text: str, as_json: bool) -> None:
       frequencies           listed values with frequencies and ranks
       histograms            bins
 
+    The query may read these views, and nothing else: no file, no network. It is one SELECT, FROM, WITH, VALUES,
+    SUMMARIZE or DESCRIBE, and changes no setting.
+
     \b
     metastore sql "select table_name, column_name, null_count from statistics order by 3 desc limit 10"
     """
     from metastore_assets.sql import query
 
-    found = query(metastore_of(configured(invocation)), text)
+    found = query(metastore_of(configured(invocation)), text, unrestricted=unrestricted)
     # JSON has no two keys of one name.
     given = found.column_names
     names = [name if name not in given[:at] else f"{name}_{at}" for at, name in enumerate(given)]

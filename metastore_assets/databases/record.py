@@ -7,6 +7,7 @@ from collections.abc import Iterable
 from urllib.parse import quote
 
 from metastore_assets.errors import ObjectNotFoundError
+from metastore_assets.store.json_fields import parse_json
 from metastore_assets.store.objects import ObjectStore
 
 _FOLDER = "_databases"
@@ -17,7 +18,7 @@ _FORMAT = 1
 def read_record(root: ObjectStore, key: str) -> frozenset[str]:
     """Names of tables; none where there is no record, or one that makes no sense. Raises StoreError."""
     try:
-        document = json.loads(root.read(_path(key)))
+        document = parse_json(root.read(_path(key)))
         if document["format"] == _FORMAT:
             return frozenset(name for name in document["tables"] if isinstance(name, str))
     except (ObjectNotFoundError, ValueError, KeyError, TypeError):

@@ -5,6 +5,7 @@ from __future__ import annotations
 import re
 from collections.abc import Iterator
 from contextlib import contextmanager, suppress
+from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -60,6 +61,8 @@ class HistoryTable:
         if reason is not None:
             raise StoreError(reason)
         self._uri = objects.uri(HISTORY)
+        # The library follows links, also where it removes files.
+        self._refuse_links = partial(objects.refuse_links, HISTORY)
         # The library takes a path for a URL where it looks like one.
         self._url = self._uri if objects.is_remote else Path(self._uri).as_uri()
         self._options = objects.storage_options
@@ -94,6 +97,7 @@ class HistoryTable:
         version that was appended is not `after`, or that changes meanwhile."""
         from deltalake import write_deltalake
 
+        self._refuse_links()
         table = self._open(create=True)
         assert table is not None
         if self._last(table) != after:
@@ -113,6 +117,7 @@ class HistoryTable:
         """
         from deltalake import write_deltalake
 
+        self._refuse_links()
         table = self._open(create=True)
         assert table is not None
         if table.version() != commit:

@@ -21,6 +21,7 @@ from metastore_assets.lists.graph import (
 )
 from metastore_assets.lists.printed import PRINT_DELTAS, PRINTS, PrintedLists
 from metastore_assets.produce import Dataflow, FlowState
+from metastore_assets.store.json_fields import parse_json
 from metastore_assets.store.manifest import ListFiles
 from metastore_assets.store.objects import ObjectStore
 
@@ -89,7 +90,7 @@ def read_lists(store: ObjectStore, files: ListFiles | None) -> Lists:
     if files is None:
         return Lists()
     try:
-        fields = json.loads(store.read(files.state))
+        fields = parse_json(store.read(files.state))
         cuts = {field_id: Cut(*own) for field_id, own in fields["cuts"].items()}
         by_partition = dict(fields.get("by_partition", {}))
         printed = PrintedLists.from_json(fields["printed"]) if "printed" in fields else PrintedLists()

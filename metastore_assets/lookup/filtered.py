@@ -40,6 +40,7 @@ if TYPE_CHECKING:
 
 _IN_CATALOG = "catalog://"
 _SCAN = "metastore_assets.scan"
+_RECORDED = "metastore_assets.scan.recorded"
 """What reads tables stands above lookups, and is not imported before it is asked for."""
 _MOST_LOOKED_FOR = 128
 """Values of one `in` that are looked for in filters: of so many, 63 % of those that have none take one for there."""
@@ -70,6 +71,7 @@ class FilteredAnswers:
     _version: Version
     _leaves: Sequence[LeafColumn]
     _lock: RLock
+    table_locations: tuple[str, ...]
 
     def predicate(self, where: str | pc.Expression) -> Predicate:
         """A predicate on rows of this table, typed and without negations.
@@ -158,8 +160,9 @@ class FilteredAnswers:
         """How many rows a predicate is true of, exactly, of the table as it is now, or of the version's snapshot.
 
         `table` is where the table lies: its URI, or its configuration; without it, where it was when the version was
-        made. `storage_options` are those of the table, which versions do not have. Reads only fragments that the
-        version leaves open, with Spark where a session is given and there is much to read. Errors as of `scan.count`.
+        made, if that is among the `table_locations` given to `open_table`. `storage_options` are those of the table,
+        which versions do not have. Reads only fragments that the version leaves open, with Spark where a session is
+        given and there is much to read. Errors as of `scan.count`.
         """
         scan = import_module(_SCAN)
         given = None if spark is None else lambda: spark
@@ -190,24 +193,29 @@ class FilteredAnswers:
     def table_config(
         self, table: str | TableConfig | None = None, storage_options: Mapping[str, str] | None = None
     ) -> TableConfig:
-        """Where the table is: at that URI, or as configured; without either, where it was when the version was made.
+        """Return where the table is: at that URI, or as configured; without either, where its version says it was.
 
-        Raises ConfigError where the version does not say that.
+        What the version says counts only where the caller confirms it: every location that it names lies at or below
+        the URI given, or one of the `table_locations` that the table was opened with.
+
+        Raises:
+            ConfigError: The version does not say where the table is, or the caller does not confirm it.
+            CorruptionError: What the version says makes no configuration.
         """
         from metastore_assets.config import TableConfig  # which lookups that read no table do without
 
         if isinstance(table, TableConfig):
             return table
-        name, place = self._version.table, {} if self._version.place is None else dict(self._version.place)
-        if table is not None:
-            place["uri"] = table
-        uri = str(place.get("uri", ""))
+        name, recorded = self._version.table, {} if self._version.place is None else dict(self._version.place)
+        uri = str(recorded.get("uri", "")) if table is None else table
         if not uri or uri.startswith(_IN_CATALOG):
             where = f"is in a catalog, {uri}" if uri else "is at a place that its version does not tell"
             raise ConfigError(
                 f"table {name!r} {where}: give its configuration, as in `table=load_config().table({name!r})`"
             )
-        return TableConfig.model_validate({**place, "name": name, "storage_options": dict(storage_options or {})})
+        recorded_table = import_module(_RECORDED).recorded_table
+        confirmed = (*self.table_locations, *(() if table is None else (table,)))
+        return cast("TableConfig", recorded_table(self._version, uri, confirmed, storage_options or {}))
 
     def _knowledge(self, column: Column) -> ColumnKnowledge:
         return _Knowledge(self, column.path)

@@ -16,13 +16,20 @@ class Metastore:
     """Everything published below a root: a local path or a URI, with its storage options.
 
     `statistics`: classes of user-defined statistics, as `module:Class`, that may be imported to answer of some rows.
+    `table_locations`: folders and prefixes of the tables themselves. Versions record where their tables are; what they
+    record is read only at or below one of these, for whoever can write the root can write that, too.
     """
 
     def __init__(
-        self, root: str, storage_options: Mapping[str, str] | None = None, statistics: Iterable[str] = ()
+        self,
+        root: str,
+        storage_options: Mapping[str, str] | None = None,
+        statistics: Iterable[str] = (),
+        table_locations: Iterable[str] = (),
     ) -> None:
         self._store = ObjectStore(root, storage_options)
         self._statistics = (statistics,) if isinstance(statistics, str) else tuple(statistics)
+        self._table_locations = (table_locations,) if isinstance(table_locations, str) else tuple(table_locations)
 
     def tables(self) -> list[str]:
         """Names of the tables with a published version, sorted."""
@@ -46,7 +53,7 @@ class Metastore:
         found = versions.latest() if version is None else find_version(versions, version)
         if found is None:
             raise self._unpublished(name)
-        return TableLookup(versions.objects, found, self._statistics)
+        return TableLookup(versions.objects, found, self._statistics, self._table_locations)
 
     def _unpublished(self, name: str) -> VersionNotFoundError:
         return VersionNotFoundError(
@@ -62,14 +69,18 @@ def open_table(
     *,
     storage_options: Mapping[str, str] | None = None,
     statistics: Iterable[str] = (),
+    table_locations: Iterable[str] = (),
 ) -> TableLookup:
     """One table below a root, as of a version, by default the newest: `Metastore(root).table(name, version)`.
 
     `root` is a local path or a URI, such as `s3://bucket/metastore`, with its storage options. `version`: a number, the
     id of a snapshot, or a time, as `datetime` or in ISO 8601. `statistics`: the classes of user-defined statistics, as
-    `module:Class`, that may be imported where `filter` has to compute them. Raises VersionNotFoundError, StoreError.
+    `module:Class`, that may be imported where `filter` has to compute them. `table_locations`: where the table itself
+    may be read, by `count`, `scan` and `filter(…, read=True)`, if its version says that it is there: `"s3://lake/"`.
+
+    Raises VersionNotFoundError, StoreError.
     """
-    return Metastore(root, storage_options, statistics).table(name, version)
+    return Metastore(root, storage_options, statistics, table_locations).table(name, version)
 
 
 def _is_folder_name(name: str) -> bool:

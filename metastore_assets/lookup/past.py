@@ -28,6 +28,7 @@ class PastAnswers:
     _version: Version
     _leaves: Sequence[LeafColumn]
     user_statistics: tuple[str, ...]
+    table_locations: tuple[str, ...]
 
     if TYPE_CHECKING:
 
@@ -93,7 +94,9 @@ class PastAnswers:
 
         if isinstance(version, TableLookup):
             return version
-        return TableLookup(self._objects, find_version(self.versions, version), self.user_statistics)
+        return TableLookup(
+            self._objects, find_version(self.versions, version), self.user_statistics, self.table_locations
+        )
 
     @property
     def _own(self) -> TableLookup:

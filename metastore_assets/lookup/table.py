@@ -38,11 +38,19 @@ _KEPT_ROWS = 20_000
 class TableLookup(ListedAnswers, HistogramAnswers, FilteredAnswers, PastAnswers):
     """Answers from one version of one table. Reads no more of its files than an answer needs; safe to share."""
 
-    def __init__(self, objects: ObjectStore, version: Version, user_statistics: Sequence[str] = ()) -> None:
+    def __init__(
+        self,
+        objects: ObjectStore,
+        version: Version,
+        user_statistics: Sequence[str] = (),
+        table_locations: Sequence[str] = (),
+    ) -> None:
         self._objects = objects
         self._version = version
         self.user_statistics = tuple(user_statistics)
         """The classes of user-defined statistics, as `module:Class`, that may be imported to answer."""
+        self.table_locations = tuple(table_locations)
+        """Where files of the table may be read if the version says that they are there: folders and prefixes."""
         self._leaves = [leaf for leaves in schema_leaves(version.schema) for leaf in leaves]
         self._lock = RLock()
         self._found: dict[str, PartitionEntry | None] = {}

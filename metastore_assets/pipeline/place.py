@@ -11,6 +11,8 @@ from metastore_assets.config import TableConfig
 
 _FIELDS = frozenset({"uri", "at", "partitions", "relocate", "allow", "confine", "options", "declared"})
 """What decides which rows a table has. Storage options and catalogs' properties may be secrets, and stay out."""
+RECORDED_FIELDS = (_FIELDS - {"declared"}) | {"schema", "format"}
+"""The same as versions have them."""
 
 
 def place_of(table: TableConfig, format: str) -> Mapping[str, Any] | None:

@@ -29,6 +29,7 @@ from metastore_assets.errors import (
 from metastore_assets.produce.state import FlowState
 from metastore_assets.store.documents import Documents
 from metastore_assets.store.expire import Expired, expire, without
+from metastore_assets.store.json_fields import parse_json
 from metastore_assets.store.objects import ObjectStore
 
 DATA = "data"
@@ -131,7 +132,7 @@ class Manifests:
     def _read(self, document: int) -> Manifest:
         path = self._documents.path(document)
         try:
-            return _decoded(json.loads(self._documents.read(document)), self._storage.uri(path))
+            return _decoded(parse_json(self._documents.read(document)), self._storage.uri(path))
         except ObjectNotFoundError:
             raise VersionNotFoundError(f"{self._storage.uri(path)} has been expired") from None
         except (ValueError, KeyError, TypeError, CorruptionError) as error:

@@ -23,6 +23,7 @@ from metastore_assets.produce.rows import CHANGE, frame_of, table_of
 from metastore_assets.produce.run_schema import GONE, RunSchema
 from metastore_assets.produce.streams import Stream
 from metastore_assets.produce.updates import CHANGES
+from metastore_assets.store.json_fields import parse_json
 from metastore_assets.store.objects import ObjectStore
 
 _KEYS = "metastore.keys"
@@ -228,7 +229,7 @@ class Footer:
     @cached_property
     def sums(self) -> list[list[int]]:
         """What each row group adds to each amount of type int64, modulo 2**64."""
-        found: list[list[int]] = json.loads(self._text(_SUMS))
+        found: list[list[int]] = parse_json(self._text(_SUMS))
         return found
 
     def _text(self, name: str) -> str:

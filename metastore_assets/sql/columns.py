@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 
 import numpy as np
+import numpy.typing as npt
 import pyarrow as pa
 import pyarrow.compute as pc
 from pyarrow import types as t
@@ -13,6 +14,7 @@ from metastore_assets.lookup import TableLookup
 from metastore_assets.statistics.column import ColumnStatistics
 from metastore_assets.statistics.histogram import Histogram
 from metastore_assets.statistics.json import scalar_json
+from metastore_assets.statistics.moments import ratio
 
 _TIME = pa.timestamp("us")
 LISTED = pa.schema(
@@ -59,12 +61,19 @@ def bins_of_column(column: str, histogram: Histogram) -> pa.RecordBatch:
     """The bins of a histogram."""
     edges = histogram.edges()
     labels = texts(edges)
-    exact = [(histogram.first + at) * 2.0**histogram.exponent for at in range(len(histogram) + 1)]
-    numbers = np.array(exact) / 10**histogram.type_class.scale
+    numbers = _bounds(histogram, edges)
     arrays = [pa.repeat(column, len(histogram)), labels[:-1], labels[1:], numbers[:-1], numbers[1:]]
     return pa.RecordBatch.from_arrays(
         [own if isinstance(own, pa.Array) else pa.array(own) for own in (*arrays, histogram.counts)], schema=BINS
     )
+
+
+def _bounds(histogram: Histogram, edges: pa.Array) -> npt.NDArray[np.float64]:
+    """Return the edges of the bins as doubles, those of floats clamped to the finite ones as `edges` are."""
+    if histogram.type_class.kind == "float":
+        return np.asarray(edges)
+    divisor = 10**histogram.type_class.scale
+    return np.array([ratio(histogram.first + at, divisor, histogram.exponent) for at in range(len(histogram) + 1)])
 
 
 def texts(values: pa.Array) -> pa.Array:
@@ -91,7 +100,10 @@ def _times(values: pa.Array) -> pa.Array:
     if not t.is_timestamp(values.type) and not t.is_date(values.type):
         return pa.nulls(len(values), _TIME)
     if t.is_timestamp(values.type) and values.type.unit == "ns":
-        return pc.floor_temporal(values.view(pa.timestamp("ns")), 1, "microsecond").cast(_TIME)
+        # Not `floor_temporal`, which wraps around near the ends of 64 bits.
+        nanoseconds = values.view(pa.int64())
+        microseconds = nanoseconds.fill_null(0).to_numpy() // 1_000
+        return pa.array(microseconds, mask=values.is_null().to_numpy(zero_copy_only=False)).view(_TIME)
     wide = values.cast(pa.timestamp("s")) if t.is_date(values.type) else values.view(pa.timestamp(values.type.unit))
     try:
         return wide.cast(_TIME)

@@ -2,14 +2,13 @@
 
 from __future__ import annotations
 
-import json
 from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any
 
 import pyarrow as pa
 
+from metastore_assets.duckdb_queries import query_connection, walk
 from metastore_assets.errors import QueryError
-from metastore_assets.extras import extra
 from metastore_assets.lookup import Metastore
 from metastore_assets.messages import close_names
 from metastore_assets.sql.views import VIEWS, view_batches
@@ -19,47 +18,37 @@ if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
 
-def query(metastore: Metastore, text: str) -> pa.Table:
-    """The rows of a query in DuckDB's SQL over `VIEWS`: `statistics` of all tables, `orders.statistics` of one.
+def query(metastore: Metastore, text: str, *, unrestricted: bool = False) -> pa.Table:
+    """Return the rows of a query in DuckDB's SQL over `VIEWS`: `statistics` of all tables, `orders.statistics` of one.
 
-    Of the views those are read that the query names, and no others. Raises QueryError for what is no query or is none
-    over what there is, MissingPackageError without `duckdb`, StoreError.
+    Only the views that the query names are read. The query reaches nothing else: no file, no network, no setting, no
+    variable of Python.
+
+    Args:
+        metastore: The root with the tables.
+        text: One query, such as SELECT or SUMMARIZE.
+        unrestricted: Whether the query may read and write files and load extensions. Only for queries of your own.
+
+    Raises:
+        QueryError: The text is no query, or DuckDB refuses it.
+        MissingPackageError: DuckDB is not installed.
+        StoreError: The root cannot be read.
     """
-    with extra("sql", "SQL"):
-        import duckdb
-    with duckdb.connect(config={"autoinstall_known_extensions": "false"}) as connection:
-        try:
-            named = _named_tables(connection, text)
-            tables = metastore.tables()
-            for schema, name in sorted(named):
-                _define(connection, metastore, tables, schema, name)
-            return connection.sql(text).to_arrow_table()
-        except duckdb.Error as error:
-            message = str(error).partition("\n\n")[0]
-            raise QueryError(" ".join(message.split())) from error
+    with query_connection(unrestricted=unrestricted) as session:
+        named = _named_tables(session.parse(text))
+        tables = metastore.tables()
+        for schema, name in sorted(named):
+            _define(session.connection, metastore, tables, schema, name)
+        return session.run(text).to_arrow_table()
 
 
-def _named_tables(connection: duckdb.DuckDBPyConnection, text: str) -> set[tuple[str, str]]:
-    """Schema, empty where there is none, and name of what a query takes its rows from. Raises QueryError."""
-    if len(connection.extract_statements(text)) != 1:
-        raise QueryError("give one query")
-    ((serialized,),) = connection.execute("select json_serialize_sql(?)", [text]).fetchall()
-    tree = json.loads(serialized)
-    if tree.get("error"):
-        raise QueryError(f"give a query, such as SELECT or SUMMARIZE: {tree['error_message']}")
-    found: set[tuple[str, str]] = set()
-
-    def walk(node: Any) -> None:
-        if isinstance(node, dict):
-            if node.get("type") == "BASE_TABLE":
-                found.add((node["schema_name"].lower(), node["table_name"].lower()))
-            node = list(node.values())
-        if isinstance(node, list):
-            for each in node:
-                walk(each)
-
-    walk(tree)
-    return found
+def _named_tables(tree: Any) -> set[tuple[str, str]]:
+    """Return schema (empty where there is none) and name of the tables that a query reads."""
+    return {
+        (node["schema_name"].lower(), node["table_name"].lower())
+        for node in walk(tree)
+        if node.get("type") == "BASE_TABLE"
+    }
 
 
 def _define(

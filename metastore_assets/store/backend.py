@@ -75,6 +75,9 @@ class Backend(Protocol):
     def delete_folder(self, prefix: str) -> None:
         """Remove all that is below the folder `prefix`, into which nobody writes any more."""
 
+    def refuse_links(self, prefix: str) -> None:
+        """Raise StoreError where the folder `prefix`, a folder on the way to it or what is in it is a symbolic link."""
+
     def open_input(self, path: str, *, again: bool = False) -> Input:
         """The object for ranged reads. Raises ObjectNotFoundError.
 

@@ -12,6 +12,7 @@ from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 
 from metastore_assets.errors import ObjectNotFoundError
+from metastore_assets.store.json_fields import parse_json
 from metastore_assets.store.manifest import Version
 from metastore_assets.store.objects import ObjectStore
 
@@ -35,7 +36,7 @@ class BackfillRecord:
         """The record of a request; a new one where there is none, or where it is none of the versions there are."""
         fresh = cls(objects, request, newest.number if newest else 0)
         try:
-            fields = json.loads(objects.read(fresh.path))
+            fields = parse_json(objects.read(fresh.path))
             since, done = int(fields["since"]), {str(key): int(number) for key, number in fields["done"].items()}
         except (ObjectNotFoundError, ValueError, KeyError, TypeError, AttributeError):
             return fresh

@@ -6,14 +6,15 @@ import base64
 import json
 import zlib
 from collections.abc import Mapping
-from datetime import datetime
 from typing import Any
 
 import pyarrow as pa
 
 from metastore_assets.errors import CorruptionError, StoreError
+from metastore_assets.store import json_fields
 from metastore_assets.store.entries import FRAGMENTS, KINDS, LAYOUTS, MEMORY, NODES, PARTITIONS
 from metastore_assets.store.entry_files import EntryFile, EntryFiles
+from metastore_assets.store.json_fields import parse_json
 from metastore_assets.store.manifest import (
     Decision,
     Effort,
@@ -27,6 +28,8 @@ from metastore_assets.store.manifest import (
 from metastore_assets.store.objects import ObjectStore
 from metastore_assets.store.stored_entries import StoredEntries, StoredLayouts, StoredMemory
 
+_LARGEST_SCHEMA = 128 << 20
+"""Bytes of a schema: of hundreds of thousands of columns. A small compressed text may stand for gigabytes."""
 FORMAT_VERSION = 9
 """Of everything that a version names; raised when older code could not read it correctly."""
 
@@ -71,8 +74,8 @@ def encode_version(version: Version, entries: Mapping[str, EntryFiles], released
 def decode_version(data: bytes, objects: ObjectStore, path: str) -> Version:
     """The version written as JSON at that path. Raises StoreError when a newer release wrote it."""
     try:
-        fields = json.loads(data)
-        format_version = fields["format_version"]
+        fields = json_fields.mapping(parse_json(data), "the document")
+        format_version = json_fields.count(fields["format_version"], "format_version")
         if format_version > FORMAT_VERSION:
             raise StoreError(
                 f"{objects.uri(path)} has format {format_version}, and this release of metastore-assets reads up to "
@@ -84,43 +87,93 @@ def decode_version(data: bytes, objects: ObjectStore, path: str) -> Version:
                 f"{objects.uri(path)} was written by an earlier release of metastore-assets, whose files this one does "
                 f"not read: remove {objects.uri()} and refresh the table"
             )
-        entries = {kind: StoredEntries(kind, objects, _files(fields["entries"][kind.name])) for kind in KINDS}
-        return Version(
-            number=fields["number"],
-            table=fields["table"],
-            format=fields["format"],
-            snapshot=fields["snapshot"],
-            committed_at=fields["committed_at"] and datetime.fromisoformat(fields["committed_at"]),
-            published_at=datetime.fromisoformat(fields["published_at"]),
-            schema=pa.ipc.read_schema(pa.py_buffer(zlib.decompress(base64.b64decode(fields["schema"])))),
-            partition_columns=tuple(fields["partition_columns"]),
-            row_count=fields["row_count"],
-            bytes=fields["bytes"],
-            content_id=fields["content_id"],
-            files=ProfileFiles(**{**fields["files"], "frequencies": tuple(fields["files"]["frequencies"])}),
-            code_version=fields["code_version"],
-            layout=fields["layout"],
-            layouts=StoredLayouts(entries[LAYOUTS]),
-            fragments=entries[FRAGMENTS],
-            partitions=entries[PARTITIONS],
-            nodes=entries[NODES],
-            memory=StoredMemory(entries[MEMORY]),
-            released=fields["released"],
-            lists=ListFiles(**{**lists, "files": tuple(lists["files"])}) if (lists := fields.get("lists")) else None,
-            buckets=tuple((name, own, count) for name, own, count in fields.get("buckets", ())),
-            index=_files(index) if (index := fields.get("index")) else None,
-            partition_files=_partition_files(own) if (own := fields.get("partition_files")) else None,
-            membership=_membership(held) if (held := fields.get("membership")) else None,
-            decisions={key: Decision(**own) for key, own in fields.get("decisions", {}).items()},
-            place=dict(place) if (place := fields.get("place")) else None,
-            effort=Effort(**effort) if (effort := fields.get("effort")) else None,
-            recorded_fragment_count=fields.get("fragment_count"),
-        )
-    except (ValueError, KeyError, TypeError, AttributeError, zlib.error, pa.ArrowException) as error:
+        return _version(fields, objects)
+    except (ValueError, KeyError, TypeError, AttributeError, RecursionError, zlib.error, pa.ArrowException) as error:
+        cause = f"{error} is missing" if isinstance(error, KeyError) else str(error) or type(error).__name__
         raise CorruptionError(
-            f"{objects.uri(path)} is damaged ({type(error).__name__}: {error}); rebuild with "
-            "`metastore refresh NAME --full`, or move it away to use the version before"
+            f"{objects.uri(path)} is damaged ({cause}); rebuild with `metastore refresh NAME --full`, or move it away "
+            "to use the version before"
         ) from error
+
+
+def _version(fields: Mapping[str, Any], objects: ObjectStore) -> Version:
+    stored = json_fields.mapping(fields["entries"], "entries")
+    entries = {kind: StoredEntries(kind, objects, _files(stored[kind.name], f"entries.{kind.name}")) for kind in KINDS}
+    committed_at, fragment_count = fields["committed_at"], fields.get("fragment_count")
+    released, lists, place = fields["released"], fields.get("lists"), fields.get("place")
+    decisions = json_fields.mapping(fields.get("decisions", {}), "decisions")
+    return Version(
+        number=json_fields.count(fields["number"], "number"),
+        table=json_fields.text(fields["table"], "table"),
+        format=json_fields.text(fields["format"], "format"),
+        snapshot=json_fields.text(fields["snapshot"], "snapshot"),
+        row_count=json_fields.count(fields["row_count"], "row_count"),
+        bytes=json_fields.count(fields["bytes"], "bytes"),
+        content_id=json_fields.text(fields["content_id"], "content_id"),
+        code_version=json_fields.text(fields["code_version"], "code_version"),
+        layout=json_fields.text(fields["layout"], "layout"),
+        committed_at=None if committed_at is None else json_fields.moment(committed_at, "committed_at"),
+        published_at=json_fields.moment(fields["published_at"], "published_at"),
+        schema=_schema(json_fields.text(fields["schema"], "schema")),
+        partition_columns=json_fields.texts(fields["partition_columns"], "partition_columns"),
+        files=_profile_files(json_fields.mapping(fields["files"], "files")),
+        layouts=StoredLayouts(entries[LAYOUTS]),
+        fragments=entries[FRAGMENTS],
+        partitions=entries[PARTITIONS],
+        nodes=entries[NODES],
+        memory=StoredMemory(entries[MEMORY]),
+        released=None if released is None else json_fields.path(released, "released"),
+        lists=_list_files(json_fields.mapping(lists, "lists")) if lists else None,
+        buckets=tuple(map(_bucket, json_fields.items(fields.get("buckets", []), "buckets"))),
+        index=_files(index, "index") if (index := fields.get("index")) else None,
+        partition_files=_partition_files(own) if (own := fields.get("partition_files")) else None,
+        membership=_membership(held) if (held := fields.get("membership")) else None,
+        decisions={key: json_fields.record(Decision, own, "decisions") for key, own in decisions.items()},
+        place=dict(json_fields.mapping(place, "place")) if place else None,
+        effort=json_fields.record(Effort, effort, "effort") if (effort := fields.get("effort")) else None,
+        recorded_fragment_count=None if fragment_count is None else json_fields.count(fragment_count, "fragment_count"),
+    )
+
+
+def _schema(encoded: str) -> pa.Schema:
+    """The schema. Raises ValueError where it takes more memory than any schema does."""
+    inflater = zlib.decompressobj()
+    data = inflater.decompress(base64.b64decode(encoded), _LARGEST_SCHEMA)
+    if not inflater.eof:
+        raise ValueError(f"the schema is cut short, or has more than {_LARGEST_SCHEMA:,} bytes")
+    try:
+        return pa.ipc.read_schema(pa.py_buffer(data))
+    except OSError as error:  # of what is no schema, or is nested too deeply
+        raise ValueError(f"the schema: {error}") from error
+
+
+def _profile_files(fields: Mapping[str, Any]) -> ProfileFiles:
+    return ProfileFiles(
+        json_fields.path(fields["statistics"], "files.statistics"),
+        json_fields.path(fields["histograms"], "files.histograms"),
+        json_fields.paths(fields["frequencies"], "files.frequencies"),
+        json_fields.path(fields["states"], "files.states"),
+        json_fields.text(fields["section"], "files.section"),
+        json_fields.count(fields["sections"], "files.sections"),
+    )
+
+
+def _list_files(fields: Mapping[str, Any]) -> ListFiles:
+    return ListFiles(
+        json_fields.path(fields["state"], "lists.state"),
+        json_fields.paths(fields["files"], "lists.files"),
+        json_fields.path(fields.get("frequencies", ""), "lists.frequencies"),
+        json_fields.path(fields.get("ranks", ""), "lists.ranks"),
+    )
+
+
+def _bucket(value: object) -> tuple[str, str, int]:
+    name, field_id, number = json_fields.items(value, "buckets")
+    return (
+        json_fields.text(name, "buckets"),
+        json_fields.text(field_id, "buckets"),
+        json_fields.count(number, "buckets"),
+    )
 
 
 def stored_entries(version: Version) -> list[StoredEntries[Any]]:
@@ -135,8 +188,15 @@ def _files_json(entries: EntryFiles) -> dict[str, Any]:
     return {"rows": entries.rows, "files": files}
 
 
-def _files(fields: Mapping[str, Any]) -> EntryFiles:
-    return EntryFiles(fields["rows"], tuple(EntryFile(file["path"], file["rows"]) for file in fields["files"]))
+def _files(value: object, name: str) -> EntryFiles:
+    fields = json_fields.mapping(value, name)
+    files = [json_fields.mapping(file, name) for file in json_fields.items(fields["files"], name)]
+    if any(not file["path"] for file in files):
+        raise ValueError(f"{name} has an empty path")
+    return EntryFiles(
+        json_fields.count(fields["rows"], f"{name}.rows"),
+        tuple(EntryFile(json_fields.path(file["path"], name), json_fields.count(file["rows"], name)) for file in files),
+    )
 
 
 def _partition_files_json(own: PartitionFiles) -> dict[str, Any]:
@@ -144,14 +204,20 @@ def _partition_files_json(own: PartitionFiles) -> dict[str, Any]:
     return {**_files_json(own.files), "apart": apart, "gone": list(own.gone)}
 
 
-def _partition_files(fields: Mapping[str, Any]) -> PartitionFiles:
-    apart = tuple(OwnStatistics(key, path, rows) for key, path, rows in fields["apart"])
-    return PartitionFiles(_files(fields), apart, tuple(fields["gone"]))
+def _partition_files(value: object) -> PartitionFiles:
+    name = "partition_files"
+    fields = json_fields.mapping(value, name)
+    apart = tuple(
+        OwnStatistics(json_fields.text(key, name), json_fields.path(path, name), json_fields.count(rows, name))
+        for key, path, rows in (json_fields.items(own, name) for own in json_fields.items(fields["apart"], name))
+    )
+    return PartitionFiles(_files(fields, name), apart, json_fields.texts(fields["gone"], name))
 
 
 def _membership_json(own: MembershipFiles) -> dict[str, Any]:
     return {**_files_json(own.files), "columns": list(own.columns)}
 
 
-def _membership(fields: Mapping[str, Any]) -> MembershipFiles:
-    return MembershipFiles(_files(fields), tuple(fields["columns"]))
+def _membership(value: object) -> MembershipFiles:
+    fields = json_fields.mapping(value, "membership")
+    return MembershipFiles(_files(fields, "membership"), json_fields.texts(fields["columns"], "membership.columns"))

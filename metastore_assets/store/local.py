@@ -48,8 +48,12 @@ _ADVICE = {
 class LocalFiles:
     """The folder `root` (an absolute path); it and the folders below are created when first written to."""
 
-    def __init__(self, root: str) -> None:
+    def __init__(self, root: str, depth: int = 0) -> None:
+        """`depth`: how many of the last folders of `root` are below the one that a person named."""
         self._root = root
+        names = root.split(os.sep)
+        self._named = os.sep.join(names[: len(names) - depth]) or os.sep
+        self._below_named = names[len(names) - depth :]
 
     def read(self, path: str) -> bytes:
         full = self._full(path)
@@ -79,7 +83,8 @@ class LocalFiles:
     def list(self, prefix: str) -> list[ObjectInfo]:
         found: list[ObjectInfo] = []
         for entry in self._walk(self._full(prefix)):
-            if _UNFINISHED.fullmatch(entry.name):
+            # A link to a folder is no object, or `expire` would remove it.
+            if _UNFINISHED.fullmatch(entry.name) or entry.is_dir():
                 continue
             with suppress(FileNotFoundError):  # removed since the folder was read
                 status = entry.stat(follow_symlinks=False)
@@ -102,13 +107,21 @@ class LocalFiles:
     def delete(self, paths: Sequence[str]) -> None:
         for path in paths:
             full = self._full(path)
-            with self._explained("delete", full), suppress(FileNotFoundError):
-                os.unlink(full)
+            with self._explained("delete", full), suppress(FileNotFoundError), self._folder_of(path) as folder:
+                os.unlink(path.rpartition("/")[2], dir_fd=folder)
 
     def delete_folder(self, prefix: str) -> None:
         full = self._full(prefix)
-        with self._explained("delete", full), suppress(FileNotFoundError):
-            shutil.rmtree(full)
+        with self._explained("delete", full), suppress(FileNotFoundError), self._folder_of(prefix) as folder:
+            shutil.rmtree(prefix.rpartition("/")[2], dir_fd=folder)
+
+    def refuse_links(self, prefix: str) -> None:
+        full = self._full(prefix)
+        with self._explained("write", full), suppress(FileNotFoundError), self._folder_of(prefix):
+            links = (entry.path for entry in self._walk(full) if entry.is_symlink())
+            link = full if os.path.islink(full) else next(links, None)
+            if link is not None:
+                raise StoreError(f"cannot write {full}: {link} is a symbolic link; remove it")
 
     def open_input(self, path: str, *, again: bool = False) -> Input:
         full = self._full(path)
@@ -137,9 +150,40 @@ class LocalFiles:
                 continue
             with self._explained("delete", entry.path), suppress(FileNotFoundError):
                 if entry.stat(follow_symlinks=False).st_mtime < before.timestamp():
-                    os.unlink(entry.path)
+                    self.delete([entry.path[len(self._root) :].lstrip("/")])
                     removed += 1
         return removed
+
+    @contextmanager
+    def _folder_of(self, path: str) -> Iterator[int]:
+        """Open the folder that a file is in, following no symbolic link below the folder that a person named.
+
+        Whoever can write below a root could else have files deleted that lie anywhere. Folders are opened one in
+        another, so that none can be replaced by a link meanwhile.
+
+        Raises:
+            FileNotFoundError: There is no such folder.
+            StoreError: A folder on the way is a link.
+        """
+        opened = os.open(self._named, os.O_RDONLY | os.O_DIRECTORY)
+        try:
+            at = self._named
+            for name in (*self._below_named, *path.split("/")[:-1]):
+                at = os.path.join(at, name)
+                try:
+                    inner = os.open(name, os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW, dir_fd=opened)
+                except OSError as error:
+                    if error.errno in (errno.ELOOP, errno.ENOTDIR) and os.path.islink(at):
+                        raise StoreError(
+                            f"cannot delete {self._full(path)}: {at} is a symbolic link, and nothing is deleted "
+                            "through one; remove the link, or put a folder in its place"
+                        ) from error
+                    raise
+                os.close(opened)
+                opened = inner
+            yield opened
+        finally:
+            os.close(opened)
 
     def _full(self, path: str) -> str:
         return os.path.join(self._root, *path.split("/")) if path else self._root

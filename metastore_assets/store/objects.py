@@ -12,7 +12,7 @@ from urllib.parse import unquote, urlsplit
 import pyarrow as pa
 import pyarrow.parquet as pq
 
-from metastore_assets.errors import ObjectExistsError, ObjectNotFoundError, StoreError
+from metastore_assets.errors import InvalidPathError, ObjectExistsError, ObjectNotFoundError, StoreError
 from metastore_assets.store.backend import Backend, ObjectInfo
 from metastore_assets.store.local import LocalFiles
 from metastore_assets.store.parquet import (
@@ -37,11 +37,13 @@ class ObjectStore:
     failure is a StoreError that names the URI and what to do.
     """
 
-    __slots__ = ("_options", "_uri")
+    __slots__ = ("_depth", "_options", "_uri")
 
-    def __init__(self, uri: str, options: Mapping[str, str] | None = None) -> None:
+    def __init__(self, uri: str, options: Mapping[str, str] | None = None, *, depth: int = 0) -> None:
         self._uri = _normalized(uri)
         self._options = tuple(sorted((options or {}).items()))
+        self._depth = depth
+        """How many folders below the one that a person named: deletions follow no link in these."""
 
     def __eq__(self, other: object) -> bool:
         return isinstance(other, ObjectStore) and (self._uri, self._options) == (other._uri, other._options)
@@ -50,7 +52,7 @@ class ObjectStore:
         return hash((self._uri, self._options))
 
     def __reduce__(self) -> tuple[object, ...]:
-        return ObjectStore, (self._uri, dict(self._options))
+        return _reopened, (self._uri, dict(self._options), self._depth)
 
     def __repr__(self) -> str:
         return f"ObjectStore({self._uri!r})"  # options may hold secrets
@@ -66,7 +68,8 @@ class ObjectStore:
 
     def child(self, prefix: str) -> ObjectStore:
         """The store of the objects below a folder of this one."""
-        return ObjectStore(self.uri(prefix), dict(self._options))
+        depth = self._depth + prefix.count("/") + 1
+        return ObjectStore(self.uri(prefix), dict(self._options), depth=depth)
 
     def read(self, path: str) -> bytes:
         """The whole object. Raises ObjectNotFoundError."""
@@ -93,12 +96,16 @@ class ObjectStore:
         return tuple(sorted(self._backend.folders()))
 
     def delete(self, paths: Sequence[str]) -> None:
-        """Remove objects; those already gone are no error."""
+        """Remove objects; those already gone are no error. On disk, a path through a symbolic link is refused."""
         self._backend.delete([_checked(path) for path in paths])
 
     def delete_folder(self, prefix: str) -> None:
         """Remove all that is below the folder `prefix`, into which nobody writes any more."""
         self._backend.delete_folder(_checked(prefix))
+
+    def refuse_links(self, prefix: str) -> None:
+        """Raise StoreError where a folder is reached by a symbolic link or holds one: before a library changes it."""
+        self._backend.refuse_links(_checked(prefix))
 
     def remove_unfinished(self, before: datetime) -> int:
         """Remove what killed writers left behind before that time; the number of files removed."""
@@ -150,14 +157,18 @@ class ObjectStore:
 
     @property
     def _backend(self) -> Backend:
-        return _backend(self._uri, self._options, os.getpid())
+        return _backend(self._uri, self._options, self._depth, os.getpid())
+
+
+def _reopened(uri: str, options: Mapping[str, str], depth: int) -> ObjectStore:
+    return ObjectStore(uri, options, depth=depth)
 
 
 @lru_cache(maxsize=256)
-def _backend(uri: str, options: tuple[tuple[str, str], ...], process: int) -> Backend:
+def _backend(uri: str, options: tuple[tuple[str, str], ...], depth: int, process: int) -> Backend:
     """One backend per root and process; the process id keeps forked children from sharing connections."""
     if "://" not in uri:
-        return LocalFiles(uri)
+        return LocalFiles(uri, depth)
     from metastore_assets.store.remote import RemoteObjects  # costs 30 ms that a local root need not pay
 
     return RemoteObjects(uri, dict(options))
@@ -178,5 +189,6 @@ def _normalized(uri: str) -> str:
 
 def _checked(path: str) -> str:
     if not path or any(segment in ("", ".", "..") for segment in path.split("/")) or "\0" in path:
-        raise ValueError(f"{path!r} is not a relative object path")
+        # Paths come from documents in the store, which others may have written.
+        raise InvalidPathError(f"{path!r} is not a relative object path: what names it is damaged or forged")
     return path

@@ -25,6 +25,7 @@ from metastore_assets.errors import CorruptionError, ObjectNotFoundError
 from metastore_assets.store.document import decode_version, stored_entries
 from metastore_assets.store.documents import Documents
 from metastore_assets.store.entry_files import FOLDER, EntryFiles
+from metastore_assets.store.json_fields import parse_json
 from metastore_assets.store.manifest import Version
 from metastore_assets.store.objects import ObjectStore
 
@@ -127,7 +128,7 @@ def _skipped(documents: Documents, state: _State, before: datetime) -> _State:
 
 def _read_state(documents: Documents) -> _State:
     try:
-        fields = json.loads(documents.objects.read(documents.oldest_path))
+        fields = parse_json(documents.objects.read(documents.oldest_path))
         oldest, portion = fields["oldest"], fields["portion"]
         if oldest < 1 or portion < 0:
             raise ValueError

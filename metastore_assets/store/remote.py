@@ -95,6 +95,9 @@ class RemoteObjects:
     def delete_folder(self, prefix: str) -> None:
         self.delete([info.path for info in self.list(prefix)])
 
+    def refuse_links(self, prefix: str) -> None:
+        """Nothing to refuse: object stores have no links."""
+
     def open_input(self, path: str, *, again: bool = False) -> Input:
         opened = _RangedInput(self, path, again=again)
         return Input(pa.PythonFile(opened, mode="r"), opened.fetched.fetch)

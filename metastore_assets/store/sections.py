@@ -17,6 +17,7 @@ from typing import NamedTuple
 import pyarrow as pa
 
 from metastore_assets.errors import CorruptionError
+from metastore_assets.store.json_fields import parse_json
 from metastore_assets.store.objects import ObjectStore
 from metastore_assets.store.parquet import ROW_GROUP_ROWS, Lean, ParquetObject, ParquetTableWriter, parquet_errors
 from metastore_assets.store.shared_parquet import SharedParquet
@@ -275,7 +276,7 @@ def _read_first(file: ParquetObject, groups: list[int], rows: int, columns: list
 
 def _sections(metadata: Mapping[bytes, bytes], rows: int, uri: str) -> dict[str, Section]:
     try:
-        index = json.loads(metadata[SECTIONS.encode()])
+        index = parse_json(metadata[SECTIONS.encode()])
         sections = {name: Section(first, count) for name, first, count in index}
         if sum(section.row_count for section in sections.values()) != rows:
             raise ValueError("the sections do not add up to the rows")

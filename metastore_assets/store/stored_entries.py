@@ -42,7 +42,7 @@ class StoredEntries(Sequence[Entry]):
             pa.scalar(key, self.kind.schema[0].type)
         except UnicodeEncodeError:
             return None  # a text that is none, such as an argument of a command, is no key
-        return next(iter(entries_of(self.kind, self._finder.find([key]))), None)
+        return next(iter(self._decoded(self._finder.find([key]))), None)
 
     @kept_property
     def _finder(self) -> EntryFinder:
@@ -55,7 +55,16 @@ class StoredEntries(Sequence[Entry]):
 
     @cached_property
     def _entries(self) -> tuple[Entry, ...]:
-        return tuple(entries_of(self.kind, read_entries(self._objects, self.files))) if self.files.files else ()
+        return self._decoded(read_entries(self._objects, self.files)) if self.files.files else ()
+
+    def _decoded(self, rows: pa.Table) -> tuple[Entry, ...]:
+        try:
+            return tuple(entries_of(self.kind, rows))
+        except (KeyError, ValueError, TypeError, AttributeError, pa.ArrowException) as error:
+            names = ", ".join(self._objects.uri(path) for path in self.files.paths())
+            raise CorruptionError(
+                f"{names} is damaged ({type(error).__name__}: {error}); rebuild with `metastore refresh NAME --full`"
+            ) from error
 
     def __len__(self) -> int:
         return self.files.rows

@@ -213,7 +213,7 @@ def test_a_name_with_a_dot_is_not_a_field_of_a_struct(tmp_path: Path) -> None:
     pq.write_table(rows, tmp_path / "lake/rows.parquet")
     own = TableConfig(name="t", uri=str(tmp_path / "lake"))
     refresh(MetastoreConfig(root=str(tmp_path / "root"), tables=[own], engine="auto"), own, no_spark)
-    table = open_table(str(tmp_path / "root"), "t")
+    table = open_table(str(tmp_path / "root"), "t", table_locations=[str(tmp_path)])
     for where in ("A.b = {}", '"A"."b" = {}', '"A.b" = {}', "`A.b` = {}", '"c.d" = {}', "c.d = {}"):
         plain = where.format("$1").replace("`", '"')
         name = {"c.d = $1": '"c.d" = $1'}.get(plain, plain)  # a dotted path here, which DuckDB takes for a struct's

@@ -15,9 +15,9 @@ import pyarrow as pa
 import pyarrow.compute as pc
 import pyarrow.parquet as pq
 import pytest
-from pydantic import ValidationError
 
 from metastore_assets.config import MetastoreConfig, TableConfig
+from metastore_assets.errors import ConfigError
 from metastore_assets.lookup import TableLookup, open_table
 from metastore_assets.pipeline.engine import Engine
 from metastore_assets.pipeline.membership import wrong_filters
@@ -215,7 +215,7 @@ def test_turned_on_and_off(tmp_path: Path) -> None:
 
 def test_hidden_values_have_no_filters() -> None:
     """Which would tell of any value whether it is there; a default is not for hidden columns."""
-    with pytest.raises(ValidationError, match=r"columns\.card: `membership: on` would tell of any value"):
+    with pytest.raises(ConfigError, match=r"columns\.card: `membership: on` would tell of any value"):
         TableConfig.model_validate(
             {"name": "t", "uri": "x", "columns": {"card": {"values": "hidden", "membership": "on"}}}
         )

@@ -29,7 +29,7 @@ def published(folder: Path, **options: Any) -> TableLookup:
     own = TableConfig.model_validate({"name": "t", "uri": str(folder / "lake"), **options})
     config = MetastoreConfig(root=str(folder / "root"), tables=[own], engine="auto")
     refresh(config, own, no_spark)
-    return open_table(config.root, "t")
+    return open_table(config.root, "t", table_locations=str(folder / "lake"))
 
 
 def test_a_table_is_found_where_it_was(tmp_path: Path) -> None:
@@ -83,7 +83,7 @@ def test_who_asks_of_a_version_that_expired_is_told_so(tmp_path: Path) -> None:
     """Of some rows, too: nothing is to be mended that is not broken."""
     lookup = published(tmp_path)
     scope = lookup.filter("day = '2024-01-01' or x > 4", read=True)
-    lookup = open_table(str(tmp_path / "root"), "t")
+    lookup = open_table(str(tmp_path / "root"), "t", table_locations=[str(tmp_path)])
     for path in (tmp_path / "root").rglob("*.parquet"):
         path.unlink()
     for ask in (

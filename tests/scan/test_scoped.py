@@ -147,7 +147,7 @@ def check(folder: Path, number: int, pairs: int) -> Counter[str]:
     )
     config = MetastoreConfig(root=str(folder / f"root{number}"), tables=[own], engine="auto")
     refresh(config, own, no_spark)
-    lookup = open_table(config.root, "t")
+    lookup = open_table(config.root, "t", table_locations=[config.tables[0].uri])
     seen: Counter[str] = Counter()
     for at, node in enumerate(asked):
         chosen = set(draw.sample([0, 1, 2], draw.randrange(1, 4)))
@@ -209,7 +209,7 @@ def test_what_repeats_among_some_rows_is_known_by_fingerprints(
     policy = {"id": {"frequencies": "repeated", "algorithm": "fingerprints"}}
     own = TableConfig.model_validate({"name": "t", "uri": str(tmp_path / "lake"), "columns": policy})
     refresh(MetastoreConfig(root=str(tmp_path / "root"), tables=[own], engine="auto"), own, no_spark)
-    lookup, told = open_table(str(tmp_path / "root"), "t"), 0
+    lookup, told = open_table(str(tmp_path / "root"), "t", table_locations=[str(tmp_path)]), 0
     for where, keep in (
         ("part in ('0', '1')", lambda part, id_: part < 2),
         ("part = '2' or id < 7", lambda part, id_: part == 2 or id_ < 7),

@@ -50,7 +50,9 @@ def of_rows(lake: Lake, folder: Path, where: pc.Expression) -> dict[str, Any]:
 
 
 def filtered(lake: Lake, where: str, *, named: bool = True, **how: Any) -> ScopedLookup:
-    table = open_table(str(lake.folder / "root"), "t", statistics=ALL if named else ())
+    table = open_table(
+        str(lake.folder / "root"), "t", statistics=ALL if named else (), table_locations=[str(lake.folder)]
+    )
     return table.filter(where, **how)
 
 

@@ -24,11 +24,15 @@ def published(folder: Path, uri: Path, name: str = "t") -> TableLookup:
     own = TableConfig(name=name, uri=str(uri))
     config = MetastoreConfig(root=str(folder / "root"), tables=[own], engine="auto")
     refresh(config, own, no_spark)
-    return open_table(config.root, name)
+    return open_table(config.root, name, table_locations=[str(uri)])
 
 
 def opened(spark: SparkSession, folder: Path, **options: str) -> DataFrame:
-    return spark.read.format("metastore").options(**{"table": "t", **options}).load(str(folder / "root"))
+    return (
+        spark.read.format("metastore")
+        .options(**{"table": "t", "uri": str(folder / "lake"), **options})
+        .load(str(folder / "root"))
+    )
 
 
 def tenfold(uri: Path, files: int) -> None:
@@ -58,7 +62,7 @@ def check(spark: SparkSession, folder: Path, number: int, count: int) -> None:
     published(folder, uri, f"t{number}")
     for node in example(predicates(), draw, count):
         wanted = sorted(row["n"] for row in every if holds(node, row) is True)
-        frame = opened(spark, folder, table=f"t{number}", where=sql(node))
+        frame = opened(spark, folder, table=f"t{number}", uri=str(uri), where=sql(node))
         assert sorted(row["n"] for row in frame.select("n").collect()) == wanted, sql(node)
 
 

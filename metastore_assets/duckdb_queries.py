@@ -1,0 +1,114 @@
+"""Queries in DuckDB that read what they are given and nothing else: no file, no network, no variable of Python."""
+
+from __future__ import annotations
+
+import json
+import tempfile
+from collections.abc import Iterator
+from contextlib import contextmanager
+from typing import TYPE_CHECKING, Any
+
+from metastore_assets.errors import QueryError
+from metastore_assets.extras import extra
+
+if TYPE_CHECKING:
+    import duckdb
+
+_ALWAYS = {
+    "autoinstall_known_extensions": "false",
+    # Else a query reads the variables of whichever function runs it.
+    "python_enable_replacements": "false",
+}
+_RESTRICTED = {
+    "allow_community_extensions": "false",
+    "allow_persistent_secrets": "false",
+    "autoload_known_extensions": "false",
+    "enable_external_access": "false",
+}
+_READING_NODES = {"SELECT_NODE", "SET_OPERATION_NODE", "RECURSIVE_CTE_NODE", "CTE_NODE"}
+"""Kinds of queries in DuckDB's serialized form that only read. A `WITH` may hold others: COPY, INSERT, DELETE…"""
+
+_ADVICE = (
+    "; a query reads no files. For a query of your own, `--unrestricted`, or `unrestricted=True` in Python, lifts this"
+)
+
+
+class QueryConnection:
+    """A connection to an empty database in memory, for one query. Create it with `query_connection`."""
+
+    def __init__(self, connection: duckdb.DuckDBPyConnection, *, restricted: bool) -> None:
+        self.connection = connection
+        self._restricted = restricted
+        self.names_files = False
+        """Whether a query takes its rows from what looks like a path, which DuckDB, restricted, says does not exist."""
+
+    def parse(self, text: str) -> Any:
+        """Return the serialized tree of a query.
+
+        Raises:
+            QueryError: The text is not one statement, is no query, or holds a statement that writes.
+        """
+        if len(self.connection.extract_statements(text)) != 1:
+            raise QueryError("give one query")
+        ((serialized,),) = self.connection.execute("select json_serialize_sql(?)", [text]).fetchall()
+        tree = json.loads(serialized)
+        if tree.get("error"):
+            raise QueryError(f"give a query, such as SELECT or SUMMARIZE: {tree['error_message']}")
+        if self._restricted:
+            for node in walk(tree):
+                kind = str(node.get("type", ""))
+                if kind.endswith("_NODE") and kind not in _READING_NODES:
+                    statement = kind.removesuffix("_NODE").removesuffix("_QUERY")
+                    raise QueryError(f"a query may only read, and this one holds a statement {statement}")
+                if kind == "BASE_TABLE" and {".", "/"} & set(node["table_name"]):
+                    self.names_files = True
+        return tree
+
+    def run(self, text: str) -> duckdb.DuckDBPyRelation:
+        """Return the rows of a query that `parse` accepted. Its settings can no longer be changed."""
+        if self._restricted:
+            self.connection.execute("set lock_configuration = true")
+        return self.connection.sql(text)
+
+
+@contextmanager
+def query_connection(*, unrestricted: bool) -> Iterator[QueryConnection]:
+    """Connect to an empty database in memory, and raise the errors of DuckDB inside the block as QueryError.
+
+    Args:
+        unrestricted: Whether queries may read and write files and load extensions, as DuckDB does by default.
+
+    Raises:
+        MissingPackageError: DuckDB is not installed.
+        QueryError: DuckDB refuses the query.
+    """
+    with extra("sql", "SQL"):
+        import duckdb
+    with tempfile.TemporaryDirectory(prefix="metastore-sql-", ignore_cleanup_errors=True) as folder:
+        # By default DuckDB spills to `.tmp` in the working folder.
+        config: dict[str, Any] = {**_ALWAYS, **({} if unrestricted else _RESTRICTED), "temp_directory": folder}
+        with duckdb.connect(config=config) as connection:
+            session = QueryConnection(connection, restricted=not unrestricted)
+            try:
+                yield session
+            except duckdb.Error as error:
+                refused = isinstance(error, duckdb.PermissionException)
+                missing = isinstance(error, duckdb.CatalogException) and session.names_files
+                advice = _ADVICE if refused or missing else ""
+                raise QueryError(_first_line(error) + advice) from error
+
+
+def walk(tree: Any) -> Iterator[dict[str, Any]]:
+    """Yield every object of a serialized query."""
+    remaining = [tree]
+    while remaining:
+        node = remaining.pop()
+        if isinstance(node, dict):
+            yield node
+            remaining.extend(node.values())
+        elif isinstance(node, list):
+            remaining.extend(node)
+
+
+def _first_line(error: Exception) -> str:
+    return " ".join(str(error).partition("\n\n")[0].split())

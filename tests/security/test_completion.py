@@ -1,0 +1,106 @@
+"""Who presses Tab in a folder runs nothing of it: no connection, no variable of the environment."""
+
+from __future__ import annotations
+
+import shutil
+import socket
+import threading
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from tests.cli.conftest import _published, published
+from tests.cli.support import execute
+from tests.cli.test_completion import environment, offered
+
+__all__ = ["_published", "published"]
+
+SECRET = "a-password-of-this-user"
+LINES = [
+    ["show", ""],
+    ["show", "orders", "--columns", ""],
+    ["show", "orders", "--partition", ""],
+    ["top", "orders", ""],
+    ["refresh", ""],
+]
+
+
+class Listener:
+    """Counts connections, and remembers what is sent."""
+
+    def __init__(self) -> None:
+        self.server = socket.create_server(("127.0.0.1", 0))
+        self.port = self.server.getsockname()[1]
+        self.heard: list[bytes] = []
+        threading.Thread(target=self._run, daemon=True).start()
+
+    def _run(self) -> None:
+        while True:
+            try:
+                connection, _ = self.server.accept()
+            except OSError:
+                return
+            self.heard.append(b"")
+            connection.settimeout(0.5)
+            with connection:
+                try:
+                    self.heard[-1] = connection.recv(4096)
+                except OSError:
+                    continue
+
+
+@pytest.fixture
+def listener() -> Iterator[Listener]:
+    own = Listener()
+    yield own
+    own.server.close()
+
+
+CONFIGURATIONS = {
+    "the root": "root: s3://${MY_DB_PASSWORD}/root\nstorage_options: {ENDPOINT}\n",
+    "the endpoint": "root: s3://bucket/root\nstorage_options: {aws_session_token: '${MY_DB_PASSWORD}', ENDPOINT}\n",
+    "a local root by a variable": "root: ./${MY_DB_PASSWORD}\n",
+    "a default": "root: s3://${NOTHING:-bucket}/root\nstorage_options: {ENDPOINT}\n",
+    "a catalog": "root: ./root\ncatalogs: {c: {type: rest, uri: 'http://127.0.0.1:PORT/${MY_DB_PASSWORD}'}}\n",
+    "a remote root with databases": "root: s3://bucket/root\nstorage_options: {ENDPOINT}\n"
+    "catalogs: {c: {type: rest, uri: 'http://127.0.0.1:PORT/'}}\n",
+}
+_ENDPOINT = (
+    "aws_endpoint: 'http://127.0.0.1:PORT/', aws_allow_http: 'true', aws_region: x, aws_access_key_id: a, "
+    "aws_secret_access_key: '${MY_DB_PASSWORD}'"
+)
+
+
+@pytest.mark.parametrize("what", CONFIGURATIONS)
+def test_tab_connects_nowhere_and_resolves_nothing(
+    published: Path, listener: Listener, what: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(published.parent)
+    monkeypatch.setenv("MY_DB_PASSWORD", SECRET)
+    shutil.copytree(published.parent / "root", published.parent / SECRET)
+    tables = "tables: [{name: orders, uri: x}" + (
+        ", {catalog: c, database: d}]\n" if "catalogs" in CONFIGURATIONS[what] else "]\n"
+    )
+    text = (CONFIGURATIONS[what] + tables).replace("ENDPOINT", _ENDPOINT).replace("PORT", str(listener.port))
+    published.write_text(text)
+    for line in LINES:
+        found = offered(*line)
+        if "root: ./root" not in text and len(line) > 2:
+            assert found == [], line
+    done = execute(folder=published.parent, environment=environment("bash", [*LINES[1][:-1], "''"]))
+    assert SECRET not in done.stdout + done.stderr
+    assert listener.heard == []
+
+
+def test_a_local_root_is_read_whatever_variables_are_elsewhere(
+    published: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(published.parent)
+    monkeypatch.delenv("NOT_SET", raising=False)
+    published.write_text(
+        "root: ./root\nstorage_options: {aws_region: '${NOT_SET}'}\nspark: {x: '${NOT_SET}'}\n"
+        "tables: [{name: orders, uri: '${NOT_SET}/x'}]\n"
+    )
+    assert offered("show", "orders", "--partition", "") == ["half=1", "half=2"]
+    assert offered("show", "") == ["orders"]

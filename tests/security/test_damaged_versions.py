@@ -1,0 +1,193 @@
+"""Documents of a root that are damaged, or forged to do harm: an error that names the document, and no bug."""
+
+from __future__ import annotations
+
+import base64
+import json
+import shutil
+import tracemalloc
+import zlib
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pyarrow as pa
+import pyarrow.parquet as pq
+import pytest
+
+from metastore_assets.cli.failures import explained
+from metastore_assets.config import MetastoreConfig, TableConfig
+from metastore_assets.errors import CorruptionError, MetastoreError
+from metastore_assets.lookup import Metastore, open_table
+from metastore_assets.pipeline.refresh import refresh
+from metastore_assets.sql import VIEWS, query
+from metastore_assets.store.objects import ObjectStore
+from metastore_assets.store.versions import VersionStore
+from tests.cli.support import run
+
+
+def no_spark() -> Any:
+    raise AssertionError("nothing here is worth a session")
+
+
+@pytest.fixture(scope="module")
+def sound(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A folder with a configuration, a table, and a root with a version of it."""
+    folder = tmp_path_factory.mktemp("sound")
+    for part in range(2):
+        (folder / "lake" / f"part={part}").mkdir(parents=True)
+        rows = pa.table({"x": list(range(10)), "s": ["a", "b"] * 5})
+        pq.write_table(rows, folder / "lake" / f"part={part}" / "0.parquet")
+    table = TableConfig.model_validate(
+        {"name": "t", "uri": str(folder / "lake"), "columns": {"s": {"by_partition": "on", "membership": "on"}}}
+    )
+    refresh(MetastoreConfig(root=str(folder / "root"), tables=[table], engine="auto"), table, no_spark)
+    (folder / "metastore.yaml").write_text("root: root\nengine: auto\ntables: [{name: t, uri: lake}]")
+    return folder
+
+
+@pytest.fixture
+def folder(sound: Path, tmp_path: Path) -> Path:
+    shutil.copytree(sound, tmp_path / "copy")
+    return tmp_path / "copy"
+
+
+def leaves(value: Any, path: tuple[Any, ...] = ()) -> Iterator[tuple[Any, ...]]:
+    """Paths of all values of a document, those with others in them included."""
+    yield path
+    if isinstance(value, dict | list):
+        for key, own in value.items() if isinstance(value, dict) else enumerate(value):
+            yield from leaves(own, (*path, key))
+
+
+def changed(document: Any, path: tuple[Any, ...], value: Any) -> Any:
+    if not path:
+        return value
+    copy = dict(document) if isinstance(document, dict) else list(document)
+    copy[path[0]] = changed(document[path[0]], path[1:], value)
+    return copy
+
+
+def ask_all(root: str) -> None:
+    versions = VersionStore(ObjectStore(root), "t")
+    versions.latest()
+    table = open_table(root, "t")
+    table.statistics()
+    table.statistics(partitions="all")
+    table.top("s")
+    table.histogram("x")
+    table.prune("x > 4 and s = 'a'")
+    table.estimate("s = 'a'")
+    table.filter("part = '0'").statistics()
+    for view in VIEWS:
+        query(Metastore(root), f"select * from {view}")
+
+
+BAD = [None, True, -1, 1e30, 2**70, float("nan"), "", "../../x", "/etc/passwd", "nul\0", [], {}, [[]], {"x": {}}]
+
+
+def test_no_value_in_a_document_ends_as_a_bug(folder: Path) -> None:
+    """Each value in it replaced by others; the answer is one, or an error of ours."""
+    (path,) = (folder / "root" / "t" / "versions").glob("*.json")
+    document = json.loads(path.read_text())
+    number = 0
+    for at in leaves(document):
+        for value in BAD[number % 3 :: 3] if len(at) < 2 else BAD[number % 7 :: 7]:
+            number += 1
+            path.write_text(json.dumps(changed(document, at, value)))
+            try:
+                ask_all(str(folder / "root"))
+            except MetastoreError as error:
+                assert "bug" not in explained(error)  # noqa: PT017 (most of the changes are errors, some are not)
+            except Exception as error:
+                raise AssertionError(f"{at} = {value!r}") from error
+    assert number > 200
+
+
+@pytest.mark.parametrize(
+    ("field", "value"),
+    [
+        (("row_count",), 1e30),
+        (("row_count",), -1),
+        (("files", "statistics"), "../../../etc/passwd"),
+        (("files", "statistics"), "/etc/passwd"),
+        (("released",), "../x"),
+        (("lists", "state"), "a/../../x"),
+        (("index", "files", 0, "path"), "../x"),
+        (("entries", "fragments", "files", 0, "path"), "../x"),
+        (("published_at",), "2024-01-01T00:00:00"),
+        (("number",), "1"),
+        (("schema",), "no base64"),
+    ],
+)
+def test_the_document_is_named(folder: Path, field: tuple[Any, ...], value: Any) -> None:
+    (path,) = (folder / "root" / "t" / "versions").glob("*.json")
+    path.write_text(json.dumps(changed(json.loads(path.read_text()), field, value)))
+    with pytest.raises(CorruptionError, match=r"root/t/versions/1\.json is damaged .* --full"):
+        open_table(str(folder / "root"), "t")
+    done = run("show", "t", config=folder / "metastore.yaml")
+    assert done.exit_code == 1
+    assert "versions/1.json is damaged" in done.stderr
+    assert "bug" not in done.stderr
+
+
+def deep(levels: int) -> pa.Schema:
+    type_: pa.DataType = pa.int8()
+    for _ in range(levels):
+        type_ = pa.struct([("a", type_)])
+    return pa.schema([("x", type_)])
+
+
+@pytest.mark.parametrize("levels", [100, 2_000, 50_000])
+def test_deep_nesting(folder: Path, levels: int) -> None:
+    (path,) = (folder / "root" / "t" / "versions").glob("*.json")
+    text = path.read_text()
+    place = '"place": ' + '{"x": ' * levels + "1" + "}" * levels + ","
+    for damaged in ("[" * levels + "]" * levels, text.replace('"place":', f'{place} "other":', 1)):
+        path.write_text(damaged)
+        try:
+            ask_all(str(folder / "root"))
+        except CorruptionError as error:
+            assert "versions/1.json is damaged" in str(error)  # noqa: PT017 (a place that nobody asks for is none)
+    document = json.loads(text)
+    if levels <= 2_000:
+        data = deep(levels).serialize().to_pybytes()
+        document["schema"] = base64.b64encode(zlib.compress(data)).decode()
+        path.write_text(json.dumps(document))
+        with pytest.raises(MetastoreError):
+            ask_all(str(folder / "root"))
+
+
+def test_a_schema_that_unpacks_to_gigabytes_is_refused(folder: Path) -> None:
+    """320 MB of zeros in a small text."""
+    (path,) = (folder / "root" / "t" / "versions").glob("*.json")
+    deflater = zlib.compressobj(1)
+    packed = b"".join(deflater.compress(bytes(1 << 24)) for _ in range(20)) + deflater.flush()
+    document = json.loads(path.read_text())
+    path.write_text(json.dumps({**document, "schema": base64.b64encode(packed).decode()}))
+    tracemalloc.start()
+    with pytest.raises(CorruptionError, match=r"1\.json is damaged .*more than 134,217,728 bytes"):
+        open_table(str(folder / "root"), "t")
+    assert tracemalloc.get_traced_memory()[1] < 300 << 20
+    tracemalloc.stop()
+
+
+@pytest.mark.parametrize("kind", ["fragments", "partitions", "layouts", "nodes"])
+def test_entries_with_other_columns_are_damaged(folder: Path, kind: str) -> None:
+    paths = list((folder / "root" / "t" / "entries").glob(f"*.{kind}.parquet"))
+    for path in paths:
+        pq.write_table(pa.table({"x": [1, 2]}), path)
+    with pytest.raises(CorruptionError, match=rf"\.{kind}\.parquet is damaged") if paths else pytest.raises(Exception):
+        version = VersionStore(ObjectStore(str(folder / "root")), "t").read(1)
+        list(getattr(version, kind))
+        raise Exception
+
+
+@pytest.mark.parametrize("name", ["../../../secret.parquet", "/etc/passwd", "a//b"])
+def test_paths_in_entries_stay_below_the_table(folder: Path, name: str) -> None:
+    (path,) = (folder / "root" / "t" / "entries").glob("*.partitions.parquet")
+    rows = pq.read_table(path)
+    at = rows.column_names.index("statistics")
+    pq.write_table(rows.set_column(at, "statistics", pa.array([name] * len(rows))), path)
+    with pytest.raises(CorruptionError, match="is damaged or forged"):
+        open_table(str(folder / "root"), "t").statistics(partition="part=0")

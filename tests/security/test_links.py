@@ -1,0 +1,178 @@
+"""Somebody who can write below a root leads deletions elsewhere: by links, by forged lists of what is to be removed."""
+
+from __future__ import annotations
+
+import json
+import os
+import pickle
+from collections.abc import Callable
+from contextlib import suppress
+from datetime import UTC, datetime, timedelta
+from pathlib import Path
+from typing import Any
+
+import pyarrow as pa
+import pyarrow.parquet as pq
+import pytest
+
+from metastore_assets.config import MetastoreConfig, TableConfig
+from metastore_assets.errors import StoreError
+from metastore_assets.history import forget_values, gather
+from metastore_assets.pipeline.engine import Engine
+from metastore_assets.pipeline.purge import purge
+from metastore_assets.pipeline.refresh import refresh
+from metastore_assets.store.objects import ObjectStore
+from metastore_assets.store.versions import VersionStore
+from tests.lookup.published import publish
+
+NOW = datetime.now(UTC) + timedelta(days=30)
+
+
+def no_spark() -> Any:
+    raise AssertionError("nothing here is worth a session")
+
+
+@pytest.fixture
+def victim(tmp_path: Path) -> Path:
+    """A folder beside the root, of somebody else, with files as old as can be."""
+    folder = tmp_path / "victim"
+    (folder / "inner").mkdir(parents=True)
+    for name in ("precious.parquet", "inner/precious.txt", f".{'0' * 32}.tmp"):
+        (folder / name).write_text("precious")
+        os.utime(folder / name, (0, 0))
+    return folder
+
+
+def contents(folder: Path) -> set[str]:
+    return {str(path.relative_to(folder)) for path in folder.rglob("*") if path.is_file()}
+
+
+def forged(table: Path, paths: list[str], number: int) -> None:
+    """Have version `number` say that these paths are no longer named."""
+    name = "entries/forged.released.parquet"
+    pq.write_table(pa.table({"path": paths}), table / name)
+    document = table / "versions" / f"{number}.json"
+    document.write_text(json.dumps({**json.loads(document.read_text()), "released": name}))
+
+
+def refreshed(config: MetastoreConfig, lake: Path, number: int) -> None:
+    pq.write_table(pa.table({"x": [number]}), lake / f"{number}.parquet")
+    refresh(config, config.tables[0], no_spark)
+
+
+@pytest.mark.parametrize(
+    "path",
+    ["entries/link/precious.parquet", "link/inner/precious.txt", "../../victim/precious.parquet", "/etc/nowhere"],
+)
+def test_a_forged_list_makes_no_refresh_delete_other_files(
+    tmp_path: Path, victim: Path, monkeypatch: pytest.MonkeyPatch, path: str
+) -> None:
+    monkeypatch.setattr("metastore_assets.pipeline.refresh._GRACE", timedelta(days=-1))
+    (tmp_path / "lake").mkdir()
+    own = TableConfig(name="t", uri=str(tmp_path / "lake"))
+    config = MetastoreConfig(root=str(tmp_path / "root"), tables=[own], engine="auto", keep_versions=1)
+    for number in range(2):
+        refreshed(config, tmp_path / "lake", number)
+    table = tmp_path / "root" / "t"
+    os.symlink(victim, table / "entries" / "link")
+    os.symlink(victim, table / "link")
+    for number in range(2, 5):
+        newest = VersionStore(ObjectStore(config.root), "t").newest()
+        forged(table, [path], newest)
+        before = contents(victim)
+        refreshed(config, tmp_path / "lake", number)
+        assert contents(victim) == before
+
+
+def expire(versions: VersionStore) -> None:
+    versions.expire(1, timedelta(0), NOW)
+
+
+def drop(versions: VersionStore) -> None:
+    versions.drop_outdated(versions.newest(), 1, timedelta(days=-1))
+
+
+def purge_all(versions: VersionStore) -> None:
+    purge(Engine(no_spark, "auto"), versions, versions.newest(), NOW)
+
+
+def keep_history(versions: VersionStore) -> None:
+    gather(versions)
+    forget_values(versions, versions.newest())
+
+
+def discard(versions: VersionStore) -> None:
+    latest = versions.latest()
+    assert latest is not None
+    versions.discard(latest, None)
+
+
+WAYS = [expire, drop, purge_all, keep_history, discard]
+
+
+@pytest.mark.parametrize("linked", ["entries", "profiles", "lists", "pending", "backfills", "history", "versions", ""])
+@pytest.mark.parametrize("way", WAYS)
+def test_no_way_of_deleting_follows_a_link(
+    tmp_path: Path, victim: Path, way: Callable[[VersionStore], None], linked: str
+) -> None:
+    """A folder of a table, or the table's own, is moved elsewhere and replaced by a link to where it is now."""
+    store = ObjectStore(str(tmp_path / "root"))
+    for _ in range(3):
+        publish(store, pa.table({"x": ["a", "b"]}))
+    versions = VersionStore(store, "orders")
+    gather(versions)
+    folder = tmp_path / "root" / "orders" / linked
+    if folder.exists():
+        folder.rename(tmp_path / "moved")
+        for path in (tmp_path / "moved").rglob("*"):
+            os.utime(path, (0, 0))
+    else:
+        (tmp_path / "moved").mkdir()
+        (tmp_path / "moved" / "precious.txt").write_text("precious")
+        os.utime(tmp_path / "moved" / "precious.txt", (0, 0))
+    os.symlink(tmp_path / "moved", folder)
+    os.symlink(victim, tmp_path / "moved" / "further")
+    before = contents(tmp_path / "moved"), contents(victim)
+    with suppress(StoreError):
+        way(versions)
+    assert before[0] <= contents(tmp_path / "moved")
+    assert contents(victim) == before[1]
+    assert folder.is_symlink()
+
+
+def test_the_root_itself_may_be_a_link(tmp_path: Path) -> None:
+    (tmp_path / "disk").mkdir()
+    os.symlink(tmp_path / "disk", tmp_path / "root")
+    store = ObjectStore(str(tmp_path / "root"))
+    for _ in range(3):
+        publish(store, pa.table({"x": ["a", "b"]}))
+    versions = VersionStore(store, "orders")
+    assert versions.expire(1, timedelta(0), NOW).versions == 2
+    assert versions.numbers() == [3]
+
+
+def test_folders_are_removed_without_following_links(tmp_path: Path, victim: Path) -> None:
+    store = ObjectStore(str(tmp_path / "root")).child("orders")
+    store.write("run/a/file", b"1")
+    os.symlink(victim, tmp_path / "root" / "orders" / "run" / "link")
+    os.symlink(victim, tmp_path / "root" / "orders" / "other")
+    before = contents(victim)
+    store.delete_folder("run")
+    assert not (tmp_path / "root" / "orders" / "run").exists()
+    for refused in (lambda: store.delete_folder("other/inner"), lambda: store.delete(["other/precious.parquet"])):
+        with pytest.raises(StoreError, match="other is a symbolic link, and nothing is deleted through one"):
+            refused()
+    store.delete(["other", "nothing/there"])
+    assert not (tmp_path / "root" / "orders" / "other").is_symlink()
+    assert contents(victim) == before
+
+
+def test_a_store_that_was_sent_to_another_process_refuses_as_well(tmp_path: Path, victim: Path) -> None:
+    (tmp_path / "root").mkdir()
+    os.symlink(victim, tmp_path / "root" / "orders")
+    store = pickle.loads(pickle.dumps(ObjectStore(str(tmp_path / "root")).child("orders")))
+    with pytest.raises(StoreError, match="orders is a symbolic link"):
+        store.delete(["precious.parquet"])
+    with pytest.raises(StoreError, match="orders is a symbolic link"):
+        store.remove_unfinished(NOW)
+    assert f".{'0' * 32}.tmp" in contents(victim)

@@ -1,0 +1,63 @@
+"""A configuration that is made in Python fails as one that is read from a file does: with ConfigError."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+import pyarrow as pa
+import pytest
+from pydantic import BaseModel
+
+from metastore_assets import profile
+from metastore_assets.config import CatalogConfig, ColumnPolicy, DatabaseConfig, MetastoreConfig, TableConfig
+from metastore_assets.errors import ConfigError
+
+ROWS = pa.table({"x": [1, 2]})
+OFF, RANKS = ColumnPolicy(frequencies="off"), ColumnPolicy(ranks="on")
+HIDDEN = ColumnPolicy(values="hidden")
+WRONG: list[tuple[Callable[[], Any], str]] = [
+    (lambda: TableConfig(name="t", uri="u", columns={"default": OFF, "x": RANKS}), "table 't': columns.x: `ranks: on`"),
+    (lambda: TableConfig(name="t", uri="u", columns={"x": OFF, "default": RANKS}), "table 't': columns.x: `ranks: on`"),
+    (lambda: TableConfig(name="t", uri="u", columns={"default": HIDDEN, "x": RANKS}), "`values: hidden` keeps none"),
+    (lambda: DatabaseConfig(catalog="c", database="d", columns={"default": OFF, "x": RANKS}), "columns.x: `ranks: on`"),
+    (lambda: ColumnPolicy(histogram=5), "histogram = 5: a number of bins from 1000"),
+    (lambda: ColumnPolicy.model_validate({"frequencies": "nope"}), "frequencies = 'nope': must be auto"),
+    (lambda: profile(ROWS, columns={"default": OFF, "x": RANKS}), "columns.x: `ranks: on` takes a list of all values"),
+    (lambda: profile(ROWS, colums={}), "colums: no such key; .* did you mean 'columns'"),
+    (lambda: TableConfig(name="t"), "uri is missing"),
+    (lambda: TableConfig(name="5", uri="u"), "a letter, then up to 99 letters"),
+    (lambda: MetastoreConfig(root="r", tables=[TableConfig(name=n, uri="u") for n in "tt"]), "have the same name"),
+    (lambda: MetastoreConfig.model_validate({"root": "r", "tables": [{"name": "t"}]}), "table 't': uri is missing"),
+    (lambda: CatalogConfig(type="x"), "type = 'x': must be"),  # type: ignore[arg-type]
+]
+
+
+@pytest.mark.parametrize("number", range(len(WRONG)))
+def test_errors_are_ours(number: int) -> None:
+    make, message = WRONG[number]
+    with pytest.raises(ConfigError, match=message) as raised:
+        make()
+    assert "pydantic" not in str(raised.value)
+
+
+def test_no_secret_is_quoted() -> None:
+    """Keys that do not exist may hold one: a typing error in the name of an option."""
+    for make in (
+        lambda: profile(ROWS, aws_secret_access_key="hush hush"),
+        lambda: MetastoreConfig(root="r", storage_option={"aws_secret_access_key": "hush hush"}),  # type: ignore[call-arg]
+        lambda: MetastoreConfig(root="r", hidden_key="hush hush"),  # type: ignore[arg-type]
+        lambda: MetastoreConfig(root="r", storage_options={"x": ["hush hush"]}),  # type: ignore[dict-item]
+    ):
+        with pytest.raises(ConfigError) as raised:
+            make()
+        assert "hush" not in str(raised.value)
+
+
+def test_models_of_users_see_the_errors_of_pydantic() -> None:
+    class Mine(BaseModel):
+        table: TableConfig
+
+    assert Mine.model_validate({"table": {"name": "t", "uri": "u"}}).table.name == "t"
+    with pytest.raises(ValueError, match="1 validation error for Mine"):
+        Mine.model_validate({"table": {"name": "t", "uri": ""}})
