@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING
 from metastore_assets.formats.partition_keys import NULL_VALUE
 
 if TYPE_CHECKING:
-    from metastore_assets.conditions.syntax import Syntax
+    from metastore_assets.expressions.syntax import Syntax
 
 
 @dataclass(frozen=True)
@@ -28,7 +28,7 @@ class PartitionFilter:
         """From a configuration's `partitions`. Raises PredicateError for a condition that does not parse."""
         if not isinstance(partitions, str):
             return cls(tuple(sorted(partitions.items())))
-        from metastore_assets.conditions.sql import parse_sql  # the parser takes 90 ms to be imported
+        from metastore_assets.expressions.sql import parse_sql  # the parser takes 90 ms to be imported
 
         return cls(condition=parse_sql(partitions))
 
@@ -46,7 +46,7 @@ class PartitionFilter:
         """
         values = dict(items)
         if self.condition is not None:
-            from metastore_assets.conditions.texts import may_hold  # most tables are without
+            from metastore_assets.expressions.texts import may_hold  # most tables are without
 
             if not may_hold(self.condition, values):
                 return False
@@ -56,7 +56,7 @@ class PartitionFilter:
         """Columns that are filtered by but are no partition columns: they would be ignored without a word."""
         named = {column for column, _ in self.patterns}
         if self.condition is not None:
-            from metastore_assets.conditions.texts import columns_named
+            from metastore_assets.expressions.texts import columns_named
 
             named |= set(columns_named(self.condition))
         return sorted(named - set(columns))

@@ -13,7 +13,8 @@ from itertools import product
 from typing import Any as Anything
 from typing import TypeAlias
 
-from metastore_assets.conditions.syntax import (
+from metastore_assets.errors import ConfigError, PredicateError
+from metastore_assets.expressions.syntax import (
     All,
     Any,
     Blob,
@@ -31,7 +32,6 @@ from metastore_assets.conditions.syntax import (
     Text,
     Truth,
 )
-from metastore_assets.errors import ConfigError, PredicateError
 from metastore_assets.iso8601 import parse_timestamp
 
 Values: TypeAlias = Mapping[str, str | None]

@@ -14,7 +14,7 @@ import numpy.typing as npt
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from metastore_assets.lookup.predicates.tree import (
+from metastore_assets.expressions.tree import (
     And,
     Compare,
     Constant,

@@ -12,7 +12,10 @@ import pyarrow as pa
 import pyarrow.compute as pc
 from pyarrow import types as t
 
-from metastore_assets.conditions.syntax import (
+from metastore_assets.errors import ColumnNotFoundError, LiteralError, PredicateError, UnsupportedTypeError
+from metastore_assets.expressions.like import like_of
+from metastore_assets.expressions.literals import form_of, literal, literal_of_text
+from metastore_assets.expressions.syntax import (
     NEGATED,
     All,
     Any,
@@ -33,11 +36,7 @@ from metastore_assets.conditions.syntax import (
     Text,
     Truth,
 )
-from metastore_assets.errors import ColumnNotFoundError, LiteralError, PredicateError, UnsupportedTypeError
-from metastore_assets.iso8601 import TICKS, parse_date, parse_time, parse_timestamp
-from metastore_assets.lookup.literals import form_of, literal, literal_of_text
-from metastore_assets.lookup.predicates.like import like_of
-from metastore_assets.lookup.predicates.tree import (
+from metastore_assets.expressions.tree import (
     Column,
     Compare,
     Constant,
@@ -49,6 +48,7 @@ from metastore_assets.lookup.predicates.tree import (
     both,
     either,
 )
+from metastore_assets.iso8601 import TICKS, parse_date, parse_time, parse_timestamp
 from metastore_assets.messages import close_names
 from metastore_assets.statistics.leaves import LeafColumn, quoted_name
 from metastore_assets.statistics.physical import integers_array, order_key
@@ -68,11 +68,11 @@ def parse_predicate(expression: str | pc.Expression, table: str, leaves: Sequenc
     and LiteralError for a literal that is none of its column's type.
     """
     if isinstance(expression, str):
-        from metastore_assets.conditions.sql import parse_sql  # the parser takes 90 ms to be imported
+        from metastore_assets.expressions.sql import parse_sql  # the parser takes 90 ms to be imported
 
         syntax = parse_sql(expression)
     elif isinstance(expression, pc.Expression):
-        from metastore_assets.lookup.predicates.arrow import parse_arrow
+        from metastore_assets.expressions.arrow import parse_arrow
 
         syntax = parse_arrow(expression)
     else:

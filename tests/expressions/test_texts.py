@@ -11,10 +11,10 @@ import hypothesis.strategies as st
 import pytest
 from hypothesis import given
 
-from metastore_assets.conditions import sql
-from metastore_assets.conditions.sql import parse_sql
-from metastore_assets.conditions.texts import columns_named, may_hold
 from metastore_assets.errors import ConfigError, PredicateError
+from metastore_assets.expressions import sql
+from metastore_assets.expressions.sql import parse_sql
+from metastore_assets.expressions.texts import columns_named, may_hold
 
 VALUES: dict[str, list[Any]] = {"n": [None, 9, 10], "d": [None, "2024-01-31", "2024-02-01"], "t": [None, "a", "B%"]}
 Node = tuple[Any, ...]
