@@ -11,5 +11,6 @@
     reasons          which statistic ruled out a fragment
     text             a predicate as SQL text
 
-Import what is needed from the modules: the configuration imports `sql`, which loads neither Arrow's kernels nor statistics.
+Import what is needed from the modules: the configuration imports `sql`, which loads neither Arrow's kernels nor
+statistics.
 """
