@@ -91,7 +91,7 @@ class TableConfig(DescribedConfig):
     @classmethod
     def _parses(cls, value: Any) -> Any:
         if isinstance(value, str):
-            from metastore_assets.conditions.sql import parse_sql  # the parser takes 90 ms to be imported
+            from metastore_assets.expressions.sql import parse_sql  # the parser takes 90 ms to be imported
 
             try:
                 parse_sql(value)

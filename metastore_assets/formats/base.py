@@ -138,8 +138,16 @@ class Snapshot:
     """Where the files' contents decide the types of columns; at most one for a column and a type."""
     buckets: tuple[tuple[str, str, int], ...] = ()
     """Hidden partitions by hash, as Iceberg hashes: partition column, identity of the column, number of buckets."""
+    partition_types: tuple[tuple[str, pa.DataType], ...] = ()
+    """Types of partition columns whose values are not those of the schema's column of that name, or that have none."""
     bytes_read: int = field(default=0, compare=False)
     """Of data files that had to be read as a whole to make it: CSV and JSON that nothing was known of."""
+
+    def partition_type(self, column: str) -> pa.DataType:
+        """The type of a partition column's values. What nothing says the type of is text."""
+        types = dict(self.partition_types)
+        index = self.schema.get_field_index(column)
+        return types.get(column, self.schema.field(index).type if index >= 0 else pa.string())
 
     @property
     def reference(self) -> SnapshotReference:

@@ -5,10 +5,10 @@ from __future__ import annotations
 import glob
 import re
 from collections.abc import Collection, Iterable, Sequence
-from fnmatch import fnmatchcase
 from urllib.parse import unquote
 
 from metastore_assets.errors import PartitionNotFoundError
+from metastore_assets.formats.partition_filter import fits_one
 from metastore_assets.formats.partition_keys import (
     NULL_VALUE,
     UNPARTITIONED,
@@ -108,10 +108,7 @@ def _unescaped(pattern: str) -> str:
 
 
 def _fits(values: dict[str, str | None], column: str, pattern: str) -> bool:
-    value = values.get(column)
-    if value is None:
-        return column in values and pattern == NULL_VALUE
-    return fnmatchcase(value, pattern)
+    return column in values and fits_one(values[column], (pattern,))
 
 
 def _none_fits(table: str, text: str, keys: Sequence[str], columns: Sequence[str]) -> str:

@@ -3,15 +3,18 @@ early as a column's value is known."""
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Collection, Iterable, Mapping
 from dataclasses import dataclass
 from fnmatch import fnmatchcase
 from typing import TYPE_CHECKING
 
+import pyarrow as pa
+
 from metastore_assets.formats.partition_keys import NULL_VALUE
 
 if TYPE_CHECKING:
-    from metastore_assets.conditions.syntax import Syntax
+    from metastore_assets.expressions.partitions import PartitionCondition
+    from metastore_assets.expressions.syntax import Syntax
 
 
 @dataclass(frozen=True)
@@ -28,7 +31,7 @@ class PartitionFilter:
         """From a configuration's `partitions`. Raises PredicateError for a condition that does not parse."""
         if not isinstance(partitions, str):
             return cls(tuple(sorted(partitions.items())))
-        from metastore_assets.conditions.sql import parse_sql  # the parser takes 90 ms to be imported
+        from metastore_assets.expressions.sql import parse_sql  # the parser takes 90 ms to be imported
 
         return cls(condition=parse_sql(partitions))
 
@@ -37,32 +40,69 @@ class PartitionFilter:
         """Whether there may be partitions that are not meant."""
         return bool(self.patterns) or self.condition is not None
 
+    @property
+    def columns(self) -> tuple[str, ...]:
+        """The columns that it names, as it spells them."""
+        named = [column for column, _ in self.patterns]
+        if self.condition is not None:
+            from metastore_assets.expressions.partitions import columns_named  # most tables are without
+
+            named += columns_named(self.condition)
+        return tuple(dict.fromkeys(named))
+
+    def unknown(self, columns: Collection[str]) -> list[str]:
+        """Return the names that match none of a table's partition columns, or several, ascending."""
+        return sorted(name for name in self.columns if _resolved(name, columns) is None)
+
+    def bind(self, table: str, types: Mapping[str, pa.DataType]) -> BoundPartitionFilter:
+        """Return the filter for a table.
+
+        Args:
+            table: Its name or location, for messages.
+            types: Of all its partition columns. Each name of the filter matches one of them: the same name, or
+                the only one that differs in case alone. See `unknown`.
+
+        Raises:
+            LiteralError: A literal of the condition is no value of its column.
+            PredicateError: The condition compares what does not compare.
+        """
+        patterns = tuple((_resolved(column, types) or column, fitting) for column, fitting in self.patterns)
+        if self.condition is None:
+            return BoundPartitionFilter(patterns)
+        from metastore_assets.expressions.partitions import PartitionCondition  # most tables are without
+
+        return BoundPartitionFilter(patterns, PartitionCondition(self.condition, table, types))
+
+
+@dataclass(frozen=True)
+class BoundPartitionFilter:
+    """The filter for one table."""
+
+    patterns: tuple[tuple[str, tuple[str, ...]], ...] = ()
+    condition: PartitionCondition | None = None
+
     def keeps(self, items: Iterable[tuple[str, str | None]]) -> bool:
         """Whether a partition with these (column, value) pairs may be meant; columns not yet known do not decide.
 
         Values are texts as in partition keys. In patterns `*`, `?` and `[…]` are wildcards; null is
-        `__HIVE_DEFAULT_PARTITION__`, which no wildcard fits. Raises ConfigError for a value that a condition cannot be
-        asked of.
+        `__HIVE_DEFAULT_PARTITION__`, which no wildcard fits.
         """
         values = dict(items)
-        if self.condition is not None:
-            from metastore_assets.conditions.texts import may_hold  # most tables are without
-
-            if not may_hold(self.condition, values):
-                return False
-        return all(_fits(values[column], patterns) for column, patterns in self.patterns if column in values)
-
-    def unknown(self, columns: Iterable[str]) -> list[str]:
-        """Columns that are filtered by but are no partition columns: they would be ignored without a word."""
-        named = {column for column, _ in self.patterns}
-        if self.condition is not None:
-            from metastore_assets.conditions.texts import columns_named
-
-            named |= set(columns_named(self.condition))
-        return sorted(named - set(columns))
+        if self.condition is not None and not self.condition.may_hold(values):
+            return False
+        return all(fits_one(values[column], patterns) for column, patterns in self.patterns if column in values)
 
 
-def _fits(value: str | None, patterns: tuple[str, ...]) -> bool:
+def fits_one(value: str | None, patterns: Iterable[str]) -> bool:
+    """Return whether a value fits one of the patterns. Null fits `__HIVE_DEFAULT_PARTITION__` alone."""
     if value is None:
         return NULL_VALUE in patterns
     return any(fnmatchcase(value, pattern) for pattern in patterns)
+
+
+def _resolved(name: str, columns: Collection[str]) -> str | None:
+    """The column of that name, or the only one that differs from it in case alone."""
+    if name in columns:
+        return name
+    alike = [column for column in columns if column.lower() == name.lower()]
+    return alike[0] if len(alike) == 1 else None

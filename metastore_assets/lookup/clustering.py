@@ -11,9 +11,9 @@ import numpy.typing as npt
 import pyarrow as pa
 import pyarrow.compute as pc
 
+from metastore_assets.expressions.counts import ordered
+from metastore_assets.expressions.tree import Column
 from metastore_assets.index import IndexReader
-from metastore_assets.lookup.predicates.counts import ordered
-from metastore_assets.lookup.predicates.tree import Column
 from metastore_assets.lookup.prune import column_bounds
 from metastore_assets.statistics.column import ColumnStatistics
 from metastore_assets.statistics.types import class_named

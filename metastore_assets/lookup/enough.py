@@ -5,7 +5,7 @@ from __future__ import annotations
 import numpy as np
 import numpy.typing as npt
 
-from metastore_assets.lookup.predicates.counts import Flags, Integers, RowBounds
+from metastore_assets.expressions.counts import Flags, Integers, RowBounds
 
 
 def enough(bounds: RowBounds, sizes: Integers, limit: int) -> Flags:

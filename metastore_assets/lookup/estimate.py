@@ -15,8 +15,7 @@ import numpy as np
 import pyarrow as pa
 
 from metastore_assets.errors import NotKeptError
-from metastore_assets.lookup.answers import Count
-from metastore_assets.lookup.predicates.tree import (
+from metastore_assets.expressions.tree import (
     And,
     Column,
     Compare,
@@ -30,6 +29,7 @@ from metastore_assets.lookup.predicates.tree import (
     Predicate,
     leaves,
 )
+from metastore_assets.lookup.answers import Count
 from metastore_assets.statistics.bounds import next_bytes
 from metastore_assets.statistics.column import ColumnStatistics, Guarantee
 from metastore_assets.statistics.histogram import Histogram

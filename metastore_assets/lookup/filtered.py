@@ -27,12 +27,11 @@ if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
 
     from metastore_assets.config import TableConfig
+    from metastore_assets.expressions.tree import Column, Leaf, Predicate
     from metastore_assets.index import IndexReader
     from metastore_assets.index.membership import MembershipReader
     from metastore_assets.lookup.clustering import ColumnClustering
     from metastore_assets.lookup.estimate import ColumnKnowledge, Estimate
-    from metastore_assets.lookup.predicates import Predicate
-    from metastore_assets.lookup.predicates.tree import Column, Leaf
     from metastore_assets.lookup.prune import Pruning
     from metastore_assets.lookup.scoped import ScopedLookup
     from metastore_assets.lookup.table import TableLookup
@@ -78,7 +77,7 @@ class FilteredAnswers:
 
         Raises PredicateError, ColumnNotFoundError, LiteralError.
         """
-        from metastore_assets.lookup.predicates import parse_predicate  # the statistics of columns do without
+        from metastore_assets.expressions.typed import parse_predicate  # the statistics of columns do without
 
         return parse_predicate(where, self._version.table, self._leaves)
 
@@ -222,7 +221,7 @@ class FilteredAnswers:
 
     def _by_partition(self, leaf: Leaf) -> Mapping[str, int] | None:
         """How many rows of each partition a leaf is true of, of columns with values by partition."""
-        from metastore_assets.lookup.predicates.tree import equal_values
+        from metastore_assets.expressions.tree import equal_values
 
         values = equal_values(leaf)
         if not values or leaf.column.field_id not in self._kept_by_partition:
@@ -238,7 +237,7 @@ class FilteredAnswers:
 
     def _may_hold(self, leaf: Leaf) -> npt.NDArray[np.bool_] | None:
         """Which fragments, in the order of the index, may hold a value of a leaf, of columns with filters."""
-        from metastore_assets.lookup.predicates.tree import array_of, equal_values
+        from metastore_assets.expressions.tree import array_of, equal_values
         from metastore_assets.statistics.hashing import hash_values
 
         kept = self._version.membership

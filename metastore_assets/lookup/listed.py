@@ -90,8 +90,8 @@ class ListedAnswers:
     def rank(self, column: str, value: object, partition: str | None = None) -> Count:
         """How many values are less than one, which need not occur: 0 for the least. NaN is the greatest.
 
-        `value` is of the column's type, in Python or in Arrow; `lookup.literals` says how text is made one. Exact where
-        the values are listed, else an estimate of numbers and times.
+        `value` is of the column's type, in Python or in Arrow; `expressions.literals` says how text is made one.
+        Exact where the values are listed, else an estimate of numbers and times.
 
         Raises LiteralError for a value of another type, NotKeptError, ColumnNotFoundError, PartitionNotFoundError.
         """

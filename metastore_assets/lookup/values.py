@@ -12,8 +12,8 @@ import numpy as np
 import pyarrow as pa
 
 from metastore_assets.errors import CorruptionError, LiteralError, NotKeptError
+from metastore_assets.expressions.literals import literal, literal_of_text
 from metastore_assets.lookup.answers import AsOf, Count, Quantile
-from metastore_assets.lookup.literals import literal, literal_of_text
 from metastore_assets.lookup.ordered import ListedValues, Method, Ordered, SketchedValues, StoredValues, quantile
 from metastore_assets.lookup.profile_files import Profile
 from metastore_assets.statistics.column import ColumnStatistics

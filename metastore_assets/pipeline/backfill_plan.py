@@ -68,7 +68,7 @@ class Choice:
         limited = self.first is not None or self.last is not None
         between = ranges.between(self.first, self.last) if limited else ranges.keys
         if self.where is not None:
-            between = _where(table, self.where, between, snapshot.partition_columns)
+            between = _where(table, self.where, between, snapshot)
         if not self.partitions and self.keys is None:
             return between
         named = chosen_partitions(table, self.partitions, ranges.keys)
@@ -82,16 +82,17 @@ class Choice:
         return found
 
 
-def _where(table: str, where: str, keys: Sequence[str], columns: Sequence[str]) -> tuple[str, ...]:
+def _where(table: str, where: str, keys: Sequence[str], snapshot: Snapshot) -> tuple[str, ...]:
     condition = PartitionFilter.of(where)
     items = {key: decode_partition_key(key) for key in keys}
-    known = list(dict.fromkeys([*columns, *(name for own in items.values() for name, _ in own)]))
+    known = list(dict.fromkeys([*snapshot.partition_columns, *(name for own in items.values() for name, _ in own)]))
     if unknown := condition.unknown(known):
         raise ColumnNotFoundError(
             f"table {table!r} has no partition column {unknown[0]!r}, which --where {where!r} is about"
             + (close_names(unknown[0], known, "; it is partitioned by {}") or "; it is not partitioned")
         )
-    found = tuple(key for key in keys if condition.keeps(items[key]))
+    bound = condition.bind(table, {name: snapshot.partition_type(name) for name in known})
+    found = tuple(key for key in keys if bound.keeps(items[key]))
     if not found:
         raise PartitionNotFoundError(f"table {table!r}: --where {where!r} is true of none of {len(keys):,} partitions")
     return found

@@ -22,6 +22,8 @@ from metastore_assets.statistics.user_defined.kinds import FrequencyStatistic
 from metastore_assets.statistics.user_defined.loading import loaded
 
 _MERGE_VERSION = "4"
+_CONDITION_VERSION = "2"
+"""Of what a condition on partitions means: with another one, a version may be of other partitions."""
 """Raised when the same profiles would merge to another one, so that they are merged again, and nothing is read."""
 
 Layouts = Mapping[str, Mapping[str, str]]
@@ -161,7 +163,9 @@ def table_layout(schema: pa.Schema, table: TableConfig, decided: Mapping[str, De
 
 def _meant(partitions: str | Mapping[str, tuple[str, ...]]) -> str:
     """Which partitions are meant, today."""
-    return repr(PartitionFilter.of(partitions)) if isinstance(partitions, str) else json.dumps(partitions)
+    if not isinstance(partitions, str):
+        return json.dumps(partitions)
+    return f"{_CONDITION_VERSION} {PartitionFilter.of(partitions)!r}"
 
 
 def _policy(table: TableConfig, leaf: LeafColumn, decided: Mapping[str, Decided]) -> KeptPolicy:

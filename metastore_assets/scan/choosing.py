@@ -12,14 +12,14 @@ import pyarrow.compute as pc
 
 from metastore_assets.config import TableConfig
 from metastore_assets.errors import MetastoreError, UnsupportedTypeError
+from metastore_assets.expressions.counts import ColumnBounds, RowBounds, true_rows
+from metastore_assets.expressions.rows import RowFilter
+from metastore_assets.expressions.tree import Predicate, columns_of
+from metastore_assets.expressions.typed import parse_predicate
 from metastore_assets.formats import Memory, Runner, Snapshot, SnapshotReference, TableFormat, open_table_format
 from metastore_assets.formats.apart.running import run_in_children
 from metastore_assets.formats.base import Fragment, Guarantee
 from metastore_assets.lookup import TableLookup
-from metastore_assets.lookup.predicates import Predicate, parse_predicate
-from metastore_assets.lookup.predicates.counts import ColumnBounds, RowBounds, true_rows
-from metastore_assets.lookup.predicates.rows import RowFilter
-from metastore_assets.lookup.predicates.tree import columns_of
 from metastore_assets.lookup.prune import unknown_bounds
 from metastore_assets.statistics.leaves import schema_leaves
 from metastore_assets.statistics.physical import canonical

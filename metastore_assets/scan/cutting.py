@@ -14,10 +14,10 @@ import numpy.typing as npt
 import pyarrow as pa
 
 from metastore_assets.config import KeptPolicy, TableConfig
+from metastore_assets.expressions.rows import RowFilter
+from metastore_assets.expressions.tree import Predicate
 from metastore_assets.formats.base import Fragment, FragmentReader
 from metastore_assets.lookup import TableLookup
-from metastore_assets.lookup.predicates import Predicate
-from metastore_assets.lookup.predicates.rows import RowFilter
 from metastore_assets.lookup.scope import Scope
 from metastore_assets.pipeline.reading import TaskReader
 from metastore_assets.scan.choosing import fragments_named

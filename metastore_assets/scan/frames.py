@@ -13,11 +13,11 @@ import pyarrow.compute as pc
 
 from metastore_assets.config import TableConfig
 from metastore_assets.errors import ColumnNotFoundError
+from metastore_assets.expressions.counts import RowBounds
+from metastore_assets.expressions.rows import RowFilter
 from metastore_assets.formats.base import Fragment
 from metastore_assets.lookup import TableLookup
 from metastore_assets.lookup.enough import enough
-from metastore_assets.lookup.predicates.counts import RowBounds
-from metastore_assets.lookup.predicates.rows import RowFilter
 from metastore_assets.messages import close_names
 from metastore_assets.pipeline.reading import TaskReader
 from metastore_assets.scan.choosing import Choice, Which, choose

@@ -8,9 +8,9 @@ from contextlib import contextmanager
 import pyarrow as pa
 
 from metastore_assets.errors import FragmentError, MetastoreError
+from metastore_assets.expressions.rows import Mask, RowFilter
 from metastore_assets.formats.base import Fragment, FragmentReader
 from metastore_assets.formats.damage import DAMAGE, reason
-from metastore_assets.lookup.predicates.rows import Mask, RowFilter
 from metastore_assets.statistics.leaves import plain_array
 
 

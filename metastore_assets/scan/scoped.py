@@ -8,9 +8,9 @@ from threading import RLock
 
 from metastore_assets.config import KeptPolicy, TableConfig
 from metastore_assets.errors import NotKeptError
+from metastore_assets.expressions.text import short_text
+from metastore_assets.expressions.tree import Predicate
 from metastore_assets.lookup import ScopedLookup, TableLookup
-from metastore_assets.lookup.predicates import Predicate
-from metastore_assets.lookup.predicates.text import short_text
 from metastore_assets.lookup.profile_files import Profile
 from metastore_assets.lookup.scope import Scope, scope_of
 from metastore_assets.scan.cutting import CutFragments

@@ -51,19 +51,20 @@ def test_the_path_of_a_location_is_what_is_left_without_scheme_and_authority() -
 
 
 def test_a_filter_keeps_what_fits_one_pattern_of_each_column() -> None:
-    keep = PartitionFilter.of({"day": ("2024-01-*", "2023-12-31"), "country": ("FR",)})
+    filter_ = PartitionFilter.of({"day": ("2024-01-*", "2023-12-31"), "country": ("FR",)})
+    keep = filter_.bind("t", {})
     assert keep.keeps([("day", "2024-01-05"), ("country", "FR")])
     assert keep.keeps([("day", "2023-12-31")])
     assert keep.keeps([("hour", "1")])
     assert not keep.keeps([("day", "2024-02-01")])
     assert not keep.keeps([("day", "2024-01-05"), ("country", "fr")])
-    assert keep.unknown(["day"]) == ["country"]
-    assert PartitionFilter().keeps([("day", None)])
+    assert filter_.unknown(["day"]) == ["country"]
+    assert PartitionFilter().bind("t", {}).keeps([("day", None)])
 
 
 def test_null_is_only_meant_by_its_own_name() -> None:
-    assert not PartitionFilter.of({"day": ("*",)}).keeps([("day", None)])
-    assert PartitionFilter.of({"day": ("__HIVE_DEFAULT_PARTITION__",)}).keeps([("day", None)])
+    assert not PartitionFilter.of({"day": ("*",)}).bind("t", {}).keeps([("day", None)])
+    assert PartitionFilter.of({"day": ("__HIVE_DEFAULT_PARTITION__",)}).bind("t", {}).keeps([("day", None)])
 
 
 @given(
@@ -76,7 +77,7 @@ def test_what_the_first_columns_rule_out_no_further_column_brings_back(
     patterns: dict[str, tuple[str, ...]], items: list[tuple[str, str | None]]
 ) -> None:
     """So a folder may be skipped as soon as its own name does not fit."""
-    keep = PartitionFilter.of(patterns)
+    keep = PartitionFilter.of(patterns).bind("t", {})
     kept = [keep.keeps(items[:depth]) for depth in range(len(items) + 1)]
     assert kept == sorted(kept, reverse=True)
 

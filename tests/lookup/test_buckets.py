@@ -30,9 +30,9 @@ from pyiceberg.types import (
 )
 
 from metastore_assets.config import MetastoreConfig, TableConfig
+from metastore_assets.expressions.literals import literal
 from metastore_assets.lookup import open_table
 from metastore_assets.lookup.buckets import buckets_of
-from metastore_assets.lookup.literals import literal
 from metastore_assets.pipeline.refresh import refresh
 from metastore_assets.statistics.types import type_class
 

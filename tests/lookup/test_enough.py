@@ -8,8 +8,8 @@ import hypothesis.strategies as st
 import numpy as np
 from hypothesis import given
 
+from metastore_assets.expressions.counts import RowBounds
 from metastore_assets.lookup.enough import enough
-from metastore_assets.lookup.predicates.counts import RowBounds
 
 SETS = st.lists(
     st.tuples(st.integers(0, 6), st.integers(0, 6), st.integers(1, 9)).map(

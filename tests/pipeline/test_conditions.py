@@ -11,9 +11,9 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 
-from metastore_assets.conditions import sql
 from metastore_assets.config import MetastoreConfig
 from metastore_assets.errors import ColumnNotFoundError, PartitionNotFoundError
+from metastore_assets.expressions import sql
 from metastore_assets.lookup import open_table
 from metastore_assets.pipeline.backfill import plan_backfill
 from metastore_assets.pipeline.backfill_plan import Choice

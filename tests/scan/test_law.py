@@ -18,7 +18,7 @@ from metastore_assets.lookup import open_table
 from metastore_assets.pipeline.refresh import refresh
 from metastore_assets.scan.choosing import choose
 from metastore_assets.scan.reading import matching_rows
-from tests.lookup.predicates.model import holds, plain, predicates, rows_of, sql, table_of
+from tests.expressions.model import holds, plain, predicates, rows_of, sql, table_of
 
 QUIET = list(HealthCheck)
 POLICIES: list[dict[str, str]] = [

@@ -20,7 +20,7 @@ from metastore_assets.errors import NotKeptError
 from metastore_assets.lookup import ScopedLookup, open_table
 from metastore_assets.pipeline.lists import prints
 from metastore_assets.pipeline.refresh import refresh
-from tests.lookup.predicates.model import PATHS, holds, plain, predicates, rows_of, sql, table_of
+from tests.expressions.model import PATHS, holds, plain, predicates, rows_of, sql, table_of
 from tests.scan.test_law import POLICIES, example, no_spark
 
 COLUMNS = [name for name in PATHS if name != "nothing"]

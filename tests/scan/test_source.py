@@ -16,7 +16,7 @@ from metastore_assets.config import MetastoreConfig, TableConfig
 from metastore_assets.lookup import TableLookup, open_table
 from metastore_assets.pipeline.refresh import refresh
 from metastore_assets.scan import register
-from tests.lookup.predicates.model import holds, plain, predicates, rows_of, sql, table_of
+from tests.expressions.model import holds, plain, predicates, rows_of, sql, table_of
 from tests.scan.test_law import example, no_spark
 
 

@@ -164,7 +164,6 @@ class _Table:
         self._location = location
         self._state = state
         self._reach = reach
-        self._filter = partitions
         self._mode = mapping_mode(location.uri, state.protocol, state.metadata)
         self.partition_columns = tuple(state.metadata.get("partitionColumns") or ())
         with naming(f"{location.uri}/{LOG}", "the schema in"):
@@ -176,6 +175,8 @@ class _Table:
                 f"{location.uri} is not partitioned by {', '.join(unknown)}; it is by "
                 f"{', '.join(self.partition_columns) or 'nothing'}"
             )
+        types = {name: self.schema.field(name).type for name in self.partition_columns}
+        self._filter = partitions.bind(location.uri, types)
 
     def files(self) -> Iterator[tuple[AddedFile, Fragment, dict[str, Constant]]]:
         """Live files of the partitions that are meant, each as a fragment, with its partition values by identity."""

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from typing import NamedTuple
 
 from metastore_assets.errors import TableFormatError
@@ -12,7 +12,7 @@ from metastore_assets.formats.files.leftovers import is_leftover, is_leftover_fo
 from metastore_assets.formats.files.neighbours import Formats, Neighbours
 from metastore_assets.formats.files.templates import Folders, Items, texts
 from metastore_assets.formats.memory import Memory, memory_key
-from metastore_assets.formats.partition_filter import PartitionFilter
+from metastore_assets.formats.partition_filter import BoundPartitionFilter
 from metastore_assets.formats.places.location import Location, StoredFile
 
 _TEXT = "text"
@@ -59,7 +59,7 @@ class DataFile(NamedTuple):
 
 
 def list_files(
-    location: Location, folders: Folders, filter_: PartitionFilter, formats: Formats
+    location: Location, folders: Folders, filter_: BoundPartitionFilter | None, formats: Formats
 ) -> tuple[list[StoredFile], Neighbours]:
     """Files that are no leftovers, in folders of the partitions that are meant, or the one file that the location is;
     and what there is beside them, yet to be checked.
@@ -72,7 +72,7 @@ def list_files(
         neighbours.see_folder(path)
         if is_leftover_folder(path.rpartition("/")[2]) or not folders.leads(path.split("/")):
             return False
-        if filter_.leaves_out and not filter_.keeps(texts(_items(location, folders, path, path.split("/")))):
+        if filter_ is not None and not filter_.keeps(texts(_items(location, folders, path, path.split("/")))):
             return False
         neighbours.follow(path)
         return True
@@ -85,39 +85,38 @@ def list_files(
         neighbours.follow(path)
         return True
 
-    return list(location.list(is_kept, is_meant, by_folder=bool(filter_.leaves_out))), neighbours
+    return list(location.list(is_kept, is_meant, by_folder=filter_ is not None)), neighbours
 
 
 def data_files(
     location: Location,
     found: Iterable[StoredFile],
     folders: Folders,
-    filter_: PartitionFilter,
+    bind: Callable[[Sequence[str]], BoundPartitionFilter],
     memory: Memory,
     told: str | None = None,
 ) -> list[DataFile]:
     """The data files among those found, ordered by path. Raises TableFormatError for one that has no reader.
 
-    Files whose names do not tell what they are, are of the kind `told`; when that is None the first bytes are read, of
-    new ones.
+    `bind` returns which partitions are meant of a table with some partition columns. Files whose names do not tell
+    what they are, are of the kind `told`; when that is None the first bytes are read, of new ones.
     """
     files = []
     partitions: dict[str, Items] = {}
-    found = sorted(found, key=lambda file: file.path)
-    with_files = {parent for stored in found for parent in _parents(stored.path)}
+    found = _sorted_data(location, found)
     for stored in found:
-        _check_name(location, stored.path)
-        name = (stored.path or location.uri).rpartition("/")[2].lower()
-        stem, compression = _strip(name, SUFFIXES)
-        suffix = next((suffix for suffix in _KINDS if stem.endswith(suffix)), "")
-        if stored.size == 0 and (not suffix or stored.path in with_files):
-            # A folder's marker in an object store, or a file with nothing in it.
-            continue
         folder = stored.path.rpartition("/")[0]
         if folder not in partitions:
             above = folder.split("/") if folder else []
             partitions[folder] = _items(location, folders, stored.path, above, is_file=True)
-        partition = partitions[folder]
+    if not found:
+        return []
+    filter_ = bind(_columns(folders, partitions.values()))
+    for stored in found:
+        name = (stored.path or location.uri).rpartition("/")[2].lower()
+        stem, compression = _strip(name, SUFFIXES)
+        suffix = next((suffix for suffix in _KINDS if stem.endswith(suffix)), "")
+        partition = partitions[stored.path.rpartition("/")[0]]
         if not filter_.keeps(texts(partition)):
             continue
         if stored.path and not suffix:
@@ -134,9 +133,31 @@ def data_files(
     return files
 
 
+def _sorted_data(location: Location, found: Iterable[StoredFile]) -> list[StoredFile]:
+    """Those found that may have rows, ordered by path."""
+    ordered = sorted(found, key=lambda file: file.path)
+    with_files = {parent for stored in ordered for parent in _parents(stored.path)}
+    for stored in ordered:
+        _check_name(location, stored.path)
+    # What is left out is a folder's marker in an object store, or a file with nothing in it.
+    return [
+        stored for stored in ordered if stored.size or (stored.path not in with_files and _suffix(location, stored))
+    ]
+
+
+def _suffix(location: Location, stored: StoredFile) -> str:
+    """The suffix of a file that tells its kind, lower case; empty where none does."""
+    stem, _ = _strip((stored.path or location.uri).rpartition("/")[2].lower(), SUFFIXES)
+    return next((suffix for suffix in _KINDS if stem.endswith(suffix)), "")
+
+
 def partition_columns(folders: Folders, files: Sequence[DataFile]) -> tuple[str, ...]:
     """Names of all partition columns, in the order of the deepest folders; files further up lack the rest."""
-    orders = {tuple(name for name, _ in file.partition) for file in files}
+    return _columns(folders, (file.partition for file in files))
+
+
+def _columns(folders: Folders, partitions: Iterable[Items]) -> tuple[str, ...]:
+    orders = {tuple(name for name, _ in partition) for partition in partitions}
     columns = list(folders.types)
     for names in sorted(orders, key=lambda names: (-len(names), names)):
         columns += [name for name in names if name not in columns]

@@ -4,14 +4,20 @@ from __future__ import annotations
 
 import hashlib
 import json
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from typing import TYPE_CHECKING, Any
 
 import pyarrow as pa
 
 from metastore_assets.config import TableConfig
-from metastore_assets.errors import ConfigError, SnapshotNotFoundError, TableFormatError, TableNotFoundError
+from metastore_assets.errors import (
+    ConfigError,
+    LiteralError,
+    SnapshotNotFoundError,
+    TableFormatError,
+    TableNotFoundError,
+)
 from metastore_assets.formats.apart.running import Runner
 from metastore_assets.formats.base import Fragment, Snapshot, SnapshotReference, Turn
 from metastore_assets.formats.bounds import bounds_table
@@ -21,7 +27,7 @@ from metastore_assets.formats.files.listing import READABLE, DataFile, data_file
 from metastore_assets.formats.files.neighbours import Formats, Neighbours
 from metastore_assets.formats.files.templates import Folders, HiveFolders, Items, Template, texts
 from metastore_assets.formats.memory import Memory
-from metastore_assets.formats.partition_filter import PartitionFilter
+from metastore_assets.formats.partition_filter import BoundPartitionFilter, PartitionFilter
 from metastore_assets.formats.partition_keys import encode_partition_key
 from metastore_assets.formats.places.reach import own_location
 from metastore_assets.formats.places.stored import StoredFile
@@ -156,7 +162,36 @@ class FilesFormat:
                 f"{location.uri} has no state {self._table.at!r}: plain files have no history; leave out `at`"
             )
         with self._told():
-            return list_files(location, self._folders, self._filter, self._formats)
+            return list_files(location, self._folders, self._listed_by(), self._formats)
+
+    def _listed_by(self) -> BoundPartitionFilter | None:
+        """Which folders are listed, before it is known which partition columns there are; None where all are."""
+        if not self._filter.leaves_out:
+            return None
+        if self._folders.types:
+            return None if self._filter.unknown(self._folders.types) else self._bound(self._folders.types)
+        # Folders of other names than the filter spells are listed: there may be the exact name further down.
+        return self._bound(dict.fromkeys(self._filter.columns, pa.string()))
+
+    def _bind(self, columns: Sequence[str]) -> BoundPartitionFilter:
+        """Which partitions are meant. Raises TableFormatError where it names columns that there are not."""
+        if unknown := self._filter.unknown(columns):
+            raise TableFormatError(
+                f"{self._location.uri} has no partition column {unknown[0]!r}, by which it is filtered"
+                + (close_names(unknown[0], columns, "; it has: {}") or "; it has none")
+            )
+        return self._bound({name: self._folders.types.get(name, pa.string()) for name in columns})
+
+    def _bound(self, types: Mapping[str, pa.DataType]) -> BoundPartitionFilter:
+        try:
+            return self._filter.bind(self._table.name, types)
+        except LiteralError as error:
+            if types.keys() <= self._folders.types.keys():
+                raise
+            raise LiteralError(
+                f"{error}; values of folders are text, unless options.template says a type, as in "
+                "`day={day:date}/n={n:int}`"
+            ) from None
 
     def _files(self, listed: tuple[list[StoredFile], Neighbours], *, anew: bool) -> list[DataFile]:
         """The data files of a listing; see `Neighbours.check` for `anew`."""
@@ -164,16 +199,10 @@ class FilesFormat:
         found, neighbours = listed
         with self._told():
             neighbours.check(anew=anew)
-            files = data_files(location, found, self._folders, self._filter, self._memory, self._kind)
+            files = data_files(location, found, self._folders, self._bind, self._memory, self._kind)
         if not files:
             left = " in the partitions that are meant" if self._filter.leaves_out else ""
             raise TableNotFoundError(f"{location.uri} holds no table: there are no data files{left}")
-        columns = partition_columns(self._folders, files)
-        if unknown := self._filter.unknown(columns):
-            raise TableFormatError(
-                f"{location.uri} has no partition column {unknown[0]!r}, by which it is filtered"
-                + (close_names(unknown[0], columns, "; it has: {}") or "; it has none")
-            )
         kinds = {file.kind: file for file in files}
         if self._kind is not None and (others := kinds.keys() - {self._kind}):
             kind = min(others)

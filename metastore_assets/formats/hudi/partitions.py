@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Collection, Mapping
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass, replace
 from urllib.parse import unquote
+
+import pyarrow as pa
 
 from metastore_assets.errors import TableFormatError
 from metastore_assets.formats.partition_keys import NULL_VALUE
@@ -106,6 +108,45 @@ class PartitionPaths:
         if text in (NULL_VALUE, ""):
             return None
         return unquote(text) if self.encoded else text
+
+
+def value_type(paths: PartitionPaths, column: str, schema: pa.Schema) -> pa.DataType:
+    """Return the type of a partition column's values, as far as the schema tells.
+
+    Text where folders hold formatted dates, and where the table has no such column.
+    """
+    fields = {} if column in paths.dated else {field.name.lower(): field for field in schema}
+    field: pa.Field | None = fields.get(column.lower())
+    if field is None and column not in paths.dated:
+        first, *rest = column.lower().split(".")
+        field = fields.get(first)
+        for part in rest:
+            inner = {child.name.lower(): child for child in field.type} if field and _is_struct(field) else {}
+            field = inner.get(part)
+    return field.type if field is not None and not pa.types.is_nested(field.type) else pa.string()
+
+
+def partition_types(
+    paths: PartitionPaths, columns: Sequence[str], partitions: Collection[str], schema: pa.Schema
+) -> dict[str, pa.DataType]:
+    """Return the types of the values of partition columns, as their folders spell them.
+
+    Some key generators write values in another form than their type has, such as dates as days since 1970. A column
+    is text unless every folder has a value of its type.
+    """
+    types = {column: value_type(paths, column, schema) for column in columns}
+    typed = {column for column, type_ in types.items() if not pa.types.is_string(type_)}
+    if typed:
+        from metastore_assets.expressions.partitions import is_partition_value  # most columns are texts
+
+        for path in partitions:
+            texts = dict(paths.items(path))
+            typed -= {column for column in typed if not is_partition_value(texts.get(column), types[column])}
+    return {column: type_ if column in typed else pa.string() for column, type_ in types.items()}
+
+
+def _is_struct(field: pa.Field) -> bool:
+    return bool(pa.types.is_struct(field.type))
 
 
 def _named_columns(path: str) -> tuple[str, ...]:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from functools import lru_cache
 
@@ -20,7 +20,7 @@ from metastore_assets.formats.hudi.commits import Commit, read_commits
 from metastore_assets.formats.hudi.fragment import HudiFragmentSource, fragment_id
 from metastore_assets.formats.hudi.kept import KeptFiles
 from metastore_assets.formats.hudi.merger import Merger
-from metastore_assets.formats.hudi.partitions import PartitionPaths
+from metastore_assets.formats.hudi.partitions import PartitionPaths, partition_types, value_type
 from metastore_assets.formats.hudi.schema import META_COLUMNS, HudiSchema, file_schema, parsed, table_schema, unparsed
 from metastore_assets.formats.hudi.slices import FileSlice, file_slices
 from metastore_assets.formats.hudi.timeline import Instant, State, Timeline, flag, load_timeline
@@ -89,18 +89,19 @@ class HudiFormat:
             self._check_filter(paths.columns)
         commits = self._commits(timeline.completed)
         # What a table does not record, only all of its partitions tell.
-        listed = self._keeps(paths) if paths.columns else lambda path: True
+        own = [commit for commit in commits if commit.instant.requested in state.requested]
+        dropped = paths.columns if flag(timeline.properties, _DROPPED, False) else ()
+        recorded = table_schema(self._location, timeline.properties, own, dropped, paths.dated)
+        listed = self._listed(paths, recorded) if paths.columns else lambda path: True
         slices = file_slices(timeline, state, commits, listed, lambda: archived_completions(timeline))
         partitions = {one.partition for one in slices}
         paths = paths.told_by(partitions)
         columns = paths.names(partitions)
         self._check_filter(columns)
-        keeps = self._keeps(paths)
+        schema = recorded or self._schema_of_files(slices)
+        types = partition_types(paths, columns, partitions, schema.columns)
+        keeps = self._keeps(paths, types)
         slices = [one for one in slices if keeps(one.partition)]
-        own = [commit for commit in commits if commit.instant.requested in state.requested]
-        dropped = paths.columns if flag(timeline.properties, _DROPPED, False) else ()
-        schema = table_schema(self._location, timeline.properties, own, dropped, paths.dated)
-        schema = schema or self._schema_of_files(slices)
         foreign = schema.without(paths.columns)
         schema = schema.with_texts(foreign)
         constants = PartitionConstants(self._location, paths, schema.columns, (*dropped, *foreign))
@@ -113,6 +114,7 @@ class HudiFormat:
             schema=pa.schema([*added, *schema.columns]),
             partition_columns=columns,
             fragments=tuple(sorted(fragments, key=lambda fragment: (fragment.partition_key, fragment.id))),
+            partition_types=tuple(types.items()),
         )
 
     def _commits(self, instants: Sequence[Instant]) -> list[Commit]:
@@ -123,10 +125,20 @@ class HudiFormat:
             self._kept.learn_commit(commit)
         return [commit for commit in known.values() if commit is not None]
 
-    def _keeps(self, paths: PartitionPaths) -> Callable[[str], bool]:
+    def _listed(self, paths: PartitionPaths, schema: HudiSchema | None) -> Callable[[str], bool]:
+        """Which partitions are listed, before all of them are known: on these depends which columns are no texts."""
+        types = {} if schema is None else {name: value_type(paths, name, schema.columns) for name in paths.columns}
+        named = {name.lower() for name in self._filter.columns}
+        certain = all(type_ == pa.string() for name, type_ in types.items() if name.lower() in named)
+        if self._filter.condition is not None and not (types and certain):
+            return lambda path: True
+        return self._keeps(paths, types or dict.fromkeys(paths.columns, pa.string()))
+
+    def _keeps(self, paths: PartitionPaths, types: Mapping[str, pa.DataType]) -> Callable[[str], bool]:
         if not self._filter.leaves_out:
             return lambda path: True
-        return lru_cache(maxsize=None)(lambda path: self._filter.keeps(paths.items(path)))
+        bound = self._filter.bind(self._location.uri, types)
+        return lru_cache(maxsize=None)(lambda path: bound.keeps(paths.items(path)))
 
     def _check_filter(self, columns: Sequence[str]) -> None:
         if unknown := self._filter.unknown(columns):

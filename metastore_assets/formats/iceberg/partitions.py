@@ -20,6 +20,8 @@ from metastore_assets.formats.values import Constant, constant, unscaled_decimal
 from metastore_assets.iso8601 import date_text, timestamp_text
 
 _UNITS: Mapping[str, Any] = {"year": "Y", "month": "M", "day": "D", "hour": "h"}
+_TRANSFORM_TYPES = {"year": pa.int32(), "day": pa.date32(), "bucket": pa.int32()}
+"""Types of the values of transforms, as keys spell them. Months and hours are texts."""
 _SUFFIXES = {"year": "-01-01", "month": "-01", "day": ""}
 """What the text of a period's first day has beyond the text of the period."""
 _NAN = math.nan
@@ -71,6 +73,17 @@ class Partitions:
         order = sorted(self.specs, key=lambda spec_id: (spec_id != self._default_spec_id, spec_id))
         fields = [field for spec_id in order for field in self.specs[spec_id] if field.transform != "void"]
         return tuple(dict.fromkeys(field.name for field in fields))
+
+    def types(self) -> tuple[tuple[str, pa.DataType], ...]:
+        """Name and type of the values of each partition field, as keys spell them.
+
+        Days are dates, years and buckets integers. Months (`2024-01`) and hours (`2024-01-31-08`) are texts, and so is
+        what specs do not agree about, or nobody knows the type of.
+        """
+        found: dict[str, set[pa.DataType]] = {name: set() for name in self.columns()}
+        for field in (field for spec in self.specs.values() for field in spec if field.transform != "void"):
+            found[field.name].add(_TRANSFORM_TYPES.get(field.transform) or self._type(field) or pa.string())
+        return tuple((name, types.pop() if len(types) == 1 else pa.string()) for name, types in found.items())
 
     def buckets(self) -> tuple[tuple[str, str, int], ...]:
         """Name, id of the top-level column, and number of buckets of the fields that are that alone, in all specs."""

@@ -69,7 +69,6 @@ class Planner:
         self._files = files
         self._metadata = metadata
         self._state = state
-        self._filter = partition_filter
         self._fallback = FallbackIds.of(metadata)
         self._kept = KeptManifests(memory, files.folder.uri, metadata)
         self.partitions = Partitions(files.name, metadata, state.schema)
@@ -82,6 +81,7 @@ class Planner:
                 f"{files.name} has no partition field {unknown[0]!r} to filter by; "
                 f"there are: {', '.join(self.partitions.columns()) or 'none'}"
             )
+        self._filter = partition_filter.bind(files.name, dict(self.partitions.types()))
 
     def fragments(self, *, statistics: bool = False) -> Iterator[Planned]:
         """The fragments of the partitions that the filter leaves, in no order."""

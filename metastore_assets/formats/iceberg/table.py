@@ -81,6 +81,7 @@ class IcebergFormat:
                 schema=arrow_schema(self._table.uri, state.schema),
                 partition_columns=planner.partitions.columns(),
                 buckets=planner.partitions.buckets(),
+                partition_types=planner.partitions.types(),
                 fragments=tuple(sorted(fragments, key=lambda fragment: (fragment.partition_key, fragment.id))),
             )
 

@@ -12,7 +12,10 @@ import pyarrow as pa
 import pyarrow.compute as pc
 from pyarrow import types as t
 
-from metastore_assets.conditions.syntax import (
+from metastore_assets.errors import ColumnNotFoundError, LiteralError, PredicateError, UnsupportedTypeError
+from metastore_assets.expressions.like import like_of
+from metastore_assets.expressions.literals import form_of, literal, literal_of_text
+from metastore_assets.expressions.syntax import (
     NEGATED,
     All,
     Any,
@@ -33,11 +36,7 @@ from metastore_assets.conditions.syntax import (
     Text,
     Truth,
 )
-from metastore_assets.errors import ColumnNotFoundError, LiteralError, PredicateError, UnsupportedTypeError
-from metastore_assets.iso8601 import TICKS, parse_date, parse_time, parse_timestamp
-from metastore_assets.lookup.literals import form_of, literal, literal_of_text
-from metastore_assets.lookup.predicates.like import like_of
-from metastore_assets.lookup.predicates.tree import (
+from metastore_assets.expressions.tree import (
     Column,
     Compare,
     Constant,
@@ -49,6 +48,7 @@ from metastore_assets.lookup.predicates.tree import (
     both,
     either,
 )
+from metastore_assets.iso8601 import TICKS, date_text, parse_date, parse_time, parse_timestamp
 from metastore_assets.messages import close_names
 from metastore_assets.statistics.leaves import LeafColumn, quoted_name
 from metastore_assets.statistics.physical import integers_array, order_key
@@ -68,21 +68,27 @@ def parse_predicate(expression: str | pc.Expression, table: str, leaves: Sequenc
     and LiteralError for a literal that is none of its column's type.
     """
     if isinstance(expression, str):
-        from metastore_assets.conditions.sql import parse_sql  # the parser takes 90 ms to be imported
+        from metastore_assets.expressions.sql import parse_sql  # the parser takes 90 ms to be imported
 
         syntax = parse_sql(expression)
     elif isinstance(expression, pc.Expression):
-        from metastore_assets.lookup.predicates.arrow import parse_arrow
+        from metastore_assets.expressions.arrow import parse_arrow
 
         syntax = parse_arrow(expression)
     else:
         raise PredicateError(f"a predicate is SQL text or an Arrow expression, not a {type(expression).__name__}")
-    return _Typing(table, leaves).predicate(syntax, negated=False)
+    return bind_predicate(syntax, table, leaves)
+
+
+def bind_predicate(syntax: Syntax, table: str, leaves: Sequence[LeafColumn], noun: str = "column") -> Predicate:
+    """Bind what was parsed to columns; `noun` is what messages call them. Raises as `parse_predicate` does."""
+    return _Typing(table, leaves, noun).predicate(syntax, negated=False)
 
 
 class _Typing:
-    def __init__(self, table: str, leaves: Sequence[LeafColumn]) -> None:
+    def __init__(self, table: str, leaves: Sequence[LeafColumn], noun: str) -> None:
         self._table = table
+        self._noun = noun
         self._leaves = {leaf.path: leaf for leaf in leaves}
 
     def predicate(self, node: Syntax, *, negated: bool, depth: int = 0) -> Predicate:
@@ -134,8 +140,8 @@ class _Typing:
             alike = [own for own in self._leaves if own.lower() == path.lower()]
             if len(alike) != 1:
                 raise ColumnNotFoundError(
-                    f"table {self._table!r} has no column {path!r}"
-                    + close_names(path, list(self._leaves), "; its columns are: {}")
+                    f"table {self._table!r} has no {self._noun} {path!r}"
+                    + close_names(path, list(self._leaves), f"; its {self._noun}s are: {{}}")
                 )
             leaf = self._leaves[alike[0]]
         if leaf.repeated:
@@ -189,6 +195,8 @@ class _Typing:
             return literal(own.data, cls, self._named(column)) if cls.name == "binary" else wrong()
         if isinstance(own, Number):
             return _of_number(own.value, cls) if cls.is_numeric else wrong()
+        if own.kind == "date" and cls.name == "string":
+            own = Text(_date_text(own) or wrong())
         if own.kind is not None and not t.is_temporal(cls.arrow):
             return wrong()
         found = self._text_value(column, cls, own)
@@ -233,7 +241,7 @@ class _Typing:
         return column.cls
 
     def _named(self, column: Column) -> str:
-        return f"column {column.path!r} of table {self._table!r}"
+        return f"{self._noun} {column.path!r} of table {self._table!r}"
 
     def _type(self, column: Column) -> str:
         return str(self._leaves[column.path].type)
@@ -241,7 +249,18 @@ class _Typing:
     def _wrong(self, column: Column, cls: TypeClass, own: Literal) -> pa.Scalar:
         told = own.value if isinstance(own, Number | Truth | ArrowValue) else own
         text = repr(told.text) if isinstance(told, Text) else repr(told.data) if isinstance(told, Blob) else str(told)
-        raise LiteralError(f"{text} is no value of {self._named(column)}: give {form_of(cls)}")
+        form = form_of(cls)
+        if isinstance(own, Number) and cls.name == "string":
+            form = f"text in quotes, '{own.value}', which compares as text"
+        raise LiteralError(f"{text} is no value of {self._named(column)}: give {form}")
+
+
+def _date_text(own: Text) -> str | None:
+    """The text of `date '…'`: of a column of texts, such as a folder's name, it is compared with that."""
+    try:
+        return date_text(parse_date(own.text.strip()))
+    except (ValueError, OverflowError):
+        return None
 
 
 def _of_number(number: Decimal, cls: TypeClass) -> pa.Scalar | Fraction:

@@ -12,15 +12,15 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-from metastore_assets.lookup.predicates import parse_predicate
-from metastore_assets.lookup.predicates.counts import ColumnBounds, RowBounds, true_rows
-from metastore_assets.lookup.predicates.reasons import statistics_of
-from metastore_assets.lookup.predicates.rows import matches
-from metastore_assets.lookup.predicates.text import text_of
-from metastore_assets.lookup.predicates.tree import columns_of
+from metastore_assets.expressions.counts import ColumnBounds, RowBounds, true_rows
+from metastore_assets.expressions.reasons import statistics_of
+from metastore_assets.expressions.rows import matches
+from metastore_assets.expressions.text import text_of
+from metastore_assets.expressions.tree import columns_of
+from metastore_assets.expressions.typed import parse_predicate
 from metastore_assets.statistics.leaves import schema_leaves
 from metastore_assets.statistics.types import TypeClass, class_named
-from tests.lookup.predicates.model import holds, plain, predicates, rows_of, schema, sql, table_of
+from tests.expressions.model import holds, plain, predicates, rows_of, schema, sql, table_of
 
 LEAVES = [leaf for own in schema_leaves(schema()) for leaf in own]
 RELAXED = settings(suppress_health_check=list(HealthCheck), deadline=None)

@@ -7,8 +7,7 @@ import re
 import pyarrow as pa
 from pyarrow import types as t
 
-from metastore_assets.lookup.json import scalar_json
-from metastore_assets.lookup.predicates.tree import (
+from metastore_assets.expressions.tree import (
     And,
     Column,
     Compare,
@@ -19,6 +18,7 @@ from metastore_assets.lookup.predicates.tree import (
     Or,
     Predicate,
 )
+from metastore_assets.statistics.json import scalar_json
 
 _PLAIN = re.compile(r"[a-z][a-z0-9_]*(\.[a-z][a-z0-9_]*)*")
 _RESERVED = frozenset(

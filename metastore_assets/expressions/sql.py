@@ -13,7 +13,8 @@ from sqlglot import exp, tokens
 from sqlglot.dialects.dialect import Dialect
 from sqlglot.errors import ParseError, SqlglotError
 
-from metastore_assets.conditions.syntax import (
+from metastore_assets.errors import PredicateError
+from metastore_assets.expressions.syntax import (
     MIRRORED,
     All,
     Any,
@@ -33,7 +34,6 @@ from metastore_assets.conditions.syntax import (
     Text,
     Truth,
 )
-from metastore_assets.errors import PredicateError
 
 _OPERATORS: dict[type[exp.Expr], Operator] = {
     exp.EQ: "=",

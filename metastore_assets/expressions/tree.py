@@ -15,7 +15,7 @@ from typing import TypeAlias
 
 import pyarrow as pa
 
-from metastore_assets.conditions.syntax import Operator
+from metastore_assets.expressions.syntax import Operator
 from metastore_assets.statistics.types import TypeClass
 
 _FEW = 16

@@ -5,7 +5,7 @@ from __future__ import annotations
 import pyarrow as pa
 
 from metastore_assets.errors import PredicateError
-from metastore_assets.lookup.predicates.tree import Column, Compare, Constant, IsNull, Like, Predicate
+from metastore_assets.expressions.tree import Column, Compare, Constant, IsNull, Like, Predicate
 
 _WILD = ("%", "_")
 

@@ -15,7 +15,8 @@ from typing import TypeAlias
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from metastore_assets.conditions.syntax import (
+from metastore_assets.errors import PredicateError
+from metastore_assets.expressions.syntax import (
     MIRRORED,
     All,
     Any,
@@ -33,7 +34,6 @@ from metastore_assets.conditions.syntax import (
     Syntax,
     Truth,
 )
-from metastore_assets.errors import PredicateError
 
 _LINE = re.compile(r"(call|end|field_ref|nested_field_ref|options|literal): '([^'\n]*)'")
 _OPERATORS: Mapping[str, Operator] = {

@@ -9,7 +9,7 @@ import numpy.typing as npt
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from metastore_assets.lookup.predicates.tree import (
+from metastore_assets.expressions.tree import (
     And,
     Column,
     Constant,
@@ -78,10 +78,11 @@ def _mask(predicate: Predicate, arrays: Mapping[str, pa.Array], rows: int) -> Ma
     if isinstance(predicate, And | Or):
         masks = [_mask(child, arrays, rows) for child in predicate.children]
         return np.logical_and.reduce(masks) if isinstance(predicate, And) else np.logical_or.reduce(masks)
-    return _of_leaf(predicate, arrays[predicate.column.field_id])
+    return leaf_mask(predicate, arrays[predicate.column.field_id])
 
 
-def _of_leaf(leaf: Leaf, array: pa.Array) -> Mask:
+def leaf_mask(leaf: Leaf, array: pa.Array) -> Mask:
+    """True for the values that a leaf is true of. The type of `array` belongs to the class of the leaf's column."""
     if isinstance(leaf, IsNull):
         found: Mask = array.is_null().to_numpy(zero_copy_only=False)
         return ~found if leaf.negated else found

@@ -8,9 +8,9 @@ import pyarrow as pa
 import pytest
 
 from metastore_assets.errors import LiteralError
-from metastore_assets.lookup.literals import literal, literal_of_text
-from metastore_assets.lookup.predicates import parse_predicate
-from metastore_assets.lookup.predicates.tree import Compare
+from metastore_assets.expressions.literals import literal, literal_of_text
+from metastore_assets.expressions.tree import Compare
+from metastore_assets.expressions.typed import parse_predicate
 from metastore_assets.statistics.leaves import schema_leaves
 from metastore_assets.statistics.types import type_class
 

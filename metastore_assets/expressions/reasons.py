@@ -9,9 +9,9 @@ import numpy.typing as npt
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from metastore_assets.lookup.predicates.counts import Caps, ColumnBounds, Flags, Integers, leaf_rows, ordered
-from metastore_assets.lookup.predicates.text import value_text
-from metastore_assets.lookup.predicates.tree import (
+from metastore_assets.expressions.counts import Caps, ColumnBounds, Flags, Integers, leaf_rows, ordered
+from metastore_assets.expressions.text import value_text
+from metastore_assets.expressions.tree import (
     Compare,
     Constant,
     IsIn,

@@ -14,7 +14,7 @@ import numpy.typing as npt
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from metastore_assets.lookup.predicates.tree import (
+from metastore_assets.expressions.tree import (
     And,
     Compare,
     Constant,
@@ -165,8 +165,16 @@ def _alike(leaf: Like, low: pa.Array, high: pa.Array) -> tuple[pa.Array, pa.Arra
     if end is not None:
         following = pa.scalar(end, pa.large_binary())
         may, must = pc.and_kleene(may, pc.less(low, following)), pc.and_kleene(must, pc.less(high, following))
-    # Of what follows the prefix bounds say nothing.
-    return may, must if leaf.pattern is None else pc.and_kleene(must, pa.scalar(False))
+    if leaf.pattern is None:
+        return may, must
+    # Bounds say nothing of what follows the prefix, unless all values are one: as those of a partition column are.
+    is_one = pc.equal(low, high).fill_null(False)
+    fitting = np.zeros(len(low), np.bool_)
+    fitting[is_one.to_numpy(zero_copy_only=False)] = pc.match_like(
+        low.filter(is_one).view(pa.large_string()), leaf.pattern
+    ).to_numpy(zero_copy_only=False)
+    alike = pa.array(fitting)
+    return pc.if_else(is_one, alike, may), pc.if_else(is_one, alike, pc.and_kleene(must, pa.scalar(False)))
 
 
 def ordered(own: pa.Array | pa.Scalar, cls: TypeClass) -> pa.Array | pa.Scalar:
