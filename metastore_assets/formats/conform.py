@@ -9,6 +9,7 @@ import numpy as np
 import pyarrow as pa
 
 from metastore_assets.formats.base import FIELD_ID, INITIAL_DEFAULT
+from metastore_assets.formats.damage import UnsupportedError
 from metastore_assets.formats.values import Constant, repeated
 from metastore_assets.lazy import pc
 
@@ -132,7 +133,7 @@ def _conform_struct(array: pa.Array, wanted: pa.StructType, matcher: Matcher) ->
     find = matcher.among(list(array.type))
     fields = list(wanted)
     if [field.name for field in fields] == VARIANT.names and array.type.get_field_index(_SHREDDED) >= 0:
-        raise pa.ArrowInvalid("it holds a shredded variant, which has no reader")
+        raise UnsupportedError("it holds a shredded variant, which has no reader")
     children = []
     for field in fields:
         index = find(field)

@@ -13,7 +13,7 @@ from typing import Any, cast
 import fastavro
 import pyarrow as pa
 
-from metastore_assets.formats.damage import DAMAGE, reason, refuse_beyond
+from metastore_assets.formats.damage import DAMAGE, UnsupportedError, reason, refuse_beyond
 from metastore_assets.formats.limits import HEADER_BYTES, METADATA_BYTES
 from metastore_assets.formats.metadata_json import parsed
 from metastore_assets.formats.readers.avro_claims import AvroClaims
@@ -117,7 +117,7 @@ def read_header(stream: io.BufferedReader) -> AvroHeader:
     named = metadata.get("avro.codec", b"").decode()
     codec = _ALIASES.get(named.lower(), named.lower())
     if codec not in CODECS:
-        raise pa.ArrowInvalid(f"the Avro codec {named!r} has no reader; {', '.join(CODECS)} have")
+        raise UnsupportedError(f"the Avro codec {named!r} has no reader; {', '.join(CODECS)} have")
     schema = parsed(metadata["avro.schema"])
     AvroClaims(schema)
     return AvroHeader(schema, metadata, codec, _exactly(stream, _SYNC_BYTES))

@@ -10,7 +10,7 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 
 from metastore_assets.formats.conform import is_text
-from metastore_assets.formats.damage import refuse_beyond
+from metastore_assets.formats.damage import UnsupportedError, refuse_beyond
 from metastore_assets.formats.limits import FILE_ROWS
 from metastore_assets.formats.readers.dictionaries import CHUNK_BYTES, CHUNK_ROWS
 from metastore_assets.formats.readers.int96 import check_no_overflow, is_ordinary
@@ -22,6 +22,8 @@ _SHORT_DICTIONARY = 64 << 10
 """Bytes of a stored dictionary page up to which a column of texts is read as a dictionary: a writer that found a
 dictionary too long for its values, and wrote the rest of them plain, left a longer page."""
 _VALUE_BYTES = 8
+_ENCRYPTED = "no decryption found"
+"""What Arrow says of a file whose footer is encrypted."""
 
 
 def open_parquet(source: pa.NativeFile, metadata: pq.FileMetaData | None = None) -> pq.ParquetFile:
@@ -48,6 +50,8 @@ def _open(
             page_checksum_verification=True,
         )
     except OSError as error:
+        if _ENCRYPTED in str(error):
+            raise UnsupportedError("it is encrypted, which has no reader") from error
         if metadata is not None or REFUSED not in str(error):
             raise
         return _open(source, int96_unit, read_lenient_metadata(source))
