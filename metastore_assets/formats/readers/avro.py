@@ -18,9 +18,8 @@ from metastore_assets.formats.limits import HEADER_BYTES, METADATA_BYTES
 from metastore_assets.formats.metadata_json import parsed
 from metastore_assets.formats.readers.avro_claims import AvroClaims
 from metastore_assets.formats.readers.avro_schema import AvroType, record_type
-from metastore_assets.formats.readers.parquet import ParquetColumns
 from metastore_assets.formats.readers.reader import check_distinct
-from metastore_assets.formats.readers.spill import spilled
+from metastore_assets.formats.readers.spill import SpilledColumns
 from metastore_assets.formats.unpacking import CODECS, unpacked
 
 _MAGIC = b"Obj\x01"
@@ -39,18 +38,18 @@ class AvroColumns:
             stream = io.BufferedReader(source, _BUFFER)
             header = read_header(stream)
             check_distinct(header.arrow_schema.names)
-            self._parquet = ParquetColumns(spilled(header.arrow_schema, _batches(stream, header)))
+            self._rows = SpilledColumns(header.arrow_schema, _batches(stream, header))
         source.close()
-        self.fields = self._parquet.fields
-        self.row_count = self._parquet.row_count
+        self.fields = self._rows.fields
+        self.row_count = self._rows.row_count
 
     def read(self, index: int) -> Iterator[pa.Array]:
         """All values of the top-level column at that index, in file order."""
-        return self._parquet.read(index)
+        return self._rows.read(index)
 
     def close(self) -> None:
         """Let go of the decoded rows."""
-        self._parquet.close()
+        self._rows.close()
 
 
 @dataclass(frozen=True)
@@ -166,8 +165,6 @@ def _finish(array: pa.Array, type_: AvroType) -> pa.Array:
         return array.view(wanted)
     mask = array.is_null() if array.null_count else None
     if pa.types.is_struct(wanted):
-        if not type_.children:
-            raise pa.ArrowInvalid("a record without fields has no reader")
         children = [_finish(array.field(number), child) for number, child in enumerate(type_.children)]
         return pa.StructArray.from_arrays(children, fields=list(wanted), mask=mask)
     if pa.types.is_map(array.type):

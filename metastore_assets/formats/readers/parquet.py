@@ -77,6 +77,9 @@ class ParquetColumns:
 
         Texts and bytes of which a row group holds few different ones come as dictionaries.
         """
+        if _has_empty_struct(self.fields[index].type):
+            yield from self._read_empty(self.fields[index])
+            return
         leaves = self._leaves[index]
         has_int96 = any(self._file.schema.column(leaf).physical_type == "INT96" for leaf in leaves)
         may_encode = leaves.start in self._texts
@@ -101,6 +104,16 @@ class ParquetColumns:
     def close(self) -> None:
         """Let go of the file."""
         self._source.close()
+
+    def _read_empty(self, field: pa.Field) -> Iterator[pa.Array]:
+        if pa.types.is_struct(field.type) and not field.type.num_fields and not field.nullable:
+            for start in range(0, self.row_count, CHUNK_ROWS):
+                yield pa.Array.from_buffers(field.type, min(CHUNK_ROWS, self.row_count - start), [None])
+        elif self.row_count:
+            raise UnsupportedError(
+                "it has a struct without fields, of which Parquet stores nothing: which of them are null cannot be read; "
+                "write the files with a field in the struct, or without it"
+            )
 
     @cached_property
     def _encoded(self) -> pq.ParquetFile:
@@ -178,6 +191,15 @@ def leaf_count(type_: pa.DataType) -> int:
     if pa.types.is_nested(type_):
         return sum(leaf_count(type_.field(index).type) for index in range(type_.num_fields))
     return 1
+
+
+def _has_empty_struct(type_: pa.DataType) -> bool:
+    if isinstance(type_, pa.BaseExtensionType):
+        return _has_empty_struct(type_.storage_type)
+    if not pa.types.is_nested(type_):
+        return False
+    below = [type_.field(index).type for index in range(type_.num_fields)]
+    return (pa.types.is_struct(type_) and not below) or any(map(_has_empty_struct, below))
 
 
 def _is_bytes(type_: pa.DataType) -> bool:
