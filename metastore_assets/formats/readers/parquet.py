@@ -111,8 +111,8 @@ class ParquetColumns:
                 yield pa.Array.from_buffers(field.type, min(CHUNK_ROWS, self.row_count - start), [None])
         elif self.row_count:
             raise UnsupportedError(
-                "it has a struct without fields, of which Parquet stores nothing: which of them are null cannot be read; "
-                "write the files with a field in the struct, or without it"
+                "it has a struct without fields, of which Parquet stores nothing: which of them are null cannot be "
+                "read; write the files with a field in the struct, or without the struct"
             )
 
     @cached_property
