@@ -36,7 +36,7 @@ _DIGITS = re.compile(
 )
 
 
-class UnsupportedError(pa.ArrowInvalid):
+class UnsupportedError(pa.ArrowInvalid):  # type: ignore[misc]
     """Raised for content that is sound and that this package cannot read: says what it is, and what to do."""
 
 

@@ -7,7 +7,7 @@ import json
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass
-from functools import cached_property
+from functools import cached_property, partial
 from typing import Any, cast
 
 import fastavro
@@ -18,6 +18,7 @@ from metastore_assets.formats.limits import HEADER_BYTES, METADATA_BYTES
 from metastore_assets.formats.metadata_json import parsed
 from metastore_assets.formats.readers.avro_claims import AvroClaims
 from metastore_assets.formats.readers.avro_schema import AvroType, record_type
+from metastore_assets.formats.readers.calendars import FileCalendar
 from metastore_assets.formats.readers.reader import check_distinct
 from metastore_assets.formats.readers.spill import SpilledColumns
 from metastore_assets.formats.unpacking import CODECS, unpacked
@@ -33,12 +34,16 @@ _LONGEST_VARINT = 10
 class AvroColumns:
     """The top-level columns of an Avro file, whose rows are decoded once when it is opened."""
 
-    def __init__(self, source: pa.NativeFile) -> None:
+    def __init__(self, source: pa.NativeFile, *, rebases: bool = True) -> None:
         with _explained():
             stream = io.BufferedReader(source, _BUFFER)
             header = read_header(stream)
             check_distinct(header.arrow_schema.names)
-            self._rows = SpilledColumns(header.arrow_schema, _batches(stream, header))
+            batches = _batches(stream, header)
+            calendar = FileCalendar.of(header.metadata)
+            if rebases and not calendar.is_gregorian:
+                batches = map(partial(_rebased, calendar), batches)
+            self._rows = SpilledColumns(header.arrow_schema, batches)
         source.close()
         self.fields = self._rows.fields
         self.row_count = self._rows.row_count
@@ -136,6 +141,12 @@ def _batches(stream: io.BufferedReader, header: AvroHeader) -> Iterator[pa.Recor
                 rows, size = [], 0.0
     if rows:
         yield _batch(rows, header)
+
+
+def _rebased(calendar: FileCalendar, batch: pa.RecordBatch) -> pa.RecordBatch:
+    if not batch.num_columns:
+        return batch
+    return pa.RecordBatch.from_arrays([calendar.rebased(column) for column in batch.columns], schema=batch.schema)
 
 
 def _checked(blocks: Iterable[Any]) -> Iterator[Any]:
