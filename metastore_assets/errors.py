@@ -37,19 +37,23 @@ class FragmentError(MetastoreError):
     """Raised when the rows of one fragment cannot be read. `path` is the data file at fault.
 
     `missing` is true when the file is gone (vacuumed or deleted after planning): re-planning may help.
+    `unsupported` is true when the file is sound, and this package cannot read what it holds.
     """
 
-    def __init__(self, message: str, *, path: str, missing: bool = False) -> None:
+    def __init__(self, message: str, *, path: str, missing: bool = False, unsupported: bool = False) -> None:
         super().__init__(message)
         self.path = path
         self.missing = missing
+        self.unsupported = unsupported
 
     def __reduce__(self) -> tuple[object, ...]:
-        return _fragment_error, (type(self), str(self), self.path, self.missing)
+        return _fragment_error, (type(self), str(self), self.path, self.missing, self.unsupported)
 
 
-def _fragment_error(kind: type[FragmentError], message: str, path: str, missing: bool) -> FragmentError:
-    return kind(message, path=path, missing=missing)
+def _fragment_error(
+    kind: type[FragmentError], message: str, path: str, missing: bool, unsupported: bool
+) -> FragmentError:
+    return kind(message, path=path, missing=missing, unsupported=unsupported)
 
 
 class FatalFileError(FragmentError):

@@ -11,6 +11,7 @@ from typing import Any, TypeAlias
 
 import pyarrow as pa
 
+from metastore_assets.formats.damage import UnsupportedError
 from metastore_assets.formats.limits import XZ_MEMORY
 
 Stream: TypeAlias = "pa.NativeFile | io.RawIOBase"
@@ -73,8 +74,8 @@ _STREAMS: dict[str, Callable[[], Any]] = {
 def decompressed(source: pa.NativeFile, name: str) -> Stream:
     """The content of an opened file from its beginning, which is the file itself where it is not compressed.
 
-    Every member of a file of several is read. Raises ArrowInvalid for a compression that has no reader; reading what
-    is cut off raises OSError.
+    Every member of a file of several is read. Raises UnsupportedError for a compression that has no reader; reading
+    what is cut off raises OSError.
     """
     kind = compression(source.read(HEAD_BYTES), name)
     source.seek(0)
@@ -84,7 +85,7 @@ def decompressed(source: pa.NativeFile, name: str) -> Stream:
         return pa.CompressedInputStream(source, kind)
     if kind in _STREAMS:
         return _Decompressed(source, _STREAMS[kind])
-    raise pa.ArrowInvalid(
+    raise UnsupportedError(
         f"it is compressed with {kind}, which has no reader; unpack it, or write it with gzip, zstd, bz2, xz or lz4"
     )
 

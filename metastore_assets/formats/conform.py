@@ -9,6 +9,7 @@ import numpy as np
 import pyarrow as pa
 
 from metastore_assets.formats.base import FIELD_ID, INITIAL_DEFAULT
+from metastore_assets.formats.damage import UnsupportedError
 from metastore_assets.formats.values import Constant, repeated
 from metastore_assets.lazy import pc
 
@@ -132,7 +133,7 @@ def _conform_struct(array: pa.Array, wanted: pa.StructType, matcher: Matcher) ->
     find = matcher.among(list(array.type))
     fields = list(wanted)
     if [field.name for field in fields] == VARIANT.names and array.type.get_field_index(_SHREDDED) >= 0:
-        raise pa.ArrowInvalid("it holds a shredded variant, which has no reader")
+        raise UnsupportedError("it holds a shredded variant, which has no reader")
     children = []
     for field in fields:
         index = find(field)
@@ -142,8 +143,13 @@ def _conform_struct(array: pa.Array, wanted: pa.StructType, matcher: Matcher) ->
             children.append(conform(array.field(index), field.type, matcher))
     mask = array.is_null() if array.null_count else None
     if not fields:
-        return pa.array([None if null else {} for null in array.is_null().to_pylist()], wanted)
+        return without_fields(array.is_valid(), wanted)
     return pa.StructArray.from_arrays(children, fields=fields, mask=mask)
+
+
+def without_fields(is_valid: pa.BooleanArray, type_: pa.StructType) -> pa.Array:
+    """Return structs without fields, of which those are null where `is_valid` is false."""
+    return pa.Array.from_buffers(type_, len(is_valid), [is_valid.buffers()[1]], offset=is_valid.offset)
 
 
 def _conform_map(array: pa.Array, wanted: pa.MapType, matcher: Matcher) -> pa.Array:

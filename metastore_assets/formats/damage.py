@@ -36,6 +36,23 @@ _DIGITS = re.compile(
 )
 
 
+class UnsupportedError(pa.ArrowInvalid):  # type: ignore[misc]
+    """Raised for content that is sound and that this package cannot read: says what it is, and what to do."""
+
+
+_UNSUPPORTED = re.compile(
+    r"not (currently )?supported|Unsupported|[Nn]ot (yet )?implemented|encrypted metadata|decrypt", re.ASCII
+)
+"""What Arrow says in errors of its general type OSError."""
+
+
+def is_unsupported(error: BaseException) -> bool:
+    """Return whether a decoder's error means that support is missing, rather than that the bytes are damaged."""
+    if isinstance(error, UnsupportedError | NotImplementedError):
+        return True
+    return type(error) is OSError and error.errno is None and _UNSUPPORTED.search(str(error)) is not None
+
+
 class LimitError(ValueError):
     """Raised when a file claims, holds or unpacks to more than is believed: says what, how much, and the limit."""
 

@@ -15,10 +15,17 @@ import polars as pl
 import pyarrow as pa
 
 from metastore_assets.config import TableConfig
-from metastore_assets.errors import FatalFileError, FragmentError, MetastoreError, StoreError, WorkerEndedError
+from metastore_assets.errors import (
+    FatalFileError,
+    FragmentError,
+    MetastoreError,
+    StoreError,
+    UnsupportedTypeError,
+    WorkerEndedError,
+)
 from metastore_assets.formats.apart.reading import read_all
 from metastore_assets.formats.base import Fragment, FragmentReader
-from metastore_assets.formats.damage import DAMAGE, reason
+from metastore_assets.formats.damage import DAMAGE, is_unsupported, reason
 from metastore_assets.pipeline.bundles import weight
 from metastore_assets.pipeline.engine import Engine
 from metastore_assets.pipeline.layouts import Layout, field_identity
@@ -57,6 +64,8 @@ class FragmentFailure:
     message: str
     missing: bool
     """The data file is gone: the table may have moved on."""
+    unsupported: bool = False
+    """The data file is sound: this package cannot read what it holds."""
 
 
 Bundle: TypeAlias = Sequence[Fragment]
@@ -167,11 +176,14 @@ def _outcome(
         raise
     except MetastoreError as error:
         missing = isinstance(error, FragmentError) and error.missing
-        return _failure(fragment, _told(context, fragment, error, str(error)), missing)
+        unsupported = isinstance(error, UnsupportedTypeError) or (
+            isinstance(error, FragmentError) and error.unsupported
+        )
+        return _failure(fragment, _told(context, fragment, error, str(error)), missing, unsupported)
     except _DAMAGE as error:
         # What a reader throws at damaged bytes is not bounded by what it documents.
         text = _told(context, fragment, error, f"{fragment.path}: {reason(error)}")
-        return _failure(fragment, text, isinstance(error, FileNotFoundError))
+        return _failure(fragment, text, isinstance(error, FileNotFoundError), is_unsupported(error))
 
 
 def _told(context: ProfileContext, fragment: Fragment, error: BaseException, text: str) -> str:
@@ -181,9 +193,9 @@ def _told(context: ProfileContext, fragment: Fragment, error: BaseException, tex
     return f"{fragment.path}: cannot be read ({type(error).__name__}; a column's values are hidden, so no more is told)"
 
 
-def _failure(fragment: Fragment, message: str, missing: bool) -> FragmentFailure:
+def _failure(fragment: Fragment, message: str, missing: bool, unsupported: bool = False) -> FragmentFailure:
     text = " ".join(message.split())
-    return FragmentFailure(fragment.id, fragment.partition_key, fragment.path, text[:2000], missing)
+    return FragmentFailure(fragment.id, fragment.partition_key, fragment.path, text[:2000], missing, unsupported)
 
 
 def _profile_section(context: ProfileContext, fragment: Fragment, writer: StatesWriter) -> FragmentEntry:

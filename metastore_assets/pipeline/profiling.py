@@ -109,5 +109,17 @@ def profile_error(table: TableConfig, failures: Sequence[FragmentFailure], finis
     more = f"; and {len(failures) - 5} more" if len(failures) > 5 else ""
     return ProfileError(
         f"table {table.name!r}: {len(failures)} of {len(failures) + finished} fragments could not be profiled: {shown}"
-        f"{more}. Mend or remove what is at fault and try again"
+        f"{more}. {failure_advice([failure.unsupported for failure in failures])}"
     )
+
+
+def failure_advice(unsupported: Sequence[bool]) -> str:
+    """Return what to do about files that could not be read. `unsupported` says of each that it is not damaged."""
+    if all(unsupported):
+        return "Nothing is damaged: do not remove these files. Their content is not supported, as said above"
+    if any(unsupported):
+        return (
+            "Mend or remove the damaged files and try again; do not remove those of which the message says that their "
+            "content is not supported"
+        )
+    return "Mend or remove what is at fault and try again"

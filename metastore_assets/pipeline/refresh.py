@@ -36,7 +36,7 @@ from metastore_assets.pipeline.outcome import Progress, RefreshResult, nothing_t
 from metastore_assets.pipeline.place import place_of
 from metastore_assets.pipeline.plan import Plan
 from metastore_assets.pipeline.planning import attempt_of, current_plan, describes_now, memory_of
-from metastore_assets.pipeline.profiling import profile_all, profile_error, save_as, saving
+from metastore_assets.pipeline.profiling import failure_advice, profile_all, profile_error, save_as, saving
 from metastore_assets.pipeline.reading import TaskReader
 from metastore_assets.store.manifest import Effort, Version
 from metastore_assets.store.versions import VersionStore, versions_of
@@ -143,8 +143,8 @@ def refresh(
                 if error.missing and table_format.current() != plan.snapshot.reference:
                     continue
                 raise ProfileError(
-                    f"table {table.name!r}: {error}: values that occur twice could not be read there. Mend or remove "
-                    "the file and try again"
+                    f"table {table.name!r}: {error}: values that occur twice could not be read there. "
+                    f"{failure_advice([error.unsupported])}"
                 ) from error
             with step("lists"):  # before the former version may go
                 lists = list_changes(versions.objects, plan.base.lists if plan.base else None, new.lists)

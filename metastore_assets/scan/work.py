@@ -52,7 +52,7 @@ def _apart(function: Callable[[Fragment], Any], fragments: Sequence[Fragment]) -
     outcomes = read_all(function, [(own,) for own in fragments], [own.path for own in fragments])
     for outcome in outcomes:
         if isinstance(outcome, FatalFileError):
-            raise FragmentError(str(outcome), path=outcome.path)
+            raise FragmentError(str(outcome), path=outcome.path, unsupported=outcome.unsupported)
         if isinstance(outcome, Exception):
             raise outcome
     return outcomes

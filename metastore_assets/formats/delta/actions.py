@@ -9,18 +9,18 @@ from typing import Any
 from urllib.parse import unquote
 
 import pyarrow as pa
-import pyarrow.parquet as pq
 
 from metastore_assets.errors import TableFormatError
 from metastore_assets.formats.apart.reading import read_parts
 from metastore_assets.formats.checked import distinct, number, record, shown, text
-from metastore_assets.formats.damage import naming, reason
+from metastore_assets.formats.damage import LimitError, naming, reason
 from metastore_assets.formats.deletion_vectors import DeletionVector
 from metastore_assets.formats.delta.checks import check_protocol, check_table
 from metastore_assets.formats.delta.log import LOG, Log
 from metastore_assets.formats.metadata_json import parsed, parsed_line
 from metastore_assets.formats.places.location import Location
 from metastore_assets.formats.places.relocation import path_of
+from metastore_assets.formats.readers.parquet import open_parquet
 from metastore_assets.formats.values import dates_as_text
 from metastore_assets.lazy import pc
 
@@ -195,7 +195,7 @@ def _parquet_actions(location: Location, path: str, with_statistics: bool) -> It
 def _parquet_rows(location: Location, path: str, with_statistics: bool) -> Iterator[tuple[str, pa.StructArray]]:
     """Actions of one kind, again and again. Runs in a child process."""
     with location.open(path) as source:
-        file = pq.ParquetFile(source, pre_buffer=False, coerce_int96_timestamp_unit="us")
+        file = open_parquet(source)
         parsed = "stats_parsed" if with_statistics else "stats_parsed.numRecords"
         columns = ["protocol", "metaData", "sidecar.path", *(f"add.{name}" for name in (*_ADD_FIELDS, "stats", parsed))]
         for batch in file.iter_batches(_BATCH, columns=columns, use_threads=False):
@@ -220,7 +220,7 @@ def _file_key(recorded: str, vector: DeletionVector | None) -> FileKey:
 
 
 def _added(action: Mapping[str, Any], with_statistics: bool) -> AddedFile:
-    told, parsed_ = action.get("stats"), action.get("stats_parsed")
+    told, parsed_ = _statistics_text(action.get("stats")), action.get("stats_parsed")
     values = record(action.get("partitionValues") or {}, "partitionValues")
     for name, value in values.items():
         if value is not None and not isinstance(value, str):
@@ -236,10 +236,24 @@ def _added(action: Mapping[str, Any], with_statistics: bool) -> AddedFile:
     )
 
 
+def _statistics_text(stats: Any) -> str | None:
+    """Return statistics that are an object in JSON; None for the rest, such as the text `null`: they are optional."""
+    if not isinstance(stats, str) or not stats:
+        return None
+    # Statistics of wide tables are long, and the number of rows nearly always comes first.
+    if _ROWS_FIRST.match(stats):
+        return stats
+    try:
+        return stats if isinstance(parsed(stats), Mapping) else None
+    except LimitError:
+        raise
+    except (ValueError, RecursionError):
+        return None
+
+
 def _row_count(told: str | None, parsed_: Mapping[str, Any] | None) -> int | None:
     if not told:
         count = record(parsed_, "stats_parsed").get("numRecords") if parsed_ else None
-    # Statistics of wide tables are long, and the number of rows nearly always comes first.
     elif match := _ROWS_FIRST.match(told):
         count = int(match[1])
     else:

@@ -67,8 +67,11 @@ def file_bounds(add: AddedFile, column: StatisticsColumn) -> FragmentBounds:
     """Of a column that the file holds."""
     statistics = add.statistics
     if isinstance(statistics, str):
-        statistics = json.loads(statistics, parse_float=Decimal)
-    if not statistics:
+        try:
+            statistics = json.loads(statistics, parse_float=Decimal)
+        except (ValueError, RecursionError):  # only its beginning is looked at before
+            statistics = None
+    if not isinstance(statistics, Mapping):
         return FragmentBounds()
     # Deleted rows may be those that the numbers are of.
     is_tight = add.vector is None and statistics.get("tightBounds") is not False

@@ -25,6 +25,7 @@ from metastore_assets.formats.files.templates import typed
 from metastore_assets.formats.files.union import plain_type
 from metastore_assets.formats.memory import Memory, memory_key
 from metastore_assets.formats.places.location import Location
+from metastore_assets.formats.readers.calendars import GREGORIAN_START, FileCalendar
 from metastore_assets.formats.readers.orc_tail import OrcTail, double, integer, message, signed
 from metastore_assets.formats.readers.parquet import leaf_count, open_parquet
 from metastore_assets.formats.readers.reader import explained
@@ -35,8 +36,6 @@ _SHARE = 16
 _WIDE = (pa.int64(), pa.uint64())
 _ORC_VALUES, _ORC_INTEGERS, _ORC_DOUBLES, _ORC_STRINGS, _ORC_DATES = 1, 2, 3, 4, 7
 _ORC_LOWER, _ORC_UPPER = 4, 5
-_GREGORIAN_START = -141_427
-"""15 October 1582 as days from 1970."""
 
 
 @dataclass(frozen=True)
@@ -161,6 +160,9 @@ def _parquet(source: pa.NativeFile, path: Sequence[pa.Field]) -> _Told:
     if not speaking or not all(found.has_min_max for found in speaking):
         return _Told(nulls)
     extremes = [_parquet_value(found, stored) for found in speaking]
+    calendar = FileCalendar.of(metadata.metadata)
+    if calendar.affects(stored) and any(least is None or least < calendar.first_sure(stored) for least, _ in extremes):
+        return _Told(nulls)
     return _between(nulls, extremes, stored, path[-1].type)
 
 
@@ -201,7 +203,7 @@ def _orc(source: pa.NativeFile, path: Sequence[pa.Field]) -> _Told:
         pair = (None, None) if None in pair or any(map(math.isnan, pair)) else pair
     elif values and pa.types.is_date(stored) and _ORC_DATES in statistics:
         pair = _pair(statistics[_ORC_DATES][0], 1, 2, signed)
-        pair = (None, None) if None in pair or (pair[0] < _GREGORIAN_START and not tail.is_proleptic) else pair
+        pair = (None, None) if None in pair or (pair[0] < GREGORIAN_START and not tail.is_proleptic) else pair
     elif values and pa.types.is_string(stored) and _ORC_STRINGS in statistics:
         texts: Any = statistics[_ORC_STRINGS][0]
         found = message(texts)

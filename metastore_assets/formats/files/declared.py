@@ -93,7 +93,14 @@ def converted(array: pa.Array, wanted: pa.DataType) -> pa.Array:
     except _REFUSALS:
         values = array.drop_null()
         place = first_misfit(values, lambda part: _succeeds(convert, part, wanted))
-        raise pa.ArrowInvalid(f"{str(values[place])!r:.100} is no {wanted}; {_HINT}") from None
+        raise pa.ArrowInvalid(f"{_shown(values[place])!r:.100} is no {wanted}; {_HINT}") from None
+
+
+def _shown(value: pa.Scalar) -> str:
+    try:
+        return str(value)
+    except ValueError:  # nanoseconds, which Python's own type of timestamps does not have
+        return str(value.cast(pa.string()))
 
 
 _REFUSALS = (pa.ArrowInvalid, pa.ArrowNotImplementedError)

@@ -17,7 +17,7 @@ from metastore_assets.formats.files.text_reader import TextReader
 from metastore_assets.formats.places.location import Location
 from metastore_assets.formats.readers.columns import open_columns
 from metastore_assets.formats.readers.reader import FileColumns, FileFragmentReader, explained
-from metastore_assets.formats.readers.spill import spilled
+from metastore_assets.formats.readers.spill import SpilledColumns
 
 
 @dataclass(frozen=True)
@@ -60,6 +60,6 @@ class FilesFragmentSource:
         if self.reader is None:
             return open_columns(self.file.kind, self.location.open_stored(self.file.stored))
         schema, batches = self.reader.batches(lambda: open_text(self.location, self.file), dict(self.types))
-        source = spilled(schema, batches)
+        columns = SpilledColumns(schema, batches)
         self.location.check(self.file.stored)
-        return open_columns("parquet", source)
+        return columns

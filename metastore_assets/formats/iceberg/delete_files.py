@@ -45,7 +45,7 @@ class PositionDeletes:
         """
         if self.format == "puffin":
             return self._vector(row_count)
-        file = open_columns(self.format, self.location.open(self.path))
+        file = open_columns(self.format, self.location.open(self.path), rebases=False)
         try:
             names = [field.name for field in file.fields]
             paths, positions = (_column(file.read(names.index(name))) for name in ("file_path", "pos"))

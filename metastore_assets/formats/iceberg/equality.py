@@ -72,7 +72,7 @@ def equal_rows(
 
 def _deleted_rows(file: EqualityDeletes, fallback: FallbackIds, size: int) -> list[pa.Array]:
     """The columns by which a file deletes. `size` is the memory that those of other files take."""
-    columns = open_columns(file.format, file.location.open(file.path))
+    columns = open_columns(file.format, file.location.open(file.path), rebases=False)
     try:
         full_path = file.location.full_path(file.path)
         matcher = fallback.matcher(file.format, columns.fields, positions=False)

@@ -41,7 +41,7 @@ class IcebergFragmentSource:
         full_path = self.location.full_path(self.path)
         with ExitStack() as stack:
             with explained(full_path):
-                columns = open_columns(self.format, self.location.open(self.path))
+                columns = open_columns(self.format, self.location.open(self.path), rebases=False)
                 stack.callback(columns.close)
                 matcher = self.fallback.matcher(self.format, columns.fields)
                 reader = self._reader(columns, matcher, full_path, None)

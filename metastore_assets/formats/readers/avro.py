@@ -7,20 +7,20 @@ import json
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass
-from functools import cached_property
+from functools import cached_property, partial
 from typing import Any, cast
 
 import fastavro
 import pyarrow as pa
 
-from metastore_assets.formats.damage import DAMAGE, reason, refuse_beyond
+from metastore_assets.formats.damage import DAMAGE, UnsupportedError, reason, refuse_beyond
 from metastore_assets.formats.limits import HEADER_BYTES, METADATA_BYTES
 from metastore_assets.formats.metadata_json import parsed
 from metastore_assets.formats.readers.avro_claims import AvroClaims
 from metastore_assets.formats.readers.avro_schema import AvroType, record_type
-from metastore_assets.formats.readers.parquet import ParquetColumns
+from metastore_assets.formats.readers.calendars import FileCalendar
 from metastore_assets.formats.readers.reader import check_distinct
-from metastore_assets.formats.readers.spill import spilled
+from metastore_assets.formats.readers.spill import SpilledColumns
 from metastore_assets.formats.unpacking import CODECS, unpacked
 
 _MAGIC = b"Obj\x01"
@@ -34,23 +34,27 @@ _LONGEST_VARINT = 10
 class AvroColumns:
     """The top-level columns of an Avro file, whose rows are decoded once when it is opened."""
 
-    def __init__(self, source: pa.NativeFile) -> None:
+    def __init__(self, source: pa.NativeFile, *, rebases: bool = True) -> None:
         with _explained():
             stream = io.BufferedReader(source, _BUFFER)
             header = read_header(stream)
             check_distinct(header.arrow_schema.names)
-            self._parquet = ParquetColumns(spilled(header.arrow_schema, _batches(stream, header)))
+            batches = _batches(stream, header)
+            calendar = FileCalendar.of(header.metadata)
+            if rebases and not calendar.is_gregorian:
+                batches = map(partial(_rebased, calendar), batches)
+            self._rows = SpilledColumns(header.arrow_schema, batches)
         source.close()
-        self.fields = self._parquet.fields
-        self.row_count = self._parquet.row_count
+        self.fields = self._rows.fields
+        self.row_count = self._rows.row_count
 
     def read(self, index: int) -> Iterator[pa.Array]:
         """All values of the top-level column at that index, in file order."""
-        return self._parquet.read(index)
+        return self._rows.read(index)
 
     def close(self) -> None:
         """Let go of the decoded rows."""
-        self._parquet.close()
+        self._rows.close()
 
 
 @dataclass(frozen=True)
@@ -117,7 +121,7 @@ def read_header(stream: io.BufferedReader) -> AvroHeader:
     named = metadata.get("avro.codec", b"").decode()
     codec = _ALIASES.get(named.lower(), named.lower())
     if codec not in CODECS:
-        raise pa.ArrowInvalid(f"the Avro codec {named!r} has no reader; {', '.join(CODECS)} have")
+        raise UnsupportedError(f"the Avro codec {named!r} has no reader; {', '.join(CODECS)} have")
     schema = parsed(metadata["avro.schema"])
     AvroClaims(schema)
     return AvroHeader(schema, metadata, codec, _exactly(stream, _SYNC_BYTES))
@@ -137,6 +141,12 @@ def _batches(stream: io.BufferedReader, header: AvroHeader) -> Iterator[pa.Recor
                 rows, size = [], 0.0
     if rows:
         yield _batch(rows, header)
+
+
+def _rebased(calendar: FileCalendar, batch: pa.RecordBatch) -> pa.RecordBatch:
+    if not batch.num_columns:
+        return batch
+    return pa.RecordBatch.from_arrays([calendar.rebased(column) for column in batch.columns], schema=batch.schema)
 
 
 def _checked(blocks: Iterable[Any]) -> Iterator[Any]:
@@ -166,8 +176,6 @@ def _finish(array: pa.Array, type_: AvroType) -> pa.Array:
         return array.view(wanted)
     mask = array.is_null() if array.null_count else None
     if pa.types.is_struct(wanted):
-        if not type_.children:
-            raise pa.ArrowInvalid("a record without fields has no reader")
         children = [_finish(array.field(number), child) for number, child in enumerate(type_.children)]
         return pa.StructArray.from_arrays(children, fields=list(wanted), mask=mask)
     if pa.types.is_map(array.type):

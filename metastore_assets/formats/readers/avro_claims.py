@@ -12,7 +12,7 @@ from typing import Any
 
 import pyarrow as pa
 
-from metastore_assets.formats.damage import DAMAGE, LimitError, reason, refuse_beyond
+from metastore_assets.formats.damage import DAMAGE, LimitError, UnsupportedError, reason, refuse_beyond
 from metastore_assets.formats.limits import EMPTY_ROWS, FIELDS, NESTING, RECORD_VALUES
 
 _FIXED_BYTES: Mapping[str, int] = {"null": 0, "boolean": 1, "float": 4, "double": 8}
@@ -114,7 +114,7 @@ class _Compiler:
             return _node(name, [], None, 1)
         for known in (_full_name(name, namespace), name):
             if known in self._open:
-                raise pa.ArrowInvalid(f"its Avro type {known[:100]!r} contains itself")
+                raise UnsupportedError(f"its Avro type {known[:100]!r} contains itself, which has no reader")
             if known in self._named:
                 return self._named[known]
         raise pa.ArrowInvalid(f"its Avro schema names a type {name[:100]!r} that it does not define")

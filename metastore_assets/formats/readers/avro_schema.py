@@ -9,7 +9,7 @@ from typing import Any
 import pyarrow as pa
 
 from metastore_assets.formats.conform import PARQUET_FIELD_ID
-from metastore_assets.formats.damage import DAMAGE, LimitError, reason, refuse_beyond
+from metastore_assets.formats.damage import DAMAGE, LimitError, UnsupportedError, reason, refuse_beyond
 from metastore_assets.formats.limits import FIELDS, FIXED_BYTES
 
 Prepare = Callable[[Any], Any]
@@ -112,7 +112,7 @@ class _Resolver:
 
     def _named(self, full_name: str, schema: dict[str, Any], namespace: str) -> AvroType:
         if full_name in self._open:
-            raise pa.ArrowInvalid(f"its Avro type {full_name!r} contains itself")
+            raise UnsupportedError(f"its Avro type {full_name!r} contains itself, which has no reader")
         # Every use is a definition of its own: then names need not be kept apart.
         written: dict[str, Any] = {"type": schema["type"], "name": f"n{self._count}"}
         if schema["type"] == "enum":
@@ -195,7 +195,7 @@ def _decimal(schema: Mapping[str, Any]) -> pa.DataType | None:
     if not (isinstance(precision, int) and isinstance(scale, int) and 0 <= scale <= precision and precision > 0):
         return None
     if precision > _MOST_DIGITS:
-        raise pa.ArrowInvalid(f"a decimal of {precision} digits has no reader; at most {_MOST_DIGITS} are read")
+        raise UnsupportedError(f"a decimal of {precision} digits has no reader; at most {_MOST_DIGITS} are read")
     return pa.decimal128(precision, scale) if precision <= 38 else pa.decimal256(precision, scale)
 
 
@@ -259,7 +259,7 @@ def _prepare_union(others: list[AvroType]) -> Prepare:
         name = written["type"] if isinstance(written, dict) else written
         key = written["name"] if _is_named(written) else _PYTHON_TYPES[name]
         if key in places:
-            raise pa.ArrowInvalid(f"its Avro schema has a union of {', '.join(_names(others))}, which has no reader")
+            raise UnsupportedError(f"its Avro schema has a union of {', '.join(_names(others))}, which has no reader")
         places[key] = number
     steps = [type_.prepare for type_ in others]
 

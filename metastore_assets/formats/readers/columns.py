@@ -11,15 +11,17 @@ from metastore_assets.formats.readers.reader import FileColumns
 KINDS = ("parquet", "orc", "avro")
 
 
-def open_columns(kind: str, source: pa.NativeFile) -> FileColumns:
+def open_columns(kind: str, source: pa.NativeFile, *, rebases: bool = True) -> FileColumns:
     """The columns of an opened file of that kind: `parquet`, `orc` or `avro`.
 
     Fields have the file's field ids under `PARQUET:field_id` at every depth. The source belongs to what is returned,
-    and is closed when opening fails. Raises OSError, ArrowException or UnicodeError for a file that is broken.
+    and is closed when opening fails. With `rebases` days that Spark counted in the Julian calendar become those of the
+    Gregorian calendar; Iceberg's readers take them as they are stored. Raises OSError, ArrowException or UnicodeError
+    for a file that is broken.
     """
     try:
         if kind == "parquet":
-            return ParquetColumns(source)
+            return ParquetColumns(source, rebases=rebases)
         if kind == "orc":
             from metastore_assets.formats.readers.orc import OrcColumns
 
@@ -28,7 +30,7 @@ def open_columns(kind: str, source: pa.NativeFile) -> FileColumns:
             with extra("avro", "an Avro file"):
                 from metastore_assets.formats.readers.avro import AvroColumns
 
-            return AvroColumns(source)
+            return AvroColumns(source, rebases=rebases)
         raise ValueError(f"files of the kind {kind!r} have no reader")
     except BaseException:
         source.close()

@@ -9,6 +9,7 @@ import pyarrow as pa
 import pyarrow.orc as pyarrow_orc
 
 from metastore_assets.formats.conform import PARQUET_FIELD_ID
+from metastore_assets.formats.damage import UnsupportedError
 from metastore_assets.formats.readers.chunks import sliced
 from metastore_assets.formats.readers.orc_tail import OrcTail
 from metastore_assets.lazy import pc
@@ -33,7 +34,7 @@ class OrcColumns:
         self.tail = OrcTail.of(self._file.reader.serialized_file_tail())
         self._stored: pa.Schema = self._file.schema
         if _ACID & self.tail.metadata_keys:
-            raise pa.ArrowInvalid("it belongs to a transactional Hive table, which has no reader")
+            raise UnsupportedError("it belongs to a transactional Hive table, which has no reader")
         self.fields: list[pa.Field] = [_field(field) for field in self._stored]
         # Iceberg counts so whatever the file says.
         self._is_gregorian = self.tail.is_proleptic or any(field.metadata for field in self.fields)
@@ -125,7 +126,7 @@ def _check_calendar(array: pa.Array) -> None:
     """Raise ArrowInvalid for a day that is another one in the Julian calendar than in the Gregorian."""
     for days in _dates(array):
         if pc.any(pc.less(days, pa.scalar(_GREGORIAN_START))).as_py():
-            raise pa.ArrowInvalid(
+            raise UnsupportedError(
                 "it holds days before 15 October 1582 and does not say that it counts them in the Gregorian calendar"
             )
 

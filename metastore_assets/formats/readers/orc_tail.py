@@ -12,7 +12,7 @@ from functools import cached_property
 
 import pyarrow as pa
 
-from metastore_assets.formats.damage import refuse_beyond
+from metastore_assets.formats.damage import UnsupportedError, refuse_beyond
 from metastore_assets.formats.limits import FIELDS, NESTING, STRIPE_ROWS
 
 _PROLEPTIC = 2
@@ -131,7 +131,7 @@ def _packed(value: Value) -> list[int]:
 
 def _check_decimal(precision: int, scale: int) -> None:
     if precision > _DECIMAL_DIGITS or scale > precision:
-        raise pa.ArrowInvalid(f"it has a decimal({precision},{scale}), which has no reader")
+        raise UnsupportedError(f"it has a decimal({precision},{scale}), which has no reader")
 
 
 def _fields(data: bytes) -> Iterator[tuple[int, Value]]:

@@ -10,10 +10,11 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 
 from metastore_assets.formats.conform import is_text
-from metastore_assets.formats.damage import refuse_beyond
+from metastore_assets.formats.damage import UnsupportedError, refuse_beyond
 from metastore_assets.formats.limits import FILE_ROWS
+from metastore_assets.formats.readers.calendars import SPARK_VERSION, FileCalendar
 from metastore_assets.formats.readers.dictionaries import CHUNK_BYTES, CHUNK_ROWS
-from metastore_assets.formats.readers.int96 import check_no_overflow, is_ordinary
+from metastore_assets.formats.readers.int96 import check_no_overflow, is_ordinary, with_nanoseconds
 from metastore_assets.formats.readers.parquet_footer import REFUSED, read_lenient_metadata
 from metastore_assets.formats.readers.type_limits import check_types
 
@@ -22,6 +23,8 @@ _SHORT_DICTIONARY = 64 << 10
 """Bytes of a stored dictionary page up to which a column of texts is read as a dictionary: a writer that found a
 dictionary too long for its values, and wrote the rest of them plain, left a longer page."""
 _VALUE_BYTES = 8
+_ENCRYPTED = "no decryption found"
+"""What Arrow says of a file whose footer is encrypted."""
 
 
 def open_parquet(source: pa.NativeFile, metadata: pq.FileMetaData | None = None) -> pq.ParquetFile:
@@ -48,6 +51,8 @@ def _open(
             page_checksum_verification=True,
         )
     except OSError as error:
+        if _ENCRYPTED in str(error):
+            raise UnsupportedError("it is encrypted, which has no reader") from error
         if metadata is not None or REFUSED not in str(error):
             raise
         return _open(source, int96_unit, read_lenient_metadata(source))
@@ -56,9 +61,10 @@ def _open(
 class ParquetColumns:
     """The top-level columns of an opened Parquet file."""
 
-    def __init__(self, source: pa.NativeFile) -> None:
+    def __init__(self, source: pa.NativeFile, *, rebases: bool = True) -> None:
         self._source = source
         self._file = file = open_parquet(source)
+        self._calendar = FileCalendar.of(file.metadata.metadata) if rebases else FileCalendar()
         self.fields: list[pa.Field] = list(file.schema_arrow)
         self.row_count = checked_rows(file.metadata)
         check_types(self.fields)
@@ -71,8 +77,12 @@ class ParquetColumns:
     def read(self, index: int) -> Iterator[pa.Array]:
         """All values of the top-level column at that index, in file order, as the file's own type.
 
-        Texts and bytes of which a row group holds few different ones come as dictionaries.
+        INT96 timestamps come in nanoseconds where they have any. Texts and bytes of which a row group holds few
+        different ones come as dictionaries.
         """
+        if _has_empty_struct(self.fields[index].type):
+            yield from self._read_empty(self.fields[index])
+            return
         leaves = self._leaves[index]
         has_int96 = any(self._file.schema.column(leaf).physical_type == "INT96" for leaf in leaves)
         may_encode = leaves.start in self._texts
@@ -87,16 +97,23 @@ class ParquetColumns:
                 encoded = not encoded
                 chunks = self._read_group(self._encoded if encoded else self._file, group, leaves, encoded)
                 first = next(chunks)
-            position = 0
-            for array in chain([first], chunks):
-                if has_int96 and not is_ordinary(array):
-                    check_no_overflow(array, self._millis(group, leaves, position, len(array)))
-                position += len(array)
-                yield array
+            arrays = chain([first], chunks)
+            for array in self._checked_int96(arrays, group, leaves) if has_int96 else arrays:
+                yield array if self._calendar.is_gregorian else self._calendar.rebased(array, has_int96=has_int96)
 
     def close(self) -> None:
         """Let go of the file."""
         self._source.close()
+
+    def _read_empty(self, field: pa.Field) -> Iterator[pa.Array]:
+        if pa.types.is_struct(field.type) and not field.type.num_fields and not field.nullable:
+            for start in range(0, self.row_count, CHUNK_ROWS):
+                yield pa.Array.from_buffers(field.type, min(CHUNK_ROWS, self.row_count - start), [None])
+        elif self.row_count:
+            raise UnsupportedError(
+                "it has a struct without fields, of which Parquet stores nothing: which of them are null cannot be "
+                "read; write the files with a field in the struct, or without the struct"
+            )
 
     @cached_property
     def _encoded(self) -> pq.ParquetFile:
@@ -115,10 +132,32 @@ class ParquetColumns:
         for batch in batches:
             yield batch.column(0)
 
-    def _millis(self, group: int, leaves: range, start: int, length: int) -> pa.Array:
-        file = _open(self._source, "ms", self._file.metadata)
-        chunks = list(self._read_group(file, group, leaves, False))
-        return pa.concat_arrays(chunks).slice(start, length)
+    def _checked_int96(self, arrays: Iterator[pa.Array], group: int, leaves: range) -> Iterator[pa.Array]:
+        """The arrays in microseconds, or in nanoseconds where they have any. Raises UnsupportedError."""
+        finer = None if self._is_of_spark else self._read_group(self._in_nanoseconds, group, leaves, False)
+        position = 0
+        for array in arrays:
+            if not is_ordinary(array):
+                millis = pa.concat_arrays(list(self._read_group(self._in_milliseconds, group, leaves, False)))
+                check_no_overflow(array, millis.slice(position, len(array)))
+            position += len(array)
+            if finer is None:
+                yield array
+            else:
+                yield from with_nanoseconds(array, next(finer))
+
+    @cached_property
+    def _in_nanoseconds(self) -> pq.ParquetFile:
+        return _open(self._source, "ns", self._file.metadata)
+
+    @cached_property
+    def _in_milliseconds(self) -> pq.ParquetFile:
+        return _open(self._source, "ms", self._file.metadata)
+
+    @property
+    def _is_of_spark(self) -> bool:
+        """Whether Spark wrote the file: its timestamps have no nanoseconds."""
+        return SPARK_VERSION.encode() in (self._file.metadata.metadata or {})
 
     def _has_short_dictionary(self, group: int, leaf: int) -> bool:
         column = self._file.metadata.row_group(group).column(leaf)
@@ -174,6 +213,15 @@ def leaf_count(type_: pa.DataType) -> int:
     if pa.types.is_nested(type_):
         return sum(leaf_count(type_.field(index).type) for index in range(type_.num_fields))
     return 1
+
+
+def _has_empty_struct(type_: pa.DataType) -> bool:
+    if isinstance(type_, pa.BaseExtensionType):
+        return _has_empty_struct(type_.storage_type)
+    if not pa.types.is_nested(type_):
+        return False
+    below = [type_.field(index).type for index in range(type_.num_fields)]
+    return (pa.types.is_struct(type_) and not below) or any(map(_has_empty_struct, below))
 
 
 def _is_bytes(type_: pa.DataType) -> bool:

@@ -1,12 +1,54 @@
-"""Rows that cannot be read column by column, stored on local disk as Parquet for as long as they are read."""
+"""Rows that cannot be read column by column, stored once on local disk as Parquet for as long as they are read."""
 
 from __future__ import annotations
 
 import tempfile
-from collections.abc import Iterable
+from collections.abc import Iterable, Iterator
 
 import pyarrow as pa
 import pyarrow.parquet as pq
+
+from metastore_assets.formats.conform import Matcher, conform
+from metastore_assets.formats.readers.parquet import ParquetColumns
+
+_FILLER = pa.field("", pa.bool_())
+"""Stands in for the fields of a struct without any: Parquet stores nothing of such a struct, not even its nulls."""
+
+
+class SpilledColumns:
+    """The top-level columns of rows that are decoded as a whole, once, when this is made."""
+
+    def __init__(self, schema: pa.Schema, batches: Iterable[pa.RecordBatch]) -> None:
+        self.row_count = 0
+        stored = pa.schema([field.with_type(_filled_type(field.type)) for field in schema])
+        self._parquet = ParquetColumns(spilled(stored, self._filled(stored, batches)))
+        self._is_filled = [own.type != field.type for own, field in zip(stored, schema, strict=True)]
+        self.fields: list[pa.Field] = [
+            field if is_filled else read
+            for field, read, is_filled in zip(schema, self._parquet.fields, self._is_filled, strict=True)
+        ]
+
+    def read(self, index: int) -> Iterator[pa.Array]:
+        """All values of the top-level column at that index, in the order of the rows."""
+        for array in self._parquet.read(index):
+            yield conform(array, self.fields[index].type, Matcher()) if self._is_filled[index] else array
+
+    def close(self) -> None:
+        """Close the file of decoded rows, which removes it."""
+        self._parquet.close()
+
+    def _filled(self, schema: pa.Schema, batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+        for batch in batches:
+            # Counted here: a file without columns holds no rows.
+            self.row_count += batch.num_rows
+            if batch.schema.equals(schema):
+                yield batch
+            else:
+                arrays = [
+                    column if column.type == field.type else conform(column, field.type, Matcher())
+                    for column, field in zip(batch.columns, schema, strict=True)
+                ]
+                yield pa.RecordBatch.from_arrays(arrays, schema=schema)
 
 
 def spilled(schema: pa.Schema, batches: Iterable[pa.RecordBatch]) -> pa.NativeFile:
@@ -23,3 +65,16 @@ def spilled(schema: pa.Schema, batches: Iterable[pa.RecordBatch]) -> pa.NativeFi
             for batch in batches:
                 writer.write_batch(batch)
         return pa.OSFile(path, "rb")
+
+
+def _filled_type(type_: pa.DataType) -> pa.DataType:
+    """The type with a filler in each struct that has no fields."""
+    if pa.types.is_struct(type_):
+        fields = [field.with_type(_filled_type(field.type)) for field in type_]
+        return pa.struct(fields or [_FILLER])
+    if pa.types.is_map(type_):
+        key, item = type_.key_field, type_.item_field
+        return pa.map_(key.with_type(_filled_type(key.type)), item.with_type(_filled_type(item.type)))
+    if pa.types.is_list(type_):
+        return pa.list_(type_.value_field.with_type(_filled_type(type_.value_type)))
+    return type_

@@ -13,7 +13,7 @@ import pyarrow as pa
 from metastore_assets.errors import CorruptionError, FragmentError, MetastoreError
 from metastore_assets.formats.apart.reading import read_all
 from metastore_assets.formats.base import Fragment
-from metastore_assets.formats.damage import DAMAGE, reason
+from metastore_assets.formats.damage import DAMAGE, is_unsupported, reason
 from metastore_assets.pipeline.engine import Engine
 from metastore_assets.pipeline.profiles.states_files import StatesFiles
 from metastore_assets.pipeline.profiles.stored import FrequencyReader
@@ -174,7 +174,9 @@ def _values(store: ObjectStore, column: PrintedColumn, prints: Numbers, source: 
     except (*DAMAGE, pl.exceptions.PolarsError, pl.exceptions.PanicException) as error:
         told = f"cannot be read ({type(error).__name__})" if column.is_quiet else reason(error)
         missing = isinstance(error, FileNotFoundError)
-        raise FragmentError(f"{path}: column {column.path!r}: {told}", path=path, missing=missing) from error
+        raise FragmentError(
+            f"{path}: column {column.path!r}: {told}", path=path, missing=missing, unsupported=is_unsupported(error)
+        ) from error
 
 
 def values_of_rows(column: PrintedColumn, prints: Numbers, fragment: Fragment) -> Frequencies:

@@ -16,8 +16,10 @@ from deltalake import DeltaTable, write_deltalake
 from metastore_assets.config import TableConfig
 from metastore_assets.errors import SnapshotNotFoundError, TableFormatError, TableNotFoundError
 from metastore_assets.formats import Snapshot, open_table_format
+from metastore_assets.formats.readers.parquet_footer import REFUSED
 from tests.formats.delta.log_writer import add_file, commit, field, metadata, protocol
 from tests.formats.oracle import read_rows
+from tests.formats.readers.hive_groups import with_groups_of_hive
 
 
 def _snapshot(table: Path, **how: Any) -> Snapshot:
@@ -240,3 +242,45 @@ def test_a_folder_is_no_entry_of_the_log(tmp_path: Path) -> None:
     (tmp_path / "_delta_log" / f"{9:020}.checkpoint.parquet").mkdir()
     table = open_table_format(TableConfig(name="t", uri=str(tmp_path)))
     assert table.snapshot().id == table.snapshot_id() == "0"
+
+
+@pytest.mark.parametrize("stats", ["null", "", "{", "none", "[]", "7", "NaN", "[" * 100_000, {"numRecords": 1}])
+def test_statistics_that_are_none_leave_the_answer_to_the_file(tmp_path: Path, stats: Any) -> None:
+    """They are optional, and other engines read such tables."""
+    add = add_file(tmp_path, pa.table({"a": [1, None, 3]}), "f.parquet")
+    add["add"]["stats"] = stats
+    commit(tmp_path, protocol(), metadata([field("a", "long")]), add)
+    table = open_table_format(TableConfig(name="t", uri=str(tmp_path)))
+    snapshot = table.snapshot()
+    assert [fragment.row_count for fragment in snapshot.fragments] == [None]
+    assert read_rows(snapshot) == [(1,), (None,), (3,)]
+    assert table.bounds(snapshot, "a")["minimum_guarantee"].to_pylist() == ["absent"]
+
+
+def test_statistics_that_are_cut_off_bound_nothing(tmp_path: Path) -> None:
+    """The number of rows is compared with the file's."""
+    add = add_file(tmp_path, pa.table({"a": [1, 3]}), "f.parquet")
+    add["add"]["stats"] = '{"numRecords":2,"minValues":{"a":'
+    commit(tmp_path, protocol(), metadata([field("a", "long")]), add)
+    table = open_table_format(TableConfig(name="t", uri=str(tmp_path)))
+    snapshot = table.snapshot()
+    assert [fragment.row_count for fragment in snapshot.fragments] == [2]
+    assert table.bounds(snapshot, "a")["minimum_guarantee"].to_pylist() == ["absent"]
+
+
+def test_checkpoints_of_old_java_libraries_are_read(tmp_path: Path) -> None:
+    """Their maps have a logical type that Arrow refuses, as data files of Hive have."""
+    for number in range(2):
+        write_deltalake(str(tmp_path), pa.table({"a": [number]}), mode="append")
+    DeltaTable(str(tmp_path)).create_checkpoint()
+    log = tmp_path / "_delta_log"
+    (checkpoint,) = log.glob("*.checkpoint.parquet")
+    pq.write_table(pq.read_table(checkpoint), checkpoint, store_schema=False)
+    assert with_groups_of_hive(checkpoint)
+    with pytest.raises(OSError, match=REFUSED):
+        pq.ParquetFile(checkpoint)
+    for commit_file in log.glob("0*.json"):
+        commit_file.unlink()
+    snapshot = _snapshot(tmp_path)
+    assert sorted(read_rows(snapshot)) == [(0,), (1,)]
+    assert [fragment.row_count for fragment in snapshot.fragments] == [1, 1]

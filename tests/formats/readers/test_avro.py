@@ -18,6 +18,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from metastore_assets import profile
 from metastore_assets.config import TableConfig
 from metastore_assets.errors import TableFormatError
 from metastore_assets.formats import open_table_format
@@ -335,3 +336,60 @@ def test_decoded_rows_leave_nothing_behind(tmp_path: Path, monkeypatch: pytest.M
     columns = AvroColumns(pa.BufferReader(_container(_INT, [(3, b"\x02\x04\x06")])))
     assert list(tmp_path.iterdir()) == []
     assert columns.row_count == 3
+
+
+_EMPTY = {"type": "record", "name": "empty", "fields": []}
+
+
+def test_records_without_fields_have_rows(tmp_path: Path) -> None:
+    """A file without columns has as many rows as it has records."""
+    (tmp_path / "a.avro").write_bytes(_file([], [{}] * 3))
+    columns = open_columns("avro", pa.BufferReader(_file([], [{}] * 3)))
+    assert (columns.fields, columns.row_count) == ([], 3)
+    assert profile(tmp_path).row_count() == 3
+
+
+@pytest.mark.parametrize(
+    ("type_", "values", "read"),
+    [
+        (["null", _EMPTY], [{}, None], None),
+        (_EMPTY, [{}, {}], None),
+        ({"type": "array", "items": ["null", _EMPTY]}, [[{}, None], []], None),
+        ({"type": "map", "values": _EMPTY}, [{"k": {}}, {}], [[("k", {})], []]),
+        (
+            {"type": "record", "name": "r", "fields": [{"name": "x", "type": ["null", _EMPTY]}]},
+            [{"x": {}}, {"x": None}],
+            None,
+        ),
+        (
+            ["null", _EMPTY, "int"],
+            [("empty", {}), None, 1],
+            [{"member0": {}, "member1": None}, None, {"member0": None, "member1": 1}],
+        ),
+    ],
+    ids=str,
+)
+def test_structs_without_fields(tmp_path: Path, type_: Any, values: list[Any], read: list[Any] | None) -> None:
+    """At any depth; their nulls count."""
+    expected = values if read is None else read
+    data = _file([{"name": "a", "type": type_}, {"name": "b", "type": "int"}], [{"a": row, "b": 7} for row in values])
+    assert _columns(data) == {"a": expected, "b": [7] * len(values)}
+    (tmp_path / "a.avro").write_bytes(data)
+    told = {row.column: row for row in profile(tmp_path).statistics()}
+    assert told["a"].null_count == expected.count(None)
+
+
+def test_the_partition_of_an_unpartitioned_manifest(tmp_path: Path) -> None:
+    """Manifests of Iceberg have a struct `partition` that is without fields there."""
+    entry = {
+        "type": "record",
+        "name": "data_file",
+        "fields": [
+            {"name": "file_path", "type": "string"},
+            {"name": "partition", "type": {"type": "record", "name": "r102", "fields": []}},
+        ],
+    }
+    rows = [{"data_file": {"file_path": f"{number}.parquet", "partition": {}}} for number in range(2)]
+    (tmp_path / "m.avro").write_bytes(_file([{"name": "data_file", "type": entry}], rows))
+    told = {row.column: row.null_count for row in profile(tmp_path).statistics()}
+    assert told == {"data_file": 0, "data_file.file_path": 0, "data_file.partition": 0}

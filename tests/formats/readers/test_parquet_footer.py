@@ -10,9 +10,8 @@ import pytest
 
 from metastore_assets.formats.readers.parquet import ParquetColumns
 from metastore_assets.formats.readers.parquet_footer import REFUSED, read_lenient_metadata
+from tests.formats.readers.hive_groups import with_groups_of_hive
 
-_GROUP = b"\x18\x09key_value\x15\x04\x00"
-_GROUP_OF_HIVE = b"\x18\x09key_value\x15\x04\x5c\xbc\x00\x00\x00"
 _TABLE = pa.table(
     {
         "before": pa.array([1, 2, 3]),
@@ -28,11 +27,7 @@ _TABLE = pa.table(
 
 def _as_hive(path: Path) -> None:
     pq.write_table(_TABLE, path, row_group_size=2, store_schema=False)
-    data = path.read_bytes()
-    length = int.from_bytes(data[-8:-4], "little")
-    footer = data[-8 - length : -8].replace(_GROUP, _GROUP_OF_HIVE)
-    assert len(footer) == length + 2 * (len(_GROUP_OF_HIVE) - len(_GROUP))
-    path.write_bytes(data[: -8 - length] + footer + len(footer).to_bytes(4, "little") + b"PAR1")
+    assert with_groups_of_hive(path) == 2
 
 
 def test_maps_of_hive_are_read(tmp_path: Path) -> None:

@@ -1,0 +1,54 @@
+"""Leaves of nested arrays: visit them, or replace them."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+
+import numpy as np
+import pyarrow as pa
+
+from metastore_assets.lazy import pc
+
+
+def leaves(array: pa.Array) -> Iterator[pa.Array]:
+    """Yield the arrays without parts that an array consists of, values below nulls of lists and maps left out."""
+    if pa.types.is_struct(array.type) or pa.types.is_union(array.type):
+        for index in range(array.type.num_fields):
+            yield from leaves(array.field(index))
+    elif pa.types.is_map(array.type):
+        start, length = _extent(array)
+        yield from leaves(array.keys.slice(start, length))
+        yield from leaves(array.items.slice(start, length))
+    elif pa.types.is_nested(array.type):
+        yield from leaves(array.flatten())
+    else:
+        yield array
+
+
+def map_leaves(array: pa.Array, function: Callable[[pa.Array], pa.Array]) -> pa.Array:
+    """Return an array of structs, lists, maps and leaves with each leaf replaced by one of the same type and length."""
+    if not pa.types.is_nested(array.type):
+        return function(array)
+    mask = array.is_null() if array.null_count else None
+    if pa.types.is_struct(array.type):
+        if not array.type.num_fields:
+            return array
+        children = [map_leaves(array.field(index), function) for index in range(array.type.num_fields)]
+        return pa.StructArray.from_arrays(children, fields=list(array.type), mask=mask)
+    if pa.types.is_map(array.type):
+        start, length = _extent(array)
+        offsets = pa.array(array.offsets.to_numpy() - start, pa.int32())
+        keys = map_leaves(array.keys.slice(start, length), function)
+        items = map_leaves(array.items.slice(start, length), function)
+        return pa.MapArray.from_arrays(offsets, keys, items, type=array.type, mask=mask)
+    lengths = pc.fill_null(pc.list_value_length(array), 0).to_numpy(zero_copy_only=False)
+    offsets = pa.array(np.concatenate([[0], np.cumsum(lengths, dtype=np.int64)]), pa.int32())
+    values = map_leaves(array.flatten(), function)
+    plain = pa.ListArray.from_arrays(offsets, values, type=pa.list_(array.type.value_field), mask=mask)
+    return plain if pa.types.is_list(array.type) else plain.cast(array.type)
+
+
+def _extent(array: pa.MapArray) -> tuple[int, int]:
+    offsets = array.offsets
+    start = offsets[0].as_py()
+    return start, offsets[len(offsets) - 1].as_py() - start

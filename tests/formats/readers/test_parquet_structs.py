@@ -1,0 +1,42 @@
+"""Parquet files with structs without fields, of which the format stores nothing."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pyarrow as pa
+import pyarrow.parquet as pq
+import pytest
+
+from metastore_assets import profile
+from metastore_assets.errors import ProfileError
+
+
+def _with_empty_struct(path: Path, *, required: bool) -> None:
+    """Write the columns `e`, a struct without fields, and `b`, by hand: no library writes such a struct."""
+    path.parent.mkdir(parents=True)
+    pq.write_table(pa.table({"b": pa.array([1, 2, None])}), path, store_schema=False)
+    data = path.read_bytes()
+    length = int.from_bytes(data[-8:-4], "little")
+    footer = data[-8 - length : -8]
+    root = b"\x35\x00\x18\x06schema\x15\x02\x00"
+    assert footer[3:].startswith(b"\x2c" + root)
+    struct = bytes([0x35, 0 if required else 2, 0x18, 1]) + b"e\x15\x00\x00"
+    footer = footer[:3] + b"\x3c" + root[:-2] + b"\x04\x00" + struct + footer[4 + len(root) :]
+    path.write_bytes(data[: -8 - length] + footer + len(footer).to_bytes(4, "little") + b"PAR1")
+
+
+def test_a_required_struct_has_no_nulls(tmp_path: Path) -> None:
+    """So it can be counted."""
+    _with_empty_struct(tmp_path / "lake" / "a.parquet", required=True)
+    told = {row.column: row.null_count for row in profile(tmp_path / "lake").statistics()}
+    assert told == {"e": 0, "b": 1}
+
+
+def test_an_optional_struct_is_refused(tmp_path: Path) -> None:
+    """Its nulls are stored nowhere."""
+    _with_empty_struct(tmp_path / "lake" / "a.parquet", required=False)
+    with pytest.raises(ProfileError, match=r"column 'e'\) is not supported|column 'e' is not supported") as caught:
+        profile(tmp_path / "lake")
+    assert "without fields" in str(caught.value)
+    assert "Mend" not in str(caught.value)
