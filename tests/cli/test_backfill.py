@@ -20,7 +20,7 @@ from metastore_assets.cli.commands import cli
 from metastore_assets.pictures import text
 from tests.cli.support import PROGRAM, answer, error_of, run
 
-RESULT = {"table", "partitions", "chunks", "versions", "fragments", "bytes", "seconds", "done"}
+RESULT = {"table", "partitions", "chunks", "versions", "fragments", "bytes", "seconds", "done", "failed_checks"}
 
 
 def write(folder: Path, partition: int, name: str = "1") -> Path:
