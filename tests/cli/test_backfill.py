@@ -73,6 +73,7 @@ def test_from_nothing_to_all_again(config: Path) -> None:
         "versions": [1],
         "fragments": 4,
         "done": True,
+        "failed_checks": [],
     }
     assert first["bytes"] == planned["bytes"] == sum(path.stat().st_size for path in config.parent.rglob("lake/*/*"))
     idle = answer("backfill", "t", "--yes", config=config)
