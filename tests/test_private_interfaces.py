@@ -20,11 +20,13 @@ IMPORTS = {
         "metastore_assets/assets/events.py",
         "dagster._core.storage.event_log.sqlite.sqlite_event_log",
     ): "as above: the file of the index",
+    ("metastore_assets/config_policy.py", "pydantic._internal._model_construction"): "for the type checker alone",
 }
 """By module and private module of another package: why it is imported."""
 ATTRIBUTES = {
     ("metastore_assets/formats/catalogs/hive.py", "_client"): "the Thrift client with pyiceberg's authentication",
     ("metastore_assets/spark/jvm.py", "_gateway"): "the JVM's process, whose end writes the archive of classes",
+    ("metastore_assets/spark/local_channel.py", "_secure_channel"): "a channel with the options of Spark Connect",
     ("metastore_assets/spark/session.py", "_gateway"): "whether a JVM runs already",
     ("resources/emr.py", "_requires_typed_event_stream"): "results are reported by the run, not by the Pipes client",
 }

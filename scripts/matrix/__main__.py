@@ -50,7 +50,7 @@ def main() -> int:
 
 def _outcomes(python: Path) -> dict[str, tuple[str, str]]:
     """Run the checks in an environment. Returns the outcome and the detail of each."""
-    outcomes = {check: ("fails", "the checks ended before it") for check in _CHECKS}
+    outcomes = dict.fromkeys(_CHECKS, ("fails", "the checks ended before it"))
     environment = {
         **os.environ,
         "DAGSTER_DISABLE_TELEMETRY": "1",
