@@ -17,6 +17,7 @@ from metastore_assets.formats.apart.reading import read_all
 from metastore_assets.formats.apart.running import Runner
 from metastore_assets.formats.base import TypeReason
 from metastore_assets.formats.compression import Stream, decompressed
+from metastore_assets.formats.damage import UnsupportedError
 from metastore_assets.formats.files.declared import Declared, with_declared
 from metastore_assets.formats.files.listing import DataFile
 from metastore_assets.formats.files.text_reader import TextReader
@@ -225,13 +226,20 @@ _KNOWN: dict[tuple[str, bytes | None], bytes] = {}
 """Schemas in plain types by what Parquet footers say: a table has many files, few schemas, and these cost most."""
 _MOST_KNOWN = 4096
 _ARROW_SCHEMA = b"ARROW:schema"
+_DELETE_TYPE = b"delete-type"
+"""What Iceberg's writers say in the footers of delete files only."""
+_DELETE_POSITION = "field_id=2147483545 "
+"""Of the column of positions in delete files; Iceberg gives this number to no other column."""
 
 
 def _describe_parquet(source: pa.NativeFile) -> tuple[int, bytes]:
     metadata = _parquet_metadata(source)
     # All of the schema as text. Arrow's own comparison takes struct columns of any names for equal.
     text = repr(metadata.schema).partition("\n")[2]
-    key = text, (metadata.metadata or {}).get(_ARROW_SCHEMA)
+    pairs = metadata.metadata or {}
+    if _DELETE_TYPE in pairs or _DELETE_POSITION in text:
+        raise UnsupportedError("it is a delete file of an Iceberg table, whose rows are no data; name the table itself")
+    key = text, pairs.get(_ARROW_SCHEMA)
     plain = _KNOWN.get(key)
     if plain is None:
         plain = _plain_schema(open_parquet(source, metadata).schema_arrow)
