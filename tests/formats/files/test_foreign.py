@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import shutil
 import uuid
 from pathlib import Path
 from typing import Any
@@ -15,6 +16,7 @@ from metastore_assets.config import TableConfig
 from metastore_assets.errors import ProfileError, TableFormatError
 from metastore_assets.formats import open_table_format
 from metastore_assets.profiling import profile
+from tests.formats.iceberg.writer import IcebergWriter, column
 from tests.formats.oracle import read_columns
 
 _PAIMON_SCHEMA = {
@@ -158,6 +160,27 @@ def test_files_of_other_kinds_are_named(tmp_path: Path, name: str, said: str) ->
     path.write_bytes(b"LANC some bytes")
     for place in (tmp_path, path):
         assert f"{path} is {said}, which is not supported: export the rows to Parquet" in _refusal(place)
+
+
+@pytest.mark.parametrize("kind", ["parquet", "avro"])
+def test_delete_files_of_a_table_that_is_gone(tmp_path: Path, kind: str) -> None:
+    """By the numbers that Iceberg reserves for their columns."""
+    writer = IcebergWriter(tmp_path / "t", [column(1, "id", "long")])
+    writer.position_deletes([("x", 0)], format_=kind)
+    writer.folder.rename(tmp_path / "copy")
+    for path in list((tmp_path / "copy").rglob("*")):
+        if path.is_file() and path.suffix != f".{kind}":
+            path.unlink()
+    with pytest.raises(TableFormatError, match="it is a delete file of an Iceberg table"):
+        profile(tmp_path / "copy")
+
+
+@pytest.mark.parametrize("name", ["impala_v2_partitioned_position_deletes_orc", "impala_v2_delete_both_eq_and_pos"])
+def test_data_folders_of_real_tables_without_metadata(realtables: Path, tmp_path: Path, name: str) -> None:
+    """Position and equality deletes that engines wrote, beside the data."""
+    shutil.copytree(realtables / "iceberg" / name / "data", tmp_path / "data")
+    with pytest.raises(ProfileError, match="it is a delete file of an Iceberg table.*leave those files as they are"):
+        profile(tmp_path)
 
 
 @pytest.mark.parametrize("metadata", [{}, {"delete-type": "position"}, {"delete-type": "equality"}])
