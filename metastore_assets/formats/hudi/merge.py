@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import json
 import os
+import re
 import shutil
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
@@ -50,6 +51,8 @@ _PAYLOAD_KEYS = (
 _STRATEGY_KEYS = ("hoodie.record.merge.strategy.id", "hoodie.compaction.record.merger.strategy")
 _ORDERING_KEYS = ("hoodie.table.ordering.fields", "hoodie.table.precombine.field")
 _PARTIAL_UPDATES = "hoodie.table.partial.update.mode"
+_LACK_OF_SUPPORT = re.compile(r"unsupported|not (yet )?(supported|implemented)|only supports?", re.IGNORECASE)
+"""What hudi-rs says of features that it does not read."""
 _MERGE_PROPERTIES = "hoodie.record.merge.property."
 
 
@@ -231,7 +234,8 @@ def _explained() -> Iterator[None]:
     except (OSError, pa.ArrowException, UnsupportedError):
         raise
     except Exception as error:
-        raise pa.ArrowInvalid(f"hudi-rs cannot read it: {error}") from error
+        kind = UnsupportedError if _LACK_OF_SUPPORT.search(str(error)) else pa.ArrowInvalid
+        raise kind(f"hudi-rs cannot read it: {error}") from error
     except BaseException as error:
         # A panic of native code is no Exception.
         if type(error).__name__ != "PanicException":

@@ -179,7 +179,7 @@ def test_delete_files_of_a_table_that_is_gone(tmp_path: Path, kind: str) -> None
 def test_data_folders_of_real_tables_without_metadata(realtables: Path, tmp_path: Path, name: str) -> None:
     """Position and equality deletes that engines wrote, beside the data."""
     shutil.copytree(realtables / "iceberg" / name / "data", tmp_path / "data")
-    with pytest.raises(ProfileError, match="it is a delete file of an Iceberg table.*leave those files as they are"):
+    with pytest.raises(ProfileError, match=r"it is a delete file of an Iceberg table.*leave those files as they are"):
         profile(tmp_path)
 
 
