@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
+from functools import lru_cache
 
 from metastore_assets.formats.damage import DAMAGE
 from metastore_assets.formats.metadata_json import parsed
@@ -66,23 +67,33 @@ FOREIGN: Mapping[str, Marks] = {
 """Marks of formats that metadata beside the files tell, by what people call the formats."""
 
 
-def owner(folders: Sequence[str], name: str) -> tuple[str, str] | None:
+def owner(folder: str, name: str) -> tuple[str, str] | None:
     """Return the format of the table that a data file belongs to by its name, and what to do; None for plain files.
 
     Args:
-        folders: the folders that the file is in, outermost first.
+        folder: the path or URI of the folder that the file is in.
         name: the name of the file.
     """
-    if _DUCKLAKE_FILE.fullmatch(name):
+    if name.startswith("ducklake-") and _DUCKLAKE_FILE.fullmatch(name):
         return "DuckLake", _EXPORT
-    if _PAIMON_FILE.fullmatch(name) and any(map(_PAIMON_BUCKET.fullmatch, folders)):
+    in_bucket, in_delta, in_base = _kinds_of_folder(folder)
+    if in_bucket and _PAIMON_FILE.fullmatch(name):
         return "Paimon", _PAIMON
-    for folder in folders:
-        if _ACID_DELTA.fullmatch(folder) or (
-            _ACID_BASE.fullmatch(folder) and (folder.startswith("base_0") or _ACID_FILE.fullmatch(name))
-        ):
-            return "transactional Hive", _EXPORT
+    if in_delta or (in_base and _ACID_FILE.fullmatch(name)):
+        return "transactional Hive", _EXPORT
     return None
+
+
+@lru_cache(maxsize=1024)
+def _kinds_of_folder(folder: str) -> tuple[bool, bool, bool]:
+    """Whether it or one above is named as a bucket of Paimon, for certain as one of Hive's transactions, or perhaps."""
+    parts = folder.split("/")
+    bases = [part for part in parts if _ACID_BASE.fullmatch(part)]
+    return (
+        any(map(_PAIMON_BUCKET.fullmatch, parts)),
+        any(map(_ACID_DELTA.fullmatch, parts)) or any(base.startswith("base_0") for base in bases),
+        bool(bases),
+    )
 
 
 def kind_of_file(name: str) -> str | None:

@@ -39,7 +39,6 @@ class Neighbours:
         """(folder, format)."""
         self._owned: tuple[str, str, str] | None = None
         """The first file that belongs to a table by its name: its path, the table's format, and what to do."""
-        self._folders = tuple(filter(None, location.uri.split("/")))
         self._linked: dict[Location, None] = {}
         """Folders above what links lead to."""
 
@@ -65,8 +64,8 @@ class Neighbours:
         """Note a file that is data: one below, or with an empty path the one that the location is."""
         self.follow(path)
         if self._owned is None:
-            *folders, name = (*self._folders, *filter(None, path.split("/")))
-            if found := owner(folders, name):
+            folder, _, name = self._location.full_path(path).rpartition("/")
+            if found := owner(folder, name):
                 self._owned = path, *found
 
     def follow(self, path: str) -> None:
