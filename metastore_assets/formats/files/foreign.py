@@ -18,9 +18,10 @@ _DUCKLAKE_FILE = re.compile(rf"ducklake-{_UUID}(-[a-z]+)*\.[a-z]+")
 _PAIMON_BUCKET = re.compile(r"bucket-([0-9]+|postpone)")
 _PAIMON_FILE = re.compile(rf"(data|changelog)-{_UUID}-[0-9]+\.[a-z0-9.]+")
 _PAIMON_SCHEMA = re.compile(r"schema-[0-9]+")
-_ACID_DELTA = re.compile(r"(delete_)?delta_[0-9]{7,}_[0-9]{7,}(_[0-9]{4,})?(_v[0-9]+)?")
-"""As Hive names what its transactions wrote: numbers of seven digits at least."""
-_ACID_BASE = re.compile(r"base_[0-9]{7,}(_v[0-9]+)?")
+_ACID_FOLDER = re.compile(r"((delete_)?delta_[0-9]{7,}_[0-9]{7,}(_[0-9]{4,})?|base_[0-9]{7,})(_v[0-9]+)?")
+"""As Hive names what its transactions wrote: numbers of seven digits, or of more from ten million on."""
+_ACID_PADDED = re.compile(r"((delete_)?delta_0[0-9]{6}_[0-9]{7}(_[0-9]{4,})?|base_0[0-9]{6})(_v[0-9]+)?")
+"""With a zero in front, which no date has."""
 _ACID_FILE = re.compile(r"bucket_[0-9]{5,}(_[0-9]+)?|[0-9]{6}_[0-9]+(\.[a-z0-9.]+)?")
 _SUFFIXES = {
     "arrow": "an Arrow IPC file",
@@ -76,10 +77,10 @@ def owner(folder: str, name: str) -> tuple[str, str] | None:
     """
     if name.startswith("ducklake-") and _DUCKLAKE_FILE.fullmatch(name):
         return "DuckLake", _EXPORT
-    in_bucket, in_delta, in_base = _kinds_of_folder(folder)
+    in_bucket, in_padded, in_numbered = _kinds_of_folder(folder)
     if in_bucket and _PAIMON_FILE.fullmatch(name):
         return "Paimon", _PAIMON
-    if in_delta or (in_base and _ACID_FILE.fullmatch(name)):
+    if in_padded or (in_numbered and _ACID_FILE.fullmatch(name)):
         return "transactional Hive", _EXPORT
     return None
 
@@ -88,12 +89,9 @@ def owner(folder: str, name: str) -> tuple[str, str] | None:
 def _kinds_of_folder(folder: str) -> tuple[bool, bool, bool]:
     """Whether it or one above is named as a bucket of Paimon, for certain as one of Hive's transactions, or perhaps."""
     parts = folder.split("/")
-    bases = [part for part in parts if _ACID_BASE.fullmatch(part)]
-    return (
-        any(map(_PAIMON_BUCKET.fullmatch, parts)),
-        any(map(_ACID_DELTA.fullmatch, parts)) or any(base.startswith("base_0") for base in bases),
-        bool(bases),
-    )
+    patterns = (_PAIMON_BUCKET, _ACID_PADDED, _ACID_FOLDER)
+    bucket, padded, numbered = (any(map(pattern.fullmatch, parts)) for pattern in patterns)
+    return bucket, padded, numbered
 
 
 def kind_of_file(name: str) -> str | None:

@@ -126,6 +126,7 @@ def test_files_that_name_their_format(tmp_path: Path, path: str, format_: str) -
         "base_20240131/x.parquet",
         "base_1234567/x.parquet",
         "delta_2024_2025/x.parquet",
+        "delta_20240101_20240131/x.parquet",
         "schema/schema-0.parquet",
         f"_backup/ducklake-{uuid.uuid4()}.parquet",
     ],
