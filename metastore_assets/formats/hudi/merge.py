@@ -231,7 +231,7 @@ def _chained(first: pa.RecordBatch, rest: Iterator[pa.RecordBatch]) -> Iterator[
 def _explained() -> Iterator[None]:
     try:
         yield
-    except (OSError, pa.ArrowException, UnsupportedError):
+    except (OSError, pa.ArrowException):
         raise
     except Exception as error:
         kind = UnsupportedError if _LACK_OF_SUPPORT.search(str(error)) else pa.ArrowInvalid

@@ -259,7 +259,7 @@ def test_log_blocks_that_are_not_supported(
     message = str(caught.value)
     log = next(path for path in (tmp_path / "t").rglob(".*.log.*"))
     assert f"{log}: {said}" in message
-    assert "emove" not in message
+    assert "Mend or remove" not in message
     if table_version == 8:
-        assert "its file slice (1 log file) cannot be read" in message
-        assert message.endswith(". What is not supported is not damaged: leave those files as they are")
+        assert "its file slice (1 log file) is not supported" in message
+        assert "Nothing is damaged: do not remove these files" in message
