@@ -68,9 +68,12 @@ def _open_located(table: TableConfig, memory: Memory, run: Runner, registered: F
             f"table {table.name!r}: schema is for plain files; this is a table of the format {name}, which has one"
         )
     if name == "files":
+        from metastore_assets.formats.files.foreign import FOREIGN
+        from metastore_assets.formats.files.streaming_sink import SINK
         from metastore_assets.formats.files.table import FilesFormat
 
         marks = {registration.title: registration.marks for registration in _LOGGED.values()}
+        marks |= {**FOREIGN, "Spark streaming": SINK}
         folders = None if registered is None else _registered(table, registered)
         return FilesFormat(table, marks, memory, run, folders)
     with extra(name, f"{_LOGGED[name].title} table {table.name!r}"):

@@ -25,6 +25,10 @@ class Marks:
     """Whether a file of that name in the metadata's folder tells it; None: that folder's name does."""
     partition_file: str | None = None
     """What the name of a file begins with that lies in every folder with data."""
+    is_plain: bool = False
+    """Whether such a folder is read as plain files, of which its metadata say which count."""
+    unsupported: str | None = None
+    """Of a format that is recognised and not read: what to do instead."""
 
 
 @dataclass(frozen=True)

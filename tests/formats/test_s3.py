@@ -89,6 +89,25 @@ def test_files_in_folders(put: Put, open_table: Callable[[str], TableFormat]) ->
     assert read_columns(single) == {"a": [1]}
 
 
+def test_a_folder_that_spark_streaming_wrote(
+    put: Put, open_table: Callable[[str], TableFormat], prefix: str, s3_options: dict[str, str]
+) -> None:
+    """Its log records locations as Hadoop spells them; filtered, other partitions are not listed."""
+    for number in range(3):
+        put(f"t/d=x {number}/part-{number}.parquet", _parquet(id=[number]))
+    for number in range(2):
+        uri = f"s3a://metastore/{prefix}/t/d=x%20{number}/part-{number}.parquet"
+        put(f"t/_spark_metadata/{number}", f'v1\n{{"path":"{uri}","size":1,"action":"add"}}'.encode())
+    assert sorted(read_columns(open_table("t").snapshot())["id"]) == [0, 1]
+    config = TableConfig(
+        name="t", uri=f"s3://metastore/{prefix}/t", storage_options=s3_options, partitions={"d": ("x 1",)}
+    )
+    assert read_columns(open_table_format(config).snapshot())["id"] == [1]
+    for path in ("t/d=x 0", "t/d=x 0/part-0.parquet"):
+        with pytest.raises(TableFormatError, match=f"lies inside the Spark streaming table s3://metastore/{prefix}/t,"):
+            open_table(path).snapshot()
+
+
 def test_compressed_csv(put: Put, open_table: Callable[[str], TableFormat]) -> None:
     """Decompressed while it is read, by content: in pieces, in several members, and one line without an end."""
     rows = b"a,b\n" + b"1,x\n" * 1000

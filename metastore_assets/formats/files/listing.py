@@ -2,18 +2,20 @@
 
 from __future__ import annotations
 
-import re
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from typing import NamedTuple
 
 from metastore_assets.errors import TableFormatError
 from metastore_assets.formats.compression import SUFFIXES
+from metastore_assets.formats.files.foreign import ADVICE, kind_of_file
 from metastore_assets.formats.files.leftovers import is_leftover, is_leftover_folder
 from metastore_assets.formats.files.neighbours import Formats, Neighbours
+from metastore_assets.formats.files.streaming_sink import LOG, committed_paths
 from metastore_assets.formats.files.templates import Folders, Items, texts
 from metastore_assets.formats.memory import Memory, memory_key
 from metastore_assets.formats.partition_filter import BoundPartitionFilter
 from metastore_assets.formats.places.location import Location, StoredFile
+from metastore_assets.formats.places.reach import Reach
 
 _TEXT = "text"
 """What a suffix tells that tells no kind."""
@@ -37,8 +39,6 @@ _CODECS = (".snappy", ".zlib", ".deflate", ".lzo", ".brotli")
 """Suffixes that some writers put behind the kind's for how the pages inside are compressed."""
 _TEXT_KINDS = ("csv", "json")
 READABLE = ("parquet", "orc", "avro", *_TEXT_KINDS)
-_ACID_FOLDER = re.compile(r"(base|delta|delete_delta)_0[0-9]{6}(_0[0-9]{6}(_[0-9]{4})?)?(_v[0-9]+)?")
-"""As Hive names what its transactions wrote: numbers of seven digits."""
 
 
 class DataFile(NamedTuple):
@@ -59,33 +59,54 @@ class DataFile(NamedTuple):
 
 
 def list_files(
-    location: Location, folders: Folders, filter_: BoundPartitionFilter | None, formats: Formats
+    location: Location, reach: Reach, folders: Folders, filter_: BoundPartitionFilter | None, formats: Formats
 ) -> tuple[list[StoredFile], Neighbours]:
     """Files that are no leftovers, in folders of the partitions that are meant, or the one file that the location is;
     and what there is beside them, yet to be checked.
 
-    Raises OSError.
+    Of a folder that Spark's streaming wrote, the files that its log says were committed. Raises OSError, and
+    TableFormatError where one of these is missing.
     """
     neighbours = Neighbours(location, formats)
+    has_log = False
 
-    def is_meant(path: str) -> bool:
-        neighbours.see_folder(path)
+    def leads(path: str) -> bool:
         if is_leftover_folder(path.rpartition("/")[2]) or not folders.leads(path.split("/")):
             return False
-        if filter_ is not None and not filter_.keeps(texts(_items(location, folders, path, path.split("/")))):
-            return False
-        neighbours.follow(path)
-        return True
+        return filter_ is None or filter_.keeps(texts(_items(location, folders, path, path.split("/"))))
+
+    def holds(path: str) -> bool:
+        above, _, name = path.rpartition("/")
+        return not is_leftover(name) and folders.holds(above.split("/") if above else ())
+
+    def is_meant(path: str) -> bool:
+        nonlocal has_log
+        has_log = has_log or path == LOG
+        neighbours.see_folder(path)
+        if found := leads(path):
+            neighbours.follow(path)
+        return found
 
     def is_kept(path: str) -> bool:
         neighbours.see_file(path)
-        above, _, name = path.rpartition("/")
-        if is_leftover(name) or not folders.holds(above.split("/") if above else ()):
-            return False
-        neighbours.follow(path)
-        return True
+        if found := holds(path):
+            neighbours.see_data(path)
+        return found
 
-    return list(location.list(is_kept, is_meant, by_folder=filter_ is not None)), neighbours
+    files = list(location.list(is_kept, is_meant, by_folder=filter_ is not None))
+    if len(files) == 1 and not files[0].path:
+        neighbours.see_data("")
+    committed = committed_paths(location, reach) if has_log else None
+    if committed is None:
+        return files, neighbours
+    present = {file.path: file for file in files}
+    for path in committed:
+        if path not in present and holds(path) and all(map(leads, _parents(path))):
+            raise TableFormatError(
+                f"{location.full_path(path)} is missing, which {location.full_path(LOG)} says was committed; restore "
+                f"the file, or remove the folder {LOG} to read all files that are there"
+            )
+    return [present[path] for path in committed if path in present], neighbours
 
 
 def data_files(
@@ -194,6 +215,10 @@ def _check_suffix(location: Location, path: str, stem: str) -> None:
 
 def _check_readable(location: Location, path: str, kind: str, compression: str | None) -> None:
     full_path = location.full_path(path)
+    if kind == _UNKNOWN and (what := kind_of_file(full_path)):
+        raise TableFormatError(
+            f"{full_path} is {what}, which is not supported: {ADVICE}; move it elsewhere if it is no data of this table"
+        )
     if kind == _UNKNOWN:
         raise TableFormatError(
             f"{full_path} is no data file that can be told: name it .parquet, .orc, .avro, .csv or .json, "
@@ -205,9 +230,6 @@ def _check_readable(location: Location, path: str, kind: str, compression: str |
         )
     if compression:
         raise TableFormatError(f"{full_path} is of the kind {kind!r} inside a {compression} file, which has no reader")
-    if any(map(_ACID_FOLDER.fullmatch, path.split("/")[:-1])):
-        # Which of its rows are live the names of the folders tell, and a metastore that knows what was committed.
-        raise TableFormatError(f"{full_path} belongs to a transactional Hive table, which has no reader")
 
 
 def _parents(path: str) -> Iterator[str]:

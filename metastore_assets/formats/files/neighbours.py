@@ -12,6 +12,7 @@ from itertools import islice
 from typing import TypeAlias
 
 from metastore_assets.errors import TableFormatError
+from metastore_assets.formats.files.foreign import owner
 from metastore_assets.formats.places.location import Location
 from metastore_assets.formats.registration import Marks
 from metastore_assets.traffic import Threads
@@ -36,6 +37,8 @@ class Neighbours:
         """(folder, format), relative to the location."""
         self._partitions: list[tuple[str, str]] = []
         """(folder, format)."""
+        self._owned: tuple[str, str, str] | None = None
+        """The first file that belongs to a table by its name: its path, the table's format, and what to do."""
         self._linked: dict[Location, None] = {}
         """Folders above what links lead to."""
 
@@ -57,6 +60,14 @@ class Neighbours:
             if marks.partition_file is not None and name.startswith(marks.partition_file):
                 self._partitions.append((above, kind))
 
+    def see_data(self, path: str) -> None:
+        """Note a file that is data: one below, or with an empty path the one that the location is."""
+        self.follow(path)
+        if self._owned is None:
+            folder, _, name = self._location.full_path(path).rpartition("/")
+            if found := owner(folder, name):
+                self._owned = path, *found
+
     def follow(self, path: str) -> None:
         """Note a folder or file that is data, which may be a link to somewhere else."""
         if self._location.is_local and os.path.islink(self._location.full_path(path)):
@@ -73,9 +84,21 @@ class Neighbours:
         above, linked = look_up(self._location, formats), _nearest(list(self._linked), formats)
         if found := above or linked:
             kind, table = found
+            unsupported = self._formats[kind].unsupported
             raise TableFormatError(
                 f"{self._location.uri} {'lies inside' if above else 'has links to files inside'} the {kind} table "
-                f"{table.uri}, {_WHY}; name {table.uri}, and filter with `partitions` (`--partition`)"
+                f"{table.uri}, {_WHY}; "
+                + (
+                    f"{kind} tables are not supported: {unsupported}"
+                    if unsupported
+                    else f"name {table.uri}, and filter with `partitions` (`--partition`)"
+                )
+            )
+        if self._owned:
+            path, kind, advice = self._owned
+            raise TableFormatError(
+                f"{self._location.full_path(path)} belongs to a {kind} table by its name: files of such a table may "
+                f"hold deletes, or rows that were removed and superseded. {kind} tables are not supported: {advice}"
             )
         if self._partitions:
             folder, kind = min(self._partitions)
@@ -87,12 +110,21 @@ class Neighbours:
 
     def _check_below(self) -> None:
         suspects = sorted(self._suspects, key=lambda suspect: (suspect[0].count("/"), suspect))
-        confirmed = ((folder, kind) for folder, kind in suspects if self._is_table(folder, kind))
+        confirmed = (
+            (folder, kind)
+            for folder, kind in suspects
+            if (folder or not self._formats[kind].is_plain) and self._is_table(folder, kind)
+        )
         found = list(islice(confirmed, _NAMED + 1))
         if not found:
             return
         location = self._location
         first, kind = found[0]
+        unsupported = self._formats[kind].unsupported
+        if not first and unsupported:
+            raise TableFormatError(
+                f"{location.uri} is the folder of a {kind} table; {kind} tables are not supported: {unsupported}"
+            )
         if not first:
             raise TableFormatError(
                 f"{location.uri} is the folder of a table of the format {kind}, {_WHY}; leave out `format: files`"
@@ -104,9 +136,12 @@ class Neighbours:
         told = [*names[:_NAMED], *(["others"] if len(names) > _NAMED else [])]
         listed = " and ".join([", ".join(told[:-1]), told[-1]]) if len(told) > 1 else told[0]
         what = f"the {kind} " if len(kinds) == 1 else "the "
+        advice = f"name {'one' if len(told) > 1 else names[0]}"
+        if refused := sorted({kind for kind in kinds if self._formats[kind].unsupported}):
+            kind = refused[0]
+            advice = f"{kind} tables are not supported: {self._formats[kind].unsupported}"
         raise TableFormatError(
-            f"{location.uri} holds {what}{'tables' if len(told) > 1 else 'table'} {listed}, {_WHY}; name "
-            f"{'one' if len(told) > 1 else names[0]}"
+            f"{location.uri} holds {what}{'tables' if len(told) > 1 else 'table'} {listed}, {_WHY}; {advice}"
         )
 
     def _is_table(self, folder: str, kind: str) -> bool:

@@ -17,6 +17,8 @@ from metastore_assets.formats.apart.reading import read_all
 from metastore_assets.formats.apart.running import Runner
 from metastore_assets.formats.base import TypeReason
 from metastore_assets.formats.compression import Stream, decompressed
+from metastore_assets.formats.conform import PARQUET_FIELD_ID
+from metastore_assets.formats.damage import UnsupportedError
 from metastore_assets.formats.files.declared import Declared, with_declared
 from metastore_assets.formats.files.listing import DataFile
 from metastore_assets.formats.files.text_reader import TextReader
@@ -225,13 +227,19 @@ _KNOWN: dict[tuple[str, bytes | None], bytes] = {}
 """Schemas in plain types by what Parquet footers say: a table has many files, few schemas, and these cost most."""
 _MOST_KNOWN = 4096
 _ARROW_SCHEMA = b"ARROW:schema"
+_DELETE_TYPE = "delete-type"
+"""What Iceberg's writers say in the footers of delete files only."""
+_DELETE_POSITION = b"2147483545"
+"""Of the column of positions in delete files; Iceberg gives this number to no other column."""
 
 
 def _describe_parquet(source: pa.NativeFile) -> tuple[int, bytes]:
     metadata = _parquet_metadata(source)
     # All of the schema as text. Arrow's own comparison takes struct columns of any names for equal.
     text = repr(metadata.schema).partition("\n")[2]
-    key = text, (metadata.metadata or {}).get(_ARROW_SCHEMA)
+    pairs = metadata.metadata or {}
+    _check_no_deletes(_DELETE_TYPE.encode() in pairs)
+    key = text, pairs.get(_ARROW_SCHEMA)
     plain = _KNOWN.get(key)
     if plain is None:
         plain = _plain_schema(open_parquet(source, metadata).schema_arrow)
@@ -256,6 +264,7 @@ def _describe_orc(source: pa.NativeFile) -> tuple[int, bytes]:
     from metastore_assets.formats.readers.orc import OrcColumns
 
     columns = OrcColumns(source)
+    _check_no_deletes(_DELETE_TYPE in columns.tail.metadata_keys)
     return columns.row_count, _plain_schema(columns.fields)
 
 
@@ -272,9 +281,15 @@ _DESCRIBE: dict[str, Callable[[pa.NativeFile], tuple[int | None, bytes]]] = {
 }
 
 
+def _check_no_deletes(is_delete_file: bool) -> None:
+    if is_delete_file:
+        raise UnsupportedError("it is a delete file of an Iceberg table, whose rows are no data; name the table itself")
+
+
 def _plain_schema(fields: Sequence[pa.Field]) -> bytes:
     """As bytes, for they are many and few are different: those are quickly sent, compared and known again."""
     check_types(fields)
+    _check_no_deletes(any((field.metadata or {}).get(PARQUET_FIELD_ID) == _DELETE_POSITION for field in fields))
     schema = pa.schema([pa.field(field.name, plain_type(field.type)) for field in fields])
     check_distinct(schema.names)
     return bytes(schema.serialize().to_pybytes())

@@ -29,7 +29,7 @@ from metastore_assets.formats.files.templates import Folders, HiveFolders, Items
 from metastore_assets.formats.memory import Memory
 from metastore_assets.formats.partition_filter import BoundPartitionFilter, PartitionFilter
 from metastore_assets.formats.partition_keys import encode_partition_key
-from metastore_assets.formats.places.reach import own_location
+from metastore_assets.formats.places.reach import Reach, own_location
 from metastore_assets.formats.places.stored import StoredFile
 from metastore_assets.messages import close_names
 
@@ -162,7 +162,9 @@ class FilesFormat:
                 f"{location.uri} has no state {self._table.at!r}: plain files have no history; leave out `at`"
             )
         with self._told():
-            return list_files(location, self._folders, self._listed_by(), self._formats)
+            return list_files(
+                location, Reach.of(self._table, location), self._folders, self._listed_by(), self._formats
+            )
 
     def _listed_by(self) -> BoundPartitionFilter | None:
         """Which folders are listed, before it is known which partition columns there are; None where all are."""

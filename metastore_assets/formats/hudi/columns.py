@@ -8,7 +8,7 @@ import pyarrow as pa
 
 from metastore_assets.errors import TableFormatError
 from metastore_assets.formats.hudi.partitions import PartitionPaths
-from metastore_assets.formats.hudi.schema import META_PREFIX
+from metastore_assets.formats.hudi.schema import is_added
 from metastore_assets.formats.places.location import Location
 from metastore_assets.formats.readers.dictionaries import decoded
 from metastore_assets.formats.readers.reader import FileColumns
@@ -25,9 +25,7 @@ class HudiColumns:
     def __init__(self, columns: FileColumns, numbers: Mapping[str, pa.DataType], *, meta_columns: bool) -> None:
         self._columns = columns
         self._indices = [
-            index
-            for index, field in enumerate(columns.fields)
-            if meta_columns or not field.name.startswith(META_PREFIX)
+            index for index, field in enumerate(columns.fields) if meta_columns or not is_added(field.name)
         ]
         stored = [columns.fields[index] for index in self._indices]
         self._parsed = {

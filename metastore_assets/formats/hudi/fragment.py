@@ -39,7 +39,10 @@ class HudiFragmentSource:
         """Read the footer, or merge the files once. Raises FragmentError."""
         files = ((self.base,) if self.base else ()) + self.logs
         path = self.location.full_path(files[0].path)
-        with explained(path), ExitStack() as stack:
+        count = len(self.logs)
+        # What is at fault is one of several files, which the reason names.
+        what = f"its file slice ({count} log file{'s' * (count > 1)})" if count else "the file"
+        with explained(path, what), ExitStack() as stack:
             if self.merge is None and self.base is not None:
                 source = stack.enter_context(self.location.open_stored(self.base))
                 columns = open_columns(self.kind, source)

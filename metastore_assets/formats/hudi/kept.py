@@ -46,7 +46,7 @@ class KeptFiles:
     def learn_blocks(self, stored: StoredFile, blocks: Sequence[LogBlock]) -> None:
         """Keep them."""
         fields = [
-            [block.kind, [one for one in block.headers.items() if one[0] != SCHEMA_HEADER], block.place]
+            [block.kind, [one for one in block.headers.items() if one[0] != SCHEMA_HEADER], block.place, block.version]
             for block in blocks
         ]
         self._memory.learn(self._key("log", stored), json.dumps(fields, separators=(",", ":")).encode())
@@ -76,4 +76,7 @@ def _text(data: bytes) -> str:
 
 
 def _blocks(data: bytes) -> list[LogBlock]:
-    return [LogBlock(kind, dict(headers), (start, size)) for kind, headers, (start, size) in json.loads(data)]
+    return [
+        LogBlock(kind, dict(headers), (start, size), version)
+        for kind, headers, (start, size), version in json.loads(data)
+    ]

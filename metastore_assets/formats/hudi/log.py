@@ -7,8 +7,12 @@ from dataclasses import dataclass
 
 import pyarrow as pa
 
+from metastore_assets.formats.damage import UnsupportedError
+
 _MAGIC = b"#HUDI#"
 _FORMAT = 1
+CONTENT_VERSION = 3
+"""Of what is in blocks of rows in Avro and of deletes, since Hudi 0.13."""
 _COMMAND, _DELETE, _CORRUPT, AVRO_BLOCK, _HFILE, PARQUET_BLOCK, _CHANGES = range(7)
 _INSTANT, _TARGET, SCHEMA_HEADER, _COMMAND_TYPE, _COMPACTED, _POSITIONS, _IDENTIFIER, _PARTIAL, _BASE = range(9)
 _MOST_ENTRIES = 100
@@ -24,6 +28,8 @@ class LogBlock:
     headers: Mapping[int, str]
     place: tuple[int, int]
     """Of the content in the file: position and length."""
+    version: int = CONTENT_VERSION
+    """Of the content of blocks of rows in Avro and of deletes."""
 
     @property
     def instant(self) -> str:
@@ -67,20 +73,33 @@ class _Cursor:
 
 
 def check_mergeable(blocks: Iterable[LogBlock]) -> None:
-    """Raise ArrowInvalid for a block whose meaning no reader here knows."""
+    """Raise UnsupportedError for a block that is not read here, ArrowInvalid for one that is not as it has to be."""
     for block in blocks:
         if block.kind == _HFILE:
-            raise pa.ArrowInvalid("HFile log blocks have no reader")
+            raise UnsupportedError("log blocks in HFile are not supported")
         if block.kind not in (_COMMAND, _DELETE, AVRO_BLOCK, PARQUET_BLOCK):
-            raise pa.ArrowInvalid(f"log blocks of type {block.kind} have no reader")
+            raise UnsupportedError(f"log blocks of type {block.kind} are not supported")
+        _check_content_version(block)
         if block.headers.get(_PARTIAL, "").lower() == "true":
-            raise pa.ArrowInvalid("log blocks with partial updates have no reader")
+            raise UnsupportedError("log blocks with partial updates are not supported")
         if block.headers.get(_COMPACTED):
-            raise pa.ArrowInvalid("log blocks of a log compaction have no reader")
+            raise UnsupportedError("log blocks of a log compaction are not supported")
         if not block.instant:
             raise pa.ArrowInvalid("a log block does not say which write it belongs to")
         if block.kind == _COMMAND and block.headers.get(_COMMAND_TYPE) != "0":
-            raise pa.ArrowInvalid("log blocks with commands other than rollbacks have no reader")
+            raise UnsupportedError("log blocks with commands other than rollbacks are not supported")
+
+
+def _check_content_version(block: LogBlock) -> None:
+    if block.kind == AVRO_BLOCK and not 1 <= block.version <= CONTENT_VERSION:
+        raise UnsupportedError(f"Avro log blocks of version {block.version} are not supported")
+    if block.kind == _DELETE and block.version != CONTENT_VERSION:
+        # Versions 1 and 2 are Java objects as Kryo serializes them.
+        age = ", which Hudi wrote up to 0.12," if block.version in (1, 2) else ""
+        raise UnsupportedError(
+            f"delete blocks of version {block.version}{age} are not supported; "
+            "a compaction of the table by Hudi leaves none"
+        )
 
 
 def live_instants(blocks: Iterable[LogBlock], has: Callable[[str], bool]) -> tuple[str, ...]:
@@ -114,7 +133,7 @@ def _read_block(cursor: _Cursor) -> LogBlock:
         raise pa.ArrowInvalid(f"the log file ends inside the block at byte {start}")
     version = cursor.number(4)
     if version != _FORMAT:
-        raise pa.ArrowInvalid(f"log files of format {version} have no reader")
+        raise UnsupportedError(f"log files of format {version} are not supported")
     kind = cursor.number(4)
     headers = {}
     for _ in range(_checked(cursor.number(4), _MOST_ENTRIES, start)):
@@ -122,11 +141,12 @@ def _read_block(cursor: _Cursor) -> LogBlock:
         headers[key] = cursor.read(_checked(cursor.number(4), _MOST_BYTES, start)).decode()
     size = cursor.number(8)
     place = (cursor.position, _checked(size, end - cursor.position, start))
+    content = cursor.number(4) if kind in (AVRO_BLOCK, _DELETE) and size >= 4 else CONTENT_VERSION
     cursor.position = end - 8
     # The length is repeated behind the block, to be found from its end.
     if cursor.number(8) != length + len(_MAGIC):
         raise pa.ArrowInvalid(f"the log file's block at byte {start} is broken")
-    return LogBlock(kind, headers, place)
+    return LogBlock(kind, headers, place, content)
 
 
 def _checked(number: int, most: int, start: int) -> int:

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import json
 import os
+import re
 import shutil
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
@@ -17,8 +18,8 @@ from dataclasses import dataclass
 import pyarrow as pa
 
 from metastore_assets.extras import extra
-from metastore_assets.formats.damage import DAMAGE, reason
-from metastore_assets.formats.hudi.log import LogBlock, check_mergeable, read_blocks
+from metastore_assets.formats.damage import DAMAGE, UnsupportedError, reason
+from metastore_assets.formats.hudi.log import CONTENT_VERSION, LogBlock, check_mergeable, read_blocks
 from metastore_assets.formats.hudi.timeline import flag, names
 from metastore_assets.formats.hudi.transcode import in_utc, needs_transcoding, transcode_base, transcode_log
 from metastore_assets.formats.places.location import Location, StoredFile
@@ -50,6 +51,8 @@ _PAYLOAD_KEYS = (
 _STRATEGY_KEYS = ("hoodie.record.merge.strategy.id", "hoodie.compaction.record.merger.strategy")
 _ORDERING_KEYS = ("hoodie.table.ordering.fields", "hoodie.table.precombine.field")
 _PARTIAL_UPDATES = "hoodie.table.partial.update.mode"
+_LACK_OF_SUPPORT = re.compile(r"unsupported|not (yet )?(supported|implemented)|only supports?", re.IGNORECASE)
+"""What hudi-rs says of features that it does not read."""
 _MERGE_PROPERTIES = "hoodie.record.merge.property."
 
 
@@ -109,7 +112,7 @@ class Merge:
 
 
 def log_blocks(location: Location, logs: tuple[StoredFile, ...]) -> list[LogBlock]:
-    """The blocks of log files in their order. Raises OSError, or ArrowInvalid for what has no reader."""
+    """The blocks of log files in their order. Raises OSError, ArrowInvalid, or UnsupportedError."""
     blocks: list[LogBlock] = []
     for stored in logs:
         try:
@@ -118,7 +121,8 @@ def log_blocks(location: Location, logs: tuple[StoredFile, ...]) -> list[LogBloc
         except (FileNotFoundError, OverwrittenError):
             raise
         except DAMAGE as error:
-            raise pa.ArrowInvalid(f"{location.full_path(stored.path)}: {reason(error)}") from error
+            kind = UnsupportedError if isinstance(error, UnsupportedError) else pa.ArrowInvalid
+            raise kind(f"{location.full_path(stored.path)}: {reason(error)}") from error
         blocks += own
     return blocks
 
@@ -134,7 +138,7 @@ def merged(location: Location, base: StoredFile | None, logs: tuple[StoredFile, 
         _write_table(folder, merge)
         paths = [_placed(location, stored, folder) for stored in ((base,) if base else ()) + logs]
         base_path = paths.pop(0) if base else ""
-        if needs_transcoding(merge.schema):
+        if needs_transcoding(merge.schema) or any(block.version != CONTENT_VERSION for block in blocks):
             for path in paths:
                 transcode_log(os.path.join(folder, path))
             if base and in_utc(merge.schema) != merge.schema:
@@ -230,7 +234,8 @@ def _explained() -> Iterator[None]:
     except (OSError, pa.ArrowException):
         raise
     except Exception as error:
-        raise pa.ArrowInvalid(f"hudi-rs cannot read it: {error}") from error
+        kind = UnsupportedError if _LACK_OF_SUPPORT.search(str(error)) else pa.ArrowInvalid
+        raise kind(f"hudi-rs cannot read it: {error}") from error
     except BaseException as error:
         # A panic of native code is no Exception.
         if type(error).__name__ != "PanicException":

@@ -19,7 +19,6 @@ from metastore_assets.formats.readers.avro_schema import record_type
 from metastore_assets.formats.readers.parquet import open_parquet
 from metastore_assets.formats.readers.reader import check_distinct
 
-META_PREFIX = "_hoodie_"
 META_COLUMNS = (
     "_hoodie_commit_time",
     "_hoodie_commit_seqno",
@@ -27,7 +26,15 @@ META_COLUMNS = (
     "_hoodie_partition_path",
     "_hoodie_file_name",
 )
+OPERATION = "_hoodie_operation"
+"""A further one, in tables of writers that record what they did to a row (`hoodie.allow.operation.metadata.field`)."""
+_ADDED = frozenset({*META_COLUMNS, OPERATION})
 _CREATED = "hoodie.table.create.schema"
+
+
+def is_added(name: str) -> bool:
+    """Whether Hudi adds the column of that name to a table. `_hoodie_is_deleted` is a column of the table's own."""
+    return name in _ADDED
 
 
 @dataclass(frozen=True)
@@ -37,7 +44,8 @@ class HudiSchema:
     avro: str | None
     """As JSON, for whoever reads log files: the columns that Hudi adds to every table left out. None when not told."""
     columns: pa.Schema
-    """Without those that tell which rows are deleted, too."""
+    has_operations: bool = False
+    """Whether Hudi adds the column of operations, too."""
     numbers: tuple[tuple[str, pa.DataType], ...] = ()
     """Columns, by name and type, that some files hold as texts though the table was made with numbers."""
 
@@ -87,7 +95,7 @@ def _as_created(schema: HudiSchema, created: pa.Schema, dated: Sequence[str]) ->
     )
     types = dict(numbers)
     columns = pa.schema([field.with_type(types.get(field.name, field.type)) for field in schema.columns])
-    return HudiSchema(schema.avro, columns, numbers)
+    return replace(schema, columns=columns, numbers=numbers)
 
 
 def file_schema(location: Location, base: StoredFile) -> tuple[bytes | None, pa.Schema]:
@@ -105,19 +113,20 @@ def parsed(location: Location, text: str, dropped: Sequence[str] = ()) -> HudiSc
         fields = [field for field in document["fields"] if field["name"] not in META_COLUMNS]
         document = document | {"fields": fields}
         arrow = record_type(document).arrow
-        columns = [field.with_nullable(True) for field in arrow if not field.name.startswith(META_PREFIX)]
+        columns = [field.with_nullable(True) for field in arrow if not is_added(field.name)]
         check_distinct([field.name for field in columns])
     except DAMAGE as error:
         raise TableFormatError(f"{location.uri}: the table's schema cannot be read: {reason(error)}") from error
     missing = [name for name in dropped if name not in {field.name for field in columns}]
     document["fields"] = [field for field in fields if field["name"] not in dropped]
-    return HudiSchema(json.dumps(document), pa.schema(columns + [pa.field(name, pa.string()) for name in missing]))
+    schema = pa.schema(columns + [pa.field(name, pa.string()) for name in missing])
+    return HudiSchema(json.dumps(document), schema, OPERATION in arrow.names)
 
 
 def unparsed(stored: pa.Schema) -> HudiSchema:
     """The columns of a file, where nothing tells the schema in Avro."""
-    fields = [pa.field(field.name, field.type) for field in stored if not field.name.startswith(META_PREFIX)]
-    return HudiSchema(None, pa.schema(fields))
+    fields = [pa.field(field.name, field.type) for field in stored if not is_added(field.name)]
+    return HudiSchema(None, pa.schema(fields), OPERATION in stored.names)
 
 
 def _check_never_renamed(location: Location) -> None:

@@ -21,7 +21,15 @@ from metastore_assets.formats.hudi.fragment import HudiFragmentSource, fragment_
 from metastore_assets.formats.hudi.kept import KeptFiles
 from metastore_assets.formats.hudi.merger import Merger
 from metastore_assets.formats.hudi.partitions import PartitionPaths, partition_types, value_type
-from metastore_assets.formats.hudi.schema import META_COLUMNS, HudiSchema, file_schema, parsed, table_schema, unparsed
+from metastore_assets.formats.hudi.schema import (
+    META_COLUMNS,
+    OPERATION,
+    HudiSchema,
+    file_schema,
+    parsed,
+    table_schema,
+    unparsed,
+)
 from metastore_assets.formats.hudi.slices import FileSlice, file_slices
 from metastore_assets.formats.hudi.timeline import Instant, State, Timeline, flag, load_timeline
 from metastore_assets.formats.memory import Memory
@@ -106,7 +114,8 @@ class HudiFormat:
         schema = schema.with_texts(foreign)
         constants = PartitionConstants(self._location, paths, schema.columns, (*dropped, *foreign))
         fragments = self._fragments(timeline, state, slices, schema, constants, paths)
-        added = [pa.field(name, pa.string()) for name in META_COLUMNS] if self._meta_columns else []
+        names = (*META_COLUMNS, OPERATION) if schema.has_operations else META_COLUMNS
+        added = [pa.field(name, pa.string()) for name in names] if self._meta_columns else []
         return Snapshot(
             format="hudi",
             id=state.id,

@@ -14,7 +14,6 @@ from metastore_assets.formats.hudi.log import AVRO_BLOCK, PARQUET_BLOCK, SCHEMA_
 from metastore_assets.formats.readers.avro import AvroColumns, zigzag
 from metastore_assets.formats.readers.parquet import open_parquet
 
-_BLOCK_VERSION = 3
 _SYNC = b"\0" * 16
 _LOCAL = "local-timestamp-"
 _BATCH_ROWS = 16_384
@@ -105,10 +104,11 @@ def _type_in_utc(type_: pa.DataType) -> pa.DataType:
 
 
 def _avro_rows(content: bytes, headers: Mapping[int, str]) -> pa.Table:
-    """An Avro block's rows: behind version and number of rows, the length and the bytes of each."""
-    version, count = int.from_bytes(content[:4], "big"), int.from_bytes(content[4:8], "big")
-    if version != _BLOCK_VERSION:
-        raise pa.ArrowInvalid(f"Avro log blocks of version {version} have no reader")
+    """An Avro block's rows: behind version and number of rows, the length and the bytes of each.
+
+    Versions 1 to 3 differ in delete blocks only.
+    """
+    count = int.from_bytes(content[4:8], "big")
     position = 8
     rows = []
     for _ in range(count):

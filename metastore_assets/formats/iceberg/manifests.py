@@ -10,7 +10,7 @@ from typing import Any, NamedTuple
 
 from metastore_assets.errors import TableFormatError
 from metastore_assets.formats.checked import distinct, number, shown, text
-from metastore_assets.formats.damage import refuse_beyond
+from metastore_assets.formats.damage import UnsupportedError, refuse_beyond
 from metastore_assets.formats.iceberg.metadata import PartitionField
 from metastore_assets.formats.iceberg.records import partition_name, records_by_id
 from metastore_assets.formats.limits import MANIFESTS
@@ -198,7 +198,7 @@ def _entry(
     referenced, offset, size = map(file.get, _VECTOR_FIELDS)
     content = number(file.get("content") or DATA, "content", least=DATA)
     if content > EQUALITY_DELETES:
-        raise ValueError(f"{shown(file['file_path'])} has the content {content}, which has no reader")
+        raise UnsupportedError(f"{shown(file['file_path'])} has the content {content}, which is not supported")
     return FileEntry(
         content=content,
         path=text(file["file_path"], "file_path"),

@@ -76,6 +76,11 @@ def read_metadata(location: Location, path: str) -> TableMetadata:
     """Parse a metadata file. Raises TableFormatError when it is none, or of a format version without a reader."""
     full_path = location.full_path(path)
     raw = read_metadata_json(location, path)
+    if "view-uuid" in raw or "current-version-id" in raw:
+        raise TableFormatError(
+            f"{full_path} is the metadata file of an Iceberg view, which has no rows of its own: name the tables that "
+            "the view selects from"
+        )
     version = raw.get("format-version", 1)
     if version not in range(1, _NEWEST_FORMAT + 1):
         raise TableFormatError(

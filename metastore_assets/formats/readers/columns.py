@@ -5,6 +5,7 @@ from __future__ import annotations
 import pyarrow as pa
 
 from metastore_assets.extras import extra
+from metastore_assets.formats.damage import UnsupportedError
 from metastore_assets.formats.readers.parquet import ParquetColumns
 from metastore_assets.formats.readers.reader import FileColumns
 
@@ -31,7 +32,7 @@ def open_columns(kind: str, source: pa.NativeFile, *, rebases: bool = True) -> F
                 from metastore_assets.formats.readers.avro import AvroColumns
 
             return AvroColumns(source, rebases=rebases)
-        raise ValueError(f"files of the kind {kind!r} have no reader")
+        raise UnsupportedError(f"files of the kind {kind!r} are not supported")
     except BaseException:
         source.close()
         raise

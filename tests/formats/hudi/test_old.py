@@ -12,9 +12,11 @@ import pyarrow.parquet as pq
 import pytest
 
 from metastore_assets.config import TableConfig
-from metastore_assets.errors import TableFormatError
+from metastore_assets.errors import ProfileError, TableFormatError
 from metastore_assets.formats import Snapshot, open_table_format
-from tests.formats.hudi.writer import FIELDS, META, HudiWriter
+from metastore_assets.profiling import profile
+from tests.formats.hudi.history import History
+from tests.formats.hudi.writer import FIELDS, META, HudiWriter, Slice, block
 from tests.formats.oracle import read_columns, read_rows
 
 _OWN = [FIELDS[0], FIELDS[3]]
@@ -212,3 +214,52 @@ def test_a_schema_that_only_files_tell(tmp_path: Path) -> None:
     _without_schema(writer)
     with pytest.raises(TableFormatError, match="neither a commit nor a file tells the schema in Avro"):
         _snapshot(writer.folder)
+
+
+def _log_file(writer: HudiWriter, one: Slice, content: bytes, version: int, kind: int = 3) -> None:
+    """A log file with one block, of rows or of deletes, in a version of its content."""
+    instant = writer.tick()
+    data = version.to_bytes(4, "big") + content[4:]
+    stat = writer.raw_log_file(one, instant, block(kind, {0: instant, 2: json.dumps(writer.stored_schema)}, data))
+    writer.complete(instant, "deltacommit", [stat])
+
+
+@pytest.mark.parametrize("version", [1, 2, 3])
+def test_rows_in_log_blocks_of_old_versions(tmp_path: Path, version: int) -> None:
+    """Blocks of rows in Avro are the same in all versions, the number aside."""
+    history = History(HudiWriter(tmp_path / "t", 6))
+    history.insert("x", [{"key": "a", "ts": 1, "value": 1.0}, {"key": "b", "ts": 1, "value": 2.0}])
+    (one,) = history.slices()
+    stored = history.writer._stored(one, "20240101000009007", 0, {"key": "a", "ts": 2, "value": 9.0, "part": "x"}, "")
+    _log_file(history.writer, one, history.writer._avro_block([stored]), version)
+    columns = read_columns(_snapshot(history.writer.folder))
+    assert dict(zip(columns["key"], columns["value"], strict=True)) == {"a": 9.0, "b": 2.0}
+
+
+@pytest.mark.parametrize(
+    ("version", "kind", "said"),
+    [
+        (1, 1, "delete blocks of version 1, which Hudi wrote up to 0.12, are not supported; a compaction"),
+        (2, 1, "delete blocks of version 2, which Hudi wrote up to 0.12, are not supported; a compaction"),
+        (4, 1, "delete blocks of version 4 are not supported"),
+        (4, 3, "Avro log blocks of version 4 are not supported"),
+    ],
+)
+@pytest.mark.parametrize("table_version", [6, 8])
+def test_log_blocks_that_are_not_supported(
+    tmp_path: Path, version: int, kind: int, said: str, table_version: int
+) -> None:
+    """The log file is named, and nobody is advised to remove anything."""
+    history = History(HudiWriter(tmp_path / "t", table_version))
+    history.insert("x", [{"key": "a", "ts": 1, "value": 1.0}])
+    (one,) = history.slices()
+    _log_file(history.writer, one, b"\0" * 12, version, kind)
+    with pytest.raises((TableFormatError, ProfileError)) as caught:
+        profile(history.writer.folder)
+    message = str(caught.value)
+    log = next(path for path in (tmp_path / "t").rglob(".*.log.*"))
+    assert f"{log}: {said}" in message
+    assert "Mend or remove" not in message
+    if table_version == 8:
+        assert "its file slice (1 log file) is not supported" in message
+        assert "Nothing is damaged: do not remove these files" in message

@@ -18,7 +18,7 @@ from metastore_assets.formats import Snapshot, open_table_format
 from metastore_assets.formats.places.location import Location
 from tests.formats.hudi.history import History
 from tests.formats.hudi.realtables import unpacked
-from tests.formats.hudi.writer import HudiWriter, block
+from tests.formats.hudi.writer import FIELDS, META, HudiWriter, block
 from tests.formats.oracle import read_columns, read_rows
 from tests.formats.readers.avro_container import container, recode
 
@@ -238,15 +238,51 @@ def test_files_that_another_tool_registered(history: History) -> None:
 
 
 def test_rows_that_say_that_they_are_deleted(history: History) -> None:
-    """The column `_hoodie_is_deleted` is no column of the table."""
+    """The column `_hoodie_is_deleted` is the writer's own: a column of the table, as Hudi's readers show it."""
     writer = history.writer
     writer.fields.append({"name": "_hoodie_is_deleted", "type": ["null", "boolean"], "default": None})
     instant = writer.tick()
     stat = writer.log_file(_group(history), instant, [_A | {"ts": 2, "_hoodie_is_deleted": True}])
     writer.complete(instant, "deltacommit", [stat])
     snapshot = _open(writer.folder)
-    assert snapshot.schema.names == ["key", "part", "ts", "value"]
-    assert read_columns(snapshot)["key"] == ["b"]
+    assert snapshot.schema.names == ["key", "part", "ts", "value", "_hoodie_is_deleted"]
+    columns = read_columns(snapshot)
+    assert (columns["key"], columns["_hoodie_is_deleted"]) == (["b"], [None])
+
+
+def test_columns_whose_names_begin_as_hudis(tmp_path: Path) -> None:
+    """Are columns of the table, in base files and merged; only those that Hudi adds are left out."""
+    added = [("_hoodie_is_deleted", "boolean"), ("_hoodie_source", "string"), ("_hoodie_operation", "string")]
+    own = [{"name": name, "type": ["null", type_], "default": None} for name, type_ in added]
+    history = History(HudiWriter(tmp_path / "t", 6, fields=[*FIELDS, *own]))
+    row = {"_hoodie_is_deleted": False, "_hoodie_source": "mail", "_hoodie_operation": "I"}
+    history.insert("x", [_A | row, _B | row])
+    for expected in (["mail", "mail"], ["web", "mail"]):
+        snapshot = _open(history.writer.folder)
+        assert snapshot.schema.names == [*(one["name"] for one in FIELDS), "_hoodie_is_deleted", "_hoodie_source"]
+        columns = read_columns(snapshot)
+        assert columns["_hoodie_is_deleted"] == [False, False]
+        assert dict(zip(columns["key"], columns["_hoodie_source"], strict=True)) == dict(
+            zip("ab", expected, strict=True)
+        )
+        all_columns = read_columns(_open(history.writer.folder, options={"meta_columns": True}))
+        assert set(all_columns) == {*META, *columns, "_hoodie_operation"}
+        assert set(all_columns["_hoodie_operation"]) <= {"I", "U"}
+        changed = row | {"ts": 2, "part": "x", "_hoodie_source": "web", "_hoodie_operation": "U"}
+        instant = history.writer.tick()
+        stat = history.writer.log_file(_group(history), instant, [_A | changed])
+        history.writer.complete(instant, "deltacommit", [stat])
+
+
+def test_operations_that_delete(tmp_path: Path) -> None:
+    """Rows in log files that a writer of changes marks as deleted."""
+    operation = {"name": "_hoodie_operation", "type": ["null", "string"], "default": None}
+    history = History(HudiWriter(tmp_path / "t", 6, fields=[*FIELDS, operation]))
+    history.insert("x", [_A | {"_hoodie_operation": "I"}, _B | {"_hoodie_operation": "I"}])
+    instant = history.writer.tick()
+    stat = history.writer.log_file(_group(history), instant, [_A | {"ts": 2, "_hoodie_operation": "D"}])
+    history.writer.complete(instant, "deltacommit", [stat])
+    assert read_columns(_open(history.writer.folder))["key"] == ["b"]
 
 
 def test_schema_evolution(history: History) -> None:

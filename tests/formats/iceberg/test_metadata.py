@@ -300,6 +300,26 @@ def test_values_of_another_kind_in_a_metadata_file(writer: IcebergWriter, change
         _open(writer.folder).snapshot()
 
 
+def test_views_are_named(tmp_path: Path) -> None:
+    """They look like tables, and have no rows."""
+    schema = {"schema-id": 1, "type": "struct", "fields": [{"id": 1, "name": "n", "required": False, "type": "int"}]}
+    view = {
+        "view-uuid": "fa6506c3-7681-40c8-86dc-e36561f83385",
+        "format-version": 1,
+        "location": str(tmp_path),
+        "current-version-id": 1,
+        "schemas": [schema],
+        "versions": [{"version-id": 1, "timestamp-ms": 1573518431292, "schema-id": 1, "representations": []}],
+        "version-log": [{"timestamp-ms": 1573518431292, "version-id": 1}],
+    }
+    path = tmp_path / "metadata" / "00000-(uuid).metadata.json"
+    path.parent.mkdir()
+    path.write_text(json.dumps(view))
+    for place in (tmp_path, path):
+        with pytest.raises(TableFormatError, match="of an Iceberg view, which has no rows of its own: name the tables"):
+            _open(place).snapshot()
+
+
 def test_encrypted_metadata_are_named(writer: IcebergWriter) -> None:
     """Of a snapshot it is told by a key."""
     writer.write_metadata(snapshots=[one | {"key-id": "k"} for one in writer.snapshots])

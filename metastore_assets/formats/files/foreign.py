@@ -1,0 +1,103 @@
+"""Table formats that are recognised, by their metadata or by the names of their files, and not supported."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Mapping
+from functools import lru_cache
+
+from metastore_assets.formats.damage import DAMAGE
+from metastore_assets.formats.metadata_json import parsed
+from metastore_assets.formats.places.location import Location
+from metastore_assets.formats.registration import Marks
+
+_EXPORT = "export the rows to Parquet, or pass them to `metastore_assets.profile` as Arrow data"
+_PAIMON = f"have Paimon write Iceberg metadata (`metadata.iceberg.storage`), {_EXPORT}"
+_UUID = r"[0-9a-f]{8}(-[0-9a-f]{4}){3}-[0-9a-f]{12}"
+_DUCKLAKE_FILE = re.compile(rf"ducklake-{_UUID}(-[a-z]+)*\.[a-z]+")
+_PAIMON_BUCKET = re.compile(r"bucket-([0-9]+|postpone)")
+_PAIMON_FILE = re.compile(rf"(data|changelog)-{_UUID}-[0-9]+\.[a-z0-9.]+")
+_PAIMON_SCHEMA = re.compile(r"schema-[0-9]+")
+_ACID_FOLDER = re.compile(r"((delete_)?delta_[0-9]{7,}_[0-9]{7,}(_[0-9]{4,})?|base_[0-9]{7,})(_v[0-9]+)?")
+"""As Hive names what its transactions wrote: numbers of seven digits, or of more from ten million on."""
+_ACID_PADDED = re.compile(r"((delete_)?delta_0[0-9]{6}_[0-9]{7}(_[0-9]{4,})?|base_0[0-9]{6})(_v[0-9]+)?")
+"""With a zero in front, which no date has."""
+_ACID_FILE = re.compile(r"bucket_[0-9]{5,}(_[0-9]+)?|[0-9]{6}_[0-9]+(\.[a-z0-9.]+)?")
+_SUFFIXES = {
+    "arrow": "an Arrow IPC file",
+    "arrows": "an Arrow IPC file",
+    "db": "a database file",
+    "duckdb": "a DuckDB database",
+    "ducklake": "the catalog of a DuckLake",
+    "feather": "a Feather file",
+    "hfile": "an HFile",
+    "ipc": "an Arrow IPC file",
+    "lance": "a file of a Lance table",
+    "nimble": "a Nimble file",
+    "puffin": "a Puffin file, which holds deletes or statistics of an Iceberg table",
+    "share": "a profile of Delta Sharing",
+    "sqlite": "a SQLite database",
+    "vortex": "a Vortex file",
+    "xls": "an Excel file",
+    "xlsx": "an Excel file",
+}
+
+
+def holds_paimon(location: Location) -> bool:
+    """Return whether a folder is a Paimon table: whether it has a schema file that is one. Raises OSError."""
+    for name in location.names("schema", "schema-", "schema."):
+        if _PAIMON_SCHEMA.fullmatch(name):
+            try:
+                schema = parsed(location.read(f"schema/{name}"))
+            except (FileNotFoundError, PermissionError):
+                raise
+            except DAMAGE:
+                return False
+            return isinstance(schema, dict) and {"fields", "partitionKeys"} <= schema.keys()
+    return False
+
+
+FOREIGN: Mapping[str, Marks] = {
+    "Paimon": Marks(
+        "schema",
+        holds_paimon,
+        metadata_file=lambda name: _PAIMON_SCHEMA.fullmatch(name) is not None,
+        unsupported=_PAIMON,
+    ),
+}
+"""Marks of formats that metadata beside the files tell, by what people call the formats."""
+
+
+def owner(folder: str, name: str) -> tuple[str, str] | None:
+    """Return the format of the table that a data file belongs to by its name, and what to do; None for plain files.
+
+    Args:
+        folder: the path or URI of the folder that the file is in.
+        name: the name of the file.
+    """
+    if name.startswith("ducklake-") and _DUCKLAKE_FILE.fullmatch(name):
+        return "DuckLake", _EXPORT
+    in_bucket, in_padded, in_numbered = _kinds_of_folder(folder)
+    if in_bucket and _PAIMON_FILE.fullmatch(name):
+        return "Paimon", _PAIMON
+    if in_padded or (in_numbered and _ACID_FILE.fullmatch(name)):
+        return "transactional Hive", _EXPORT
+    return None
+
+
+@lru_cache(maxsize=1024)
+def _kinds_of_folder(folder: str) -> tuple[bool, bool, bool]:
+    """Whether it or one above is named as a bucket of Paimon, for certain as one of Hive's transactions, or perhaps."""
+    parts = folder.split("/")
+    patterns = (_PAIMON_BUCKET, _ACID_PADDED, _ACID_FOLDER)
+    bucket, padded, numbered = (any(map(pattern.fullmatch, parts)) for pattern in patterns)
+    return bucket, padded, numbered
+
+
+def kind_of_file(name: str) -> str | None:
+    """Return what a file is that its suffix tells and that is not supported, with its article; else None."""
+    return _SUFFIXES.get(name.rpartition(".")[2].lower())
+
+
+ADVICE = _EXPORT
+"""What to do with rows in files of other kinds."""

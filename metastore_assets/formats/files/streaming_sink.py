@@ -1,0 +1,88 @@
+"""Folders that Spark's streaming wrote: a log of batches in them says which files were committed."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator
+from urllib.parse import unquote
+
+from metastore_assets.errors import TableFormatError, TableNotFoundError
+from metastore_assets.formats.checked import record, text
+from metastore_assets.formats.damage import naming
+from metastore_assets.formats.metadata_json import parsed
+from metastore_assets.formats.places.location import Location
+from metastore_assets.formats.places.reach import Reach
+from metastore_assets.formats.registration import Marks
+
+LOG = "_spark_metadata"
+_BATCH = re.compile(r"(\d+)(\.compact)?")
+_VERSION = "v1"
+
+
+def holds_sink(location: Location) -> bool:
+    """Return whether a folder has a log with batches. Raises OSError."""
+    return any(_BATCH.fullmatch(name) for name in location.names(LOG, "0", ":"))
+
+
+SINK = Marks(LOG, holds_sink, is_plain=True)
+
+
+def committed_paths(location: Location, reach: Reach) -> list[str] | None:
+    """Return the paths of the committed files, relative to the folder; None if its log is something else.
+
+    Raises:
+        TableNotFoundError: no batch was committed yet.
+        TableFormatError: the log is damaged or incomplete.
+        OSError: the log cannot be read.
+    """
+    names = [name for name in location.names(LOG) if not name.startswith(".")]
+    batches = {int(match[1]): name for name in sorted(names) if (match := _BATCH.fullmatch(name))}
+    if not batches:
+        if names:
+            return None
+        raise TableNotFoundError(f"{location.uri} holds no table: Spark's streaming has not committed a batch there")
+    newest = max(batches)
+    first = max((number for number, name in batches.items() if name.endswith(".compact")), default=0)
+    paths: dict[str, None] = {}
+    for number in range(first, newest + 1):
+        path = f"{LOG}/{batches.get(number, number)}"
+        if number not in batches:
+            raise TableFormatError(
+                f"{location.full_path(path)} is missing: which files that batch committed is not known; restore the "
+                f"file, or remove the folder {LOG} to read all files that are there"
+            )
+        for recorded, is_added in _actions(location, path):
+            if is_added:
+                paths[_relative(location, reach, recorded)] = None
+            else:
+                paths.pop(_relative(location, reach, recorded), None)
+    return list(paths)
+
+
+def _actions(location: Location, path: str) -> Iterator[tuple[str, bool]]:
+    """(recorded URI, whether it is added rather than deleted) of each file in a batch."""
+    with naming(location.full_path(path)):
+        version, *lines = location.read(path).decode().splitlines()
+        if version.strip() != _VERSION:
+            raise ValueError(f"its version is {version[:20]!r}; {_VERSION} is read")
+        for line in filter(str.strip, lines):
+            file = record(parsed(line), "a file")
+            action = text(file.get("action"), "action")
+            if action not in ("add", "delete"):
+                raise ValueError(f"the action {action[:20]!r} is not known")
+            yield unquote(text(file.get("path"), "path")), action == "add"
+
+
+def _relative(location: Location, reach: Reach, recorded: str) -> str:
+    """The path below the folder. Of a folder that was moved, partitions and name are all that is the same."""
+    try:
+        found, path = reach.to(recorded)
+    except TableFormatError:
+        found, path = None, ""
+    if found == location and path:
+        return path
+    *folders, name = recorded.split("/")
+    first = len(folders)
+    while first and "=" in folders[first - 1]:
+        first -= 1
+    return "/".join([*folders[first:], name])

@@ -1,0 +1,204 @@
+"""Tables of formats that are not supported: recognised by their metadata or their files' names, never read as files."""
+
+from __future__ import annotations
+
+import json
+import shutil
+import uuid
+from pathlib import Path
+from typing import Any
+
+import pyarrow as pa
+import pyarrow.parquet as pq
+import pytest
+
+from metastore_assets.config import TableConfig
+from metastore_assets.errors import ProfileError, TableFormatError
+from metastore_assets.formats import open_table_format
+from metastore_assets.profiling import profile
+from tests.formats.iceberg.writer import IcebergWriter, column
+from tests.formats.oracle import read_columns
+
+_PAIMON_SCHEMA = {
+    "version": 3,
+    "id": 0,
+    "fields": [{"id": 0, "name": "id", "type": "BIGINT NOT NULL"}],
+    "highestFieldId": 0,
+    "partitionKeys": [],
+    "primaryKeys": ["id"],
+    "options": {"bucket": "1"},
+    "timeMillis": 1795460210107,
+}
+
+
+def _data(path: Path, rows: int = 2) -> Path:
+    path.parent.mkdir(parents=True, exist_ok=True)
+    pq.write_table(pa.table({"id": list(range(rows))}), path)
+    return path
+
+
+def _refusal(uri: Path, **rest: Any) -> str:
+    """The message, which is the same whether the format is named or not, and whatever is asked for."""
+    messages = set()
+    for format_ in (None, "files"):
+        table = open_table_format(TableConfig(name="t", uri=str(uri), format=format_, **rest))
+        for ask in (table.snapshot, table.current):
+            with pytest.raises(TableFormatError) as caught:
+                ask()
+            messages.add(str(caught.value))
+    (message,) = messages
+    return message
+
+
+@pytest.fixture
+def paimon(tmp_path: Path) -> Path:
+    """A partitioned Paimon table in which a row was updated, as its own writers lay it out."""
+    table = tmp_path / "wh" / "db.db" / "t"
+    for number in range(2):
+        _data(table / "d=a" / "bucket-0" / f"data-{uuid.uuid4()}-{number}.parquet")
+    for path, content in (
+        ("schema/schema-0", json.dumps(_PAIMON_SCHEMA)),
+        ("snapshot/snapshot-1", "{}"),
+        ("snapshot/LATEST", "1"),
+        (f"manifest/manifest-{uuid.uuid4()}-0", "Obj"),
+    ):
+        (table / path).parent.mkdir(exist_ok=True)
+        (table / path).write_text(content)
+    return table
+
+
+def test_paimon_tables(paimon: Path) -> None:
+    """The table's folder, those above it, those in it, a file in it, and files that were copied out of it."""
+    advice = "; Paimon tables are not supported: have Paimon write Iceberg metadata"
+    assert f"{paimon} is the folder of a Paimon table{advice}" in _refusal(paimon)
+    for above in (paimon.parent, paimon.parent.parent):
+        assert f"{above} holds the Paimon table {paimon}, " in _refusal(above)
+        assert advice in _refusal(above)
+    bucket = paimon / "d=a" / "bucket-0"
+    for below in (bucket.parent, bucket, next(bucket.iterdir())):
+        assert f"{below} lies inside the Paimon table {paimon}, " in _refusal(below)
+        assert advice in _refusal(below)
+    copied = paimon.parent.parent.parent / "copied" / "bucket-0"
+    bucket.rename(copied) if copied.parent.mkdir() is None else None
+    for place in (copied.parent, copied, next(copied.iterdir())):
+        assert "belongs to a Paimon table by its name" in _refusal(place)
+
+
+def test_a_paimon_table_without_rows(paimon: Path) -> None:
+    """Is one as well."""
+    for path in paimon.rglob("*.parquet"):
+        path.unlink()
+    assert "is the folder of a Paimon table" in _refusal(paimon)
+
+
+@pytest.mark.parametrize(
+    ("path", "format_"),
+    [
+        (f"main/t/ducklake-{uuid.uuid4()}.parquet", "DuckLake"),
+        (f"main/t/d=1/ducklake-{uuid.uuid4()}-delete.parquet", "DuckLake"),
+        ("base_0000005/bucket_00000", "transactional Hive"),
+        ("base_0000005_v0000012/000000_0", "transactional Hive"),
+        ("base_1234567/bucket_00000", "transactional Hive"),
+        ("d=1/delta_0000001_0000001_0000/000000_0", "transactional Hive"),
+        ("d=1/delta_1234567_1234568/bucket_00000", "transactional Hive"),
+        ("delete_delta_0000002_0000002_0001/bucket_00000_0", "transactional Hive"),
+        (f"d=1/bucket-3/data-{uuid.uuid4()}-0.parquet", "Paimon"),
+        (f"bucket-postpone/changelog-{uuid.uuid4()}-12.parquet", "Paimon"),
+    ],
+)
+def test_files_that_name_their_format(tmp_path: Path, path: str, format_: str) -> None:
+    """From the table's folder, any folder in it, and the file itself."""
+    file = _data(tmp_path / "t" / path)
+    _data(tmp_path / "t" / "a.parquet")
+    for place in [file, *file.parents][: path.count("/") + 2]:
+        message = _refusal(place)
+        assert f"{file} belongs to a {format_} table by its name" in message
+        assert f"{format_} tables are not supported: " in message
+        assert "start its name" not in message
+
+
+@pytest.mark.parametrize(
+    "path",
+    [
+        f"data-{uuid.uuid4()}-0.parquet",
+        "bucket-0/data-1.parquet",
+        "ducklake-2024.parquet",
+        "base_20240131/x.parquet",
+        "base_1234567/x.parquet",
+        "delta_2024_2025/x.parquet",
+        "delta_20240101_20240131/x.parquet",
+        "schema/schema-0.parquet",
+        f"_backup/ducklake-{uuid.uuid4()}.parquet",
+    ],
+)
+def test_names_that_only_look_like_it(tmp_path: Path, path: str) -> None:
+    """Are plain files."""
+    _data(tmp_path / path)
+    if path.startswith("_"):
+        _data(tmp_path / "x.parquet")
+    (tmp_path / "schema").mkdir(exist_ok=True)
+    (tmp_path / "schema" / "_schema-0").write_text("{}")
+    assert read_columns(open_table_format(TableConfig(name="t", uri=str(tmp_path))).snapshot()) == {"id": [0, 1]}
+
+
+@pytest.mark.parametrize(
+    ("name", "said"),
+    [
+        ("data/0101.lance", "a file of a Lance table"),
+        ("a.vortex", "a Vortex file"),
+        ("a.arrow", "an Arrow IPC file"),
+        ("a.FEATHER", "a Feather file"),
+        ("meta.ducklake", "the catalog of a DuckLake"),
+        ("a.duckdb", "a DuckDB database"),
+        ("a.xlsx", "an Excel file"),
+        ("config.share", "a profile of Delta Sharing"),
+    ],
+)
+def test_files_of_other_kinds_are_named(tmp_path: Path, name: str, said: str) -> None:
+    """And nobody is advised to rename what may belong to a table."""
+    path = tmp_path / name
+    path.parent.mkdir(exist_ok=True)
+    path.write_bytes(b"LANC some bytes")
+    for place in (tmp_path, path):
+        assert f"{path} is {said}, which is not supported: export the rows to Parquet" in _refusal(place)
+
+
+@pytest.mark.parametrize("kind", ["parquet", "avro"])
+def test_delete_files_of_a_table_that_is_gone(tmp_path: Path, kind: str) -> None:
+    """By the numbers that Iceberg reserves for their columns."""
+    writer = IcebergWriter(tmp_path / "t", [column(1, "id", "long")])
+    writer.position_deletes([("x", 0)], format_=kind)
+    writer.folder.rename(tmp_path / "copy")
+    for path in list((tmp_path / "copy").rglob("*")):
+        if path.is_file() and path.suffix != f".{kind}":
+            path.unlink()
+    with pytest.raises(TableFormatError, match="it is a delete file of an Iceberg table"):
+        profile(tmp_path / "copy")
+
+
+@pytest.mark.parametrize("name", ["impala_v2_partitioned_position_deletes_orc", "impala_v2_delete_both_eq_and_pos"])
+def test_data_folders_of_real_tables_without_metadata(realtables: Path, tmp_path: Path, name: str) -> None:
+    """Position and equality deletes that engines wrote, beside the data."""
+    shutil.copytree(realtables / "iceberg" / name / "data", tmp_path / "data")
+    with pytest.raises(ProfileError, match=r"it is a delete file of an Iceberg table.*do not remove these files"):
+        profile(tmp_path)
+
+
+@pytest.mark.parametrize("metadata", [{}, {"delete-type": "position"}, {"delete-type": "equality"}])
+def test_delete_files_of_iceberg_are_no_data(tmp_path: Path, metadata: dict[str, str]) -> None:
+    """Also where the table's metadata are not there: copied data folders, and tables with data elsewhere."""
+    numbers = (2147483546, 2147483545) if not metadata else (1, 2)
+    types = (("file_path", pa.string()), ("pos", pa.int64()))
+    fields = [
+        pa.field(name, type_, metadata={"PARQUET:field_id": str(number)})
+        for (name, type_), number in zip(types, numbers, strict=True)
+    ]
+    table = pa.table([["x"], [0]], schema=pa.schema(fields, metadata=metadata or None))
+    (tmp_path / "data").mkdir()
+    pq.write_table(table, tmp_path / "data" / "00000-deletes.parquet")
+    said = "it is a delete file of an Iceberg table"
+    with pytest.raises(TableFormatError, match=said):
+        profile(tmp_path)
+    pq.write_table(pa.table({"file_path": ["a"], "pos": [1]}), tmp_path / "data" / "00000.parquet")
+    with pytest.raises(ProfileError, match=f"{said}.*do not remove these files"):
+        profile(tmp_path)

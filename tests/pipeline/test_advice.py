@@ -1,0 +1,31 @@
+"""What the errors of a refresh advise about data files that could not be read."""
+
+from __future__ import annotations
+
+import gzip
+import zipfile
+from pathlib import Path
+
+import pytest
+
+from metastore_assets.errors import ProfileError
+from metastore_assets.profiling import profile
+
+
+def test_what_is_advised(tmp_path: Path) -> None:
+    """To mend or remove is for damaged files; one that is not supported is in order."""
+    (tmp_path / "a.csv").write_text("id,text\n1,a\n2,b\n")
+    with zipfile.ZipFile(tmp_path / "b.csv", "w") as archive:
+        archive.writestr("b.csv", "id,text\n3,c\n")
+    with pytest.raises(ProfileError) as caught:
+        profile(tmp_path)
+    assert "compressed with zip, which has no reader; unpack it" in str(caught.value)
+    assert "Nothing is damaged: do not remove these files" in str(caught.value)
+    (tmp_path / "c.csv").write_bytes(gzip.compress(b"id,text\n4,d\n")[:-8])
+    with pytest.raises(ProfileError) as caught:
+        profile(tmp_path)
+    assert "Mend or remove the damaged files and try again; do not remove those of which" in str(caught.value)
+    (tmp_path / "b.csv").unlink()
+    with pytest.raises(ProfileError) as caught:
+        profile(tmp_path)
+    assert str(caught.value).endswith(". Mend or remove what is at fault and try again")
