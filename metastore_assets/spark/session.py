@@ -67,6 +67,15 @@ class SparkLog:
         return self._saved
 
 
+def has_active_session() -> bool:
+    """Return whether a session runs in this process. False where PySpark is not installed."""
+    try:
+        from pyspark.sql import SparkSession
+    except ModuleNotFoundError:
+        return False
+    return SparkSession.getActiveSession() is not None
+
+
 def spark_session(settings: Mapping[str, object] | None = None, *, log: SparkLog | None = None) -> SparkSession:
     """The running session, or a new one with `settings` (Spark's own names) over the Metastore's defaults.
 
