@@ -54,6 +54,28 @@ def plain_array(array: pa.Array) -> pa.Array:
             return array
 
 
+def logical_nulls(array: pa.Array) -> pa.BooleanArray:
+    """Return where values are null, also where the null is in a dictionary or in a child of a union.
+
+    `Array.is_null` says so from pyarrow 26 on; before, it takes these for values.
+    """
+    if t.is_dictionary(array.type):
+        return logical_nulls(array.dictionary).take(array.indices).fill_null(True)
+    if not t.is_union(array.type):
+        return array.is_null()
+    # The buffers, because `type_codes` and `offsets` of a slice are those of the whole array.
+    rows = slice(array.offset, array.offset + len(array))
+    codes = np.frombuffer(array.buffers()[1], np.int8)[rows]
+    nulls = np.zeros(len(array), np.bool_)
+    for index, code in enumerate(array.type.type_codes):
+        positions = np.flatnonzero(codes == code)
+        # Children of a sparse union are as long as the union, those of a dense one have an offset for each row.
+        dense = array.type.mode == "dense"
+        at = np.frombuffer(array.buffers()[2], np.int32)[rows][positions] if dense else positions
+        nulls[positions] = logical_nulls(array.field(index)).take(pa.array(at)).to_numpy(zero_copy_only=False)
+    return pa.array(nulls)
+
+
 def leaf_columns(field: pa.Field) -> list[LeafColumn]:
     """The leaf columns of one top-level field, depth first, in table order.
 
@@ -173,8 +195,7 @@ def _with_validity(array: pa.Array) -> pa.Array:
     array = plain_array(array)
     if not t.is_union(array.type):
         return array
-    valid = array.is_valid()
-    return pc.if_else(valid, valid, pa.scalar(None, pa.bool_()))
+    return pc.if_else(logical_nulls(array), pa.scalar(None, pa.bool_()), True)
 
 
 def _gather(values: pa.Array, indices: pa.Array) -> pa.Array:

@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 
 from metastore_assets.formats.base import FIELD_ID
 from metastore_assets.statistics import leaves
-from metastore_assets.statistics.leaves import LeafColumn, leaf_columns, schema_leaves, split_leaves
+from metastore_assets.statistics.leaves import LeafColumn, leaf_columns, logical_nulls, schema_leaves, split_leaves
 
 NESTED = pa.struct(
     [
@@ -194,3 +194,25 @@ def test_encoded_structs() -> None:
     runs = pa.RunEndEncodedArray.from_arrays(pa.array([1, 3], pa.int16()), values).slice(1)
     _, found = split_leaves(pa.field("s", runs.type), runs)
     assert found.to_pylist() == ["b", "b"]
+
+
+@given(st.lists(st.tuples(st.integers(0, 1), st.one_of(st.none(), st.integers(0, 3)))), st.data())
+def test_nulls_in_dictionaries_and_unions(rows: list[tuple[int, int | None]], data: st.DataObject) -> None:
+    """They are where Python sees None, also in a slice: in a dictionary, in a child, or in a dictionary of a child."""
+    start = data.draw(st.integers(0, len(rows)))
+    codes = pa.array([code for code, _ in rows], pa.int8())
+    dictionary = pa.array([None, 0, 1, 2, 3], pa.int64())
+    indices = pa.array(
+        [
+            None if value is None and at % 2 else (value or 0) + (value is not None)
+            for at, (_, value) in enumerate(rows)
+        ],
+        pa.int32(),
+    )
+    encoded = pa.DictionaryArray.from_arrays(indices, dictionary)
+    values = [value for _, value in rows]
+    children = [pa.array(values, pa.int64()), encoded]
+    dense = pa.UnionArray.from_dense(codes, pa.array(range(len(rows)), pa.int32()), children)
+    sparse = pa.UnionArray.from_sparse(codes, children)
+    for array in (encoded, dense, sparse):
+        assert logical_nulls(array.slice(start)).to_pylist() == [value is None for value in values[start:]]
