@@ -95,8 +95,9 @@ def near_names(name: str, names: Sequence[str]) -> str:
 def redacted(text: str) -> str:
     """Return a URI, or a text with URIs in it, without passwords, signatures and whatever else a query may hold.
 
-    `https://user:password@host/path?sig=…` becomes `https://***@host/path?***`. A `?` (or `%3F`) without `=` behind it is
-    part of a name. What stands before `@` is no secret where it holds no password, as in Azure's `abfss://container@account…`.
+    `https://user:password@host/path?sig=…` becomes `https://***@host/path?***`. A `?` (or `%3F`) without `=` behind it
+    is part of a name. What stands before `@` is no secret where it holds no password, as in Azure's
+    `abfss://container@account…`.
     """
     return _AUTHORITY.sub(_without_user, _QUERY.sub(r"\1?***", text))
 
