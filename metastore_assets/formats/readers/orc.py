@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
+from contextlib import contextmanager
 from datetime import date
 from functools import cached_property, partial
 
@@ -51,10 +52,11 @@ class OrcColumns:
         rows = 0
         file, clocks = self._zoneless if self._has_clock_times(field.type) else (self._file, None)
         for stripe in range(self._file.nstripes):
-            if self._selectable:
-                array = file.read_stripe(stripe, columns=[field.name]).column(0)
-            else:
-                array = file.read_stripe(stripe).column(index)
+            with _explained_range():
+                if self._selectable:
+                    array = file.read_stripe(stripe, columns=[field.name]).column(0)
+                else:
+                    array = file.read_stripe(stripe).column(index)
             if array.type != self._stored.field(index).type:
                 raise pa.ArrowInvalid(f"column {field.name!r} of stripe {stripe} is not the one that was asked for")
             if clocks is not None:
@@ -81,6 +83,19 @@ class OrcColumns:
         """The file to read timestamps without zone from, and the clock of each stripe; None where it is that of UTC."""
         zones = WriterZones(self._source, self.tail)
         return (self._file, None) if zones.are_utc else (pyarrow_orc.ORCFile(zones.without()), zones.clocks())
+
+
+@contextmanager
+def _explained_range() -> Iterator[None]:
+    try:
+        yield
+    except pa.ArrowInvalid as error:
+        if "out of range" not in str(error):
+            raise
+        raise UnsupportedError(
+            "it holds timestamps that are out of range: before 1678 or after 2261, which nanoseconds do not reach; "
+            "write such values as nulls, or the column as a date"
+        ) from error
 
 
 def _shown(clock: Clock, leaf: pa.Array) -> pa.Array:
