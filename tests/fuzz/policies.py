@@ -44,8 +44,11 @@ class Policies:
         paths = paths_of(columns)
 
         def is_hidden(leaf: Leaf) -> bool:
-            above = [leaf.keys[: depth + 1] for depth in range(len(leaf.keys))]
-            return any(self.merged(paths[keys]).get("values") == "hidden" for keys in above)
+            if self.merged(paths[leaf.keys]).get("values") == "hidden":
+                return True
+            # What is only the default for those above gives way to what is said of the column itself.
+            above = [paths[leaf.keys[:depth]] for depth in range(1, len(leaf.keys))]
+            return any(self.columns.get(path, {}).get("values") == "hidden" for path in above)
 
         return {leaf.keys for leaf in leaves_of(columns) if is_hidden(leaf)}
 
@@ -64,5 +67,4 @@ def drawn_policies(draw: random.Random, columns: Sequence[Node], partition: Node
         found["default"] = draw.choice([own for own in _POLICIES if own.get("values") != "shown"])
     if partition is not None:
         found[paths[partition.key,]] = {"values": "shown"}
-    # What takes lists, or tells of values, is refused where all that is around it is hidden.
     return Policies(found)

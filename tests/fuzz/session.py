@@ -22,10 +22,10 @@ from metastore_assets.checks.subject import surroundings_of
 from metastore_assets.checks.suggest import suggest
 from metastore_assets.config import MetastoreConfig, TableConfig
 from metastore_assets.errors import ConfigError, NotKeptError, PredicateError
+from metastore_assets.expressions.text import text_of
 from metastore_assets.formats import decode_partition_key
 from metastore_assets.lookup import Metastore, TableLookup
 from metastore_assets.lookup.json import show_json
-from metastore_assets.lookup.predicates.text import text_of
 from metastore_assets.pipeline.refresh import refresh
 from metastore_assets.sql import query
 from tests.fuzz.columns import Leaf, paths_of
