@@ -171,10 +171,16 @@ def _split(array: pa.Array) -> Iterator[pa.Array]:
     if t.is_struct(array.type):
         yield from _split_struct(array)
     elif t.is_map(array.type):
-        entries = array.cast(pa.list_(pa.struct([array.type.key_field, array.type.item_field]))).flatten()
+        entries = _elements(array.cast(pa.list_(pa.struct([array.type.key_field, array.type.item_field]))))
         yield from _split_struct(entries)
     elif is_list(array.type):
-        yield from _split(array.flatten())
+        yield from _split(_elements(array))
+
+
+def _elements(array: pa.Array) -> pa.Array:
+    """Return the elements of all lists that are not null, whatever null lists hold."""
+    # Where all lists are null, Arrow's flatten() builds an empty array, and fails to for structs with extension types.
+    return array.values.slice(0, 0) if array.null_count == len(array) else array.flatten()
 
 
 def _split_struct(array: pa.StructArray) -> Iterator[pa.Array]:

@@ -159,6 +159,7 @@ ELEMENTS = {
     "uuid": pa.ExtensionArray.from_storage(pa.uuid(), pa.array([bytes([n]) * 16 for n in range(4)], pa.binary(16))),
     "dictionary": pa.array(["a", "b", "c", None]).dictionary_encode(),
 }
+ELEMENTS["struct"] = pa.StructArray.from_arrays([ELEMENTS["uuid"], ELEMENTS["view"]], names=["u", "v"])
 
 
 @pytest.mark.parametrize("layout", LAYOUTS)
@@ -167,8 +168,16 @@ def test_elements_below_null_lists_do_not_exist(layout: str, elements: str) -> N
     """Also when the null list has elements in the buffers, as it may."""
     values = ELEMENTS[elements]
     array = LAYOUTS[layout](values, pa.array([True, False]))
-    found = split_leaves(pa.field("l", array.type), array)[-1]
+    found = split_leaves(pa.field("l", array.type), array)[2 if layout == "map" else 1]
     assert found.to_pylist() == values.slice(2).to_pylist()
+
+
+@pytest.mark.parametrize("layout", LAYOUTS)
+@pytest.mark.parametrize("elements", ELEMENTS)
+def test_null_lists_alone_have_no_elements(layout: str, elements: str) -> None:
+    array = LAYOUTS[layout](ELEMENTS[elements], pa.array([True, True]))
+    below = split_leaves(pa.field("l", array.type), array)[1:]
+    assert [len(column) for column in below] == [0] * len(below)
 
 
 def test_children_that_cannot_hold_their_parents_nulls() -> None:
