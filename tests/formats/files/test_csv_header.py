@@ -56,6 +56,8 @@ _VALUES = [
     "1,bob\n2,ann\n",
     "5\n6\n",
     "5,1.5\n",
+    "3,9\n1,9L\n2,27\n",
+    "3,9\n1,\n2,\n",
     "true,x\nfalse,y\n",
     "2024-01-01,a\n2024-01-02,b\n",
     "10:30,a\n11:00,b\n",
@@ -181,7 +183,7 @@ _TEXTS = {
     "email": st.sampled_from(["ann", "bob", "id"]).map("{}@example.org".format),
     "url": st.sampled_from(["a", "b"]).map("https://example.org/{}".format),
     "uuid": st.uuids().map(str),
-    "digit or letter": st.sampled_from("0123ab"),
+    "number or code": st.sampled_from(["7", "12", "A1", "B-2", "12 kg", "<5", "user-6", "unknown", "EUR 5"]),
 }
 _CELLS = _TYPED | _TEXTS
 _NULLS = {name: st.one_of(cells, st.sampled_from(["", "NA"])) for name, cells in _CELLS.items()}

@@ -216,6 +216,16 @@ def test_a_blank_line_of_one_column_is_asked_for(tmp_path: Path, content: bytes,
     assert with_null.count(None) == 1
 
 
+def test_a_block_of_blank_lines_of_one_column_is_asked_for(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Wherever blocks end."""
+    monkeypatch.setattr(csv_files, "_BLOCK", 1000)
+    content = b"5\n" * 500 + b"\n" * 3000 + b"6\n"
+    with pytest.raises(pa.ArrowInvalid, match=r"line 501 is blank.*options\.skip_blank_lines"):
+        _rows(content)
+    assert len(_rows(content, skip_blank_lines=True)) == 501
+    assert len(_rows(content, skip_blank_lines=False)) == 3501
+
+
 @pytest.mark.parametrize("content", [b"a\nx\ry\n", b"a,b\r1,x\r2,\n\r", b"a,b\r\n1,x\r\n2,y\r"])
 def test_carriage_returns_beside_line_feeds_are_told(tmp_path: Path, content: bytes) -> None:
     """pandas writes a return in a value without quotes: one row would be two."""

@@ -115,7 +115,8 @@ def _block(
         breaks[lone] = True
     ends = np.flatnonzero(breaks)
     lines = ends
-    ends = ends[~found.quoted(ends)]
+    if len(found.quotes):
+        ends = ends[~found.quoted(ends)]
     if found.escaped:
         ends = ends[~np.isin(ends, found.escaped)]
     if not len(ends):
@@ -123,9 +124,9 @@ def _block(
     end = int(ends[-1]) + 1
     starts = np.concatenate([np.zeros(1, np.int64), ends[:-1] + 1])
     is_blank = (text[starts] == _LF) | (text[starts] == _CR)
-    before = np.searchsorted(lines, starts)
+    before = np.arange(len(ends)) if len(ends) == len(lines) else np.searchsorted(lines, starts)
     blank = line + int(before[is_blank][0]) if is_blank.any() else None
-    endings = frozenset(text[ends[: len(ends) - is_open]].tolist())
+    endings = frozenset(np.flatnonzero(np.bincount(text[ends[: len(ends) - is_open]])).tolist())
     told = None if options.has_escape else backslashes(data[:end], found, options, line)
     width = data.count(options.delimiter.encode(), 0, int(ends[0])) + 1
     rewritten = _rewritten(data[:end], found, options)

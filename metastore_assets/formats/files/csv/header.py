@@ -32,7 +32,8 @@ _NAME_BEGINNING = re.compile(r"[^\W\d]|[#%$€£°(\"'*][\W_]*[^\W\d]")
 _NUMBERED = re.compile(r"(\D*[^\W\d]\D*?)(0|[1-9]\d*)")
 _CODE = re.compile(r"[^a-z]*|\D*[\s:#-]\d+")
 """What has digits and may be a value as well as a name: `A5`, `EUR 5`, `user-6`."""
-_NAME, _MAYBE_NAME, _VALUE, _NEITHER, _SILENT = "name", "maybe name", "value", "neither", "silent"
+_NAME, _MAYBE_NAME, _VALUE, _MAYBE_VALUE = "name", "maybe name", "value", "maybe value"
+_NEITHER, _SILENT = "neither", "silent"
 _SOME = 1024
 UNKNOWN_HEADER = (
     "its first row may hold the names of the columns or values; set options.header: `options: {header: true}` if it "
@@ -74,13 +75,13 @@ class HeaderEvidence:
         """
         evidence = [self._compared(place) for place in range(len(self._cells))]
         found = set(evidence) - {_SILENT}
-        if found & {_NAME, _MAYBE_NAME} and not found & {_VALUE, _NEITHER}:
+        if found & {_NAME, _MAYBE_NAME} and not found & {_VALUE, _MAYBE_VALUE, _NEITHER}:
             places = range(len(self._cells))
             doubtful = [place for place in places if evidence[place] == _MAYBE_NAME]
             is_sure = _NAME in found or self._are_numbered(doubtful) or self._are_numbered(places)
             names = sum(one in (_NAME, _MAYBE_NAME) for one in evidence)
             return True if is_sure and sum(map(self._recurs, places)) < names else None
-        if found == {_VALUE}:
+        if _VALUE in found and found <= {_VALUE, _MAYBE_VALUE}:
             return None if self._may_be_numbers_as_names() or self._are_numbered(range(len(self._cells))) else False
         if found:
             return None
@@ -106,7 +107,7 @@ class HeaderEvidence:
             return _VALUE if _is_all(pa.array([cell]), kind) else _name_likeness(cell)
         if _is_number(cell):
             # Above texts of which none is a number it may be a name: pandas calls columns 0, 1, 2.
-            return _NEITHER if _is_any(values, _TEXT_KINDS["numbers"]) else _SILENT
+            return _MAYBE_VALUE if _is_any(values, _TEXT_KINDS["numbers"]) else _SILENT
         shape = _common_shape(values)
         return _VALUE if shape is not None and _shape_of(cell) == shape else _SILENT
 
@@ -114,7 +115,7 @@ class HeaderEvidence:
         """What a cell looks like that has no values below it."""
         if not self._other_rows and all(map(_is_number_or_null, self._cells)):
             return _VALUE
-        return _NEITHER if _is_number(cell) else _SILENT
+        return _MAYBE_VALUE if _is_number(cell) else _SILENT
 
     def _values(self, place: int) -> pa.StringArray:
         """The other values of a column but nulls, as far as they are in the first block."""

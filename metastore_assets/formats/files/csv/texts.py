@@ -55,6 +55,7 @@ def text_batches(
         if has_blank_rows:
             block = replace(block, rows=block.rows_and_blanks)
         if not len(block.rows):
+            _check_lines(block, endings, len(names), options)
             continue
         if not is_first or (has_blank_rows and block.blank is not None):
             batch = _parsed(block, names, options, has_blank_rows)
@@ -118,7 +119,9 @@ def _delimiter_hint(block: Block, options: CsvOptions) -> str:
     """Return which other delimiter every one of the first lines has as often, for an error; else nothing."""
     if options.has_delimiter:
         return ""
-    lines = [line for line in re.split(rb"[\r\n]+", block.data[:_HINT_BYTES])[:_HINT_LINES] if line]
+    head = block.data[:_HINT_BYTES]
+    whole = head[: max(head.rfind(b"\n"), head.rfind(b"\r")) + 1]
+    lines = [line for line in re.split(rb"[\r\n]+", whole)[:_HINT_LINES] if line]
     for delimiter, spelled in OTHER_DELIMITERS.items():
         counts = {line.count(delimiter.encode()) for line in lines}
         if delimiter != options.delimiter and len(counts) == 1 and counts != {0}:
