@@ -199,7 +199,7 @@ def test_another_delimiter_is_named_where_rows_do_not_fit(
 ) -> None:
     """A header alone, and numbers with commas, whose rows have other numbers of columns than the header."""
     (tmp_path / "a.csv").write_text(content)
-    with pytest.raises(TableFormatError, match="set options.delimiter to ';'"):
+    with pytest.raises(TableFormatError, match=r"set options\.delimiter to ';'"):
         _table(tmp_path, **options).snapshot()
     assert _table(tmp_path, delimiter=";", header=True).snapshot().fragments[0].row_count == content.count("\n") - 1
 
