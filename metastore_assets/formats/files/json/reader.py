@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import io
 import json
+import re
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
-from itertools import count
 from typing import Any
 
 import pyarrow as pa
@@ -25,6 +25,8 @@ _BUFFER = 4 << 20
 _BATCH_ROWS = 16_384
 _BATCH_BYTES = 16 << 20
 _ENCODING = "JSON lines are read in UTF-8"
+_BLANKS = b" \t\r"
+_LINE = re.compile(rb"[^ \t\r\n][^\n]*\n?")
 _HALF = r"\ud"
 """How half of a character beyond the first 65,536 begins where it is written in ASCII."""
 
@@ -147,12 +149,9 @@ def _preparation(type_: pa.DataType) -> Callable[[Any], Any] | None:
 def _rows(open_stream: OpenStream, decoder: json.JSONDecoder) -> Iterator[tuple[int, int, dict[str, Any]]]:
     """Line number, length and object of each line that is not blank."""
     with open_stream() as stream:
-        lines = io.BufferedReader(stream, _BUFFER)
-        check_text(lines.peek(HEAD_BYTES)[:HEAD_BYTES], _ENCODING)
-        for number in count(1):
-            line = lines.readline(LINE_BYTES + 1)
-            if not line:
-                return
+        content = io.BufferedReader(stream, _BUFFER)
+        check_text(content.peek(HEAD_BYTES)[:HEAD_BYTES], _ENCODING)
+        for number, line in _lines(content):
             _check_size(line, number)
             text = _text(line, number).strip(" \t\r\n")
             if not text:
@@ -170,6 +169,29 @@ def _rows(open_stream: OpenStream, decoder: json.JSONDecoder) -> Iterator[tuple[
             if _HALF in text.lower():
                 _check_characters(row, number)
             yield number, len(line), row
+
+
+def _lines(content: io.BufferedReader) -> Iterator[tuple[int, bytes]]:
+    """Number and bytes of each line that is not blank, from its first character that is none; cut off if too long.
+
+    A small compressed file may hold millions of blank lines, so they are not looked at one by one.
+    """
+    number, rest, at_end = 1, b"", False
+    while not at_end:
+        piece = content.read(_BUFFER)
+        at_end = not piece
+        data = rest + piece
+        end = len(data) if at_end else data.rfind(b"\n") + 1
+        counted = 0
+        for match in _LINE.finditer(data, 0, end):
+            number += data.count(b"\n", counted, match.start())
+            counted = match.start()
+            yield number, match[0]
+        number += data.count(b"\n", counted, end)
+        rest = data[end:].lstrip(_BLANKS)
+        if len(rest) > LINE_BYTES:
+            yield number, rest
+            return
 
 
 def _check_size(line: bytes, number: int) -> None:
