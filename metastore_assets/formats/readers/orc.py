@@ -22,6 +22,8 @@ _FIELD_ID = b"iceberg.id"
 _SPARK_TYPE = b"spark.sql.catalyst.type"
 _ACID = {"hive.acid.key.index", "hive.acid.version"}
 _GREGORIAN_START = date(1582, 10, 15)
+_CHECKS_RANGE = int(pa.__version__.partition(".")[0]) >= 26
+"""Whether Arrow refuses timestamps that nanoseconds do not reach. Earlier versions read them as other timestamps."""
 
 
 class OrcColumns:
@@ -49,6 +51,11 @@ class OrcColumns:
     def read(self, index: int) -> Iterator[pa.Array]:
         """All values of the top-level column at that index, in file order."""
         field = self.fields[index]
+        if not _CHECKS_RANGE and any(map(pa.types.is_timestamp, leaf_types(field.type))):
+            raise UnsupportedError(
+                f"it holds timestamps, which need pyarrow 26 or newer in ORC files, and {pa.__version__} is installed: "
+                "earlier versions read those out of range as other timestamps"
+            )
         rows = 0
         file, clocks = self._zoneless if self._has_clock_times(field.type) else (self._file, None)
         for stripe in range(self._file.nstripes):
