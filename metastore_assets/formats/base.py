@@ -6,7 +6,7 @@ from collections.abc import Iterator
 from dataclasses import dataclass, field
 from datetime import datetime
 from enum import StrEnum
-from typing import Literal, Protocol
+from typing import Literal, Protocol, runtime_checkable
 
 import pyarrow as pa
 
@@ -56,6 +56,14 @@ class FragmentSource(Protocol):
 
     def open(self) -> FragmentReader:
         """Open the fragment. Raises FragmentError (`missing=True` when the file is gone)."""
+
+
+@runtime_checkable
+class ClaimedSource(FragmentSource, Protocol):
+    """A source whose file's size is what the table's metadata claim, and may be any number."""
+
+    def stored_size(self) -> int:
+        """Return the size of the data file where it is stored, in bytes. Raises OSError or MetastoreError."""
 
 
 @dataclass(frozen=True)

@@ -12,6 +12,7 @@ from contextlib import contextmanager
 import pyarrow as pa
 
 from metastore_assets.errors import MetastoreError, TableFormatError
+from metastore_assets.process_memory import exceeded, present_limit
 
 DAMAGE = (
     OSError,
@@ -85,7 +86,7 @@ def reason(error: BaseException) -> str:
     elif isinstance(error, KeyError):
         text = f"it lacks the field {text}"
     elif isinstance(error, MemoryError):
-        text = f"it asks for more memory than there is{f' ({text})' if text else ''}"
+        text = exceeded(present_limit())
     elif isinstance(error, TypeError | AttributeError | IndexError | AssertionError) or not text:
         text = f"it is not built as it should be ({type(error).__name__}{f': {text}' if text else ''})"
     return text if len(text) <= _MOST else f"{text[:_MOST]}…"

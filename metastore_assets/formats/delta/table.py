@@ -245,6 +245,10 @@ class DeltaFragmentSource:
     """Identity and typed value of each partition column."""
     mode: MappingMode
 
+    def stored_size(self) -> int:
+        """Return the size of the data file where it is stored, in bytes. Raises OSError or MetastoreError."""
+        return self.location.stat(self.path).size
+
     def open(self) -> FileFragmentReader:
         """Read the footer and the deletion vector. Raises FragmentError."""
         full_path = self.location.full_path(self.path)
