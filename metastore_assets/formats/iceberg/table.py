@@ -82,6 +82,7 @@ class IcebergFormat:
                 partition_columns=planner.partitions.columns(),
                 buckets=planner.partitions.buckets(),
                 partition_types=planner.partitions.types(),
+                derived=planner.partitions.derived(planner.specs_in_use),
                 fragments=tuple(sorted(fragments, key=lambda fragment: (fragment.partition_key, fragment.id))),
             )
 
