@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Mapping, Sequence, Set
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence, Set
 from dataclasses import dataclass, replace
 from itertools import chain
 
@@ -104,6 +104,11 @@ class CsvReader:
         return decode_summary(data)
 
     @staticmethod
+    def without_values(summary: CsvSummary, is_hidden: Callable[[str], bool]) -> CsvSummary:
+        """Return a summary without any value of the hidden columns."""
+        return summary.without_values(is_hidden)
+
+    @staticmethod
     def plan(
         table: str, files: Sequence[tuple[str, CsvReader, CsvSummary]]
     ) -> tuple[list[PlannedFile], list[pa.Field], list[TypeReason]]:
@@ -127,7 +132,8 @@ class CsvReader:
             for column in summary.columns:
                 types[column.name] = types.get(column.name, column.types) & column.types
                 for gone in column.ruled_out:
-                    reason = TypeReason(column.name, gone.type, f"{gone.text!r:.100} in {path}, line {gone.line}")
+                    value = "a value" if gone.text is None else f"{gone.text!r:.100}"
+                    reason = TypeReason(column.name, gone.type, f"{value} in {path}, line {gone.line}")
                     reasons.setdefault((column.name, gone.type), reason)
             # A file without any row has no header either.
             planned.append(

@@ -15,7 +15,7 @@ from metastore_assets.errors import TableFormatError
 from metastore_assets.formats.base import TypeReason
 from metastore_assets.formats.compression import HEAD_BYTES, check_text
 from metastore_assets.formats.files.json.literals import DECODER, LITERAL_DECODER, as_written, text_types, typed
-from metastore_assets.formats.files.json.shapes import Shape, arrow_type, merge, observe, type_reasons
+from metastore_assets.formats.files.json.shapes import Shape, arrow_type, merge, observe, type_reasons, without_extremes
 from metastore_assets.formats.files.json.summary import JsonSummary, decode_summary, encode_summary
 from metastore_assets.formats.files.text_reader import OpenStream, PlannedFile
 from metastore_assets.formats.limits import LINE_BYTES, NESTING, RECORD_VALUES
@@ -45,7 +45,7 @@ class JsonReader:
         for number, _, row in self._rows(open_stream):
             observe(shape, row, number)
             rows += 1
-        return JsonSummary(rows, shape)
+        return JsonSummary(rows, without_extremes(shape))
 
     @staticmethod
     def encode(summary: JsonSummary) -> bytes:
@@ -56,6 +56,11 @@ class JsonReader:
     def decode(data: bytes) -> JsonSummary:
         """What `encode` made. Raises ValueError, LookupError or TypeError for anything else."""
         return decode_summary(data)
+
+    @staticmethod
+    def without_values(summary: JsonSummary, is_hidden: Callable[[str], bool]) -> JsonSummary:
+        """Return the summary, which holds no values of any column, only places."""
+        return summary
 
     @staticmethod
     def plan(
