@@ -20,7 +20,7 @@ from metastore_assets.errors import TableFormatError, TableNotFoundError
 from metastore_assets.formats.base import DerivedColumn, Fragment, Snapshot, SnapshotReference, Turn
 from metastore_assets.formats.bounds import FragmentBounds, bounds_table, column_path, constant_bounds
 from metastore_assets.formats.conform import Matcher, identity
-from metastore_assets.formats.damage import DAMAGE, naming, reason
+from metastore_assets.formats.damage import DAMAGE, naming, unreadable
 from metastore_assets.formats.deletion_vectors import DeletionVector
 from metastore_assets.formats.delta.actions import AddedFile, TableState, replay
 from metastore_assets.formats.delta.checks import check_schema
@@ -298,4 +298,4 @@ def _explained(location: Location) -> Iterator[None]:
     try:
         yield
     except DAMAGE as error:
-        raise TableFormatError(f"{location.uri} cannot be read as a Delta table: {reason(error)}") from error
+        raise unreadable(f"{location.uri} cannot be read as a Delta table", error) from error

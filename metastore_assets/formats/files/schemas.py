@@ -18,7 +18,7 @@ from metastore_assets.formats.apart.running import Runner
 from metastore_assets.formats.base import TypeReason
 from metastore_assets.formats.compression import Stream, decompressed
 from metastore_assets.formats.conform import PARQUET_FIELD_ID
-from metastore_assets.formats.damage import UnsupportedError
+from metastore_assets.formats.damage import UnsupportedError, quoting
 from metastore_assets.formats.files.declared import Declared, with_declared
 from metastore_assets.formats.files.listing import DataFile
 from metastore_assets.formats.files.text_reader import TextReader
@@ -80,7 +80,8 @@ def table_schema(
     outcomes = _describe_all(location, files, readers, memory, run, is_hidden)
     readable = [place for place, outcome in enumerate(outcomes) if not isinstance(outcome, FragmentError)]
     if not readable:
-        raise TableFormatError(f"{location.uri} has no readable file: {outcomes[0]}") from outcomes[0]
+        what = f"{location.uri} has no readable file"
+        raise quoting(TableFormatError(f"{what}: {outcomes[0]}"), what, outcomes[0]) from outcomes[0]
     if readers[0] is not None:
         return _text_schema(location, files, readers, outcomes, readable, partition_columns)
     # Files of one schema mostly have it as one object, and to compare schemas takes longer than to recall them.
@@ -161,7 +162,7 @@ def _describe_all(
         memory_key("file" if reader is None else "text", *file_identity(location, file), repr(reader))
         for file, reader in zip(files, readers, strict=True)
     ]
-    result = [
+    result: list[Any] = [
         memory.recall(key, partial(_typed, memory) if reader is None else partial(_quiet, reader, is_hidden))
         for key, reader in zip(keys, readers, strict=True)
     ]

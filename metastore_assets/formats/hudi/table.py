@@ -13,7 +13,7 @@ from metastore_assets.errors import ConfigError, TableFormatError, TableNotFound
 from metastore_assets.formats.apart.reading import read_one
 from metastore_assets.formats.base import DerivedColumn, Fragment, Snapshot, SnapshotReference, Turn, turn_by_time
 from metastore_assets.formats.bounds import FragmentBounds, bounds_table
-from metastore_assets.formats.damage import DAMAGE, reason
+from metastore_assets.formats.damage import DAMAGE, unreadable
 from metastore_assets.formats.hudi.archive import archived_completions
 from metastore_assets.formats.hudi.columns import PartitionConstants
 from metastore_assets.formats.hudi.commits import Commit, read_commits
@@ -228,4 +228,4 @@ def _explained(location: Location) -> Iterator[None]:
     except (FileNotFoundError, NotADirectoryError) as error:
         raise TableNotFoundError(f"{location.uri} holds no Hudi table that can be read: {error}") from error
     except DAMAGE as error:
-        raise TableFormatError(f"{location.uri} cannot be read as a Hudi table: {reason(error)}") from error
+        raise unreadable(f"{location.uri} cannot be read as a Hudi table", error) from error

@@ -9,7 +9,7 @@ from typing import Any
 
 from metastore_assets.errors import TableFormatError
 from metastore_assets.formats.checked import shown
-from metastore_assets.formats.damage import DAMAGE, reason
+from metastore_assets.formats.damage import DAMAGE, unreadable
 from metastore_assets.formats.iceberg.checks import check_metadata
 from metastore_assets.formats.iceberg.metadata_files import read_metadata_json
 from metastore_assets.formats.places.location import Location
@@ -94,7 +94,7 @@ def read_metadata(location: Location, path: str) -> TableMetadata:
         check_metadata(raw)
         return _parse(raw, version)
     except DAMAGE as error:
-        raise TableFormatError(f"{full_path} is no valid metadata file: {reason(error)}") from error
+        raise unreadable(f"{full_path} is no valid metadata file", error) from error
 
 
 def _parse(raw: Mapping[str, Any], version: int) -> TableMetadata:

@@ -10,6 +10,7 @@ import pyarrow as pa
 
 from metastore_assets.errors import TableFormatError
 from metastore_assets.formats.base import TypeReason
+from metastore_assets.formats.damage import Fault
 from metastore_assets.formats.files.csv.blocks import Block
 from metastore_assets.formats.files.csv.header import HeaderEvidence, headers_of
 from metastore_assets.formats.files.csv.options import CsvOptions
@@ -267,7 +268,7 @@ def _check_delimiter(batch: pa.RecordBatch, options: CsvOptions) -> None:
     for delimiter, spelled in OTHER_DELIMITERS.items() if len(texts) > 1 or options.header is not False else ():
         counts = pc.min_max(pc.count_substring(texts, delimiter)).as_py()
         if delimiter != options.delimiter and counts["min"] == counts["max"] and counts["min"]:
-            raise pa.ArrowInvalid(
+            raise Fault(
                 f"every row has {counts['min']} {spelled!r} and no {options.delimiter!r}, so it may be the delimiter; "
                 f"set options.delimiter to {spelled!r}, or to {options.delimiter!r} if it is part of the values"
             )
