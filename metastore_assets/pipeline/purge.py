@@ -156,10 +156,10 @@ def _publish_without_former(
             effort=None,
             purged=latest.number + 1,
         )
-        # Saved profiles go first: whoever reads them from now on reads none, and who has read them cannot publish.
-        versions.objects.delete(list_pending(versions.objects).all())
         begun = datetime.now(UTC)
         found = {info.path: info.size for info in versions.objects.list() if not info.path.startswith(f"{HISTORY}/")}
+        # Saved profiles go first: whoever reads them from now on reads none, and who has read them cannot publish.
+        versions.objects.delete(list_pending(versions.objects).all())
         try:
             # Without a base all entries are written whole: files of the version before would tell of what went.
             versions.publish(new)

@@ -3,15 +3,19 @@
 from __future__ import annotations
 
 import random
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
+from decimal import Decimal
 from pathlib import Path
+from typing import Any
 
 import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 from deltalake import write_deltalake
+from deltalake.exceptions import DeltaError, SchemaMismatchError
 
 from metastore_assets.config import MetastoreConfig, TableConfig
+from metastore_assets.formats import open_table_format
 from metastore_assets.lookup import Metastore
 from metastore_assets.pipeline.layouts import table_layout
 from metastore_assets.pipeline.refresh import refresh
@@ -23,15 +27,15 @@ TOKEN = "Zyzzyva-Secret"
 NAMES = ["a", "b", "a.b", "b.key", "key", "value", "element", "a.b.key", "a`b", "`a`", "A", "a b", "ä.ß", "default"]
 
 
-def drawn_type(draw: random.Random, depth: int) -> pa.DataType:
+def drawn_type(draw: random.Random, depth: int, among: Sequence[str] = NAMES) -> pa.DataType:
     kind = draw.choice(["leaf", "leaf", "struct", "list", "map"]) if depth else "leaf"
     if kind == "struct":
-        names = draw.sample(NAMES, draw.randint(1, 3))
-        return pa.struct([pa.field(name, drawn_type(draw, depth - 1)) for name in names])
+        names = draw.sample(among, draw.randint(1, 3))
+        return pa.struct([pa.field(name, drawn_type(draw, depth - 1, among)) for name in names])
     if kind == "list":
-        return pa.list_(pa.field("element", drawn_type(draw, depth - 1)))
+        return pa.list_(pa.field("element", drawn_type(draw, depth - 1, among)))
     if kind == "map":
-        return pa.map_(pa.string(), drawn_type(draw, depth - 1))
+        return pa.map_(pa.string(), drawn_type(draw, depth - 1, among))
     return draw.choice([pa.int64(), pa.string(), pa.decimal128(9, 2)])
 
 
@@ -144,3 +148,69 @@ def test_a_hidden_column_stays_hidden_when_another_takes_its_path(tmp_path: Path
     refresh(own, own.tables[0], no_spark)
     refresh(own, own.tables[0], no_spark, full=True)
     assert files_with(tmp_path / "root", TOKEN) == []
+
+
+def drawn_value(draw: random.Random, kind: pa.DataType) -> object:
+    if draw.random() < 0.1:
+        return None
+    if pa.types.is_struct(kind):
+        return {own.name: drawn_value(draw, own.type) for own in kind}
+    if pa.types.is_map(kind):
+        return [(f"k{draw.randrange(5)}", drawn_value(draw, kind.item_type))]
+    if pa.types.is_list(kind):
+        return [drawn_value(draw, kind.value_type) for _ in range(draw.randrange(3))]
+    if pa.types.is_string(kind):
+        return f"v{draw.randrange(9)}"
+    return Decimal(draw.randrange(100)).scaleb(-2) if pa.types.is_decimal(kind) else draw.randrange(100)
+
+
+def assert_hidden_as_configured(own: MetastoreConfig, schema: pa.Schema, what: object) -> None:
+    """Of every level: of the table and of each partition."""
+    lookup = Metastore(own.root).table("t")
+    hidden = {leaf.path for leaf, policy in table_layout(schema, own.tables[0]).leaves if policy.values == "hidden"}
+    for key in (None, *(entry.key for entry in lookup.partitions())):
+        for row in lookup.statistics(partition=key):
+            told = (row.minimum, row.maximum, row.sum, row.percentiles, row.true_count)
+            if row.column in hidden:
+                assert (set(told), row.frequencies) == ({None}, "absent"), (what, key, row)
+                assert "hidden" in (row.reason or ""), (what, key, row)
+            else:
+                assert "hidden" not in (row.reason or ""), (what, key, row)
+
+
+@pytest.mark.parametrize("seeds", [range(4), pytest.param(range(4, 150), marks=pytest.mark.long)], ids=["some", "many"])
+def test_histories_of_schemas_and_policies(tmp_path: Path, seeds: range) -> None:
+    """Columns come, go, and come back as another type; policies change; partitions stay from before."""
+    names_apart = [name for name in NAMES if name != "A"]  # Delta does not tell it from `a`
+    for seed in seeds:
+        draw = random.Random(seed)
+        folder = tmp_path / str(seed)
+        pool = {name: drawn_type(draw, 2, names_apart) for name in ["a", "a.b", "c", "c.key", "d`e"]}
+        for step in range(draw.randint(2, 5)):
+            if draw.random() < 0.3:
+                name = draw.choice(list(pool))
+                pool[name] = drawn_type(draw, 2, names_apart)
+            names = draw.sample(list(pool), draw.randint(1, 4))
+            fields = [pa.field("part", pa.string()), *(pa.field(name, pool[name]) for name in names)]
+            count = draw.randint(1, 6)
+            columns = [[draw.choice("12") for _ in range(count)]]
+            columns += [[drawn_value(draw, pool[name]) for _ in range(count)] for name in names]
+            rows = pa.table(
+                [pa.array(own, field.type) for own, field in zip(columns, fields, strict=True)], pa.schema(fields)
+            )
+            how: dict[str, Any] = {"mode": "append", "schema_mode": "merge"}
+            if draw.random() < 0.4:
+                how = {"mode": "overwrite", "schema_mode": "overwrite"}
+            try:
+                write_deltalake(str(folder / "lake"), rows, partition_by=["part"], **how)
+            except (DeltaError, SchemaMismatchError):  # another type of the same name is no further column
+                how = {"mode": "overwrite", "schema_mode": "overwrite"}
+                write_deltalake(str(folder / "lake"), rows, partition_by=["part"], **how)
+            schema = open_table_format(config(folder).tables[0]).snapshot().schema
+            paths = [leaf.path for leaves in schema_leaves(schema) for leaf in leaves if leaf.path != "part"]
+            policies = {path: draw.choice(["hidden", "shown"]) for path in draw.sample(paths, min(3, len(paths)))}
+            if draw.random() < 0.3:
+                policies |= {"default": "hidden", "part": "shown"}
+            own = config(folder, **policies)
+            refresh(own, own.tables[0], no_spark)
+            assert_hidden_as_configured(own, schema, (seed, step, policies))

@@ -28,6 +28,7 @@ from metastore_assets.config import MetastoreConfig, TableConfig
 from metastore_assets.formats import memory, open_table_format
 from metastore_assets.formats.memory import Memory
 from metastore_assets.history import gather
+from metastore_assets.lookup import Metastore
 from metastore_assets.pipeline.refresh import refresh
 from metastore_assets.store.objects import ObjectStore
 from metastore_assets.store.versions import VersionStore
@@ -344,3 +345,18 @@ def test_the_search_finds_what_is_shown(tmp_path: Path, lake: type[Lake]) -> Non
     refreshed(config(tmp_path, lake, []))
     for token in (TEXT, str(NUMBER), struct.pack("<q", NUMBER)):
         assert files_with(tmp_path / "root", token), token
+
+
+def test_the_default_of_a_hidden_column_is_read_from_the_table(tmp_path: Path) -> None:
+    """Which no version stores: files that lack the column have it in all rows, where a predicate cuts them."""
+    table, own = Iceberg(tmp_path), config(tmp_path, Iceberg)
+    table.write(0)
+    table.writer.schemas.append(list(Iceberg.columns))
+    table.writer.write_metadata()
+    refreshed(own)
+    assert files_with(tmp_path / "root", *TOKENS) == []
+    lookup = Metastore(own.root).table("t")
+    for where, rows in (("id > 4", 3), (f"added = '{TEXT} by default' and id > 4", 3), ("added is null and id > 4", 0)):
+        (added,) = lookup.filter(where, read=True).statistics(["added"])
+        assert (added.value_count, added.null_count) == (rows, 0), where
+        assert lookup.count(where).count == rows
