@@ -25,7 +25,8 @@ from metastore_assets.statistics.leaves import schema_leaves
 from metastore_assets.store.backfills import FOLDER as BACKFILLS
 from metastore_assets.store.document import stored_entries
 from metastore_assets.store.manifest import Version
-from metastore_assets.store.pending import list_pending
+from metastore_assets.store.objects import ObjectInfo
+from metastore_assets.store.pending import PendingFiles, list_pending
 from metastore_assets.store.versions import HISTORY, VersionStore
 
 _ATTEMPTS = 5
@@ -77,12 +78,14 @@ def purge(engine: Engine, versions: VersionStore, before: int) -> Purged:
     """
     objects, documents = versions.objects, versions.documents
     published, found, begun = _publish_without_former(engine, versions, before)
+    pending = PendingFiles.of(ObjectInfo(path, size, begun) for path, size in found.items())
     numbers = versions.numbers()
     all_ = [versions.read(number) for number in numbers]
     if before == published - 1:
         before = published
     forget_values(versions, before)
     named = {path for version in all_ for path in _all_paths(version)}
+    named |= {path for path in pending.all() if path not in pending.current()}  # their profiles were published
     needed = {path for version in all_ if version.number >= before for path in _told_paths(version)}
     needed.update(path for version in all_ if version.number >= published for path in _all_paths(version))
     removable = {path for path in found if not documents.owns(path)} - needed
