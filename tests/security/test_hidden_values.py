@@ -28,7 +28,7 @@ from metastore_assets.config import MetastoreConfig, TableConfig
 from metastore_assets.formats import memory, open_table_format
 from metastore_assets.formats.memory import Memory
 from metastore_assets.history import gather
-from metastore_assets.lookup import Metastore
+from metastore_assets.lookup import open_table
 from metastore_assets.pipeline.refresh import refresh
 from metastore_assets.store.objects import ObjectStore
 from metastore_assets.store.versions import VersionStore
@@ -355,7 +355,7 @@ def test_the_default_of_a_hidden_column_is_read_from_the_table(tmp_path: Path) -
     table.writer.write_metadata()
     refreshed(own)
     assert files_with(tmp_path / "root", *TOKENS) == []
-    lookup = Metastore(own.root).table("t")
+    lookup = open_table(own.root, "t", table_locations=[str(table.folder)])
     for where, rows in (("id > 4", 3), (f"added = '{TEXT} by default' and id > 4", 3), ("added is null and id > 4", 0)):
         (added,) = lookup.filter(where, read=True).statistics(["added"])
         assert (added.value_count, added.null_count) == (rows, 0), where
