@@ -71,6 +71,10 @@ class Fault(pa.ArrowInvalid):  # type: ignore[misc]
         super().__init__(message)
         self.without_values = message if without_values is None else without_values
 
+    def with_hint(self, hint: str) -> Fault:
+        """Return the error with more text at its end, which quotes no value."""
+        return Fault(f"{self}{hint}", f"{self.without_values}{hint}")
+
     def __reduce__(self) -> tuple[object, ...]:
         return Fault, (str(self), self.without_values)
 

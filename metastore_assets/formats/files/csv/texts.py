@@ -50,8 +50,8 @@ def text_batches(
         if is_first:
             try:
                 batch = _parsed(block, names, options, has_blank_rows)
-            except pa.ArrowInvalid as error:
-                raise pa.ArrowInvalid(f"{error}{_delimiter_hint(block, options)}") from error
+            except Fault as error:
+                raise error.with_hint(_delimiter_hint(block, options)) from error
             names = batch.schema.names
             has_blank_rows = blank_lines_are_rows(len(names), options)
         if has_blank_rows:
@@ -157,13 +157,13 @@ def _check_lines(block: Block, endings: frozenset[int], columns: int, options: C
         )
 
 
-def _located(error: pa.ArrowInvalid, block: Block) -> pa.ArrowInvalid:
+def _located(error: pa.ArrowInvalid, block: Block) -> Fault:
     """The error with the line in the file instead of the number of the row."""
     message = str(error)
     hint = "; set options.encoding" if "UTF8" in message else ""
     row = _ROW.search(message)
     if row is None:
-        return pa.ArrowInvalid(message + hint)
+        return Fault(message + hint, "it cannot be parsed" + hint)
     line, text = f"line {block.line_of(int(row[1]) - 1)}", message[row.end() :]
     # What is behind the numbers is the row.
     numbers = _WRONG_WIDTH.match(text)
