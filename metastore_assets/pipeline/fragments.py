@@ -188,8 +188,11 @@ def _outcome(
 
 
 def _told(context: ProfileContext, fragment: Fragment, error: BaseException, text: str) -> str:
-    """What is said of an error: not its text where values are hidden, for a reader may quote what it stumbled over."""
-    if all(policy.values == "shown" for _, policy in context.layout.leaves):
+    """What is said of an error: not its text where values are hidden, for a reader may quote what it stumbled over.
+
+    Fragments of tables with hidden columns raise errors that quote nothing (`formats.hidden`).
+    """
+    if isinstance(error, FragmentError) or all(policy.values == "shown" for _, policy in context.layout.leaves):
         return text
     return f"{fragment.path}: cannot be read ({type(error).__name__}; a column's values are hidden, so no more is told)"
 

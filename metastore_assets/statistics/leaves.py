@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Iterable, Iterator, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 
 import numpy as np
 import pyarrow as pa
@@ -28,6 +28,13 @@ class LeafColumn:
     type: pa.DataType
     repeated: bool = False
     """Below a list or a map: its rows are elements, and a table row may have none or many of them."""
+    known_as: tuple[tuple[str, ...], ...] = field(default=(), compare=False, repr=False)
+    """Of each struct, list and map that it is inside of, outermost first, and at last of itself: the path, and what
+    that is or may become when other columns come or go (the dotted names, and those in backticks).
+
+    Which columns it is inside of cannot be read off its own path: of two columns with the same dotted path only one is
+    put in backticks, and what is inside of that may not be.
+    """
 
 
 def plain_type(type: pa.DataType) -> pa.DataType:
@@ -97,11 +104,15 @@ def schema_leaves(fields: Iterable[pa.Field]) -> list[list[LeafColumn]]:
     taken_ids: set[str] = set()
     result = []
     for leaves in found:
-        row = []
+        row: list[LeafColumn] = []
+        known_as: list[tuple[str, ...]] = []
         for names, leaf in leaves:
             path = ".".join(names)
-            path = path if plain[path] == 1 else ".".join(map(quoted_name, names))
-            row.append(replace(leaf, path=_numbered(path, taken), field_id=_numbered(leaf.field_id, taken_ids)))
+            dotted, quoted = path, ".".join(map(quoted_name, names))
+            path = _numbered(dotted if plain[dotted] == 1 else quoted, taken)
+            # Depth first: what came before at this depth or below is none that this one is inside of.
+            known_as = [*known_as[: len(names) - 1], (path, dotted, quoted)]
+            row.append(replace(leaf, path=path, field_id=_numbered(leaf.field_id, taken_ids), known_as=tuple(known_as)))
         result.append(row)
     return result
 

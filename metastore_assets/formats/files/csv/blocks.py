@@ -11,6 +11,7 @@ import numpy.typing as npt
 import pyarrow as pa
 
 from metastore_assets.formats.compression import HEAD_BYTES, Stream, check_text
+from metastore_assets.formats.damage import Fault
 from metastore_assets.formats.files.csv.options import CsvOptions
 from metastore_assets.formats.files.csv.quotes import (
     Backslashes,
@@ -161,12 +162,12 @@ def _refuse_unfinished(data: bytes, line: int, found: Quoting, is_last: bool) ->
     if len(found.quotes) % 2:
         line += count_breaks(data[: int(found.quotes[-1])])
         end = "the file ends" if is_last else f"{len(data):,} bytes later, which is as long as a row may be"
-        raise pa.ArrowInvalid(f"line {line}: a quote is opened that is not closed before {end}; set options.quote")
+        raise Fault(f"line {line}: a quote is opened that is not closed before {end}; set options.quote")
     if is_last:
-        raise pa.ArrowInvalid(
+        raise Fault(
             f"line {line}: the file ends with an escape; set options.escape_unquoted to false if it stands for itself"
         )
-    raise pa.ArrowInvalid(f"line {line}: the row is longer than {len(data):,} bytes, the most that is read")
+    raise Fault(f"line {line}: the row is longer than {len(data):,} bytes, the most that is read")
 
 
 class _Utf8:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Mapping, Sequence, Set
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence, Set
 from dataclasses import dataclass, replace
 from itertools import chain
 
@@ -10,6 +10,7 @@ import pyarrow as pa
 
 from metastore_assets.errors import TableFormatError
 from metastore_assets.formats.base import TypeReason
+from metastore_assets.formats.damage import Fault
 from metastore_assets.formats.files.csv.blocks import Block
 from metastore_assets.formats.files.csv.header import HeaderEvidence, headers_of
 from metastore_assets.formats.files.csv.options import CsvOptions
@@ -104,6 +105,11 @@ class CsvReader:
         return decode_summary(data)
 
     @staticmethod
+    def without_values(summary: CsvSummary, is_hidden: Callable[[str], bool]) -> CsvSummary:
+        """Return a summary without any value of the hidden columns."""
+        return summary.without_values(is_hidden)
+
+    @staticmethod
     def plan(
         table: str, files: Sequence[tuple[str, CsvReader, CsvSummary]]
     ) -> tuple[list[PlannedFile], list[pa.Field], list[TypeReason]]:
@@ -127,7 +133,8 @@ class CsvReader:
             for column in summary.columns:
                 types[column.name] = types.get(column.name, column.types) & column.types
                 for gone in column.ruled_out:
-                    reason = TypeReason(column.name, gone.type, f"{gone.text!r:.100} in {path}, line {gone.line}")
+                    value = "a value" if gone.text is None else f"{gone.text!r:.100}"
+                    reason = TypeReason(column.name, gone.type, f"{value} in {path}, line {gone.line}")
                     reasons.setdefault((column.name, gone.type), reason)
             # A file without any row has no header either.
             planned.append(
@@ -261,7 +268,7 @@ def _check_delimiter(batch: pa.RecordBatch, options: CsvOptions) -> None:
     for delimiter, spelled in OTHER_DELIMITERS.items() if len(texts) > 1 or options.header is not False else ():
         counts = pc.min_max(pc.count_substring(texts, delimiter)).as_py()
         if delimiter != options.delimiter and counts["min"] == counts["max"] and counts["min"]:
-            raise pa.ArrowInvalid(
+            raise Fault(
                 f"every row has {counts['min']} {spelled!r} and no {options.delimiter!r}, so it may be the delimiter; "
                 f"set options.delimiter to {spelled!r}, or to {options.delimiter!r} if it is part of the values"
             )

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
 from dataclasses import astuple, dataclass, replace
 from functools import lru_cache
 from itertools import groupby
@@ -58,6 +58,10 @@ class Column:
         block = Block(b"", 1, one, one, 1, None, count, frozenset(), None)
         return self.with_values(blank_texts(1, options), block, 0, options)
 
+    def without_values(self) -> Column:
+        """Return the column without the values that ruled types out: their lines are enough to find them."""
+        return replace(self, ruled_out=tuple(replace(gone, text=None) for gone in self.ruled_out))
+
 
 @dataclass(frozen=True)
 class CsvSummary:
@@ -76,6 +80,25 @@ class CsvSummary:
     """What they may mean where no option says it."""
     blank_lines: int = 0
     """Rows of blank lines before the first row, in case it is no header; in a file of blank lines only, all of them."""
+
+    def without_values(self, is_hidden: Callable[[str], bool]) -> CsvSummary:
+        """Return the summary without values of hidden columns, given by name; itself if it has none.
+
+        A column is hidden if either of its names is: the one in the header that the file may have, or its number.
+        """
+        named = self.headed or self.columns
+        hidden = [is_hidden(one.name) or is_hidden(two.name) for one, two in zip(self.columns, named, strict=True)]
+        columns, headed = (
+            tuple(column.without_values() if hide else column for column, hide in zip(own, hidden, strict=False))
+            for own in (self.columns, self.headed)
+        )
+        # A first row that is not the header is a row of values, and decides nothing any more.
+        is_row = any(hidden) and self.has_header is False and self.first_row is not None
+        if not is_row and columns == self.columns and headed == self.headed:
+            return self
+        if is_row:
+            return replace(self, columns=columns, headed=(), first_row=None)
+        return replace(self, columns=columns, headed=headed)
 
     def resolved(self, has_header: bool | None) -> CsvSummary:
         """The summary of the same file when that is known."""

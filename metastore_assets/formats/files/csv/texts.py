@@ -9,6 +9,7 @@ from dataclasses import replace
 import pyarrow as pa
 import pyarrow.csv as pacsv
 
+from metastore_assets.formats.damage import Fault
 from metastore_assets.formats.files.csv.blocks import Block, blocks
 from metastore_assets.formats.files.csv.options import CsvOptions
 from metastore_assets.formats.files.text_reader import OpenStream
@@ -25,6 +26,7 @@ BLANK_LINE = (
     "line {line} is blank, which in a file of one column is a null to some and nothing to others; "
     "set options.skip_blank_lines to true or false"
 )
+_WRONG_WIDTH = re.compile(r"Expected \d+ columns, got \d+")
 _BOTH_ENDINGS = frozenset(b"\r\n")
 
 
@@ -48,8 +50,8 @@ def text_batches(
         if is_first:
             try:
                 batch = _parsed(block, names, options, has_blank_rows)
-            except pa.ArrowInvalid as error:
-                raise pa.ArrowInvalid(f"{error}{_delimiter_hint(block, options)}") from error
+            except Fault as error:
+                raise error.with_hint(_delimiter_hint(block, options)) from error
             names = batch.schema.names
             has_blank_rows = blank_lines_are_rows(len(names), options)
         if has_blank_rows:
@@ -135,31 +137,34 @@ def _check_width(block: Block, options: CsvOptions) -> None:
     data = re.sub(quote + b"[^" + quote + b"]*" + quote, b"", block.data) if quote else block.data
     columns = re.split(b"[\r\n]", data, maxsplit=1)[0].count(options.delimiter.encode()) + 1
     if columns > FIELDS:
-        raise pa.ArrowInvalid(f"line {block.first_line}: it has {columns:,} columns; at most {FIELDS:,} are read")
+        raise Fault(f"line {block.first_line}: it has {columns:,} columns; at most {FIELDS:,} are read")
 
 
 def check_blanks_before(block: Block, columns: int, options: CsvOptions) -> None:
     """Raise ArrowInvalid for blank lines before the first row, which is no header, that may be rows."""
     if columns == 1 and block.blanks_before and options.skip_blank_lines is None:
-        raise pa.ArrowInvalid(BLANK_LINE.format(line=1))
+        raise Fault(BLANK_LINE.format(line=1))
 
 
 def _check_lines(block: Block, endings: frozenset[int], columns: int, options: CsvOptions) -> None:
     """Raise ArrowInvalid for a file whose lines may be another number of rows."""
     if columns == 1 and block.blank is not None and options.skip_blank_lines is None:
-        raise pa.ArrowInvalid(BLANK_LINE.format(line=block.blank))
+        raise Fault(BLANK_LINE.format(line=block.blank))
     if endings == _BOTH_ENDINGS:
-        raise pa.ArrowInvalid(
+        raise Fault(
             "some of its lines end in carriage returns, others in line feeds, and one of them may be part of values; "
             "write lines with one kind of end, and values with either in quotes"
         )
 
 
-def _located(error: pa.ArrowInvalid, block: Block) -> pa.ArrowInvalid:
+def _located(error: pa.ArrowInvalid, block: Block) -> Fault:
     """The error with the line in the file instead of the number of the row."""
     message = str(error)
     hint = "; set options.encoding" if "UTF8" in message else ""
     row = _ROW.search(message)
     if row is None:
-        return pa.ArrowInvalid(message + hint)
-    return pa.ArrowInvalid(f"line {block.line_of(int(row[1]) - 1)}: {message[row.end() :]}{hint}")
+        return Fault(message + hint, "it cannot be parsed" + hint)
+    line, text = f"line {block.line_of(int(row[1]) - 1)}", message[row.end() :]
+    # What is behind the numbers is the row.
+    numbers = _WRONG_WIDTH.match(text)
+    return Fault(f"{line}: {text}{hint}", f"{line}: {numbers[0]}" if numbers else line)

@@ -66,8 +66,8 @@ class RuledOut:
     """The first value of a file that is why a column is not of a type."""
 
     type: pa.DataType
-    text: str
-    """As much of it as is shown."""
+    text: str | None
+    """As much of it as is shown; None where the column's values are hidden."""
     line: int
 
 

@@ -14,8 +14,9 @@ import pyarrow as pa
 from metastore_assets.errors import TableFormatError
 from metastore_assets.formats.base import TypeReason
 from metastore_assets.formats.compression import HEAD_BYTES, check_text
+from metastore_assets.formats.damage import Fault
 from metastore_assets.formats.files.json.literals import DECODER, LITERAL_DECODER, as_written, text_types, typed
-from metastore_assets.formats.files.json.shapes import Shape, arrow_type, merge, observe, type_reasons
+from metastore_assets.formats.files.json.shapes import Shape, arrow_type, merge, observe, type_reasons, without_extremes
 from metastore_assets.formats.files.json.summary import JsonSummary, decode_summary, encode_summary
 from metastore_assets.formats.files.text_reader import OpenStream, PlannedFile
 from metastore_assets.formats.limits import LINE_BYTES, NESTING, RECORD_VALUES
@@ -45,7 +46,7 @@ class JsonReader:
         for number, _, row in self._rows(open_stream):
             observe(shape, row, number)
             rows += 1
-        return JsonSummary(rows, shape)
+        return JsonSummary(rows, without_extremes(shape))
 
     @staticmethod
     def encode(summary: JsonSummary) -> bytes:
@@ -56,6 +57,11 @@ class JsonReader:
     def decode(data: bytes) -> JsonSummary:
         """What `encode` made. Raises ValueError, LookupError or TypeError for anything else."""
         return decode_summary(data)
+
+    @staticmethod
+    def without_values(summary: JsonSummary, is_hidden: Callable[[str], bool]) -> JsonSummary:
+        """Return the summary, which holds no values of any column, only places."""
+        return summary
 
     @staticmethod
     def plan(
@@ -161,9 +167,9 @@ def _rows(open_stream: OpenStream, decoder: json.JSONDecoder) -> Iterator[tuple[
             except RecursionError:
                 raise _too_deep(number) from None
             except ValueError as error:
-                raise pa.ArrowInvalid(f"line {number}: {error}{_hint(text)}") from error
+                raise Fault(f"line {number}: {error}{_hint(text)}", f"line {number}{_hint(text)}") from error
             if not isinstance(row, dict):
-                raise pa.ArrowInvalid(f"line {number} is no object{_hint(text)}")
+                raise Fault(f"line {number} is no object{_hint(text)}")
             if text.count("[") + text.count("{") > NESTING and is_deep(row):
                 raise _too_deep(number)
             if _HALF in text.lower():
@@ -196,13 +202,13 @@ def _lines(content: io.BufferedReader) -> Iterator[tuple[int, bytes]]:
 
 def _check_size(line: bytes, number: int) -> None:
     if len(line) > LINE_BYTES:
-        raise pa.ArrowInvalid(f"line {number}: it is longer than {LINE_BYTES:,} bytes, the most that is read")
+        raise Fault(f"line {number}: it is longer than {LINE_BYTES:,} bytes, the most that is read")
     if len(line) > RECORD_VALUES and most_values(line) > RECORD_VALUES:
-        raise pa.ArrowInvalid(f"line {number}: it has more than {RECORD_VALUES:,} values, the most that are read")
+        raise Fault(f"line {number}: it has more than {RECORD_VALUES:,} values, the most that are read")
 
 
-def _too_deep(number: int) -> pa.ArrowInvalid:
-    return pa.ArrowInvalid(f"line {number}: it is nested too deeply: more than {NESTING} levels")
+def _too_deep(number: int) -> Fault:
+    return Fault(f"line {number}: it is nested too deeply: more than {NESTING} levels")
 
 
 def _text(line: bytes, number: int) -> str:
@@ -216,7 +222,7 @@ def _check_characters(row: dict[str, Any], number: int) -> None:
     try:
         json.dumps(row, ensure_ascii=False).encode()
     except UnicodeEncodeError:
-        raise pa.ArrowInvalid(f"line {number}: it has half of a surrogate pair, which is no character") from None
+        raise Fault(f"line {number}: it has half of a surrogate pair, which is no character") from None
 
 
 def _hint(text: str) -> str:
