@@ -57,3 +57,5 @@ class LazySpark:
     def __exit__(self, kind: object, error: BaseException | None, trace: object) -> None:
         if error is not None:
             self.explain(error)
+        if self._log is not None:
+            self._log.close()

@@ -66,6 +66,10 @@ class SparkLog:
             self._saved = Path(name)
         return self._saved
 
+    def close(self) -> None:
+        """Close the file. Processes that write to it have descriptors of their own."""
+        self._file.close()
+
 
 def has_active_session() -> bool:
     """Return whether a session runs in this process. False where PySpark is not installed."""

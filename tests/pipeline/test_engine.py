@@ -10,7 +10,7 @@ import pyarrow.orc as orc
 import pytest
 
 from metastore_assets.config import MetastoreConfig, TableConfig
-from metastore_assets.errors import ProfileError
+from metastore_assets.errors import ConfigError, ProfileError
 from metastore_assets.pipeline import engine as engines
 from metastore_assets.pipeline.refresh import refresh
 from tests.formats.hudi.tables import HUDI_TABLES
@@ -86,7 +86,7 @@ def test_files_are_read_on_spark_unless_the_configuration_says_otherwise(tmp_pat
     lake.append(1)
     with pytest.raises(SparkWanted):
         refresh(lake.config(), lake.table, no_spark)
-    with pytest.raises(ValueError, match=r"engine"):
+    with pytest.raises(ConfigError, match=r"engine"):
         MetastoreConfig(root="r", engine="none")  # type: ignore[arg-type]
 
 

@@ -14,7 +14,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from metastore_assets.config import ColumnPolicy, MetastoreConfig, TableConfig
-from metastore_assets.errors import NotKeptError, ProfileError
+from metastore_assets.errors import ConfigError, NotKeptError, ProfileError
 from metastore_assets.lists import ListReader
 from metastore_assets.pipeline import decisions
 from metastore_assets.pipeline.decisions import why_fingerprinted, why_not_fingerprinted
@@ -256,7 +256,7 @@ def test_what_is_told_and_what_is_refused(tmp_path: Path) -> None:
     ],
 )
 def test_policies_that_make_no_sense_are_refused(policy: dict[str, Any], message: str) -> None:
-    with pytest.raises(ValueError, match=message):
+    with pytest.raises(ConfigError, match=message):
         TableConfig.model_validate({"name": "t", "uri": "lake", "columns": {"word": policy}})
 
 

@@ -29,6 +29,14 @@ BOMB = (
 )
 """A Parquet file of 4 kB, packed: two rows of a map with a key of 1 GiB, compressed by Brotli."""
 LIMIT = 1 << 30
+MEASURED = """
+import os, subprocess, sys
+process = subprocess.Popen(sys.argv[1:])
+_, status, usage = os.wait4(process.pid, 0)
+print(usage.ru_maxrss)
+sys.exit(os.waitstatus_to_exitcode(status))
+"""
+"""Run by a small process: the figure of a process begins with the memory of the one that started it."""
 
 
 def refresh(folder: Path, engine: str) -> tuple[str, int]:
@@ -39,17 +47,16 @@ def refresh(folder: Path, engine: str) -> tuple[str, int]:
         f"root: ./root\nengine: {engine}\nspark: {{spark.master: 'local[1]', spark.driver.memory: 512m}}\n"
         "tables: [{name: bomb, uri: ./bomb}]\n"
     )
-    with (folder / "stderr").open("wb") as said:
-        process = subprocess.Popen(
-            python_command("-m", "metastore_assets", "refresh", "bomb"),
-            cwd=folder,
-            env={**os.environ, process_memory.VARIABLE: "1g"},
-            stderr=said,
-        )
-        _, status, usage = os.wait4(process.pid, 0)
-        process.returncode = os.waitstatus_to_exitcode(status)
-    assert process.returncode == 1
-    return (folder / "stderr").read_text(), usage.ru_maxrss << 10
+    ended = subprocess.run(
+        python_command("-c", MEASURED, *python_command("-m", "metastore_assets", "refresh", "bomb")),
+        cwd=folder,
+        env={**os.environ, process_memory.VARIABLE: "1g"},
+        capture_output=True,
+        text=True,
+        check=False,
+    )
+    assert ended.returncode == 1
+    return ended.stderr, int(ended.stdout.splitlines()[-1]) << 10
 
 
 @pytest.mark.parametrize("engine", ["auto", pytest.param("spark", marks=pytest.mark.spark)])
