@@ -48,7 +48,16 @@ def run() -> list[Row]:
     print(f"{partitions} changed partitions: {report.seconds:.1f} s, {report.cpu:.1f} s of CPU, "
           f"{report.megabytes:.1f} MB; {partitions / report.seconds:.0f} events a second")  # fmt: skip
     share = partitions / SHARE
+    with ExitStack() as stack, patch("metastore_assets.assets.events.HAS_EVENT_LOG", False):
+        name = tempfile.TemporaryDirectory(prefix="metastore-bench-", dir=os.environ.get("METASTORE_BENCH_FOLDER"))
+        folder = Path(stack.enter_context(name))
+        if os.environ.get("METASTORE_BENCH_EVENTS_ON") == "postgresql":
+            public = report_events(folder, partitions, stack.enter_context(postgres_server()))
+        else:
+            public = report_events(folder, partitions)
     return [
+        Row("the same by Dagster's public event logging (s)", [report.seconds], [public.seconds],
+            public.seconds / report.seconds, 1.0),
         Row(f"report of {partitions} changed partitions (s)", [report.seconds], [MOST_SECONDS * share],
             MOST_SECONDS * share / report.seconds, 1.0),
         Row("what Dagster stores of it (MB)", [report.megabytes], [MOST_MB * share],

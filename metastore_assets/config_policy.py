@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Mapping
-from typing import Annotated, Any, Literal, Self
+from typing import TYPE_CHECKING, Annotated, Any, Literal, Self
 
 from pydantic import (
     BaseModel,
@@ -15,7 +15,6 @@ from pydantic import (
     field_validator,
     model_validator,
 )
-from pydantic._internal._model_construction import ModelMetaclass
 
 from metastore_assets.config_check_entries import ColumnChecks
 from metastore_assets.config_variables import as_written
@@ -31,6 +30,12 @@ _REFERENCE = re.compile(r"\w+(\.\w+)*:\w+")
 LEAST_KEY = 32
 """Characters that a key for hidden values has at least."""
 _TOP = re.compile(r"top\(([1-9][0-9]{0,8})\)")
+
+
+if TYPE_CHECKING:
+    from pydantic._internal._model_construction import ModelMetaclass
+else:
+    ModelMetaclass = type(BaseModel)
 
 
 class _ConfigMetaclass(ModelMetaclass):

@@ -34,13 +34,11 @@ class Variables:
 
         `place` are the keys that lead to it. Raises ConfigError where a variable is not set, or a reference is none.
         """
-        update = {name: self._value(getattr(model, name), (*place, name)) for name in type(model).model_fields}
+        # Only what is given: policies distinguish it from defaults, and defaults contain no references.
+        given = [name for name in type(model).model_fields if name in model.model_fields_set]
+        update = {name: self._value(getattr(model, name), (*place, name)) for name in given}
         extra = {name: self._value(value, (*place, name)) for name, value in (model.model_extra or {}).items()}
-        given = model.model_fields_set
-        copy = model.model_copy(update={**update, **extra})
-        # What was left to the built-in value stays so: policies go by what is said.
-        object.__setattr__(copy, "__pydantic_fields_set__", set(given))
-        return copy
+        return model.model_copy(update={**update, **extra})
 
     def _value(self, value: Any, place: Place) -> Any:
         if isinstance(value, str):

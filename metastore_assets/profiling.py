@@ -19,6 +19,7 @@ from metastore_assets.lookup import Metastore, TableLookup
 from metastore_assets.pipeline.outcome import Progress
 from metastore_assets.pipeline.refresh import refresh
 from metastore_assets.scratch import ScratchFolder
+from metastore_assets.spark.versions import require_pyspark
 from metastore_assets.statistics.leaves import plain_array
 
 if TYPE_CHECKING:
@@ -111,6 +112,8 @@ def _reader(data: Any) -> pa.RecordBatchReader:
             data = data.scanner().to_reader()
         elif hasattr(data, "toArrow"):
             data = data.toArrow()
+        elif type(data).__module__.startswith("pyspark."):
+            require_pyspark((4, 0), "the profile of a Spark data frame")
         elif hasattr(data, "collect_schema"):
             data = data.collect()
     if isinstance(data, pa.RecordBatch):

@@ -10,8 +10,7 @@ from typing import TYPE_CHECKING, Any
 import boto3
 from botocore.config import Config
 from botocore.exceptions import BotoCoreError, ClientError
-from dagster import AssetExecutionContext, OpExecutionContext
-from dagster._core.pipes.context import PipesMessageHandler, PipesSession
+from dagster import AssetExecutionContext, OpExecutionContext, PipesMessageHandler, PipesSession
 from dagster_aws.pipes import PipesEMRServerlessClient, PipesS3ContextInjector, PipesS3MessageReader
 
 from metastore_assets.config import TableConfig

@@ -5,7 +5,7 @@ import json
 import time
 from collections.abc import Iterable
 from dataclasses import replace
-from typing import TYPE_CHECKING
+from typing import Any
 
 from dagster import (
     AssetCheckEvaluation,
@@ -37,9 +37,6 @@ from metastore_assets.sensors.looking import Found, Looking
 from metastore_assets.sensors.patience import Asking, patience
 from metastore_assets.store.manifest import Version
 
-if TYPE_CHECKING:
-    from dagster._core.definitions.unresolved_asset_job_definition import UnresolvedAssetJobDefinition
-
 _UNFINISHED = [
     DagsterRunStatus.QUEUED,
     DagsterRunStatus.STARTING,
@@ -56,7 +53,7 @@ def commit_sensor(
     configuration: Configuration,
     table: TableConfig,
     names: TableNames,
-    job: "UnresolvedAssetJobDefinition",
+    job: Any,
     default_status: DefaultSensorStatus = DefaultSensorStatus.RUNNING,
 ) -> SensorDefinition:
     """The sensor of one table, which asks for runs of `job`.

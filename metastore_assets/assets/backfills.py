@@ -4,9 +4,8 @@ from dataclasses import dataclass
 from datetime import UTC, datetime
 
 from dagster import DagsterInstance, DagsterRun, DagsterRunStatus, RunsFilter, partition_loading_context
-from dagster._core.storage.tags import BACKFILL_ID_TAG
 
-from metastore_assets.assets.names import TableNames, correspondence_of
+from metastore_assets.assets.names import DAGSTER_BACKFILL_TAG, TableNames, correspondence_of
 from metastore_assets.errors import VersionNotFoundError
 from metastore_assets.store.manifest import Version
 from metastore_assets.store.versions import VersionStore
@@ -27,7 +26,7 @@ class Backfill:
 
 def backfill_of(instance: DagsterInstance, run: DagsterRun, names: TableNames) -> Backfill | None:
     """The backfill that a run is part of; None where there is none, or it is not for partitions of the table."""
-    name = run.tags.get(BACKFILL_ID_TAG)
+    name = run.tags.get(DAGSTER_BACKFILL_TAG)
     record = instance.get_backfill(name) if name else None
     data = record.asset_backfill_data if record else None
     subset = data.target_subset.partitions_subsets_by_asset_key.get(names.partitions) if data else None
@@ -43,7 +42,7 @@ def is_first(instance: DagsterInstance, run: DagsterRun, backfill: Backfill) -> 
 
     Where nothing limits how many runs of a table work at once, the others do their own part.
     """
-    at_work = RunsFilter(tags={BACKFILL_ID_TAG: backfill.id}, statuses=_AT_WORK)
+    at_work = RunsFilter(tags={DAGSTER_BACKFILL_TAG: backfill.id}, statuses=_AT_WORK)
     oldest = instance.get_runs(at_work, limit=1, ascending=True)
     return not oldest or oldest[0].run_id == run.run_id
 

@@ -1,7 +1,7 @@
 """The Dagster definitions of one table, made from its configuration."""
 
 from collections.abc import Iterator
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from dagster import (
     AssetExecutionContext,
@@ -22,9 +22,6 @@ from metastore_assets.assets.specs import check_specs, profile_specs, source_spe
 from metastore_assets.assets.translator import MetastoreTranslator, names_of
 from metastore_assets.config import TableConfig
 from metastore_assets.resources.configuration import Configuration
-
-if TYPE_CHECKING:
-    from dagster._core.definitions.unresolved_asset_job_definition import UnresolvedAssetJobDefinition
 
 
 class RefreshOptions(Config):
@@ -67,7 +64,7 @@ def table_assets(
     return [profile] if names.has_writer else [source_spec(table, translator, known), profile]
 
 
-def refresh_job(table: TableConfig, names: TableNames) -> "UnresolvedAssetJobDefinition":
+def refresh_job(table: TableConfig, names: TableNames) -> Any:
     """The job that brings one table up to its current snapshot: what the sensor runs for a commit."""
     return define_asset_job(
         names.job,

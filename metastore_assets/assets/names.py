@@ -23,6 +23,10 @@ PARTITION_KINDS: tuple[Kind, ...] = ("statistics", "frequencies", "histograms")
 
 TABLE_TAG = "metastore/table"
 """Tag of runs and assets: the table's name, with the prefix of its Metastore."""
+DATA_VERSION_TAG = "dagster/data_version"
+"""Tag of materializations, documented by Dagster: the data version."""
+DAGSTER_BACKFILL_TAG = "dagster/backfill"
+"""Tag of runs, documented by Dagster: the id of the backfill that launched the run."""
 TARGET_TAG = "metastore/target"
 """Tag of runs that a sensor asked for: digest of what they are to bring the table up to."""
 _LONGEST_TAG = 63

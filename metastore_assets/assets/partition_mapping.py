@@ -18,13 +18,14 @@ from dagster import (
     TimeWindowPartitionsDefinition,
     partition_loading_context,
 )
-from dagster._core.storage.tags import MULTIDIMENSIONAL_PARTITION_PREFIX
 
 from metastore_assets.errors import ConfigError
 from metastore_assets.formats.partition_keys import decode_partition_key
 
 _FORMATS = ("%Y-%m-%d", "%Y-%m", "%Y-%m-%d-%H", "%Y-%m-%d %H:%M:%S", "%Y-%m-%dT%H:%M:%S", "%Y-%m-%d %H:%M", "%Y")
 """How formats write the start of an hour, a day, a month or a year: Iceberg's transforms, and columns of dates."""
+_DIMENSION_TAG_PREFIX = "dagster/partition/"
+"""Of the tag that names a partition's key in one dimension; documented by Dagster."""
 _SHOWN = 3
 
 
@@ -87,7 +88,7 @@ class TablePartitions:
         if not isinstance(self.partitions_def, MultiPartitionsDefinition):
             return {}
         key = self.partitions_def.get_partition_key_from_str(partition)
-        return {f"{MULTIDIMENSIONAL_PARTITION_PREFIX}{name}": own for name, own in key.keys_by_dimension.items()}
+        return {f"{_DIMENSION_TAG_PREFIX}{name}": own for name, own in key.keys_by_dimension.items()}
 
     @property
     def _definition(self) -> str:

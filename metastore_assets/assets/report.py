@@ -13,7 +13,6 @@ from dagster import (
     MaterializeResult,
     MetadataValue,
 )
-from dagster._core.definitions.data_version import extract_data_version_from_entry
 
 from metastore_assets.assets.changes import NO_CONTENT, Changes, is_partitioned, paths_of, shown_files
 from metastore_assets.assets.commit import commit_metadata
@@ -29,7 +28,7 @@ from metastore_assets.assets.metadata import (
     partition_metadata,
     profile_metadata,
 )
-from metastore_assets.assets.names import PARTITION_KINDS, Kind, TableNames
+from metastore_assets.assets.names import DATA_VERSION_TAG, PARTITION_KINDS, Kind, TableNames
 from metastore_assets.lookup import TableLookup
 from metastore_assets.pictures.glance import glance_at
 from metastore_assets.pictures.interest import interesting_columns
@@ -205,7 +204,7 @@ def _version_tags(content_id: str) -> Mapping[str, str]:
     """What Dagster itself would tag a result with."""
     return {
         "dagster/code_version": PROFILE_VERSION,
-        "dagster/data_version": content_id,
+        DATA_VERSION_TAG: content_id,
         "dagster/data_version_is_user_provided": "true",
     }
 
@@ -214,10 +213,11 @@ def source_tags(instance: DagsterInstance, names: TableNames) -> Mapping[str, st
     """That a result follows from the table itself, which has no data version; or from what the asset that writes it
     told last."""
     records = instance.fetch_materializations(names.source, limit=1).records if names.has_writer else []
-    data_version = extract_data_version_from_entry(records[0].event_log_entry) if records else None
+    materialization = records[0].asset_materialization if records else None
+    data_version = (materialization.tags or {}).get(DATA_VERSION_TAG) if materialization else None
     if data_version is None:
         return _tags_of_input(names.source, _NEVER_OBSERVED, _NO_EVENT)
-    return _tags_of_input(names.source, data_version.value, str(records[0].storage_id))
+    return _tags_of_input(names.source, data_version, str(records[0].storage_id))
 
 
 def _tags_of_input(key: AssetKey, data_version: str, event: str) -> Mapping[str, str]:

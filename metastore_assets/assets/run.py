@@ -83,7 +83,7 @@ def refresh_and_report(
                 runner = run_in_children if config.engine == EMR_SERVERLESS else TaskReader(spark)
                 wanted = _wanted(context, table, names, versions, runner, selection)
                 seconds = _refreshed(context, configuration, config, table, spark, full, (*wanted, *partitions))
-        with held_open(context.instance, context.run):
+        with held_open(context):
             yield from _report(context, config, table, names, versions, selection, seconds)
 
 
@@ -220,7 +220,7 @@ def _report(
         yield report.observation()
     if changes.partitions:
         context.log.info("telling of %d partitions", len(changes.partitions))
-    store_materializations(instance, context.run, report.partitions(changes))
+    store_materializations(context, report.partitions(changes))
     yield from report.tables(changes.table, selected, instance)
     around = surroundings_of(Metastore(config.root, config.storage_options), table, lookup)
     yield from check_results(context.selected_asset_check_keys, table, lookup, around)

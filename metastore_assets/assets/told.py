@@ -10,11 +10,10 @@ from dagster import (
     DagsterInstance,
     EventLogRecord,
 )
-from dagster._core.definitions.data_version import DATA_VERSION_TAG
 
 from metastore_assets.assets.changes import NO_CONTENT, Told
 from metastore_assets.assets.metadata import COMMITTED, SNAPSHOT, VERSION
-from metastore_assets.assets.names import TableNames
+from metastore_assets.assets.names import DATA_VERSION_TAG, TableNames
 from metastore_assets.assets.partition_mapping import Correspondence
 from metastore_assets.errors import StoreError
 from metastore_assets.store.manifest import Version

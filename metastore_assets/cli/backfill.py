@@ -158,6 +158,8 @@ def _carry_out(
             output.backfill({**result.to_json(), "error": report(error, invocation, subject)})
             return FAILED
         watcher.hide()
+    if result.failed_checks:
+        note(f"the versions are published, and checks failed in Dagster: {', '.join(result.failed_checks)}")
     output.backfill(result.to_json())
     return 0
 
@@ -171,7 +173,7 @@ def _launching(
         from metastore_assets.assets.launch import launching
     from metastore_assets.store.versions import versions_of
 
-    return launching(versions_of(config, table.name), plan.choice.id, watcher)
+    return launching(versions_of(config, table.name), plan.attempt, watcher)
 
 
 def _keys(file: str) -> tuple[str, ...]:
@@ -195,6 +197,7 @@ def _planned(plan: BackfillPlan) -> dict[str, Any]:
         "bytes": plan.bytes,
         "seconds": None if plan.seconds is None else round(plan.seconds, 3),
         "done": not plan.chunks,
+        "failed_checks": [],
         "dry_run": True,
         "version": plan.version,
         "snapshot": plan.snapshot,

@@ -227,7 +227,8 @@ class FilteredAnswers:
         if not values or leaf.column.field_id not in self._kept_by_partition:
             return None
         found: Counter[str] = Counter()
-        own = cast("TableLookup", self)._values(leaf.column.path, None)
+        table = cast("TableLookup", self)
+        own = table._values(leaf.column.path, None)
         for value in values:
             counts = own.partitions_of(value)
             if counts is None:

@@ -40,6 +40,8 @@ class Done:
     """That were read."""
     bytes: int
     """Stored size of these."""
+    failed_checks: tuple[str, ...] = ()
+    """Names of the checks of Dagster that failed after the version was published."""
 
 
 Work = Callable[[Chunk, str], Done]
@@ -60,6 +62,8 @@ class BackfillResult:
     seconds: float = 0.0
     done: bool = False
     """Whether all that was chosen is in a published version."""
+    failed_checks: list[str] = field(default_factory=list)
+    """Names of the checks of Dagster that failed after a version was published."""
 
     def to_json(self) -> dict[str, object]:
         """The shape of `backfill --json`."""
@@ -81,9 +85,12 @@ def plan_backfill(
     """
     plan = plan_refresh(config, table)
     versions = versions_of(config, table.name)
-    done = BackfillRecord.of(versions.objects, choice.id, plan.base).still_done(plan.base)
+    record = BackfillRecord.of(versions.objects, choice.id, plan.base)
+    if restart:
+        record = BackfillRecord(versions.objects, choice.id)
     efforts = _efforts(versions, plan.base.number if plan.base else 0)
-    made = make_backfill_plan(plan, choice, done=() if restart else done, publish=publish, chunk=chunk)
+    done = record.still_done(plan.base)
+    made = replace(make_backfill_plan(plan, choice, done=done, publish=publish, chunk=chunk), attempt=record.attempt)
     return made if not made.chunks else _without_kept(made, plan, versions, efforts)
 
 
@@ -96,9 +103,12 @@ def backfill(
     """
     started = time.monotonic()
     versions = versions_of(config, table.name)
-    record = BackfillRecord.of(versions.objects, plan.choice.id, versions.latest())
-    if plan.choice.mode == "all" and not plan.done:
-        record.remove()
+    newest = versions.latest()
+    record = BackfillRecord.of(versions.objects, plan.choice.id, newest)
+    if record.attempt != plan.attempt:
+        since = newest.number if newest else 0
+        record = BackfillRecord(versions.objects, plan.choice.id, plan.attempt, since)
+    record.save()
     several = len(plan.chunks)
     try:
         for number, chunk in enumerate(plan.chunks, 1):
@@ -107,14 +117,14 @@ def backfill(
             result.partitions += len(chunk.keys)
             result.fragments += done.fragments
             result.bytes += done.bytes
+            result.failed_checks = sorted({*result.failed_checks, *done.failed_checks})
             if done.version is not None:
                 result.versions.append(done.version)
                 if number < several and plan.choice.mode == "all":
                     record.add(chunk.keys, done.version)
     finally:
         result.seconds = time.monotonic() - started
-    if record.done:
-        record.remove()
+    record.remove()
     result.done = plan.publishes
 
 

@@ -144,6 +144,8 @@ class BackfillPlan:
     """What is out of date and was not chosen."""
     done: tuple[str, ...] = ()
     """Partitions that an interrupted backfill for the same choice has done."""
+    attempt: str = ""
+    """Identifies the backfill, see `BackfillRecord`. The interrupted one's, where this plan continues it."""
     seconds: float | None = None
     """How long it may take, by what earlier versions took; None where there is nothing to tell by."""
 

@@ -8,6 +8,7 @@ from metastore_assets.lookup.answers import Counted
 from metastore_assets.scan.counting import count
 from metastore_assets.scan.frames import scan
 from metastore_assets.scan.scoped import scoped
+from metastore_assets.spark.versions import require_pyspark
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -16,7 +17,11 @@ __all__ = ["Counted", "count", "register", "scan", "scoped"]
 
 
 def register(spark: SparkSession) -> None:
-    """Make `spark.read.format("metastore")` known to a session: see `scan.source.MetastoreSource` for its options."""
+    """Make `spark.read.format("metastore")` known to a session: see `scan.source.MetastoreSource` for its options.
+
+    Raises ConfigError for PySpark before 4.0, which has no data sources in Python.
+    """
+    require_pyspark((4, 0), 'the data source "metastore"')
     from metastore_assets.scan.source import MetastoreSource  # which takes Spark's own modules
 
     spark.dataSource.register(MetastoreSource)

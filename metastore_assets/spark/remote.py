@@ -15,6 +15,7 @@ from metastore_assets.errors import ConfigError, MetastoreError
 from metastore_assets.messages import remember_secret
 from metastore_assets.spark.server import local_server
 from metastore_assets.spark.settings import LOCAL_SETTINGS
+from metastore_assets.spark.versions import count_range_splits
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -22,7 +23,6 @@ if TYPE_CHECKING:
 REMOTE = "spark.remote"
 _OF_SERVERS = ("spark.sql.", "spark.connect.session.")
 """Settings that belong to a session. All others were given to the server as it started."""
-_SPLITS = re.compile(r"splits=(?:Some\()?(\d+)")
 
 
 def remote_url(settings: Mapping[str, str]) -> str | None:
@@ -116,10 +116,8 @@ def remote_parallelism(spark: SparkSession) -> int:
     """How many tasks the server runs at a time: into so many parts it cuts a range. Starts no job."""
     with working(spark):
         given = spark.conf.get("spark.default.parallelism", None)
-        told = given or _SPLITS.search(spark.range(1)._explain_string())  # type: ignore[operator]
-    if not told:
-        return 8
-    return max(1, int(told if isinstance(told, str) else told[1]))
+        splits = int(given) if given else count_range_splits(spark)
+    return max(1, splits) if splits is not None else 8
 
 
 @contextmanager

@@ -19,6 +19,7 @@ from metastore_assets.errors import MetastoreError
 from metastore_assets.messages import remember_secret
 from metastore_assets.spark.jvm import cache_folder, local_jvm_options
 from metastore_assets.spark.settings import LOCAL_SETTINGS
+from metastore_assets.spark.versions import require_pyspark
 from metastore_assets.startup import safe_import_path
 
 if TYPE_CHECKING:
@@ -61,6 +62,7 @@ def local_server(master: str, settings: Mapping[str, str]) -> RunningServer:
 
     Raises MetastoreError when there is no Java, it does not start, or another process has its port.
     """
+    _require_local_server()
     from pyspark.errors import PySparkException
     from pyspark.sql.connect.local_server import Discovery, LocalConnectServer
 
@@ -95,6 +97,7 @@ def local_server(master: str, settings: Mapping[str, str]) -> RunningServer:
 
 def find_server() -> RunningServer | None:
     """The server that runs; None where there is none, or none that this version of Spark can use."""
+    _require_local_server()
     from pyspark.sql.connect.local_server import Discovery, LocalConnectServer
 
     _look_in_cache()
@@ -105,6 +108,7 @@ def find_server() -> RunningServer | None:
 
 def stop_server() -> bool:
     """Stop it, and all that runs on it. False: there was none. Raises MetastoreError when that cannot be told."""
+    _require_local_server()
     from pyspark.sql.connect.local_server import stop_local_connect_server
 
     _look_in_cache()
@@ -112,6 +116,11 @@ def stop_server() -> bool:
     if stopped is None:
         raise MetastoreError("whether the process of the Spark Connect server is one cannot be told: try again")
     return stopped
+
+
+def _require_local_server() -> None:
+    """Raise ConfigError for PySpark before 4.3, which starts no Spark Connect server of its own."""
+    require_pyspark((4, 3), "a warm Spark on this machine (`metastore spark-server`, `spark.remote: local[…]`)")
 
 
 @contextmanager

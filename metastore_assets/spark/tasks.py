@@ -20,6 +20,7 @@ import pyarrow as pa
 
 from metastore_assets.errors import MetastoreError, WorkerEndedError
 from metastore_assets.spark.remote import is_remote, remote_parallelism, working
+from metastore_assets.spark.versions import collect_blobs
 from metastore_assets.traffic import Meter, Traffic, is_metered, metered, note_traffic
 
 if TYPE_CHECKING:
@@ -152,7 +153,7 @@ def collected(frame: DataFrame) -> pa.Table:
     """The rows of a frame. Raises WorkerEndedError when that, and no exception of a task, made its job fail."""
     try:
         with working(frame.sparkSession):
-            return frame.toArrow()
+            return collect_blobs(frame)
     except Exception as error:
         # Spark has no class for it, and wraps it in those of Py4J or of Connect.
         if _WORKER_ENDED not in str(error) or _is_interrupt(error):

@@ -8,6 +8,7 @@ No version names it: one that nobody goes on with is removed by `expire`, as oth
 from __future__ import annotations
 
 import json
+import uuid
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 
@@ -26,6 +27,8 @@ class BackfillRecord:
     objects: ObjectStore
     """The table's folder."""
     request: str
+    attempt: str = field(default_factory=lambda: uuid.uuid4().hex)
+    """Identifies the backfill from its start to its end or restart. Dagster runs that it launched have it as a tag."""
     since: int = 0
     """The version that the backfill started from."""
     done: dict[str, int] = field(default_factory=dict)
@@ -34,13 +37,14 @@ class BackfillRecord:
     @classmethod
     def of(cls, objects: ObjectStore, request: str, newest: Version | None) -> BackfillRecord:
         """The record of a request; a new one where there is none, or where it is none of the versions there are."""
-        fresh = cls(objects, request, newest.number if newest else 0)
+        fresh = cls(objects, request, since=newest.number if newest else 0)
         try:
             fields = parse_json(objects.read(fresh.path))
-            since, done = int(fields["since"]), {str(key): int(number) for key, number in fields["done"].items()}
+            attempt, since = str(fields["attempt"]), int(fields["since"])
+            done = {str(key): int(number) for key, number in fields["done"].items()}
         except (ObjectNotFoundError, ValueError, KeyError, TypeError, AttributeError):
             return fresh
-        return cls(objects, request, since, done) if since <= fresh.since else fresh
+        return cls(objects, request, attempt, since, done) if since <= fresh.since else fresh
 
     @property
     def path(self) -> str:
@@ -55,9 +59,14 @@ class BackfillRecord:
     def add(self, keys: Iterable[str], version: int) -> None:
         """Keep that these were done for a version."""
         self.done.update(dict.fromkeys(keys, version))
-        self.objects.write(self.path, json.dumps({"since": self.since, "done": self.done}).encode())
+        self.save()
+
+    def save(self) -> None:
+        """Store the record: a backfill that is interrupted from now on is continued."""
+        fields = {"attempt": self.attempt, "since": self.since, "done": self.done}
+        self.objects.write(self.path, json.dumps(fields).encode())
 
     def remove(self) -> None:
-        """Forget all: the backfill has come to its end, or is to start anew."""
+        """Delete the record: the backfill has ended."""
         self.done.clear()
         self.objects.delete([self.path])

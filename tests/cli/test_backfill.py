@@ -20,7 +20,7 @@ from metastore_assets.cli.commands import cli
 from metastore_assets.pictures import text
 from tests.cli.support import PROGRAM, answer, error_of, run
 
-RESULT = {"table", "partitions", "chunks", "versions", "fragments", "bytes", "seconds", "done"}
+RESULT = {"table", "partitions", "chunks", "versions", "fragments", "bytes", "seconds", "done", "failed_checks"}
 
 
 def write(folder: Path, partition: int, name: str = "1") -> Path:
@@ -73,6 +73,7 @@ def test_from_nothing_to_all_again(config: Path) -> None:
         "versions": [1],
         "fragments": 4,
         "done": True,
+        "failed_checks": [],
     }
     assert first["bytes"] == planned["bytes"] == sum(path.stat().st_size for path in config.parent.rglob("lake/*/*"))
     idle = answer("backfill", "t", "--yes", config=config)

@@ -36,6 +36,7 @@ def test_what_was_done_and_still_holds(objects: ObjectStore) -> None:
     record.add(["p=1", "p=2", "p=3"], 5)
     record.add(["p=4"], 6)
     again = BackfillRecord.of(objects, "request", version(9, {}))
+    assert again.attempt == record.attempt
     assert (again.since, again.done) == (4, {"p=1": 5, "p=2": 5, "p=3": 5, "p=4": 6})
     assert again.still_done(version(9, {"p=1": 5, "p=2": 8, "p=3": 3, "p=9": 9})) == {"p=1", "p=2"}
     assert again.still_done(None) == frozenset()
@@ -59,4 +60,6 @@ def test_a_damaged_record_is_none(objects: ObjectStore, text: str) -> None:
     """It only spares work."""
     record = BackfillRecord.of(objects, "request", version(1, {}))
     objects.write(record.path, text.encode())
-    assert replace(BackfillRecord.of(objects, "request", version(1, {}))) == record
+    read = BackfillRecord.of(objects, "request", version(1, {}))
+    assert replace(read, attempt=record.attempt) == record
+    assert read.attempt != record.attempt

@@ -27,6 +27,7 @@ from metastore_assets.spark.tasks import (
     parallelism,
     results,
 )
+from metastore_assets.spark.versions import repartition_by_id
 from metastore_assets.statistics.prints import Prints, sum_prints
 from metastore_assets.traffic import is_metered
 
@@ -61,7 +62,7 @@ def exchanged_prints(
     sent = spark.range(0, len(packed), 1, max(1, len(packed))).mapInArrow(
         partial(_send, pack(read), packed, bits, ranges, is_metered()), _BLOB
     )
-    summed = sent.repartitionById(ranges, "range").mapInArrow(
+    summed = repartition_by_id(sent, ranges, "range").mapInArrow(
         partial(_receive, pack(write), is_metered()), "result binary"
     )
     return results(collected(summed))

@@ -1,0 +1,72 @@
+"""Dagster's GraphQL interface, through the public command `dagster-graphql`: no webserver has to run."""
+
+import json
+import os
+import subprocess
+import sys
+import tempfile
+from pathlib import Path
+from typing import Any
+
+from metastore_assets.errors import ConfigError
+from metastore_assets.messages import without_secrets
+
+_PROGRAM = "import sys; from dagster_graphql.cli import main; sys.exit(main())"
+_TIMEOUT = 300.0
+"""Seconds that one request may take. Most of them load the code locations."""
+
+
+def run_graphql(document: str) -> dict[str, Any]:
+    """Run a GraphQL document in the instance of $DAGSTER_HOME, on the code locations of the working folder.
+
+    Values are part of the document, see `graphql_string`: a command line cannot hold the keys of 20,000 partitions.
+
+    Args:
+        document: A query or a mutation.
+
+    Returns:
+        The `data` of the response.
+
+    Raises:
+        ConfigError: Dagster finds no code locations, or refuses the document.
+    """
+    with tempfile.TemporaryDirectory(prefix="metastore-graphql-") as folder:
+        request, response = Path(folder) / "request.graphql", Path(folder) / "response.json"
+        request.write_text(document, encoding="utf-8")
+        command = [sys.executable, "-P", "-W", "ignore", "-c", _PROGRAM, "--file", str(request), "-o", str(response)]
+        # Code locations have their own working folder on the path; this process needs none.
+        environment = {**os.environ, "PYTHONSAFEPATH": "1", "PYTHONUTF8": "1"}
+        try:
+            ended = subprocess.run(
+                command,
+                env=environment,
+                capture_output=True,
+                encoding="utf-8",
+                errors="replace",
+                timeout=_TIMEOUT,
+                check=False,
+            )
+        except subprocess.TimeoutExpired as error:
+            raise ConfigError(
+                f"Dagster did not answer within {_TIMEOUT:.0f} s: check that the code locations of the working folder "
+                "load (`dagster definitions validate`)"
+            ) from error
+        text = response.read_text(encoding="utf-8") if response.exists() else ""
+    if not text:
+        reason = _last_line(ended.stderr) or f"`dagster-graphql` ended with status {ended.returncode}"
+        raise ConfigError(f"Dagster cannot load the code locations of the working folder: {reason}")
+    answer = json.loads(text)
+    if errors := answer.get("errors"):
+        raise ConfigError(f"Dagster refused a GraphQL request: {without_secrets(str(errors[0].get('message')))}")
+    data: dict[str, Any] = answer["data"]
+    return data
+
+
+def graphql_string(text: str) -> str:
+    """Return a text as a string literal of GraphQL, whose escapes are those of JSON."""
+    return json.dumps(text, ensure_ascii=False)
+
+
+def _last_line(text: str) -> str:
+    lines = [line.strip() for line in text.splitlines() if line.strip()]
+    return without_secrets(lines[-1]) if lines else ""

@@ -1,0 +1,56 @@
+"""What differs between versions of PySpark: the oldest supported is 3.5."""
+
+from __future__ import annotations
+
+import re
+from typing import TYPE_CHECKING
+
+import pyarrow as pa
+
+from metastore_assets.errors import ConfigError
+
+if TYPE_CHECKING:
+    from pyspark.sql import DataFrame, SparkSession
+
+_SPLITS = re.compile(r"splits=(?:Some\()?(\d+)")
+
+
+def collect_blobs(frame: DataFrame) -> pa.Table:
+    """Return the rows of a frame whose only column is binary, as an Arrow table.
+
+    PySpark before 4.0 has no `DataFrame.toArrow`.
+    """
+    if hasattr(frame, "toArrow"):
+        return frame.toArrow()
+    (name,) = frame.columns
+    return pa.table({name: pa.array([bytes(row[0]) for row in frame.collect()], pa.binary())})
+
+
+def repartition_by_id(frame: DataFrame, partitions: int, column: str) -> DataFrame:
+    """Return a frame whose rows with the same number in a column are in one partition.
+
+    PySpark before 4.1 has no `repartitionById`: there the numbers are hashed, so that several may share a partition and
+    some partitions stay empty.
+    """
+    if hasattr(frame, "repartitionById"):
+        return frame.repartitionById(partitions, column)
+    return frame.repartition(partitions, column)
+
+
+def count_range_splits(spark: SparkSession) -> int | None:
+    """Return into how many partitions a session cuts a range; None if its plan does not say. Starts no job."""
+    plan = "\n".join(str(row[0]) for row in spark.sql("EXPLAIN SELECT id FROM range(1)").collect())
+    match = _SPLITS.search(plan)
+    return int(match[1]) if match else None
+
+
+def require_pyspark(release: tuple[int, int], feature: str) -> None:
+    """Raise ConfigError where the installed PySpark is older than a feature needs."""
+    import pyspark
+
+    installed = tuple(int(part) for part in re.findall(r"\d+", pyspark.__version__)[:2])
+    if installed < release:
+        raise ConfigError(
+            f"{feature} needs PySpark {release[0]}.{release[1]} or newer, and {pyspark.__version__} is installed: "
+            "install a newer PySpark, or leave this feature out"
+        )

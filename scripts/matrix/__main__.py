@@ -1,0 +1,89 @@
+"""`make test-matrix`: try every environment, and write the outcome into docs/supported-versions.md."""
+
+from __future__ import annotations
+
+import argparse
+import json
+import os
+import subprocess
+import sys
+import tempfile
+from pathlib import Path
+
+from scripts.matrix.environments import ENVIRONMENTS, NAMED, REPOSITORY, Environment, make, versions
+
+_PAGE = REPOSITORY / "docs" / "supported-versions.md"
+_BEGIN, _END = "<!-- written by make test-matrix -->", "<!-- end -->"
+_CHECKS = ("imports", "Dagster", "lookups", "command line", "real tables", "Spark", "data source", "warm Spark")
+
+
+def main() -> int:
+    """Exit status 1 when a check fails in any environment. What is refused in a clear message does not fail."""
+    names = [environment.name for environment in ENVIRONMENTS]
+    parser = argparse.ArgumentParser(prog="make test-matrix", description=__doc__)
+    parser.add_argument("only", nargs="*", metavar="NAME", help=f"these environments only: {', '.join(names)}")
+    parser.add_argument("--folder", type=Path, default=REPOSITORY / ".cache" / "matrix", help="where they are made")
+    parser.add_argument("--write", action="store_true", help=f"write the outcome into {_PAGE.name}")
+    arguments = parser.parse_args()
+    if unknown := set(arguments.only) - set(names):
+        parser.error(f"no environment {sorted(unknown)[0]!r}; there are: {', '.join(names)}")
+    arguments.folder.mkdir(parents=True, exist_ok=True)
+    rows, failed = [], False
+    for environment in ENVIRONMENTS:
+        if arguments.only and environment.name not in arguments.only:
+            continue
+        try:
+            python = make(environment, arguments.folder)
+        except subprocess.CalledProcessError as error:
+            print(f"{environment.name}: cannot be installed: {error.stderr.strip()}", file=sys.stderr)
+            failed = True
+            continue
+        outcomes = _outcomes(python)
+        for check, (outcome, detail) in outcomes.items():
+            print(f"{environment.name}: {check}: {outcome}{f': {detail}' if detail else ''}", flush=True)
+        failed |= any(outcome == "fails" for outcome, _ in outcomes.values())
+        rows.append(_row(environment, python, {check: outcome for check, (outcome, _) in outcomes.items()}))
+    if arguments.write:
+        _write(rows)
+    return int(failed)
+
+
+def _outcomes(python: Path) -> dict[str, tuple[str, str]]:
+    """Run the checks in an environment. Returns the outcome and the detail of each."""
+    outcomes = dict.fromkeys(_CHECKS, ("fails", "the checks ended before it"))
+    environment = {
+        **os.environ,
+        "DAGSTER_DISABLE_TELEMETRY": "1",
+        "METASTORE_REALTABLES": str(REPOSITORY.parent / "shared" / "realtables"),
+    }
+    with tempfile.TemporaryDirectory(prefix="metastore-matrix-") as folder:
+        command = [str(python), "-W", "ignore", "-m", "scripts.matrix.checks", folder]
+        ended = subprocess.run(
+            command, cwd=REPOSITORY, env=environment, capture_output=True, text=True, check=False, timeout=1800
+        )
+    for line in ended.stdout.splitlines():
+        if line.startswith('{"check"'):
+            told = json.loads(line)
+            outcomes[told["check"]] = (told["outcome"], told["detail"])
+    if any(outcome == "fails" for outcome, _ in outcomes.values()):
+        print(ended.stderr[-4000:], file=sys.stderr)
+    return outcomes
+
+
+def _row(environment: Environment, python: Path, outcomes: dict[str, str]) -> str:
+    installed = versions(python)
+    cells = [environment.name, environment.python, *(installed[name] for name in NAMED)]
+    return f"| {' | '.join([*cells, *(outcomes[check] for check in _CHECKS)])} |"
+
+
+def _write(rows: list[str]) -> None:
+    """Replace the table of the page."""
+    header = f"| environment | Python | {' | '.join([*NAMED, *_CHECKS])} |"
+    table = [header, "|".join(["", *(["---"] * (2 + len(NAMED) + len(_CHECKS))), ""]), *rows]
+    before, _, rest = _PAGE.read_text(encoding="utf-8").partition(_BEGIN)
+    after = rest.partition(_END)[2]
+    _PAGE.write_text("\n".join([f"{before}{_BEGIN}", "", *table, "", f"{_END}{after}"]), encoding="utf-8")
+
+
+if __name__ == "__main__":
+    sys.exit(main())
