@@ -29,6 +29,7 @@ from metastore_assets.assets.secrets import telling_no_secrets
 from metastore_assets.assets.told import told_version
 from metastore_assets.config import TableConfig
 from metastore_assets.formats import SnapshotReference
+from metastore_assets.pictures.markdown import code_markdown
 from metastore_assets.pipeline.planning import has_layout
 from metastore_assets.pipeline.signatures import PROFILE_VERSION
 from metastore_assets.resources.configuration import Configuration
@@ -69,8 +70,8 @@ def commit_sensor(
         job=job,
         minimum_interval_seconds=table.sensor.interval,
         default_status=default_status,
-        description=f"Sees commits to `{table.name}` and brings its profiles up to date, one run per commit. A failed "
-        "run is asked for again on the next tick, then less and less often.",
+        description=f"Sees commits to {code_markdown(table.name)} and brings its profiles up to date, one run per "
+        "commit. A failed run is asked for again on the next tick, then less and less often.",
     )
     def commits(context: SensorEvaluationContext) -> SensorResult:
         remembered = Cursor.from_json(context.cursor)
@@ -112,7 +113,7 @@ def told_back(table: TableConfig, names: TableNames, seen: Seen) -> AssetCheckEv
         names.whole["statistics"],
         name_of_current(table),
         passed=True,
-        description=f"the table is there again, in snapshot {seen.snapshot}",
+        description=literally(f"the table is there again, in snapshot {seen.snapshot}"),
         metadata={"status": "passed", "version": str(seen.published), "snapshot": seen.snapshot},
     )
 

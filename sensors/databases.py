@@ -26,6 +26,7 @@ from metastore_assets.config_file import name_of
 from metastore_assets.databases import Members, look
 from metastore_assets.errors import ConfigError, TableFormatError
 from metastore_assets.messages import listed, without_secrets
+from metastore_assets.pictures.markdown import code_markdown
 from metastore_assets.resources.configuration import Configuration
 from metastore_assets.sensors.membership import Asked, decide
 from metastore_assets.sensors.patience import Asking, patience
@@ -61,8 +62,8 @@ def database_sensor(configuration: Configuration, database: DatabaseConfig, name
         name=name,
         minimum_interval_seconds=database.sensor.interval,
         default_status=DefaultSensorStatus.RUNNING,
-        description=f"Sees tables of the database `{key}` come and go. When there are others than this code location "
-        "has loaded, it has it loaded anew.",
+        description=f"Sees tables of the database {code_markdown(key)} come and go. When there are others than this "
+        "code location has loaded, it has it loaded anew.",
     )
     def tables(context: SensorEvaluationContext) -> SensorResult:
         with telling_no_secrets():

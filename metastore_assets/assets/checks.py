@@ -1,6 +1,5 @@
 """The checks of a table as Dagster's asset checks: made by the run that publishes a version, of that version."""
 
-import re
 from collections.abc import Collection, Iterator, Mapping, Sequence
 
 from dagster import (
@@ -21,12 +20,12 @@ from metastore_assets.config_checks import Consistent, Current
 from metastore_assets.config_table import TableConfig
 from metastore_assets.errors import ConfigError
 from metastore_assets.lookup import TableLookup
+from metastore_assets.pictures.markdown import code_markdown, literal_markdown
 from metastore_assets.pictures.text import short
 
 _IMPLIED = (Current(severity="warn"), Consistent())
 _MOST_PARTITIONS = 20
 _TEXT = 1000
-_MARKDOWN = re.compile(r"([\\`*_\[\]<>!|~])")
 
 
 def table_checks(table: TableConfig) -> list[NamedCheck]:
@@ -127,21 +126,19 @@ def _told(key: AssetCheckKey, result: CheckResult) -> AssetCheckResult:
         check_name=key.name,
         passed=result.status == "passed",
         severity=AssetCheckSeverity.WARN if unknown else _SEVERITIES[result.severity],
-        description=f"{'unknown: ' if unknown else ''}{literally(finding.found)}{advice}",
+        # The advice is Markdown of ours.
+        description=f"{literally(f'unknown: {finding.found}' if unknown else finding.found)}{advice}",
         metadata=metadata,
     )
 
 
 def literally(text: str) -> str:
     """Text that Dagster shows as it is, where it takes Markdown: values are whatever somebody wrote into a table."""
-    return _MARKDOWN.sub(r"\\\1", short(text, _TEXT))
+    return literal_markdown(text, _TEXT)
 
 
 def _sentence(own: NamedCheck) -> str:
-    if own.column is None:
-        where = ""
-    else:
-        where = f"{literally(own.column)}: " if "`" in own.column else f"`{short(own.column, _TEXT)}`: "
+    where = "" if own.column is None else f"{code_markdown(own.column)}: "
     return f"{where}{literally(expectation(own.check))}."
 
 

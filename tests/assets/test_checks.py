@@ -148,4 +148,4 @@ def test_what_dagster_knows_beforehand() -> None:
 def test_what_a_value_holds_is_shown_and_does_nothing() -> None:
     """Descriptions are Markdown: a value could fetch a picture from anywhere."""
     told = literally("not ![x](http://a/b) <img src=y> `c` \n\x1b[31m")
-    assert told == r"not \!\[x\](http://a/b) \<img src=y\> \`c\` \\n\\x1b\[31m"
+    assert told == r"not `![x](http://a/b)` \<img src=y\> \`c\` \\n\\x1b\[31m"
