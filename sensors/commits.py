@@ -30,10 +30,11 @@ from metastore_assets.assets.told import told_version
 from metastore_assets.config import TableConfig
 from metastore_assets.formats import SnapshotReference
 from metastore_assets.pictures.markdown import code_markdown
+from metastore_assets.pictures.text import one_line
 from metastore_assets.pipeline.planning import has_layout
 from metastore_assets.pipeline.signatures import PROFILE_VERSION
 from metastore_assets.resources.configuration import Configuration
-from metastore_assets.sensors.decision import Cursor, Seen, decide
+from metastore_assets.sensors.decision import Cursor, Seen, decide, still_missing
 from metastore_assets.sensors.looking import Found, Looking
 from metastore_assets.sensors.patience import Asking, patience
 from metastore_assets.store.manifest import Version
@@ -75,8 +76,17 @@ def commit_sensor(
     )
     def commits(context: SensorEvaluationContext) -> SensorResult:
         remembered = Cursor.from_json(context.cursor)
+        missing = remembered.missing
         with telling_no_secrets():
+            if missing is not None and missing.waits(_digest(looking.configured()), time.time()):
+                return SensorResult(skip_reason=SkipReason(missing.told(time.time())), cursor=context.cursor)
             found = asking.ask(looking.find, patience())
+        remembered = replace(remembered, missing=None)
+        if found.now is None and found.latest is None:
+            now, interval = time.time(), found.table.sensor.interval
+            missing = still_missing(missing, _digest(found.said), one_line(found.absence), interval, now)
+            cursor = replace(remembered, missing=missing).to_json()
+            return SensorResult(skip_reason=SkipReason(missing.told(now)), cursor=cursor)
         if found.now is None:
             assert found.latest is not None
             gone = [] if remembered.gone else [told_gone(found.table, names, found.latest, found.absence)]
@@ -156,7 +166,11 @@ def _target(said: str, names: TableNames, now: SnapshotReference, latest: Versio
     """A digest short enough for a tag. Has the table's configuration in it: who mends that need not wait."""
     base = latest.number if latest else 0
     parts = [names.tag, now.id, str(now.committed_at), base, PROFILE_VERSION, said]
-    return hashlib.sha256(json.dumps(parts).encode()).hexdigest()[:16]
+    return _digest(json.dumps(parts))
+
+
+def _digest(text: str) -> str:
+    return hashlib.sha256(text.encode()).hexdigest()[:16]
 
 
 def _active_run(instance: DagsterInstance, names: TableNames) -> str | None:

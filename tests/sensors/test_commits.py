@@ -10,7 +10,7 @@ from dagster import AssetKey, DagsterInstance, DagsterRun, DagsterRunStatus, Run
 from dagster._core.definitions.sensor_definition import SensorExecutionData
 from dagster._core.test_utils import create_run_for_test
 
-from metastore_assets.errors import ConfigError, TableNotFoundError
+from metastore_assets.errors import ConfigError
 from metastore_assets.pipeline.signatures import PROFILE_VERSION
 from metastore_assets.sensors import commits
 from tests.assets.lab import Lab, lab_in
@@ -135,14 +135,6 @@ def test_a_mended_configuration_need_not_wait(lab: Lab) -> None:
     text = lab.config_file.read_text(encoding="utf-8")
     lab.config_file.write_text(text.replace("uri: ./sales,", "uri: ./sales, format: delta,"), encoding="utf-8")
     assert requested(lab.tick("sales")).tags["metastore/attempt"] == "1"
-
-
-def test_a_table_that_never_was_there_fails_the_tick(lab: Lab) -> None:
-    """With its location, and without a run; the cursor stays as it was."""
-    (lab.folder / "sales").rename(lab.folder / "elsewhere")
-    with pytest.raises(TableNotFoundError, match="sales"):
-        lab.tick("sales")
-    assert requested(lab.tick("visits-eu"))
 
 
 def test_a_table_that_is_no_longer_configured_fails_the_tick(lab: Lab) -> None:
