@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Mapping
+from collections.abc import Collection, Mapping
 from fnmatch import fnmatchcase
 from typing import Any, Literal
 
@@ -19,6 +19,7 @@ from metastore_assets.config_described import CatalogConfig, DescribedConfig, as
 from metastore_assets.config_file import name_of
 from metastore_assets.config_variables import has_reference
 from metastore_assets.errors import ConfigError, PredicateError
+from metastore_assets.messages import listed
 
 _NAME = re.compile(r"[A-Za-z][A-Za-z0-9_-]{0,99}")
 
@@ -148,6 +149,21 @@ class TableConfig(DescribedConfig):
         What is said of all tables of a database is of those that have the column.
         """
         return [] if self._database else sorted(set(self.columns) - known - {"default"})
+
+    def dropped_columns_warning(self, dropped: Collection[str]) -> str | None:
+        """Return what to say of policies for `dropped` columns, which the table had in an earlier version.
+
+        None where the configuration names none of them.
+        """
+        named = self.policies_of_unknown_columns(set(self.columns) - set(dropped))
+        if not named:
+            return None
+        keys = listed([f"columns.{name}" for name in named])
+        what, effect = ("is for a column", "has") if len(named) == 1 else ("are for columns", "have")
+        return (
+            f"table {self.name!r}: {keys} {what} that the table no longer has, and {effect} no effect: "
+            f"remove {'it' if len(named) == 1 else 'them'} from the configuration, or bring the column back"
+        )
 
 
 class DatabaseConfig(DescribedConfig):

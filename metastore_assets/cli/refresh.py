@@ -84,6 +84,8 @@ def refresh(
             else:
                 watcher.hide()
                 output.refreshed(result)
+                if warning := table.dropped_columns_warning(result.get("dropped_columns", ())):
+                    note(warning)
     return status
 
 

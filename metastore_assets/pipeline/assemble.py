@@ -108,6 +108,7 @@ def _assembled(
         membership=membership,
         buckets=plan.snapshot.buckets,
         decisions=record(store, plan, table_files),
+        dropped_columns=plan.dropped_columns,
     )
 
 

@@ -250,6 +250,8 @@ class Version:
     of them secret. None where that is not known."""
     effort: Effort | None = field(default=None, compare=False)
     """None where it was not measured."""
+    dropped_columns: tuple[str, ...] = field(default=(), compare=False)
+    """Columns that a policy names and the table does not have, but had in an earlier version: no typing errors."""
     released: str | None = field(default=None, compare=False, repr=False)
     """The file with the paths of all that the version before names and this one does not; None where there is nothing,
     or it is not known what. `publish` takes no notice of it, nor of what follows."""
