@@ -6,7 +6,7 @@ import os
 from collections import Counter
 from collections.abc import Mapping
 from pathlib import Path
-from typing import Any, Literal, TypeVar
+from typing import Any, ClassVar, Literal, TypeVar
 
 from pydantic import (
     Field,
@@ -52,8 +52,16 @@ class MetastoreConfig(ConfigModel):
     """The whole of `metastore.yaml`.
 
     Texts in it may refer to variables of the environment, as `${VAR}` or `${VAR:-default}`; one that is made in Python
-    may hold Dagster's `EnvVar`. They, and relative paths, are as written until `resolved`.
+    may hold Dagster's `EnvVar`. In the fields that `references` names they stay as written until `resolved`, as do
+    relative paths; elsewhere they are replaced when the configuration is made.
     """
+
+    references: ClassVar[frozenset[str]] = frozenset(
+        {
+            *("root", "storage_options", "spark", "relocate", "allow", "hidden_key"),
+            *("emr_serverless", "catalogs", "tables", "databases"),
+        }
+    )
 
     root: str = Field(min_length=1)
     storage_options: dict[str, str] = Field(default_factory=dict, repr=False)

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable
 from datetime import date, datetime
 from functools import lru_cache
-from typing import Any, Literal, Self
+from typing import Any, ClassVar, Literal, Self
 
 from pydantic import (
     ConfigDict,
@@ -29,6 +29,8 @@ class CatalogConfig(ConfigModel):
 
     model_config = ConfigDict(extra="allow", frozen=True, hide_input_in_errors=True, defer_build=True)
 
+    references: ClassVar[frozenset[str]] = frozenset({"name"})
+
     type: Literal["sql", "rest", "glue", "hive"]
     name: str = ""
     """Its key under `catalogs`, which catalogs in SQL databases have their tables under."""
@@ -45,6 +47,8 @@ class CatalogConfig(ConfigModel):
 
 class DescribedConfig(ConfigModel):
     """What may be said of a table, or of all tables of a database alike."""
+
+    references: ClassVar[frozenset[str]] = frozenset({"storage_options", "relocate", "allow", "columns", "sensor"})
 
     storage_options: dict[str, str] = Field(default_factory=dict, repr=False)
     """Object-store settings for the table itself, as the format's library names them (`aws_region`, …)."""

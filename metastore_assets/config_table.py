@@ -5,7 +5,7 @@ from __future__ import annotations
 import re
 from collections.abc import Collection, Mapping
 from fnmatch import fnmatchcase
-from typing import Any, Literal
+from typing import Any, ClassVar, Literal
 
 from pydantic import (
     Field,
@@ -26,6 +26,10 @@ _NAME = re.compile(r"[A-Za-z][A-Za-z0-9_-]{0,99}")
 
 class TableConfig(DescribedConfig):
     """One table to keep statistics of: at a `uri`, or under its name `table` in a `catalog`."""
+
+    references: ClassVar[frozenset[str]] = DescribedConfig.references | {
+        *("uri", "catalog", "identifier", "at", "options"),
+    }
 
     name: str
     """Of a table in a catalog by default its name there, with `_` for dots."""
@@ -168,6 +172,8 @@ class TableConfig(DescribedConfig):
 
 class DatabaseConfig(DescribedConfig):
     """All tables of a database in a catalog, those of now and those to come."""
+
+    references: ClassVar[frozenset[str]] = DescribedConfig.references | {"catalog", "database"}
 
     catalog: str | CatalogConfig
     """A name under `catalogs` (or `default`); its settings once the configuration is loaded."""
