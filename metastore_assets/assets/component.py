@@ -21,7 +21,7 @@ from dagster import (
 )
 from dagster.components import scaffold_component
 from dagster.components.utils.translation import TranslationFn, TranslationFnResolver
-from pydantic import BaseModel, Field
+from pydantic import BaseModel, Field, field_validator
 
 from metastore_assets.assets.project import build_metastore_definitions
 from metastore_assets.assets.translator import MetastoreAsset, MetastoreTranslator
@@ -44,6 +44,15 @@ class ScaffoldOptions(BaseModel):
     table: str = Field(default="sales", description="Name of the first table")
     uri: str = Field(default="lake/sales", description="Where it lies: a URI, or a path relative to the project")
     root: str = Field(default="metastore", description="Where the Metastore is to lie: likewise")
+
+    @field_validator("table")
+    @classmethod
+    def _can_be_a_table(cls, value: str) -> str:
+        try:
+            TableConfig(name=value, uri="x")
+        except ConfigError as error:
+            raise ValueError(str(error)) from None
+        return value
 
 
 class MetastoreScaffolder(Scaffolder[ScaffoldOptions]):
