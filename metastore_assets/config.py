@@ -20,6 +20,7 @@ from pydantic import (
 from metastore_assets.config_described import CatalogConfig as CatalogConfig
 from metastore_assets.config_described import DescribedConfig, listed
 from metastore_assets.config_described import SensorConfig as SensorConfig
+from metastore_assets.config_described import SensorStatus as SensorStatus
 from metastore_assets.config_emr import EmrServerlessConfig as EmrServerlessConfig
 from metastore_assets.config_emr import problem as problem_on_emr
 from metastore_assets.config_errors import explain
@@ -82,6 +83,8 @@ class MetastoreConfig(ConfigModel):
     """Prefixes that the metadata of every table may name; see `TableConfig.allow`, which adds to it."""
     statistics: References = ()
     """User-defined statistics of every table; see `TableConfig.statistics`, which adds to it."""
+    sensors: SensorStatus = "running"
+    """Whether Dagster has sensors of the tables and databases, and starts them by itself; see `SensorConfig.status`."""
     hidden_key: SecretStr | None = None
     """What hidden values are hashed with, unless `$METASTORE_HIDDEN_KEY` is set; else a key is kept in `root`."""
     tables: list[TableConfig] = Field(default_factory=list)
@@ -143,6 +146,10 @@ class MetastoreConfig(ConfigModel):
                 or ("" if self.databases else ", which has no tables")
             )
         )
+
+    def sensor_status(self, one: DescribedConfig, chosen: SensorStatus | None = None) -> SensorStatus:
+        """Return the status of a table's or a database's sensor: `chosen`, else what it says itself, else `sensors`."""
+        return chosen or one.sensor.status or self.sensors
 
     @property
     def named_statistics(self) -> tuple[str, ...]:

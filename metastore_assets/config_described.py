@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable
 from datetime import date, datetime
 from functools import lru_cache
-from typing import Any, ClassVar, Literal, Self
+from typing import Any, ClassVar, Literal, Self, TypeAlias
 
 from pydantic import (
     ConfigDict,
@@ -17,11 +17,17 @@ from pydantic import (
 from metastore_assets.config_check_entries import NamedCheck, TableChecks, named_checks
 from metastore_assets.config_policy import ColumnPolicy, ConfigModel, References
 
+SensorStatus: TypeAlias = Literal["running", "stopped", "absent"]
+"""Whether Dagster starts a sensor by itself, has it switched on by hand, or does not have it."""
+
 
 class SensorConfig(ConfigModel):
-    """How often the table's commit sensor looks, in seconds."""
+    """Dagster's sensor of a table or a database."""
 
     interval: int = Field(default=30, ge=1)
+    """Seconds between two looks."""
+    status: SensorStatus | None = None
+    """Absent: as the key `sensors` of the configuration says."""
 
 
 class CatalogConfig(ConfigModel):

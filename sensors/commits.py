@@ -27,7 +27,7 @@ from metastore_assets.assets.checks import literally, name_of_current
 from metastore_assets.assets.names import TABLE_TAG, TARGET_TAG, TableNames
 from metastore_assets.assets.secrets import telling_no_secrets
 from metastore_assets.assets.told import told_version
-from metastore_assets.config import TableConfig
+from metastore_assets.config import SensorStatus, TableConfig
 from metastore_assets.formats import SnapshotReference
 from metastore_assets.pictures.markdown import code_markdown
 from metastore_assets.pictures.text import one_line
@@ -103,6 +103,11 @@ def commit_sensor(
         return SensorResult(run_requests=[run_request(names, seen, decision.attempt)], cursor=cursor)
 
     return commits
+
+
+def default_status_of(status: SensorStatus) -> DefaultSensorStatus:
+    """Return what Dagster calls a status. A sensor that is built though it is configured as absent is stopped."""
+    return DefaultSensorStatus.RUNNING if status == "running" else DefaultSensorStatus.STOPPED
 
 
 def told_gone(table: TableConfig, names: TableNames, latest: Version, reason: str) -> AssetCheckEvaluation:

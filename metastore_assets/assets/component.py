@@ -5,7 +5,7 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from importlib import import_module
 from pathlib import Path
-from typing import Annotated, Any
+from typing import Annotated, Any, Literal
 
 import yaml
 from dagster import (
@@ -97,6 +97,12 @@ class MetastoreComponent(Component, Resolvable):
         CONFIG_FILE
     )
     tables: Annotated[list[str] | None, Field(description="Names of tables; all, when absent")] = None
+    sensors: Annotated[
+        Literal["running", "stopped", "absent"] | None,
+        Field(
+            description="Whether there are sensors, and they run by themselves; when absent, as the configuration says"
+        ),
+    ] = None
     prefix: Annotated[list[str], Field(description="What keys and names begin with")] = field(default_factory=list)
     upstream: Annotated[Mapping[str, str], Field(description="By table, the asset that writes it: `raw/sales`")] = (
         field(default_factory=dict)
@@ -133,7 +139,9 @@ class MetastoreComponent(Component, Resolvable):
         configuration = Configuration.of(path).looked_up()
         for name in self.upstream:
             configuration.shown().table(name)  # Or else: no table of that name.
-        return build_metastore_definitions(configuration, tables=self.tables, translator=self.get_translator())
+        return build_metastore_definitions(
+            configuration, tables=self.tables, translator=self.get_translator(), sensors=self.sensors
+        )
 
 
 def _translator_class(reference: str) -> Callable[..., Any]:
