@@ -24,7 +24,7 @@ from dagster import (
 )
 
 from metastore_assets.assets.checks import literally, name_of_current
-from metastore_assets.assets.names import TABLE_TAG, TARGET_TAG, TableNames
+from metastore_assets.assets.names import DAGSTER_BACKFILL_TAG, TABLE_TAG, TARGET_TAG, TableNames
 from metastore_assets.assets.secrets import telling_no_secrets
 from metastore_assets.assets.told import told_version
 from metastore_assets.config import SensorStatus, TableConfig
@@ -190,15 +190,22 @@ def _active_run(instance: DagsterInstance, names: TableNames) -> str | None:
 
 
 def _unfinished_runs(instance: DagsterInstance, names: TableNames) -> list[DagsterRun]:
-    """Runs with the table's tag or job, which all get that start, and those launched last for one of its assets, which
-    may be waiting still. Two queries, however many runs of others there are."""
-    keys = [names.partitions, *names.whole.values()]
-    launched = {record.asset_entry.last_run_id for record in instance.get_asset_records(keys)} - {None}
-    filters = [RunsFilter(tags={TABLE_TAG: names.tag}, statuses=_UNFINISHED)]
+    """Return runs with the table's tag or job, and those that may still wait for their start and have no tag so far.
+
+    The latter are the runs launched last for one of the table's assets, and others of the same backfill: Dagster makes
+    several runs of one, and may start them in any order. Two queries, and one for such a backfill, however many runs of
+    others there are.
+    """
+    keys = {names.partitions, *names.whole.values()}
+    launched = {record.asset_entry.last_run_id for record in instance.get_asset_records(list(keys))} - {None}
+    found = list(instance.get_runs(RunsFilter(tags={TABLE_TAG: names.tag}, statuses=_UNFINISHED)))
     if launched:
-        filters.append(RunsFilter(run_ids=sorted(filter(None, launched)), statuses=_UNFINISHED))
-    runs = {run.run_id: run for each in filters for run in instance.get_runs(each)}
-    return list(runs.values())
+        last = instance.get_runs(RunsFilter(run_ids=sorted(filter(None, launched))))
+        found += [run for run in last if run.status in _UNFINISHED]
+        for backfill in sorted({run.tags[DAGSTER_BACKFILL_TAG] for run in last if DAGSTER_BACKFILL_TAG in run.tags}):
+            runs = instance.get_runs(RunsFilter(tags={DAGSTER_BACKFILL_TAG: backfill}, statuses=_UNFINISHED))
+            found += [run for run in runs if keys & set(run.asset_selection or ())]
+    return list({run.run_id: run for run in found}.values())
 
 
 def _is_dead(instance: DagsterInstance, run: DagsterRun, now: float) -> bool:

@@ -8,6 +8,7 @@ from typing import Any
 import pytest
 from dagster import AssetKey, DagsterInstance, DagsterRun, DagsterRunStatus, RunRequest
 from dagster._core.definitions.sensor_definition import SensorExecutionData
+from dagster._core.remote_origin import RegisteredCodeLocationOrigin, RemoteJobOrigin, RemoteRepositoryOrigin
 from dagster._core.test_utils import create_run_for_test
 
 from metastore_assets.errors import ConfigError
@@ -80,6 +81,30 @@ def test_a_run_by_hand_counts_too(lab: Lab) -> None:
     run = lab.instance.create_run_for_job(job, asset_selection=keys, status=DagsterRunStatus.STARTING)
     assert run.tags.get("metastore/table") is None
     assert (lab.tick("sales").skip_message or "").startswith(f"run {run.run_id} works on the table")
+    assert requested(lab.tick("visits-eu"))
+
+
+def test_queued_runs_of_a_backfill_count_too(lab: Lab) -> None:
+    """Dagster makes a run of each stretch of partitions, and may start the first one last. Runs of the backfill for
+    other tables do not count."""
+    place = RemoteRepositoryOrigin(RegisteredCodeLocationOrigin("location"), "repository")
+    job = lab.definitions().resolve_implicit_global_asset_job_def()
+
+    def launched(table: str, status: DagsterRunStatus) -> DagsterRun:
+        return lab.instance.create_run_for_job(
+            job,
+            asset_selection=frozenset({AssetKey([table, "histograms"])}),
+            status=status,
+            tags={"dagster/backfill": "fill"},
+            remote_job_origin=RemoteJobOrigin(place, job.name),
+        )
+
+    waiting = launched("sales", DagsterRunStatus.QUEUED)
+    done = launched("sales", DagsterRunStatus.SUCCESS)
+    launched("visits-eu", DagsterRunStatus.SUCCESS)
+    (record,) = lab.instance.get_asset_records([AssetKey(["sales", "histograms"])])
+    assert record.asset_entry.last_run_id == done.run_id
+    assert (lab.tick("sales").skip_message or "").startswith(f"run {waiting.run_id} works on the table")
     assert requested(lab.tick("visits-eu"))
 
 
